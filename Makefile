@@ -1,0 +1,48 @@
+# Set-up, demo, tests.  `make demo` and `make test` are all that a fresh Debian machine needs.
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.installed
+XDIST  ?= 2
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test test-all lint bench requirements schemas clean
+
+help:            ## show this list
+	@grep -hE '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/: .*## /\t/' | expand -t 16
+
+setup: $(STAMP)  ## create .venv with everything pinned
+
+$(STAMP): requirements/dev.txt pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@touch $@
+
+demo: $(STAMP)   ## learn six programs on two devices, then beat every static placement
+	@$(BIN)/python examples/demo/demo.py
+
+test: $(STAMP)   ## the test suite, long runs at reduced counts (under 12 minutes on 2 cores)
+	$(BIN)/python -m pytest -n $(XDIST) --dist loadgroup
+
+test-all: $(STAMP)  ## the test suite with the long statistical and live runs
+	DOVETAIL_TEST_FULL=1 $(BIN)/python -m pytest -n $(XDIST) --dist loadgroup
+
+lint: $(STAMP)   ## format, lint, types, import contracts
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
+
+bench: $(STAMP)  ## benchmarks; each also asserts its result
+	$(BIN)/python -m pytest benchmarks -p no:xdist --benchmark-only --benchmark-columns=median,iqr,rounds
+
+schemas: $(STAMP)  ## regenerate the JSON Schemas of the files that people write
+	$(BIN)/dovetail schema --out docs/reference/schemas
+
+requirements:    ## recompile the pinned requirements (needs uv)
+	uv pip compile --quiet --python-version 3.11 --generate-hashes --no-emit-index-url --no-header \
+	  --all-extras --group dev pyproject.toml -o requirements/dev.txt
+
+clean:           ## remove what the targets above made
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .benchmarks

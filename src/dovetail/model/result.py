@@ -1,0 +1,53 @@
+"""The outcome of a simulation or a live run: what reports are made from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from dovetail.model.cluster import Cluster
+from dovetail.model.job import EMPTY, JobId, Seconds
+from dovetail.model.plan import Plan
+from dovetail.model.record import Record
+from dovetail.model.workload import Rejected
+
+__all__ = ["Result"]
+
+
+@dataclass(frozen=True, eq=False)
+class Result:
+    """Every job's record, in file order, and what reports need beside it.
+
+    ``best`` is each job's least true (live: predicted) time over its implementations at the asked node
+    count. ``decision_seconds`` holds the seconds of each call of ``decide``. ``promises_broken`` counts
+    jobs that started after a promised start, ``broken_by_overrun`` those of them that had a blocker past
+    its bound. ``overrun`` and ``default_walltime`` say how walltimes were taken.
+    """
+
+    policy: str
+    workload: str
+    cluster: Cluster
+    records: Sequence[Record]
+    options: Mapping[str, Any] = field(default_factory=dict)
+    seed: int | None = None
+    knowledge: str = "perfect"
+    rejected: Sequence[Rejected] = ()
+    skipped: int = 0
+    decision_seconds: Sequence[float] = ()
+    plan: Plan | None = None
+    best: Mapping[JobId, Seconds] = EMPTY
+    promises_broken: int = 0
+    broken_by_overrun: int = 0
+    overrun: Literal["kill", "run"] = "kill"
+    default_walltime: Seconds | Literal["actual"] | None = None
+    live: bool = False
+    started_at: float | None = None
+
+    @property
+    def makespan(self) -> Seconds:
+        """First submission to last end over the jobs that ended; 0 without any."""
+        ends = [r.end for r in self.records if r.end is not None and r.start is not None]
+        if not ends:
+            return 0.0
+        return max(ends) - min(r.job.submit_time for r in self.records)

@@ -1,0 +1,71 @@
+"""Workloads: jobs to run, and for simulation the true times that no policy may see."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+from dovetail.model.job import Implementation, Job, JobId, Request, Seconds
+
+__all__ = ["Rejected", "TableTruth", "Truth", "Workload"]
+
+
+class Truth(Protocol):
+    """True run times; only `simulate` asks (and a model of perfect knowledge)."""
+
+    def seconds(self, job: Job, implementation: Implementation, request: Request) -> Seconds | None:
+        """True seconds of the job in this way of running it, ``None`` where unknown."""
+        ...
+
+
+@dataclass(slots=True)
+class TableTruth:
+    """True times by job, implementation and node count; or one time a job, however it runs."""
+
+    table: Mapping[tuple[JobId, str, int], Seconds] = field(default_factory=dict)
+    fixed: Mapping[JobId, Seconds] = field(default_factory=dict)
+
+    def seconds(self, job: Job, implementation: Implementation, request: Request) -> Seconds | None:
+        """True seconds, ``None`` where unknown. O(1)."""
+        found = self.table.get((job.id, implementation.name, request.nodes))
+        return self.fixed.get(job.id) if found is None else found
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """A job that cannot run here, and why, in a few words."""
+
+    id: JobId
+    reason: str
+
+
+@dataclass(frozen=True, eq=False)
+class Workload:
+    """Jobs sorted by (submit time, file order), their true times, and what was left out.
+
+    ``skipped`` counts malformed lines that a lenient reader passed over.
+    """
+
+    name: str
+    jobs: Sequence[Job]
+    truth: Truth
+    rejected: Sequence[Rejected] = ()
+    skipped: int = 0
+
+    def without(self, rejected: Sequence[Rejected]) -> Workload:
+        """The same workload with more jobs rejected."""
+        if not rejected:
+            return self
+        gone = {r.id for r in rejected}
+        kept = [job for job in self.jobs if job.id not in gone]
+        return replace(self, jobs=kept, rejected=[*self.rejected, *rejected])
+
+    @property
+    def fully_timed(self) -> bool:
+        """Whether every job gives a true time for every way in which it may run."""
+        return all(
+            self.truth.seconds(job, c.implementation, c.request) is not None
+            for job in self.jobs
+            for c in job.choices
+        )
