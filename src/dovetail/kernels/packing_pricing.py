@@ -1,0 +1,161 @@
+"""The compiled pricing step of column generation; ``packing_plain`` holds the readable twin.
+
+For a price on every task, which pack is worth most for its cost?  A pack that costs at most T gives
+each of its tasks the least processors with which it takes at most T, so for every T among the times
+the question is a knapsack: p processors, at most k tasks.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+__all__ = ["best_column", "best_ratio"]
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+@njit(cache=True)
+def _items(
+    times: Floats, level: float, prices: Floats, by_price: Ints, k: int, items: Ints, weights: Ints
+) -> int:
+    """The tasks worth a thought at cost ``level``, with the processors they need; returns how many.
+
+    Of the tasks that need w processors, no pack holds more than min(k, p // w), and it may as well
+    hold the dearest.
+    """
+    n, p = times.shape
+    seen = np.zeros(p + 1, np.int64)
+    count = 0
+    for position in range(n):
+        i = by_price[position]
+        if prices[i] <= 0.0:
+            break
+        if times[i, p - 1] > level:
+            continue
+        low = 0
+        high = p - 1  # least j with times[i, j] <= level, by bisection
+        while low < high:
+            middle = (low + high) // 2
+            if times[i, middle] <= level:
+                high = middle
+            else:
+                low = middle + 1
+        weight = low + 1
+        if seen[weight] < min(k, p // weight):
+            seen[weight] += 1
+            items[count] = i
+            weights[count] = weight
+            count += 1
+    return count
+
+
+@njit(cache=True)
+def _knapsack(items: Ints, weights: Ints, count: int, prices: Floats, k: int, value: Floats) -> float:
+    """Most value of at most k items within p processors; ``value`` is scratch of shape ``(k + 1, p + 1)``.
+
+    With k >= p the number of tasks never binds, and one row does.
+    """
+    p = value.shape[1] - 1
+    if k >= p:
+        row = value[0]
+        row[:] = 0.0
+        for a in range(count):
+            w = weights[a]
+            price = prices[items[a]]
+            for q in range(p, w - 1, -1):
+                row[q] = max(row[q], row[q - w] + price)
+        return row[p]
+    value[: k + 1] = 0.0
+    for a in range(count):
+        w = weights[a]
+        price = prices[items[a]]
+        for c in range(min(k, a + 1), 0, -1):
+            row = value[c]
+            below = value[c - 1]
+            for q in range(w, p + 1):
+                row[q] = max(row[q], below[q - w] + price)
+    best = 0.0
+    for c in range(k + 1):
+        best = max(best, value[c, p])
+    return best
+
+
+@njit(cache=True)
+def best_ratio(
+    times: Floats, levels: Floats, prices: Floats, by_price: Ints, k: int, share: float, values: Floats
+) -> float:
+    """An upper bound on (price of a pack) / (its cost) over all packs; and where good packs are.
+
+    ``levels`` are the distinct times, ascending; ``values[r]`` becomes the knapsack value at
+    ``levels[r]``, or -1 where it was not needed.  The value grows with the level, so an interval
+    (a, b] of levels holds no ratio above value(b) / levels[a]: it is skipped where that is below
+    1 + ``share`` * (best ratio seen - 1), and enters the bound.  With share 1 the bound is exact
+    wherever it exceeds 1.  O(levels * n * k * p) at worst; usually a tenth of the levels is visited.
+    """
+    n, p = times.shape
+    items = np.empty(n, np.int64)
+    weights = np.empty(n, np.int64)
+    value = np.empty((k + 1, p + 1))
+    values[:] = -1.0
+    top = levels.shape[0] - 1
+    count = _items(times, levels[top], prices, by_price, k, items, weights)
+    values[top] = _knapsack(items, weights, count, prices, k, value)
+    best = values[top] / levels[top]
+    skipped = 0.0
+    stack = np.empty((128, 2), np.int64)
+    stack[0, 0] = 0
+    stack[0, 1] = top
+    depth = 1
+    while depth > 0:
+        depth -= 1
+        low = stack[depth, 0]
+        high = stack[depth, 1]  # value known at ``high``; low..high-1 are to be judged
+        if low >= high:
+            continue
+        bound = values[high] / levels[low]
+        if bound <= max(1.0 + share * (best - 1.0), 0.0):
+            skipped = max(skipped, bound)
+            continue
+        middle = (low + high - 1) // 2
+        count = _items(times, levels[middle], prices, by_price, k, items, weights)
+        values[middle] = _knapsack(items, weights, count, prices, k, value)
+        best = max(best, values[middle] / levels[middle])
+        stack[depth, 0] = low
+        stack[depth, 1] = middle
+        stack[depth + 1, 0] = middle + 1
+        stack[depth + 1, 1] = high
+        depth += 2
+    return max(best, skipped)
+
+
+@njit(cache=True)
+def best_column(times: Floats, level: float, prices: Floats, by_price: Ints, k: int, column: Ints) -> int:
+    """Write the tasks of a pack of most value at cost ``level`` to ``column``; return how many."""
+    n, p = times.shape
+    items = np.empty(n, np.int64)
+    weights = np.empty(n, np.int64)
+    count = _items(times, level, prices, by_price, k, items, weights)
+    rows = min(k, p)
+    value = np.zeros((count + 1, rows + 1, p + 1))
+    for a in range(count):
+        w = weights[a]
+        price = prices[items[a]]
+        for c in range(rows + 1):
+            for q in range(p + 1):
+                best = value[a, c, q]
+                if c > 0 and q >= w and value[a, c - 1, q - w] + price > best:
+                    best = value[a, c - 1, q - w] + price
+                value[a + 1, c, q] = best
+    c = rows
+    q = p
+    size = 0
+    for a in range(count - 1, -1, -1):
+        if value[a + 1, c, q] > value[a, c, q]:
+            column[size] = items[a]
+            size += 1
+            c -= 1
+            q -= weights[a]
+    return size
