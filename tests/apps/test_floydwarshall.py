@@ -1,0 +1,22 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.sparse.csgraph import dijkstra
+
+from dovetail.apps import floydwarshall
+from dovetail.apps.devices import Device
+from dovetail.apps.registry import compute
+
+
+@pytest.mark.parametrize("n", [2, 9, 40])
+def test_against_dijkstra(n: int, opencl: Device, cpu: Device) -> None:
+    inputs = floydwarshall.inputs(n, np.random.default_rng(n))
+    weights = inputs[0].astype(float)
+    weights[inputs[0] == floydwarshall.NO_EDGE] = 0
+    expected = dijkstra(weights)
+    for device in (opencl, cpu):
+        got, _ = compute("floydwarshall", device, inputs)
+        reached = got < floydwarshall.NO_EDGE
+        np.testing.assert_array_equal(reached, np.isfinite(expected))
+        np.testing.assert_array_equal(got[reached], expected[reached])

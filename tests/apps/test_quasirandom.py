@@ -1,0 +1,22 @@
+from __future__ import annotations
+
+import numpy as np
+from scipy.stats import qmc
+
+from dovetail.apps import quasirandom
+from dovetail.apps.devices import Device
+from dovetail.apps.registry import compute
+
+
+def test_against_scipy(opencl: Device, cpu: Device) -> None:
+    inputs = quasirandom.inputs(1024, np.random.default_rng(0))
+    expected = qmc.Sobol(quasirandom.DIMENSIONS, scramble=False, bits=32).random(1024).T
+    expected = np.floor(expected * 2**24) / 2**24
+    for device in (opencl, cpu):
+        np.testing.assert_array_equal(compute("quasirandom", device, inputs)[0], expected)
+
+
+def test_points_fill_every_dimension_evenly() -> None:
+    points = quasirandom.cpu(*quasirandom.inputs(1 << 10, np.random.default_rng(0)))
+    for row in points:
+        np.testing.assert_array_equal(np.sort(row), np.arange(1 << 10) / (1 << 10))

@@ -1,0 +1,19 @@
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from dovetail.apps import reduction
+from dovetail.apps.devices import Device
+from dovetail.apps.registry import compute
+
+
+@pytest.mark.parametrize("n", [1, 5, 4096, 300_001])
+def test_against_exact_sum(n: int, opencl: Device, cpu: Device) -> None:
+    inputs = reduction.inputs(n, np.random.default_rng(n))
+    exact = math.fsum(inputs[0].tolist())
+    for device in (opencl, cpu):
+        got, _ = compute("reduction", device, inputs)
+        assert got[0] == pytest.approx(exact, rel=1e-12)

@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from dovetail.apps.registry import APPS, checksum, implementation, run
+from dovetail.errors import InputError
+
+PAPER = {
+    "fft": (1.6, 0.2),
+    "floydwarshall": (45, 527),
+    "matmul": (41, 4475),
+    "quasirandom": (18, 441),
+    "reduction": (26, 340),
+    "sobel": (8, 13),
+}
+
+
+def test_times_are_those_of_table_2() -> None:
+    assert {s.name: (s.paper_gpu_milliseconds, s.paper_cpu_milliseconds) for s in APPS.values()} == PAPER
+
+
+@pytest.mark.parametrize("spec", APPS.values(), ids=lambda spec: spec.name)
+def test_every_app_has_its_parts(spec) -> None:  # type: ignore[no-untyped-def]
+    app = implementation(spec.name)
+    for part in (app.inputs, app.cpu, app.opencl, app.array_api):
+        assert callable(part)
+        assert part.__doc__
+    assert 0 < spec.sizes.small < spec.sizes.medium < spec.sizes.large
+
+
+def test_run_adds_repetitions_up(opencl: object) -> None:
+    once = run("matmul", "opencl", 64)
+    thrice = run("matmul", "opencl", 64, repeat=3)
+    assert thrice.bytes_to_device == 3 * once.bytes_to_device == 3 * 2 * 64 * 64 * 4
+    assert thrice.bytes_from_device == 3 * once.bytes_from_device == 3 * 64 * 64 * 4
+    assert thrice.checksum == once.checksum
+    assert thrice.repeat == 3
+
+
+def test_medium_size_is_the_default() -> None:
+    assert run("reduction", "cpu").n == APPS["reduction"].sizes.medium
+
+
+def test_numpy_device_runs_the_array_api_source() -> None:
+    assert run("sobel", "numpy", 33).checksum == run("sobel", "cpu", 33).checksum
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("nosuch",), "app 'nosuch' is not known"),
+        (("matmul", "abacus"), "device 'abacus' is not known"),
+        (("matmul", "cpu:1"), "device 'cpu:1' is not known"),
+        (("matmul", "cpu", -1), "n is -1"),
+        (("matmul", "cpu", 4, -2), "seed is -2"),
+        (("matmul", "cpu", 4, 0, 0), "repeat is 0"),
+        (("quasirandom", "cpu", 2**32 + 1), "quasirandom has"),
+    ],
+)
+def test_bad_input_is_refused(arguments: tuple[object, ...], says: str) -> None:
+    with pytest.raises(InputError, match=says):
+        run(*arguments)  # type: ignore[arg-type]
+
+
+def test_checksum_sees_position_and_size() -> None:
+    ordered = np.arange(5000, dtype=np.float32)
+    swapped = ordered.copy()
+    swapped[[10, 4000]] = swapped[[4000, 10]]
+    assert checksum(ordered) != checksum(swapped)
+    assert checksum(np.empty(0)) == 0.0
+    weights = 1 + np.arange(5000) % 1021 / 1021
+    assert checksum(ordered) == pytest.approx(float(np.sum(ordered * weights)), rel=1e-12)
+    assert checksum(ordered.reshape(50, 100)) == checksum(ordered)
