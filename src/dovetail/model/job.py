@@ -6,9 +6,8 @@ comparison would be slow and never needed (jobs, apps), by value elsewhere.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Any
 
 __all__ = [
@@ -36,7 +35,32 @@ HOST_CPUS = -2
 FRACTION_UNITS = 1_000_000
 """One device is counted in this many units, so that shares of a device add up exactly."""
 
-EMPTY: Mapping[str, Any] = MappingProxyType({})
+
+class _Nothing(Mapping[Any, Any]):
+    """The mapping without keys: hashable, so it can be a field's default, and pickled by name."""
+
+    __slots__ = ()
+
+    def __getitem__(self, key: Any) -> Any:
+        raise KeyError(key)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(())
+
+    def __len__(self) -> int:
+        return 0
+
+    def __hash__(self) -> int:
+        return 0
+
+    def __repr__(self) -> str:
+        return "{}"
+
+    def __reduce__(self) -> str:
+        return "EMPTY"
+
+
+EMPTY: Mapping[Any, Any] = _Nothing()
 
 
 @dataclass(frozen=True, slots=True)
