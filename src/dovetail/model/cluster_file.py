@@ -1,0 +1,170 @@
+"""Clusters as people write them: a TOML file, or the short form ``COUNTxCPUScpu[+GPUSgpu]``.
+
+A node's CPU pool is its cores less those that are given to its devices.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import Counter
+from typing import Annotated
+
+from pydantic import BeforeValidator, Field
+
+from dovetail.errors import InputError
+from dovetail.model.cluster import CPU, Cluster, Device, Node
+from dovetail.model.files import Bytes, Entry, Name, read_toml, shown, validated, whole
+from dovetail.model.hostlist import MOST_NAMES, expand
+
+__all__ = ["ClusterFile", "parse_cluster"]
+
+MOST_CPUS = 1_000_000
+MOST_DEVICES = 10_000
+SHORT = "'16x8cpu+1gpu'"
+
+_SHORT = re.compile(r"([0-9]{1,9})x([0-9]{1,9})cpu(?:\+([0-9]{1,9})gpu)?")
+_LIKE_SHORT = re.compile(r"[-+.0-9]+\s*x|[^/\\]*cpu(\+[^/\\]*)?$", re.IGNORECASE)
+
+Count = Annotated[int, BeforeValidator(whole(1, MOST_DEVICES)), Field(ge=1, le=MOST_DEVICES)]
+Devices = Annotated[int, BeforeValidator(whole(0, MOST_DEVICES)), Field(ge=0, le=MOST_DEVICES)]
+Cpus = Annotated[int, BeforeValidator(whole(0, MOST_CPUS)), Field(ge=0, le=MOST_CPUS)]
+Core = Annotated[int, BeforeValidator(whole(0, MOST_CPUS)), Field(ge=0, le=MOST_CPUS)]
+
+
+class DeviceEntry(Entry):
+    """Devices of one kind and model."""
+
+    kind: Name = Field(description="gpu, opencl, or any other name but cpu")
+    model: str = Field("", description="a T4 and an A100 are two classes and share no history")
+    cores: list[Core] = Field(
+        default_factory=list,
+        description="cores that host the devices, shared out evenly; they leave the node's CPU pool",
+    )
+    count: Count = Field(1, description="number of devices")
+
+
+class NodeEntry(Entry):
+    """One node, or several alike."""
+
+    name: Name = Field(description="a name, or a hostlist such as n[0-1]")
+    cpus: Cpus | None = Field(None, description="number of CPUs: cores 0, 1, …")
+    cores: list[Core] | None = Field(
+        None, description="core ids, instead of cpus, where the node is this machine", min_length=1
+    )
+    gpus: Devices = Field(0, description="short for devices = [{ kind = 'gpu', count = … }]")
+    memory: Bytes | None = Field(None, description="bytes; default: not limited")
+    devices: list[DeviceEntry] = Field(default_factory=list)
+    host_cpus: Cpus = Field(0, description="CPUs that a job on a device takes when it does not say")
+    cpu_model: str = Field("", description="keeps the history of unlike CPUs apart")
+
+
+class ClusterFile(Entry):
+    """A cluster file."""
+
+    node: list[NodeEntry] = Field(min_length=1)
+
+
+def parse_cluster(text: str) -> Cluster:
+    """The cluster of a short form (``16x8cpu+1gpu``) or of a cluster file (TOML).
+
+    Raises `InputError`, which names the file and the entry. Linear in the number of nodes.
+    """
+    text = text.strip()
+    match = _SHORT.fullmatch(text)
+    if match is not None:
+        return _short(text, *(int(number or 0) for number in match.groups()))
+    if not os.path.exists(text) and (not text or (_LIKE_SHORT.match(text) and not text.endswith(".toml"))):
+        raise InputError(
+            f"cluster: found {shown(text)}, expected a short form such as {SHORT} or the path of a file"
+        )
+    return _from_file(text)
+
+
+def _short(text: str, nodes: int, cpus: int, gpus: int) -> Cluster:
+    for found, most, what in (
+        (nodes, MOST_NAMES, "nodes"),
+        (cpus, MOST_CPUS, "CPUs a node"),
+        (gpus, MOST_DEVICES, "GPUs a node"),
+    ):
+        if found > most:
+            raise InputError(f"cluster {text!r}: found {found} {what}, expected at most {most}")
+    if nodes == 0 or cpus + gpus == 0:
+        what = "nodes" if nodes == 0 else "CPUs and no GPUs"
+        raise InputError(f"cluster {text!r}: found 0 {what}, expected at least one, as in {SHORT}")
+    return Cluster.uniform(nodes, cpus, gpus)
+
+
+def _from_file(path: str) -> Cluster:
+    data = read_toml(path, f"a cluster file with [[node]] entries or a short form such as {SHORT}")
+    entries = validated(ClusterFile, data, path).node
+    nodes: list[Node] = []
+    for number, entry in enumerate(entries, 1):
+        where = f"{path}: node {number} {entry.name!r}"
+        try:
+            names = expand(entry.name)
+        except InputError as error:
+            raise InputError(str(error), where=where) from None
+        if len(nodes) + len(names) > MOST_NAMES:
+            raise InputError(f"found more than {MOST_NAMES} nodes, expected fewer", where=where)
+        first = _node(names[0], entry, where)
+        nodes.append(first)
+        nodes.extend(
+            Node(name, first.cores, first.devices, first.memory, first.host_cpus, first.cpu_model)
+            for name in names[1:]
+        )
+    twice = [name for name, count in Counter(node.name for node in nodes).items() if count > 1]
+    if twice:
+        raise InputError(f"found the node name {twice[0]!r} twice, expected each name once", where=path)
+    return Cluster(tuple(nodes), label=path)
+
+
+def _node(name: str, entry: NodeEntry, where: str) -> Node:
+    if (entry.cpus is None) == (entry.cores is None):
+        found = "neither cpus nor cores" if entry.cpus is None else "both cpus and cores"
+        raise InputError(f"found {found}, expected one of them", where=where)
+    cores = tuple(range(entry.cpus)) if entry.cpus is not None else tuple(entry.cores or ())
+    _unique(cores, "cores", where)
+    devices: list[Device] = []
+    counted: Counter[str] = Counter()
+
+    def add(kind: str, model: str, hosts: tuple[int, ...], count: int) -> None:
+        share = len(hosts) // count
+        for k in range(count):
+            devices.append(Device(kind, model, counted[kind], hosts[k * share : (k + 1) * share]))
+            counted[kind] += 1
+
+    if entry.gpus:
+        add("gpu", "", (), entry.gpus)
+    for number, device in enumerate(entry.devices, 1):
+        place = f"{where}, devices {number}"
+        if device.kind == CPU or "+" in device.kind:
+            raise InputError(
+                f"kind: found {device.kind!r}, expected a kind of device other than a CPU, such as 'gpu'",
+                where=place,
+            )
+        if len(device.cores) % device.count:
+            raise InputError(
+                f"cores: found {len(device.cores)} cores for {device.count} devices, "
+                "expected the same number for each",
+                where=place,
+            )
+        add(device.kind, device.model, tuple(device.cores), device.count)
+    hosts = [core for device in entry.devices for core in device.cores]
+    _unique(hosts, "devices: cores", where)
+    given = set(hosts)
+    pool = tuple(sorted(core for core in cores if core not in given))
+    if not pool and not devices:
+        raise InputError("found a node without CPUs and devices, expected at least one", where=where)
+    if entry.host_cpus > len(pool):
+        raise InputError(
+            f"host_cpus: found {entry.host_cpus}, expected at most the {len(pool)} CPUs of the node's pool",
+            where=where,
+        )
+    return Node(name, pool, tuple(devices), entry.memory, entry.host_cpus, entry.cpu_model)
+
+
+def _unique(cores: tuple[int, ...] | list[int], what: str, where: str) -> None:
+    if len(set(cores)) < len(cores):
+        core = next(core for core, count in Counter(cores).items() if count > 1)
+        raise InputError(f"{what}: found core {core} twice, expected each core once", where=where)

@@ -1,0 +1,61 @@
+"""Placeholders in commands: ``{n}`` is the job's input n, ``{device}`` the device that it was given.
+
+``{{`` and ``}}`` stand for single braces. Nothing else is interpreted: no shell, no format codes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+
+__all__ = ["DEVICE", "device_word", "escape", "placeholders", "render"]
+
+DEVICE = "device"
+"""The placeholder that stands for the device."""
+
+_TOKEN = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
+_WORDS = {"gpu": "cuda"}
+
+
+def device_word(kind: str) -> str:
+    """What ``{device}`` becomes for an implementation of this kind.
+
+    ``cpu``, ``cuda`` (for ``gpu`` and ``cpu+gpu``: the word that array libraries use), or the kind itself.
+    """
+    device = kind.removeprefix("cpu+")
+    return _WORDS.get(device, device)
+
+
+def placeholders(texts: Iterable[str]) -> list[str]:
+    """Names between braces, each once, in order of appearance. Raises `ValueError` at a single brace."""
+    found: dict[str, None] = {}
+    for text in texts:
+        for match in _TOKEN.finditer(text):
+            if match[1] is not None:
+                found[match[1]] = None
+            elif len(match[0]) == 1:
+                raise ValueError(f"a single {match[0]!r} (write {match[0] * 2!r} for the character)")
+    return list(found)
+
+
+def render(text: str, values: Mapping[str, float | str]) -> str:
+    """``text`` with its placeholders filled in; whole numbers are written without a point.
+
+    Raises `KeyError` for a placeholder that has no value.
+    """
+
+    def fill(match: re.Match[str]) -> str:
+        return match[0][0] if match[1] is None else _text(values[match[1]])
+
+    return _TOKEN.sub(fill, text)
+
+
+def escape(text: str) -> str:
+    """``text`` such that rendering gives it back unchanged."""
+    return text.replace("{", "{{").replace("}", "}}")
+
+
+def _text(value: float | str) -> str:
+    if isinstance(value, float) and value.is_integer() and abs(value) < 1e15:
+        return str(int(value))
+    return str(value)
