@@ -1,0 +1,81 @@
+"""Whether a cluster could ever run a request: what a reader rejects is larger than the machine."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+
+from dovetail.model import CPU, HOST_CPUS, WHOLE_POOL, Cluster, Node, Request
+
+__all__ = ["Fitting"]
+
+
+class Fitting:
+    """How many nodes of a cluster, all idle, could give one node's share of a request.
+
+    Without a cluster everything fits. Nodes are grouped by their shape, so a request costs O(shapes)
+    once and O(1) after that.
+    """
+
+    def __init__(self, cluster: Cluster | None) -> None:
+        shapes: Counter[tuple[object, ...]] = Counter()
+        example: dict[tuple[object, ...], Node] = {}
+        for node in cluster.nodes if cluster is not None else ():
+            shape = (len(node.cores), node.devices, node.memory, node.host_cpus)
+            shapes[shape] += 1
+            example.setdefault(shape, node)
+        self._shapes = [(example[shape], count) for shape, count in shapes.items()]
+        self._known: dict[Request, str | None] = {}
+        self._unlimited = cluster is None
+        self._models = {d.model for node, _ in self._shapes for d in node.devices if d.model}
+
+    def models(self, wanted: tuple[str, ...]) -> tuple[str, ...]:
+        """The device models asked for; none where the cluster does not name its models at all."""
+        return wanted if self._unlimited or self._models else ()
+
+    def count(self, request: Request) -> int:
+        """Number of nodes that could give one node's share."""
+        return sum(count for node, count in self._shapes if _fits(node, request))
+
+    def refusal(self, request: Request) -> str | None:
+        """Why the request can never run here, in a few words; ``None`` if it can."""
+        if self._unlimited:
+            return None
+        if request not in self._known:
+            fitting = self.count(request)
+            self._known[request] = (
+                None
+                if fitting >= request.nodes
+                else f"asks for {_words(request)}; the machine has {fitting} such nodes"
+            )
+        return self._known[request]
+
+
+def _fits(node: Node, request: Request) -> bool:
+    if request.cpus == WHOLE_POOL:
+        cpus = max(1, node.cpus)
+    elif request.cpus == HOST_CPUS:
+        cpus = node.host_cpus
+    else:
+        cpus = request.cpus
+    if cpus > node.cpus or (node.memory is not None and request.memory > node.memory):
+        return False
+    return all(
+        sum(d.kind == kind and (not request.models or d.model in request.models) for d in node.devices)
+        >= math.ceil(count)
+        for kind, count in request.devices
+    )
+
+
+def _words(request: Request) -> str:
+    share = []
+    if request.cpus == WHOLE_POOL:
+        share.append("all CPUs")
+    elif request.cpus > 0:
+        share.append(f"{request.cpus} {CPU}")
+    share += [f"{count:g} {kind}" for kind, count in request.devices]
+    if request.models:
+        share.append("model " + " or ".join(request.models))
+    if request.memory:
+        share.append(f"{request.memory} bytes")
+    return f"{request.nodes} nodes with {' and '.join(share) or 'nothing'}"
