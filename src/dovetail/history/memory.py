@@ -1,0 +1,158 @@
+"""History in memory: for simulations, and as an overlay on a database that must not be written."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Sequence
+
+from dovetail.history.base import (
+    Aggregate,
+    Group,
+    InputsKey,
+    MeasuredHistory,
+    RequestKey,
+    canonical_inputs,
+    check_run,
+    request_key,
+)
+from dovetail.model import DeviceClass, Run, State
+
+__all__ = ["MemoryHistory"]
+
+_Place = tuple[str, DeviceClass]
+
+
+class _App:
+    """Runs and averages of one app by (implementation, class)."""
+
+    __slots__ = ("aggregates", "changes", "runs")
+
+    def __init__(self) -> None:
+        self.runs: dict[_Place, list[Run]] = {}
+        self.aggregates: dict[_Place, dict[tuple[RequestKey, InputsKey], Aggregate]] = {}
+        self.changes = 0
+
+
+class MemoryHistory:
+    """Measured runs, kept in memory.
+
+    With ``base`` it shows the base's runs too and keeps new ones to itself: a simulation that starts from
+    a real history learns on, and the database stays as it was.
+    """
+
+    def __init__(self, runs: Iterable[Run] = (), *, base: MeasuredHistory | None = None) -> None:
+        self._base = base
+        self._apps: dict[str, _App] = {}
+        self._uids: set[str] = set()
+        self._version = 0
+        for run in runs:
+            self.record(run)
+
+    @property
+    def version(self) -> int:
+        """Grows with every change, the base's included."""
+        return self._version if self._base is None else self._version + self._base.version
+
+    def record(self, run: Run) -> bool:
+        """Keep a run; ``False`` if its ``uid`` was there already. O(1). Raises `InputError`.
+
+        A uid that only the base has is not looked up: what is recorded here never reaches the base.
+        """
+        check_run(run)
+        if run.uid:
+            if run.uid in self._uids:
+                return False
+            self._uids.add(run.uid)
+        app = self._apps.setdefault(run.app, _App())
+        place = (run.implementation, run.device_class)
+        key = (request_key(run), canonical_inputs(run.inputs))
+        kept = app.aggregates.setdefault(place, {})
+        if key not in kept:
+            kept[key] = Aggregate(run.app, run.implementation, run.device_class, *key)
+        kept[key].add(run)
+        app.runs.setdefault(place, [])
+        if run.state is State.COMPLETED:
+            app.runs[place].append(run)
+        app.changes += 1
+        self._version += 1
+        return True
+
+    def stamp(self, app: str) -> Hashable:
+        """Changes whenever anything about this app has changed. O(1)."""
+        own = self._apps.get(app)
+        changes = own.changes if own else 0
+        return changes if self._base is None else (changes, self._base.stamp(app))
+
+    def count(self, app: str, implementation: str, device: DeviceClass) -> int:
+        """Number of completed runs. O(1)."""
+        own = self._apps.get(app)
+        found = len(own.runs.get((implementation, device), ())) if own else 0
+        return found if self._base is None else found + self._base.count(app, implementation, device)
+
+    def runs(
+        self, app: str, implementation: str | None = None, device: DeviceClass | None = None
+    ) -> Sequence[Run]:
+        """Completed runs, oldest first (by time, then order of recording). O(n log n)."""
+        found = list(self._base.runs(app, implementation, device)) if self._base is not None else []
+        own = self._apps.get(app)
+        if own:
+            for (name, where), runs in own.runs.items():
+                if implementation in (None, name) and device in (None, where):
+                    found.extend(runs)
+        found.sort(key=lambda run: run.when)
+        return found
+
+    def recent(self, app: str, implementation: str, device: DeviceClass, limit: int) -> Sequence[Run]:
+        """The last ``limit`` completed runs, oldest first. O(limit)."""
+        own = self._apps.get(app)
+        found = own.runs.get((implementation, device), [])[-limit:] if own and limit > 0 else []
+        if self._base is not None and len(found) < limit:
+            found = [*self._base.recent(app, implementation, device, limit - len(found)), *found]
+        return found
+
+    def aggregates(
+        self, app: str, implementation: str, device: DeviceClass, limit: int | None = None
+    ) -> Sequence[Aggregate]:
+        """Averages by key, in the order in which keys appeared; the newest ``limit`` keys. O(keys)."""
+        own = self._apps.get(app)
+        kept = own.aggregates.get((implementation, device), {}) if own else {}
+        if self._base is None:
+            found = list(kept.values())
+        else:
+            both = {
+                (a.request, a.inputs): a for a in self._base.aggregates(app, implementation, device, limit)
+            }
+            for key, aggregate in kept.items():
+                below = self._base.aggregate(app, implementation, device, *key)
+                both[key] = aggregate if below is None else below.merged(aggregate)
+            found = list(both.values())
+        return found if limit is None else found[-limit:]
+
+    def aggregate(
+        self, app: str, implementation: str, device: DeviceClass, request: RequestKey, inputs: InputsKey
+    ) -> Aggregate | None:
+        """The averages of one key. O(1) beside the base's."""
+        own = self._apps.get(app)
+        found = own.aggregates.get((implementation, device), {}).get((request, inputs)) if own else None
+        if self._base is None:
+            return found
+        below = self._base.aggregate(app, implementation, device, request, inputs)
+        if below is None or found is None:
+            return found or below
+        return below.merged(found)
+
+    def groups(self, app: str | None = None) -> Sequence[Group]:
+        """What there is, by app, implementation, class, request. O(keys)."""
+        counts: dict[tuple[str, str, DeviceClass, RequestKey], tuple[int, int]] = {}
+        if self._base is not None:
+            for group in self._base.groups(app):
+                place = (group.app, group.implementation, group.device_class, group.request)
+                counts[place] = (group.completed, group.failed)
+        for name, own in self._apps.items():
+            if app not in (None, name):
+                continue
+            for kept in own.aggregates.values():
+                for a in kept.values():
+                    place = (a.app, a.implementation, a.device_class, a.request)
+                    completed, failed = counts.get(place, (0, 0))
+                    counts[place] = (completed + a.count, failed + a.failed)
+        return [Group(*place, *both) for place, both in sorted(counts.items())]

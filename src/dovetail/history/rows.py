@@ -1,0 +1,225 @@
+"""Rows of the history database as runs and averages, and the one way in which runs are added."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from typing import Any
+
+from dovetail.history.base import (
+    Aggregate,
+    InputsKey,
+    RequestKey,
+    canonical_inputs,
+    check_run,
+    inputs_from_text,
+    inputs_text,
+    request_key,
+)
+from dovetail.model import DeviceClass, Run, State, Usage
+
+__all__ = ["KEY_COLUMNS", "RUN_COLUMNS", "RUN_TABLES", "Batch", "aggregate_of", "run_of"]
+
+_STATES = (
+    State.COMPLETED,
+    State.FAILED,
+    State.TIMEOUT,
+    State.CANCELLED,
+    State.NODE_FAIL,
+    State.PENDING,
+    State.RUNNING,
+)  # position = number in the database: append only
+_STATE_NUMBER = {state: number for number, state in enumerate(_STATES)}
+
+RUN_COLUMNS = (
+    "runs.id, g.app, g.implementation, g.kind, g.model, g.nodes, g.cpus, g.gpus, keys.inputs, runs.seconds, "
+    "runs.state, runs.walltime, runs.cpu_time, runs.peak_memory, runs.sent, runs.sent_time, runs.received, "
+    "runs.received_time, runs.finished, runs.uid, runs.job, users.name, runs.first_on_device"
+)
+RUN_TABLES = (
+    "runs JOIN groups g ON g.id = runs.group_id JOIN keys ON keys.id = runs.key_id "
+    "LEFT JOIN users ON users.id = runs.user_id"
+)
+KEY_COLUMNS = (
+    "keys.inputs, keys.count, keys.mean, keys.minimum, keys.maximum, keys.m2, keys.transfers, keys.sent, "
+    "keys.sent_time, keys.received, keys.received_time, keys.failed"
+)
+_Place = tuple[str, str, str, str, int, int, float]
+
+
+class Batch:
+    """Runs being added in one transaction; averages are kept in memory and written at its end."""
+
+    def __init__(self, db: sqlite3.Connection) -> None:
+        self._db = db
+        self._groups: dict[_Place, int] = {}
+        self._keys: dict[tuple[int, InputsKey], tuple[int, Aggregate]] = {}
+        self._touched: dict[int, list[int]] = {}
+        self._users: dict[str, int] = {}
+
+    def add(self, run: Run) -> bool:
+        """Insert one run; ``False`` if its uid was there. O(log n)."""
+        check_run(run)
+        group = self._id_of_group(run)
+        key, aggregate = self._key(group, run)
+        usage = run.usage or Usage()
+        added = self._db.execute(
+            "INSERT OR IGNORE INTO runs (group_id, key_id, uid, state, seconds, finished, job, user_id, "
+            "walltime, first_on_device, cpu_time, peak_memory, sent, sent_time, received, received_time) "
+            "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            (
+                group,
+                key,
+                run.uid or None,
+                _STATE_NUMBER[run.state],
+                run.seconds,
+                run.when,
+                run.job or None,
+                self._id_of_user(run.user),
+                run.walltime,
+                int(run.first_on_device),
+                usage.cpu_time,
+                usage.peak_memory,
+                usage.sent,
+                usage.sent_time,
+                usage.received,
+                usage.received_time,
+            ),
+        )
+        if not added.rowcount:
+            return False
+        aggregate.add(run)
+        self._touched.setdefault(group, [0, 0])[run.state is not State.COMPLETED] += 1
+        return True
+
+    def finish(self) -> None:
+        """Write the averages; keys that were made for runs known already disappear again."""
+        self._db.executemany(
+            "UPDATE keys SET count = ?, mean = ?, minimum = ?, maximum = ?, m2 = ?, transfers = ?, sent = ?, "
+            "sent_time = ?, received = ?, received_time = ?, failed = ? WHERE id = ?",
+            (
+                (
+                    a.count,
+                    a.mean,
+                    a.minimum if a.count else None,
+                    a.maximum,
+                    a.m2,
+                    a.transfers,
+                    a.sent,
+                    a.sent_time,
+                    a.received,
+                    a.received_time,
+                    a.failed,
+                    key,
+                )
+                for key, a in self._keys.values()
+                if a.count or a.failed
+            ),
+        )
+        self._db.executemany(
+            "DELETE FROM keys WHERE id = ?",
+            [(key,) for key, a in self._keys.values() if not (a.count or a.failed)],
+        )
+        for group, (completed, failed) in self._touched.items():
+            self._db.execute(
+                "UPDATE groups SET completed = completed + ?, failed = failed + ?, changes = changes + 1 "
+                "WHERE id = ?",
+                (completed, failed, group),
+            )
+        self._db.executemany(
+            "DELETE FROM groups WHERE id = ? AND completed + failed = 0",
+            [(group,) for group in self._groups.values() if group not in self._touched],
+        )
+
+    def _id_of_group(self, run: Run) -> int:
+        place = (
+            run.app,
+            run.implementation,
+            run.device_class.kind,
+            run.device_class.model,
+            *request_key(run),
+        )
+        found = self._groups.get(place)
+        if found is None:
+            row = self._db.execute(
+                "SELECT id FROM groups WHERE app = ? AND implementation = ? AND kind = ? AND model = ? "
+                "AND nodes = ? AND cpus = ? AND gpus = ?",
+                place,
+            ).fetchone()
+            found = (
+                row[0]
+                if row
+                else self._insert(
+                    "INSERT INTO groups (app, implementation, kind, model, nodes, cpus, gpus) "
+                    "VALUES (?, ?, ?, ?, ?, ?, ?)",
+                    place,
+                )
+            )
+            self._groups[place] = found
+        return found
+
+    def _key(self, group: int, run: Run) -> tuple[int, Aggregate]:
+        inputs = canonical_inputs(run.inputs)
+        found = self._keys.get((group, inputs))
+        if found is None:
+            text = inputs_text(inputs)
+            row = self._db.execute(
+                f"SELECT id, {KEY_COLUMNS} FROM keys WHERE group_id = ? AND inputs = ?", (group, text)
+            ).fetchone()
+            place = (run.app, run.implementation, run.device_class, request_key(run))
+            if row:
+                found = (row[0], aggregate_of(*place, row[1:]))
+            else:
+                key = self._insert("INSERT INTO keys (group_id, inputs) VALUES (?, ?)", (group, text))
+                found = (key, Aggregate(*place, inputs))
+            self._keys[group, inputs] = found
+        return found
+
+    def _id_of_user(self, user: str | None) -> int | None:
+        if user is None:
+            return None
+        if user not in self._users:
+            row = self._db.execute("SELECT id FROM users WHERE name = ?", (user,)).fetchone()
+            self._users[user] = (
+                row[0] if row else self._insert("INSERT INTO users (name) VALUES (?)", (user,))
+            )
+        return self._users[user]
+
+    def _insert(self, sql: str, values: Sequence[Any]) -> int:
+        row = self._db.execute(sql, values).lastrowid
+        assert row is not None
+        return row
+
+
+def aggregate_of(
+    app: str, implementation: str, device: DeviceClass, request: RequestKey, row: Sequence[Any]
+) -> Aggregate:
+    """The averages of one row of `KEY_COLUMNS`."""
+    minimum = float("inf") if row[3] is None else row[3]
+    inputs = inputs_from_text(row[0])
+    return Aggregate(
+        app, implementation, device, request, inputs, row[1], row[2], minimum, row[4], row[5], *row[6:]
+    )
+
+
+def run_of(row: Sequence[Any]) -> Run:
+    """The run of one row of `RUN_COLUMNS`."""
+    usage = None if all(value is None for value in row[12:18]) else Usage(*row[12:18])
+    return Run(
+        app=row[1],
+        implementation=row[2],
+        device_class=DeviceClass(row[3], row[4]),
+        nodes=row[5],
+        cpus=row[6],
+        gpus=row[7],
+        inputs=dict(inputs_from_text(row[8])),
+        seconds=row[9],
+        state=_STATES[row[10]],
+        walltime=row[11],
+        usage=usage,
+        when=row[18],
+        uid=row[19] or "",
+        job=row[20] or "",
+        user=row[21],
+        first_on_device=bool(row[22]),
+    )

@@ -1,0 +1,386 @@
+"""The history database: raw runs and Table 1's averages in one SQLite file.
+
+WAL journal, one writer at a time (``BEGIN IMMEDIATE``), readers never wait. A run and the averages that it
+changes are one transaction, so a process killed at any moment leaves either both or neither. Several
+processes may use one file; each sees the others' runs at its next question.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import threading
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from dovetail.errors import HistoryError
+from dovetail.history.base import (
+    Aggregate,
+    Group,
+    InputsKey,
+    RequestKey,
+    inputs_text,
+)
+from dovetail.history.rows import KEY_COLUMNS, RUN_COLUMNS, RUN_TABLES, Batch, aggregate_of, run_of
+from dovetail.history.schema import APPLICATION_ID, AVERAGE_ALL, SCHEMA_VERSION, create_or_migrate
+from dovetail.model import DeviceClass, Run
+
+__all__ = ["SqliteHistory", "default_history_path"]
+
+
+def default_history_path() -> Path:
+    """``$XDG_STATE_HOME/dovetail/history.sqlite``, by default under ``~/.local/state``."""
+    folder = os.environ.get("XDG_STATE_HOME", "")
+    # The XDG specification: a relative path is invalid and is to be ignored.
+    base = Path(folder) if os.path.isabs(folder) else Path.home() / ".local" / "state"
+    return base / "dovetail" / "history.sqlite"
+
+
+class SqliteHistory:
+    """Measured runs in a SQLite file, made with mode 0600 if it is not there.
+
+    ``wait`` is how many seconds a writer waits for another before it gives up. ``must_exist`` refuses to
+    make a new file (for commands that only look). Raises `HistoryError` with one sentence when the file
+    cannot be used. Usable from several threads; one transaction at a time.
+    """
+
+    def __init__(
+        self, path: str | os.PathLike[str] | None = None, *, wait: float = 10.0, must_exist: bool = False
+    ) -> None:
+        self.path = default_history_path() if path is None else Path(path)
+        self._wait = wait
+        self._lock = threading.RLock()
+        self._own = 0
+        self._foreign = 0
+        self._data_version = -1
+        self._stamps: dict[str, Hashable] = {}
+        self._counts: dict[tuple[str, str, DeviceClass], int] = {}
+        self._make_file(must_exist)
+        with self._explained("opened"):
+            self._db = sqlite3.connect(
+                self.path, timeout=wait, isolation_level=None, check_same_thread=False, cached_statements=64
+            )
+        try:
+            self._prepare()
+        except BaseException:
+            self._db.close()
+            raise
+
+    # -- opening ---------------------------------------------------------------------------------------
+
+    def _make_file(self, must_exist: bool) -> None:
+        if self.path.is_dir():
+            raise HistoryError(f"history {self.path}: found a folder, expected a database file")
+        if self.path.exists():
+            return
+        if must_exist:
+            raise HistoryError(
+                f"history {self.path}: no such file, expected a history database (`dovetail run` makes one)"
+            )
+        try:
+            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            # SQLite gives its -wal and -shm files the mode of the database.
+            os.close(os.open(self.path, os.O_CREAT | os.O_RDWR, 0o600))
+        except OSError as error:
+            raise HistoryError(f"history {self.path}: cannot be made: {error.strerror}") from error
+
+    def _prepare(self) -> None:
+        with self._explained("opened"):
+            version = self._identity()
+            if version > SCHEMA_VERSION:
+                raise HistoryError(
+                    f"history {self.path}: found schema version {version}, expected at most "
+                    f"{SCHEMA_VERSION}: it was written by a newer Dovetail"
+                )
+            if version < SCHEMA_VERSION:
+                self._db.execute("PRAGMA journal_mode = WAL")
+                with self._transaction():
+                    self._identity()  # another process may have been faster
+                    create_or_migrate(self._db)
+            # NORMAL: a killed process loses nothing; a power cut may lose the last runs, never the file.
+            self._db.execute("PRAGMA synchronous = NORMAL")
+            self._db.execute("PRAGMA temp_store = MEMORY")
+
+    def _identity(self) -> int:
+        """The schema version; refuses a database that another program made."""
+        (version,) = self._db.execute("PRAGMA user_version").fetchone()
+        (application,) = self._db.execute("PRAGMA application_id").fetchone()
+        (tables,) = self._db.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        if application != APPLICATION_ID and (tables or version):
+            raise HistoryError(
+                f"history {self.path}: found the SQLite database of another program, expected a history"
+            )
+        return int(version)
+
+    @contextmanager
+    def _explained(self, what: str) -> Iterator[None]:
+        """Turn what SQLite says into one sentence about this file."""
+        try:
+            yield
+        except sqlite3.Error as error:
+            text = str(error)
+            if "locked" in text or "busy" in text:
+                reason = f"another process has been writing for more than {self._wait:g} s"
+            elif "not a database" in text:
+                reason = "found a file that is no SQLite database, expected a history"
+            elif "malformed" in text:
+                reason = "the database is damaged (`sqlite3 FILE .recover` may save what is left)"
+            elif "readonly" in text:
+                reason = "the file or its folder is read-only"
+            elif "full" in text:
+                reason = "the disk is full"
+            elif "unable to open" in text:
+                reason = "no permission to open the file, or to write in its folder"
+            else:
+                reason = text
+            raise HistoryError(f"history {self.path}: cannot be {what}: {reason}") from error
+
+    @contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        """One write transaction: everything or nothing."""
+        with self._lock:
+            self._db.execute("BEGIN IMMEDIATE")
+            try:
+                yield self._db
+                self._db.execute("COMMIT")
+            except BaseException:
+                if self._db.in_transaction:  # a full disk has rolled back by itself
+                    self._db.execute("ROLLBACK")
+                raise
+
+    def close(self) -> None:
+        """Close the file. Nothing is waiting to be written: every run was committed when recorded."""
+        with self._lock:
+            self._db.close()
+
+    def __enter__(self) -> SqliteHistory:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # -- what has changed ------------------------------------------------------------------------------
+
+    @property
+    def version(self) -> int:
+        """Grows with every change by this process or another. A few microseconds."""
+        with self._lock, self._explained("read"):
+            (seen,) = self._db.execute("PRAGMA data_version").fetchone()
+            if seen != self._data_version:
+                # data_version moves when another connection commits, never for our own commits.
+                self._foreign += self._data_version != -1
+                self._data_version = seen
+                self._stamps.clear()
+                self._counts.clear()
+            return self._own + self._foreign
+
+    def stamp(self, app: str) -> Hashable:
+        """Changes whenever anything about this app has changed. A few microseconds."""
+        with self._lock, self._explained("read"):
+            _ = self.version
+            found = self._stamps.get(app)
+            if found is None:
+                rows = self._db.execute("SELECT id, changes FROM groups WHERE app = ?", (app,))
+                found = self._stamps[app] = tuple(sorted(rows.fetchall()))
+            return found
+
+    def count(self, app: str, implementation: str, device: DeviceClass) -> int:
+        """Number of completed runs. O(1)."""
+        with self._lock, self._explained("read"):
+            _ = self.version
+            place = (app, implementation, device)
+            found = self._counts.get(place)
+            if found is None:
+                (found,) = self._db.execute(
+                    "SELECT coalesce(sum(completed), 0) FROM groups "
+                    "WHERE app = ? AND implementation = ? AND kind = ? AND model = ?",
+                    (app, implementation, device.kind, device.model),
+                ).fetchone()
+                self._counts[place] = found
+            return int(found)
+
+    def _changed(self) -> None:
+        self._own += 1
+        self._stamps.clear()
+        self._counts.clear()
+
+    # -- writing ---------------------------------------------------------------------------------------
+
+    def record(self, run: Run) -> bool:
+        """Keep a run and bring its averages up to date, in one transaction.
+
+        ``False`` if a run of this uid was there already: nothing changes then. Raises `InputError` for a
+        run that makes no sense, `HistoryError` when the file cannot be written.
+        """
+        return self.record_many((run,)) == 1
+
+    def record_many(self, runs: Iterable[Run]) -> int:
+        """Keep many runs in one transaction, all or none; returns how many were new."""
+        with self._explained("written"), self._transaction() as db:
+            batch = Batch(db)
+            new = sum(map(batch.add, runs))
+            batch.finish()
+        if new:
+            self._changed()
+        return new
+
+    def forget(
+        self,
+        app: str | None = None,
+        implementation: str | None = None,
+        device: DeviceClass | None = None,
+        *,
+        before: float | None = None,
+    ) -> int:
+        """Delete the runs that match everything given (nothing given: all); returns how many.
+
+        ``before`` takes only runs that ended before that Unix time; averages are then made anew from the
+        runs that stay.
+        """
+        where, values = _where(app, implementation, device)
+        with self._explained("written"), self._transaction() as db:
+            groups = [row[0] for row in db.execute(f"SELECT id FROM groups g WHERE {where}", values)]
+            deleted = 0
+            for group in groups:
+                cut, bound = ("", ()) if before is None else (" AND finished < ?", (before,))
+                deleted += db.execute(f"DELETE FROM runs WHERE group_id = ?{cut}", (group, *bound)).rowcount
+            if before is not None:
+                db.execute("CREATE INDEX runs_of_key ON runs (key_id)")
+                for group in groups:
+                    db.execute(
+                        "DELETE FROM keys WHERE group_id = ? "
+                        "AND NOT EXISTS (SELECT 1 FROM runs WHERE key_id = keys.id)",
+                        (group,),
+                    )
+                    for statement in AVERAGE_ALL:
+                        db.execute(statement.format(where=f"group_id = {group}", where_group=f"id = {group}"))
+                db.execute("DROP INDEX runs_of_key")
+            else:
+                db.executemany("DELETE FROM keys WHERE group_id = ?", [(g,) for g in groups])
+            db.executemany(
+                "DELETE FROM groups WHERE id = ? AND NOT EXISTS (SELECT 1 FROM keys WHERE group_id = ?)",
+                [(g, g) for g in groups],
+            )
+        if deleted:
+            self._changed()
+        return deleted
+
+    def vacuum(self) -> tuple[int, int]:
+        """Give unused space back; returns the file's bytes before and after. Needs as much free disk."""
+        with self._lock, self._explained("vacuumed"):
+            self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            before = self.path.stat().st_size
+            self._db.execute("VACUUM")
+            self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            return before, self.path.stat().st_size
+
+    # -- reading ---------------------------------------------------------------------------------------
+
+    def _rows(self, sql: str, values: Sequence[Any] = ()) -> list[Any]:
+        with self._lock, self._explained("read"):
+            return self._db.execute(sql, values).fetchall()
+
+    def groups(self, app: str | None = None) -> Sequence[Group]:
+        """What there is, by app, implementation, class, request."""
+        where, values = _where(app, None, None)
+        return [
+            Group(row[0], row[1], DeviceClass(row[2], row[3]), (row[4], row[5], row[6]), row[7], row[8])
+            for row in self._rows(
+                "SELECT app, implementation, kind, model, nodes, cpus, gpus, completed, failed FROM groups g "
+                f"WHERE {where} ORDER BY 1, 2, 3, 4, 5, 6, 7",
+                values,
+            )
+        ]
+
+    def _group_ids(self, app: str, implementation: str, device: DeviceClass) -> list[tuple[int, RequestKey]]:
+        where, values = _where(app, implementation, device)
+        rows = self._rows(f"SELECT id, nodes, cpus, gpus FROM groups g WHERE {where} ORDER BY id", values)
+        return [(row[0], (row[1], row[2], row[3])) for row in rows]
+
+    def aggregates(
+        self, app: str, implementation: str, device: DeviceClass, limit: int | None = None
+    ) -> Sequence[Aggregate]:
+        """Averages by key, in the order in which keys appeared; the newest ``limit`` keys."""
+        found: list[tuple[int, Aggregate]] = []
+        for group, request in self._group_ids(app, implementation, device):
+            rows = self._rows(
+                f"SELECT keys.id, {KEY_COLUMNS} FROM keys INDEXED BY keys_of_group "
+                "WHERE group_id = ? ORDER BY id DESC LIMIT ?",
+                (group, -1 if limit is None else limit),
+            )
+            found.extend(
+                (row[0], aggregate_of(app, implementation, device, request, row[1:])) for row in rows
+            )
+        found.sort(key=lambda pair: pair[0])
+        return [aggregate for _, aggregate in (found if limit is None else found[-limit:])]
+
+    def aggregate(
+        self, app: str, implementation: str, device: DeviceClass, request: RequestKey, inputs: InputsKey
+    ) -> Aggregate | None:
+        """The averages of one key. O(log n), tens of microseconds."""
+        rows = self._rows(
+            f"SELECT {KEY_COLUMNS} FROM groups g JOIN keys ON keys.group_id = g.id AND keys.inputs = ? "
+            "WHERE app = ? AND implementation = ? AND kind = ? AND model = ? "
+            "AND nodes = ? AND cpus = ? AND gpus = ?",
+            (inputs_text(inputs), app, implementation, device.kind, device.model, *request),
+        )
+        return aggregate_of(app, implementation, device, request, rows[0]) if rows else None
+
+    def recent(self, app: str, implementation: str, device: DeviceClass, limit: int) -> Sequence[Run]:
+        """The last ``limit`` completed runs in order of recording, oldest first. O(limit)."""
+        found: list[tuple[int, Run]] = []
+        for group, _ in self._group_ids(app, implementation, device):
+            rows = self._rows(
+                f"SELECT {RUN_COLUMNS} FROM {RUN_TABLES} WHERE runs.group_id = ? AND runs.state = 0 "
+                "ORDER BY runs.id DESC LIMIT ?",
+                (group, limit),
+            )
+            found.extend((row[0], run_of(row)) for row in rows)
+        found.sort(key=lambda pair: pair[0])
+        return [run for _, run in found[-limit:]] if limit > 0 else []
+
+    def runs(
+        self, app: str, implementation: str | None = None, device: DeviceClass | None = None
+    ) -> Sequence[Run]:
+        """Completed runs, oldest first (by time, then order of recording)."""
+        where, values = _where(app, implementation, device)
+        rows = self._rows(
+            f"SELECT {RUN_COLUMNS} FROM {RUN_TABLES} WHERE {where} AND runs.state = 0 "
+            "ORDER BY runs.finished, runs.id",
+            values,
+        )
+        return [run_of(row) for row in rows]
+
+    def all_runs(self, app: str | None = None) -> Iterator[Run]:
+        """Every run, failed ones too, in order of recording; read in pages, so memory stays small."""
+        where, values = _where(app, None, None)
+        last = -1
+        while True:
+            rows = self._rows(
+                f"SELECT {RUN_COLUMNS} FROM {RUN_TABLES} WHERE {where} AND runs.id > ? "
+                "ORDER BY runs.id LIMIT 10000",
+                (*values, last),
+            )
+            if not rows:
+                return
+            last = rows[-1][0]
+            yield from map(run_of, rows)
+
+    def known(self, uids: Iterable[str]) -> set[str]:
+        """Those of the uids that are recorded already."""
+        with self._lock, self._explained("read"):
+            find = self._db.execute
+            return {uid for uid in uids if find("SELECT 1 FROM runs WHERE uid = ?", (uid,)).fetchone()}
+
+
+def _where(
+    app: str | None, implementation: str | None, device: DeviceClass | None
+) -> tuple[str, tuple[str, ...]]:
+    """A condition on groups (as ``g``) and its values."""
+    wanted = {"g.app": app, "g.implementation": implementation}
+    if device is not None:
+        wanted |= {"g.kind": device.kind, "g.model": device.model}
+    given = {column: value for column, value in wanted.items() if value is not None}
+    return " AND ".join(f"{column} = ?" for column in given) or "true", tuple(given.values())

@@ -1,0 +1,211 @@
+"""What every learned model shares: which runs it sees, how inputs become numbers, what is cached."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, field
+
+from dovetail.history.base import (
+    Aggregate,
+    Group,
+    InputsKey,
+    MeasuredHistory,
+    RequestKey,
+    canonical_inputs,
+)
+from dovetail.history.memory import MemoryHistory
+from dovetail.interfaces import History
+from dovetail.model import DeviceClass, Implementation, Job, Prediction, Request, Run, Seconds
+
+__all__ = [
+    "MAX_KEYS",
+    "MAX_RUNS",
+    "TINY",
+    "HistoryModel",
+    "Query",
+    "Sample",
+    "categories",
+    "measured",
+    "numbers",
+    "scalar_size",
+    "shape",
+]
+
+MAX_KEYS = 512
+"""Newest keys of an app, implementation and class that a fit looks at: bounds its time."""
+MAX_RUNS = 256
+"""Newest runs of an app, implementation and class that a fit looks at."""
+TINY: Seconds = 1e-9
+"""No prediction is below this: run times are positive."""
+
+
+def numbers(inputs: InputsKey) -> tuple[tuple[str, float], ...]:
+    """The numeric inputs, by name."""
+    return tuple((name, value) for name, value in inputs if not isinstance(value, str))
+
+
+def categories(inputs: InputsKey) -> tuple[tuple[str, str], ...]:
+    """The inputs that are words, by name."""
+    return tuple((name, value) for name, value in inputs if isinstance(value, str))
+
+
+def shape(inputs: InputsKey) -> Hashable:
+    """What must agree for two inputs to be compared by size: categories, and the numbers' names."""
+    return categories(inputs), tuple(name for name, _ in numbers(inputs))
+
+
+def scalar_size(inputs: InputsKey) -> float | None:
+    """One size for all numeric inputs: their product, which for two sides of an array is its elements.
+
+    Numbers of 0 or below cannot scale anything and are left out; ``None`` without any size.
+    """
+    sizes = [value for _, value in numbers(inputs) if value > 0]
+    if not sizes:
+        return None
+    product = math.prod(sizes)
+    return product if 0 < product < math.inf else None
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """What is asked: which app, implementation, class and request, with which inputs."""
+
+    app: str
+    implementation: str
+    device: DeviceClass
+    request: RequestKey
+    inputs: InputsKey
+    walltime: Seconds | None = None
+
+
+@dataclass(slots=True)
+class Sample:
+    """What is known of one (app, implementation, class): averages by key and the newest runs."""
+
+    aggregates: Sequence[Aggregate]
+    recent: Sequence[Run]
+    fits: dict[Hashable, object] = field(default_factory=dict)
+
+
+def measured(history: History) -> MeasuredHistory:
+    """The history itself if it keeps averages, else a view that computes them from its runs."""
+    return history if isinstance(history, MeasuredHistory) else _Averaged(history)
+
+
+class _Averaged:
+    """Averages over a history that keeps raw runs only (a user's own): recomputed when it changes."""
+
+    def __init__(self, history: History) -> None:
+        self._history = history
+        self._seen = -1
+        self._apps: dict[str, MemoryHistory] = {}
+
+    def _memory(self, app: str) -> MemoryHistory:
+        if self._seen != self._history.version:
+            self._apps.clear()
+            self._seen = self._history.version
+        if app not in self._apps:
+            self._apps[app] = MemoryHistory(self._history.runs(app))
+        return self._apps[app]
+
+    @property
+    def version(self) -> int:
+        return self._history.version
+
+    def record(self, run: Run) -> bool:
+        return self._history.record(run)
+
+    def runs(
+        self, app: str, implementation: str | None = None, device: DeviceClass | None = None
+    ) -> Sequence[Run]:
+        return self._history.runs(app, implementation, device)
+
+    def count(self, app: str, implementation: str, device: DeviceClass) -> int:
+        return self._history.count(app, implementation, device)
+
+    def stamp(self, app: str) -> Hashable:
+        return self._history.version
+
+    def groups(self, app: str | None = None) -> Sequence[Group]:
+        return () if app is None else self._memory(app).groups(app)
+
+    def aggregates(
+        self, app: str, implementation: str, device: DeviceClass, limit: int | None = None
+    ) -> Sequence[Aggregate]:
+        return self._memory(app).aggregates(app, implementation, device, limit)
+
+    def aggregate(
+        self, app: str, implementation: str, device: DeviceClass, request: RequestKey, inputs: InputsKey
+    ) -> Aggregate | None:
+        return self._memory(app).aggregate(app, implementation, device, request, inputs)
+
+    def recent(self, app: str, implementation: str, device: DeviceClass, limit: int) -> Sequence[Run]:
+        return self._memory(app).recent(app, implementation, device, limit)
+
+
+class HistoryModel(ABC):
+    """A runtime model over a history; subclasses say how, in `answer`.
+
+    Answers are cached by what was asked until the history of that app changes. A cached answer costs a
+    few microseconds.
+    """
+
+    def __init__(self, history: History) -> None:
+        self.history = measured(history)
+        self._stamps: dict[str, Hashable] = {}
+        self._samples: dict[str, dict[tuple[str, DeviceClass], Sample]] = {}
+        self._answers: dict[str, dict[Query, Prediction | None]] = {}
+
+    @property
+    def version(self) -> int:
+        """Changes whenever a prediction may have changed: with every run of this process or another."""
+        return self.history.version
+
+    def runs(self, app: str, implementation: str, device: DeviceClass) -> int:
+        """Completed runs of this app and implementation on this class. O(1)."""
+        return self.history.count(app, implementation, device)
+
+    def predict(
+        self, job: Job, implementation: Implementation, request: Request, device: DeviceClass
+    ) -> Prediction | None:
+        """The prediction, or ``None`` where nothing is known."""
+        return self.ask(
+            Query(
+                job.app.name,
+                implementation.name,
+                device,
+                Run.resolved_request(request),
+                canonical_inputs(job.inputs),
+                job.walltime,
+            )
+        )
+
+    def ask(self, query: Query) -> Prediction | None:
+        """The prediction for plain names and numbers (the command line has no `Job`)."""
+        stamp = self.history.stamp(query.app)
+        if self._stamps.get(query.app) != stamp:
+            self._stamps[query.app] = stamp
+            self._samples[query.app] = {}
+            self._answers[query.app] = {}
+        answers = self._answers[query.app]
+        if query not in answers:
+            answers[query] = self.answer(query)
+        return answers[query]
+
+    def sample(self, query: Query) -> Sample:
+        """The averages and newest runs that an answer may rest on, read once after each change."""
+        kept = self._samples.setdefault(query.app, {})
+        place = (query.implementation, query.device)
+        if place not in kept:
+            where = (query.app, *place)
+            kept[place] = Sample(
+                [a for a in self.history.aggregates(*where, MAX_KEYS) if a.count],
+                self.history.recent(*where, MAX_RUNS),
+            )
+        return kept[place]
+
+    @abstractmethod
+    def answer(self, query: Query) -> Prediction | None:
+        """The prediction, made anew."""

@@ -1,0 +1,126 @@
+"""``least-squares``: the paper's predictions (Gregg 2011, section 4.2).
+
+Same inputs: their average. Two or more other sizes: a straight line of time over size, each size weighted
+by its number of runs. One other size, on which the paper is silent: in proportion to the size. "Size" is
+one number, the product of the numeric inputs (`scalar_size`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from dovetail.history.base import Aggregate
+from dovetail.model import Prediction, Seconds
+from dovetail.runtimes.base import TINY, HistoryModel, Query, scalar_size, shape
+from dovetail.runtimes.intervals import GUESSED_SPREAD, student
+from dovetail.runtimes.mean import same_inputs
+
+__all__ = ["LeastSquaresModel", "Line", "fit_line"]
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """time = intercept + slope * size, from ``runs`` runs of ``sizes`` different sizes.
+
+    ``variance`` is the residual variance of one run, ``centre`` and ``spread`` the weighted mean of the
+    sizes and their weighted sum of squares about it: what a prediction interval needs.
+    """
+
+    intercept: Seconds
+    slope: float
+    runs: int
+    sizes: int
+    variance: float
+    centre: float
+    spread: float
+
+    def at(self, size: float) -> Seconds:
+        """The line at this size; may be negative."""
+        return self.intercept + self.slope * size
+
+    def half_width(self, size: float) -> Seconds | None:
+        """Half of the 90 % prediction interval; ``None`` where two points leave no residual."""
+        freedom = self.runs - 2
+        if freedom < 1:
+            return None
+        leverage = 1 / self.runs + (size - self.centre) ** 2 / self.spread
+        return student(freedom) * math.sqrt(self.variance * (1 + leverage))
+
+
+def fit_line(points: Sequence[tuple[float, Aggregate]]) -> Line | None:
+    """Least squares of mean time over size, weighted by count; ``None`` for fewer than two sizes.
+
+    Weighting averages by their counts gives the line through all raw runs. The residual variance takes in
+    the spread within each key (``m2``). O(points).
+    """
+    runs = sum(a.count for _, a in points)
+    sizes = len({size for size, _ in points})
+    if sizes < 2:
+        return None
+    centre = math.fsum(a.count * size for size, a in points) / runs
+    mean = math.fsum(a.count * a.mean for _, a in points) / runs
+    spread = math.fsum(a.count * (size - centre) ** 2 for size, a in points)
+    if not 0 < spread < math.inf:
+        return None
+    slope = math.fsum(a.count * (size - centre) * (a.mean - mean) for size, a in points) / spread
+    intercept = mean - slope * centre
+    residual = math.fsum(a.m2 + a.count * (a.mean - intercept - slope * size) ** 2 for size, a in points)
+    return Line(intercept, slope, runs, sizes, residual / max(runs - 2, 1), centre, spread)
+
+
+class LeastSquaresModel(HistoryModel):
+    """The paper's model. Never negative: the line is clamped above zero."""
+
+    def answer(self, query: Query) -> Prediction | None:
+        """Mean, line or proportion; ``None`` where no run can be compared with this one."""
+        same = same_inputs(self, query)
+        if same is not None:
+            return same
+        size = scalar_size(query.inputs)
+        if size is None:
+            return None
+        fit = self._fit(query)
+        if isinstance(fit, Line):
+            expected = max(fit.at(size), TINY)
+            half = fit.half_width(size)
+            if half is None:
+                lower, upper = expected / GUESSED_SPREAD, expected * GUESSED_SPREAD
+            else:
+                lower, upper = max(expected - half, 0.0), max(expected + half, TINY)
+            return Prediction(
+                expected, upper, fit.runs, f"least squares over {fit.sizes} sizes ({fit.runs} runs)", lower
+            )
+        if fit is None:
+            return None
+        known, seconds, runs = fit
+        expected = max(seconds * size / known, TINY)
+        # Time that is constant, or goes with the square of the size, bounds what is plausible.
+        ratio = max(size / known, known / size) * GUESSED_SPREAD
+        return Prediction(
+            expected,
+            expected * ratio,
+            runs,
+            f"in proportion to size {known:g} ({runs} runs)",
+            expected / ratio,
+        )
+
+    def _fit(self, query: Query) -> Line | tuple[float, Seconds, int] | None:
+        """The line through all sizes, or the one known size with its mean time and runs."""
+        sample = self.sample(query)
+        key = (query.request, shape(query.inputs))
+        if key not in sample.fits:
+            points = [
+                (size, a)
+                for a in sample.aggregates
+                if (a.request, shape(a.inputs)) == key and (size := scalar_size(a.inputs)) is not None
+            ]
+            found: Line | tuple[float, Seconds, int] | None = fit_line(points)
+            if found is None and points:
+                runs = sum(a.count for _, a in points)
+                found = (points[0][0], sum(a.count * a.mean for _, a in points) / runs, runs)
+            sample.fits[key] = found
+        fit = sample.fits[key]
+        assert fit is None or isinstance(fit, (Line, tuple))
+        return fit
