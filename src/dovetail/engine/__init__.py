@@ -1,0 +1,1 @@
+"""The decision core, and what drives it: simulation, this machine, a journal."""

@@ -1,0 +1,1 @@
+"""Backends that run jobs for real."""

@@ -1,0 +1,1 @@
+"""Array-only inner loops (numba), each with a plain-Python twin."""

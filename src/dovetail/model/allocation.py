@@ -58,7 +58,7 @@ class Allocation:
 
     request: Request
     parts: tuple[Part, ...]
-    cores: Mapping[int, tuple[int, ...]] = EMPTY  # type: ignore[assignment]
+    cores: Mapping[int, tuple[int, ...]] = EMPTY
     donors: tuple[Donor, ...] = ()
 
     @property

@@ -42,6 +42,7 @@ class Usage:
     """What a finished process used: CPU seconds, peak resident bytes, and what it said of its transfers.
 
     ``sent``, ``received`` are bytes to and from the device, ``sent_time``, ``received_time`` seconds.
+    ``wall_time`` is the run time as the backend measured it, closest to the process.
     """
 
     cpu_time: Seconds | None = None
@@ -50,6 +51,7 @@ class Usage:
     sent_time: Seconds | None = None
     received: float | None = None
     received_time: Seconds | None = None
+    wall_time: Seconds | None = None
 
 
 @dataclass(frozen=True, slots=True)

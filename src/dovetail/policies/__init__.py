@@ -1,0 +1,1 @@
+"""Who runs where: one algorithm per file, named by its key in the registry."""

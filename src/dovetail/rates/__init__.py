@@ -1,0 +1,1 @@
+"""How fast jobs progress while they share a cluster (simulation only)."""

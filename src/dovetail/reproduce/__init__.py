@@ -1,0 +1,1 @@
+"""Studies that set the papers' figures beside ours."""

@@ -1,0 +1,1 @@
+"""Builders, invariant checkers and conformance suites, for these tests and for plugins."""

@@ -1,0 +1,1 @@
+"""Readers of jobs: job files, command lists, traces, published tables, synthetic."""

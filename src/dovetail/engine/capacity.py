@@ -1,0 +1,393 @@
+"""Free capacity of a cluster: which nodes can give what, kept as a few bit masks.
+
+Nodes in the same *state* (same kind of node, same free CPUs, memory and devices) share one bit mask, so
+that finding room, taking it and giving it back cost a step per distinct state, not per node: an idle
+node costs nothing. States are interned; transitions between them are computed once and remembered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Literal, NamedTuple
+
+from dovetail.model import (
+    FRACTION_UNITS,
+    HOST_CPUS,
+    WHOLE_POOL,
+    Allocation,
+    Cluster,
+    Device,
+    Node,
+    Part,
+    Request,
+    Seconds,
+    Unit,
+)
+
+__all__ = ["FreeCapacity", "Layout", "Placement", "lowest"]
+
+Placement = Literal["pack", "spread", "first"]
+UNLIMITED = -1
+
+
+def lowest(mask: int, count: int) -> int:
+    """The ``count`` lowest set bits of a mask that has at least so many. O(log n) big-int steps."""
+    if mask.bit_count() == count:
+        return mask
+    if count <= 8:
+        taken = 0
+        for _ in range(count):
+            low = mask & -mask
+            taken |= low
+            mask ^= low
+        return taken
+    below, above = 0, mask.bit_length()
+    while True:
+        middle = (below + above) >> 1
+        found = (mask & ((1 << middle) - 1)).bit_count()
+        if found == count:
+            return mask & ((1 << middle) - 1)
+        if found < count:
+            below = middle
+        else:
+            above = middle
+
+
+class NodeClass(NamedTuple):
+    """What identical nodes have: CPUs in the pool, host CPUs, memory, devices."""
+
+    cpus: int
+    host_cpus: int
+    memory: int
+    devices: tuple[Device, ...]
+
+
+class NodeState(NamedTuple):
+    """What is free on a node: class index, CPUs, memory (`UNLIMITED`: not counted), units of each device."""
+
+    node_class: int
+    cpus: int
+    memory: int
+    devices: tuple[int, ...]
+
+
+class Share(NamedTuple):
+    """What one node gives; the part of a gang without its nodes."""
+
+    cpus: int
+    devices: tuple[int, ...]
+    units: int
+    memory: int
+
+
+class Fit(NamedTuple):
+    """How a request is met from a state: what the node gives, and its state afterwards."""
+
+    share: Share
+    after: int
+
+
+class Layout:
+    """Interned node states of one cluster, and the remembered steps between them."""
+
+    def __init__(self, cluster: Cluster, placement: Placement = "pack") -> None:
+        self.cluster = cluster
+        self.placement = placement
+        self.states: list[NodeState] = []
+        self.rank: list[int] = []  # placement order of a state: lower is taken first
+        self._ids: dict[NodeState, int] = {}
+        self._classes: list[NodeClass] = []
+        self._fits: dict[Request, dict[int, Fit | None]] = {}
+        self._taken: dict[tuple[int, Share], int | None] = {}
+        self._given: dict[tuple[int, Share], int | None] = {}
+        self.full: dict[int, int] = {}  # state -> mask, nothing in use
+        index: dict[NodeClass, int] = {}
+        for n, node in enumerate(cluster.nodes):
+            node_class = self._class_of(node)
+            c = index.setdefault(node_class, len(index))
+            if c == len(self._classes):
+                self._classes.append(node_class)
+            state = self._intern(
+                NodeState(c, node_class.cpus, node_class.memory, (FRACTION_UNITS,) * len(node_class.devices))
+            )
+            self.full[state] = self.full.get(state, 0) | (1 << n)
+
+    @staticmethod
+    def _class_of(node: Node) -> NodeClass:
+        # Core ids of hosts do not matter for capacity: leave them out, so that alike nodes are alike.
+        devices = tuple(Device(d.kind, d.model, d.local) for d in node.devices)
+        memory = UNLIMITED if node.memory is None else node.memory
+        return NodeClass(node.cpus, node.host_cpus, memory, devices)
+
+    def _intern(self, state: NodeState) -> int:
+        found = self._ids.get(state)
+        if found is None:
+            found = self._ids[state] = len(self.states)
+            self.states.append(state)
+            free_units = sum(state.devices)
+            self.rank.append({"pack": free_units, "spread": -free_units, "first": 0}[self.placement])
+        return found
+
+    def fits(self, request: Request) -> dict[int, Fit | None]:
+        """The remembered fits of a request, by state; fill gaps with `fit_state`."""
+        found = self._fits.get(request)
+        if found is None:
+            found = self._fits[request] = {}
+        return found
+
+    def fit_state(self, request: Request, state_id: int) -> Fit | None:
+        """How one node in this state meets the request, or ``None``; remembered."""
+        state = self.states[state_id]
+        share = self._share(request, state)
+        after = None if share is None else self.after_take(state_id, share)
+        fit = None if share is None or after is None else Fit(share, after)
+        self.fits(request)[state_id] = fit
+        return fit
+
+    def cpus_of(self, request: Request, node_class: int) -> int:
+        """CPUs that the request takes on a node of this class."""
+        if request.cpus == WHOLE_POOL:
+            return self._classes[node_class].cpus
+        if request.cpus == HOST_CPUS:
+            return self._classes[node_class].host_cpus
+        return request.cpus
+
+    def _share(self, request: Request, state: NodeState) -> Share | None:
+        node_class = self._classes[state.node_class]
+        cpus = self.cpus_of(request, state.node_class)
+        if request.cpus == WHOLE_POOL and cpus == 0:
+            return None  # a CPU implementation needs a CPU
+        if cpus > state.cpus:
+            return None
+        if request.memory and state.memory != UNLIMITED and request.memory > state.memory:
+            return None
+        chosen: list[int] = []
+        units = FRACTION_UNITS
+        for kind, count in request.devices:
+            wanted = 1 if count < 1 else int(count)
+            if count < 1:
+                units = max(1, round(count * FRACTION_UNITS))
+            eligible = [
+                d
+                for d, device in enumerate(node_class.devices)
+                if device.kind == kind
+                and state.devices[d] >= units
+                and (not request.models or device.model in request.models)
+            ]
+            if len(eligible) < wanted:
+                return None
+            chosen += eligible[:wanted]
+        return Share(cpus, tuple(chosen), units, request.memory)
+
+    def after_take(self, state_id: int, share: Share) -> int | None:
+        """State after a node gives the share; ``None`` if it has not got it."""
+        key = (state_id, share)
+        if key not in self._taken:
+            self._taken[key] = self._moved(state_id, share, -1)
+        return self._taken[key]
+
+    def after_give(self, state_id: int, share: Share) -> int | None:
+        """State after a node gets the share back; ``None`` if that is more than it has."""
+        key = (state_id, share)
+        if key not in self._given:
+            self._given[key] = self._moved(state_id, share, +1)
+        return self._given[key]
+
+    def _moved(self, state_id: int, share: Share, sign: int) -> int | None:
+        state = self.states[state_id]
+        node_class = self._classes[state.node_class]
+        cpus = state.cpus + sign * share.cpus
+        memory = state.memory if state.memory == UNLIMITED else state.memory + sign * share.memory
+        devices = list(state.devices)
+        for d in share.devices:
+            if d >= len(devices):
+                return None
+            devices[d] += sign * share.units
+            if not 0 <= devices[d] <= FRACTION_UNITS:
+                return None
+        if not 0 <= cpus <= node_class.cpus:
+            return None
+        if state.memory != UNLIMITED and not 0 <= memory <= node_class.memory:
+            return None
+        return self._intern(NodeState(state.node_class, cpus, memory, tuple(devices)))
+
+
+class FreeCapacity:
+    """What is free now; implements `dovetail.interfaces.Free`. A copy costs a small dict."""
+
+    __slots__ = ("_layout", "_states")
+
+    def __init__(self, layout: Layout, states: dict[int, int] | None = None) -> None:
+        self._layout = layout
+        self._states = dict(layout.full) if states is None else states
+
+    def copy(self) -> FreeCapacity:
+        """An independent copy. O(distinct states)."""
+        return FreeCapacity(self._layout, self._states.copy())
+
+    def count(self, request: Request, *, within: int = -1) -> int:
+        """Nodes that could give one share now. O(distinct states)."""
+        layout = self._layout
+        fits = layout.fits(request)
+        total = 0
+        for state, mask in self._states.items():
+            fit = fits[state] if state in fits else layout.fit_state(request, state)
+            if fit is not None:
+                total += (mask & within).bit_count()
+        return total
+
+    def fit(self, request: Request, *, within: int = -1) -> Allocation | None:
+        """Where the request fits by the placement rule, or ``None``. O(distinct states)."""
+        layout = self._layout
+        fits = layout.fits(request)
+        usable: list[tuple[int, Share]] = []  # node mask, share
+        ranks: list[int] = []
+        for state, mask in self._states.items():
+            fit = fits[state] if state in fits else layout.fit_state(request, state)
+            if fit is not None:
+                mask &= within
+                if mask:
+                    usable.append((mask, fit.share))
+                    ranks.append(layout.rank[state])
+        if not usable:
+            return None
+        wanted = request.nodes
+        if len(usable) == 1:
+            mask, share = usable[0]
+            if wanted > 1 and mask.bit_count() < wanted:
+                return None
+            nodes = mask & -mask if wanted == 1 else lowest(mask, wanted)
+            return Allocation(request, (Part(nodes, *share),))
+        return self._fit_ranked(request, usable, ranks)
+
+    @staticmethod
+    def _fit_ranked(request: Request, usable: list[tuple[int, Share]], ranks: list[int]) -> Allocation | None:
+        missing = request.nodes
+        chosen: dict[Share, int] = {}
+        for rank in sorted(set(ranks)):
+            group = [entry for entry, r in zip(usable, ranks, strict=True) if r == rank]
+            together = 0
+            for mask, _ in group:
+                together |= mask
+            picked = lowest(together, min(missing, together.bit_count()))
+            for mask, share in group:
+                if mask & picked:
+                    chosen[share] = chosen.get(share, 0) | (mask & picked)
+            missing -= picked.bit_count()
+            if missing == 0:
+                return Allocation(request, tuple(Part(nodes, *share) for share, nodes in chosen.items()))
+        return None
+
+    def fit_unit(self, request: Request, unit: Unit) -> Allocation | None:
+        """The request on this unit's node, and on that device if it is one; or ``None``."""
+        if request.nodes != 1:
+            return None
+        bit = 1 << unit.node
+        if unit.device is None or not request.devices:
+            return self.fit(request, within=bit)
+        layout = self._layout
+        for state_id, mask in self._states.items():
+            if mask & bit:
+                state = layout.states[state_id]
+                count = request.devices[0][1]
+                if len(request.devices) != 1 or count > 1 or request.devices[0][0] != unit.kind:
+                    return self.fit(request, within=bit)  # more than this one device: any that fit
+                if request.models and unit.device_class.model not in request.models:
+                    return None
+                units = FRACTION_UNITS if count == 1 else max(1, round(count * FRACTION_UNITS))
+                cpus = layout.cpus_of(request, state.node_class)
+                share = Share(cpus, (unit.device,), units, request.memory)
+                if layout.after_take(state_id, share) is None:
+                    return None
+                return Allocation(request, (Part(bit, *share),))
+        return None
+
+    def _move(self, nodes: int, share: Share, *, giving: bool) -> None:
+        layout = self._layout
+        step = layout.after_give if giving else layout.after_take
+        moves: list[tuple[int, int, int]] = []
+        rest = nodes
+        for state, mask in self._states.items():
+            hit = mask & rest
+            if hit:
+                after = step(state, share)
+                if after is None:
+                    raise ValueError("more than there is" if giving else "not free")
+                moves.append((state, after, hit))
+                rest ^= hit
+                if not rest:
+                    break
+        if rest:
+            raise ValueError("a node is lost or unknown")
+        states = self._states
+        for before, after, hit in moves:
+            left = states[before] ^ hit
+            if left:
+                states[before] = left
+            else:
+                del states[before]
+            states[after] = states.get(after, 0) | hit
+
+    def take(self, allocation: Allocation) -> None:
+        """Mark as used; raises `ValueError`, nothing changed, if any of it is not free."""
+        self._apply(allocation, giving=False)
+
+    def give(self, allocation: Allocation) -> None:
+        """Mark as free again; raises `ValueError`, nothing changed, if it was not in use."""
+        self._apply(allocation, giving=True)
+
+    def _apply(self, allocation: Allocation, *, giving: bool) -> None:
+        if len(allocation.parts) == 1 and not allocation.donors:
+            part = allocation.parts[0]
+            self._move(part.nodes, Share(*part[1:]), giving=giving)
+            return
+        before = self._states.copy()
+        try:
+            for part in allocation.parts:
+                self._move(part.nodes, Share(*part[1:]), giving=giving)
+            for donor in allocation.donors:
+                self._move(1 << donor.donor, Share(0, (donor.device,), FRACTION_UNITS, 0), giving=giving)
+        except ValueError:
+            self._states = before
+            raise
+
+    def earliest(
+        self, request: Request, releases: Iterable[tuple[Seconds, Allocation]], now: Seconds
+    ) -> tuple[Seconds, Allocation] | None:
+        """First time at which the request fits as ``releases`` come true, and where. O(releases · states)."""
+        free = self.copy()
+        time = now
+        pending = False
+        for when, allocation in releases:
+            if when > time:
+                found = free.fit(request)
+                if found is not None:
+                    return time, found
+                time = when
+            free.give(allocation)
+            pending = True
+        found = free.fit(request) if pending or time == now else None
+        return None if found is None else (time, found)
+
+    def lose(self, node: int) -> None:
+        """A node without running jobs is gone."""
+        bit = 1 << node
+        for state, mask in self._states.items():
+            if mask & bit:
+                if mask == bit:
+                    del self._states[state]
+                else:
+                    self._states[state] = mask ^ bit
+                return
+
+    def join(self, node: int) -> None:
+        """A lost node is back, with nothing in use."""
+        bit = 1 << node
+        for state, mask in self._layout.full.items():
+            if mask & bit:
+                self._states[state] = self._states.get(state, 0) | bit
+                return
+
+    def masks(self) -> Iterable[tuple[NodeState, int]]:
+        """(state, nodes in it) of every state in use."""
+        return [(self._layout.states[state], mask) for state, mask in self._states.items()]

@@ -1,0 +1,524 @@
+"""The decision core: events in, decisions out. No clock, no I/O, no randomness.
+
+The same engine drives a simulation, this machine and a cluster: time comes in with the events, and what
+the policy decides is checked against capacity and state before it takes effect. A policy can be wrong, a
+schedule cannot.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from operator import itemgetter
+
+from dovetail.engine.capacity import FreeCapacity, Layout, Placement
+from dovetail.engine.cores import CoreBook
+from dovetail.engine.predictions import Predictions
+from dovetail.engine.promises import PromiseBook
+from dovetail.engine.queue import JobQueue
+from dovetail.engine.view import EngineView, InstantChanges
+from dovetail.errors import PolicyError
+from dovetail.interfaces import Policy, RateModel, RuntimeModel
+from dovetail.model import (
+    CPU,
+    Allocation,
+    Cancelled,
+    Choice,
+    Cluster,
+    Decision,
+    Dequeue,
+    DeviceClass,
+    Ended,
+    Enqueue,
+    Estimated,
+    Event,
+    Implementation,
+    Job,
+    JobId,
+    Migrate,
+    NodeJoined,
+    NodeLost,
+    Placed,
+    Planned,
+    Promise,
+    Record,
+    Request,
+    Reserve,
+    Seconds,
+    Start,
+    Started,
+    State,
+    Submit,
+    Submitted,
+    Unit,
+    Wait,
+    Woken,
+    bits,
+)
+
+__all__ = ["Bound", "Engine"]
+
+Bound = Callable[[Job, Implementation, Request], Seconds]
+"""Upper bound of a job's run time: its walltime or what stands in for it; may be infinite."""
+
+INFINITE = float("inf")
+
+# At one instant ends come first, then submissions; then the policy is asked.
+_ORDER: dict[type, int] = {
+    Ended: 0,
+    Cancelled: 1,
+    NodeLost: 2,
+    NodeJoined: 3,
+    Started: 4,
+    Estimated: 5,
+    Submitted: 6,
+    Planned: 7,
+    Woken: 8,
+}
+
+
+def _rank(event: Event) -> int:
+    return _ORDER[type(event)]
+
+
+_release_time = itemgetter(0)
+
+
+def no_bound(job: Job, implementation: Implementation, request: Request) -> Seconds:
+    """The walltime where the job has one, else infinite."""
+    return INFINITE if job.walltime is None else job.walltime
+
+
+class Engine:
+    """Holds the state of a run, asks the policy, checks and applies what it decides.
+
+    ``timer`` is called around every ``decide`` and its differences kept in ``decision_seconds``.
+    ``keep_asked`` remembers predictions for a journal; ``keep_considered`` keeps with each started job
+    what was predicted for its other choices, for ``explain``.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        policy: Policy,
+        runtimes: RuntimeModel,
+        *,
+        policy_name: str = "",
+        bound: Bound = no_bound,
+        placement: Placement = "pack",
+        forecast: RateModel | None = None,
+        timer: Callable[[], float] | None = None,
+        keep_asked: bool = False,
+        keep_considered: bool = False,
+    ) -> None:
+        self.cluster = cluster
+        self.policy = policy
+        self.policy_name = policy_name or type(policy).__name__
+        self.predictions = Predictions(runtimes, keep=keep_asked)
+        self.forecast = forecast
+        self.layout = Layout(cluster, placement)
+        self.free = FreeCapacity(self.layout)
+        self.queue = JobQueue()
+        self.running: dict[JobId, Placed] = {}
+        self.handed_over: dict[JobId, Submit] = {}
+        self.device_queues: dict[int, list[tuple[Job, Implementation]]] = {}
+        self.promises = PromiseBook()
+        self.records: dict[JobId, Record] = {}
+        self.releases: list[tuple[Seconds, Allocation]] = []
+        self.changes = InstantChanges()
+        self.last_enqueued: int | None = None
+        self.decision_seconds: list[float] = []
+        self.wake_times: list[Seconds] = []
+        self._cores = CoreBook(cluster)
+        self._bound_to: dict[JobId, int] = {}
+        self._on_unit: dict[tuple[int, int | None], list[Placed]] | None = None
+        self._user_bound = bound
+        self._learned_bounds = getattr(policy, "walltime", "user") == "learned"
+        self._timer = timer
+        self._keep_considered = keep_considered
+        self._lost: set[int] = set()
+        self._classes: dict[str, DeviceClass | None] = {}
+        self.view = EngineView(self)
+
+    # ------------------------------------------------------------------ events
+
+    def handle(self, now: Seconds, events: Iterable[Event], *, ask: bool = True) -> Sequence[Decision]:
+        """Take in what happened at ``now``, ask the policy until it has nothing new, return what it decided.
+
+        Every returned decision has been checked and has taken effect in the engine's state. With
+        ``ask=False`` the policy is not asked (a planner is to look at the view first).
+        """
+        view = self.view
+        if now != view.now:
+            view.now = now
+            self.changes = InstantChanges()
+        events = list(events)
+        if len(events) > 1:
+            events.sort(key=_rank)
+        quiet = True
+        for event in events:
+            quiet = self._apply_event(event, now) and quiet
+        if quiet or not ask:
+            return ()
+        self.predictions.refresh()
+        if self.releases and self.releases[0][0] < now:
+            self.promises.overran(now)
+        return self._ask(now)
+
+    def _apply_event(self, event: Event, now: Seconds) -> bool:
+        """Apply one event; ``True`` if the policy need not be asked because of it."""
+        if isinstance(event, Ended):
+            self._end(event, now)
+        elif isinstance(event, Submitted):
+            self._submit(event.job)
+        elif isinstance(event, Started):
+            return self._started(event, now)
+        elif isinstance(event, Cancelled):
+            return self._cancel(event.job, now)
+        elif isinstance(event, NodeLost):
+            self._lose(event.node, now)
+        elif isinstance(event, NodeJoined):
+            if event.node in self._lost:
+                self._lost.remove(event.node)
+                self.free.join(event.node)
+        elif isinstance(event, Planned):
+            self.view.plan = event.plan
+        return False
+
+    def _submit(self, job: Job) -> None:
+        if job.id in self.records:
+            raise ValueError(f"job {job.id} was submitted twice")
+        self.records[job.id] = Record(job)
+        self.queue.add(job)
+        self.changes.submitted.append(job)
+
+    def _started(self, event: Started, now: Seconds) -> bool:
+        submitted = self.handed_over.pop(event.job, None)
+        if submitted is None:
+            return True  # our own start, confirmed
+        record = self.records[event.job]
+        implementation = record.job.app.implementation(submitted.implementation)
+        if event.allocation is None:
+            record.state, record.start, record.implementation = State.RUNNING, now, implementation
+            return False
+        self._place(record, implementation, event.allocation, now)
+        return False
+
+    def _end(self, event: Ended, now: Seconds) -> None:
+        record = self.records[event.job]
+        placed = self.running.pop(event.job, None)
+        if placed is None:
+            if self.handed_over.pop(event.job, None) is None and record.state is not State.RUNNING:
+                raise ValueError(f"job {event.job} ended but was not running")
+        else:
+            self._release(placed)
+            if now > placed.bound:
+                self.promises.overran(now)
+            self.changes.ended.append(placed)
+        record.state = event.state
+        record.end = now
+        record.exit_code = event.exit_code
+        record.detail = event.detail
+        record.usage = event.usage
+        self.predictions.drop(event.job)
+
+    def _release(self, placed: Placed) -> None:
+        allocation = placed.allocation
+        self.free.give(allocation)
+        if allocation.cores:
+            self._cores.release(allocation)
+        self._forget_release(placed.bound, allocation)
+        if self._on_unit is not None:
+            for key in _unit_keys(allocation):
+                self._on_unit[key].remove(placed)
+
+    def _forget_release(self, bound: Seconds, allocation: Allocation) -> None:
+        at = bisect_left(self.releases, bound, key=_release_time)
+        while self.releases[at][1] is not allocation:
+            at += 1
+        del self.releases[at]
+
+    def _cancel(self, job: JobId, now: Seconds) -> bool:
+        record = self.records.get(job)
+        if record is None or record.state is not State.PENDING or job in self.handed_over:
+            return True  # running elsewhere: its driver stops it and reports the end
+        self._unqueue(record.job)
+        self.promises.drop(job)
+        record.state, record.end, record.exit_code = State.CANCELLED, now, None
+        self.predictions.drop(job)
+        return False
+
+    def _lose(self, node: int, now: Seconds) -> None:
+        if node in self._lost:
+            return
+        bit = 1 << node
+        for placed in list(self.running.values()):
+            donors = any(donor.donor == node for donor in placed.allocation.donors)
+            if placed.allocation.mask & bit or donors:
+                self._end(Ended(placed.job.id, State.NODE_FAIL, None, "a node was lost"), now)
+        self._lost.add(node)
+        self.free.lose(node)
+        self.promises.drop_all()
+
+    # --------------------------------------------------------------- decisions
+
+    def _ask(self, now: Seconds) -> list[Decision]:
+        decided: list[Decision] = []
+        policy, view, timer = self.policy, self.view, self._timer
+        rounds = 0
+        while True:
+            before = timer() if timer else 0.0
+            batch = list(policy.decide(view))
+            if timer:
+                self.decision_seconds.append(timer() - before)
+            fresh = False
+            for decision in batch:
+                if self._decide(decision, now):
+                    fresh = True
+                    decided.append(decision)
+            if not fresh:
+                return decided
+            rounds += 1
+            if rounds > 1000 + 4 * len(self.records):
+                raise PolicyError(self.policy_name, "-", "decides something new at one instant without end")
+
+    def _decide(self, decision: Decision, now: Seconds) -> bool:
+        """Check and apply one decision; ``True`` if it changed anything that a policy sees."""
+        if isinstance(decision, Start):
+            self._start(decision, now)
+        elif isinstance(decision, Wait):
+            return self._wait(decision, now)
+        elif isinstance(decision, Reserve):
+            return self._reserve(decision, now)
+        elif isinstance(decision, Enqueue):
+            self._enqueue(decision)
+        elif isinstance(decision, Dequeue):
+            job = self._record(decision.job).job
+            if decision.job not in self._bound_to:
+                raise self._wrong(decision.job, "is in no device's FIFO")
+            self._unqueue(job)
+            self.queue.add(job)
+        elif isinstance(decision, Migrate):
+            self._migrate(decision, now)
+        elif isinstance(decision, Submit):
+            self._hand_over(decision)
+        return True
+
+    def _wrong(self, job: JobId, message: str) -> PolicyError:
+        return PolicyError(self.policy_name, job, message)
+
+    def _record(self, job: JobId) -> Record:
+        record = self.records.get(job)
+        if record is None:
+            raise self._wrong(job, "was never submitted")
+        return record
+
+    def _choice(self, job: Job, implementation: str, request: Request | None) -> Choice:
+        for choice in job.choices:
+            if choice.implementation.name == implementation and request in (None, choice.request):
+                return choice
+        raise self._wrong(job.id, f"cannot run as {implementation} with {request}")
+
+    def _start(self, decision: Start, now: Seconds) -> None:
+        record = self._record(decision.job)
+        job = record.job
+        if record.state is not State.PENDING or decision.job in self.handed_over:
+            raise self._wrong(decision.job, f"is started while {record.state}")
+        unit = self._bound_to.get(decision.job)
+        if unit is not None and self.device_queues[unit][0][0] is not job:
+            raise self._wrong(decision.job, "is started before others in its device's FIFO")
+        choice = self._choice(job, decision.implementation, decision.allocation.request)
+        self._check_gang(job, choice, decision.allocation)
+        self._unqueue(job)
+        record.promised = self.promises.settle(decision.job, now)
+        self._place(record, choice.implementation, decision.allocation, now)
+
+    def _check_gang(self, job: Job, choice: Choice, allocation: Allocation) -> None:
+        """The allocation gives on every node what the request asks for."""
+        request = choice.request
+        nodes = sum(part.nodes.bit_count() for part in allocation.parts)
+        if nodes != request.nodes or (len(allocation.parts) > 1 and allocation.mask.bit_count() != nodes):
+            raise self._wrong(job.id, f"is given {nodes} nodes and asks for {request.nodes}")
+        local = not allocation.donors
+        for part in allocation.parts:
+            if part.memory != request.memory:
+                raise self._wrong(job.id, f"is given {part.memory} bytes and asks for {request.memory}")
+            if request.cpus >= 0 and part.cpus != request.cpus:
+                raise self._wrong(job.id, f"is given {part.cpus} CPUs and asks for {request.cpus}")
+            if request.cpus < 0:
+                first = self.cluster.nodes[(part.nodes & -part.nodes).bit_length() - 1]
+                expected = first.cpus if request.cpus == -1 else first.host_cpus
+                if part.cpus != expected:
+                    raise self._wrong(job.id, f"is given {part.cpus} CPUs and asks for {expected}")
+            if local and (request.devices or part.devices):
+                wanted = sum(max(1, int(count)) for _, count in request.devices)
+                if len(part.devices) != wanted or len(set(part.devices)) != wanted:
+                    raise self._wrong(job.id, f"is given {len(part.devices)} devices and asks for {wanted}")
+
+    def _place(
+        self, record: Record, implementation: Implementation, allocation: Allocation, now: Seconds
+    ) -> None:
+        job = record.job
+        try:
+            self.free.take(allocation)
+            cores = self._cores.assign(allocation)
+        except ValueError as error:
+            raise self._wrong(job.id, f"cannot be started: {error}") from None
+        if cores:
+            allocation = replace(allocation, cores=cores)
+        device = self.class_of(implementation, allocation)
+        prediction = self.predictions.predict(job, implementation, allocation.request, device)
+        if self._keep_considered:
+            known = self.predictions.known_of(job.id)
+            record.considered = tuple(
+                (f"{name} on {cls}" + (f" x{nodes}" if job.moldable else ""), p.expected if p else None)
+                for (name, nodes, cls), p in known.items()
+            )
+        bound = now + self.bound(job, implementation, allocation.request)
+        placed = Placed(
+            job, implementation, allocation, now, prediction.expected if prediction else None, bound
+        )
+        self.running[job.id] = placed
+        insort(self.releases, (bound, allocation), key=_release_time)
+        if self._on_unit is not None:
+            for key in _unit_keys(allocation):
+                self._on_unit.setdefault(key, []).append(placed)
+        self.changes.started.append(placed)
+        record.state = State.RUNNING
+        record.start = now
+        record.implementation = implementation
+        record.allocation = allocation
+        record.predicted = prediction
+
+    def _unqueue(self, job: Job) -> None:
+        unit = self._bound_to.pop(job.id, None)
+        if unit is None:
+            self.queue.remove(job)
+            return
+        fifo = self.device_queues[unit]
+        if fifo[0][0] is job:
+            del fifo[0]
+        else:
+            del fifo[next(i for i, (waiting, _) in enumerate(fifo) if waiting is job)]
+        if not fifo:
+            del self.device_queues[unit]
+
+    def _enqueue(self, decision: Enqueue) -> None:
+        job = self._record(decision.job).job
+        if job not in self.queue:
+            raise self._wrong(decision.job, "is bound to a device while it is not in the queue")
+        choice = self._choice(job, decision.implementation, None)
+        if not 0 <= decision.unit < len(self.cluster.units):
+            raise self._wrong(decision.job, f"is bound to unit {decision.unit}, which does not exist")
+        unit = self.cluster.units[decision.unit]
+        kinds = {CPU} if choice.implementation.kind.startswith(CPU) else set()
+        kinds |= {kind for kind, _ in choice.request.devices}
+        if unit.kind not in kinds:
+            raise self._wrong(decision.job, f"as {decision.implementation} cannot run on {unit.name}")
+        self.queue.remove(job)
+        self._bound_to[job.id] = decision.unit
+        self.device_queues.setdefault(decision.unit, []).append((job, choice.implementation))
+        self.last_enqueued = decision.unit
+
+    def _reserve(self, decision: Reserve, now: Seconds) -> bool:
+        record = self._record(decision.job)
+        if record.state is not State.PENDING:
+            raise self._wrong(decision.job, f"gets a promise while {record.state}")
+        choice = self._choice(record.job, decision.implementation, decision.allocation.request)
+        promise = Promise(record.job, choice.implementation, decision.allocation, decision.start)
+        old = self.promises.held.get(decision.job)
+        if old is not None and old.start == promise.start and old.allocation == promise.allocation:
+            return False
+        wrong = self.promises.reserve(promise, now)
+        if wrong:
+            raise self._wrong(decision.job, wrong)
+        return True
+
+    def _migrate(self, decision: Migrate, now: Seconds) -> None:
+        placed = self.running.get(decision.job)
+        if placed is None:
+            raise self._wrong(decision.job, "is migrated while it does not run")
+        if decision.allocation.request != placed.allocation.request:
+            raise self._wrong(decision.job, "is migrated to another request")
+        record = self.records[decision.job]
+        self._release(placed)
+        try:
+            self.free.take(decision.allocation)
+            cores = self._cores.assign(decision.allocation)
+        except ValueError as error:
+            raise self._wrong(decision.job, f"cannot be migrated: {error}") from None
+        allocation = replace(decision.allocation, cores=cores) if cores else decision.allocation
+        moved = replace(placed, allocation=allocation)
+        self.running[decision.job] = moved
+        insort(self.releases, (moved.bound, allocation), key=_release_time)
+        if self._on_unit is not None:
+            for key in _unit_keys(allocation):
+                self._on_unit.setdefault(key, []).append(moved)
+        record.allocation = allocation
+
+    def _hand_over(self, decision: Submit) -> None:
+        record = self._record(decision.job)
+        if record.state is not State.PENDING or decision.job in self.handed_over:
+            raise self._wrong(decision.job, f"is submitted to {decision.target} while {record.state}")
+        self._choice(record.job, decision.implementation, decision.request)
+        self._unqueue(record.job)
+        self.promises.drop(decision.job)
+        self.handed_over[decision.job] = decision
+
+    def _wait(self, decision: Wait, now: Seconds) -> bool:
+        self._record(decision.job).wait_reason = decision.reason
+        if decision.until is not None and decision.until > now and decision.until not in self.wake_times:
+            self.wake_times.append(decision.until)
+        return False
+
+    # ----------------------------------------------------------------- queries
+
+    def bound(self, job: Job, implementation: Implementation, request: Request) -> Seconds:
+        """Upper bound of the run time: learned where the policy asks for that and something is known."""
+        if self._learned_bounds:
+            classes = self.cluster.device_classes(implementation.kind)
+            known = [self.predictions.predict(job, implementation, request, device) for device in classes]
+            uppers = [prediction.upper for prediction in known if prediction is not None]
+            if uppers:
+                return max(uppers)
+        return self._user_bound(job, implementation, request)
+
+    def class_of(self, implementation: Implementation, allocation: Allocation) -> DeviceClass:
+        """The device class on which an allocation runs an implementation (of its first node)."""
+        kind = implementation.kind
+        if kind not in self._classes:
+            classes = self.cluster.device_classes(kind)
+            self._classes[kind] = classes[0] if len(classes) == 1 else None
+        only = self._classes[kind]
+        if only is not None:
+            return only
+        if allocation.donors and not any(part.devices for part in allocation.parts):
+            donor = allocation.donors[0]
+            return DeviceClass(kind, self.cluster.nodes[donor.donor].devices[donor.device].model)
+        part = allocation.parts[0]
+        node = self.cluster.nodes[allocation.first_node]
+        part = allocation.part_on(allocation.first_node) or part
+        if part.devices:
+            return DeviceClass(kind, node.devices[part.devices[0]].model)
+        return DeviceClass(kind, node.cpu_model)
+
+    def on_unit(self, unit: Unit) -> Sequence[Placed]:
+        """Jobs that use a unit; the index is built at the first question, then kept."""
+        if self._on_unit is None:
+            self._on_unit = {}
+            for placed in self.running.values():
+                for key in _unit_keys(placed.allocation):
+                    self._on_unit.setdefault(key, []).append(placed)
+        return self._on_unit.get((unit.node, unit.device), ())
+
+
+def _unit_keys(allocation: Allocation) -> list[tuple[int, int | None]]:
+    keys: list[tuple[int, int | None]] = []
+    for part in allocation.parts:
+        for node in bits(part.nodes):
+            if part.cpus:
+                keys.append((node, None))
+            keys.extend((node, device) for device in part.devices)
+    keys.extend((donor.donor, donor.device) for donor in allocation.donors)
+    return keys

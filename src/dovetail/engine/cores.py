@@ -1,0 +1,62 @@
+"""Which core ids a job gets on nodes whose CPU pool it shares: the lowest free ones."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from dovetail.model import EMPTY, Allocation, Cluster, bits
+
+__all__ = ["CoreBook"]
+
+
+class CoreBook:
+    """Free core positions of the nodes whose pools are shared; whole pools need no book-keeping."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        pools = {node.cpus for node in cluster.nodes}
+        self._pool = pools.pop() if len(pools) == 1 else None
+        self._free: dict[int, int] = {}  # node -> bit mask over positions in the pool
+
+    def assign(self, allocation: Allocation) -> Mapping[int, tuple[int, ...]]:
+        """Take core ids for every node of which only some CPUs are taken.
+
+        Raises `ValueError` where core ids that the policy chose itself are not free or not enough.
+        """
+        chosen: dict[int, tuple[int, ...]] = {}
+        nodes = self._cluster.nodes
+        for part in allocation.parts:
+            if not part.cpus:
+                continue
+            if part.cpus == self._pool and not allocation.cores:
+                continue  # all pools are alike, and all are given whole
+            for n in bits(part.nodes):
+                node = nodes[n]
+                if part.cpus == node.cpus and n not in allocation.cores:
+                    continue
+                free = self._free.get(n, (1 << node.cpus) - 1)
+                if n in allocation.cores:
+                    positions = [node.cores.index(core) for core in allocation.cores[n]]
+                    if len(set(positions)) != part.cpus:
+                        raise ValueError(f"{len(positions)} cores of {node.name} named for {part.cpus} CPUs")
+                else:
+                    positions = []
+                    rest = free
+                    for _ in range(part.cpus):
+                        low = rest & -rest
+                        positions.append(low.bit_length() - 1)
+                        rest ^= low
+                for position in positions:
+                    if not free >> position & 1:
+                        raise ValueError(f"core {node.cores[position]} of {node.name} is not free")
+                    free ^= 1 << position
+                self._free[n] = free
+                chosen[n] = tuple(node.cores[position] for position in positions)
+        return chosen or EMPTY
+
+    def release(self, allocation: Allocation) -> None:
+        """Give core ids back."""
+        for n, cores in allocation.cores.items():
+            pool = self._cluster.nodes[n].cores
+            for core in cores:
+                self._free[n] |= 1 << pool.index(core)

@@ -1,0 +1,77 @@
+"""Predictions as policies see them: cached until the model changes, and remembered for the journal."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dovetail.interfaces import RuntimeModel
+from dovetail.model import DeviceClass, Implementation, Job, JobId, Prediction, Request
+
+__all__ = ["Asked", "Predictions"]
+
+Asked = tuple[Any, ...]
+"""A question and its answer: ("predict", job, implementation, nodes, class, prediction or ``None``)
+or ("runs", app, implementation, class, count)."""
+
+
+class Predictions:
+    """A `RuntimeModel` in front of another one; keeps what was asked since the last `take_asked`."""
+
+    def __init__(self, model: RuntimeModel, *, keep: bool) -> None:
+        self._model = model
+        self._version = model.version
+        self._keep = keep
+        self._by_job: dict[JobId, dict[tuple[str, int, DeviceClass], Prediction | None]] = {}
+        self._runs: dict[tuple[str, str, DeviceClass], int] = {}
+        self._asked: list[Asked] = []
+
+    @property
+    def version(self) -> int:
+        """The version of the model behind."""
+        return self._model.version
+
+    def refresh(self) -> None:
+        """Forget the cache if the model has changed; called once an instant."""
+        version = self._model.version
+        if version != self._version:
+            self._version = version
+            self._by_job.clear()
+            self._runs.clear()
+
+    def predict(
+        self, job: Job, implementation: Implementation, request: Request, device: DeviceClass
+    ) -> Prediction | None:
+        """The cached prediction, or the model's."""
+        of_job = self._by_job.get(job.id)
+        if of_job is None:
+            of_job = self._by_job[job.id] = {}
+        key = (implementation.name, request.nodes, device)
+        if key in of_job:
+            return of_job[key]
+        found = of_job[key] = self._model.predict(job, implementation, request, device)
+        if self._keep:
+            self._asked.append(("predict", job.id, implementation.name, request.nodes, device, found))
+        return found
+
+    def runs(self, app: str, implementation: str, device: DeviceClass) -> int:
+        """The cached number of completed runs, or the model's."""
+        key = (app, implementation, device)
+        found = self._runs.get(key)
+        if found is None:
+            found = self._runs[key] = self._model.runs(app, implementation, device)
+            if self._keep:
+                self._asked.append(("runs", app, implementation, device, found))
+        return found
+
+    def known_of(self, job: JobId) -> dict[tuple[str, int, DeviceClass], Prediction | None]:
+        """What has been predicted for a job since the model last changed."""
+        return self._by_job.get(job, {})
+
+    def drop(self, job: JobId) -> None:
+        """Forget a job that has ended."""
+        self._by_job.pop(job, None)
+
+    def take_asked(self) -> list[Asked]:
+        """What was asked of the model since the last call, for the journal."""
+        asked, self._asked = self._asked, []
+        return asked

@@ -1,0 +1,104 @@
+"""How running jobs progress in a simulation: piecewise constant rates between events, one-time stalls."""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass
+
+from dovetail.interfaces import RateModel
+from dovetail.model import JobId, Placed, Seconds, State
+
+__all__ = ["Progress"]
+
+
+@dataclass(slots=True)
+class _Work:
+    """Seconds of work left (at rate 1) as of ``since``, which lies ahead while the job is stalled."""
+
+    left: Seconds
+    since: Seconds
+    rate: float
+    order: int
+    version: int = 0
+
+
+class Progress:
+    """End times of running jobs. Without a rate model a job ends its true time after its start, exactly.
+
+    ``limit`` is the absolute time at which the job is killed (infinite: never).
+    """
+
+    def __init__(self, rates: RateModel | None) -> None:
+        self._rates = rates
+        self._work: dict[JobId, _Work] = {}
+        # time, 1 for a time limit (an end at the limit is an end), order of start, version, job, state
+        self._heap: list[tuple[Seconds, int, int, int, JobId, State]] = []
+        self._count = 0
+
+    def start(self, job: JobId, now: Seconds, seconds: Seconds, limit: Seconds) -> None:
+        """A job starts that needs ``seconds`` alone."""
+        self._count += 1
+        end = now + seconds
+        if self._rates is None:
+            state = State.COMPLETED if end <= limit else State.TIMEOUT
+            heapq.heappush(self._heap, (min(end, limit), 0, self._count, 0, job, state))
+            return
+        self._work[job] = _Work(seconds, now, 1.0, self._count)
+        heapq.heappush(self._heap, (end, 0, self._count, 0, job, State.COMPLETED))
+        if limit != float("inf"):
+            heapq.heappush(self._heap, (limit, 1, self._count, 0, job, State.TIMEOUT))
+
+    def next_end(self) -> Seconds:
+        """The next time at which a job ends; infinite if none runs."""
+        heap = self._heap
+        while heap:
+            if self._rates is None or self._current(heap[0]):
+                return heap[0][0]
+            heapq.heappop(heap)
+        return float("inf")
+
+    def _current(self, entry: tuple[Seconds, int, int, int, JobId, State]) -> bool:
+        work = self._work.get(entry[4])
+        return work is not None and (entry[1] == 1 or entry[3] == work.version)
+
+    def ended(self, now: Seconds) -> list[tuple[JobId, State]]:
+        """Jobs that end at ``now``, in order of their start."""
+        heap = self._heap
+        out: list[tuple[int, JobId, State]] = []
+        while heap and heap[0][0] <= now:
+            entry = heapq.heappop(heap)
+            if self._rates is None:
+                out.append((entry[2], entry[4], entry[5]))
+            elif self._current(entry):
+                del self._work[entry[4]]
+                out.append((entry[2], entry[4], entry[5]))
+        if len(out) > 1:
+            out.sort()
+        return [(job, state) for _, job, state in out]
+
+    def stop(self, job: JobId) -> None:
+        """A job was ended from outside (its node was lost, it was cancelled)."""
+        if self._rates is None:
+            self._heap = [entry for entry in self._heap if entry[4] != job]
+            heapq.heapify(self._heap)
+        else:
+            self._work.pop(job, None)
+
+    def shift(self, now: Seconds, started: list[Placed], ended: list[Placed], migrated: list[Placed]) -> None:
+        """Ask the rate model what the changes of this instant do to the rates."""
+        if self._rates is None or not (started or ended or migrated):
+            return
+        rates, stalls = self._rates.changed(started, ended, migrated)
+        for job in rates.keys() | stalls.keys():
+            work = self._work.get(job)
+            if work is None:
+                continue
+            if now > work.since:
+                work.left = max(0.0, work.left - (now - work.since) * work.rate)
+                work.since = now
+            work.rate = rates.get(job, work.rate)
+            work.since += stalls.get(job, 0.0)
+            work.version += 1
+            end = work.since + work.left / work.rate if work.rate > 0 else float("inf")
+            if end != float("inf"):
+                heapq.heappush(self._heap, (end, 0, work.order, work.version, job, State.COMPLETED))

@@ -1,0 +1,68 @@
+"""Promised starts: held, checked when they change, and counted when they are broken."""
+
+from __future__ import annotations
+
+from dovetail.model import JobId, Promise, Seconds
+
+__all__ = ["PromiseBook"]
+
+TOLERANCE = 1e-9
+"""Relative slack for sums of floats taken in another order."""
+
+
+class PromiseBook:
+    """What has been promised to whom. ``broken`` counts late starts, ``broken_by_overrun`` those among
+    them whose blocker ran past its bound (walltime or learned) after the promise was made."""
+
+    def __init__(self) -> None:
+        self.held: dict[JobId, Promise] = {}
+        self.broken = 0
+        self.broken_by_overrun = 0
+        self._made: dict[JobId, Seconds] = {}
+        self._late: set[JobId] = set()
+        self._last_overrun = float("-inf")
+
+    def reserve(self, promise: Promise, now: Seconds) -> str | None:
+        """Hold a promise; returns what is wrong with it, if anything."""
+        old = self.held.get(promise.job.id)
+        if promise.start < now:
+            return f"a start at {promise.start:g} was promised at {now:g}"
+        if old is not None:
+            overdue = old.start < now
+            if promise.start > old.start + TOLERANCE * max(1.0, abs(old.start)) and not overdue:
+                return f"its promised start moved from {old.start:g} to {promise.start:g}, later"
+            if overdue:
+                self._late.add(promise.job.id)
+        else:
+            self._made[promise.job.id] = now
+        self.held[promise.job.id] = promise
+        return None
+
+    def overran(self, now: Seconds) -> None:
+        """Some job is running past its bound."""
+        self._last_overrun = now
+
+    def settle(self, job: JobId, now: Seconds) -> Seconds | None:
+        """The job starts; returns what was promised, and counts the promise if it was broken."""
+        promise = self.held.pop(job, None)
+        if promise is None:
+            return None
+        made = self._made.pop(job)
+        if job in self._late or now > promise.start + TOLERANCE * max(1.0, abs(promise.start)):
+            self.broken += 1
+            if self._last_overrun >= made:
+                self.broken_by_overrun += 1
+        self._late.discard(job)
+        return promise.start
+
+    def drop(self, job: JobId) -> None:
+        """The job will not start."""
+        if self.held.pop(job, None) is not None:
+            del self._made[job]
+        self._late.discard(job)
+
+    def drop_all(self) -> None:
+        """The machine has changed: nothing that was promised holds."""
+        self.held.clear()
+        self._made.clear()
+        self._late.clear()

@@ -1,0 +1,46 @@
+"""From a finished job to the run that history keeps."""
+
+from __future__ import annotations
+
+from dovetail.model import Cluster, DeviceClass, Record, Run, Seconds, State, Usage
+
+__all__ = ["run_of"]
+
+
+def run_of(
+    record: Record,
+    device_class: DeviceClass,
+    cluster: Cluster,
+    *,
+    end: Seconds,
+    state: State,
+    uid: str,
+    when: Seconds,
+    usage: Usage | None = None,
+) -> Run:
+    """The run of a started job that ends at ``end``; CPUs and devices as it really held them per node."""
+    assert record.start is not None
+    assert record.implementation is not None
+    assert record.allocation is not None
+    part = record.allocation.parts[0]
+    request = record.allocation.request
+    seconds = end - record.start
+    if usage is not None and usage.wall_time is not None:
+        seconds = usage.wall_time
+    return Run(
+        app=record.job.app.name,
+        implementation=record.implementation.name,
+        device_class=device_class,
+        nodes=request.nodes,
+        cpus=part.cpus,
+        gpus=request.gpus,
+        inputs=record.job.inputs,
+        seconds=seconds,
+        state=state,
+        walltime=record.job.walltime,
+        usage=usage,
+        when=when,
+        uid=uid,
+        job=record.job.id,
+        user=record.job.user,
+    )

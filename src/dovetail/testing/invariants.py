@@ -1,0 +1,168 @@
+"""The invariant checker: a schedule is proven, not trusted.
+
+`check_schedule` rebuilds, from the records alone, what every core, device and byte of memory was doing
+at every instant, without the engine's own book-keeping.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+from dovetail.errors import InvariantError
+from dovetail.model import (
+    CPU,
+    FRACTION_UNITS,
+    Cluster,
+    JobId,
+    Record,
+    Result,
+    Seconds,
+    State,
+    Workload,
+    bits,
+)
+
+__all__ = ["check_schedule"]
+
+RELATIVE = 1e-9
+
+
+def check_schedule(
+    result: Result,
+    workload: Workload,
+    *,
+    promises: bool = True,
+    work: bool = True,
+) -> None:
+    """Raise `InvariantError` unless the schedule keeps every rule.
+
+    Capacity of every core, device and byte at every instant; each job at most once and all accounted
+    for; nothing before its submission; gang members together and of the size asked for; work done equals
+    work asked (``work``; for isolated rates); promises kept, but for those broken by overruns
+    (``promises``). O(events · log events) in the size of the expanded schedule.
+    """
+    _check_jobs(result, workload)
+    for record in result.records:
+        _check_gang(record, result.cluster)
+        if work:
+            _check_work(record, result, workload)
+    _check_capacity(result)
+    if promises:
+        kept = result.promises_broken - result.broken_by_overrun
+        if kept:
+            raise InvariantError(f"{kept} promises were broken, and no overrun explains them")
+
+
+def _check_jobs(result: Result, workload: Workload) -> None:
+    seen = [record.job.id for record in result.records]
+    if len(set(seen)) != len(seen):
+        raise InvariantError("a job appears twice in the records")
+    rejected = {r.id for r in result.rejected}
+    missing = {job.id for job in workload.jobs} - set(seen) - rejected
+    if missing:
+        raise InvariantError(f"jobs without a record: {', '.join(sorted(missing)[:5])}")
+    for record in result.records:
+        job = record.job
+        if record.state in (State.PENDING, State.RUNNING):
+            raise InvariantError(f"job {job.id} is {record.state} at the end")
+        if record.start is None:
+            if record.state is not State.CANCELLED:
+                raise InvariantError(f"job {job.id} is {record.state} but never started")
+            continue
+        if record.start < job.submit_time:
+            raise InvariantError(
+                f"job {job.id} starts at {record.start}, before its submission at {job.submit_time}"
+            )
+        if record.end is None or record.end < record.start:
+            raise InvariantError(f"job {job.id} ends at {record.end}, before its start at {record.start}")
+
+
+def _check_gang(record: Record, cluster: Cluster) -> None:
+    allocation, implementation = record.allocation, record.implementation
+    if allocation is None or implementation is None:
+        return
+    job, request = record.job, allocation.request
+    if not any(c.implementation is implementation and c.request == request for c in job.choices):
+        raise InvariantError(f"job {job.id} runs in a way that it does not offer")
+    nodes = [n for part in allocation.parts for n in bits(part.nodes)]
+    if len(nodes) != request.nodes or len(set(nodes)) != len(nodes):
+        raise InvariantError(f"job {job.id} runs on {len(nodes)} nodes and asks for {request.nodes}")
+    for part in allocation.parts:
+        for n in bits(part.nodes):
+            node = cluster.nodes[n]
+            cpus = {-1: node.cpus, -2: node.host_cpus}.get(request.cpus, request.cpus)
+            cores = allocation.cores_on(n, node)
+            if part.cpus != cpus or len(set(cores)) != cpus or not set(cores) <= set(node.cores):
+                raise InvariantError(
+                    f"job {job.id} holds cores {cores} of {node.name} and asks for {cpus} CPUs"
+                )
+            if part.memory != request.memory:
+                raise InvariantError(f"job {job.id} holds {part.memory} bytes and asks for {request.memory}")
+            held = [node.devices[d].kind for d in part.devices]
+            held += [
+                cluster.nodes[donor.donor].devices[donor.device].kind
+                for donor in allocation.donors
+                if donor.client == n
+            ]
+            asked = [kind for kind, count in request.devices for _ in range(max(1, int(count)))]
+            if sorted(held) != sorted(asked):
+                raise InvariantError(f"job {job.id} holds {held} on {node.name} and asks for {asked}")
+            if request.models and any(node.devices[d].model not in request.models for d in part.devices):
+                raise InvariantError(f"job {job.id} holds a device model that it does not allow")
+
+
+def _check_work(record: Record, result: Result, workload: Workload) -> None:
+    if record.allocation is None or record.implementation is None:
+        return
+    if record.state not in (State.COMPLETED, State.TIMEOUT) or result.live:
+        return
+    assert record.start is not None
+    assert record.end is not None
+    asked = workload.truth.seconds(record.job, record.implementation, record.allocation.request)
+    if asked is None:
+        raise InvariantError(f"job {record.job.id} ran without a true time")
+    done = record.end - record.start
+    if record.state is State.TIMEOUT:
+        if done > asked:
+            raise InvariantError(f"job {record.job.id} was killed after {done} s of {asked} s")
+        return
+    if abs(done - asked) > RELATIVE * max(1.0, record.end):
+        raise InvariantError(f"job {record.job.id} ran {done} s and asked for {asked} s")
+
+
+def _check_capacity(result: Result) -> None:
+    """Sweep over all resources: ends before starts at one instant, zero-length jobs hold nothing."""
+    cluster = result.cluster
+    changes: dict[tuple[int, str, int], list[tuple[Seconds, int, int, JobId]]] = defaultdict(list)
+    for record in result.records:
+        allocation = record.allocation
+        if allocation is None or record.start is None or record.end is None or record.end <= record.start:
+            continue
+
+        def use(key: tuple[int, str, int], amount: int, record: Record = record) -> None:
+            assert record.start is not None
+            assert record.end is not None
+            changes[key].append((record.start, 1, amount, record.job.id))
+            changes[key].append((record.end, 0, -amount, record.job.id))
+
+        for part in allocation.parts:
+            for n in bits(part.nodes):
+                for core in allocation.cores_on(n, cluster.nodes[n]):
+                    use((n, CPU, core), 1)
+                for device in part.devices:
+                    use((n, "device", device), part.units)
+                if part.memory and cluster.nodes[n].memory is not None:
+                    use((n, "memory", 0), part.memory)
+        for donor in allocation.donors:
+            use((donor.donor, "device", donor.device), FRACTION_UNITS)
+    for (n, what, number), events in changes.items():
+        limit = {CPU: 1, "device": FRACTION_UNITS, "memory": cluster.nodes[n].memory or 0}[what]
+        events.sort(key=lambda event: event[:2])
+        used = 0
+        for time, _, amount, job in events:
+            used += amount
+            if used > limit:
+                name = cluster.nodes[n].name
+                raise InvariantError(
+                    f"{what} {number} of {name} holds {used} of {limit} at {time} (job {job})"
+                )
