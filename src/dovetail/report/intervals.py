@@ -1,0 +1,146 @@
+"""Means over seeds with confidence intervals, and paired comparison of two policies.
+
+Intervals are Student's t at 95 % unless told otherwise. Two policies on the same seeds are compared by
+the differences seed by seed: what a seed makes easy or hard for both cancels out.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import stdtrit
+
+from dovetail.errors import InputError
+from dovetail.model import Result
+from dovetail.report.metrics import metrics
+
+__all__ = ["HIGHER_IS_BETTER", "Interval", "Paired", "by_policy", "interval", "label", "paired"]
+
+HIGHER_IS_BETTER = frozenset(
+    {"utilisation", "gpu_utilisation", "fairness_users", "prediction_coverage", "jobs_completed"}
+)
+"""Metrics of which more is better; of all others less is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """A mean of ``n`` values, and half the width of its confidence interval (``None`` below two values)."""
+
+    mean: float
+    half_width: float | None
+    n: int
+
+    @property
+    def low(self) -> float:
+        """Lower end; the mean where there is no interval."""
+        return self.mean - (self.half_width or 0.0)
+
+    @property
+    def high(self) -> float:
+        """Upper end; the mean where there is no interval."""
+        return self.mean + (self.half_width or 0.0)
+
+
+def interval(values: Iterable[float | None], confidence: float = 0.95) -> Interval | None:
+    """Mean and Student's t interval of the values that are there; ``None`` without any."""
+    known = np.array([v for v in values if v is not None and math.isfinite(v)], float)
+    if not len(known):
+        return None
+    mean = float(known.mean())
+    if len(known) == 1:
+        return Interval(mean, None, 1)
+    quantile = float(stdtrit(len(known) - 1, 0.5 + confidence / 2))
+    return Interval(mean, quantile * float(known.std(ddof=1)) / math.sqrt(len(known)), len(known))
+
+
+@dataclass(frozen=True, slots=True)
+class Paired:
+    """Policy ``a`` minus policy ``b`` on the same seeds.
+
+    ``ratio`` is the mean of ``a`` over the mean of ``b``. A win is a seed on which ``a`` is better.
+    ``significant`` says whether the interval of the difference leaves out zero.
+    """
+
+    metric: str
+    a: str
+    b: str
+    difference: Interval
+    ratio: float | None
+    wins: int
+    ties: int
+    losses: int
+
+    @property
+    def significant(self) -> bool:
+        """Whether zero lies outside of the interval (never without an interval)."""
+        d = self.difference
+        return d.half_width is not None and (d.low > 0 or d.high < 0)
+
+
+def paired(
+    a: Sequence[Result], b: Sequence[Result], metric: str = "makespan", confidence: float = 0.95
+) -> Paired:
+    """Compare two policies seed by seed over the seeds that both have.
+
+    Raises `InputError` if they have no seed in common, or a seed twice.
+    """
+    first, second = _values(a, metric), _values(b, metric)
+    seeds = [seed for seed in first if seed in second]
+    pairs = [(first[s], second[s]) for s in seeds]
+    known = [(x, y) for x, y in pairs if x is not None and y is not None]
+    if not known:
+        raise InputError(
+            f"cannot compare {label(a[0]) if a else 'nothing'} with {label(b[0]) if b else 'nothing'} by "
+            f"{metric}: no seed has it under both"
+        )
+    return compare_pairs(known, metric, label(a[0]), label(b[0]), confidence)
+
+
+def compare_pairs(
+    pairs: Sequence[tuple[float, float]], metric: str, a: str, b: str, confidence: float = 0.95
+) -> Paired:
+    """`paired` on bare values, which must not be empty."""
+    table = np.array(pairs, float)
+    differences = table[:, 0] - table[:, 1]
+    equal = np.isclose(table[:, 0], table[:, 1], rtol=1e-12, atol=0.0)
+    better = (differences > 0) if metric in HIGHER_IS_BETTER else (differences < 0)
+    difference = interval(differences, confidence)
+    assert difference is not None
+    means = table.mean(axis=0)
+    return Paired(
+        metric,
+        a,
+        b,
+        difference,
+        float(means[0] / means[1]) if means[1] else None,
+        int((better & ~equal).sum()),
+        int(equal.sum()),
+        int((~better & ~equal).sum()),
+    )
+
+
+def _values(results: Sequence[Result], metric: str) -> dict[int | None, float | None]:
+    values: dict[int | None, float | None] = {}
+    for result in results:
+        if result.seed in values:
+            raise InputError(f"{label(result)}: seed {result.seed} is there twice, expected once")
+        values[result.seed] = metrics(result).get(metric)
+    return values
+
+
+def label(result: Result) -> str:
+    """The policy as it is written on the command line, e.g. ``fms?score=area``."""
+    if not result.options or "?" in result.policy:
+        return result.policy
+    return result.policy + "?" + "&".join(f"{k}={v}" for k, v in result.options.items())
+
+
+def by_policy(results: Iterable[Result]) -> Mapping[str, list[Result]]:
+    """Results by policy label, in order of first appearance."""
+    found: dict[str, list[Result]] = {}
+    for result in results:
+        found.setdefault(label(result), []).append(result)
+    return found

@@ -1,0 +1,350 @@
+"""Every metric of a result, from the records alone.
+
+Means leave out rejected and cancelled jobs, and jobs that never started or have not ended. Seconds
+everywhere; ``None`` where a metric does not exist (no devices, no predictions, no jobs). The
+definitions are those of docs/reference/metrics.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from dovetail.errors import InputError
+from dovetail.model import Record, Result, Seconds, State
+from dovetail.report.usage import Bools, Columns, Floats, busy_seconds
+
+__all__ = [
+    "CONTRACT",
+    "SIZE_CLASSES",
+    "Cut",
+    "PredictionError",
+    "breakdown",
+    "jain",
+    "later_than",
+    "metrics",
+    "prediction_error",
+    "size_class",
+    "summary",
+]
+
+CONTRACT = (
+    "makespan",
+    "mean_wait",
+    "mean_response",
+    "mean_bounded_slowdown",
+    "utilisation",
+    "gpu_utilisation",
+    "anl",
+    "aql",
+    "mit",
+    "decision_seconds_mean",
+    "decision_seconds_p99",
+)
+"""The metrics that the JSON form promises."""
+
+SIZE_CLASSES = (1, 4, 16, 64, 256, 1024, 4096)
+"""Upper ends of the size classes; the last class is open."""
+
+Metrics = dict[str, float | None]
+
+
+def metrics(
+    result: Result,
+    *,
+    cut: Cut | None = None,
+    columns: Columns | None = None,
+    reference: Result | None = None,
+) -> Metrics:
+    """All metrics of a result by name, the contract's first. O(jobs log jobs).
+
+    ``cut`` leaves out a warm-up and a cool-down. ``reference`` (usually ``best-device`` on the same
+    jobs) adds how many jobs end later than there.
+    """
+    columns = columns or Columns.of(result)
+    chosen = columns.counted
+    window = (columns.first, columns.last)
+    if cut is not None:
+        chosen, window = cut.apply(columns)
+    decisions = np.asarray(result.decision_seconds, float)
+    found: Metrics = {
+        "makespan": columns.makespan,
+        "mean_wait": _mean(columns.wait[chosen]),
+        "mean_response": _mean(columns.response[chosen]),
+        "mean_bounded_slowdown": _mean(columns.bounded_slowdown[chosen]),
+        "utilisation": _utilisation(columns, window),
+        "gpu_utilisation": _gpu_utilisation(columns, window),
+        "anl": _anl(columns, chosen),
+        "aql": _mean(columns.wait[chosen]),
+        "mit": _mit(columns),
+        "decision_seconds_mean": _mean(decisions),
+        "decision_seconds_p99": _percentile(decisions, 99),
+    }
+    found |= _spread("wait", columns.wait[chosen])
+    found |= _spread("response", columns.response[chosen])
+    found |= _spread("bounded_slowdown", columns.bounded_slowdown[chosen])
+    found |= _counts(result, chosen)
+    error = prediction_error(result)
+    found["prediction_error_median"] = error.median if error else None
+    found["prediction_error_p90"] = error.p90 if error else None
+    found["prediction_coverage"] = error.coverage if error else None
+    found["fairness_users"] = _user_fairness(columns, chosen)
+    if reference is not None:
+        late = later_than(result, reference)
+        found["later_jobs"] = len(late)
+        found["later_mean"] = _mean(np.array(list(late.values())))
+        found["later_max"] = max(late.values(), default=0.0)
+    return found
+
+
+def summary(columns: Columns, chosen: Bools) -> Metrics:
+    """Count, and mean, median, p95 and maximum of wait, response and bounded slowdown of some jobs."""
+    found: Metrics = {"jobs": int(chosen.sum())}
+    for name in ("wait", "response", "bounded_slowdown"):
+        values = getattr(columns, name)[chosen]
+        found[f"mean_{name}"] = _mean(values)
+        found |= _spread(name, values)
+    found["cpu_seconds"] = float(np.nansum((columns.cpus * columns.run)[chosen]))
+    found["device_seconds"] = float(np.nansum((columns.devices * columns.run)[chosen]))
+    return found
+
+
+def breakdown(result: Result, by: str, *, columns: Columns | None = None) -> dict[str, Metrics]:
+    """`summary` of the jobs of each user, group, queue, app, implementation or size class.
+
+    ``by`` is one of ``user``, ``group``, ``queue``, ``app``, ``implementation``, ``size``. Jobs without
+    the field come under ``"-"``. Raises `InputError` for another ``by``.
+    """
+    key = _KEYS.get(by)
+    if key is None:
+        raise InputError(f"cannot break down by {by!r}: expected one of {', '.join(_KEYS)}")
+    columns = columns or Columns.of(result)
+    names = [key(record) for record in result.records]
+    if by == "size":
+        names = [size_class(c, d) for c, d in zip(columns.cpus, columns.devices, strict=True)]
+    found: dict[str, list[int]] = {}
+    for i in np.flatnonzero(columns.counted).tolist():
+        found.setdefault(names[i], []).append(i)
+    rows = {}
+    order: Callable[[str], object] = _size_order if by == "size" else str
+    for name in sorted(found, key=order):  # type: ignore[arg-type]
+        chosen = np.zeros(len(names), bool)
+        chosen[found[name]] = True
+        rows[name] = summary(columns, chosen)
+    return rows
+
+
+def size_class(cpus: float, devices: float) -> str:
+    """The size class of a job: by its devices if it holds any, else by its CPUs, e.g. ``5-16 CPUs``."""
+    amount, unit = (devices, "GPU") if devices > 0 else (cpus, "CPU")
+    low = 1
+    for high in SIZE_CLASSES:
+        if amount <= high:
+            if low == high:
+                return f"{low} {unit}" if amount == high else f"<{low} {unit}"
+            return f"{low}-{high} {unit}s"
+        low = high + 1
+    return f"{low}+ {unit}s"
+
+
+def _size_order(name: str) -> tuple[str, int, int]:
+    number, unit = name.split(" ")
+    return unit[:3], int(number.lstrip("<").split("-")[0].rstrip("+")), 0 if number.startswith("<") else 1
+
+
+_KEYS: Mapping[str, Callable[[Record], str]] = {
+    "user": lambda r: r.job.user or "-",
+    "group": lambda r: r.job.group or "-",
+    "queue": lambda r: r.job.queue or "-",
+    "app": lambda r: r.job.app.name,
+    "implementation": lambda r: r.implementation.name if r.implementation else "-",
+    "size": lambda r: "",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """Leaves out the warm-up and the cool-down of a trace.
+
+    Jobs count if they were submitted from ``warmup`` after the first submission on, and until
+    ``cooldown`` before the last one; utilisation is taken over the same stretch of time. Seconds, or,
+    with ``fraction``, shares of the time between the first and the last submission.
+    """
+
+    warmup: float = 0.0
+    cooldown: float = 0.0
+    fraction: bool = False
+
+    def __post_init__(self) -> None:
+        valid = self.warmup >= 0 and self.cooldown >= 0
+        if not valid or (self.fraction and self.warmup + self.cooldown >= 1):
+            raise InputError(
+                f"cannot cut a warm-up of {self.warmup:g} and a cool-down of {self.cooldown:g}: expected "
+                "two numbers that are not negative and, as shares, add up to less than 1"
+            )
+
+    @staticmethod
+    def parse(warmup: str, cooldown: str | None = None) -> Cut:
+        """``10%`` (a share) or ``3600`` (seconds); the cool-down is that of the warm-up by default."""
+        texts = (warmup, warmup if cooldown is None else cooldown)
+        shares = [text.strip().endswith("%") for text in texts]
+        try:
+            values = [
+                float(t.strip().rstrip("%")) / (100 if s else 1) for t, s in zip(texts, shares, strict=True)
+            ]
+        except ValueError:
+            found = " and ".join(repr(t) for t in texts)
+            raise InputError(f"warm-up and cool-down: found {found}, expected seconds or 10%") from None
+        if shares[0] != shares[1] and all(values):
+            raise InputError("warm-up and cool-down: expected both in seconds or both in per cent")
+        return Cut(values[0], values[1], any(s and v for s, v in zip(shares, values, strict=True)))
+
+    def apply(self, columns: Columns) -> tuple[Bools, tuple[Seconds, Seconds]]:
+        """Which jobs count, and the window of time for utilisation."""
+        if not len(columns.submit):
+            return columns.counted, (0.0, 0.0)
+        first, last = columns.first, float(columns.submit.max())
+        scale = last - first if self.fraction else 1.0
+        low, high = first + self.warmup * scale, last - self.cooldown * scale
+        inside = (columns.submit >= low) & (columns.submit <= high)
+        return columns.counted & inside, (low, high if self.cooldown else columns.last)
+
+
+@dataclass(frozen=True, slots=True)
+class PredictionError:
+    """How far predictions were off: |predicted - actual| / actual, and how often the interval held."""
+
+    jobs: int
+    median: float
+    p90: float
+    coverage: float
+
+
+def prediction_error(result: Result) -> PredictionError | None:
+    """Over the completed jobs that had a prediction and took time; ``None`` without any."""
+    rows = [
+        (r.predicted.expected, r.predicted.lower, r.predicted.upper, r.run_time)
+        for r in result.records
+        if r.predicted is not None and r.state is State.COMPLETED and r.run_time is not None
+    ]
+    table = np.array(rows, float).reshape(len(rows), 4)
+    table = table[table[:, 3] > 0]
+    if not len(table):
+        return None
+    expected, lower, upper, actual = table.T
+    error = np.abs(expected - actual) / actual
+    slack = 1e-9 * actual
+    inside = (lower - slack <= actual) & (actual <= upper + slack)
+    return PredictionError(
+        len(table), float(np.median(error)), float(np.percentile(error, 90)), float(inside.mean())
+    )
+
+
+def later_than(result: Result, reference: Result, *, tolerance: Seconds = 1e-9) -> dict[str, Seconds]:
+    """Jobs that end later than under ``reference``, and by how many seconds, in file order.
+
+    With `best-device` as reference these are the jobs that lost by being scheduled together with others
+    (Gregg 2011 claims that there are none). Jobs that did not end under both are left out.
+    """
+    ends = {r.job.id: r.end for r in reference.records if r.end is not None and r.start is not None}
+    late = {}
+    for record in result.records:
+        other = ends.get(record.job.id)
+        if other is None or record.end is None or record.start is None:
+            continue
+        if record.end - other > tolerance * max(1.0, abs(other)):
+            late[record.job.id] = record.end - other
+    return late
+
+
+def jain(values: Floats) -> float | None:
+    """Jain's fairness index: 1 if all are equal, 1/n if one has everything; ``None`` without values."""
+    squares = float(np.sum(values**2))
+    if not len(values):
+        return None
+    return float(np.sum(values)) ** 2 / (len(values) * squares) if squares > 0 else 1.0
+
+
+def _user_fairness(columns: Columns, chosen: Bools) -> float | None:
+    """Jain's index over the users' mean bounded slowdown; ``None`` with fewer than two users."""
+    users: dict[str, int] = {}
+    indices, slowdowns = [], []
+    records = columns.result.records
+    slowdown = columns.bounded_slowdown
+    for i in np.flatnonzero(chosen).tolist():
+        user = records[i].job.user
+        if user is not None:
+            indices.append(users.setdefault(user, len(users)))
+            slowdowns.append(slowdown[i])
+    if len(users) < 2:
+        return None
+    means = np.bincount(indices, slowdowns) / np.bincount(indices)
+    return jain(means)
+
+
+def _utilisation(columns: Columns, window: tuple[Seconds, Seconds]) -> float | None:
+    return _share(columns, window, columns.cpus, columns.result.cluster.total_cpus)
+
+
+def _gpu_utilisation(columns: Columns, window: tuple[Seconds, Seconds]) -> float | None:
+    return _share(columns, window, columns.devices, columns.result.cluster.total_devices)
+
+
+def _share(
+    columns: Columns, window: tuple[Seconds, Seconds], amounts: Floats, offered: float
+) -> float | None:
+    """Used over offered seconds within the window."""
+    low, high = window
+    if not offered or high <= low:
+        return None
+    ran = columns.ran
+    inside = np.minimum(columns.end[ran], high) - np.maximum(columns.start[ran], low)
+    used = float(np.sum(np.maximum(inside, 0.0) * amounts[ran]))
+    return used / (offered * (high - low))
+
+
+def _anl(columns: Columns, chosen: Bools) -> float | None:
+    """Ravi 2012: mean of run time minus the best over the implementations at the asked node count."""
+    result = columns.result
+    if not result.best:
+        return None
+    best = np.array([result.best.get(r.job.id, np.nan) for r in result.records], float)
+    loss = (columns.run - best)[chosen]
+    return _mean(loss[np.isfinite(loss)])
+
+
+def _mit(columns: Columns) -> float | None:
+    """Ravi 2012: the largest idle time of any resource within the makespan."""
+    if not columns.ran.any() or not columns.result.cluster.units:
+        return None
+    return max(0.0, columns.makespan - float(busy_seconds(columns).min()))
+
+
+def _counts(result: Result, chosen: Bools) -> Metrics:
+    counts = dict.fromkeys(State, 0)
+    for record in result.records:
+        counts[record.state] += 1
+    found: Metrics = {"jobs": len(result.records), "jobs_counted": int(chosen.sum())}
+    found |= {f"jobs_{state.lower()}": count for state, count in counts.items()}
+    found["jobs_rejected"] = len(result.rejected)
+    found["promises_broken"] = result.promises_broken
+    found["broken_by_overrun"] = result.broken_by_overrun
+    return found
+
+
+def _spread(name: str, values: Floats) -> Metrics:
+    return {
+        f"median_{name}": _percentile(values, 50),
+        f"p95_{name}": _percentile(values, 95),
+        f"max_{name}": _percentile(values, 100),
+    }
+
+
+def _mean(values: Floats) -> float | None:
+    return float(values.mean()) if len(values) else None
+
+
+def _percentile(values: Floats, q: float) -> float | None:
+    return float(np.percentile(values, q)) if len(values) else None

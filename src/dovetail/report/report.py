@@ -1,0 +1,179 @@
+"""The report of one result, and of several: what the Python API returns."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dovetail.errors import InputError
+from dovetail.model import Result, Seconds
+from dovetail.report import tables
+from dovetail.report.intervals import Paired, by_policy, paired
+from dovetail.report.json_form import dumps, plain, to_json
+from dovetail.report.metrics import metrics
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["Comparison", "Jobs", "Report"]
+
+FIGURES = (".svg", ".png", ".pdf")
+
+
+class Jobs(list[dict[str, Any]]):
+    """Jobs as dicts, in the fields of the JSON form."""
+
+    def to_pandas(self) -> pd.DataFrame:
+        """A data frame, one row a job, indexed by job id. Raises `InputError` where pandas is missing."""
+        if importlib.util.find_spec("pandas") is None:
+            raise InputError("to_pandas needs pandas, which is not installed: pip install 'dovetail[pandas]'")
+        import pandas as pd
+
+        frame = pd.DataFrame(list(self))
+        return frame.set_index("id") if len(frame) else frame
+
+
+class Report:
+    """What came of a simulation or a live run. ``result`` holds everything that it is made from."""
+
+    def __init__(self, result: Result) -> None:
+        self.result = result
+
+    @property
+    def policy(self) -> str:
+        """The policy, as it is registered."""
+        return self.result.policy
+
+    @property
+    def makespan(self) -> Seconds:
+        """First submission to last end."""
+        return self.result.makespan
+
+    @cached_property
+    def metrics(self) -> dict[str, float | None]:
+        """Every metric by name (docs/reference/metrics.md)."""
+        found: dict[str, float | None] = plain(metrics(self.result))
+        return found
+
+    @cached_property
+    def jobs(self) -> Jobs:
+        """The jobs, in file order, as dicts of the JSON form."""
+        return Jobs(self.to_json()["jobs"])
+
+    @property
+    def rejected(self) -> list[str]:
+        """Ids of the jobs that could not run here."""
+        return [r.id for r in self.result.rejected]
+
+    def to_json(self) -> dict[str, Any]:
+        """The JSON form (docs/reference/output.md)."""
+        return to_json(self.result)
+
+    def json(self) -> str:
+        """The JSON form as text."""
+        return dumps(self.result)
+
+    def gantt(self, path: str | Path | None = None, *, width: int = 80) -> str:
+        """Draw the schedule: to an SVG, PNG or PDF file, or, without a path, as text.
+
+        Returns the path, or the text. Raises `InputError` for another ending.
+        """
+        from dovetail.report import gantt  # matplotlib takes its time: load it when it is asked for
+
+        if path is None:
+            return tables.render(gantt.terminal(self.result, width=width), width=width)
+        _check_figure(path)
+        gantt.save(self.result, path)
+        return str(path)
+
+    def html(self, path: str | Path | None = None) -> str:
+        """One self-contained page; written to ``path`` and that returned, or the page itself."""
+        from dovetail.report import html
+
+        return _page(html.page([self.result]), path)
+
+    def __str__(self) -> str:
+        return tables.render(tables.summary_table(self.result)).rstrip("\n")
+
+    def __repr__(self) -> str:
+        return f"Report({self.policy!r}, {len(self.result.records)} jobs, makespan={self.makespan:g})"
+
+    def _repr_html_(self) -> str:
+        from dovetail.report import html
+
+        return html.fragment(self.result)
+
+
+class Comparison(Sequence[Report]):
+    """Reports of several policies or seeds, side by side."""
+
+    def __init__(self, results: Iterable[Result]) -> None:
+        self.results = list(results)
+        self._reports = [Report(result) for result in self.results]
+
+    def __len__(self) -> int:
+        return len(self._reports)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._reports[index]
+
+    @property
+    def policies(self) -> list[str]:
+        """Policies as they are written on the command line, in order."""
+        return list(by_policy(self.results))
+
+    def paired(self, a: str, b: str, metric: str = "makespan") -> Paired:
+        """Policy ``a`` minus policy ``b`` on the same seeds. Raises `InputError` for unknown policies."""
+        groups = by_policy(self.results)
+        for name in (a, b):
+            if name not in groups:
+                raise InputError(f"no results of {name!r} to compare: expected one of {', '.join(groups)}")
+        return paired(groups[a], groups[b], metric)
+
+    def to_json(self) -> list[dict[str, Any]]:
+        """The list of JSON forms."""
+        return [to_json(result) for result in self.results]
+
+    def json(self) -> str:
+        """The list of JSON forms as text."""
+        return dumps(self.results)
+
+    def plot(self, path: str | Path) -> str:
+        """Bars with confidence intervals, to an SVG, PNG or PDF file. Returns the path."""
+        from dovetail.report import plots
+
+        _check_figure(path)
+        plots.save_comparison(self.results, path)
+        return str(path)
+
+    def html(self, path: str | Path | None = None) -> str:
+        """One self-contained page; written to ``path`` and that returned, or the page itself."""
+        from dovetail.report import html
+
+        return _page(html.page(self.results), path)
+
+    def __str__(self) -> str:
+        return tables.render(tables.comparison_table(self.results)).rstrip("\n")
+
+    def _repr_html_(self) -> str:
+        from dovetail.report import html
+
+        return html.comparison_fragment(self.results)
+
+
+def _check_figure(path: str | Path) -> None:
+    if Path(path).suffix.lower() not in FIGURES:
+        raise InputError(f"cannot draw to {str(path)!r}: expected a name that ends in {', '.join(FIGURES)}")
+
+
+def _page(text: str, path: str | Path | None) -> str:
+    if path is None:
+        return text
+    try:
+        Path(path).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"cannot write the page: {error.strerror}", where=str(path)) from error
+    return str(path)

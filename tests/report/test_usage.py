@@ -1,0 +1,99 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dovetail.model import Cluster, Record, Result, State
+from dovetail.report import usage
+from dovetail.report.usage import Columns, Step, busy_seconds, node_indices
+
+jobs = st.lists(
+    st.tuples(
+        st.integers(0, 20),
+        st.integers(0, 10),
+        st.integers(1, 2**5 - 1),
+        st.integers(0, 2),
+        st.lists(st.integers(0, 1), unique=True, max_size=2),
+    ),
+    max_size=12,
+)
+
+
+@settings(deadline=None, max_examples=150)
+@given(jobs=jobs, whole=st.booleans(), chunk=st.sampled_from([1, 7, 10_000]))
+def test_busy_seconds_agree_with_counting_second_by_second(
+    jobs: list[tuple[int, int, int, int, list[int]]], whole: bool, chunk: int
+) -> None:
+    """Jobs overlap freely here (also on one unit), which must count once."""
+    from dovetail.model import FRACTION_UNITS, Allocation, App, Choice, Implementation, Job, Part, Request
+
+    cluster = Cluster.uniform(5, 2, 2)
+    how = Implementation("cpu", "cpu", Request())
+    app = App("a", (how,))
+    records, taken = [], set()
+    busy = np.zeros(len(cluster.units))
+    for i, (start, length, mask, cpus, devices) in enumerate(jobs):
+        cpus = cpus and (2 if whole else cpus)
+        seconds = range(start, start + length)
+        units = [u for n in range(5) if mask >> n & 1 for u in _held(cluster, n, cpus, devices)]
+        cells = {(u, s) for u in units for s in seconds}
+        if whole and cells & taken:
+            continue  # whole units are never shared
+        for u, _ in cells - taken:
+            busy[u] += 1
+        taken |= cells
+        part = Part(mask, cpus, tuple(devices), FRACTION_UNITS if whole else FRACTION_UNITS // 2)
+        job = Job(str(i), app, (Choice(how, how.request),), i)
+        allocation = Allocation(how.request, (part,))
+        records.append(Record(job, State.COMPLETED, how, allocation, float(start), float(start + length)))
+    columns = Columns.of(Result("p", "w", cluster, records))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(usage, "CHUNK", chunk)
+        assert busy_seconds(columns) == pytest.approx(busy)
+
+
+def _held(cluster: Cluster, node: int, cpus: int, devices: list[int]) -> list[int]:
+    return [
+        u.index
+        for u in cluster.units
+        if u.node == node and (cpus > 0 if u.device is None else u.device in devices)
+    ]
+
+
+@pytest.mark.parametrize("mask", [1, 0b1011, (1 << 200) - 1, 1 << 4095 | 1, (1 << 4096) - 2])
+def test_node_indices(mask: int) -> None:
+    assert node_indices(mask).tolist() == [i for i in range(mask.bit_length()) if mask >> i & 1]
+
+
+def test_steps() -> None:
+    step = Step.of(np.array([0.0, 2.0]), np.array([4.0, np.inf]), np.array([1.0, 2.0]))
+    assert step.times.tolist() == [0, 2, 4]
+    assert step.values.tolist() == [1, 3, 2]
+    assert step.integral(1, 5) == 1 + 6 + 2
+    assert step.mean(np.array([-2.0, 0.0, 4.0, 6.0])).tolist() == [0, 2, 2]
+    assert Step.of(np.array([]), np.array([])).mean(np.array([0.0, 1.0])).tolist() == [0]
+
+
+def test_series(make_record: Callable[..., Record], make_result: Callable[..., Result]) -> None:
+    records = [
+        make_record("a", submit=0, start=0, end=10, cpus=2),
+        make_record("b", submit=1, start=10, end=12, cpus=1, devices=(0,)),
+        make_record("c", submit=2, start=None, end=5, state=State.CANCELLED),
+        make_record("d", submit=3, start=None, end=None, state=State.PENDING),
+    ]
+    columns = Columns.of(make_result(records))
+    assert columns.cpus_in_use().values.tolist() == [2, 1, 0]
+    assert columns.devices_in_use().integral(0, 20) == 2
+    waiting = columns.jobs_waiting()
+    assert dict(zip(waiting.times.tolist(), waiting.values.tolist(), strict=True)) == {
+        0: 0,
+        1: 1,
+        2: 2,
+        3: 3,
+        5: 2,
+        10: 1,
+    }
