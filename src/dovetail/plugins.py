@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, Literal
 from urllib.parse import parse_qsl
 
 from dovetail.errors import InputError
@@ -121,7 +121,7 @@ def _from_file(spec: str) -> Any:
     sys.modules[module_name] = module  # dataclasses look their module up there
     try:
         module_spec.loader.exec_module(module)
-    except Exception as error:  # noqa: BLE001 - whatever a user's file raises is an input error
+    except Exception as error:
         raise InputError(f"cannot be loaded: {type(error).__name__}: {error}", where=path_text) from error
     found = getattr(module, class_name, None)
     if found is None:
@@ -181,7 +181,7 @@ def policies() -> list[PolicyInfo]:
         doc = (factory.__doc__ or "").strip().splitlines()
         hints = typing.get_type_hints(factory) if _fields(factory) else {}
         parameters = {key: _describe(hints[key], field.default) for key, field in _fields(factory).items()}
-        kind = cast("Literal['policy', 'planner']", "policy" if hasattr(factory, "decide") else "planner")
+        kind: Literal["policy", "planner"] = "policy" if hasattr(factory, "decide") else "planner"
         found.append(
             PolicyInfo(name, doc[0] if doc else "", getattr(factory, "paper", "") or "", kind, parameters)
         )

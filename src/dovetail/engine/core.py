@@ -136,6 +136,7 @@ class Engine:
         self._user_bound = bound
         self._learned_bounds = getattr(policy, "walltime", "user") == "learned"
         self._timer = timer
+        self._keep_asked = keep_asked
         self._keep_considered = keep_considered
         self._lost: set[int] = set()
         self._classes: dict[str, DeviceClass | None] = {}
@@ -482,6 +483,8 @@ class Engine:
             uppers = [prediction.upper for prediction in known if prediction is not None]
             if uppers:
                 return max(uppers)
+        if self._keep_asked:
+            return self.predictions.bound(job, implementation, request, self._user_bound)
         return self._user_bound(job, implementation, request)
 
     def class_of(self, implementation: Implementation, allocation: Allocation) -> DeviceClass:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from dovetail.interfaces import RuntimeModel
@@ -61,6 +62,16 @@ class Predictions:
             found = self._runs[key] = self._model.runs(app, implementation, device)
             if self._keep:
                 self._asked.append(("runs", app, implementation, device, found))
+        return found
+
+    def bound(
+        self, job: Job, implementation: Implementation, request: Request, bound: Callable[..., float]
+    ) -> float:
+        """What ``bound`` answers, remembered for the journal (infinite is written as ``None``)."""
+        found = bound(job, implementation, request)
+        if self._keep:
+            value = None if found == float("inf") else found
+            self._asked.append(("bound", job.id, implementation.name, request.nodes, value))
         return found
 
     def known_of(self, job: JobId) -> dict[tuple[str, int, DeviceClass], Prediction | None]:

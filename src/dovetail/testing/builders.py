@@ -94,7 +94,7 @@ def workload(
 def rigid(
     rows: Sequence[tuple[Seconds, int, Seconds, Seconds | None]], request: Request | None = None
 ) -> Workload:
-    """Rigid jobs from (submit, nodes, run time, walltime) rows; ids are row numbers. One CPU a node by default."""
+    """Rigid jobs from (submit, nodes, run time, walltime) rows, one CPU a node; ids are row numbers."""
     base = request or Request(1, 1)
     implementation = Implementation("cpu", "cpu", base)
     app = App("rigid", (implementation,))
