@@ -36,27 +36,27 @@ class DeviceEntry(Entry):
     """Devices of one kind and model."""
 
     kind: Name = Field(description="gpu, opencl, or any other name but cpu")
-    model: str = Field("", description="a T4 and an A100 are two classes and share no history")
+    model: str = Field(default="", description="a T4 and an A100 are two classes and share no history")
     cores: list[Core] = Field(
         default_factory=list,
         description="cores that host the devices, shared out evenly; they leave the node's CPU pool",
     )
-    count: Count = Field(1, description="number of devices")
+    count: Count = Field(default=1, description="number of devices")
 
 
 class NodeEntry(Entry):
     """One node, or several alike."""
 
     name: Name = Field(description="a name, or a hostlist such as n[0-1]")
-    cpus: Cpus | None = Field(None, description="number of CPUs: cores 0, 1, …")
+    cpus: Cpus | None = Field(default=None, description="number of CPUs: cores 0, 1, …")
     cores: list[Core] | None = Field(
-        None, description="core ids, instead of cpus, where the node is this machine", min_length=1
+        default=None, description="core ids, instead of cpus, where the node is this machine", min_length=1
     )
-    gpus: Devices = Field(0, description="short for devices = [{ kind = 'gpu', count = … }]")
-    memory: Bytes | None = Field(None, description="bytes; default: not limited")
+    gpus: Devices = Field(default=0, description="short for devices = [{ kind = 'gpu', count = … }]")
+    memory: Bytes | None = Field(default=None, description="bytes; default: not limited")
     devices: list[DeviceEntry] = Field(default_factory=list)
-    host_cpus: Cpus = Field(0, description="CPUs that a job on a device takes when it does not say")
-    cpu_model: str = Field("", description="keeps the history of unlike CPUs apart")
+    host_cpus: Cpus = Field(default=0, description="CPUs that a job on a device takes when it does not say")
+    cpu_model: str = Field(default="", description="keeps the history of unlike CPUs apart")
 
 
 class ClusterFile(Entry):

@@ -162,7 +162,7 @@ def read_toml(path: str | os.PathLike[str], expected: str) -> dict[str, Any]:
     try:
         data = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise InputError(_syntax(str(error)), where=where) from None
+        raise InputError(_syntax(str(error), text), where=where) from None
     except (ValueError, RecursionError):  # a number of thousands of digits, hundreds of nested brackets
         raise InputError(
             "found a number or a nesting beyond all bounds, expected TOML", where=where
@@ -172,12 +172,14 @@ def read_toml(path: str | os.PathLike[str], expected: str) -> dict[str, Any]:
     return data
 
 
-def _syntax(message: str) -> str:
+def _syntax(message: str, text: str) -> str:
     """``line 3, column 5: …`` from what tomllib says."""
-    match = re.match(r"(.*) \(at (.*)\)$", message, re.DOTALL)
-    text, place = (match[1], match[2]) if match else (message, "end of document")
-    text = " ".join(text.split())
-    return f"{place}: found {text[:1].lower()}{text[1:]}, expected TOML"
+    match = re.match(r"(.*) \(at (line [0-9]+, column [0-9]+)\)$", message, re.DOTALL)
+    place = match[2] if match else f"line {text.rstrip().count(chr(10)) + 1}"
+    fault = " ".join((match[1] if match else message.removesuffix(" (at end of document)")).split())
+    if "overwrite a value" in fault or "more than once" in fault:
+        return f"{place}: found a key or table a second time, expected it once"
+    return f"{place}: found a fault in the TOML ({fault[:1].lower()}{fault[1:]}), expected 'key = value'"
 
 
 def validated(model: type[M], data: Mapping[str, Any], source: str) -> M:

@@ -1,0 +1,377 @@
+"""Job files (TOML): apps with their implementations, and the jobs that run them.
+
+The form is in docs/reference/jobfile.md. True times, for simulation, are taken in this order: the job's
+``times``; its ``sequential`` over its ``speedup``; the implementation's ``times``; its ``time``. A job that
+names the times of some implementations leaves the others without a true time: they can run live, not in
+a simulation with perfect knowledge.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from dovetail.errors import InputError
+from dovetail.model import (
+    EMPTY,
+    HOST_CPUS,
+    WHOLE_POOL,
+    App,
+    Choice,
+    Cluster,
+    Command,
+    Implementation,
+    Job,
+    JobId,
+    Rejected,
+    Request,
+    Seconds,
+    TableTruth,
+    Workload,
+)
+from dovetail.model.files import LONGEST, closest, read_toml, shown, validated
+from dovetail.model.templates import DEVICE, placeholders
+from dovetail.workloads.jobfile_schema import AppEntry, ImplementationEntry, JobEntry, JobFile
+
+__all__ = ["load_jobfile", "request_for", "split_command", "unrunnable"]
+
+
+def load_jobfile(path: str | os.PathLike[str], cluster: Cluster | None = None) -> Workload:
+    """The jobs of a job file, with their true times where it gives them.
+
+    With a cluster, jobs none of whose implementations has a kind of device that the cluster has are
+    rejected. Raises `InputError`, which names the file, the entry and the field. Linear in the number of
+    jobs.
+    """
+    source = os.fspath(path)
+    data = read_toml(path, "a job file with [[app]] and [[job]] entries")
+    entries = validated(JobFile, data, source)
+    apps: dict[str, _App] = {}
+    for number, app in enumerate(entries.app, 1):
+        where = f"{source}: app {number} {app.name!r}"
+        if app.name in apps:
+            raise InputError(f"found the name {app.name!r} twice, expected each app once", where=where)
+        apps[app.name] = _app(app, where)
+    jobs = _Jobs(source, apps)
+    for number, job in enumerate(entries.job, 1):
+        jobs.add(job, number)
+    jobs.jobs.sort(key=lambda j: (j.submit_time, j.index))
+    workload = Workload(source, jobs.jobs, TableTruth(jobs.table))
+    if cluster is None:
+        return workload
+    reasons = ((job.id, unrunnable(job, cluster)) for job in workload.jobs)
+    return workload.without([Rejected(id, reason) for id, reason in reasons if reason is not None])
+
+
+def unrunnable(job: Job, cluster: Cluster) -> str | None:
+    """Why no implementation of the job has a place in the cluster, whatever its size; or ``None``."""
+    kinds = dict.fromkeys(c.implementation.kind for c in job.choices)
+    if any(cluster.device_classes(kind) for kind in kinds):
+        return None
+    return f"no node can run {' or '.join(kinds)}"
+
+
+# -- apps ----------------------------------------------------------------------------------------------
+
+
+@dataclass
+class _App:
+    """An app, and what its entry says about times."""
+
+    app: App
+    times: dict[str, Mapping[int, Seconds]]  # by implementation: true seconds by node count
+    time: dict[str, Seconds]
+    needs: list[tuple[str, str]] = field(default_factory=list)  # (implementation, placeholder)
+
+    def implementation(self, name: str) -> Implementation | None:
+        return next((i for i in self.app.implementations if i.name == name), None)
+
+
+def _app(entry: AppEntry, where: str) -> _App:
+    if entry.on:
+        if entry.implementation:
+            raise InputError("found both on and [[app.implementation]], expected one of them", where=where)
+        forms = [ImplementationEntry(name=k, command=entry.command, env=entry.env) for k in entry.on]
+    elif entry.command is not None or entry.env:
+        raise InputError("found a command without on, expected on = ['cpu', 'gpu'] beside it", where=where)
+    else:
+        forms = entry.implementation
+    if not forms:
+        raise InputError(
+            "found an app with no implementation, expected [[app.implementation]], or on", where=where
+        )
+    implementations: list[Implementation] = []
+    built = _App(App(entry.name, ()), {}, {})
+    for number, form in enumerate(forms, 1):
+        place = f"{where}, implementation {number} {form.name!r}"
+        if any(i.name == form.name for i in implementations):
+            raise InputError(f"found the name {form.name!r} twice, expected each once", where=place)
+        kind = _kind(form.kind or form.name, place)
+        request = request_for(kind, cpus=form.cpus, gpus=form.gpus, memory=form.memory, models=form.models)
+        if not request.devices and request.cpus == 0:
+            raise InputError("cpus: found 0, expected at least 1 for kind cpu", where=place)
+        command = None
+        if form.command is not None:
+            command = Command(split_command(form.command, place), _env(form.env, place))
+            built.needs += [(form.name, name) for name in _needs(command, place)]
+        implementations.append(Implementation(form.name, kind, request, command))
+        if form.times is not None:
+            built.times[form.name] = dict(sorted(form.times.items()))
+        if form.time is not None:
+            built.time[form.name] = form.time
+    built.app = App(entry.name, tuple(implementations))
+    return built
+
+
+def _kind(kind: str, where: str) -> str:
+    device = kind.removeprefix("cpu+")
+    if "+" in device or not device or (device == "cpu" and kind != "cpu"):
+        raise InputError(
+            f"kind: found {kind!r}, expected cpu, cpu+gpu, or a kind of device such as gpu", where=where
+        )
+    return kind
+
+
+def request_for(
+    kind: str,
+    *,
+    cpus: int | None = None,
+    gpus: float | None = None,
+    memory: int = 0,
+    models: Sequence[str] = (),
+    nodes: int = 1,
+) -> Request:
+    """What an implementation of this kind asks of each node, by the default rules where it does not say.
+
+    ``cpu``: the whole pool, no device. ``cpu+KIND``: the whole pool and one device. A device kind: one
+    device, and the node's ``host_cpus``.
+    """
+    if kind == "cpu":
+        return Request(nodes, WHOLE_POOL if cpus is None else cpus, (), memory)
+    default = WHOLE_POOL if kind.startswith("cpu+") else HOST_CPUS
+    devices = ((kind.removeprefix("cpu+"), 1.0 if gpus is None else float(gpus)),)
+    return Request(nodes, default if cpus is None else cpus, devices, memory, tuple(models))
+
+
+def split_command(command: str | Sequence[str], where: str) -> tuple[str, ...]:
+    """The argv of a command that is written as a list, or as one string, split as a shell splits words."""
+    if isinstance(command, str):
+        try:
+            argv = tuple(shlex.split(command))
+        except ValueError as error:
+            raise InputError(
+                f"command: found {str(error).lower()}, expected words as a shell splits them", where=where
+            ) from None
+    else:
+        argv = tuple(command)
+    if not argv or not argv[0]:
+        raise InputError("command: found no program, expected a program and its arguments", where=where)
+    if any("\0" in word for word in argv):
+        raise InputError("command: found a null character, expected text without", where=where)
+    return argv
+
+
+def _env(env: Mapping[str, str], where: str) -> tuple[tuple[str, str], ...]:
+    for name, value in env.items():
+        if not name or "=" in name or "\0" in name + value:
+            raise InputError(
+                f"env: found {shown(name)} = {shown(value)}, expected a name without '=', no null character",
+                where=where,
+            )
+    return tuple(env.items())
+
+
+def _needs(command: Command, where: str) -> list[str]:
+    """Inputs that the command uses."""
+    try:
+        return [name for name in placeholders(command.argv) if name != DEVICE]
+    except ValueError as error:
+        raise InputError(f"command: found {error}, expected {{n}} or {{device}}", where=where) from None
+
+
+# -- jobs ----------------------------------------------------------------------------------------------
+
+
+class _Jobs:
+    """Builds the jobs, entry by entry."""
+
+    def __init__(self, source: str, apps: Mapping[str, _App]) -> None:
+        self.source = source
+        self.apps = apps
+        self.jobs: list[Job] = []
+        self.table: dict[tuple[JobId, str, int], Seconds] = {}
+        self._ids: dict[JobId, int] = {}  # id -> number of the entry that gave it
+        self._unnamed: dict[str, int] = {}
+        self._own_apps: dict[tuple[str, Command], App] = {}
+        self._choices: dict[tuple[App, tuple[tuple[int, ...], ...]], tuple[Choice, ...]] = {}
+
+    def add(self, entry: JobEntry, number: int) -> None:
+        where = f"{self.source}: job {number}" + (f" {entry.id!r}" if entry.id is not None else "")
+        known = self.apps.get(entry.app)
+        if known is None:
+            hint = closest(entry.app, list(self.apps)) or ", expected the name of an [[app]]"
+            raise InputError(f"app: found {entry.app!r}, which no app is called{hint}", where=where)
+        self._check_names(entry, known, where)
+        app = self._command(entry, known, where)
+        seconds = _seconds(entry, known, where)
+        choices = self._choices_of(app, entry, known, where)
+        timed = [
+            (c.implementation.name, c.request.nodes, seconds[c.implementation.name][c.request.nodes])
+            for c in choices
+            if c.request.nodes in seconds.get(c.implementation.name, ())
+        ]
+        job = Job(
+            id="",
+            app=app,
+            choices=choices,
+            submit_time=entry.submit,
+            inputs=entry.inputs or EMPTY,
+            nodes=entry.nodes,
+            walltime=entry.walltime,
+            user=entry.user,
+            group=entry.group,
+            queue=entry.queue,
+            priority=entry.priority,
+            implementation=entry.implementation,
+            sequential=entry.sequential,
+            speedup=entry.speedup or EMPTY,
+        )
+        for id in self._names(entry):
+            earlier = self._ids.setdefault(id, number)
+            if earlier != number:
+                raise InputError(
+                    f"id: found {id!r}, which job {earlier} has already, expected each id once", where=where
+                )
+            self.jobs.append(replace(job, id=id, index=len(self.jobs)))
+            for name, nodes, time in timed:
+                self.table[id, name, nodes] = time
+
+    def _names(self, entry: JobEntry) -> list[JobId]:
+        if entry.id is not None:
+            return [entry.id] if entry.count == 1 else [f"{entry.id}-{k}" for k in range(1, entry.count + 1)]
+        first = self._unnamed.get(entry.app, 0) + 1
+        self._unnamed[entry.app] = first + entry.count - 1
+        return [f"{entry.app}-{k}" for k in range(first, first + entry.count)]
+
+    def _check_names(self, entry: JobEntry, known: _App, where: str) -> None:
+        """Implementations that the job names must be there."""
+        names = [i.name for i in known.app.implementations]
+        asked = [("implementation", entry.implementation)] if entry.implementation is not None else []
+        asked += [("times", name) for name in entry.times] + [("speedup", name) for name in entry.speedup]
+        for key, name in asked:
+            if name not in names:
+                raise InputError(
+                    f"{key}: found {name!r}, expected an implementation of app {known.app.name!r}: "
+                    f"{', '.join(names)}",
+                    where=where,
+                )
+        if DEVICE in entry.inputs:
+            raise InputError(
+                "inputs: found 'device', expected another name: {device} stands for the device", where=where
+            )
+
+    def _command(self, entry: JobEntry, known: _App, where: str) -> App:
+        """The app, with the job's own command if it has one; its placeholders are checked."""
+        if entry.command is None:
+            if entry.env:
+                raise InputError("found env without command, expected both or neither", where=where)
+            for implementation, name in known.needs:
+                if name not in entry.inputs:
+                    raise InputError(
+                        f"app {known.app.name!r}, implementation {implementation!r}: found the unknown "
+                        f"placeholder {{{name}}}, expected an input of the job{_inputs(entry)}",
+                        where=where,
+                    )
+            return known.app
+        command = Command(split_command(entry.command, where), _env(entry.env, where))
+        for name in _needs(command, where):
+            if name not in entry.inputs:
+                raise InputError(
+                    f"command: found the unknown placeholder {{{name}}}, expected an input of the "
+                    f"job{_inputs(entry)}",
+                    where=where,
+                )
+        key = (entry.app, command)
+        if key not in self._own_apps:
+            forms = tuple(replace(i, command=command) for i in known.app.implementations)
+            self._own_apps[key] = App(entry.app, forms)
+        return self._own_apps[key]
+
+    def _choices_of(self, app: App, entry: JobEntry, known: _App, where: str) -> tuple[Choice, ...]:
+        """Every implementation at every node count that exists for it."""
+        counts: list[tuple[int, ...]] = []
+        for implementation in app.implementations:
+            own = entry.times.get(implementation.name)
+            if isinstance(own, dict):
+                counts.append(tuple(sorted(own)))
+            elif own is None and implementation.name in known.times:
+                counts.append(tuple(known.times[implementation.name]))
+            else:
+                counts.append((entry.nodes,))
+        asked = [
+            c
+            for c, i in zip(counts, app.implementations, strict=True)
+            if entry.implementation is None or i.name == entry.implementation
+        ]
+        if not any(entry.nodes in c for c in asked):
+            there = sorted({n for c in asked for n in c})
+            default = "" if "nodes" in entry.model_fields_set else " (the default)"
+            raise InputError(
+                f"nodes: found {entry.nodes}{default}, expected a node count that times gives: "
+                f"{', '.join(map(str, there))}",
+                where=where,
+            )
+        key = (app, tuple(counts))
+        if key not in self._choices:
+            self._choices[key] = tuple(
+                Choice(implementation, implementation.request.on(nodes))
+                for implementation, c in zip(app.implementations, counts, strict=True)
+                for nodes in c
+            )
+        return self._choices[key]
+
+
+def _inputs(entry: JobEntry) -> str:
+    return f" ({', '.join(entry.inputs)})" if entry.inputs else ", which has none"
+
+
+def _seconds(entry: JobEntry, known: _App, where: str) -> dict[str, dict[int, Seconds]]:
+    """True seconds by implementation and node count."""
+    found: dict[str, dict[int, Seconds]] = {}
+    for implementation in known.app.implementations:
+        name = implementation.name
+        own = entry.times.get(name)
+        if own is not None:
+            found[name] = dict(own) if isinstance(own, dict) else {entry.nodes: own}
+        elif name in known.times:
+            found[name] = dict(known.times[name])
+        elif name in known.time:
+            found[name] = {entry.nodes: known.time[name]}
+    sequential = _sequential(entry, known, found)
+    if sequential is None:
+        return found
+    for name, speedup in entry.speedup.items():
+        if name in entry.times or (entry.sequential is None and name in found):
+            continue
+        time = sequential / speedup
+        if not math.isfinite(time) or time > LONGEST:
+            raise InputError(
+                f"speedup, {name}: found {speedup!r}, which makes {time:g} seconds, "
+                f"expected at most {LONGEST:g}",
+                where=where,
+            )
+        found.setdefault(name, {})[entry.nodes] = time
+    return found
+
+
+def _sequential(entry: JobEntry, known: _App, found: Mapping[str, Mapping[int, Seconds]]) -> Seconds | None:
+    """Seconds on one core; by default its time on the CPU (times the CPU's speedup, if that is told)."""
+    if entry.sequential is not None:
+        return entry.sequential
+    for implementation in known.app.implementations:
+        if implementation.kind == "cpu" and entry.nodes in found.get(implementation.name, {}):
+            return found[implementation.name][entry.nodes] * entry.speedup.get(implementation.name, 1.0)
+    return None

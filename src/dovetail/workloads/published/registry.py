@@ -1,0 +1,89 @@
+"""Names and options of the published workloads."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+from urllib.parse import parse_qsl
+
+from dovetail.errors import InputError
+from dovetail.model import Workload
+from dovetail.model.files import closest
+from dovetail.workloads.published.gregg import gregg_table2
+
+__all__ = ["PUBLISHED", "describe_published", "load_published", "takes_seed"]
+
+Maker = Callable[..., Workload]
+
+PUBLISHED: Mapping[str, Maker] = {
+    "gregg-table2": gregg_table2,
+}
+"""Makers by name; the keyword parameters of a maker, with their defaults, are its options."""
+
+
+def load_published(spec: str, *, seed: int | None = None) -> Workload:
+    """The workload of ``published:NAME?option=value&…``; ``seed`` wins over the option of that name.
+
+    Raises `InputError` for an unknown name or option, and for a value that the option does not take.
+    """
+    maker, options = _parse(spec)
+    if seed is not None and "seed" in _options(maker):
+        options["seed"] = seed
+    try:
+        return maker(**options)
+    except InputError as error:
+        raise InputError(str(error), where=spec) from None
+
+
+def takes_seed(spec: str) -> bool:
+    """Whether this published workload is drawn at random."""
+    return "seed" in _options(_parse(spec)[0])
+
+
+def describe_published() -> list[tuple[str, str, dict[str, Any]]]:
+    """(name, one line, options with their defaults) of every published workload."""
+    return [
+        (name, (inspect.getdoc(maker) or "").partition("\n")[0], _options(maker))
+        for name, maker in PUBLISHED.items()
+    ]
+
+
+def _options(maker: Maker) -> dict[str, Any]:
+    return {name: p.default for name, p in inspect.signature(maker).parameters.items()}
+
+
+def _parse(spec: str) -> tuple[Maker, dict[str, Any]]:
+    name, _, query = spec.removeprefix("published:").partition("?")
+    if name not in PUBLISHED:
+        hint = closest(name, list(PUBLISHED)) or f", expected one of {', '.join(PUBLISHED)}"
+        raise InputError(f"found no published workload {name!r}{hint}", where=spec)
+    maker = PUBLISHED[name]
+    known = _options(maker)
+    given: dict[str, Any] = {}
+    for key, text in parse_qsl(query, keep_blank_values=True):
+        if key not in known:
+            hint = closest(key, list(known)) or f", expected one of {', '.join(known)}"
+            raise InputError(f"found an unknown option {key!r}{hint}", where=spec)
+        if key in given:
+            raise InputError(f"found the option {key!r} twice, expected it once", where=spec)
+        given[key] = _value(text, known[key], f"{spec}: {key}")
+    return maker, given
+
+
+def _value(text: str, default: object, where: str) -> object:
+    """The text as a value of the default's type; numbers are finite and not negative."""
+    if isinstance(default, int):
+        if text.isascii() and text.isdigit() and len(text) <= 18:
+            return int(text)
+        raise InputError(f"found {text!r}, expected a whole number of at least 0", where=where)
+    if isinstance(default, float):
+        try:
+            value = float(text)
+        except ValueError:
+            value = math.nan
+        if not math.isfinite(value) or value < 0:
+            raise InputError(f"found {text!r}, expected a finite number of at least 0", where=where)
+        return value
+    return text
