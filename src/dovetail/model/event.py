@@ -71,13 +71,19 @@ class Started:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """A job ended in a final state."""
+    """A job ended in a final state.
+
+    ``started_at`` and ``ended_at`` are seconds since the epoch, where the backend has measured them
+    nearer to the process than whoever hears of it later.
+    """
 
     job: JobId
     state: State = State.COMPLETED
     exit_code: int | None = 0
     detail: str = ""
     usage: Usage | None = None
+    started_at: Seconds | None = None
+    ended_at: Seconds | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,335 @@
+"""Runs jobs on this machine: real processes, without a shell, pinned to their cores.
+
+Dovetail itself starts no job. A supervisor (`dovetail.executors.supervisor`), one small process for each
+run, does; the two talk over a socket pair, one line for each launch and one for each end. The supervisor
+outlives us: what it started goes on, and its spawn log tells the next start what still runs and what
+ended meanwhile (`dovetail.executors.recovery`). docs/explanation/local-executor.md has the measurements.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+import time
+import uuid
+from collections import deque
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from dovetail.errors import ExecutorError, InputError
+from dovetail.executors.environment import UNSET, child_environment, cores_of
+from dovetail.executors.recovery import describe, end_lost
+from dovetail.executors.spawnlog import LOG_NAME, append, boot_id, ended, started_at
+from dovetail.model import Cluster, Ended, Event, JobId, Placed, State, Usage
+from dovetail.model.command_line import argv
+
+__all__ = ["LocalExecutor"]
+
+_PLAIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+=@,-]{0,99}")
+_RECEIVE = 1 << 16
+
+
+class LocalExecutor:
+    """The `Executor` of this machine.
+
+    ``run_dir`` is created (mode 0700) and must not hold a run yet. ``cwd`` is the jobs' working folder
+    (default: ours), ``grace`` the seconds between TERM and KILL, ``environ`` what their environment is
+    built on (default: ours). Raises `InputError` where the cluster names cores that this process may not
+    use, or one core twice; `ExecutorError` where the run folder cannot be made.
+
+    Use it in one event loop. A job is run once: its ``uid`` (`uid_of`) names the run for ever, so that
+    recording it twice changes nothing.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        run_dir: str | os.PathLike[str],
+        *,
+        cwd: str | os.PathLike[str] | None = None,
+        grace: float = 5.0,
+        environ: Mapping[str, str] | None = None,
+    ) -> None:
+        check_cores(cluster)
+        self.cluster = cluster
+        self.run_dir = Path(run_dir).absolute()
+        self.run_uid = uuid.uuid4().hex
+        self.epoch = time.time() - time.monotonic()
+        self._cwd = os.path.abspath(cwd) if cwd is not None else os.getcwd()
+        self._grace = grace
+        self._environ = dict(os.environ if environ is None else environ)
+        self._requests: dict[str, dict[str, Any]] = {}
+        self._launched = 0
+        self._events: deque[Event] = deque()
+        self._news: asyncio.Event = asyncio.Event()
+        self._inbox = b""
+        self._outbox = b""
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._gone: asyncio.Event = asyncio.Event()
+        self._closing = False
+        self._closed = False
+        self._settled = False
+        self._log = self._create_log()
+        self._start_supervisor()
+
+    # --- the Executor protocol --------------------------------------------------------------------
+
+    async def launch(self, placed: Placed) -> None:
+        """Start the job; a job that cannot be started ends as FAILED, with a sentence in ``detail``.
+
+        One send on a socket; returns before the process exists. Raises `ExecutorError` after `close`.
+        """
+        if self._closing:
+            raise ExecutorError(f"job {placed.job.id} was launched after the executor was closed")
+        self._attach()
+        uid = self.uid_of(placed.job.id)
+        if uid in self._requests:
+            raise ExecutorError(f"job {placed.job.id} is running already")
+        try:
+            arguments = argv(placed)
+        except InputError as error:
+            now = time.monotonic() + self.epoch
+            self._happened(Ended(placed.job.id, State.FAILED, None, str(error), Usage(), now, now))
+            return
+        cores = cores_of(placed, self.cluster)
+        out, err = self.output_paths(placed.job.id)
+        self._launched += 1
+        request: dict[str, Any] = {
+            "t": "intent",
+            "uid": uid,
+            "job": placed.job.id,
+            "argv": arguments,
+            "env": child_environment(placed, self.cluster, uid, cores, self._environ),
+            "unset": UNSET,
+            "cores": cores,
+            "cwd": self._cwd,
+            "out": str(out),
+            "err": str(err),
+            "grace": self._grace,
+            "run": describe(placed, self.cluster),
+        }
+        self._requests[uid] = request
+        self._send(request)
+
+    async def stop(self, job: JobId, reason: str) -> None:
+        """TERM to the job's group, KILL after the grace; `Ended` follows with the state ``reason``.
+
+        A job that had ended by itself keeps the state in which it did; an unknown job is ignored.
+        """
+        uid = self.uid_of(job)
+        if uid in self._requests:
+            self._send({"t": "stop", "uid": uid, "reason": reason, "grace": self._grace})
+
+    async def events(self) -> AsyncIterator[Event]:
+        """`Ended` of every job, in order of their ends; finishes when `close` is done and all were read."""
+        self._attach()
+        while True:
+            while self._events:
+                yield self._events.popleft()
+            if self._closed:
+                self.settle()
+                return
+            self._news.clear()
+            await self._news.wait()
+
+    async def close(self, *, settled: bool = True) -> None:
+        """Stop what still runs (state CANCELLED) and wait for it. May be called again.
+
+        ``settled=False`` leaves the run to be recovered by the next start, for a caller that could not
+        record all it heard of.
+        """
+        self._settled = settled
+        if not self._closing:
+            self._closing = True
+            self._attach()
+            self._send({"t": "close", "grace": self._grace})
+            try:
+                await asyncio.wait_for(self._gone.wait(), self._grace + 10.0)
+            except TimeoutError:
+                # Processes that not even KILL ends (a hung driver): the supervisor stays with them.
+                self._detach()
+            else:
+                self._process.wait()
+            self._closed = True
+            self._news.set()
+        if not self._events:
+            self.settle()
+
+    # --- beside the protocol ----------------------------------------------------------------------
+
+    def uid_of(self, job: JobId) -> str:
+        """The unique id of this job's run, as `Run.uid` has it after a recovery."""
+        return f"{self.run_uid}/{job}"
+
+    def output_paths(self, job: JobId) -> tuple[Path, Path]:
+        """Files of the job's standard output and standard error."""
+        name = job if _PLAIN.fullmatch(job) else "job-" + job.encode("utf-8", "surrogateescape").hex()[:200]
+        return self.run_dir / f"{name}.out", self.run_dir / f"{name}.err"
+
+    def settle(self) -> None:
+        """Note in the spawn log that nothing of this run is left to be recovered."""
+        if self._log >= 0 and self._closed and self._settled and not self._requests:
+            with contextlib.suppress(OSError):  # a full disk: the next start finds it recorded already
+                append(self._log, {"t": "settled"})
+            os.close(self._log)
+            self._log = -1
+
+    # --- the supervisor ---------------------------------------------------------------------------
+
+    def _create_log(self) -> int:
+        path = self.run_dir / LOG_NAME
+        try:
+            self.run_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+            fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o600)
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            append(
+                fd,
+                {
+                    "t": "run",
+                    "version": 1,
+                    "run": self.run_uid,
+                    "boot_id": boot_id(),
+                    "pid": os.getpid(),
+                    "boot": started_at(os.getpid()),
+                    "time": time.time(),
+                },
+            )
+        except FileExistsError:
+            raise ExecutorError(f"{path}: found the log of another run, expected a new run folder") from None
+        except OSError as error:
+            raise ExecutorError(f"{path}: the spawn log cannot be written: {error.strerror}") from error
+        return fd
+
+    def _start_supervisor(self) -> None:
+        """Start it without waiting: what is sent meanwhile stays in the socket."""
+        ours, theirs = socket.socketpair()
+        ours.setblocking(False)
+        script = Path(__file__).with_name("supervisor.py")
+        complaints = os.open(
+            self.run_dir / "supervisor.err", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600
+        )
+        try:
+            self._process = subprocess.Popen(
+                [
+                    *(sys.executable, "-I", "-S", "-X", "utf8", str(script)),
+                    *(str(theirs.fileno()), str(self._log), repr(self.epoch)),
+                ],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=complaints,
+                cwd="/",
+                env=self._environ,
+                pass_fds=(theirs.fileno(), self._log),
+                start_new_session=True,
+            )
+        except OSError as error:
+            ours.close()
+            raise ExecutorError(f"the supervisor cannot be started: {error.strerror}") from error
+        finally:
+            theirs.close()
+            os.close(complaints)
+        self._socket = ours
+        self._gone.clear()
+
+    def _attach(self) -> None:
+        """Listen to the supervisor in the loop that runs; start a new one if the last was lost."""
+        if self._loop is None:
+            if self._gone.is_set():
+                self._start_supervisor()
+            self._loop = asyncio.get_running_loop()
+            self._loop.add_reader(self._socket, self._receive)
+
+    def _detach(self) -> None:
+        if self._loop is not None:
+            self._loop.remove_reader(self._socket)
+            self._loop.remove_writer(self._socket)
+            self._loop = None
+        self._socket.close()
+        self._gone.set()
+
+    def _send(self, request: dict[str, Any]) -> None:
+        """Send a line, without blocking."""
+        line = json.dumps(request, separators=(",", ":")).encode() + b"\n"
+        waiting = bool(self._outbox)
+        self._outbox += line
+        if not waiting:
+            self._flush()
+
+    def _flush(self) -> None:
+        try:
+            sent = self._socket.send(self._outbox)
+        except BlockingIOError:
+            sent = 0
+        except OSError:
+            self._outbox = b""  # the supervisor is gone: its end of file follows
+            return
+        self._outbox = self._outbox[sent:]
+        if self._loop is not None:
+            if self._outbox:
+                self._loop.add_writer(self._socket, self._flush)
+            else:
+                self._loop.remove_writer(self._socket)
+
+    def _receive(self) -> None:
+        """Turn what the supervisor says into events."""
+        try:
+            data = self._socket.recv(_RECEIVE)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if not data:
+            self._supervisor_left()
+            return
+        *lines, self._inbox = (self._inbox + data).split(b"\n")
+        for line in lines:
+            end = json.loads(line)
+            request = self._requests.pop(end["uid"])
+            self._happened(ended(request["job"], request, end))
+
+    def _happened(self, event: Event) -> None:
+        self._events.append(event)
+        self._news.set()
+
+    def _supervisor_left(self) -> None:
+        """It has closed as asked; or it was killed, and its jobs must not run on unseen."""
+        self._detach()
+        self._inbox = self._outbox = b""
+        if not self._requests:
+            return
+        code = self._process.wait()
+        why = f"the supervisor of this run ended (status {code}), so the job was ended too"
+        for uid, end in end_lost(self.run_dir / LOG_NAME, self._log, list(self._requests), why, self.epoch):
+            request = self._requests.pop(uid)
+            self._happened(ended(request["job"], request, end))
+
+
+def check_cores(cluster: Cluster) -> None:
+    """Refuse a cluster whose cores are not ours to use, or that gives one core to two owners."""
+    usable = os.sched_getaffinity(0)
+    owners: dict[int, str] = {}
+    for node in cluster.nodes:
+        held = [(f"node {node.name}", core) for core in node.cores]
+        held += [(f"device {node.name}/{d.name}", core) for d in node.devices for core in d.cores]
+        for owner, core in held:
+            if core not in usable:
+                raise InputError(
+                    f"{owner}: found core {core}, expected cores that this process may use: "
+                    f"{','.join(map(str, sorted(usable)))}",
+                    where="cluster",
+                )
+            if core in owners and owners[core] != owner:
+                raise InputError(
+                    f"{owner}: found core {core}, which {owners[core]} has already; to run jobs, every core "
+                    "belongs to one owner on this machine",
+                    where="cluster",
+                )
+            owners[core] = owner

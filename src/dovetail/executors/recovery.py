@@ -1,0 +1,317 @@
+"""After Dovetail was killed: what of a run still runs, what ended meanwhile, and what is not known.
+
+The supervisor outlives us and goes on writing the spawn log, so the usual case is plain reading. Only
+where the supervisor was killed as well is there anything to find out: pids are checked against their
+start times, and a job that was about to be started is looked for by DOVETAIL_UID in ``/proc``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import signal
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from dovetail.executors.environment import devices_of
+from dovetail.executors.spawnlog import (
+    LOG_NAME,
+    SpawnLog,
+    append,
+    boot_id,
+    ended,
+    is_alive,
+    read_log,
+    started_at,
+)
+from dovetail.model import Cluster, DeviceClass, Ended, JobId, Placed, Run
+
+__all__ = ["EndedJob", "LostJob", "Recovery", "RunningJob", "describe", "end_lost", "recover", "unsettled"]
+
+_PATIENCE = 2.0
+"""Seconds that the supervisor is given to notice that its client is gone; it takes a millisecond."""
+
+
+@dataclass(frozen=True, slots=True)
+class EndedJob:
+    """A job that ended; ``run`` is what goes into the history (its uid makes that idempotent)."""
+
+    job: JobId
+    event: Ended
+    run: Run
+    started: bool
+
+
+@dataclass(frozen=True, slots=True)
+class RunningJob:
+    """A job that still runs. ``watched``: the supervisor lives and will record its end."""
+
+    job: JobId
+    uid: str
+    pid: int
+    boot: float
+    since: float
+    cores: tuple[int, ...]
+    argv: tuple[str, ...]
+    watched: bool
+
+
+@dataclass(frozen=True, slots=True)
+class LostJob:
+    """A job of which no more can be known than ``reason`` says; nothing of it runs."""
+
+    job: JobId
+    uid: str
+    reason: str
+
+
+@dataclass(slots=True)
+class Recovery:
+    """What a spawn log and ``/proc`` say of a run. ``in_use``: its Dovetail lives, leave it alone."""
+
+    run_dir: Path
+    in_use: bool = False
+    ended: list[EndedJob] = field(default_factory=list)
+    running: list[RunningJob] = field(default_factory=list)
+    lost: list[LostJob] = field(default_factory=list)
+    _supervisor: tuple[int, float] | None = None
+
+    def stop(self, grace: float = 5.0) -> Recovery:
+        """End what still runs: TERM to its groups, KILL after the grace; returns the state after that.
+
+        The supervisor does it where it lives, since only a parent can never hit a pid given again.
+        Blocks for the grace at most, and for as long as the kernel takes to end a killed process.
+        """
+        if self.in_use or not self.running:
+            return self
+        if self._supervisor is not None and is_alive(*self._supervisor):
+            os.kill(self._supervisor[0], signal.SIGTERM)
+        now = self._signal(signal.SIGTERM)
+        deadline = time.monotonic() + grace
+        while now.running and time.monotonic() < deadline:
+            time.sleep(0.02)
+            now = recover(self.run_dir)
+        if now.running:
+            now._signal(signal.SIGKILL, watched=True)
+            deadline = time.monotonic() + 5.0
+            while now.running and time.monotonic() < deadline:
+                time.sleep(0.02)
+                now = recover(self.run_dir)
+        return now
+
+    def _signal(self, number: signal.Signals, *, watched: bool = False) -> Recovery:
+        for job in self.running:
+            if (watched or not job.watched) and is_alive(job.pid, job.boot):
+                kill_group(job.pid, number)
+        return self
+
+    def settle(self) -> bool:
+        """Note that all is recorded, so that later starts pass over this run; ``False`` while jobs run."""
+        if self.in_use or self.running:
+            return False
+        fd = os.open(self.run_dir / LOG_NAME, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+        try:
+            append(fd, {"t": "settled"})
+        finally:
+            os.close(fd)
+        return True
+
+
+def describe(placed: Placed, cluster: Cluster) -> dict[str, Any]:
+    """What the history keeps of a run, apart from its time and outcome."""
+    request = placed.allocation.request
+    kind = placed.implementation.kind
+    devices = devices_of(placed, cluster)
+    first = cluster.nodes[placed.allocation.first_node]
+    model = devices[0].model if devices else first.cpu_model
+    nodes, cpus, gpus = Run.resolved_request(request)
+    return {
+        "app": placed.job.app.name,
+        "implementation": placed.implementation.name,
+        "class": [kind, model],
+        "nodes": nodes,
+        "cpus": cpus,
+        "gpus": gpus,
+        "inputs": dict(placed.job.inputs),
+        "walltime": placed.job.walltime,
+        "user": placed.job.user,
+    }
+
+
+def run_of(uid: str, intent: Mapping[str, Any], event: Ended) -> Run:
+    """The history's record of an ended job."""
+    about = intent["run"]
+    started, stopped = event.started_at or 0.0, event.ended_at or 0.0
+    return Run(
+        app=about["app"],
+        implementation=about["implementation"],
+        device_class=DeviceClass(*about["class"]),
+        nodes=about["nodes"],
+        cpus=about["cpus"],
+        gpus=about["gpus"],
+        inputs=about["inputs"],
+        seconds=stopped - started,
+        state=event.state,
+        walltime=about["walltime"],
+        usage=event.usage,
+        when=started,
+        uid=uid,
+        job=event.job,
+        user=about["user"],
+    )
+
+
+def unsettled(root: str | os.PathLike[str]) -> list[Path]:
+    """Run folders directly under ``root`` whose runs may have something to recover, oldest first.
+
+    Reads the end of each spawn log: about 15 microseconds a run.
+    """
+    found: list[tuple[float, Path]] = []
+    try:
+        entries = list(os.scandir(root))
+    except FileNotFoundError:
+        return []
+    for entry in entries:
+        try:
+            with open(os.path.join(entry.path, LOG_NAME), "rb", buffering=0) as file:
+                stat = os.fstat(file.fileno())
+                tail = os.pread(file.fileno(), 64, max(0, stat.st_size - 64))
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        if not tail.endswith(b'{"t":"settled"}\n'):
+            found.append((stat.st_mtime, Path(entry.path)))
+    return [path for _, path in sorted(found)]
+
+
+def recover(run_dir: str | os.PathLike[str]) -> Recovery:
+    """Look at a run that was left behind. Changes nothing; may be asked again at any time.
+
+    Raises `OSError` if there is no spawn log. Waits at most 2 s for a supervisor that is just noticing
+    that its client is gone, or just starting a job.
+    """
+    folder = Path(run_dir)
+    deadline = time.monotonic() + _PATIENCE
+    while True:
+        recovery, settling = _look(folder)
+        if not settling or time.monotonic() > deadline:
+            return recovery
+        time.sleep(0.005)
+
+
+def _look(folder: Path) -> tuple[Recovery, bool]:
+    """What is known now, and whether the supervisor is about to write more down."""
+    locked = _is_locked(folder / LOG_NAME)  # before reading: what an unlocked log lacks never comes
+    log = read_log(folder / LOG_NAME)
+    same_boot = log.header.get("boot_id") == boot_id()
+    watched = locked and same_boot
+    recovery = Recovery(folder, in_use=watched and not log.gone and _client_alive(log))
+    settling = watched and not log.gone and not recovery.in_use
+    if watched and log.supervisors:
+        pid, boot = log.supervisors[-1]["pid"], started_at(log.supervisors[-1]["pid"])
+        if boot is not None and boot <= log.supervisors[-1]["boot"] + 0.05:
+            recovery._supervisor = (pid, boot)
+    for uid, end in log.ends.items():
+        intent = log.intents[uid]
+        event = ended(intent["job"], intent, end)
+        recovery.ended.append(EndedJob(intent["job"], event, run_of(uid, intent, event), "status" in end))
+    unended = log.unended()
+    strays = _processes_of(set(unended)) if unended and same_boot and not watched else {}
+    for uid in unended:
+        intent, start = log.intents[uid], log.starts.get(uid)
+        if watched and start is None:
+            settling = True
+        elif start is not None and same_boot and (watched or is_alive(start["pid"], start["boot"])):
+            recovery.running.append(_running(intent, start["pid"], start["boot"], start["at"], watched))
+        elif uid in strays:
+            pid, boot = strays[uid][0]
+            since = start["at"] if start is not None else log.header["time"]
+            recovery.running.append(_running(intent, pid, boot, since, watched))
+        else:
+            recovery.lost.append(LostJob(intent["job"], uid, _why_lost(start is not None, same_boot)))
+    return recovery, settling
+
+
+def end_lost(
+    path: Path, fd: int, uids: list[str], why: str, epoch: float
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """End jobs whose supervisor was killed, and write that down; yields (uid, end record)."""
+    log = read_log(path)
+    strays = _processes_of(set(uids))
+    for uid in uids:
+        if uid in log.ends:
+            yield uid, log.ends[uid]
+            continue
+        start = log.starts.get(uid)
+        if start is not None and is_alive(start["pid"], start["boot"]):
+            kill_group(start["pid"], signal.SIGKILL)
+        for pid, boot in strays.get(uid, ()):
+            if is_alive(pid, boot):
+                kill_group(pid, signal.SIGKILL)
+        now = time.monotonic() + epoch
+        end = {"t": "end", "uid": uid, "from": start["at"] if start else now, "at": now, "error": why}
+        with contextlib.suppress(OSError):  # a full disk: the event that follows still tells the caller
+            append(fd, end)
+        yield uid, end
+
+
+def kill_group(pid: int, number: signal.Signals) -> None:
+    """Signal the process group of a process, never our own."""
+    try:
+        group = os.getpgid(pid)
+        if group != os.getpgrp():
+            os.killpg(group, number)
+    except ProcessLookupError:
+        return
+
+
+def _running(intent: Mapping[str, Any], pid: int, boot: float, since: float, watched: bool) -> RunningJob:
+    cores, arguments = tuple(intent["cores"]), tuple(intent["argv"])
+    return RunningJob(intent["job"], intent["uid"], pid, boot, since, cores, arguments, watched)
+
+
+def _processes_of(uids: set[str]) -> dict[str, list[tuple[int, float]]]:
+    """(pid, start) of every process with one of these DOVETAIL_UIDs. One look at /proc."""
+    found: dict[str, list[tuple[int, float]]] = {}
+    for name in os.listdir("/proc"):
+        if not name.isdecimal():
+            continue
+        try:
+            environ = Path(f"/proc/{name}/environ").read_bytes()
+        except OSError:  # it has ended, or is another user's
+            continue
+        at = (b"\0" + environ).find(b"\0DOVETAIL_UID=")
+        if at < 0:
+            continue
+        uid = environ[at + len("DOVETAIL_UID=") :].split(b"\0", 1)[0].decode("utf-8", "surrogateescape")
+        boot = started_at(int(name))
+        if uid in uids and boot is not None:
+            found.setdefault(uid, []).append((int(name), boot))
+    return found
+
+
+def _is_locked(path: Path) -> bool:
+    """Whether Dovetail or the supervisor of this run lives."""
+    with open(path, "rb", buffering=0) as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
+
+
+def _client_alive(log: SpawnLog) -> bool:
+    boot = log.header.get("boot")
+    start = started_at(log.header.get("pid", 0))
+    return boot is not None and start is not None and abs(start - boot) < 0.5 / os.sysconf("SC_CLK_TCK")
+
+
+def _why_lost(was_started: bool, same_boot: bool) -> str:
+    if not same_boot:
+        return "the machine was started anew, which ended it"
+    if was_started:
+        return "it ended while neither Dovetail nor its supervisor lived, so its exit code is not known"
+    return "Dovetail and its supervisor were killed before it was started"

@@ -1,0 +1,436 @@
+"""The small process that starts a run's jobs, waits for them, and outlives Dovetail.
+
+Started by `dovetail.executors.local` as ``python -I -S supervisor.py SOCKET LOG OFFSET``, one for each
+run (not one for each job), in a session of its own. It imports the standard library only, so that it
+is up in 20 ms and stays small. It reads one JSON line a request from SOCKET (an inherited file
+descriptor) and answers with one JSON line for each job that ended. What it does is in LOG first (the
+spawn log, see `dovetail.executors.spawnlog`), one appended line at a time: the request before the
+process exists, its pid after, its exit status before anybody is told. When Dovetail is gone it goes on
+waiting, writes down what ends, and leaves after the last job.
+
+It is the subreaper of its jobs: a process that outlives its job comes back to it, is found by session or
+by DOVETAIL_UID in its environment, and is killed.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import select
+import signal
+import sys
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+READ = 1 << 16
+LINGER = 0.02
+"""Seconds between looks at a process group whose leader ended on TERM and which has its grace left."""
+RESET = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+"""Signals that Python or whoever started us may ignore; jobs get the default back."""
+
+
+@dataclass
+class Child:
+    """A job that runs: ``pid`` leads its session and process group."""
+
+    uid: str
+    pid: int
+    began: float
+    grace: float
+    reason: str | None = None
+    kill_at: float = float("inf")
+    forced: bool = False
+    survivors: bool = False
+    record: dict[str, Any] = field(default_factory=dict)
+
+
+class SpawnError(Exception):
+    """The job could not be started; the text is the sentence for its user."""
+
+
+class Log:
+    """Append-only lines; what could not be written (full disk) is owed and tried again."""
+
+    def __init__(self, fd: int) -> None:
+        self.fd = fd
+        self.owed = b""
+
+    def write(self, line: bytes, *, must: bool = True) -> str | None:
+        """Append one line; returns why it failed. A line that ``must`` be kept is owed."""
+        data = self.owed + line + b"\n"
+        why = "No space left on device"
+        try:
+            done = os.write(self.fd, data)
+        except OSError as error:
+            done, why = 0, str(error.strerror)
+        if done == len(data):
+            self.owed = b""
+            return None
+        whole = data.rfind(b"\n", 0, done) + 1
+        rest = data[whole:]
+        if not must:
+            rest = rest[: -len(line) - 1]
+        # A torn line stays in the file; readers skip it, and the next line begins after a newline.
+        self.owed = (b"\n" + rest) if done > whole else rest
+        return why
+
+
+class Supervisor:
+    """One thread, one poll loop: requests, ends of children, deadlines."""
+
+    def __init__(self, sock: int, log: int, offset: float) -> None:
+        self.sock = sock
+        self.client = True
+        self.closing = False
+        self.log = Log(log)
+        self.offset = offset
+        self.inbox = b""
+        self.outbox = b""
+        self.children: dict[int, Child] = {}
+        self.pids: dict[str, int] = {}
+        self.lingering: list[Child] = []
+        self.environ = dict(os.environ)
+        self.cores = os.sched_getaffinity(0)
+        self.null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+        self.kin = f"/proc/self/task/{os.getpid()}/children"
+        self.terminated = False
+
+    def now(self) -> float:
+        """Seconds since the epoch, by the monotonic clock and the client's offset: differences are exact."""
+        return time.monotonic() + self.offset
+
+    # --- the loop ---------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Serve until the client is gone (or has asked to close) and the last job has ended."""
+        woken, wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.signal(signal.SIGTERM, self.on_term)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        self.note({"t": "supervisor", "pid": os.getpid(), "boot": time.clock_gettime(time.CLOCK_BOOTTIME)})
+        poll = select.poll()
+        poll.register(woken, select.POLLIN)
+        poll.register(self.sock, select.POLLIN)
+        while self.client or self.children or self.lingering:
+            for fd, events in poll.poll(self.timeout()):
+                if fd == woken:
+                    os.read(woken, 4096)
+                    self.reap()
+                else:
+                    if events & select.POLLOUT:
+                        self.flush()
+                    if events & ~select.POLLOUT:
+                        self.receive()
+                    if self.client:
+                        poll.modify(self.sock, select.POLLIN | (select.POLLOUT if self.outbox else 0))
+                    else:
+                        poll.unregister(self.sock)
+            self.deadlines()
+            if self.closing and not self.children and not self.lingering:
+                break
+        self.note({"t": "done"})
+
+    def timeout(self) -> float | None:
+        """Milliseconds until something is due, ``None`` if nothing is."""
+        if self.terminated:
+            return 0
+        if self.lingering:
+            return LINGER * 1e3
+        due = min((c.kill_at for c in self.children.values()), default=float("inf"))
+        return None if due == float("inf") else max(0.0, (due - time.monotonic()) * 1e3) + 1
+
+    def on_term(self, *_: object) -> None:
+        """SIGTERM: end all jobs; done in the loop, since a handler may interrupt anything."""
+        self.terminated = True
+
+    def deadlines(self) -> None:
+        """Kill what has used up its grace; finish what lingered and is gone."""
+        if self.terminated:
+            self.terminated = False
+            for child in self.children.values():
+                self.stop(child, "CANCELLED", None)
+        if self.lingering or any(c.kill_at < float("inf") for c in self.children.values()):
+            now = time.monotonic()
+            for child in self.children.values():
+                if child.kill_at <= now:
+                    child.kill_at, child.forced = float("inf"), True
+                    signal_group(child.pid, signal.SIGKILL)
+            for child in list(self.lingering):
+                if child.kill_at <= now:
+                    child.survivors = child.forced = True
+                    signal_group(child.pid, signal.SIGKILL)
+                if not signal_group(child.pid, 0) or child.forced:
+                    self.lingering.remove(child)
+                    self.finish(child)
+
+    # --- the client -------------------------------------------------------------------------------
+
+    def receive(self) -> None:
+        """Carry out the requests that have come; an end of file means that Dovetail is gone."""
+        try:
+            data = os.read(self.sock, READ)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if not data:
+            self.client = False
+            self.outbox = b""
+            self.note({"t": "gone"})
+            return
+        *lines, self.inbox = (self.inbox + data).split(b"\n")
+        for line in lines:
+            request = json.loads(line)
+            if request["t"] == "intent":
+                self.launch(request, line)
+            elif request["t"] == "stop":
+                pid = self.pids.get(request["uid"])
+                if pid is not None:
+                    self.stop(self.children[pid], request["reason"], request["grace"])
+            else:
+                self.closing = True
+                for child in self.children.values():
+                    self.stop(child, "CANCELLED", request["grace"])
+
+    def tell(self, line: bytes) -> None:
+        """Send one line to the client, without ever blocking."""
+        if self.client:
+            self.outbox += line + b"\n"
+            self.flush()
+
+    def flush(self) -> None:
+        """Send what the socket takes; poll says when it takes more."""
+        try:
+            self.outbox = self.outbox[os.write(self.sock, self.outbox) :]
+        except BlockingIOError:
+            return
+        except OSError:
+            self.outbox = b""  # the client is gone: its end of file follows
+
+    def note(self, record: dict[str, Any]) -> bytes:
+        """Write a record down."""
+        line = json.dumps(record, separators=(",", ":")).encode()
+        self.log.write(line)
+        return line
+
+    # --- jobs -------------------------------------------------------------------------------------
+
+    def launch(self, job: dict[str, Any], line: bytes) -> None:
+        """Start one job; the intent is on disk before the process exists."""
+        began = self.now()
+        boot = time.clock_gettime(time.CLOCK_BOOTTIME)
+        try:
+            why = self.log.write(line, must=False)
+            if why is not None:
+                raise SpawnError(f"the spawn log cannot be written: {why}")
+            pid = self.spawn(job)
+        except SpawnError as error:
+            end = {"t": "end", "uid": job["uid"], "from": began, "at": self.now(), "error": str(error)}
+            self.tell(self.note(end))
+            return
+        self.children[pid] = Child(job["uid"], pid, began, job["grace"])
+        self.pids[job["uid"]] = pid
+        self.note({"t": "start", "uid": job["uid"], "pid": pid, "at": began, "boot": boot})
+
+    def spawn(self, job: dict[str, Any]) -> int:
+        """posix_spawn with the job's folder, files and cores; the child inherits our affinity."""
+        environ = self.environ | job["env"]
+        for name in job["unset"]:
+            environ.pop(name, None)
+        files: list[int] = []
+        try:
+            files.append(open_output(job["out"]))
+            files.append(open_output(job["err"]))
+            enter(job["cwd"])
+            program = find_program(job["argv"][0], environ.get("PATH", os.defpath))
+            actions = [(os.POSIX_SPAWN_DUP2, fd, n) for n, fd in enumerate((self.null, *files))]
+            if job["cores"]:
+                pin(job["cores"])
+            try:
+                return os.posix_spawn(
+                    program,
+                    job["argv"],
+                    environ,
+                    file_actions=actions,
+                    setsid=True,
+                    setsigmask=(),
+                    setsigdef=RESET,
+                )
+            except (OSError, ValueError) as error:
+                raise SpawnError(spawn_failure(job["argv"][0], program, error)) from error
+            finally:
+                if job["cores"]:
+                    os.sched_setaffinity(0, self.cores)
+        finally:
+            for fd in files:
+                os.close(fd)
+
+    def stop(self, child: Child, reason: str, grace: float | None) -> None:
+        """TERM to the whole group; KILL when the grace has passed. The first reason stays."""
+        if child.reason is None:
+            child.reason = reason
+            child.kill_at = time.monotonic() + (child.grace if grace is None else grace)
+            signal_group(child.pid, signal.SIGTERM)
+            signal_group(child.pid, signal.SIGCONT)
+
+    def reap(self) -> None:
+        """Take every child that has ended, jobs and processes that came back to us."""
+        while True:
+            try:
+                info = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT | os.WNOHANG)
+            except ChildProcessError:
+                return
+            if info is None:
+                return
+            pid = info.si_pid
+            child = self.children.pop(pid, None)
+            if child is None:
+                os.waitpid(pid, 0)
+                continue
+            # While the leader is a zombie its pid, hence its group's id, cannot be given to another.
+            grace_left = child.kill_at < float("inf")
+            if not grace_left:
+                signal_group(pid, signal.SIGKILL)
+            _, status, usage = os.wait4(pid, 0)
+            del self.pids[child.uid]
+            child.record = {
+                "t": "end",
+                "uid": child.uid,
+                "from": child.began,
+                "at": self.now(),
+                "status": status,
+                "cpu": usage.ru_utime + usage.ru_stime,
+                "rss": usage.ru_maxrss * 1024,
+            }
+            if signal_group(pid, 0):
+                if grace_left:
+                    self.lingering.append(child)
+                    continue
+                child.survivors = True
+            self.finish(child)
+
+    def finish(self, child: Child) -> None:
+        """The job and all its processes are gone: write it down, then tell."""
+        if self.kill_strays(child):
+            child.survivors = True
+        record = child.record
+        if child.reason is not None:
+            record["stop"], record["forced"] = child.reason, child.forced
+        if child.survivors:
+            record["survivors"] = True
+        self.tell(self.note(record))
+
+    def kill_strays(self, ended: Child) -> bool:
+        """Kill processes that left the group of an ended job (daemons): as subreaper we are their parent."""
+        try:
+            with open(self.kin, "rb", buffering=0) as file:
+                kin = [int(pid) for pid in file.read().split()]
+        except OSError:  # a kernel without CONFIG_PROC_CHILDREN
+            return False
+        found = False
+        for pid in kin:
+            if pid not in self.children and belongs(pid, ended):
+                found = True
+                try:
+                    os.kill(pid, signal.SIGKILL)
+                except ProcessLookupError:
+                    continue
+        return found
+
+
+def belongs(pid: int, job: Child) -> bool:
+    """Whether a living process comes from this job."""
+    try:
+        with open(f"/proc/{pid}/environ", "rb", buffering=0) as file:
+            environ = file.read(1 << 20)
+        return bool(environ) and (
+            f"DOVETAIL_UID={job.uid}".encode() in environ.split(b"\0") or os.getsid(pid) == job.pid
+        )
+    except OSError:  # it has just ended, or became another user's
+        return False
+
+
+def signal_group(pid: int, number: int) -> bool:
+    """Signal a process group; whether it has members (another user's count)."""
+    try:
+        os.killpg(pid, number)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def open_output(path: str) -> int:
+    """Create a file for a job's output, readable by its owner only."""
+    try:
+        return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise SpawnError(f"its output file {path!r} cannot be created: {error.strerror}") from error
+
+
+def enter(folder: str) -> None:
+    """Make the job's working folder ours, so that the child inherits it."""
+    try:
+        os.chdir(folder)
+    except OSError as error:
+        raise SpawnError(f"its working folder {folder!r} cannot be entered: {error.strerror}") from error
+
+
+def pin(cores: list[int]) -> None:
+    """Give ourselves the job's cores, so that the child has them from its first instruction."""
+    try:
+        os.sched_setaffinity(0, cores)
+    except OSError as error:
+        raise SpawnError(f"it cannot be pinned to cores {cores}: {error.strerror}") from error
+
+
+def find_program(name: str, path: str) -> str:
+    """The program's file as a shell would find it; a name with a slash counts from the working folder."""
+    if "/" in name:
+        return name
+    for folder in path.split(":"):
+        candidate = os.path.join(folder or ".", name)
+        if os.access(candidate, os.X_OK) and not os.path.isdir(candidate):
+            return candidate
+    raise SpawnError(f"program {name!r} was not found in PATH")
+
+
+def spawn_failure(name: str, program: str, error: OSError | ValueError) -> str:
+    """The sentence for a program that cannot be started."""
+    number = error.errno if isinstance(error, OSError) else None
+    if number == errno.ENOENT:
+        if os.path.exists(program):
+            return f"program {name!r} cannot be started: the interpreter that it names does not exist"
+        return f"program {name!r} does not exist"
+    if number == errno.EACCES:
+        return f"program {name!r} is not executable"
+    if number == errno.ENOEXEC:
+        return f"program {name!r} is neither a binary for this machine nor a script that begins with #!"
+    return f"program {name!r} cannot be started: {error.strerror if isinstance(error, OSError) else error}"
+
+
+def become_subreaper() -> None:
+    """Orphans among our descendants become our children (Linux 3.4)."""
+    import ctypes
+
+    set_child_subreaper = 36
+    ctypes.CDLL(None, use_errno=True).prctl(set_child_subreaper, 1, 0, 0, 0)
+
+
+def main() -> None:
+    """Take over the inherited descriptors and serve."""
+    sock, log = int(sys.argv[1]), int(sys.argv[2])
+    for fd in (sock, log):
+        os.set_inheritable(fd, False)
+    os.set_blocking(sock, False)
+    become_subreaper()
+    Supervisor(sock, log, float(sys.argv[3])).run()
+
+
+if __name__ == "__main__":
+    main()

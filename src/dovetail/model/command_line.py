@@ -1,0 +1,25 @@
+"""The argv of a job: its implementation's command with the placeholders filled. No shell is involved."""
+
+from __future__ import annotations
+
+from dovetail.errors import InputError
+from dovetail.model.record import Placed
+from dovetail.model.templates import DEVICE, device_word, render
+
+__all__ = ["argv"]
+
+
+def argv(placed: Placed) -> list[str]:
+    """The command to run. Raises `InputError` where there is none, or a placeholder has no value."""
+    implementation, job = placed.implementation, placed.job
+    command = implementation.command
+    if command is None or not command.argv:
+        raise InputError(f"implementation '{implementation.name}' of app '{job.app.name}' has no command")
+    values = {**job.inputs, DEVICE: device_word(implementation.kind)}
+    try:
+        return [render(a, values) if "{" in a or "}" in a else a for a in command.argv]
+    except KeyError as error:
+        raise InputError(
+            f"the command of implementation '{implementation.name}' names {{{error.args[0]}}}, "
+            f"expected one of {', '.join('{' + name + '}' for name in values)}"
+        ) from None
