@@ -21,12 +21,10 @@ from dovetail.model import (
     WHOLE_POOL,
     App,
     Choice,
-    Cluster,
     Command,
     Implementation,
     Job,
     JobId,
-    Rejected,
     Request,
     Seconds,
     TableTruth,
@@ -36,14 +34,13 @@ from dovetail.model.files import LONGEST, closest, read_toml, shown, validated
 from dovetail.model.templates import DEVICE, placeholders
 from dovetail.workloads.jobfile_schema import AppEntry, ImplementationEntry, JobEntry, JobFile
 
-__all__ = ["load_jobfile", "request_for", "split_command", "unrunnable"]
+__all__ = ["load_jobfile", "request_for", "split_command"]
 
 
-def load_jobfile(path: str | os.PathLike[str], cluster: Cluster | None = None) -> Workload:
+def load_jobfile(path: str | os.PathLike[str]) -> Workload:
     """The jobs of a job file, with their true times where it gives them.
 
-    With a cluster, jobs none of whose implementations has a kind of device that the cluster has are
-    rejected. Raises `InputError`, which names the file, the entry and the field. Linear in the number of
+    Whether they fit a cluster is not asked here: an engine rejects those that do not. Raises `InputError`, which names the file, the entry and the field. Linear in the number of
     jobs.
     """
     source = os.fspath(path)
@@ -59,19 +56,7 @@ def load_jobfile(path: str | os.PathLike[str], cluster: Cluster | None = None) -
     for number, job in enumerate(entries.job, 1):
         jobs.add(job, number)
     jobs.jobs.sort(key=lambda j: (j.submit_time, j.index))
-    workload = Workload(source, jobs.jobs, TableTruth(jobs.table))
-    if cluster is None:
-        return workload
-    reasons = ((job.id, unrunnable(job, cluster)) for job in workload.jobs)
-    return workload.without([Rejected(id, reason) for id, reason in reasons if reason is not None])
-
-
-def unrunnable(job: Job, cluster: Cluster) -> str | None:
-    """Why no implementation of the job has a place in the cluster, whatever its size; or ``None``."""
-    kinds = dict.fromkeys(c.implementation.kind for c in job.choices)
-    if any(cluster.device_classes(kind) for kind in kinds):
-        return None
-    return f"no node can run {' or '.join(kinds)}"
+    return Workload(source, jobs.jobs, TableTruth(jobs.table))
 
 
 # -- apps ----------------------------------------------------------------------------------------------
