@@ -12,9 +12,10 @@ from collections.abc import Iterable, Mapping
 from enum import Enum
 from typing import Any
 
-from dovetail.model import Cluster, Plan, Record, Result
+from dovetail.model import Cluster, Plan, Record, Result, bits
 from dovetail.model.hostlist import compress
 from dovetail.report.metrics import Cut, metrics
+from dovetail.report.wording import machine
 
 __all__ = ["dumps", "plain", "to_json"]
 
@@ -24,17 +25,17 @@ def to_json(result: Result, *, cut: Cut | None = None, reference: Result | None 
 
     ``cut`` and ``reference`` are those of `metrics`.
     """
-    spelt: dict[int, str] = {}
+    spelt = Spelling(result.cluster)
     return {
         "policy": result.policy,
         "options": plain(result.options),
         "workload": result.workload,
-        "cluster": _cluster_name(result.cluster),
+        "cluster": machine(result.cluster),
         "seed": result.seed,
         "knowledge": result.knowledge,
         "makespan": plain(result.makespan),
         "rejected": [r.id for r in result.rejected],
-        "jobs": [_job(record, result.cluster, spelt) for record in result.records],
+        "jobs": [_job(record, spelt) for record in result.records],
         "metrics": plain(metrics(result, cut=cut, reference=reference)),
         "plan": _plan(result.plan),
         "rejected_reasons": {r.id: r.reason for r in result.rejected},
@@ -55,6 +56,44 @@ def dumps(results: Result | Iterable[Result]) -> str:
     return "[" + ",\n".join(_dump(to_json(result)) for result in results) + "]"
 
 
+class Spelling:
+    """Hostlists of node masks. Where nodes are named like n0, n1, … runs of bits are spelt directly.
+
+    That is what keeps the JSON form of 100,000 jobs on scattered nodes from taking longer than their
+    simulation.
+    """
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self._known: dict[int, str] = {}
+        stem = cluster.nodes[0].name[:-1] if cluster.nodes else ""
+        plain_stem = bool(stem) and not stem[-1].isdigit() and not set("[],") & set(stem)
+        numbered = all(node.name == f"{stem}{i}" for i, node in enumerate(cluster.nodes))
+        self._stem = stem if plain_stem and numbered else None
+
+    def __call__(self, mask: int) -> str:
+        """The hostlist of the nodes of ``mask``, as `compress` gives it."""
+        found = self._known.get(mask)
+        if found is None:
+            names = (self.cluster.nodes[n].name for n in bits(mask))
+            found = compress(names) if self._stem is None else self._direct(mask)
+            self._known[mask] = found
+        return found
+
+    def _direct(self, mask: int) -> str:
+        runs, place = [], 0
+        while mask:
+            gap = (mask & -mask).bit_length() - 1
+            mask >>= gap
+            length = (~mask & (mask + 1)).bit_length() - 1
+            low = place + gap
+            runs.append(str(low) if length == 1 else f"{low}-{low + length - 1}")
+            mask >>= length
+            place = low + length
+        single = len(runs) == 1 and "-" not in runs[0]
+        return f"{self._stem}{runs[0]}" if single else f"{self._stem}[{','.join(runs)}]"
+
+
 def _dump(form: Mapping[str, Any]) -> str:
     def text(value: object) -> str:
         return json.dumps(value, ensure_ascii=False, allow_nan=False)
@@ -69,17 +108,14 @@ def _dump(form: Mapping[str, Any]) -> str:
     return "{" + ",\n ".join(lines) + "}"
 
 
-def _job(record: Record, cluster: Cluster, spelt: dict[int, str]) -> dict[str, Any]:
+def _job(record: Record, spelt: Spelling) -> dict[str, Any]:
     job, allocation = record.job, record.allocation
     nodes: str | None = None
     devices: list[str] = []
     if allocation is not None:
-        mask = allocation.mask
-        if mask not in spelt:
-            spelt[mask] = compress(allocation.node_names(cluster))
-        nodes = spelt[mask]
+        nodes = spelt(allocation.mask)
         if allocation.donors or any(part.devices for part in allocation.parts):
-            devices = allocation.device_names(cluster)
+            devices = allocation.device_names(spelt.cluster)
     predicted = record.predicted
     return {
         "id": job.id,
@@ -110,13 +146,6 @@ def _plan(plan: Plan | None) -> dict[str, Any] | None:
         "seconds": _number(plan.seconds),
         "objective": _number(plan.objective),
     }
-
-
-def _cluster_name(cluster: Cluster) -> str:
-    if cluster.label:
-        return cluster.label
-    devices = cluster.total_devices
-    return f"{len(cluster)} nodes, {cluster.total_cpus} CPUs" + (f", {devices} devices" if devices else "")
 
 
 def _number(value: float | None) -> float | None:

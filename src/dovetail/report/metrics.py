@@ -230,7 +230,7 @@ def prediction_error(result: Result) -> PredictionError | None:
         if r.predicted is not None and r.state is State.COMPLETED and r.run_time is not None
     ]
     table = np.array(rows, float).reshape(len(rows), 4)
-    table = table[table[:, 3] > 0]
+    table = table[(table[:, 3] > 0) & np.isfinite(table[:, 0])]
     if not len(table):
         return None
     expected, lower, upper, actual = table.T

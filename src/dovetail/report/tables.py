@@ -63,6 +63,10 @@ COMPARED = (
 """Metrics of the comparison, the most important first."""
 
 
+UNUSUAL = ("promises_broken", "broken_by_overrun")
+"""Metrics that the summary names only where they are not 0."""
+
+
 def console(file: TextIO | None = None, *, width: int | None = None) -> Console:
     """A console that is plain when it is no terminal, heeds NO_COLOR, and is never narrower than 40.
 
@@ -112,7 +116,7 @@ def table(columns: Sequence[Cells], *, width: int, title: str = "", caption: str
     made = Table(
         box=box.SIMPLE_HEAD,
         pad_edge=False,
-        padding=(0, 1),
+        padding=(0, 1, 0, 0),
         show_edge=False,
         title=title or None,
         title_justify="left",
@@ -146,35 +150,40 @@ def summary_table(
     found = metrics(result, cut=cut, reference=reference)
     made = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
     made.add_column(style="dim", no_wrap=True)
-    made.add_column(no_wrap=True, overflow="ellipsis")
+    made.add_column(overflow="fold")
     made.add_row("Jobs", _job_counts(found))
     for name in wording.TITLES:
         value = found.get(name)
-        if value is None or name == "aql" or name.startswith(("median_", "p95_", "max_")):
+        spread = name.startswith(("mean_", "median_", "p95_", "max_"))
+        if value is None or spread or name == "aql" or (name in UNUSUAL and not value):
             continue
-        if name in ("promises_broken", "broken_by_overrun") and not value:
-            continue
-        made.add_row(wording.title(name), _value(name, value, found))
+        made.add_row(wording.title(name), wording.metric(name, value))
     plan = result.plan
     if plan is not None:
         made.add_row("Plan", _plan(plan.status, plan.bound, plan.gap, plan.seconds))
     heading = Text.assemble((label(result), "bold"), "  ", (wording.where(result), "dim"))
-    notes = [Text(note, style="dim") for note in _notes(result)]
-    return Group(heading, Text(), made, *notes)
+    parts: list[RenderableType] = [heading, Text(), made]
+    if found["jobs_counted"]:
+        parts += [Text(), _spread_table(found, width)]
+    notes = _notes(result)
+    if cut is not None:
+        notes.insert(0, f"Means are over {found['jobs_counted']:,} jobs, without warm-up and cool-down.")
+    return Group(*parts, *(Text(note, style="dim") for note in notes))
 
 
-def _value(name: str, value: float, found: Metrics) -> Text:
-    text = Text(wording.metric(name, value))
-    if name in ("mean_wait", "mean_response", "mean_bounded_slowdown"):
-        base = name.removeprefix("mean_")
-        spread = [(k, found.get(f"{k}_{base}")) for k in ("median", "p95", "max")]
-        known = [f"{k} {_short(base, v)}" for k, v in spread if v is not None]
-        text.append(f"   {', '.join(known)}", style="dim")
-    return text
-
-
-def _short(base: str, value: float) -> str:
-    return f"{value:,.2f}" if base == "bounded_slowdown" else wording.seconds(value).split(" (")[0]
+def _spread_table(found: Metrics, width: int) -> Table:
+    """Wait, response and bounded slowdown: mean, median, p95, maximum."""
+    names = ("wait", "response", "bounded_slowdown")
+    spreads = ("mean", "median", "p95", "max")
+    times = [found[f"{spread}_{name}"] for name in names[:2] for spread in spreads]
+    factor, unit, decimals = wording.scale_of(times)
+    rows = dict.fromkeys(names[:2], (factor, decimals)) | {names[2]: (1.0, 2)}
+    columns = [Cells("", [f"Wait {unit}", f"Response {unit}", "Bounded slowdown"], right=False)]
+    for spread in spreads:
+        values = [(found[f"{spread}_{name}"], *scale) for name, scale in rows.items()]
+        cells = ["-" if v is None else wording.fixed(v * by, places) for v, by, places in values]
+        columns.append(Cells(spread, cells))
+    return table(columns, width=width)
 
 
 def _job_counts(found: Metrics) -> Text:
@@ -189,7 +198,7 @@ def _job_counts(found: Metrics) -> Text:
 
 
 def _plan(status: str, bound: float | None, gap: float | None, spent: float) -> str:
-    text = f"{status}, planned in {wording.seconds(spent)}"
+    text = f"{status} in {wording.seconds(spent)}"
     if bound is not None:
         text += f", bound {wording.seconds(bound)}"
     return text + (f", gap {wording.percent(gap)}" if gap is not None else "")
@@ -220,7 +229,7 @@ def job_table(result: Result, *, width: int = 80, limit: int | None = None) -> T
     factor, unit, decimals = wording.scale_of(times)
 
     def at(value: float | None) -> str:
-        return "-" if value is None else f"{value * factor:,.{decimals}f}"
+        return "-" if value is None else wording.fixed(value * factor, decimals)
 
     def less(a: float | None, b: float | None) -> float | None:
         return None if a is None or b is None else a - b
@@ -310,6 +319,8 @@ def _compared(name: str, intervals: Sequence[Interval | None], rank: int) -> Cel
     header = wording.title(name, short=True)
     if wording.is_seconds(name):
         factor, unit, decimals = wording.scale_of(means)
+        if unit == "s" and max((m or 0.0 for m in means), default=0.0) < 100:
+            decimals = 3
     elif "utilisation" in name:
         factor, unit, decimals = 100.0, "%", 1
     else:
@@ -319,7 +330,7 @@ def _compared(name: str, intervals: Sequence[Interval | None], rank: int) -> Cel
         if found is None:
             cells.append("-")
             continue
-        text = f"{found.mean * factor:,.{decimals}f}"
+        text = wording.fixed(found.mean * factor, decimals)
         if found.half_width is not None:
             text += f" ± {found.half_width * factor:,.{decimals}f}"
         style, mark = ("bold green", " *") if i in best else ("", "  " if best else "")
@@ -335,7 +346,7 @@ def _best(means: Sequence[float | None], name: str) -> set[int]:
     if len(known) < 2:
         return set()
     top = max(known) if name in HIGHER_IS_BETTER else min(known)
-    slack = 1e-9 * max(abs(top), 1e-12)
+    slack = 1e-9 * max(abs(v) for v in known)
     best = {i for i, v in enumerate(means) if v is not None and abs(v - top) <= slack}
     return set() if len(best) == len(known) else best
 
@@ -405,7 +416,7 @@ def breakdown_table(result: Result, by: str, *, width: int = 80, limit: int | No
     waits = [(q, [m[f"{q}_wait"] for m in found]) for q in ("mean", "median", "p95", "max")]
     factor, unit, decimals = wording.scale_of([v for _, values in waits for v in values])
     for rank, (q, values) in enumerate(waits):
-        cells = ["-" if v is None else f"{v * factor:,.{decimals}f}" for v in values]
+        cells = ["-" if v is None else wording.fixed(v * factor, decimals) for v in values]
         columns.append(Cells(f"{q}\nwait {unit}", cells, rank=(0, 4, 2, 5)[rank]))
     for rank, q in ((1, "mean"), (3, "p95")):
         cells = ["-" if v is None else f"{v:,.2f}" for v in (m[f"{q}_bounded_slowdown"] for m in found)]
@@ -429,7 +440,7 @@ def fairness_table(result: Result, reference: Result, *, width: int = 80, limit:
     factor, unit, decimals = wording.scale_of(times)
 
     def at(value: float | None) -> str:
-        return "-" if value is None else f"{value * factor:,.{decimals}f}"
+        return "-" if value is None else wording.fixed(value * factor, decimals)
 
     columns = [
         Cells("job", [_clip(job, 24) for job, _ in shown], right=False),

@@ -5,9 +5,22 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from dovetail.model import Result, Seconds
+from dovetail.model import Cluster, Result, Seconds
 
-__all__ = ["TITLES", "count", "metric", "percent", "scale_of", "seconds", "title", "where"]
+__all__ = [
+    "SHORT",
+    "TITLES",
+    "count",
+    "fixed",
+    "is_seconds",
+    "machine",
+    "metric",
+    "percent",
+    "scale_of",
+    "seconds",
+    "title",
+    "where",
+]
 
 TITLES = {
     "makespan": "Makespan",
@@ -69,8 +82,10 @@ def title(name: str, *, short: bool = False) -> str:
 def scale_of(values: Sequence[float | None]) -> tuple[float, str, int]:
     """(factor, unit, decimals) in which all of these seconds read well in one column."""
     largest = max((abs(v) for v in values if v is not None and math.isfinite(v)), default=0.0)
+    if largest < 1e-9:  # what is left of sums that should cancel
+        return 1.0, "s", 1
     for limit, factor, unit, whole in ((1e-3, 1e6, "µs", 1e-6), (1.0, 1e3, "ms", 1e-3)):
-        if 0 < largest < limit:
+        if largest < limit:
             return factor, unit, _decimals(largest / whole)
     return 1.0, "s", _decimals(largest)
 
@@ -86,11 +101,17 @@ def seconds(value: Seconds | None) -> str:
     if value is None or not math.isfinite(value):
         return "-"
     factor, unit, decimals = scale_of([value])
-    text = f"{value * factor:,.{decimals}f} {unit}"
+    text = f"{fixed(value * factor, decimals)} {unit}"
     for size, name in ((86400, "days"), (3600, "h"), (60, "min")):
         if abs(value) >= 2 * size:
             return f"{text} ({value / size:,.1f} {name})"
     return text
+
+
+def fixed(value: float, decimals: int) -> str:
+    """A number with separators and so many decimals, never ``-0.0``."""
+    text = f"{value:,.{decimals}f}"
+    return text.lstrip("-") if not text.strip("-0.") else text
 
 
 def percent(value: float | None) -> str:
@@ -127,11 +148,17 @@ def metric(name: str, value: float | None) -> str:
     return seconds(value) if is_seconds(name) else count(value)
 
 
+def machine(cluster: Cluster) -> str:
+    """The cluster's label, or what it consists of."""
+    if cluster.label:
+        return cluster.label
+    devices = cluster.total_devices
+    return f"{len(cluster)} nodes, {cluster.total_cpus} CPUs" + (f", {devices} devices" if devices else "")
+
+
 def where(result: Result) -> str:
     """Workload, cluster, seed and what was known, in one line."""
-    cluster = result.cluster
-    machine = cluster.label or f"{len(cluster)} nodes, {cluster.total_cpus} CPUs"
-    parts = [result.workload or "jobs", f"on {machine}"]
+    parts = [result.workload or "jobs", f"on {machine(result.cluster)}"]
     if result.seed is not None:
         parts.append(f"seed {result.seed}")
     parts.append("run for real" if result.live else f"simulated with {result.knowledge} knowledge")

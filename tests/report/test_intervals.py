@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from dovetail.errors import InputError
+from dovetail.model import Record, Result
+from dovetail.report.intervals import by_policy, interval, label, paired
+
+Make = Callable[..., Record]
+Build = Callable[..., Result]
+
+
+def test_interval_by_the_table_of_students_t() -> None:
+    """n = 5: t(0.975, 4) = 2.776; s = sqrt(2.5)."""
+    found = interval([1.0, 2.0, 3.0, 4.0, 5.0, None, float("nan")])
+    assert found is not None
+    assert (found.mean, found.n) == (3.0, 5)
+    assert found.half_width == pytest.approx(2.7764 * 2.5**0.5 / 5**0.5, rel=1e-4)
+    assert found.high - found.low == pytest.approx(2 * found.half_width)
+    wide = interval([1.0, 2.0, 3.0, 4.0, 5.0], confidence=0.99)
+    assert wide is not None
+    assert wide.half_width == pytest.approx(4.6041 * 2.5**0.5 / 5**0.5, rel=1e-4)
+
+
+def test_one_value_has_no_interval_and_none_is_none() -> None:
+    one = interval([2.0])
+    assert one is not None
+    assert (one.low, one.high, one.half_width) == (2, 2, None)
+    assert interval([None]) is None
+
+
+def series(make_record: Make, make_result: Build, policy: str, ends: dict[int, float]) -> list[Result]:
+    return [make_result([make_record("a", end=e)], policy=policy, seed=s) for s, e in ends.items()]
+
+
+def test_paired_takes_the_seeds_that_both_have(make_record: Make, make_result: Build) -> None:
+    a = series(make_record, make_result, "fms", {1: 10, 2: 20, 3: 30, 4: 40})
+    b = series(make_record, make_result, "mct", {4: 41, 3: 33, 2: 20, 9: 1})
+    found = paired(a, b)
+    assert (found.a, found.b) == ("fms", "mct")
+    assert found.difference.mean == pytest.approx((0 - 3 - 1) / 3)
+    assert (found.wins, found.ties, found.losses) == (2, 1, 0)
+    assert found.ratio == pytest.approx(90 / 94)
+    assert not found.significant
+    better = paired(
+        series(make_record, make_result, "a", {1: 1, 2: 2.1}),
+        series(make_record, make_result, "b", {1: 5, 2: 6}),
+    )
+    assert better.significant
+
+
+def test_paired_refuses_what_cannot_be_paired(make_record: Make, make_result: Build) -> None:
+    a = series(make_record, make_result, "fms", {1: 10})
+    with pytest.raises(InputError, match="no seed has it under both"):
+        paired(a, series(make_record, make_result, "mct", {2: 10}))
+    with pytest.raises(InputError, match="no seed"):
+        paired(a, [])
+    with pytest.raises(InputError, match="there twice"):
+        paired([*a, *a], a)
+
+
+def test_labels(make_result: Build) -> None:
+    assert label(make_result([], policy="fms", options={"score": "area", "k": 2})) == "fms?score=area&k=2"
+    groups = by_policy([make_result([], policy=p) for p in ("b", "a", "b")])
+    assert {name: len(group) for name, group in groups.items()} == {"b": 2, "a": 1}
