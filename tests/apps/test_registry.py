@@ -3,21 +3,35 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dovetail.apps.registry import APPS, checksum, implementation, run
+from dovetail.apps.registry import APPS, checksum, find, implementation, run
 from dovetail.errors import InputError
 
 PAPER = {
-    "fft": (1.6, 0.2),
-    "floydwarshall": (45, 527),
-    "matmul": (41, 4475),
-    "quasirandom": (18, 441),
-    "reduction": (26, 340),
-    "sobel": (8, 13),
+    "BinarySearch": (60, 4),
+    "BitonicSort": (933, 9122),
+    "FastWalshTransform": (77, 236),
+    "DCT": (49, 503),
+    "DwtHaar1D": (842, 924),
+    "EigenValue": (712, 1448),
+    "FFT": (1.6, 0.2),
+    "FloydWarshall": (45, 527),
+    "MatrixMultiplication": (41, 4475),
+    "MatrixTranspose": (999, 3736),
+    "PrefixSum": (112, 3),
+    "QuasiRandomSequence": (18, 441),
+    "Reduction": (26, 340),
+    "ScanLargeArrays": (17, 154),
+    "SimpleConvolution": (287, 481),
+    "SobelFilter": (8, 13),
 }
 
 
 def test_times_are_those_of_table_2() -> None:
-    assert {s.name: (s.paper_gpu_milliseconds, s.paper_cpu_milliseconds) for s in APPS.values()} == PAPER
+    times = {s.paper_name: (s.paper_gpu_milliseconds, s.paper_cpu_milliseconds) for s in APPS.values()}
+    assert times == PAPER
+    assert list(times) == list(PAPER)
+    assert sum(gpu for gpu, _ in times.values()) == pytest.approx(4227.6)
+    assert sum(cpu for _, cpu in times.values()) == pytest.approx(22407.2)
 
 
 @pytest.mark.parametrize("spec", APPS.values(), ids=lambda spec: spec.name)
@@ -38,6 +52,12 @@ def test_run_adds_repetitions_up(opencl: object) -> None:
     assert thrice.repeat == 3
 
 
+def test_names_of_the_suite_are_understood() -> None:
+    for spec in APPS.values():
+        assert find(spec.paper_name) is find(spec.name) is spec
+    assert run("MatrixMultiplication", "cpu", 3).app == "matmul"
+
+
 def test_medium_size_is_the_default() -> None:
     assert run("reduction", "cpu").n == APPS["reduction"].sizes.medium
 
@@ -55,7 +75,9 @@ def test_numpy_device_runs_the_array_api_source() -> None:
         (("matmul", "cpu", -1), "n is -1"),
         (("matmul", "cpu", 4, -2), "seed is -2"),
         (("matmul", "cpu", 4, 0, 0), "repeat is 0"),
-        (("quasirandom", "cpu", 2**32 + 1), "quasirandom has"),
+        (("quasirandom", "cpu", 2**32 + 1), "quasirandom takes 4294967296 at most"),
+        (("sobel", "cpu", 10**30), "sobel takes 16777216 at most"),
+        (("matmul", "cpu", 10**7), "matmul with n = 10000000 does not fit into memory"),
     ],
 )
 def test_bad_input_is_refused(arguments: tuple[object, ...], says: str) -> None:

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 
 from dovetail.apps.registry import APPS, run
-from dovetail.errors import InputError
+from dovetail.errors import DovetailError
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -42,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     try:
         result = run(options.app, options.device, options.n, options.seed, options.repeat)
-    except InputError as error:
+    except DovetailError as error:
         print(f"dovetail.apps: {error}", file=sys.stderr)
         return error.exit_status
     print(json.dumps(result.as_dict()))

@@ -2,12 +2,13 @@
 
 Kernels here check no bounds where it can be avoided: buffers are padded to whole work-groups instead,
 because a compiler that turns work-items into vector lanes (PoCL on a CPU) does not vectorise behind a
-condition, and a GPU loses nothing.  For the same reason kernels take ``restrict`` pointers to distinct buffers
-and write ``a < b ? a : b`` for ``min(a, b)``.
+condition, and a GPU loses nothing.  For the same reason kernels take ``restrict`` pointers to distinct
+buffers and write ``a < b ? a : b`` for ``min(a, b)``.
 """
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from typing import Any
@@ -16,9 +17,12 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from dovetail.apps.devices import Array, Implementation, Timing
-from dovetail.errors import InputError
+from dovetail.errors import ExecutorError, InputError
 
 __all__ = ["OpenCL", "round_up"]
+
+#: Kernels count elements in 32 bits; the rest is room for padding.
+MOST_ELEMENTS = (1 << 32) - (1 << 16)
 
 
 def round_up(value: int, multiple: int) -> int:
@@ -84,6 +88,7 @@ class OpenCL:
 
         Raises:
             InputError: the device cannot hold the buffers, or lacks something that the app needs.
+            ExecutorError: the device failed.
         """
         cl = self._cl
         self._kernel_events, self._transfer_events = [], []
@@ -92,8 +97,10 @@ class OpenCL:
         try:
             output: Array = app.opencl(self, *inputs)
             self._queue.finish()
-        except (cl.MemoryError, cl.LogicError, cl.RuntimeError) as error:
-            raise InputError(f"device {self.device_name!r} refused the work: {error}") from error
+        except cl.MemoryError as error:
+            raise InputError(f"n is too large for device {self.device_name!r}: {error}") from error
+        except cl.Error as error:
+            raise ExecutorError(f"device {self.device_name!r} failed: {error}") from error
         timing = Timing(
             _seconds(self._kernel_events),
             _seconds(self._transfer_events),
@@ -128,8 +135,9 @@ class OpenCL:
         Raises:
             InputError: the device cannot hold a buffer of this size.
         """
-        size = max(1, int(np.prod(shape, dtype=np.int64))) * np.dtype(dtype).itemsize
-        most = self.device.max_mem_alloc_size
+        count = max(1, math.prod(shape))
+        size = count * np.dtype(dtype).itemsize
+        most = min(self.device.max_mem_alloc_size, MOST_ELEMENTS * np.dtype(dtype).itemsize)
         if size > most:
             raise InputError(
                 f"n is too large for device {self.device_name!r}: a buffer of {size} bytes is needed, "
@@ -150,10 +158,10 @@ class OpenCL:
         ``origin`` is the row and column in the buffer at which a two-dimensional array begins.
         """
         array = np.ascontiguousarray(array)
-        shape = array.shape if padded is None else padded
+        shape: tuple[int, ...] = array.shape if padded is None else padded
         buffer = self.allocate(*shape, dtype=array.dtype)
-        if shape != array.shape and np.prod(shape):
-            size = int(np.prod(shape, dtype=np.int64)) * array.itemsize
+        size = math.prod(list(shape)) * array.itemsize
+        if shape != array.shape and size:
             pattern = np.asarray(fill, dtype=array.dtype)
             self._transfer_events.append(self._cl.enqueue_fill_buffer(self._queue, buffer, pattern, 0, size))
         if array.size:
@@ -197,7 +205,7 @@ class OpenCL:
         for axis, limit in enumerate(self.device.max_work_item_sizes[: len(group)]):
             while group[axis] > limit:
                 group[axis] //= 2
-        while int(np.prod(group)) > most:
+        while math.prod(group) > most:
             group[group.index(max(group))] //= 2
         return tuple(group)
 

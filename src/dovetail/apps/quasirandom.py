@@ -8,7 +8,6 @@ import numpy as np
 
 from dovetail.apps.devices import Array
 from dovetail.apps.opencl import OpenCL, round_up
-from dovetail.errors import InputError
 
 BITS = 32
 DIMENSIONS = 8
@@ -59,13 +58,7 @@ def directions() -> Array:
 
 
 def inputs(n: int, rng: np.random.Generator) -> tuple[Array, ...]:
-    """The indices 0 to n - 1 as uint32 and the direction numbers; nothing here is random.
-
-    Raises:
-        InputError: ``n`` exceeds 2**32, the length of the sequence.
-    """
-    if n > 1 << BITS:
-        raise InputError(f"n is {n}; quasirandom has 2**{BITS} points")
+    """The indices 0 to n - 1 as uint32 and the direction numbers; nothing here is random."""
     return np.arange(n, dtype=np.uint32), directions()
 
 

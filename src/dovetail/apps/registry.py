@@ -18,7 +18,7 @@ import numpy as np
 from dovetail.apps.devices import Array, Device, Implementation, Timing, open_device
 from dovetail.errors import InputError
 
-__all__ = ["APPS", "AppSpec", "Result", "Sizes", "checksum", "compute", "implementation", "run"]
+__all__ = ["APPS", "AppSpec", "Result", "Sizes", "checksum", "compute", "find", "implementation", "run"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,16 +45,20 @@ class AppSpec:
     n_means: str
     sizes: Sizes
     tolerance: float
-    module: str
+
+    @property
+    def largest(self) -> int:
+        """The greatest ``--n`` that is tried at all: beyond it NumPy cannot even describe the arrays."""
+        return 1 << 24 if self.n_means.startswith("side") else 1 << 32
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
     """What one run did; seconds and bytes are totals over the ``repeat`` repetitions.
 
-    ``setup_seconds`` is the time to open the device and to build the kernels, ``inputs_seconds`` the time to
-    make the inputs; neither is in ``kernel_seconds``.  ``checksum`` is a position-weighted sum of the
-    magnitudes of the output, equal on all devices within the app's tolerance.
+    ``seconds`` is kernel plus transfer time; ``setup_seconds``, the time to open the device, import and
+    build, and ``inputs_seconds``, the time to make the inputs, are not in it.  ``checksum`` is a
+    position-weighted sum of the magnitudes of the output, equal on all devices within the app's tolerance.
     """
 
     app: str
@@ -63,6 +67,7 @@ class Result:
     seed: int
     repeat: int
     checksum: float
+    seconds: float
     kernel_seconds: float
     transfer_seconds: float
     bytes_to_device: int
@@ -77,81 +82,91 @@ class Result:
         return asdict(self)
 
 
-def _spec(
-    module: str,
-    name: str,
-    paper_name: str,
-    paper: tuple[float, float],
-    n_means: str,
-    sizes: tuple[int, int, int],
-    tolerance: float,
-) -> tuple[str, AppSpec]:
-    return name, AppSpec(
-        name, paper_name, *paper, n_means, Sizes(*sizes), tolerance, f"dovetail.apps.{module}"
-    )
+def _table(*specs: AppSpec) -> Mapping[str, AppSpec]:
+    return MappingProxyType({spec.name: spec for spec in specs})
 
 
-#: The apps by name, in the order of the paper's Table 2.  Paper times are (GPU, CPU) in milliseconds.
-APPS: Mapping[str, AppSpec] = MappingProxyType(
-    dict(
-        (
-            _spec(
-                "fft",
-                "fft",
-                "FFT",
-                (1.6, 0.2),
-                "elements of the complex signal",
-                (1 << 18, 1 << 21, 1 << 23),
-                1e-5,
-            ),
-            _spec(
-                "floydwarshall",
-                "floydwarshall",
-                "FloydWarshall",
-                (45, 527),
-                "side: nodes of the graph",
-                (256, 768, 1536),
-                0.0,
-            ),
-            _spec(
-                "matmul",
-                "matmul",
-                "MatrixMultiplication",
-                (41, 4475),
-                "side of the two square matrices",
-                (256, 1024, 2048),
-                1e-5,
-            ),
-            _spec(
-                "quasirandom",
-                "quasirandom",
-                "QuasiRandomSequence",
-                (18, 441),
-                "points of 8 dimensions",
-                (1 << 16, 1 << 19, 1 << 21),
-                0.0,
-            ),
-            _spec(
-                "reduction",
-                "reduction",
-                "Reduction",
-                (26, 340),
-                "elements that are summed",
-                (1 << 20, 1 << 24, 1 << 26),
-                1e-12,
-            ),
-            _spec(
-                "sobel",
-                "sobel",
-                "SobelFilter",
-                (8, 13),
-                "side of the image in pixels",
-                (512, 4096, 8192),
-                1e-6,
-            ),
-        )
-    )
+#: The apps by name, in the order of the paper's Table 2.
+APPS: Mapping[str, AppSpec] = _table(
+    AppSpec(
+        "binarysearch",
+        "BinarySearch",
+        60,
+        4,
+        "sorted numbers, and keys to find",
+        Sizes(1 << 16, 1 << 20, 1 << 22),
+        0,
+    ),
+    AppSpec("bitonicsort", "BitonicSort", 933, 9122, "numbers to sort", Sizes(1 << 16, 1 << 20, 1 << 22), 0),
+    AppSpec(
+        "fastwalsh",
+        "FastWalshTransform",
+        77,
+        236,
+        "elements of the signal",
+        Sizes(1 << 18, 1 << 22, 1 << 24),
+        1e-5,
+    ),
+    AppSpec("dct", "DCT", 49, 503, "side of the image in pixels", Sizes(512, 2048, 6144), 1e-5),
+    AppSpec(
+        "dwthaar1d", "DwtHaar1D", 842, 924, "elements of the signal", Sizes(1 << 18, 1 << 22, 1 << 25), 1e-5
+    ),
+    AppSpec(
+        "eigenvalue", "EigenValue", 712, 1448, "side of the tridiagonal matrix", Sizes(256, 1024, 3072), 1e-12
+    ),
+    AppSpec("fft", "FFT", 1.6, 0.2, "elements of the complex signal", Sizes(1 << 18, 1 << 21, 1 << 23), 1e-5),
+    AppSpec("floydwarshall", "FloydWarshall", 45, 527, "side: nodes of the graph", Sizes(256, 768, 1536), 0),
+    AppSpec(
+        "matmul",
+        "MatrixMultiplication",
+        41,
+        4475,
+        "side of the two square matrices",
+        Sizes(256, 1024, 2048),
+        1e-5,
+    ),
+    AppSpec(
+        "transpose", "MatrixTranspose", 999, 3736, "side of the square matrix", Sizes(512, 4096, 8192), 0
+    ),
+    AppSpec("prefixsum", "PrefixSum", 112, 3, "numbers to add up", Sizes(1 << 16, 1 << 20, 1 << 24), 0),
+    AppSpec(
+        "quasirandom",
+        "QuasiRandomSequence",
+        18,
+        441,
+        "points of 8 dimensions",
+        Sizes(1 << 16, 1 << 19, 1 << 21),
+        0,
+    ),
+    AppSpec(
+        "reduction", "Reduction", 26, 340, "elements that are summed", Sizes(1 << 20, 1 << 24, 1 << 26), 1e-12
+    ),
+    AppSpec("scan", "ScanLargeArrays", 17, 154, "numbers to add up", Sizes(1 << 18, 1 << 22, 1 << 25), 1e-12),
+    AppSpec(
+        "convolution",
+        "SimpleConvolution",
+        287,
+        481,
+        "side of the image in pixels",
+        Sizes(512, 2048, 6144),
+        1e-5,
+    ),
+    AppSpec("sobel", "SobelFilter", 8, 13, "side of the image in pixels", Sizes(512, 4096, 8192), 1e-6),
 )
+
+_BY_PAPER_NAME = {spec.paper_name.lower(): spec for spec in APPS.values()}
+
+
+def find(name: str) -> AppSpec:
+    """Return the app of this name, or of this name in the paper's suite, in any case.
+
+    Raises:
+        InputError: there is no such app.
+    """
+    found = APPS.get(name.lower()) or _BY_PAPER_NAME.get(name.lower())
+    if found is None:
+        raise InputError(f"app {name!r} is not known; the apps are {', '.join(APPS)}")
+    return found
 
 
 def implementation(name: str) -> Implementation:
@@ -160,9 +175,7 @@ def implementation(name: str) -> Implementation:
     Raises:
         InputError: there is no such app.
     """
-    if name not in APPS:
-        raise InputError(f"app {name!r} is not known; the apps are {', '.join(APPS)}")
-    return cast(Implementation, importlib.import_module(APPS[name].module))
+    return cast(Implementation, importlib.import_module(f"dovetail.apps.{find(name).name}"))
 
 
 def checksum(output: Array) -> float:
@@ -205,10 +218,13 @@ def run(name: str, device: str = "cpu", n: int | None = None, seed: int = 0, rep
     """
     import time
 
-    app = implementation(name)
-    size = APPS[name].sizes.medium if n is None else n
+    spec = find(name)
+    app = implementation(spec.name)
+    size = spec.sizes.medium if n is None else n
     if size < 0:
         raise InputError(f"n is {size}; expected zero or more")
+    if size > spec.largest:
+        raise InputError(f"n is {size}; {spec.name} takes {spec.largest} at most")
     if seed < 0:
         raise InputError(f"seed is {seed}; expected zero or more")
     if repeat < 1:
@@ -223,14 +239,15 @@ def run(name: str, device: str = "cpu", n: int | None = None, seed: int = 0, rep
             output, again = opened.run(app, inputs)
             timing = timing.plus(again)
     except MemoryError as error:
-        raise InputError(f"{name} with n = {size} does not fit into memory: {error}") from error
+        raise InputError(f"{spec.name} with n = {size} does not fit into memory: {error}") from error
     return Result(
-        app=name,
+        app=spec.name,
         device=device,
         n=size,
         seed=seed,
         repeat=repeat,
         checksum=checksum(output),
+        seconds=timing.kernel_seconds + timing.transfer_seconds,
         kernel_seconds=timing.kernel_seconds,
         transfer_seconds=timing.transfer_seconds,
         bytes_to_device=timing.bytes_to_device,

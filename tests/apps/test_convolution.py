@@ -1,0 +1,17 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.signal import convolve2d
+
+from dovetail.apps import convolution
+from dovetail.apps.devices import Device
+from dovetail.apps.registry import compute
+
+
+@pytest.mark.parametrize("n", [1, 4, 5, 64, 71])
+def test_against_scipy(n: int, opencl: Device, cpu: Device) -> None:
+    image, mask = inputs = convolution.inputs(n, np.random.default_rng(n))
+    expected = convolve2d(image.astype(float), mask.astype(float))[2 : n + 2, 2 : n + 2]
+    for device in (opencl, cpu):
+        np.testing.assert_allclose(compute("convolution", device, inputs)[0], expected, rtol=1e-5)

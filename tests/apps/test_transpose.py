@@ -1,0 +1,17 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from dovetail.apps import transpose
+from dovetail.apps.devices import Device
+from dovetail.apps.registry import compute
+
+
+@pytest.mark.parametrize("n", [1, 15, 16, 17, 100])
+def test_rows_become_columns(n: int, opencl: Device, cpu: Device) -> None:
+    inputs = transpose.inputs(n, np.random.default_rng(n))
+    for device in (opencl, cpu):
+        got, _ = compute("transpose", device, inputs)
+        assert got.flags.c_contiguous
+        assert got.tolist() == [list(column) for column in zip(*inputs[0].tolist(), strict=True)]
