@@ -138,7 +138,9 @@ def read_text(path: str | os.PathLike[str], expected: str) -> str:
     try:
         raw = Path(path).read_bytes()
     except OSError as error:
-        reason = (error.strerror or "cannot be read").lower()
+        reason = {FileNotFoundError: "no such file", IsADirectoryError: "a directory"}.get(
+            type(error), f"a file that cannot be read ({(error.strerror or str(error)).lower()})"
+        )
         raise InputError(f"found {reason}, expected {expected}", where=os.fspath(path)) from None
     except ValueError:  # a null character in the path
         raise InputError(f"found the file name {shown(os.fspath(path))}, expected {expected}") from None

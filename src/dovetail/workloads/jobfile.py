@@ -40,8 +40,8 @@ __all__ = ["load_jobfile", "request_for", "split_command"]
 def load_jobfile(path: str | os.PathLike[str]) -> Workload:
     """The jobs of a job file, with their true times where it gives them.
 
-    Whether they fit a cluster is not asked here: an engine rejects those that do not. Raises `InputError`, which names the file, the entry and the field. Linear in the number of
-    jobs.
+    Whether they fit a cluster is not asked here: an engine rejects those that do not. Raises `InputError`,
+    which names the file, the entry and the field. Linear in the number of jobs.
     """
     source = os.fspath(path)
     data = read_toml(path, "a job file with [[app]] and [[job]] entries")

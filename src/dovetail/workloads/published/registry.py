@@ -12,6 +12,8 @@ from dovetail.errors import InputError
 from dovetail.model import Workload
 from dovetail.model.files import closest
 from dovetail.workloads.published.gregg import gregg_table2
+from dovetail.workloads.published.ravi_multi import ravi_multi, ravi_multi_table
+from dovetail.workloads.published.ravi_single import ravi_single, ravi_single_table
 
 __all__ = ["PUBLISHED", "describe_published", "load_published", "takes_seed"]
 
@@ -19,6 +21,10 @@ Maker = Callable[..., Workload]
 
 PUBLISHED: Mapping[str, Maker] = {
     "gregg-table2": gregg_table2,
+    "ravi-single": ravi_single,
+    "ravi-single-table": ravi_single_table,
+    "ravi-multi": ravi_multi,
+    "ravi-multi-table": ravi_multi_table,
 }
 """Makers by name; the keyword parameters of a maker, with their defaults, are its options."""
 
