@@ -28,15 +28,20 @@ def opencl() -> Device:
 
 @pytest.fixture(scope="session")
 def strict() -> ArrayDevice:
-    """The array-API source on array-api-strict, which refuses everything beyond the standard."""
+    """The array-API source on array-api-strict, which refuses everything beyond the standard.
+
+    Its second device stands for a GPU: arrays made on the first one by mistake do not mix with it.
+    """
     import array_api_strict
     import numpy as np
+
+    there, here = array_api_strict.Device("device1"), array_api_strict.Device("CPU_DEVICE")
 
     return ArrayDevice(
         array_api_strict,
         "array-api-strict",
         "cpu",
-        to_device=array_api_strict.asarray,
-        from_device=np.asarray,
+        to_device=lambda array: array_api_strict.asarray(array, device=there),
+        from_device=lambda array: np.asarray(array.to_device(here)),
         remote=False,
     )

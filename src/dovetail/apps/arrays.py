@@ -12,7 +12,12 @@ import numpy as np
 from dovetail.apps.devices import Array, Implementation, Timing
 from dovetail.errors import InputError
 
-__all__ = ["ArrayDevice"]
+__all__ = ["ArrayDevice", "zeros"]
+
+
+def zeros(xp: Any, shape: tuple[int, ...], like: Any) -> Any:
+    """Return zeros of the type and on the device of the array ``like``."""
+    return xp.zeros(shape, dtype=like.dtype, device=getattr(like, "device", None))
 
 
 def _nothing() -> None:

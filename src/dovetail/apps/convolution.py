@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from dovetail.apps.arrays import zeros
 from dovetail.apps.devices import Array
 from dovetail.apps.opencl import OpenCL, round_up
 
@@ -51,11 +52,11 @@ def array_api(xp: Any, image: Any, mask: Any) -> Any:
     """The same shifted sums."""
     n = image.shape[0]
     column, row = (
-        xp.zeros((n, MARGIN), dtype=image.dtype),
-        xp.zeros((MARGIN, n + 2 * MARGIN), dtype=image.dtype),
+        zeros(xp, (n, MARGIN), image),
+        zeros(xp, (MARGIN, n + 2 * MARGIN), image),
     )
     framed = xp.concat((row, xp.concat((column, image, column), axis=1), row), axis=0)
-    result = xp.zeros((n, n), dtype=image.dtype)
+    result = zeros(xp, (n, n), image)
     for i in range(MASK):
         for j in range(MASK):
             result = result + framed[i : i + n, j : j + n] * mask[MASK - 1 - i, MASK - 1 - j]

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from dovetail.apps.arrays import zeros
 from dovetail.apps.devices import Array
 from dovetail.apps.opencl import OpenCL, round_up
 
@@ -74,8 +75,8 @@ def array_api(xp: Any, image: Any, matrix: Any) -> Any:
     """The same products."""
     n = image.shape[0]
     side = round_up(n, BLOCK)
-    framed = xp.concat((image, xp.zeros((n, side - n), dtype=image.dtype)), axis=1)
-    framed = xp.concat((framed, xp.zeros((side - n, side), dtype=image.dtype)), axis=0)
+    framed = xp.concat((image, zeros(xp, (n, side - n), image)), axis=1)
+    framed = xp.concat((framed, zeros(xp, (side - n, side), image)), axis=0)
     rows = xp.matmul(xp.reshape(framed, (side * side // BLOCK, BLOCK)), xp.matrix_transpose(matrix))
     columns = xp.matmul(matrix, xp.reshape(rows, (side // BLOCK, BLOCK, side)))
     return xp.reshape(columns, (side, side))

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from dovetail.apps.arrays import zeros
 from dovetail.apps.devices import Array
 from dovetail.apps.opencl import OpenCL, round_up
 
@@ -56,7 +57,7 @@ def array_api(xp: Any, x: Any) -> Any:
     """The same levels, collected from the finest to the coarsest."""
     n = x.shape[0]
     length = _length(n)
-    sums = xp.concat((x, xp.zeros((length - n,), dtype=x.dtype)))
+    sums = xp.concat((x, zeros(xp, (length - n,), x)))
     details = []
     while length > 1:
         length //= 2

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from dovetail.apps.arrays import zeros
 from dovetail.apps.devices import Array
 from dovetail.apps.opencl import OpenCL, round_up
 
@@ -62,10 +63,12 @@ def array_api(xp: Any, diagonal: Any, off_diagonal: Any) -> Any:
     n = diagonal.shape[0]
     if n == 0:
         return diagonal
-    beside = xp.concat((off_diagonal, xp.zeros((1,), dtype=diagonal.dtype)))
-    upper = beside[:, None] * xp.eye(n, k=1, dtype=diagonal.dtype)
-    middle = diagonal[:, None] * xp.eye(n, dtype=diagonal.dtype)
-    return xp.linalg.eigvalsh(middle + upper + xp.matrix_transpose(upper))
+    # Rows of n + 1 numbers, read as rows of n, move one column to the right from row to row.
+    beside = xp.concat((off_diagonal, zeros(xp, (1,), diagonal)))
+    rows = xp.stack((diagonal, beside), axis=1)[:, : min(n, 2)]
+    band = xp.concat((rows, zeros(xp, (n, n + 1 - rows.shape[1]), diagonal)), axis=1)
+    upper = xp.reshape(xp.reshape(band, (n * (n + 1),))[: n * n], (n, n))
+    return xp.linalg.eigvalsh(upper + xp.matrix_transpose(xp.triu(upper, k=1)))
 
 
 def opencl(device: OpenCL, diagonal: Array, off_diagonal: Array) -> Array:

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from dovetail.apps.arrays import zeros
 from dovetail.apps.devices import Array
 from dovetail.apps.opencl import OpenCL, round_up
 
@@ -56,7 +57,7 @@ def array_api(xp: Any, x: Any) -> Any:
     """The same passes, without writing in place."""
     n = x.shape[0]
     length = _length(n)
-    data = xp.concat((x, xp.zeros((length - n,), dtype=x.dtype)))
+    data = xp.concat((x, zeros(xp, (length - n,), x)))
     stride = 1
     while stride < length:
         pairs = xp.reshape(data, (length // (2 * stride), 2, stride))

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from dovetail.apps.arrays import zeros
 from dovetail.apps.devices import Array
 from dovetail.apps.opencl import OpenCL, round_up
 
@@ -79,7 +80,7 @@ def array_api(xp: Any, index: Any, table: Any) -> Any:
     """The same passes, over all dimensions at once; in int64, since the standard has no uint32 in PyTorch."""
     index, table = xp.astype(index, xp.int64), xp.astype(table, xp.int64)
     gray = xp.bitwise_xor(index, index // 2)[None, :]
-    value = xp.zeros((table.shape[0], index.shape[0]), dtype=xp.int64)
+    value = zeros(xp, (table.shape[0], index.shape[0]), index)
     for bit in range(max(0, index.shape[0] - 1).bit_length()):
         selected = (gray // (1 << bit)) % 2
         value = xp.bitwise_xor(value, selected * table[:, bit : bit + 1])

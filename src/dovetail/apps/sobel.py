@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from dovetail.apps.arrays import zeros
 from dovetail.apps.devices import Array
 from dovetail.apps.opencl import OpenCL, round_up
 
@@ -42,8 +43,9 @@ def cpu(image: Array) -> Array:
 def array_api(xp: Any, image: Any) -> Any:
     """The same sums of shifted images."""
     n = image.shape[0]
-    column, row = xp.zeros((n, 1), dtype=xp.int32), xp.zeros((1, n + 2), dtype=xp.int32)
-    framed = xp.concat((column, xp.astype(image, xp.int32), column), axis=1)
+    pixels = xp.astype(image, xp.int32)
+    column, row = zeros(xp, (n, 1), pixels), zeros(xp, (1, n + 2), pixels)
+    framed = xp.concat((column, pixels, column), axis=1)
     framed = xp.concat((row, framed, row), axis=0)
     up, here, down = framed[:n, :], framed[1 : n + 1, :], framed[2:, :]
     gx = up[:, 2:] - up[:, :n] + 2 * (here[:, 2:] - here[:, :n]) + down[:, 2:] - down[:, :n]
