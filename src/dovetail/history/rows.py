@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import re
 import sqlite3
 from collections.abc import Sequence
 from typing import Any
@@ -18,7 +20,16 @@ from dovetail.history.base import (
 )
 from dovetail.model import DeviceClass, Run, State, Usage
 
-__all__ = ["KEY_COLUMNS", "RUN_COLUMNS", "RUN_TABLES", "Batch", "aggregate_of", "run_of"]
+__all__ = [
+    "KEY_COLUMNS",
+    "RUN_COLUMNS",
+    "RUN_TABLES",
+    "Batch",
+    "aggregate_of",
+    "pack_uid",
+    "run_of",
+    "unpack_uid",
+]
 
 _STATES = (
     State.COMPLETED,
@@ -47,6 +58,30 @@ KEY_COLUMNS = (
 _Place = tuple[str, str, str, str, int, int, float]
 
 
+_HEX = re.compile(r"[0-9a-f]{32}")
+_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+
+
+def pack_uid(uid: str) -> str | bytes | None:
+    """A uid as it is stored: UUIDs take half the space (16 bytes; 17 with a mark where it had dashes)."""
+    if _HEX.fullmatch(uid):
+        return bytes.fromhex(uid)
+    if _UUID.fullmatch(uid):
+        return b"-" + bytes.fromhex(uid.replace("-", ""))
+    return uid or None
+
+
+def unpack_uid(stored: str | bytes | None) -> str:
+    """Inverse of `pack_uid`."""
+    if isinstance(stored, bytes):
+        text = stored.hex()
+        if len(stored) == 16:
+            return text
+        text = text[2:]
+        return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+    return stored or ""
+
+
 class Batch:
     """Runs being added in one transaction; averages are kept in memory and written at its end."""
 
@@ -70,7 +105,7 @@ class Batch:
             (
                 group,
                 key,
-                run.uid or None,
+                pack_uid(run.uid),
                 _STATE_NUMBER[run.state],
                 run.seconds,
                 run.when,
@@ -101,8 +136,8 @@ class Batch:
                 (
                     a.count,
                     a.mean,
-                    a.minimum if a.count else None,
-                    a.maximum,
+                    a.minimum if a.count > 1 else None,
+                    a.maximum if a.count > 1 else None,
                     a.m2,
                     a.transfers,
                     a.sent,
@@ -195,10 +230,11 @@ def aggregate_of(
     app: str, implementation: str, device: DeviceClass, request: RequestKey, row: Sequence[Any]
 ) -> Aggregate:
     """The averages of one row of `KEY_COLUMNS`."""
-    minimum = float("inf") if row[3] is None else row[3]
-    inputs = inputs_from_text(row[0])
+    inputs, (count, mean, minimum, maximum) = inputs_from_text(row[0]), row[1:5]
+    if minimum is None:  # fewer than two runs: the database saves the space
+        minimum, maximum = (mean, mean) if count else (math.inf, 0.0)
     return Aggregate(
-        app, implementation, device, request, inputs, row[1], row[2], minimum, row[4], row[5], *row[6:]
+        app, implementation, device, request, inputs, count, mean, minimum, maximum, row[5], *row[6:]
     )
 
 
@@ -218,7 +254,7 @@ def run_of(row: Sequence[Any]) -> Run:
         walltime=row[11],
         usage=usage,
         when=row[18],
-        uid=row[19] or "",
+        uid=unpack_uid(row[19]),
         job=row[20] or "",
         user=row[21],
         first_on_device=bool(row[22]),

@@ -30,7 +30,7 @@ _VERSION_1 = (
     """CREATE TABLE runs (
          id INTEGER PRIMARY KEY AUTOINCREMENT,
          group_id INTEGER NOT NULL, key_id INTEGER NOT NULL,
-         uid TEXT UNIQUE,
+         uid UNIQUE,
          state INTEGER NOT NULL, seconds REAL NOT NULL, finished REAL NOT NULL, job TEXT, user_id INTEGER,
          walltime REAL, first_on_device INTEGER NOT NULL,
          cpu_time REAL, peak_memory INTEGER,
@@ -45,7 +45,7 @@ AVERAGE_ALL = (
          failed = (SELECT count(*) FROM runs WHERE key_id = keys.id AND state <> 0),
          mean = (SELECT coalesce(avg(seconds), 0) FROM runs WHERE key_id = keys.id AND state = 0),
          minimum = (SELECT min(seconds) FROM runs WHERE key_id = keys.id AND state = 0),
-         maximum = (SELECT coalesce(max(seconds), 0) FROM runs WHERE key_id = keys.id AND state = 0)
+         maximum = (SELECT max(seconds) FROM runs WHERE key_id = keys.id AND state = 0)
        WHERE {where}""",
     """UPDATE keys SET
          m2 = (SELECT coalesce(sum((seconds - keys.mean) * (seconds - keys.mean)), 0)
@@ -71,7 +71,7 @@ _VERSION_2 = (
             "count INTEGER NOT NULL DEFAULT 0",
             "mean REAL NOT NULL DEFAULT 0",
             "minimum REAL",
-            "maximum REAL NOT NULL DEFAULT 0",
+            "maximum REAL",
             "m2 REAL NOT NULL DEFAULT 0",
             "transfers INTEGER NOT NULL DEFAULT 0",
             "sent REAL NOT NULL DEFAULT 0",

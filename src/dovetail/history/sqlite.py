@@ -23,7 +23,8 @@ from dovetail.history.base import (
     RequestKey,
     inputs_text,
 )
-from dovetail.history.rows import KEY_COLUMNS, RUN_COLUMNS, RUN_TABLES, Batch, aggregate_of, run_of
+from dovetail.history.mirror import Mirror
+from dovetail.history.rows import KEY_COLUMNS, RUN_COLUMNS, RUN_TABLES, Batch, aggregate_of, pack_uid, run_of
 from dovetail.history.schema import APPLICATION_ID, AVERAGE_ALL, SCHEMA_VERSION, create_or_migrate
 from dovetail.model import DeviceClass, Run
 
@@ -57,6 +58,7 @@ class SqliteHistory:
         self._data_version = -1
         self._stamps: dict[str, Hashable] = {}
         self._counts: dict[tuple[str, str, DeviceClass], int] = {}
+        self._mirrors: dict[str, Mirror] = {}
         self._make_file(must_exist)
         with self._explained("opened"):
             self._db = sqlite3.connect(
@@ -182,8 +184,7 @@ class SqliteHistory:
             _ = self.version
             found = self._stamps.get(app)
             if found is None:
-                rows = self._db.execute("SELECT id, changes FROM groups WHERE app = ?", (app,))
-                found = self._stamps[app] = tuple(sorted(rows.fetchall()))
+                found = self._stamps[app] = self._read_stamp(app)
             return found
 
     def count(self, app: str, implementation: str, device: DeviceClass) -> int:
@@ -201,10 +202,10 @@ class SqliteHistory:
                 self._counts[place] = found
             return int(found)
 
-    def _changed(self) -> None:
-        self._own += 1
-        self._stamps.clear()
-        self._counts.clear()
+    def _read_stamp(self, app: str) -> Hashable:
+        return tuple(
+            sorted(self._db.execute("SELECT id, changes FROM groups WHERE app = ?", (app,)).fetchall())
+        )
 
     # -- writing ---------------------------------------------------------------------------------------
 
@@ -214,7 +215,23 @@ class SqliteHistory:
         ``False`` if a run of this uid was there already: nothing changes then. Raises `InputError` for a
         run that makes no sense, `HistoryError` when the file cannot be written.
         """
-        return self.record_many((run,)) == 1
+        with self._lock:
+            with self._explained("written"), self._transaction() as db:
+                # Under the write lock nobody else changes anything: what is mirrored up to here can be
+                # carried forward with this one run instead of being read again.
+                before = self.stamp(run.app)
+                batch = Batch(db)
+                new = batch.add(run)
+                batch.finish()
+                after = self._read_stamp(run.app)
+            if new:
+                self._own += 1
+                self._stamps[run.app] = after
+                self._counts.pop((run.app, run.implementation, run.device_class), None)
+                mirror = self._mirrors.get(run.app)
+                if mirror is not None and mirror.stamp == before:
+                    mirror.add(run, after)
+            return new
 
     def record_many(self, runs: Iterable[Run]) -> int:
         """Keep many runs in one transaction, all or none; returns how many were new."""
@@ -223,8 +240,14 @@ class SqliteHistory:
             new = sum(map(batch.add, runs))
             batch.finish()
         if new:
-            self._changed()
+            self._forget_all_seen()
         return new
+
+    def _forget_all_seen(self) -> None:
+        self._own += 1
+        self._stamps.clear()
+        self._counts.clear()
+        self._mirrors.clear()
 
     def forget(
         self,
@@ -264,7 +287,7 @@ class SqliteHistory:
                 [(g, g) for g in groups],
             )
         if deleted:
-            self._changed()
+            self._forget_all_seen()
         return deleted
 
     def vacuum(self) -> tuple[int, int]:
@@ -299,10 +322,32 @@ class SqliteHistory:
         rows = self._rows(f"SELECT id, nodes, cpus, gpus FROM groups g WHERE {where} ORDER BY id", values)
         return [(row[0], (row[1], row[2], row[3])) for row in rows]
 
+    def _mirror(self, app: str) -> Mirror:
+        """What this process has read of the app, if nobody has changed it since."""
+        stamp = self.stamp(app)
+        mirror = self._mirrors.get(app)
+        if mirror is None or mirror.stamp != stamp:
+            mirror = self._mirrors[app] = Mirror(stamp)
+        return mirror
+
     def aggregates(
         self, app: str, implementation: str, device: DeviceClass, limit: int | None = None
     ) -> Sequence[Aggregate]:
-        """Averages by key, in the order in which keys appeared; the newest ``limit`` keys."""
+        """Averages by key, in the order in which keys appeared; the newest ``limit`` keys.
+
+        Read once, then kept up to date in memory while only this process records.
+        """
+        with self._lock:
+            mirror = self._mirror(app)
+            found = mirror.aggregates(implementation, device, limit)
+            if found is None:
+                found = self._read_aggregates(app, implementation, device, limit)
+                mirror.keep_aggregates(implementation, device, limit, found)
+            return found
+
+    def _read_aggregates(
+        self, app: str, implementation: str, device: DeviceClass, limit: int | None
+    ) -> list[Aggregate]:
         found: list[tuple[int, Aggregate]] = []
         for group, request in self._group_ids(app, implementation, device):
             rows = self._rows(
@@ -310,9 +355,8 @@ class SqliteHistory:
                 "WHERE group_id = ? ORDER BY id DESC LIMIT ?",
                 (group, -1 if limit is None else limit),
             )
-            found.extend(
-                (row[0], aggregate_of(app, implementation, device, request, row[1:])) for row in rows
-            )
+            place = (app, implementation, device, request)
+            found.extend((row[0], aggregate_of(*place, row[1:])) for row in rows)
         found.sort(key=lambda pair: pair[0])
         return [aggregate for _, aggregate in (found if limit is None else found[-limit:])]
 
@@ -329,7 +373,18 @@ class SqliteHistory:
         return aggregate_of(app, implementation, device, request, rows[0]) if rows else None
 
     def recent(self, app: str, implementation: str, device: DeviceClass, limit: int) -> Sequence[Run]:
-        """The last ``limit`` completed runs in order of recording, oldest first. O(limit)."""
+        """The last ``limit`` completed runs in order of recording, oldest first. Mirrored as above."""
+        if limit <= 0:
+            return []
+        with self._lock:
+            mirror = self._mirror(app)
+            runs = mirror.recent(implementation, device, limit)
+            if runs is None:
+                runs = self._read_recent(app, implementation, device, limit)
+                mirror.keep_recent(implementation, device, limit, runs)
+            return runs
+
+    def _read_recent(self, app: str, implementation: str, device: DeviceClass, limit: int) -> list[Run]:
         found: list[tuple[int, Run]] = []
         for group, _ in self._group_ids(app, implementation, device):
             rows = self._rows(
@@ -339,7 +394,7 @@ class SqliteHistory:
             )
             found.extend((row[0], run_of(row)) for row in rows)
         found.sort(key=lambda pair: pair[0])
-        return [run for _, run in found[-limit:]] if limit > 0 else []
+        return [run for _, run in found[-limit:]]
 
     def runs(
         self, app: str, implementation: str | None = None, device: DeviceClass | None = None
@@ -372,7 +427,8 @@ class SqliteHistory:
         """Those of the uids that are recorded already."""
         with self._lock, self._explained("read"):
             find = self._db.execute
-            return {uid for uid in uids if find("SELECT 1 FROM runs WHERE uid = ?", (uid,)).fetchone()}
+            sql = "SELECT 1 FROM runs WHERE uid = ?"
+            return {uid for uid in uids if uid and find(sql, (pack_uid(uid),)).fetchone()}
 
 
 def _where(
