@@ -26,10 +26,10 @@ SHORT = "'16x8cpu+1gpu'"
 _SHORT = re.compile(r"([0-9]{1,9})x([0-9]{1,9})cpu(?:\+([0-9]{1,9})gpu)?")
 _LIKE_SHORT = re.compile(r"[-+.0-9]+\s*x|[^/\\]*cpu(\+[^/\\]*)?$", re.IGNORECASE)
 
-Count = Annotated[int, BeforeValidator(whole(1, MOST_DEVICES)), Field(ge=1, le=MOST_DEVICES)]
-Devices = Annotated[int, BeforeValidator(whole(0, MOST_DEVICES)), Field(ge=0, le=MOST_DEVICES)]
-Cpus = Annotated[int, BeforeValidator(whole(0, MOST_CPUS)), Field(ge=0, le=MOST_CPUS)]
-Core = Annotated[int, BeforeValidator(whole(0, MOST_CPUS)), Field(ge=0, le=MOST_CPUS)]
+Count = Annotated[int, Field(ge=1, le=MOST_DEVICES), BeforeValidator(whole(1, MOST_DEVICES))]
+Devices = Annotated[int, Field(ge=0, le=MOST_DEVICES), BeforeValidator(whole(0, MOST_DEVICES))]
+Cpus = Annotated[int, Field(ge=0, le=MOST_CPUS), BeforeValidator(whole(0, MOST_CPUS))]
+Core = Annotated[int, Field(ge=0, le=MOST_CPUS), BeforeValidator(whole(0, MOST_CPUS))]
 
 
 class DeviceEntry(Entry):

@@ -23,6 +23,7 @@ from dovetail.errors import InputError
 
 __all__ = [
     "LONGEST",
+    "NAME",
     "Bytes",
     "Entry",
     "Name",
@@ -114,17 +115,23 @@ def _bytes(value: object) -> int:
     return math.ceil(real("bytes", most=MOST_BYTES)(value))
 
 
+NAME = "a name: text of 1 to 200 characters, no control characters, no blanks around it"
+
+
+def is_name(value: object) -> bool:
+    """Whether this is what the sentences call a name."""
+    return isinstance(value, str) and 0 < len(value) <= 200 and value.isprintable() and value.strip() == value
+
+
 def _name(value: object) -> object:
-    if not isinstance(value, str) or not value or not value.isprintable() or value.strip() != value:
-        raise _wrong("a name: text of at least one character, no control characters, no blanks around it")
-    if len(value) > 200:
-        raise _wrong("a name of at most 200 characters")
+    if not is_name(value):
+        raise _wrong(NAME)
     return value
 
 
-Seconds = Annotated[float, BeforeValidator(real("seconds", most=LONGEST)), Field(ge=0, le=LONGEST)]
-Bytes = Annotated[int, BeforeValidator(_bytes), Field(ge=0, le=MOST_BYTES)]
-Name = Annotated[str, BeforeValidator(_name), StringConstraints(min_length=1, max_length=200)]
+Seconds = Annotated[float, Field(ge=0, le=LONGEST), BeforeValidator(real("seconds", most=LONGEST))]
+Bytes = Annotated[int, Field(ge=0, le=MOST_BYTES), BeforeValidator(_bytes)]
+Name = Annotated[str, StringConstraints(min_length=1, max_length=200), BeforeValidator(_name)]
 
 
 # -- reading -------------------------------------------------------------------------------------------

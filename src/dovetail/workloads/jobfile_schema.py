@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import BeforeValidator, Discriminator, Field, Tag
+from pydantic import BeforeValidator, Discriminator, Field, Tag, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
 from dovetail.model.files import Bytes, Entry, Name, Seconds, real, whole
@@ -52,14 +52,16 @@ def _either(table: str, other: str, kind: type) -> Discriminator:
     return Discriminator(lambda value: table if isinstance(value, kind) else other)
 
 
-Nodes = Annotated[int, BeforeValidator(whole(1, MOST_NODES)), Field(ge=1, le=MOST_NODES)]
-Copies = Annotated[int, BeforeValidator(whole(1, MOST_COPIES)), Field(ge=1, le=MOST_COPIES)]
-Cpus = Annotated[int, BeforeValidator(whole(0, 1_000_000)), Field(ge=0, le=1_000_000)]
-Share = Annotated[float, BeforeValidator(_share), Field(gt=0)]
-Ratio = Annotated[float, BeforeValidator(real("a ratio", most=1e12, above_zero=True)), Field(gt=0)]
-Limit = Annotated[float, BeforeValidator(real("seconds", most=1e12, above_zero=True)), Field(gt=0)]
-Priority = Annotated[float, BeforeValidator(real("a number", most=1e15)), Field(ge=0)]
-NodeCount = Annotated[int, BeforeValidator(_node_count, json_schema_input_type=str)]
+Nodes = Annotated[int, Field(ge=1, le=MOST_NODES), BeforeValidator(whole(1, MOST_NODES))]
+Copies = Annotated[int, Field(ge=1, le=MOST_COPIES), BeforeValidator(whole(1, MOST_COPIES))]
+Cpus = Annotated[int, Field(ge=0, le=1_000_000), BeforeValidator(whole(0, 1_000_000))]
+Share = Annotated[float, Field(gt=0), BeforeValidator(_share)]
+Ratio = Annotated[float, Field(gt=0), BeforeValidator(real("a ratio", most=1e12, above_zero=True))]
+Limit = Annotated[float, Field(gt=0), BeforeValidator(real("seconds", most=1e12, above_zero=True))]
+Priority = Annotated[float, Field(ge=0), BeforeValidator(real("a number", most=1e15))]
+NodeCount = Annotated[
+    int, BeforeValidator(_node_count), WithJsonSchema({"type": "string", "pattern": "^[1-9][0-9]{0,6}$"})
+]
 Times = Annotated[dict[NodeCount, Seconds], Field(min_length=1)]
 JobTime = Annotated[
     Annotated[Seconds, Tag("~seconds")] | Annotated[Times, Tag("~times")], _either("~times", "~seconds", dict)
@@ -68,7 +70,11 @@ Words = Annotated[list[str], Field(min_length=1)]
 Argv = Annotated[
     Annotated[str, Tag("~line")] | Annotated[Words, Tag("~words")], _either("~words", "~line", list)
 ]
-Input = Annotated[float | str, BeforeValidator(_input)]
+Input = Annotated[
+    float | str,
+    BeforeValidator(_input),
+    WithJsonSchema({"anyOf": [{"type": "number", "minimum": 0}, {"type": "string"}]}),
+]
 Env = dict[str, str]
 
 

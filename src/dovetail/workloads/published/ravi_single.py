@@ -96,7 +96,7 @@ MIXES: dict[str, float] = {"uniform": 0.5, "cpu75": 0.75, "gpu75": 0.25}
 
 
 def pool_jobs(name: str, rng: np.random.Generator) -> list[Benchmark]:
-    """The 30 jobs of a pool: small, large, iterations, each in table order. Only pool G draws from ``rng``."""
+    """The 30 jobs of a pool: small, large, iterations, in table order. Only pool G draws from ``rng``."""
     pool = POOLS[name]
     jobs = [_scaled(b, "small", *pool.small) for b in FIG_1]
     jobs += FIG_1

@@ -5,12 +5,13 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 from urllib.parse import parse_qsl
 
 from dovetail.errors import InputError
 from dovetail.model import Workload
-from dovetail.model.files import closest
+from dovetail.model.files import LONGEST, closest
 from dovetail.workloads.published.gregg import gregg_table2
 from dovetail.workloads.published.ravi_multi import ravi_multi, ravi_multi_table
 from dovetail.workloads.published.ravi_single import ravi_single, ravi_single_table
@@ -38,7 +39,7 @@ def load_published(spec: str, *, seed: int | None = None) -> Workload:
     if seed is not None and "seed" in _options(maker):
         options["seed"] = seed
     try:
-        return maker(**options)
+        return replace(maker(**options), name=spec)
     except InputError as error:
         raise InputError(str(error), where=spec) from None
 
@@ -89,7 +90,7 @@ def _value(text: str, default: object, where: str) -> object:
             value = float(text)
         except ValueError:
             value = math.nan
-        if not math.isfinite(value) or value < 0:
-            raise InputError(f"found {text!r}, expected a finite number of at least 0", where=where)
+        if not 0 <= value <= LONGEST:  # false for nan
+            raise InputError(f"found {text!r}, expected a number of 0 to {LONGEST:g}", where=where)
         return value
     return text

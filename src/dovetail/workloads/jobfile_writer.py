@@ -1,0 +1,221 @@
+"""Writes any workload as a job file: what ``dovetail workload export`` prints.
+
+``load_jobfile`` reads it back: the same jobs in the same order, with the same choices and true times.
+Apps of one name that ask for different things (each request of a trace is one) get a number behind their
+name, since an app is there once in a job file.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+
+from dovetail.errors import InputError
+from dovetail.model import (
+    HOST_CPUS,
+    WHOLE_POOL,
+    App,
+    Command,
+    Implementation,
+    Job,
+    Request,
+    Seconds,
+    Workload,
+)
+from dovetail.model.files import NAME, is_name, shown
+
+__all__ = ["dump_jobfile"]
+
+_BARE = re.compile(r"[A-Za-z0-9_-]+")
+_Shape = tuple[str, tuple[tuple[str, str, Request], ...]]
+
+
+def dump_jobfile(workload: Workload) -> str:
+    """The workload as the text of a job file. Linear.
+
+    Raises `InputError` for what a job file cannot say: a request for devices of several kinds, a moldable
+    job that has no true time at some of its node counts, a negative number.
+    """
+    jobs = sorted(workload.jobs, key=lambda job: job.index)
+    if not jobs:
+        raise InputError(f"{workload.name}: found no jobs, expected at least one to write")
+    names: dict[_Shape, str] = {}
+    commands: dict[str, tuple[Command | None, ...]] = {}
+    taken: set[str] = set()
+    head: list[str] = [f"# {' '.join(workload.name.split())}", ""]
+    body: list[str] = []
+    for job in jobs:
+        shape = _shape(job.app)
+        mine = tuple(i.command for i in job.app.implementations)
+        if shape not in names:
+            names[shape] = _unused(job.app.name, taken)
+            commands[names[shape]] = mine
+            head += _app(names[shape], job.app)
+        name = names[shape]
+        body += _job(job, name, _own_command(job, mine, commands[name]), _times(job, workload))
+    return "\n".join(head + body)
+
+
+def _shape(app: App) -> _Shape:
+    """What makes two apps one entry: everything but their commands."""
+    return app.name, tuple((i.name, i.kind, i.request.on(1)) for i in app.implementations)
+
+
+def _unused(name: str, taken: set[str]) -> str:
+    number, unused = 1, name
+    while unused in taken:
+        number += 1
+        unused = f"{name}-{number}"
+    taken.add(unused)
+    return unused
+
+
+def _own_command(job: Job, mine: Sequence[Command | None], apps: Sequence[Command | None]) -> Command | None:
+    """The job's command where it is not that of its app."""
+    if mine == apps:
+        return None
+    if len(set(mine)) > 1 or mine[0] is None:
+        raise InputError(
+            f"job {job.id!r}: found commands that differ from those of other jobs of app {job.app.name!r} "
+            "and among its implementations, expected one command"
+        )
+    return mine[0]
+
+
+# -- entries -------------------------------------------------------------------------------------------
+
+
+def _app(name: str, app: App) -> list[str]:
+    lines = ["[[app]]", f"name = {_text(_named(name, 'app'))}", ""]
+    for i in app.implementations:
+        where = f"app {app.name!r}, implementation {i.name!r}"
+        lines += ["[[app.implementation]]", f"name = {_text(_named(i.name, where))}"]
+        if i.kind != i.name:
+            lines.append(f"kind = {_text(_named(i.kind, where))}")
+        if i.command is not None:
+            lines += _command(i.command)
+        lines += [*_request(i, where), ""]
+    return lines
+
+
+def _command(command: Command) -> list[str]:
+    lines = [f"command = [{', '.join(map(_text, command.argv))}]"]
+    if command.env:
+        lines.append(f"env = {_table((key, _text(value)) for key, value in command.env)}")
+    return lines
+
+
+def _request(implementation: Implementation, where: str) -> list[str]:
+    """What differs from the default request of the kind."""
+    kind, request = implementation.kind, implementation.request
+    lines: list[str] = []
+    device = kind.removeprefix("cpu+")
+    default = HOST_CPUS if device == kind != "cpu" else WHOLE_POOL
+    if [k for k, _ in request.devices] != ([] if kind == "cpu" else [device]):
+        asked = ", ".join(k for k, _ in request.devices) or "none"
+        raise InputError(f"{where}: found devices {asked}, expected those of its kind {kind!r}")
+    if request.cpus != default:
+        if request.cpus < 0:
+            raise InputError(
+                f"{where}: found a request for CPUs that a job file cannot say, expected a number"
+            )
+        lines.append(f"cpus = {request.cpus}")
+    if request.devices and request.devices[0][1] != 1:
+        lines.append(f"gpus = {_number(request.devices[0][1], where)}")
+    if request.models:
+        lines.append(f"models = [{', '.join(map(_text, request.models))}]")
+    if request.memory:
+        lines.append(f"memory = {request.memory}")
+    return lines
+
+
+def _job(
+    job: Job, app: str, command: Command | None, times: Mapping[str, Seconds | Mapping[int, Seconds]]
+) -> list[str]:
+    where = f"job {job.id!r}"
+    lines = ["[[job]]", f"id = {_text(_named(job.id, 'job'))}", f"app = {_text(app)}"]
+    if job.inputs:
+        pairs = ((_named(k, where), _value(v, where)) for k, v in job.inputs.items())
+        lines.append(f"inputs = {_table(pairs)}")
+    if command is not None:
+        lines += _command(command)
+    if times:
+        lines.append(f"times = {_table((name, _seconds(t, where)) for name, t in times.items())}")
+    if job.sequential is not None:
+        lines.append(f"sequential = {_number(job.sequential, where)}")
+    if job.speedup:
+        lines.append(f"speedup = {_table((name, _number(s, where)) for name, s in job.speedup.items())}")
+    if job.submit_time:
+        lines.append(f"submit = {_number(job.submit_time, where)}")
+    if job.nodes != 1:
+        lines.append(f"nodes = {job.nodes}")
+    for key, value in (("implementation", job.implementation), ("user", job.user)):
+        lines += [f"{key} = {_text(_named(value, where))}"] if value is not None else []
+    for key, value in (("group", job.group), ("queue", job.queue)):
+        lines += [f"{key} = {_text(_named(value, where))}"] if value is not None else []
+    if job.walltime is not None:
+        lines.append(f"walltime = {_number(job.walltime, where)}")
+    if job.priority:
+        lines.append(f"priority = {_number(job.priority, where)}")
+    return [*lines, ""]
+
+
+def _times(job: Job, workload: Workload) -> dict[str, Seconds | Mapping[int, Seconds]]:
+    """True times by implementation: one number where the only node count is the one asked for."""
+    found: dict[str, Seconds | Mapping[int, Seconds]] = {}
+    for implementation in job.app.implementations:
+        known = {
+            request.nodes: workload.truth.seconds(job, implementation, request)
+            for request in job.requests(implementation)
+        }
+        timed = {nodes: seconds for nodes, seconds in known.items() if seconds is not None}
+        if list(known) == [job.nodes]:
+            found.update({implementation.name: timed[job.nodes]} if timed else {})
+        elif len(timed) < len(known):
+            raise InputError(
+                f"job {job.id!r}, implementation {implementation.name!r}: found no true time on some of its "
+                f"node counts ({', '.join(map(str, known))}), expected one on each"
+            )
+        elif timed:
+            found[implementation.name] = timed
+    return found
+
+
+# -- values --------------------------------------------------------------------------------------------
+
+
+def _seconds(value: Seconds | Mapping[int, Seconds], where: str) -> str:
+    if isinstance(value, Mapping):
+        return _table((str(nodes), _number(seconds, where)) for nodes, seconds in value.items())
+    return _number(value, where)
+
+
+def _value(value: float | str, where: str) -> str:
+    return _text(value) if isinstance(value, str) else _number(value, where)
+
+
+def _number(value: float, where: str) -> str:
+    if not math.isfinite(value) or value < 0:
+        raise InputError(f"{where}: found {value!r}, expected a finite number of at least 0")
+    return str(int(value)) if float(value).is_integer() and value < 1e15 else repr(float(value))
+
+
+def _named(name: str, where: str) -> str:
+    if not is_name(name):
+        raise InputError(f"{where}: found {shown(name)}, expected {NAME}")
+    return name
+
+
+def _table(pairs: Iterable[tuple[str, str]]) -> str:
+    return "{ " + ", ".join(f"{_key(key)} = {value}" for key, value in pairs) + " }"
+
+
+def _key(key: str) -> str:
+    return key if _BARE.fullmatch(key) else _text(key)
+
+
+def _text(text: str) -> str:
+    """A TOML basic string."""
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return '"' + re.sub(r"[\x00-\x1f\x7f]", lambda m: f"\\u{ord(m[0]):04x}", escaped) + '"'
