@@ -132,7 +132,7 @@ class Supervisor:
             self.deadlines()
             if self.closing and not self.children and not self.lingering:
                 break
-        self.note({"t": "done"})
+        self.note({"t": "done", "cpu": time.process_time()})
 
     def timeout(self) -> float | None:
         """Milliseconds until something is due, ``None`` if nothing is."""

@@ -1,0 +1,298 @@
+"""What this machine has: cores that we may use, GPUs, OpenCL devices; and why something was not found.
+
+Every driver is asked by a script in a process of its own, all at the same time, each with a time limit
+(`dovetail.executors.probes`): a driver that hangs or crashes costs a sentence, not us.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from dovetail.model import Cluster, Device, Node
+
+__all__ = ["Cores", "Found", "Inventory", "Missing", "discover", "inventory", "run_probes"]
+
+PROBES: Mapping[str, str] = {"nvidia": "nvidia.py", "amd": "amd.py", "opencl": "opencl.py"}
+TIMEOUT = 20.0
+"""Seconds for all drivers together; the first load of a driver can take ten."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cores:
+    """CPUs. ``usable`` are the ids we may run on; ``quota`` the CPUs' worth of time that a cgroup allows."""
+
+    usable: tuple[int, ...]
+    machine: int
+    model: str
+    memory: int
+    quota: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A device. ``kind`` is its kind in a cluster; ``note`` says why `discover` leaves it out, if it does."""
+
+    probe: str
+    kind: str
+    model: str
+    number: int
+    memory: int = 0
+    driver: str = ""
+    uuid: str = ""
+    used: bool = True
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """A probe that found nothing, and why."""
+
+    probe: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Inventory:
+    """All that was found, and what was not."""
+
+    cores: Cores
+    devices: Sequence[Found] = field(default_factory=tuple)
+    missing: Sequence[Missing] = field(default_factory=tuple)
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return asdict(self)
+
+    def cluster(self) -> Cluster:
+        """One node, ``localhost``: all usable cores in its pool, and every device that a job can be given."""
+        counts: dict[str, int] = {}
+        devices: list[Device] = []
+        for found in self.devices:
+            if found.used:
+                devices.append(Device(found.kind, found.model, counts.get(found.kind, 0)))
+                counts[found.kind] = counts.get(found.kind, 0) + 1
+        node = Node(
+            "localhost",
+            self.cores.usable,
+            tuple(devices),
+            self.cores.memory or None,
+            cpu_model=self.cores.model,
+        )
+        return Cluster((node,), "localhost")
+
+
+def discover(timeout: float = TIMEOUT) -> Cluster:
+    """This machine as a cluster: what ``run`` uses where no cluster file is given.
+
+    PoCL runs on the cores that are in the pool already; it is used only where a cluster file gives it
+    cores of its own.
+    """
+    return inventory(timeout).cluster()
+
+
+def inventory(timeout: float = TIMEOUT) -> Inventory:
+    """Look at everything. Takes as long as the slowest driver, ``timeout`` seconds at most."""
+    answers = run_probes({name: [str(_SCRIPTS / script)] for name, script in PROBES.items()}, timeout)
+    devices: list[Found] = []
+    missing: list[Missing] = []
+    for name, answer in answers.items():
+        if isinstance(answer, str):
+            missing.append(Missing(name, answer))
+            continue
+        found = _gpus(name, answer["devices"]) if name != "opencl" else _opencl(answer["devices"])
+        devices.extend(found)
+        if not found:
+            missing.append(Missing(name, answer["why"] or "all its devices are hidden by the environment"))
+    return Inventory(usable_cores(), devices, missing)
+
+
+_SCRIPTS = Path(__file__).with_name("probes")
+
+
+def run_probes(scripts: Mapping[str, Sequence[str]], timeout: float) -> dict[str, dict[str, Any] | str]:
+    """Run probe scripts at the same time; their answers, or a sentence on what went wrong.
+
+    A process that not even SIGKILL ends (it hangs in its driver) is left behind.
+    """
+    running = {
+        name: subprocess.Popen(
+            [sys.executable, *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        )
+        for name, arguments in scripts.items()
+    }
+    deadline = time.monotonic() + timeout
+    return {name: _answer(process, deadline, timeout) for name, process in running.items()}
+
+
+def _answer(process: subprocess.Popen[bytes], deadline: float, timeout: float) -> dict[str, Any] | str:
+    try:
+        out, err = process.communicate(timeout=max(0.1, deadline - time.monotonic()))
+    except subprocess.TimeoutExpired:
+        _abandon(process)
+        return f"its driver did not answer within {timeout:g} s"
+    if process.returncode < 0:
+        return f"its driver crashed the probe (signal {-process.returncode})"
+    lines = out.decode("utf-8", "replace").strip().splitlines()
+    complaint = err.decode("utf-8", "replace").strip().splitlines()
+    if process.returncode or not lines:
+        return f"the probe failed: {complaint[-1] if complaint else f'status {process.returncode}'}"
+    try:
+        answer = json.loads(lines[-1])
+    except ValueError:
+        return f"the probe's answer cannot be read: {lines[-1][:100]}"
+    return answer if isinstance(answer, dict) and "devices" in answer else "the probe gave no answer"
+
+
+def _abandon(process: subprocess.Popen[bytes]) -> None:
+    """Kill a probe and its children; do not wait for one that cannot be killed."""
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait(timeout=1.0)
+    except ProcessLookupError:
+        process.wait(timeout=1.0)
+    except subprocess.TimeoutExpired:
+        process.returncode = -signal.SIGKILL  # it hangs in the kernel: nobody can wait for it
+    for pipe in (process.stdout, process.stderr):
+        if pipe is not None:
+            pipe.close()
+
+
+def _gpus(probe: str, devices: Sequence[Mapping[str, Any]]) -> list[Found]:
+    """GPUs that our own environment lets us see, numbered as programs see them."""
+    variable = {"nvidia": "CUDA_VISIBLE_DEVICES", "amd": "ROCR_VISIBLE_DEVICES"}[probe]
+    chosen = _visible(devices, os.environ.get(variable))
+    return [
+        Found(
+            probe,
+            "gpu",
+            device["model"],
+            number,
+            device.get("memory", 0),
+            device.get("driver", ""),
+            device.get("uuid", ""),
+            "unusable" not in device,
+            device.get("unusable", device.get("note", "")),
+        )
+        for number, device in enumerate(chosen)
+    ]
+
+
+def _visible(devices: Sequence[Mapping[str, Any]], setting: str | None) -> list[Mapping[str, Any]]:
+    """The devices that a ``*_VISIBLE_DEVICES`` variable names, in its order; it ends at a wrong name."""
+    if setting is None:
+        return list(devices)
+    chosen: list[Mapping[str, Any]] = []
+    for word in (w.strip() for w in setting.split(",")):
+        match = [
+            d
+            for d in devices
+            if word == str(d["index"]) or (word.startswith("GPU-") and d.get("uuid", "").startswith(word))
+        ]
+        if len(match) != 1:
+            break
+        chosen.append(match[0])
+    return chosen
+
+
+def _opencl(devices: Sequence[Mapping[str, Any]]) -> list[Found]:
+    """OpenCL devices; those that are CPUs, or are found by their maker's own probe, are only named."""
+    found: list[Found] = []
+    for device in devices:
+        words = f"{device['platform']} {device['vendor']}".lower()
+        note = ""
+        if device["type"] == "cpu":
+            note = (
+                f"a CPU device ({device['units']} compute units) that shares the cores above: describe it in "
+                "a cluster file, with cores of its own, to schedule on it"
+            )
+        elif "nvidia" in words or "amd" in words or "advanced micro" in words:
+            note = "the same GPU as its maker's probe finds"
+        model = "pocl" if "portable computing language" in words else device["model"]
+        about = f"{device['platform']} {device['driver']}"
+        found.append(
+            Found("opencl", "opencl", model, device["index"], device["memory"], about, "", not note, note)
+        )
+    return found
+
+
+def usable_cores(root: Path = Path("/")) -> Cores:
+    """The cores of this process; ``root`` stands for ``/`` in tests."""
+    return Cores(
+        tuple(sorted(os.sched_getaffinity(0))),
+        os.cpu_count() or 1,
+        _cpu_model(root),
+        _memory(root),
+        _quota(root),
+    )
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+
+
+def _cpu_model(root: Path) -> str:
+    for line in _read(root / "proc/cpuinfo").splitlines():
+        key, _, value = line.partition(":")
+        if key.strip() in ("model name", "Hardware"):
+            return " ".join(value.split())
+    return ""
+
+
+def _memory(root: Path) -> int:
+    """Bytes of memory: the machine's, or what the cgroup allows, if that is less. 0 if not known."""
+    total = 0
+    for line in _read(root / "proc/meminfo").splitlines():
+        if line.startswith("MemTotal:"):
+            total = int(line.split()[1]) * 1024
+    limits = [total]
+    for name, controller in (("memory.max", ""), ("memory.limit_in_bytes", "memory")):
+        limits += [int(t) for t in _cgroup_values(root, name, controller) if t.isdecimal() and int(t) > 0]
+    return min(limits)
+
+
+def _quota(root: Path) -> float | None:
+    """CPUs' worth of time that the cgroups allow us, the least of all levels."""
+    quotas: list[float] = []
+    for text in _cgroup_values(root, "cpu.max", ""):
+        amount, _, period = text.partition(" ")
+        if amount.isdecimal() and period.strip().isdecimal():
+            quotas.append(int(amount) / int(period))
+    amounts = _cgroup_values(root, "cpu.cfs_quota_us", "cpu")
+    periods = _cgroup_values(root, "cpu.cfs_period_us", "cpu")
+    quotas += [
+        int(a) / int(p) for a, p in zip(amounts, periods, strict=False) if a.isdecimal() and int(p) > 0
+    ]
+    return min(quotas, default=None)
+
+
+def _cgroup_values(root: Path, name: str, controller: str) -> list[str]:
+    """Contents of a cgroup file in our own group and all groups above it; ``controller`` empty: version 2."""
+    values: list[str] = []
+    for line in _read(root / "proc/self/cgroup").splitlines():
+        _, controllers, group = line.split(":", 2)
+        if (controller in controllers.split(",")) if controller else not controllers:
+            base = root / "sys/fs/cgroup" / controller
+            folder = base / group.lstrip("/")
+            for place in (folder, *folder.parents):
+                text = _read(place / name).strip()
+                if text:
+                    values.append(text)
+                if place == base:
+                    break
+    return values

@@ -1,0 +1,53 @@
+"""Lists AMD GPUs from the kernel's KFD topology: what ROCm itself enumerates, in its order."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+AMD = 4098
+
+
+def properties(path: Path) -> dict[str, int]:
+    """A node's ``name value`` lines."""
+    pairs = (line.split() for line in path.read_text(encoding="ascii").splitlines())
+    return {pair[0]: int(pair[1]) for pair in pairs if len(pair) == 2 and pair[1].isdecimal()}
+
+
+def probe(root: Path = Path("/")) -> dict[str, Any]:
+    """Devices, or the reason why there are none. ``root`` stands for ``/`` in tests."""
+    topology = root / "sys/class/kfd/kfd/topology/nodes"
+    if not topology.is_dir():
+        return {"devices": [], "why": "the kernel driver amdgpu (KFD) is not loaded"}
+    devices: list[dict[str, Any]] = []
+    for node in sorted(topology.iterdir(), key=lambda p: int(p.name)):
+        about = properties(node / "properties")
+        if not about.get("simd_count") or about.get("vendor_id") != AMD:
+            continue  # a CPU
+        devices.append(describe(root, node, about, len(devices)))
+    return {"devices": devices, "why": "" if devices else "the KFD topology lists no GPU"}
+
+
+def describe(root: Path, node: Path, about: dict[str, int], index: int) -> dict[str, Any]:
+    """One GPU."""
+    version = about.get("gfx_target_version", 0)
+    target = f"gfx{version // 10000}{version // 100 % 100:x}{version % 100:x}"
+    name = root / f"sys/class/drm/renderD{about.get('drm_render_minor', -1)}/device/product_name"
+    model = name.read_text(encoding="utf-8").strip() if name.is_file() else ""
+    memory = 0
+    for bank in (node / "mem_banks").glob("*/properties"):
+        found = properties(bank)
+        if found.get("heap_type") in (1, 2):  # frame buffer, public and private
+            memory += found.get("size_in_bytes", 0)
+    device: dict[str, Any] = {"index": index, "model": f"AMD {model or target}".replace("AMD AMD", "AMD")}
+    device |= {"memory": memory, "driver": target}
+    if not os.access(root / "dev/kfd", os.R_OK | os.W_OK):
+        device["unusable"] = "/dev/kfd cannot be opened (is this user in the groups render and video?)"
+    return device
+
+
+if __name__ == "__main__":
+    print(json.dumps(probe(Path(sys.argv[1]) if len(sys.argv) > 1 else Path("/"))))
