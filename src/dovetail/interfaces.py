@@ -140,6 +140,10 @@ class Free(Protocol):
         """Mark as free again."""
         ...
 
+    def meet(self, other: Free) -> None:
+        """Keep of every node only what is free here and in ``other`` (of the same cluster)."""
+        ...
+
     def earliest(
         self, request: Request, releases: Iterable[tuple[Seconds, Allocation]], now: Seconds
     ) -> tuple[Seconds, Allocation] | None:
@@ -159,11 +163,13 @@ class Queue(Protocol):
 
     def __contains__(self, job: object) -> bool: ...
 
-    def by(self, key: Callable[[Job], Any]) -> Sequence[Job]:
+    def by(self, key: Callable[..., Any], *, bounded: bool = False) -> Sequence[Job]:
         """The waiting jobs by ascending key, then submission order.
 
         ``key`` must be a module-level function of the job alone: the order is kept up to date from its
-        first use on, O(log n) a change, so no policy sorts the queue at every event.
+        first use on, O(log n) a change, so no policy sorts the queue at every event. With ``bounded`` it
+        is called as ``key(job, limit)``, where ``limit`` is the upper bound of the job's run time by its
+        walltime or what stands in for it (the largest over its choices).
         """
         ...
 
@@ -173,7 +179,7 @@ class Queue(Protocol):
 
 
 class Changes(Protocol):
-    """What happened since the policy was last asked at another instant."""
+    """What happened since the policy was last asked, as of the first call after it happened."""
 
     @property
     def submitted(self) -> Sequence[Job]:
@@ -188,6 +194,11 @@ class Changes(Protocol):
     @property
     def started(self) -> Sequence[Placed]:
         """Jobs that started."""
+        ...
+
+    @property
+    def otherwise(self) -> bool:
+        """Whether anything else changed: a cancellation, a node lost or back, estimates, a plan."""
         ...
 
 
@@ -245,6 +256,14 @@ class View(Protocol):
         ...
 
     @property
+    def interchangeable(self) -> bool:
+        """Whether all nodes are alike and every job so far takes whole nodes.
+
+        Then any set of free nodes is as good as any other of its size, and capacity over time is a count.
+        """
+        ...
+
+    @property
     def enqueued(self) -> int | None:
         """Unit of the last `Enqueue`, over the whole run (round robin counts on from it)."""
         ...
@@ -282,7 +301,13 @@ class View(Protocol):
 
 @runtime_checkable
 class Policy(Protocol):
-    """Decides who runs where. A frozen dataclass of its parameters; stateless."""
+    """Decides who runs where. A frozen dataclass of its parameters; stateless.
+
+    A policy of which one call decides all that it has to decide may say so with a class attribute
+    ``settles = True``: the engine then asks it once for each batch of events, not until it returns
+    nothing new. A field ``placement`` ("pack", "spread" or "first") chooses the engine's placement rule, a
+    field ``walltime`` that is "learned" makes bounds the upper ends of predictions.
+    """
 
     def decide(self, view: View) -> Iterable[Decision]:
         """Decisions for this instant; asked again until there is nothing new.

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Literal, NamedTuple
 
+from dovetail.interfaces import Free
 from dovetail.model import (
     FRACTION_UNITS,
     HOST_CPUS,
@@ -100,6 +101,7 @@ class Layout:
         self._fits: dict[Request, dict[int, Fit | None]] = {}
         self._taken: dict[tuple[int, Share], int | None] = {}
         self._given: dict[tuple[int, Share], int | None] = {}
+        self._least: dict[tuple[int, int], int] = {}
         self.full: dict[int, int] = {}  # state -> mask, nothing in use
         index: dict[NodeClass, int] = {}
         for n, node in enumerate(cluster.nodes):
@@ -192,6 +194,21 @@ class Layout:
         if key not in self._given:
             self._given[key] = self._moved(state_id, share, +1)
         return self._given[key]
+
+    def least(self, one: int, other: int) -> int:
+        """The state of a node that has what two states of it have in common; remembered."""
+        key = (one, other)
+        if key not in self._least:
+            a, b = self.states[one], self.states[other]
+            self._least[key] = self._intern(
+                NodeState(
+                    a.node_class,
+                    min(a.cpus, b.cpus),
+                    min(a.memory, b.memory),
+                    tuple(map(min, a.devices, b.devices)),
+                )
+            )
+        return self._least[key]
 
     def _moved(self, state_id: int, share: Share, sign: int) -> int | None:
         state = self.states[state_id]
@@ -351,6 +368,22 @@ class FreeCapacity:
             self._states = before
             raise
 
+    def meet(self, other: Free) -> None:
+        """Keep of every node only what is free here and in ``other``. O(pairs of states)."""
+        assert isinstance(other, FreeCapacity)
+        least = self._layout.least
+        states: dict[int, int] = {}
+        for mine, mask in self._states.items():
+            for theirs, there in other._states.items():
+                both = mask & there
+                if both:
+                    state = mine if mine == theirs else least(mine, theirs)
+                    states[state] = states.get(state, 0) | both
+                    mask ^= both
+                    if not mask:
+                        break
+        self._states = states
+
     def earliest(
         self, request: Request, releases: Iterable[tuple[Seconds, Allocation]], now: Seconds
     ) -> tuple[Seconds, Allocation] | None:
@@ -387,6 +420,15 @@ class FreeCapacity:
             if mask & bit:
                 self._states[state] = self._states.get(state, 0) | bit
                 return
+
+    def takes_whole_nodes(self, request: Request) -> bool:
+        """Whether all nodes of the cluster are alike, without devices, and the request takes whole pools."""
+        layout = self._layout
+        if len(layout.full) != 1:
+            return False
+        state = layout.states[next(iter(layout.full))]
+        cpus = layout.cpus_of(request, state.node_class)
+        return not state.devices and state.cpus > 0 and cpus == state.cpus
 
     def masks(self) -> Iterable[tuple[NodeState, int]]:
         """(state, nodes in it) of every state in use."""

@@ -117,9 +117,10 @@ class Engine:
         self.policy_name = policy_name or type(policy).__name__
         self.predictions = Predictions(runtimes, keep=keep_asked)
         self.forecast = forecast
-        self.layout = Layout(cluster, placement)
+        self.layout = Layout(cluster, getattr(policy, "placement", None) or placement)
         self.free = FreeCapacity(self.layout)
-        self.queue = JobQueue()
+        self.queue = JobQueue(self.limit)
+        self.interchangeable = len(self.layout.full) == 1
         self.running: dict[JobId, Placed] = {}
         self.handed_over: dict[JobId, Submit] = {}
         self.device_queues: dict[int, list[tuple[Job, Implementation]]] = {}
@@ -134,6 +135,9 @@ class Engine:
         self._bound_to: dict[JobId, int] = {}
         self._on_unit: dict[tuple[int, int | None], list[Placed]] | None = None
         self._user_bound = bound
+        self._whole: dict[Request, bool] = {}
+        self._settles = bool(getattr(policy, "settles", False))
+        self._told = False
         self._learned_bounds = getattr(policy, "walltime", "user") == "learned"
         self._timer = timer
         self._keep_asked = keep_asked
@@ -151,8 +155,9 @@ class Engine:
         ``ask=False`` the policy is not asked (a planner is to look at the view first).
         """
         view = self.view
-        if now != view.now:
-            view.now = now
+        view.now = now
+        if self._told:
+            self._told = False
             self.changes = InstantChanges()
         events = list(events)
         if len(events) > 1:
@@ -177,7 +182,15 @@ class Engine:
             return self._started(event, now)
         elif isinstance(event, Cancelled):
             return self._cancel(event.job, now)
-        elif isinstance(event, NodeLost):
+        else:
+            self._other(event, now)
+        return False
+
+    def _other(self, event: Event, now: Seconds) -> None:
+        if isinstance(event, Woken):
+            return
+        self.changes.otherwise = True
+        if isinstance(event, NodeLost):
             self._lose(event.node, now)
         elif isinstance(event, NodeJoined):
             if event.node in self._lost:
@@ -185,7 +198,6 @@ class Engine:
                 self.free.join(event.node)
         elif isinstance(event, Planned):
             self.view.plan = event.plan
-        return False
 
     def _submit(self, job: Job) -> None:
         if job.id in self.records:
@@ -193,6 +205,14 @@ class Engine:
         self.records[job.id] = Record(job)
         self.queue.add(job)
         self.changes.submitted.append(job)
+        if self.interchangeable:
+            self.interchangeable = all(self._takes_whole(choice.request) for choice in job.choices)
+
+    def _takes_whole(self, request: Request) -> bool:
+        known = self._whole.get(request)
+        if known is None:
+            known = self._whole[request] = self.free.takes_whole_nodes(request)
+        return known
 
     def _started(self, event: Started, now: Seconds) -> bool:
         submitted = self.handed_over.pop(event.job, None)
@@ -245,6 +265,7 @@ class Engine:
         if record is None or record.state is not State.PENDING or job in self.handed_over:
             return True  # running elsewhere: its driver stops it and reports the end
         self._unqueue(record.job)
+        self.changes.otherwise = True
         self.promises.drop(job)
         record.state, record.end, record.exit_code = State.CANCELLED, now, None
         self.predictions.drop(job)
@@ -268,6 +289,7 @@ class Engine:
         decided: list[Decision] = []
         policy, view, timer = self.policy, self.view, self._timer
         rounds = 0
+        self._told = True
         while True:
             before = timer() if timer else 0.0
             batch = list(policy.decide(view))
@@ -278,7 +300,7 @@ class Engine:
                 if self._decide(decision, now):
                     fresh = True
                     decided.append(decision)
-            if not fresh:
+            if not fresh or self._settles:
                 return decided
             rounds += 1
             if rounds > 1000 + 4 * len(self.records):
@@ -486,6 +508,11 @@ class Engine:
         if self._keep_asked:
             return self.predictions.bound(job, implementation, request, self._user_bound)
         return self._user_bound(job, implementation, request)
+
+    def limit(self, job: Job) -> Seconds:
+        """The largest bound of the job's run time over its choices, learned bounds aside."""
+        bound = self._user_bound
+        return max(bound(job, choice.implementation, choice.request) for choice in job.choices)
 
     def class_of(self, implementation: Implementation, allocation: Allocation) -> DeviceClass:
         """The device class on which an allocation runs an implementation (of its first node)."""

@@ -6,7 +6,7 @@ from bisect import bisect_left, insort
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, overload
 
-from dovetail.model import Job, JobId, Request
+from dovetail.model import Job, JobId, Request, Seconds
 
 __all__ = ["JobQueue"]
 
@@ -40,14 +40,17 @@ class JobQueue:
     """Waiting jobs; implements `dovetail.interfaces.Queue`.
 
     Every order is a sorted list: a change costs a binary search and a move of pointers. Jobs keep the
-    place of their first submission, so that a dequeued job comes back where it was.
+    place of their first submission, so that a dequeued job comes back where it was. ``limit`` gives the
+    upper bound of a job's run time.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, limit: Callable[[Job], Seconds]) -> None:
         self._place: dict[JobId, int] = {}  # every job ever submitted
         self._waiting: list[tuple[int, Job]] = []
         self._inside: set[JobId] = set()
-        self._orders: dict[Callable[[Job], Any], list[tuple[Any, int, Job]]] = {}
+        self._orders: dict[Callable[..., Any], list[tuple[Any, int, Job]]] = {}
+        self._bounded: set[Callable[..., Any]] = set()
+        self._limit = limit
         self._requests: dict[Request, int] = {}
 
     def __len__(self) -> int:
@@ -70,7 +73,11 @@ class JobQueue:
             waiting.insert(bisect_left(waiting, place, key=_place_of), (place, job))
         self._inside.add(job.id)
         for key, entries in self._orders.items():
-            insort(entries, (key(job), place, job))
+            entry = (self._key(key, job), place, job)
+            if not entries or entry > entries[-1]:
+                entries.append(entry)
+            else:
+                insort(entries, entry)
         for choice in job.choices:
             self._requests[choice.request] = self._requests.get(choice.request, 0) + 1
 
@@ -82,7 +89,10 @@ class JobQueue:
         del waiting[at]
         self._inside.remove(job.id)
         for key, entries in self._orders.items():
-            del entries[bisect_left(entries, (key(job), place))]
+            if entries[0][1] == place:
+                del entries[0]
+            else:
+                del entries[bisect_left(entries, (self._key(key, job), place))]
         for choice in job.choices:
             left = self._requests[choice.request] - 1
             if left:
@@ -90,11 +100,16 @@ class JobQueue:
             else:
                 del self._requests[choice.request]
 
-    def by(self, key: Callable[[Job], Any]) -> Sequence[Job]:
+    def _key(self, key: Callable[..., Any], job: Job) -> Any:
+        return key(job, self._limit(job)) if key in self._bounded else key(job)
+
+    def by(self, key: Callable[..., Any], *, bounded: bool = False) -> Sequence[Job]:
         """The waiting jobs by ascending key, then submission; kept up to date from the first call on."""
         entries = self._orders.get(key)
         if entries is None:
-            entries = sorted((key(job), place, job) for place, job in self._waiting)
+            if bounded:
+                self._bounded.add(key)
+            entries = sorted((self._key(key, job), place, job) for place, job in self._waiting)
             self._orders[key] = entries
         return _Ordered(entries)
 

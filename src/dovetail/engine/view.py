@@ -33,11 +33,12 @@ __all__ = ["EngineView", "InstantChanges"]
 
 @dataclass(slots=True)
 class InstantChanges:
-    """What happened since the policy was last asked at another instant."""
+    """What happened since the policy was last asked, as of the first call after it happened."""
 
     submitted: list[Job] = field(default_factory=list)
     ended: list[Placed] = field(default_factory=list)
     started: list[Placed] = field(default_factory=list)
+    otherwise: bool = False
 
 
 class EngineView:
@@ -79,8 +80,13 @@ class EngineView:
 
     @property
     def changes(self) -> Changes:
-        """What happened since the policy was last asked at another instant."""
+        """What happened since the policy was last asked."""
         return self._engine.changes
+
+    @property
+    def interchangeable(self) -> bool:
+        """Whether all nodes are alike and every job so far takes whole nodes."""
+        return self._engine.interchangeable
 
     @property
     def enqueued(self) -> int | None:

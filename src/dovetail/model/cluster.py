@@ -138,8 +138,18 @@ class Cluster:
         """Devices that are not CPUs."""
         return sum(len(node.devices) for node in self.nodes)
 
+    @cached_property
+    def _known_classes(self) -> dict[str, tuple[DeviceClass, ...]]:
+        return {}
+
     def device_classes(self, kind: str) -> tuple[DeviceClass, ...]:
-        """Classes in which an implementation of this kind can run here, in node order."""
+        """Classes in which an implementation of this kind can run here, in node order. O(1) when known."""
+        known = self._known_classes.get(kind)
+        if known is None:
+            known = self._known_classes[kind] = self._find_classes(kind)
+        return known
+
+    def _find_classes(self, kind: str) -> tuple[DeviceClass, ...]:
         found: dict[DeviceClass, None] = {}
         for node in self.nodes:
             if kind == CPU or not kind.startswith("cpu+"):
