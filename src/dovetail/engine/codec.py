@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from dovetail.errors import JournalError
 from dovetail.model import (
@@ -50,6 +50,7 @@ from dovetail.model import (
 __all__ = ["Codec", "decode_cluster", "encode_cluster"]
 
 Json = Any
+T = TypeVar("T")
 
 
 def encode_cluster(cluster: Cluster) -> Json:
@@ -279,7 +280,7 @@ class Codec:
         ]
 
 
-def _make(makers: Mapping[str, Callable[..., Any]], data: Json) -> Any:
+def _make(makers: Mapping[str, Callable[..., T]], data: Json) -> T:
     name, *fields = data
     if name not in makers:
         raise JournalError(f"journal: found {name!r}, expected one of {', '.join(makers)}")

@@ -78,18 +78,23 @@ class JournalWriter:
         self._file.flush()
 
     def batch(
-        self, now: Seconds, events: Sequence[Event], engine: Engine, decisions: Sequence[Decision]
+        self,
+        now: Seconds,
+        events: Sequence[Event],
+        engine: Engine,
+        decisions: Sequence[Decision],
+        *,
+        ask: bool = True,
     ) -> None:
-        """One call of the engine."""
+        """One call of the engine; without ``ask`` the policy was not asked."""
         codec = self._codec
-        self._line(
-            {
-                "now": now,
-                "events": [codec.event(event) for event in events],
-                "asked": [codec.asked(asked) for asked in engine.predictions.take_asked()],
-                "decisions": [codec.decision(decision) for decision in decisions],
-            }
-        )
+        line = {
+            "now": now,
+            "events": [codec.event(event) for event in events],
+            "asked": [codec.asked(asked) for asked in engine.predictions.take_asked()],
+            "decisions": [codec.decision(decision) for decision in decisions],
+        }
+        self._line(line if ask else {**line, "ask": False})
 
     def close(self) -> None:
         """Close the file."""
@@ -104,6 +109,7 @@ class JournalBatch:
     events: Sequence[Event]
     asked: Sequence[Asked]
     decisions: Sequence[Decision]
+    ask: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +166,7 @@ def _batch(codec: Codec, data: Mapping[str, Any]) -> JournalBatch:
         [codec.event_from(event) for event in data["events"]],
         [_asked(asked) for asked in data["asked"]],
         [codec.decision_from(decision) for decision in data["decisions"]],
+        data.get("ask", True),
     )
 
 
@@ -222,11 +229,11 @@ def replay(journal: Journal, policy: Policy) -> int:
     total = 0
     for number, batch in enumerate(journal.batches, 1):
         remembered.learn(batch.asked)
-        decided = engine.handle(batch.now, batch.events)
+        decided = engine.handle(batch.now, batch.events, ask=batch.ask)
         if list(decided) != list(batch.decisions):
             raise JournalError(
-                f"{journal.name}: the decisions at {batch.now:g} s (instant {number}) differ: the journal has "
-                f"{len(batch.decisions)}, the replay {len(decided)}"
+                f"{journal.name}: the decisions at {batch.now:g} s (instant {number}) differ: "
+                f"the journal has {len(batch.decisions)}, the replay {len(decided)}"
             )
         total += len(decided)
     return total

@@ -44,9 +44,15 @@ class JournalSink(Protocol):
     """Takes what happened at each instant (see `dovetail.engine.journal`)."""
 
     def batch(
-        self, now: Seconds, events: Sequence[Event], engine: Engine, decisions: Sequence[Decision]
+        self,
+        now: Seconds,
+        events: Sequence[Event],
+        engine: Engine,
+        decisions: Sequence[Decision],
+        *,
+        ask: bool = True,
     ) -> None:
-        """One call of the engine: its events, the predictions used, its decisions."""
+        """One call of the engine: its events, the predictions used, its decisions; was the policy asked."""
         ...
 
 

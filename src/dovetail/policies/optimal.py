@@ -1,0 +1,162 @@
+"""Least makespan on unrelated machines, proven (CP-SAT); the "Manual Optimal" of Ravi 2012."""
+
+from __future__ import annotations
+
+import importlib
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from dovetail.errors import InputError
+from dovetail.interfaces import View
+from dovetail.model import Choice, Cluster, Job, Plan, PlanItem, Seconds, Unit
+from dovetail.policies.devices import class_on, one_node_choices, refuse_gangs, units_for
+
+__all__ = ["Optimal", "least_makespan"]
+
+RESOLUTION = 1 << 40
+"""The longest possible schedule is this many integer time steps."""
+
+
+@dataclass(frozen=True)
+class Optimal:
+    """Least makespan of the waiting jobs over CPU pools and devices, by integer programming.
+
+    Every unit runs one job at a time; jobs that are submitted later are planned when they come.
+    ``time_limit`` is in seconds: when it is reached the plan is the best found, with its bound and gap.
+    """
+
+    time_limit: float = 60.0
+    workers: int = 2
+    paper: ClassVar[str] = "Ravi 2012, section 5.2 (Manual Optimal)"
+
+    def refuses(self, jobs: Sequence[Job], cluster: Cluster) -> str | None:
+        """Gangs, and jobs that need several units at once, are refused."""
+        for job in jobs:
+            for choice in one_node_choices(job):
+                if choice.implementation.kind.startswith("cpu+") or choice.request.gpus > 1:
+                    return f"plans jobs that use one CPU pool or one device; job {job.id} uses several"
+        return refuse_gangs(jobs)
+
+    def plan(self, view: View) -> Plan:
+        """A plan for all waiting jobs, given what already runs. Exponential in the worst case."""
+        jobs = list(view.queue)
+        ready = [0.0] * len(view.cluster.units)
+        for unit in view.cluster.units:
+            occupant = view.occupant(unit)
+            if occupant is not None:
+                ready[unit.index] = view.remaining(occupant)
+        options: list[list[tuple[Choice, Unit, Seconds]]] = []
+        for job in jobs:
+            timed = []
+            for choice in one_node_choices(job):
+                for unit in units_for(view.cluster, choice):
+                    found = view.predict(
+                        job, choice.implementation, choice.request, class_on(choice.implementation, unit)
+                    )
+                    if found is not None:
+                        timed.append((choice, unit, found.expected))
+            if not timed:
+                raise InputError(
+                    f"job {job.id} has no predicted time, which a plan needs", where="policy optimal"
+                )
+            options.append(timed)
+        table = [{(unit.index, k): t for k, (_, unit, t) in enumerate(row)} for row in options]
+        chosen, status, bound, seconds = least_makespan(
+            table, ready, _alike(view, ready), self.time_limit, self.workers
+        )
+        items: list[PlanItem] = []
+        at = list(ready)
+        for job, row, pick in zip(jobs, options, chosen, strict=True):
+            choice, unit, duration = row[pick]
+            start = view.now + at[unit.index]
+            at[unit.index] += duration
+            items.append(
+                PlanItem(job.id, choice.implementation.name, choice.request, start, duration, unit.index)
+            )
+        used = {item.unit for item in items}
+        objective = max((at[u] for u in used if u is not None), default=0.0)
+        return Plan(tuple(items), objective, status, objective if status == "optimal" else bound, seconds)
+
+
+def _alike(view: View, ready: Sequence[Seconds]) -> list[list[int]]:
+    """Groups of interchangeable units: same class, nothing running there."""
+    groups: dict[Any, list[int]] = {}
+    for unit in view.cluster.units:
+        node = view.cluster.nodes[unit.node]
+        if ready[unit.index] == 0:
+            groups.setdefault((unit.device_class, node.cpus, node.memory), []).append(unit.index)
+    return [group for group in groups.values() if len(group) > 1]
+
+
+def least_makespan(
+    table: Sequence[dict[tuple[int, int], Seconds]],
+    ready: Sequence[Seconds],
+    alike: Sequence[Sequence[int]] = (),
+    time_limit: float = 60.0,
+    workers: int = 2,
+) -> tuple[list[int], Any, Seconds, Seconds]:
+    """Assign each job to one of its (unit, option) pairs so that the last unit is done as early as possible.
+
+    ``table[j]`` maps (unit, option) to seconds; ``ready[u]`` is when unit u is free. Units in one group of
+    ``alike`` are interchangeable. Returns the chosen option of every job, ``optimal`` or ``feasible``, a
+    lower bound and the solver's seconds. Times are rounded to 1 / 2^40 of the longest schedule.
+    """
+    try:
+        cp_model = importlib.import_module("ortools.sat.python.cp_model")
+    except ImportError as error:
+        raise InputError(
+            "needs OR-Tools, which is not installed; install dovetail[exact]", where="policy optimal"
+        ) from error
+    if not table:
+        return [], "optimal", 0.0, 0.0
+    longest = max(ready, default=0.0) + sum(max(row.values()) for row in table)
+    scale = RESOLUTION / longest if longest > 0 else 1.0
+    model = cp_model.CpModel()
+    horizon = RESOLUTION + len(table)
+    makespan = model.new_int_var(0, horizon, "makespan")
+    loads: dict[int, list[Any]] = {}
+    chosen: list[dict[tuple[int, int], Any]] = []
+    for j, row in enumerate(table):
+        variables = {key: model.new_bool_var(f"x{j}_{key[0]}_{key[1]}") for key in row}
+        model.add_exactly_one(variables.values())
+        for key, seconds in row.items():
+            loads.setdefault(key[0], []).append(round(seconds * scale) * variables[key])
+        chosen.append(variables)
+    for u, terms in loads.items():
+        model.add(sum(terms) + round(ready[u] * scale) <= makespan)
+    for group in alike:
+        used = [u for u in group if u in loads]
+        for first, second in itertools.pairwise(used):
+            model.add(sum(loads[first]) >= sum(loads[second]))
+    model.minimize(makespan)
+    _hint(model, table, chosen, ready)
+    solver = cp_model.CpSolver()
+    solver.parameters.max_time_in_seconds = time_limit
+    solver.parameters.num_workers = workers
+    solver.parameters.random_seed = 1
+    outcome = solver.solve(model)
+    if outcome not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
+        raise InputError(f"found no plan within {time_limit:g} s", where="policy optimal")
+    picks = [
+        next(option for (_, option), variable in variables.items() if solver.boolean_value(variable))
+        for variables in chosen
+    ]
+    status = "optimal" if outcome == cp_model.OPTIMAL else "feasible"
+    return picks, status, solver.best_objective_bound / scale, solver.wall_time
+
+
+def _hint(
+    model: Any,
+    table: Sequence[dict[tuple[int, int], Seconds]],
+    chosen: Sequence[dict[tuple[int, int], Any]],
+    ready: Sequence[Seconds],
+) -> None:
+    """Start the solver from the greedy plan: longest job first, where it ends earliest."""
+    at = list(ready)
+    for j in sorted(range(len(table)), key=lambda j: -min(table[j].values())):
+        pick = min(table[j], key=lambda key: at[key[0]] + table[j][key])
+        at[pick[0]] += table[j][pick]
+        for key, variable in chosen[j].items():
+            model.add_hint(variable, key == pick)
