@@ -119,7 +119,7 @@ class TraceBuilder:
             return UNKNOWN_LENGTH
         if run_time < 0:
             return f"negative run time ({run_time:g})"
-        if request.nodes < 1 or (request.cpus == 0 and not request.devices):
+        if request.nodes < 1 or (request.cpus in (0, HOST_CPUS) and not request.devices):
             return "asks for no CPU and no device"
         return self.fitting.refusal(request)
 

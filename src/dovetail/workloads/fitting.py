@@ -46,7 +46,7 @@ class Fitting:
             self._known[request] = (
                 None
                 if fitting >= request.nodes
-                else f"asks for {_words(request)}; the machine has {fitting} such nodes"
+                else f"asks for {_words(request)}; the machine has {fitting} such"
             )
         return self._known[request]
 
@@ -78,4 +78,5 @@ def _words(request: Request) -> str:
         share.append("model " + " or ".join(request.models))
     if request.memory:
         share.append(f"{request.memory} bytes")
-    return f"{request.nodes} nodes with {' and '.join(share) or 'nothing'}"
+    nodes = "1 node" if request.nodes == 1 else f"{request.nodes} nodes"
+    return f"{nodes} with {' and '.join(share) or 'nothing'}"

@@ -1,0 +1,318 @@
+"""Reader of Slurm's accounting: ``sacct --parsable2`` and ``sacct --json``.
+
+Mapping (columns of ``--parsable2``, found by the header; the same facts by name in the JSON):
+
+=================  =====================================================================================
+job                from
+=================  =====================================================================================
+id                 JobID; steps (``123.batch``) are skipped, array tasks (``123_4``) and the parts of a
+                   heterogeneous job (``123+0``) are jobs of their own
+submit time        Submit, counted from the first submission of the file
+true time          ElapsedRaw, else Elapsed (``D-HH:MM:SS``)
+walltime           TimelimitRaw (minutes), else Timelimit; none where unlimited
+request            AllocTRES, else ReqTRES, else AllocNodes or NNodes or ReqNodes, and AllocCPUS or NCPUS or
+                   ReqCPUS: what the job held, shared evenly over its nodes, rounded up
+memory             ``mem`` of the same TRES (not counted where the log has none)
+GPUs               ``gres/gpu`` of the same TRES, else the ``gres/gpu:MODEL`` entries together
+GPU model          from ReqTRES alone (AllocTRES names whatever was given): ``gres/gpu:MODEL``; not used where
+                   no device of the cluster names its model
+user, group        User, Account (else Group)
+queue              Partition
+priority           not used: it changes while a job waits
+=================  =====================================================================================
+
+States: what ended in any way counts with the time it ran. Rejected: jobs that still wait or run (their
+length is unknown), that never started, that asked for nothing, or that are larger than the machine.
+A record that is not a job line with these fields is malformed. App: ``slurm``.
+
+A useful call: ``sacct -a -X --parsable2 --format
+JobID,User,Account,Partition,Submit,Start,Elapsed,Timelimit,State,NNodes,NCPUS,ReqTRES,AllocTRES``.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from dovetail.errors import InputError
+from dovetail.model import Cluster, Request, Workload
+from dovetail.workloads.builder import UNKNOWN_LENGTH, TraceBuilder, gpu_request
+from dovetail.workloads.fitting import Fitting
+from dovetail.workloads.textfile import LARGEST, Malformed, parse_table, read_text
+from dovetail.workloads.timestamps import duration, wall_clock
+
+__all__ = ["parse_tres", "read_sacct", "read_sacct_json", "read_sacct_parsable"]
+
+REQUIRED = ("JobID", "Submit", "State")
+UNFINISHED = ("PENDING", "RUNNING", "SUSPENDED", "REQUEUED", "REQUEUE_HOLD", "CONFIGURING", "RESIZING")
+FINISHED = (
+    "COMPLETED",
+    "COMPLETING",
+    "CANCELLED",
+    "FAILED",
+    "TIMEOUT",
+    "NODE_FAIL",
+    "PREEMPTED",
+    "OUT_OF_MEMORY",
+    "BOOT_FAIL",
+    "DEADLINE",
+    "REVOKED",
+    "STOPPED",
+)
+UNKNOWN = ("", "None", "Unknown", "N/A", "INVALID")
+UNLIMITED = ("UNLIMITED", "Partition_Limit", "PARTITION_LIMIT")
+UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40, "P": 2**50}
+AMOUNT = re.compile(r"(\d{1,20}(?:\.\d{1,6})?)([KMGTP]?)", re.ASCII)
+STEP = re.compile(r"\d+(?:_\d+|\+\d+)?\.", re.ASCII)
+MEBIBYTE = 2**20
+
+
+def read_sacct(path: str | Path, cluster: Cluster | None = None, *, lenient: bool = False) -> Workload:
+    """Jobs of either form: JSON if the text opens with a brace. Raises `InputError`."""
+    if read_text(path).lstrip()[:1] == "{":
+        return read_sacct_json(path, cluster, lenient=lenient)
+    return read_sacct_parsable(path, cluster, lenient=lenient)
+
+
+def read_sacct_parsable(
+    path: str | Path, cluster: Cluster | None = None, *, lenient: bool = False
+) -> Workload:
+    """Jobs of ``sacct --parsable2`` (or ``--parsable``), with the mapping that the module states.
+
+    Raises `InputError` naming file and line at the first malformed line unless ``lenient``.
+    """
+    builder = TraceBuilder(str(path), cluster, app="slurm")
+
+    def parse(row: Mapping[str, str]) -> None:
+        if STEP.match(row["JobID"]):
+            return
+        if not row["JobID"]:
+            raise Malformed("JobID", "", "a job id")
+        request = _request(row, builder.fitting)
+        submit = wall_clock(row, "Submit")
+        run = _elapsed(row)
+        builder.add(
+            row["JobID"],
+            submit,
+            run,
+            request,
+            walltime=_timelimit(row),
+            user=row.get("User"),
+            group=row.get("Account") or row.get("Group"),
+            queue=row.get("Partition"),
+            reason=_unfinished(row["State"], run, started=row.get("Start", "yes") not in UNKNOWN),
+        )
+
+    _, skipped = parse_table(path, REQUIRED, parse, delimiter="|", lenient=lenient, quoted=False)
+    return builder.workload(skipped=skipped, rebase=True)
+
+
+def _unfinished(state: str, run: float | None, *, started: bool) -> str | None:
+    """Why a job in this state cannot be replayed, or ``None``. Raises `Malformed`."""
+    word = state.split(" ")[0]  # "CANCELLED by 1000"
+    if word in UNFINISHED:
+        return f"{UNKNOWN_LENGTH} (state {word})"
+    if word not in FINISHED:
+        raise Malformed("State", state, "a state of sacct such as COMPLETED")
+    if not started and not run:
+        return f"never started (state {word})"
+    return None
+
+
+def _elapsed(row: Mapping[str, str]) -> float | None:
+    for field in ("ElapsedRaw", "Elapsed"):
+        text = row.get(field, "")
+        if text in UNKNOWN:
+            continue
+        try:
+            return duration(text)
+        except ValueError:
+            raise Malformed(field, text, "a duration such as 1-02:03:04") from None
+    if "Elapsed" not in row and "ElapsedRaw" not in row:
+        raise Malformed("line", "no Elapsed", "a column Elapsed or ElapsedRaw")
+    return None
+
+
+def _timelimit(row: Mapping[str, str]) -> float | None:
+    for field, unit in (("TimelimitRaw", 60), ("Timelimit", 1)):
+        text = row.get(field, "")
+        if text in UNKNOWN or text in UNLIMITED:
+            continue
+        try:
+            return duration(text) * unit
+        except ValueError:
+            raise Malformed(field, text, "a duration such as 1-02:03:04, or UNLIMITED") from None
+    return None
+
+
+def parse_tres(text: str, field: str = "TRES") -> dict[str, float]:
+    """``cpu=4,mem=8G,node=1,gres/gpu:a100=2`` as amounts by name, memory in bytes. Raises `Malformed`."""
+    amounts: dict[str, float] = {}
+    for entry in filter(None, text.split(",")):
+        name, equals, value = entry.partition("=")
+        match = AMOUNT.fullmatch(value)
+        if not equals or match is None:
+            raise Malformed(field, entry, "NAME=AMOUNT such as cpu=4 or mem=8G")
+        # Slurm prints plain memory in MiB in some versions, but then always with the letter M.
+        amounts[name] = float(match[1]) * UNITS[match[2]]
+    return amounts
+
+
+def _request(row: Mapping[str, str], fitting: Fitting) -> Request:
+    asked = parse_tres(row.get("ReqTRES", ""), "ReqTRES")
+    tres = parse_tres(row.get("AllocTRES", ""), "AllocTRES") or asked
+    nodes = tres.get("node") or _first_count(row, ("AllocNodes", "NNodes", "ReqNodes"))
+    cpus = tres.get("cpu") or _first_count(row, ("AllocCPUS", "NCPUS", "ReqCPUS"))
+    return _even_share(nodes or 0, cpus or 0, tres, asked, fitting)
+
+
+def _first_count(row: Mapping[str, str], fields: tuple[str, ...]) -> float:
+    for field in fields:
+        text = row.get(field, "")
+        if text in UNKNOWN or text == "0":
+            continue
+        match = AMOUNT.fullmatch(text)
+        if match is None:
+            raise Malformed(field, text, "a count")
+        return float(match[1]) * {"": 1, "K": 1000, "M": 10**6}.get(match[2], 10**9)
+    return 0
+
+
+def _even_share(
+    nodes: float, cpus: float, tres: Mapping[str, float], asked: Mapping[str, float], fitting: Fitting
+) -> Request:
+    count = int(nodes) if nodes >= 1 else int(cpus > 0)
+    share = max(1, count)
+    gpus = tres.get("gres/gpu") or sum(v for k, v in tres.items() if k.startswith("gres/gpu:"))
+    models = tuple(sorted(k.partition(":")[2] for k in asked if k.startswith("gres/gpu:")))
+    return gpu_request(
+        count,
+        -(-int(gpus) // share),
+        cpus=-(-int(cpus) // share),
+        memory=-(-int(tres.get("mem", 0)) // share),
+        models=fitting.models(models),
+    )
+
+
+def read_sacct_json(path: str | Path, cluster: Cluster | None = None, *, lenient: bool = False) -> Workload:
+    """Jobs of ``sacct --json`` (data parser 0.0.37 and later), with the mapping that the module states.
+
+    Malformed records are named by their place in ``jobs``, from 1. Raises `InputError`.
+    """
+    where = str(path)
+    try:
+        data = json.loads(read_text(path))
+    except json.JSONDecodeError as error:
+        message = f"found broken JSON ({error.msg}), expected the output of sacct --json"
+        raise InputError(message, where=f"{where}: line {error.lineno}") from None
+    except (RecursionError, ValueError):  # ValueError: a number with thousands of digits
+        raise InputError(
+            "the JSON is nested too deeply or holds a number too long; expected the output of sacct --json",
+            where=where,
+        ) from None
+    records = data.get("jobs") if isinstance(data, dict) else None
+    if not isinstance(records, list):
+        raise InputError("found no list named jobs, expected the output of sacct --json", where=where)
+    if not records:
+        raise InputError("the list jobs is empty; expected at least one job", where=where)
+    builder = TraceBuilder(where, cluster, app="slurm")
+    skipped = 0
+    for place, record in enumerate(records, start=1):
+        try:
+            _add_record(builder, record)
+        except Malformed as error:
+            if not lenient:
+                raise InputError(str(error), where=f"{where}: job {place}") from None
+            skipped += 1
+    return builder.workload(skipped=skipped, rebase=True)
+
+
+def _add_record(builder: TraceBuilder, record: object) -> None:
+    job = _mapping(record, "job")
+    time = _mapping(job.get("time"), "time")
+    states = job.get("state")
+    current = states.get("current") if isinstance(states, dict) else states
+    state = current[0] if isinstance(current, list) and current else current
+    if not isinstance(state, str):
+        raise Malformed("state", state, "a state of sacct such as COMPLETED")
+    submit = _amount(time.get("submission"), "time.submission")
+    if submit is None:
+        raise Malformed("time.submission", time.get("submission"), "seconds since 1970")
+    run = _amount(time.get("elapsed"), "time.elapsed")
+    limit = _amount(time.get("limit"), "time.limit")
+    tres = _mapping(job.get("tres"), "tres")
+    asked, held = _tres_list(tres.get("requested")), _tres_list(tres.get("allocated"))
+    held = held or asked
+    nodes = held.get("node") or _amount(job.get("allocation_nodes"), "allocation_nodes") or 0
+    cpus = held.get("cpu") or _amount(_mapping(job.get("required", {}), "required").get("CPUs"), "CPUs") or 0
+    request = _even_share(nodes, cpus, held, asked, builder.fitting)
+    started = bool(_amount(time.get("start"), "time.start"))
+    builder.add(
+        _job_id(job),
+        submit,
+        run,
+        request,
+        walltime=None if limit is None else limit * 60,
+        user=_text(job.get("user")) or _text(_mapping(job.get("association", {}), "association").get("user")),
+        group=_text(job.get("account")) or _text(job.get("group")),
+        queue=_text(job.get("partition")),
+        reason=_unfinished(state, run, started=started),
+    )
+
+
+def _job_id(job: Mapping[str, Any]) -> str:
+    """``123``, or ``123_4`` for a task of an array."""
+    number = _amount(job.get("job_id"), "job_id")
+    if number is None:
+        raise Malformed("job_id", job.get("job_id"), "a job id")
+    array = job.get("array")
+    if isinstance(array, dict):
+        parent = _amount(array.get("job_id"), "array.job_id")
+        task = _amount(array.get("task_id"), "array.task_id")
+        if parent and task is not None:
+            return f"{int(parent)}_{int(task)}"
+    return str(int(number))
+
+
+def _mapping(value: object, field: str) -> Mapping[str, Any]:
+    if not isinstance(value, dict):
+        raise Malformed(field, value, "an object")
+    return value
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) and value else None
+
+
+def _amount(value: object, field: str) -> float | None:
+    """A number, plain or as ``{"set": …, "infinite": …, "number": …}``; ``None`` where unset or infinite."""
+    if isinstance(value, dict):
+        if not value.get("set", True) or value.get("infinite", False):
+            return None
+        value = value.get("number")
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < LARGEST:
+        raise Malformed(field, value, "a number of at least 0")
+    return float(value)
+
+
+def _tres_list(value: object) -> dict[str, float]:
+    """The JSON's list of resources under the names of `parse_tres`; memory is counted in MiB there."""
+    if value is None:
+        return {}
+    if not isinstance(value, list):
+        raise Malformed("tres", value, "a list")
+    amounts: dict[str, float] = {}
+    for item in value:
+        entry = _mapping(item, "tres")
+        kind, name = _text(entry.get("type")), _text(entry.get("name"))
+        count = _amount(entry.get("count"), "tres.count")
+        if kind is None:
+            raise Malformed("tres.type", entry.get("type"), "the name of a resource")
+        if count is not None:
+            amounts[f"{kind}/{name}" if name else kind] = count * (MEBIBYTE if kind == "mem" else 1)
+    return amounts
