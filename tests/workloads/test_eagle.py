@@ -49,5 +49,5 @@ def test_the_sample():
     assert (len(workload.jobs), [r.id for r in workload.rejected]) == (997, ["532473", "532589", "532590"])
     everything = read_eagle(TRACES / "eagle_jobs_sample1000.csv.gz")
     assert statistics.median(everything.truth.fixed.values()) == 14_010
-    assert len({j.user for j in workload.jobs}) == 15
+    assert len({j.user for j in everything.jobs}) == 15
     assert sum(bool(j.choices[0].request.devices) for j in workload.jobs) == 4

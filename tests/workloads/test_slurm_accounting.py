@@ -241,6 +241,11 @@ def test_tres():
         parse_tres("cpu=x")
 
 
+KEYS = sorted(
+    {"job_id", "array", "task_id", "state", "current", "time", "submission", "elapsed", "limit", "set"}
+    | {"infinite", "number", "tres", "allocated", "requested", "type", "name", "count"}
+)
+
 values = st.recursive(
     st.one_of(
         st.none(),
@@ -252,10 +257,7 @@ values = st.recursive(
     lambda inner: st.one_of(
         st.lists(inner, max_size=3),
         st.dictionaries(
-            st.sampled_from(
-                "job_id array task_id state current time submission elapsed limit set infinite number "
-                "tres allocated requested type name count".split()
-            ),
+            st.sampled_from(KEYS),
             inner,
             max_size=4,
         ),
