@@ -14,7 +14,7 @@ from pydantic import BeforeValidator, Field
 
 from dovetail.errors import InputError
 from dovetail.model.cluster import CPU, Cluster, Device, Node
-from dovetail.model.files import Bytes, Entry, Name, read_toml, shown, validated, whole
+from dovetail.model.files import Bytes, Entry, Name, file_name, read_toml, shown, validated, whole
 from dovetail.model.hostlist import MOST_NAMES, expand
 
 __all__ = ["ClusterFile", "parse_cluster"]
@@ -97,10 +97,11 @@ def _short(text: str, nodes: int, cpus: int, gpus: int) -> Cluster:
 
 def _from_file(path: str) -> Cluster:
     data = read_toml(path, f"a cluster file with [[node]] entries or a short form such as {SHORT}")
-    entries = validated(ClusterFile, data, path).node
+    source = file_name(path)
+    entries = validated(ClusterFile, data, source).node
     nodes: list[Node] = []
     for number, entry in enumerate(entries, 1):
-        where = f"{path}: node {number} {entry.name!r}"
+        where = f"{source}: node {number} {entry.name!r}"
         try:
             names = expand(entry.name)
         except InputError as error:
@@ -115,7 +116,7 @@ def _from_file(path: str) -> Cluster:
         )
     twice = [name for name, count in Counter(node.name for node in nodes).items() if count > 1]
     if twice:
-        raise InputError(f"found the node name {twice[0]!r} twice, expected each name once", where=path)
+        raise InputError(f"found the node name {twice[0]!r} twice, expected each name once", where=source)
     return Cluster(tuple(nodes), label=path)
 
 

@@ -65,9 +65,11 @@ def shown(value: object) -> str:
 
 
 def closest(word: str, known: Sequence[str]) -> str:
-    """`` (did you mean 'x'?)`` for the nearest of the known words, or nothing."""
+    """``, expected one of a, b; did you mean 'b'?``: the end of a sentence about an unknown word."""
     near = difflib.get_close_matches(word, known, n=1)
-    return f" (did you mean {near[0]!r}?)" if near else ""
+    hint = f"; did you mean {near[0]!r}?" if near else ""
+    listed = ", ".join(known[:24]) + (" …" if len(known) > 24 else "")
+    return f", expected one of {listed}{hint}"
 
 
 # -- checks that give their own sentence ---------------------------------------------------------------
@@ -137,37 +139,44 @@ Name = Annotated[str, StringConstraints(min_length=1, max_length=200), BeforeVal
 # -- reading -------------------------------------------------------------------------------------------
 
 
+def file_name(path: str | os.PathLike[str]) -> str:
+    """A path as the sentences show it: on one line, whatever characters it has."""
+    text = os.fspath(path)
+    return text if text.isprintable() else repr(text)
+
+
 def read_text(path: str | os.PathLike[str], expected: str) -> str:
     """The text of a UTF-8 file; ``expected`` says what kind of file was wanted.
 
     Raises `InputError` if it cannot be read, is not UTF-8, or is empty.
     """
+    source = file_name(path)
     try:
         raw = Path(path).read_bytes()
     except OSError as error:
         reason = {FileNotFoundError: "no such file", IsADirectoryError: "a directory"}.get(
             type(error), f"a file that cannot be read ({(error.strerror or str(error)).lower()})"
         )
-        raise InputError(f"found {reason}, expected {expected}", where=os.fspath(path)) from None
+        raise InputError(f"found {reason}, expected {expected}", where=source) from None
     except ValueError:  # a null character in the path
-        raise InputError(f"found the file name {shown(os.fspath(path))}, expected {expected}") from None
+        raise InputError(f"found the file name {source}, expected {expected}") from None
     try:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = raw.count(b"\n", 0, error.start) + 1
         raise InputError(
             f"line {line}: found a byte 0x{raw[error.start]:02x}, expected text in UTF-8",
-            where=os.fspath(path),
+            where=source,
         ) from None
     if not text.strip():
-        raise InputError(f"found an empty file, expected {expected}", where=os.fspath(path))
+        raise InputError(f"found an empty file, expected {expected}", where=source)
     return text
 
 
 def read_toml(path: str | os.PathLike[str], expected: str) -> dict[str, Any]:
     """The tables of a TOML file. Raises `InputError` as `read_text`, and at the line of a syntax error."""
     text = read_text(path, expected)
-    where = os.fspath(path)
+    where = file_name(path)
     try:
         data = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -208,8 +217,7 @@ def _sentence(model: type[BaseModel], data: Mapping[str, Any], fault: ErrorDetai
     kind, found = fault["type"], fault["input"]
     if kind == "extra_forbidden":
         key = str(path.pop())
-        hint = closest(key, _fields(model, path)) or f", expected one of {', '.join(_fields(model, path))}"
-        return f"{_place(data, path)}found an unknown key {shown(key)}{hint}"
+        return f"{_place(data, path)}found an unknown key {shown(key)}{closest(key, _fields(model, path))}"
     place = _place(data, path)
     if kind == "missing":
         return f"{place}found nothing, expected it to be given"

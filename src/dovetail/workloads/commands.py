@@ -17,7 +17,7 @@ from pathlib import Path
 
 from dovetail.errors import InputError
 from dovetail.model import App, Choice, Command, Implementation, Job, TableTruth, Workload
-from dovetail.model.files import read_text, shown
+from dovetail.model.files import file_name, read_text, shown
 from dovetail.model.templates import DEVICE, escape
 from dovetail.workloads.jobfile import request_for
 
@@ -221,7 +221,7 @@ def load_commands(
     ``on`` are the kinds of device for which each command can run (default: cpu). Raises `InputError` with
     file and line. Linear.
     """
-    source = os.fspath(path)
+    source = file_name(path)
     text = read_text(path, "commands, one a line")
     lines = [
         line

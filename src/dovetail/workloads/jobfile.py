@@ -30,7 +30,7 @@ from dovetail.model import (
     TableTruth,
     Workload,
 )
-from dovetail.model.files import LONGEST, closest, read_toml, shown, validated
+from dovetail.model.files import LONGEST, closest, file_name, read_toml, shown, validated
 from dovetail.model.templates import DEVICE, placeholders
 from dovetail.workloads.jobfile_schema import AppEntry, ImplementationEntry, JobEntry, JobFile
 
@@ -43,7 +43,7 @@ def load_jobfile(path: str | os.PathLike[str]) -> Workload:
     Whether they fit a cluster is not asked here: an engine rejects those that do not. Raises `InputError`,
     which names the file, the entry and the field. Linear in the number of jobs.
     """
-    source = os.fspath(path)
+    source = file_name(path)
     data = read_toml(path, "a job file with [[app]] and [[job]] entries")
     entries = validated(JobFile, data, source)
     apps: dict[str, _App] = {}
@@ -197,8 +197,9 @@ class _Jobs:
         where = f"{self.source}: job {number}" + (f" {entry.id!r}" if entry.id is not None else "")
         known = self.apps.get(entry.app)
         if known is None:
-            hint = closest(entry.app, list(self.apps)) or ", expected the name of an [[app]]"
-            raise InputError(f"app: found {entry.app!r}, which no app is called{hint}", where=where)
+            raise InputError(
+                f"app: found {entry.app!r}, which is no app{closest(entry.app, list(self.apps))}", where=where
+            )
         self._check_names(entry, known, where)
         app = self._command(entry, known, where)
         seconds = _seconds(entry, known, where)
@@ -267,7 +268,7 @@ class _Jobs:
                 if name not in entry.inputs:
                     raise InputError(
                         f"app {known.app.name!r}, implementation {implementation!r}: found the unknown "
-                        f"placeholder {{{name}}}, expected an input of the job{_inputs(entry)}",
+                        f"placeholder {shown(name)}, expected an input of the job{_inputs(entry)}",
                         where=where,
                     )
             return known.app
@@ -275,7 +276,7 @@ class _Jobs:
         for name in _needs(command, where):
             if name not in entry.inputs:
                 raise InputError(
-                    f"command: found the unknown placeholder {{{name}}}, expected an input of the "
+                    f"command: found the unknown placeholder {shown(name)}, expected an input of the "
                     f"job{_inputs(entry)}",
                     where=where,
                 )

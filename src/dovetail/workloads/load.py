@@ -23,7 +23,7 @@ import numpy as np
 
 from dovetail.errors import InputError
 from dovetail.model import Cluster, Workload
-from dovetail.model.files import closest, shown
+from dovetail.model.files import closest, file_name, shown
 from dovetail.workloads.commands import load_commands
 from dovetail.workloads.jobfile import load_jobfile
 from dovetail.workloads.order import shuffled
@@ -129,13 +129,14 @@ def _from_file(
         return _trace(suffix[1:], spec, cluster, lenient, options)
     if colon and not os.path.exists(spec) and prefix.isidentifier():
         choices = ["published", *known]
-        hint = closest(prefix, choices) or f", expected one of {', '.join(choices)}"
-        raise InputError(f"found no format {prefix!r}{hint}", where=spec)
+        raise InputError(
+            f"found the unknown format {prefix!r}{closest(prefix, choices)}", where=file_name(spec)
+        )
     if suffix not in _LISTS and not (on and os.path.exists(spec)):
         raise InputError(
             f"found a file name that ends in {shown(suffix)}, expected .toml (a job file), .txt (commands), "
             f"published:NAME, or FORMAT:PATH with one of {', '.join(known)}",
-            where=spec,
+            where=file_name(spec),
         )
     _no_options("a list of commands", options, spec)
     return load_commands(spec, on=on, app=app, drop=drop, add=add)
@@ -160,4 +161,6 @@ def _suffix(spec: str) -> str:
 
 def _no_options(what: str, options: Mapping[str, Any], where: str) -> None:
     if options:
-        raise InputError(f"found the option {next(iter(options))!r}, which {what} does not take", where=where)
+        raise InputError(
+            f"found the option {next(iter(options))!r}, which {what} does not take", where=file_name(where)
+        )

@@ -64,15 +64,15 @@ def _options(maker: Maker) -> dict[str, Any]:
 def _parse(spec: str) -> tuple[Maker, dict[str, Any]]:
     name, _, query = spec.removeprefix("published:").partition("?")
     if name not in PUBLISHED:
-        hint = closest(name, list(PUBLISHED)) or f", expected one of {', '.join(PUBLISHED)}"
-        raise InputError(f"found no published workload {name!r}{hint}", where=spec)
+        raise InputError(
+            f"found the unknown published workload {name!r}{closest(name, list(PUBLISHED))}", where=spec
+        )
     maker = PUBLISHED[name]
     known = _options(maker)
     given: dict[str, Any] = {}
     for key, text in parse_qsl(query, keep_blank_values=True):
         if key not in known:
-            hint = closest(key, list(known)) or f", expected one of {', '.join(known)}"
-            raise InputError(f"found an unknown option {key!r}{hint}", where=spec)
+            raise InputError(f"found an unknown option {key!r}{closest(key, list(known))}", where=spec)
         if key in given:
             raise InputError(f"found the option {key!r} twice, expected it once", where=spec)
         given[key] = _value(text, known[key], f"{spec}: {key}")
