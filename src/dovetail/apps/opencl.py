@@ -163,7 +163,9 @@ class OpenCL:
         size = math.prod(list(shape)) * array.itemsize
         if shape != array.shape and size:
             pattern = np.asarray(fill, dtype=array.dtype)
-            self._transfer_events.append(self._cl.enqueue_fill_buffer(self._queue, buffer, pattern, 0, size))
+            start = array.nbytes if array.ndim == 1 else 0  # all padding follows a single row
+            filled = self._cl.enqueue_fill_buffer(self._queue, buffer, pattern, start, size - start)
+            self._transfer_events.append(filled)
         if array.size:
             where: dict[str, Any] = {}
             if array.ndim == 2:

@@ -10,24 +10,24 @@ from dovetail.apps.devices import Array
 from dovetail.apps.opencl import OpenCL, round_up
 
 GROUP = 64
-ITEMS = 64 * GROUP  # work-items of the first pass
 LANES = 4  # numbers that a work-item reads at once
+CHUNK = 64 * GROUP * LANES  # numbers that a work-group adds; they fit into a CPU's nearest cache
 
-# First each work-item adds every ITEMS-th vector of four, then each group adds its items in a tree.
+# Each work-group adds one chunk: its items take vectors of four by turns, then add up in a tree.
 SOURCE = """
 __kernel void add(__global const float *restrict x, __global double *restrict sums, const uint vectors,
                   __local double *scratch)
 {
-    const size_t items = get_global_size(0);
-    const uint lane = get_local_id(0);
+    const uint lane = get_local_id(0), lanes = get_local_size(0);
+    __global const float *restrict chunk = x + get_group_id(0) * (size_t)vectors * 4;
     double4 s = 0;
-    for (size_t v = get_global_id(0); v < vectors; v += items)
-        s += convert_double4(vload4(v, x));
+    for (uint v = lane; v < vectors; v += lanes)
+        s += convert_double4(vload4(v, chunk));
     scratch[lane] = s.x + s.y + s.z + s.w;
     barrier(CLK_LOCAL_MEM_FENCE);
-    for (uint half_group = get_local_size(0) / 2; half_group > 0; half_group /= 2) {
-        if (lane < half_group)
-            scratch[lane] += scratch[lane + half_group];
+    for (uint left = lanes / 2; left > 0; left /= 2) {
+        if (lane < left)
+            scratch[lane] += scratch[lane + left];
         barrier(CLK_LOCAL_MEM_FENCE);
     }
     if (lane == 0)
@@ -52,13 +52,13 @@ def array_api(xp: Any, x: Any) -> Any:
 
 
 def opencl(device: OpenCL, x: Array) -> Array:
-    """One sum per work-group on the device; the last few are added on the host."""
+    """One sum per chunk on the device; the host adds those, one for every 16384 numbers."""
     device.require_double("reduction")
     kernel = device.kernel(SOURCE, "add")
     (group,) = device.group(kernel, GROUP)
-    length = round_up(x.size, LANES)
-    numbers = device.upload(x, (length,))
-    sums = device.allocate(ITEMS // group, dtype=np.float64)
+    chunks = round_up(x.size, CHUNK) // CHUNK
+    numbers = device.upload(x, (chunks * CHUNK,))
+    sums = device.allocate(chunks, dtype=np.float64)
     scratch = device.local_memory(8 * group)
-    device.launch(kernel, (ITEMS,), (group,), numbers, sums, np.uint32(length // LANES), scratch)
-    return np.asarray([device.download(sums, (ITEMS // group,), np.float64).sum()])
+    device.launch(kernel, (chunks * group,), (group,), numbers, sums, np.uint32(CHUNK // LANES), scratch)
+    return np.asarray([device.download(sums, (chunks,), np.float64).sum()])
