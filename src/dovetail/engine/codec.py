@@ -193,7 +193,16 @@ class Codec:
             return ["started", event.job, _allocation(event.allocation)]
         if isinstance(event, Ended):
             usage = None if event.usage is None else _plain(event.usage)
-            return ["ended", event.job, event.state.value, event.exit_code, event.detail, usage]
+            return [
+                "ended",
+                event.job,
+                event.state.value,
+                event.exit_code,
+                event.detail,
+                usage,
+                event.started_at,
+                event.ended_at,
+            ]
         if isinstance(event, Cancelled):
             return ["cancelled", event.job]
         if isinstance(event, NodeLost):
@@ -211,8 +220,8 @@ class Codec:
         makers: dict[str, Callable[..., Event]] = {
             "submitted": lambda job: Submitted(self._job_from(job)),
             "started": lambda job, allocation: Started(job, _allocation_from(allocation)),
-            "ended": lambda job, state, code, detail, usage: Ended(
-                job, State(state), code, detail, None if usage is None else Usage(**usage)
+            "ended": lambda job, state, code, detail, usage, began, ended: Ended(
+                job, State(state), code, detail, None if usage is None else Usage(**usage), began, ended
             ),
             "cancelled": Cancelled,
             "node_lost": NodeLost,

@@ -254,8 +254,10 @@ def workload_from_journal(journal: Journal) -> Workload:
                 jobs.append(event.job)
             elif isinstance(event, Ended) and event.state is State.COMPLETED and event.job in started:
                 start, name, nodes = started[event.job]
-                wall = event.usage.wall_time if event.usage is not None else None
-                measured[event.job, name, nodes] = batch.now - start if wall is None else wall
+                took = batch.now - start
+                if event.started_at is not None and event.ended_at is not None:
+                    took = event.ended_at - event.started_at
+                measured[event.job, name, nodes] = took
         for asked in batch.asked:
             if asked[0] == "predict" and asked[5] is not None:
                 table[asked[1], asked[2], asked[3]] = asked[5].expected

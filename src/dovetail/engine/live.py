@@ -237,8 +237,9 @@ class LiveRun:
                 end=now,
                 state=event.state,
                 uid=f"{self.options.run_uid}/{event.job}" if self.options.run_uid else "",
-                when=self.options.epoch + now,
+                when=self.options.epoch + now if event.ended_at is None else event.ended_at,
                 usage=event.usage,
+                measured=_measured(event),
             )
         )
 
@@ -345,3 +346,9 @@ class LiveRun:
             if known:
                 best[job.id] = min(known)
         return best
+
+
+def _measured(event: Ended) -> Seconds | None:
+    if event.started_at is None or event.ended_at is None:
+        return None
+    return event.ended_at - event.started_at

@@ -17,16 +17,18 @@ def run_of(
     uid: str,
     when: Seconds,
     usage: Usage | None = None,
+    measured: Seconds | None = None,
 ) -> Run:
-    """The run of a started job that ends at ``end``; CPUs and devices as it really held them per node."""
+    """The run of a started job that ends at ``end``; CPUs and devices as it really held them per node.
+
+    ``measured`` is its run time as the backend saw it, which wins over what the engine saw.
+    """
     assert record.start is not None
     assert record.implementation is not None
     assert record.allocation is not None
     part = record.allocation.parts[0]
     request = record.allocation.request
-    seconds = end - record.start
-    if usage is not None and usage.wall_time is not None:
-        seconds = usage.wall_time
+    seconds = end - record.start if measured is None else measured
     return Run(
         app=record.job.app.name,
         implementation=record.implementation.name,

@@ -41,8 +41,8 @@ class State(StrEnum):
 class Usage:
     """What a finished process used: CPU seconds, peak resident bytes, and what it said of its transfers.
 
-    ``sent``, ``received`` are bytes to and from the device, ``sent_time``, ``received_time`` seconds.
-    ``wall_time`` is the run time as the backend measured it, closest to the process.
+    ``sent``, ``received`` are bytes to and from the device, ``sent_time``, ``received_time`` seconds;
+    ``wall_time`` is the run time as the backend measured it.
     """
 
     cpu_time: Seconds | None = None

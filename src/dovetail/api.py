@@ -1,0 +1,366 @@
+"""Simulations and live runs from names, paths or objects: what the command line and the Python API share."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import threading
+import time
+import uuid
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, cast
+
+from dovetail.engine.core import Engine
+from dovetail.engine.journal import JournalWriter
+from dovetail.engine.live import LiveOptions, LiveRun
+from dovetail.engine.simulate import SimulationOptions
+from dovetail.engine.simulate import simulate as _simulate
+from dovetail.errors import DovetailError, InputError
+from dovetail.executors.discovery import discover
+from dovetail.executors.local import LocalExecutor
+from dovetail.executors.recovery import Recovery, recover, unsettled
+from dovetail.history.memory import MemoryHistory
+from dovetail.history.sqlite import SqliteHistory, default_history_path
+from dovetail.interfaces import History, Planner, Policy, RateModel
+from dovetail.model import Cluster, Result, Seconds, Workload
+from dovetail.plugins import LoadedPolicy, load_policy, load_rates
+from dovetail.policies.follow_plan import FollowPlan
+from dovetail.report import Comparison, Report
+from dovetail.runtimes.perfect import PerfectModel
+from dovetail.runtimes.registry import DEFAULT_MODEL, make_model
+from dovetail.workloads.load import load_workload
+
+__all__ = [
+    "Leftover",
+    "compare",
+    "default_runs_folder",
+    "recover_left_behind",
+    "run",
+    "simulate",
+    "simulate_result",
+]
+
+PathLike = str | os.PathLike[str]
+Knowledge = Literal["perfect", "learned"]
+
+
+def _cluster(cluster: Cluster | str | None) -> Cluster:
+    if isinstance(cluster, Cluster):
+        return cluster
+    return discover() if cluster is None else Cluster.parse(os.fspath(cluster))
+
+
+def simulate(
+    workload: Workload | PathLike,
+    *,
+    cluster: Cluster | str | None = None,
+    policy: str | Policy | Planner = "history",
+    seed: int | None = None,
+    knowledge: Knowledge | None = None,
+    model: str = DEFAULT_MODEL,
+    history: PathLike | None = None,
+    learn: bool = False,
+    overrun: Literal["kill", "run"] = "kill",
+    default_walltime: Seconds | Literal["actual"] = "actual",
+    rates: str | RateModel | None = None,
+    journal: PathLike | None = None,
+    lenient: bool = False,
+    on: Sequence[str] = (),
+    progress: Callable[[int, int], None] | None = None,
+    **reader: Any,
+) -> Report:
+    """Simulate a workload under a policy.
+
+    ``workload`` is a path, a name such as ``published:gregg-table2``, or a `Workload`; ``cluster`` a
+    file, a short form (``16x8cpu+1gpu``), a `Cluster`, or this machine. ``knowledge`` is ``perfect`` where
+    every job gives its times, else ``learned``: predictions then rest on ``history`` (a file, else
+    nothing) and on what ends during the simulation; the file is written only with ``learn``. Times are
+    seconds. Raises `InputError` (`UnsupportedWorkload` where the policy cannot place the jobs).
+    """
+    result = simulate_result(
+        workload,
+        cluster=cluster,
+        policy=policy,
+        seed=seed,
+        knowledge=knowledge,
+        model=model,
+        history=history,
+        learn=learn,
+        overrun=overrun,
+        default_walltime=default_walltime,
+        rates=rates,
+        journal=journal,
+        lenient=lenient,
+        on=on,
+        progress=progress,
+        **reader,
+    )
+    return Report(result)
+
+
+def simulate_result(
+    workload: Workload | PathLike,
+    *,
+    cluster: Cluster | str | None = None,
+    policy: str | Policy | Planner = "history",
+    seed: int | None = None,
+    knowledge: Knowledge | None = None,
+    model: str = DEFAULT_MODEL,
+    history: PathLike | None = None,
+    learn: bool = False,
+    overrun: Literal["kill", "run"] = "kill",
+    default_walltime: Seconds | Literal["actual"] = "actual",
+    rates: str | RateModel | None = None,
+    journal: PathLike | None = None,
+    lenient: bool = False,
+    on: Sequence[str] = (),
+    progress: Callable[[int, int], None] | None = None,
+    **reader: Any,
+) -> Result:
+    """As `simulate`, but returns the `Result` (which can be sent between processes)."""
+    machine = _cluster(cluster)
+    loaded = load_policy(policy)
+    jobs = load_workload(workload, machine, on=on, lenient=lenient, seed=seed, **reader)
+    perfect = knowledge == "perfect" or (knowledge is None and history is None and jobs.fully_timed)
+    with ExitStack() as stack:
+        observe: History | None = None
+        if perfect:
+            runtimes: Any = PerfectModel(jobs.truth)
+        else:
+            if learn and history is not None:
+                observe = stack.enter_context(SqliteHistory(history))
+            elif history is not None:
+                known = stack.enter_context(SqliteHistory(history, must_exist=True))
+                observe = MemoryHistory(base=known)
+            else:
+                observe = MemoryHistory()
+            runtimes = make_model(model, observe)
+        sink = None
+        if journal is not None:
+            sink = _journal(journal, machine, loaded)
+            stack.callback(sink.close)
+        return _simulate(
+            jobs,
+            machine,
+            loaded.policy,
+            runtimes,
+            rates=load_rates(rates) if isinstance(rates, str) else rates,
+            observe=observe,
+            journal=sink,
+            follow=FollowPlan(),
+            options=SimulationOptions(
+                overrun=overrun,
+                default_walltime=default_walltime,
+                placement=getattr(loaded.policy, "placement", "pack"),
+                seed=seed,
+                knowledge="perfect" if perfect else "learned",
+                policy_name=loaded.name,
+                policy_options=dict(loaded.options),
+                keep_considered=len(jobs.jobs) <= 10_000,
+                timer=time.perf_counter,
+                progress=progress,
+            ),
+        )
+
+
+def _journal(path: PathLike, cluster: Cluster, loaded: LoadedPolicy, **about: Any) -> JournalWriter:
+    try:
+        return JournalWriter(
+            Path(path),
+            cluster,
+            policy=loaded.label,
+            placement=getattr(loaded.policy, "placement", "pack"),
+            about=about,
+        )
+    except FileExistsError:
+        raise InputError("the file exists already; a journal is never overwritten", where=str(path)) from None
+    except OSError as error:
+        raise InputError(f"cannot be written: {error.strerror}", where=str(path)) from None
+
+
+def compare(
+    workload: Workload | PathLike,
+    *,
+    policies: Sequence[str],
+    cluster: Cluster | str | None = None,
+    seeds: int | None = None,
+    **options: Any,
+) -> Comparison:
+    """Simulate the workload under several policies, over seeds 1 to ``seeds`` if given.
+
+    Takes the options of `simulate`. Results are in order of policy, then seed.
+    """
+    machine = _cluster(cluster)
+    all_seeds: list[int | None] = [None] if seeds is None else list(range(1, seeds + 1))
+    return Comparison(
+        simulate_result(workload, cluster=machine, policy=policy, seed=seed, **options)
+        for policy in policies
+        for seed in all_seeds
+    )
+
+
+# ------------------------------------------------------------------------------------------------- live
+
+
+def default_runs_folder() -> Path:
+    """Where live runs keep their files: beside the default history, in the XDG state folder."""
+    return default_history_path().parent / "runs"
+
+
+@dataclass(frozen=True, slots=True)
+class Leftover:
+    """What an earlier run left behind when its Dovetail was killed."""
+
+    recovery: Recovery
+    recorded: int
+
+    @property
+    def still_running(self) -> int:
+        """Jobs that run on, with nobody to schedule around them."""
+        return len(self.recovery.running)
+
+
+def recover_left_behind(folder: PathLike | None = None, *, stop: bool = False) -> list[Leftover]:
+    """Find runs whose Dovetail was killed: record what ended, report (or ``stop``) what still runs.
+
+    Runs are recorded in the history that they belonged to; their unique ids make that idempotent.
+    """
+    found: list[Leftover] = []
+    for run_dir in unsettled(default_runs_folder() if folder is None else folder):
+        recovery = recover(run_dir)
+        if recovery.in_use:
+            continue
+        if stop and recovery.running:
+            recovery = recovery.stop()
+        recorded = 0
+        where = _history_of(run_dir)
+        if where is not None and recovery.ended:
+            with SqliteHistory(where) as history:
+                recorded = history.record_many([job.run for job in recovery.ended if job.started])
+        recovery.settle()
+        if recorded or recovery.running or recovery.lost:
+            found.append(Leftover(recovery, recorded))
+    return found
+
+
+def _history_of(run_dir: Path) -> str | None:
+    try:
+        about = json.loads((run_dir / "run.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return cast("str | None", about.get("history"))
+
+
+def run(
+    workload: Workload | PathLike,
+    *,
+    cluster: Cluster | str | None = None,
+    policy: str | Policy | Planner = "history",
+    history: PathLike | None = None,
+    model: str = DEFAULT_MODEL,
+    seed: int | None = None,
+    on: Sequence[str] = (),
+    overrun: Literal["kill", "run"] = "kill",
+    default_walltime: Seconds | None = None,
+    run_dir: PathLike | None = None,
+    cwd: PathLike | None = None,
+    grace: Seconds = 5.0,
+    changed: Callable[[Engine], None] | None = None,
+    started: Callable[[LiveRun, LocalExecutor], None] | None = None,
+    **reader: Any,
+) -> Report:
+    """Run a workload on this machine, for real, and learn from it.
+
+    ``history`` is the SQLite file (default: in the XDG state folder). Outputs, journal and spawn log go
+    to ``run_dir`` (default: a new folder beside the history). ``grace`` is the time between TERM and KILL.
+    Ctrl-C and SIGTERM stop what runs and cancel what waits; the report shows both. Raises `InputError`.
+    """
+    machine = _cluster(cluster)
+    loaded = load_policy(policy)
+    jobs = load_workload(workload, machine, on=on, seed=seed, **reader)
+    _check_commands(jobs)
+    recover_left_behind()
+    history_path = default_history_path() if history is None else Path(history)
+    run_uid = uuid.uuid4().hex
+    folder = default_runs_folder() / run_uid if run_dir is None else Path(run_dir)
+    with ExitStack() as stack:
+        store = stack.enter_context(SqliteHistory(history_path))
+        executor = LocalExecutor(machine, folder, cwd=cwd, grace=grace, run_uid=run_uid)
+        _write_about(folder, history_path, jobs, loaded)
+        journal = _journal(folder / "journal.jsonl", machine, loaded, run=run_uid, workload=jobs.name)
+        stack.callback(journal.close)
+
+        async def main() -> Result:
+            live = LiveRun(
+                jobs,
+                machine,
+                loaded.policy,
+                make_model(model, store),
+                executor,
+                history=store,
+                journal=journal,
+                follow=FollowPlan(),
+                options=LiveOptions(
+                    kill_overruns=overrun == "kill",
+                    default_walltime=default_walltime,
+                    placement=getattr(loaded.policy, "placement", "pack"),
+                    seed=seed,
+                    policy_name=loaded.name,
+                    policy_options=dict(loaded.options),
+                    run_uid=run_uid,
+                    epoch=time.time(),
+                    timer=time.perf_counter,
+                    changed=changed,
+                ),
+            )
+            if started is not None:
+                started(live, executor)
+            _handle_signals(live)
+            return await live.run()
+
+        return Report(_run_async(main))
+
+
+def _run_async(main: Callable[[], Any]) -> Result:
+    """Run to the end, also where a loop runs already (notebooks): then in a thread of its own."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return cast(Result, asyncio.run(main()))
+    with ThreadPoolExecutor(1) as pool:
+        return cast(Result, pool.submit(lambda: asyncio.run(main())).result())
+
+
+def _handle_signals(live: LiveRun) -> None:
+    if threading.current_thread() is not threading.main_thread():
+        return
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, live.interrupt)
+
+
+def _check_commands(workload: Workload) -> None:
+    for job in workload.jobs:
+        for choice in job.choices:
+            if choice.implementation.command is None:
+                name = f"app {job.app.name}, implementation {choice.implementation.name}"
+                raise InputError(
+                    f"{name} has no command, which a live run needs", where=os.path.basename(workload.name)
+                )
+
+
+def _write_about(folder: Path, history: Path, jobs: Workload, loaded: LoadedPolicy) -> None:
+    about = {"history": str(history.absolute()), "workload": jobs.name, "policy": loaded.label}
+    path = folder / "run.json"
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            json.dump(about, file)
+    except OSError as error:
+        raise DovetailError(f"{path}: cannot be written: {error.strerror}") from error
