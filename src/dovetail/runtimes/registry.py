@@ -8,8 +8,12 @@ from types import MappingProxyType
 from dovetail.errors import InputError
 from dovetail.interfaces import History
 from dovetail.runtimes.base import HistoryModel
+from dovetail.runtimes.last_two import LastTwoModel
+from dovetail.runtimes.learned import LearnedModel
 from dovetail.runtimes.least_squares import LeastSquaresModel
 from dovetail.runtimes.mean import MeanModel
+from dovetail.runtimes.power import PowerModel
+from dovetail.runtimes.user_estimate import UserEstimateModel
 
 __all__ = ["DEFAULT_MODEL", "MODELS", "make_model"]
 
@@ -17,7 +21,10 @@ MODELS: Mapping[str, type[HistoryModel]] = MappingProxyType(
     {
         "mean": MeanModel,
         "least-squares": LeastSquaresModel,
-        "learned": LeastSquaresModel,
+        "power": PowerModel,
+        "last-two": LastTwoModel,
+        "user-estimate": UserEstimateModel,
+        "learned": LearnedModel,
     }
 )
 DEFAULT_MODEL = "learned"

@@ -1,0 +1,131 @@
+"""Runs condensed to one robust time per key, with its uncertainty: what laws are fitted to.
+
+A *cell* is one (request, inputs) with the logarithm of its typical time. Within a cell newer runs weigh
+more, and runs far from the rest (an interrupted machine, a cold first run that compiled its kernels) are
+left out. Laws are then fitted to at most `MAX_CELLS` cells, which bounds the time of a fit.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from dovetail.history.base import Aggregate, InputsKey, RequestKey, canonical_inputs, request_key
+from dovetail.model import Run
+from dovetail.runtimes.base import MAX_RUNS, TINY
+
+__all__ = ["HALF_LIFE", "MAX_CELLS", "Cell", "Cells", "make_cells"]
+
+Floats = npt.NDArray[np.float64]
+
+MAX_CELLS = 32
+HALF_LIFE = 16
+"""A run of a key weighs half as much as the one that came this many runs of that key later."""
+NOISE_PRIOR = 0.05
+"""Run-to-run standard deviation of log time that is assumed before runs of one key were repeated …"""
+NOISE_PRIOR_WEIGHT = 3.0
+"""… worth this many repetitions."""
+COLD_SPREAD = 0.5
+"""Extra standard deviation of log time of the first run on a device, which may have been a cold one."""
+FAR = 0.15
+"""Within a cell, runs are never called outliers below this distance in log time."""
+
+
+@dataclass(slots=True)
+class Cell:
+    """One key: ``y`` is the log of its typical seconds, ``weight`` the effective number of runs behind it.
+
+    ``runs`` counts all its completed runs, ``cold`` says that it rests on a possibly cold run alone.
+    ``deviations`` are the log times of its newest runs minus what the other runs of the cell say.
+    """
+
+    request: RequestKey
+    inputs: InputsKey
+    y: float
+    weight: float
+    runs: int
+    cold: bool = False
+    deviations: tuple[float, ...] = ()
+    freedom: int = 0
+    squares: float = 0.0
+
+
+@dataclass(slots=True)
+class Cells:
+    """All cells of an app, implementation and class; ``noise`` is the run-to-run spread of log time."""
+
+    cells: list[Cell]
+    noise: float
+    freedom: int
+
+    @property
+    def runs(self) -> int:
+        """Completed runs behind all cells."""
+        return sum(cell.runs for cell in self.cells)
+
+
+def _robust(times: Sequence[float]) -> Cell:
+    """Typical log time of the runs of one key, oldest first."""
+    logs = np.log(np.maximum(times, TINY))
+    n = len(logs)
+    weights = 0.5 ** (np.arange(n - 1, -1, -1) / HALF_LIFE)
+    if n == 1:
+        keep = np.ones(1, dtype=bool)
+    elif n == 2:
+        # Of two that disagree the slower one was disturbed: nothing makes a run faster by chance.
+        keep = logs <= logs.min() + 2 * FAR
+    else:
+        median = float(np.median(logs))
+        spread = 1.4826 * float(np.median(np.abs(logs - median)))
+        keep = np.abs(logs - median) <= max(3 * spread, FAR)
+    kept, weights_kept = logs[keep], weights[keep]
+    total = float(weights_kept.sum())
+    y = float(weights_kept @ kept) / total
+    effective = total**2 / float(weights_kept @ weights_kept)
+    freedom = len(kept) - 1
+    squares = float(((kept - kept.mean()) ** 2).sum())
+    deviations: tuple[float, ...] = ()
+    if n > 1:
+        scale = np.where(keep, (total / np.maximum(total - weights, 1e-12)), 1.0) if freedom else np.ones(n)
+        deviations = tuple(((logs - y) * scale).tolist())
+    return Cell((0, 0, 0.0), (), y, effective, n, False, deviations, freedom, squares)
+
+
+def make_cells(aggregates: Sequence[Aggregate], recent: Sequence[Run]) -> Cells:
+    """Cells from the newest raw runs; keys without any from their averages. O(runs).
+
+    Runs flagged `Run.first_on_device` count only where nothing else is known. An unflagged first run of
+    the whole history is believed, with more doubt.
+    """
+    by_key: dict[tuple[RequestKey, InputsKey], list[float]] = {}
+    cold_keys: dict[tuple[RequestKey, InputsKey], list[float]] = {}
+    first = None
+    for position, run in enumerate(recent):
+        key = (request_key(run), canonical_inputs(run.inputs))
+        if position == 0 and len(recent) < MAX_RUNS:
+            first = key
+        (cold_keys if run.first_on_device else by_key).setdefault(key, []).append(run.seconds)
+    cells: list[Cell] = []
+    for aggregate in aggregates:
+        key = (aggregate.request, aggregate.inputs)
+        times, cold = by_key.get(key), False
+        if times is None and key in cold_keys:
+            if len(cold_keys[key]) == aggregate.count and by_key:
+                continue  # only cold runs of this key, warm ones of others: they tell more
+            times, cold = cold_keys[key], True
+        if times is None:
+            y = math.log(max(aggregate.mean, TINY))
+            cell = Cell((0, 0, 0.0), (), y, min(aggregate.count, HALF_LIFE), aggregate.count)
+        else:
+            cell = _robust(times)
+            cell.cold = cold or (key == first and len(times) == 1)
+        cell.request, cell.inputs, cell.runs = aggregate.request, aggregate.inputs, aggregate.count
+        cells.append(cell)
+    freedom = sum(cell.freedom for cell in cells)
+    squares = math.fsum(cell.squares for cell in cells)
+    noise = math.sqrt((squares + NOISE_PRIOR_WEIGHT * NOISE_PRIOR**2) / (freedom + NOISE_PRIOR_WEIGHT))
+    return Cells(cells, noise, freedom)

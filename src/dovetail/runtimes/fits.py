@@ -1,0 +1,214 @@
+"""Fits of laws to the cells of one app, implementation and class: what ``power`` and ``learned`` share."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from dovetail.history.base import InputsKey, RequestKey
+from dovetail.runtimes.base import categories, numbers
+from dovetail.runtimes.cells import COLD_SPREAD, MAX_CELLS, Cell, Cells
+from dovetail.runtimes.features import EXPONENT_SPREAD, Design, make_design
+from dovetail.runtimes.gaussian import Surface, fit_surfaces
+from dovetail.runtimes.laws import NO_OVERHEAD, Law, fit_laws
+
+__all__ = ["EXPONENTS", "Fit", "chosen_cells", "exponents_of", "fit_cells", "law_row"]
+
+Floats = npt.NDArray[np.float64]
+
+EXPONENTS = (0.5, 1.0, 1.5, 2.0, 3.0)
+"""Powers of a single size that algorithms have; tried besides a free one."""
+FIXED = 0.01
+"""Prior spread of a parameter that is not to move."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """Surfaces over the cells that were used, best first, with their shares in the prediction.
+
+    ``other_requests`` says that no run had the request asked for, and lists those that were used instead;
+    ``other_categories`` that runs of other categories were used too.
+    """
+
+    design: Design
+    cells: tuple[Cell, ...]
+    surfaces: tuple[Surface, ...]
+    shares: tuple[float, ...]
+    noise: float
+    freedom: int
+    other_requests: bool = False
+    other_categories: bool = False
+    shared_exponent: bool = False
+
+    @property
+    def runs(self) -> int:
+        """Completed runs behind the fit."""
+        return sum(cell.runs for cell in self.cells)
+
+    @property
+    def best(self) -> Surface:
+        """The surface with the best leave-one-out score."""
+        return self.surfaces[0]
+
+    def at(self, request: RequestKey, inputs: InputsKey) -> tuple[float, float]:
+        """Mean and standard deviation of the log of the typical time; noise of one run not included.
+
+        Where laws that fit equally well disagree, their disagreement is part of the spread.
+        """
+        row = self.design.row(request, inputs)
+        each = [surface.at(law_row(self.design, surface.law, row)) for surface in self.surfaces]
+        mean = sum(share * m for share, (m, _) in zip(self.shares, each, strict=True))
+        variance = sum(
+            share * (s**2 + (m - mean) ** 2) for share, (m, s) in zip(self.shares, each, strict=True)
+        )
+        return mean, math.sqrt(variance + self.design.unseen(inputs))
+
+
+def law_row(design: Design, law: Law, row: Floats) -> Floats:
+    """A row of the design as the columns of this law: n log n has a column of its own."""
+    if not law.log_size:
+        return row
+    changed = row.copy()
+    size = row[1] + design.centre[0]
+    changed[1] = row[1] + math.log(max(size, 0.5)) - math.log(max(design.centre[0], 0.5))
+    return changed
+
+
+def chosen_cells(cells: Cells, request: RequestKey, inputs: InputsKey) -> tuple[list[Cell], bool, bool]:
+    """Cells that can tell something of this query, and whether other requests or categories were needed.
+
+    Same request first; only if there is none, all requests. Same categories if they were measured often
+    enough, else all. At most `MAX_CELLS`: those with most runs behind them, newest first.
+    """
+    found = [cell for cell in cells.cells if cell.request == request]
+    other_requests = not found
+    if other_requests:
+        found = list(cells.cells)
+    names = {name for name, _ in numbers(inputs)}
+    comparable = [cell for cell in found if {name for name, _ in numbers(cell.inputs)} == names]
+    found = comparable or found
+    asked = categories(inputs)
+    same = [cell for cell in found if categories(cell.inputs) == asked]
+    other_categories = False
+    if len(same) >= 4 or len(same) == len(found):
+        found = same
+    elif asked or any(categories(cell.inputs) for cell in found):
+        other_categories = True
+    if len(found) > MAX_CELLS:
+        newest_first = list(reversed(found))
+        newest_first.sort(key=lambda cell: -cell.weight)
+        found = newest_first[:MAX_CELLS]
+    return found, other_requests, other_categories
+
+
+def _laws(design: Design, y: Floats, rows: Floats, fixed: bool) -> list[Law]:
+    """The forms to try: constant, power law, power law with overhead, known exponents, n log n."""
+    columns, numeric = rows.shape[1], len(design.sizes)
+    low = float(y.min())
+    none = (np.append(design.mean, NO_OVERHEAD), np.append(design.spread, FIXED))
+    some = (np.append(design.mean, low - 1.5), np.append(design.spread, 2.0))
+    sized = [i for i in range(1, 1 + numeric) if np.ptp(rows[:, i]) > 1e-9]
+    laws: list[Law] = []
+
+    def add(
+        name: str, prior: tuple[Floats, Floats], start: Floats, at: Floats = rows, log: bool = False
+    ) -> None:
+        laws.append(Law(name, at, prior[0], prior[1], start, log))
+
+    add("power law", none, none[0])
+    if len(y) < 3 or not sized:
+        return laws
+    constant = (none[0].copy(), none[1].copy())
+    constant[0][1 : 1 + numeric], constant[1][1 : 1 + numeric] = 0.0, FIXED
+    add("constant", constant, constant[0])
+    for gamma, slope in ((low - 2.0, 1.1), (low - 0.1, 2.0)):
+        start = some[0].copy()
+        start[-1] = gamma
+        start[sized] *= slope
+        add("power law with overhead", some, start)
+    if not fixed:
+        return laws
+    for exponent in EXPONENTS if numeric == 1 else (1.0,):
+        prior = (some[0].copy(), some[1].copy())
+        prior[0][1 : 1 + numeric], prior[1][1 : 1 + numeric] = exponent, FIXED
+        start = prior[0].copy()
+        start[-1] = low - 0.7
+        name = "straight line" if exponent == 1 else f"power {exponent:g} with overhead"
+        add(name, prior, start)
+    if numeric == 1 and not design.signed and float(rows[:, 1].min()) + design.centre[0] > 1.0:
+        law = Law("", rows, none[0], none[1], none[0], True)
+        changed = np.array([law_row(design, law, row) for row in rows])
+        prior = (some[0].copy(), some[1].copy())
+        prior[0][1], prior[1][1] = 1.0, FIXED
+        start = np.append(prior[0][:-1], low - 0.7)
+        laws.append(Law("n log n with overhead", changed, *prior, start, True))
+    assert columns == len(design.mean)
+    return laws
+
+
+def fit_cells(
+    cells: Cells,
+    request: RequestKey,
+    inputs: InputsKey,
+    *,
+    exponents: dict[str, tuple[float, float]] | None = None,
+    only_power: bool = False,
+) -> Fit | None:
+    """Fit every form of law and weigh them by their leave-one-out scores; ``None`` without cells.
+
+    ``exponents`` are priors (mean, spread) of the powers, learned elsewhere. ``only_power`` keeps to the
+    power law with and without overhead, without local correction.
+    """
+    found, other_requests, other_categories = chosen_cells(cells, request, inputs)
+    if not found:
+        return None
+    design = make_design(found, request, inputs, exponents)
+    y = np.array([cell.y for cell in found])
+    noise = np.array(
+        [cells.noise**2 / cell.weight + (COLD_SPREAD**2 if cell.cold else 0.0) for cell in found]
+    )
+    rows = np.array([design.row(cell.request, cell.inputs) for cell in found])
+    fitted, loss = fit_laws(_laws(design, y, rows, fixed=not only_power), y, noise)
+    best: dict[str, tuple[float, Law]] = {}
+    for law, value in zip(fitted, loss.tolist(), strict=True):
+        if law.name not in best or value < best[law.name][0]:
+            best[law.name] = (value, law)
+    surfaces = fit_surfaces(
+        [law for _, law in best.values()], y, noise, corrected=not only_power and len(found) >= 4
+    )
+    kept, shares = _weigh(surfaces, len(found))
+    return Fit(
+        design,
+        tuple(found),
+        kept,
+        shares,
+        cells.noise,
+        cells.freedom,
+        other_requests,
+        other_categories,
+        exponents is not None,
+    )
+
+
+def _weigh(surfaces: Sequence[Surface], count: int) -> tuple[tuple[Surface, ...], tuple[float, ...]]:
+    """The surfaces that share in the prediction, best first, by exp of their leave-one-out log density."""
+    if count < 4:  # too few to leave one out: the plain law with its priors
+        return (surfaces[0],), (1.0,)
+    order = sorted(surfaces, key=lambda surface: -surface.score)
+    weights = [math.exp(count * (surface.score - order[0].score)) for surface in order]
+    kept = [w for w in weights if w > 0.05]
+    total = sum(kept)
+    return tuple(order[: len(kept)]), tuple(w / total for w in kept)
+
+
+def exponents_of(fit: Fit) -> dict[str, tuple[float, float]]:
+    """Powers of the numeric inputs as one device shows them: priors for another (mean, spread)."""
+    law = fit.best.law
+    return {
+        name: (float(law.theta[1 + i]), max(0.15, min(EXPONENT_SPREAD, 0.3)))
+        for i, name in enumerate(fit.design.sizes)
+    }

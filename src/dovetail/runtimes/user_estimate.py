@@ -1,0 +1,26 @@
+"""``user-estimate``: the walltime, taken as the run time (what plain backfilling does)."""
+
+from __future__ import annotations
+
+from dovetail.model import DeviceClass, Implementation, Job, Prediction, Request
+from dovetail.runtimes.base import HistoryModel, Query
+
+__all__ = ["UserEstimateModel"]
+
+
+class UserEstimateModel(HistoryModel):
+    """Predicts a job's walltime; nothing for a job without one. History is counted, not used."""
+
+    def predict(
+        self, job: Job, implementation: Implementation, request: Request, device: DeviceClass
+    ) -> Prediction | None:
+        """The walltime as expected time and upper bound. O(1)."""
+        return _estimate(job.walltime)
+
+    def answer(self, query: Query) -> Prediction | None:
+        """The same for plain names."""
+        return _estimate(query.walltime)
+
+
+def _estimate(walltime: float | None) -> Prediction | None:
+    return None if walltime is None else Prediction(walltime, walltime, 0, "walltime", 0.0)
