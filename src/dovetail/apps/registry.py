@@ -114,8 +114,8 @@ APPS: Mapping[str, AppSpec] = _table(
     AppSpec(
         "eigenvalue", "EigenValue", 712, 1448, "side of the tridiagonal matrix", Sizes(256, 1024, 3072), 1e-12
     ),
-    AppSpec("fft", "FFT", 1.6, 0.2, "elements of the complex signal", Sizes(1 << 18, 1 << 21, 1 << 23), 1e-5),
-    AppSpec("floydwarshall", "FloydWarshall", 45, 527, "side: nodes of the graph", Sizes(256, 768, 1536), 0),
+    AppSpec("fft", "FFT", 1.6, 0.2, "elements of the complex signal", Sizes(1 << 18, 1 << 21, 1 << 24), 1e-5),
+    AppSpec("floydwarshall", "FloydWarshall", 45, 527, "side: nodes of the graph", Sizes(256, 768, 1280), 0),
     AppSpec(
         "matmul",
         "MatrixMultiplication",
@@ -128,18 +128,18 @@ APPS: Mapping[str, AppSpec] = _table(
     AppSpec(
         "transpose", "MatrixTranspose", 999, 3736, "side of the square matrix", Sizes(512, 4096, 8192), 0
     ),
-    AppSpec("prefixsum", "PrefixSum", 112, 3, "numbers to add up", Sizes(1 << 16, 1 << 20, 1 << 24), 0),
+    AppSpec("prefixsum", "PrefixSum", 112, 3, "numbers to add up", Sizes(1 << 16, 1 << 20, 1 << 25), 0),
     AppSpec(
         "quasirandom",
         "QuasiRandomSequence",
         18,
         441,
         "points of 8 dimensions",
-        Sizes(1 << 16, 1 << 19, 1 << 21),
+        Sizes(1 << 18, 1 << 21, 1 << 23),
         0,
     ),
     AppSpec(
-        "reduction", "Reduction", 26, 340, "elements that are summed", Sizes(1 << 20, 1 << 24, 1 << 26), 1e-12
+        "reduction", "Reduction", 26, 340, "elements that are summed", Sizes(1 << 20, 1 << 24, 1 << 27), 1e-12
     ),
     AppSpec("scan", "ScanLargeArrays", 17, 154, "numbers to add up", Sizes(1 << 18, 1 << 22, 1 << 25), 1e-12),
     AppSpec(
