@@ -95,9 +95,7 @@ class Spelling:
 
 
 def _dump(form: Mapping[str, Any]) -> str:
-    def text(value: object) -> str:
-        return json.dumps(value, ensure_ascii=False, allow_nan=False)
-
+    text = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
     lines = []
     for key, value in form.items():
         if key == "jobs" and value:

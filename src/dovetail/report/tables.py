@@ -29,11 +29,13 @@ from dovetail.report.usage import Columns
 
 __all__ = [
     "Cells",
+    "best_rows",
     "breakdown_table",
     "comparison_table",
     "console",
     "fairness_table",
     "job_table",
+    "notes",
     "paired_table",
     "render",
     "summary_table",
@@ -165,10 +167,10 @@ def summary_table(
     parts: list[RenderableType] = [heading, Text(), made]
     if found["jobs_counted"]:
         parts += [Text(), _spread_table(found, width)]
-    notes = _notes(result)
+    remarks = notes(result)
     if cut is not None:
-        notes.insert(0, f"Means are over {found['jobs_counted']:,} jobs, without warm-up and cool-down.")
-    return Group(*parts, *(Text(note, style="dim") for note in notes))
+        remarks.insert(0, f"Means are over {found['jobs_counted']:,} jobs, without warm-up and cool-down.")
+    return Group(*parts, *(Text(note, style="dim") for note in remarks))
 
 
 def _spread_table(found: Metrics, width: int) -> Table:
@@ -204,22 +206,23 @@ def _plan(status: str, bound: float | None, gap: float | None, spent: float) -> 
     return text + (f", gap {wording.percent(gap)}" if gap is not None else "")
 
 
-def _notes(result: Result) -> list[str]:
-    notes = []
+def notes(result: Result) -> list[str]:
+    """What a reader should know: assumed walltimes, skipped lines, rejected jobs."""
+    found = []
     if result.default_walltime is not None:
         taken = (
             "its actual run time as its walltime"
             if result.default_walltime == "actual"
             else f"{wording.seconds(result.default_walltime)} as its walltime"
         )
-        notes.append(f"A job without a walltime was given {taken}.")
+        found.append(f"A job without a walltime was given {taken}.")
     if result.skipped:
-        notes.append(f"{result.skipped:,} malformed lines of the workload were skipped.")
+        found.append(f"{result.skipped:,} malformed lines of the workload were skipped.")
     if result.rejected:
         shown = ", ".join(f"{r.id} ({r.reason})" for r in result.rejected[:3])
         more = len(result.rejected) - 3
-        notes.append(f"Rejected: {shown}{f' and {more:,} more' if more > 0 else ''}.")
-    return notes
+        found.append(f"Rejected: {shown}{f' and {more:,} more' if more > 0 else ''}.")
+    return found
 
 
 def job_table(result: Result, *, width: int = 80, limit: int | None = None) -> Table:
@@ -256,6 +259,7 @@ def job_table(result: Result, *, width: int = 80, limit: int | None = None) -> T
 
 
 def _clip(text: str, most: int) -> str:
+    text = wording.printable(text)
     return text if len(text) <= most else text[: most - 1] + "…"
 
 
@@ -315,7 +319,7 @@ def comparison_table(
 
 def _compared(name: str, intervals: Sequence[Interval | None], rank: int) -> Cells:
     means = [i.mean if i else None for i in intervals]
-    best = _best(means, name)
+    best = best_rows(means, name)
     header = wording.title(name, short=True)
     if wording.is_seconds(name):
         factor, unit, decimals = wording.scale_of(means)
@@ -340,7 +344,7 @@ def _compared(name: str, intervals: Sequence[Interval | None], rank: int) -> Cel
     return Cells(f"{header}{'  ' if best else ''}\n{unit}", cells, rank=rank)
 
 
-def _best(means: Sequence[float | None], name: str) -> set[int]:
+def best_rows(means: Sequence[float | None], name: str) -> set[int]:
     """Rows that share the best value; none where every row has it, or there is only one row."""
     known = [v for v in means if v is not None]
     if len(known) < 2:

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from dovetail.model import FRACTION_UNITS, Allocation, Result, Seconds, State, bits
 
-__all__ = ["Columns", "Step", "busy_seconds", "node_indices"]
+__all__ = ["Columns", "Step", "busy_seconds", "held_units", "node_indices", "share_in_use"]
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -183,7 +183,7 @@ def busy_seconds(columns: Columns) -> Floats:
     order = order[np.argsort(columns.start[order], kind="stable")]
     covered = np.full(len(busy), -np.inf)
     exclusive = _exclusive(columns)
-    for jobs, units in _pairs(columns, order):
+    for jobs, units, _ in held_units(columns, order):
         start, end = columns.start[jobs], columns.end[jobs]
         if exclusive:
             busy += np.bincount(units, end - start, minlength=len(busy))
@@ -207,8 +207,12 @@ def _exclusive(columns: Columns) -> bool:
     )
 
 
-def _pairs(columns: Columns, order: Ints) -> Iterator[tuple[Ints, Ints]]:
-    """(job index, unit index) for every unit that a job holds, in order of ``order``, in chunks."""
+def held_units(columns: Columns, order: Ints) -> Iterator[tuple[Ints, Ints, Floats]]:
+    """Every unit that a job holds, in order of ``order``, in chunks of some `CHUNK` pairs.
+
+    Yields three arrays of shape (pairs,): index of the job, index of the unit, and how much of it: CPUs
+    of a pool, share of a device.
+    """
     cluster = columns.result.cluster
     pool_of = np.full(len(cluster), -1, np.int64)
     devices_from = np.zeros(len(cluster), np.int64)
@@ -218,32 +222,56 @@ def _pairs(columns: Columns, order: Ints) -> Iterator[tuple[Ints, Ints]]:
         elif unit.device == 0:
             devices_from[unit.node] = unit.index
     jobs: list[int] = []
-    counts: list[int] = []
-    whole: list[Ints] = []
+    units: list[Ints] = []
+    amounts: list[float] = []
     size = 0
     for j in order.tolist():
         allocation = columns.result.records[j].allocation
         if allocation is None:
             continue
+        held: list[tuple[Ints, float]] = []
         for part in allocation.parts:
             nodes = node_indices(part.nodes)
-            held = [pool_of[nodes]] if part.cpus else []
-            held += [devices_from[nodes] + d for d in part.devices]
-            for indices in held:
-                whole.append(indices)
-                jobs.append(j)
-                counts.append(len(indices))
-                size += len(indices)
-        for donor in allocation.donors:
-            whole.append(devices_from[[donor.donor]] + donor.device)
+            if part.cpus:
+                held.append((pool_of[nodes], part.cpus))
+            share = part.units / FRACTION_UNITS
+            held.extend((devices_from[nodes] + d, share) for d in part.devices)
+        held.extend((devices_from[[d.donor]] + d.device, 1.0) for d in allocation.donors)
+        for indices, amount in held:
             jobs.append(j)
-            counts.append(1)
-            size += 1
+            units.append(indices)
+            amounts.append(amount)
+            size += len(indices)
         if size >= CHUNK:
-            yield np.repeat(np.array(jobs), counts), np.concatenate(whole)
-            jobs, counts, whole, size = [], [], [], 0
+            yield _flat(jobs, units, amounts)
+            jobs, units, amounts, size = [], [], [], 0
     if size:
-        yield np.repeat(np.array(jobs), counts), np.concatenate(whole)
+        yield _flat(jobs, units, amounts)
+
+
+def _flat(jobs: list[int], units: list[Ints], amounts: list[float]) -> tuple[Ints, Ints, Floats]:
+    counts = [len(u) for u in units]
+    return np.repeat(np.array(jobs), counts), np.concatenate(units), np.repeat(np.array(amounts), counts)
+
+
+def share_in_use(columns: Columns, groups: Ints, edges: Floats) -> Floats:
+    """Mean share in use of each group of units in each interval of time, shape (groups, intervals).
+
+    ``groups`` gives the group of each unit, shape (units,), -1 for none; ``edges`` the times between
+    intervals. A group's share is over the CPUs, or devices, that it has.
+    """
+    cluster = columns.result.cluster
+    capacity = np.array([1 if u.device is not None else cluster.nodes[u.node].cpus for u in cluster.units])
+    count = int(groups.max(initial=-1)) + 1
+    offered = np.bincount(groups[groups >= 0], capacity[groups >= 0], minlength=count)
+    used = np.zeros((count, len(edges) - 1))
+    for jobs, units, amounts in held_units(columns, np.flatnonzero(columns.ran)):
+        of = groups[units]
+        for group in np.unique(of[of >= 0]).tolist():
+            mine = of == group
+            start, end = columns.start[jobs[mine]], columns.end[jobs[mine]]
+            used[group] += Step.of(start, end, amounts[mine]).mean(edges)
+    return used / np.maximum(offered, 1)[:, None]
 
 
 def _union(units: Ints, start: Floats, end: Floats, busy: Floats, covered: Floats) -> None:

@@ -16,6 +16,7 @@ __all__ = [
     "machine",
     "metric",
     "percent",
+    "printable",
     "scale_of",
     "seconds",
     "title",
@@ -106,6 +107,11 @@ def seconds(value: Seconds | None) -> str:
         if abs(value) >= 2 * size:
             return f"{text} ({value / size:,.1f} {name})"
     return text
+
+
+def printable(text: str) -> str:
+    """Names as they are, control characters as ``?``: a job's name moves no cursor and breaks no row."""
+    return text if text.isprintable() else "".join(c if c.isprintable() else "?" for c in text)
 
 
 def fixed(value: float, decimals: int) -> str:
