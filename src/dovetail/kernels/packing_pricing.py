@@ -73,10 +73,10 @@ def _knapsack(items: Ints, weights: Ints, count: int, prices: Floats, k: int, va
         w = weights[a]
         price = prices[items[a]]
         for c in range(min(k, a + 1), 0, -1):
-            row = value[c]
-            below = value[c - 1]
-            for q in range(w, p + 1):
-                row[q] = max(row[q], below[q - w] + price)
+            row = value[c, w:]
+            below = value[c - 1, : p + 1 - w]
+            for q in range(p + 1 - w):
+                row[q] = max(row[q], below[q] + price)
     best = 0.0
     for c in range(k + 1):
         best = max(best, value[c, p])
@@ -85,50 +85,70 @@ def _knapsack(items: Ints, weights: Ints, count: int, prices: Floats, k: int, va
 
 @njit(cache=True)
 def best_ratio(
-    times: Floats, levels: Floats, prices: Floats, by_price: Ints, k: int, share: float, values: Floats
-) -> float:
-    """An upper bound on (price of a pack) / (its cost) over all packs; and where good packs are.
+    times: Floats,
+    levels: Floats,
+    prices: Floats,
+    by_price: Ints,
+    k: int,
+    share: float,
+    most: int,
+    visited: Ints,
+    values: Floats,
+) -> tuple[float, int]:
+    """An upper bound on (prices in a pack) / (its cost) over all packs; and where good packs are.
 
-    ``levels`` are the distinct times, ascending; ``values[r]`` becomes the knapsack value at
-    ``levels[r]``, or -1 where it was not needed.  The value grows with the level, so an interval
-    (a, b] of levels holds no ratio above value(b) / levels[a]: it is skipped where that is below
-    1 + ``share`` * (best ratio seen - 1), and enters the bound.  With share 1 the bound is exact
-    wherever it exceeds 1.  O(levels * n * k * p) at worst; usually a tenth of the levels is visited.
+    ``levels`` are the distinct times, ascending.  Writes the index of every level looked at to
+    ``visited`` and its knapsack value to ``values``; returns the bound and how many levels they are.
+    The value grows with the level, so the levels a..b-1 hold no ratio above value(b) / levels[a]: they
+    are skipped where that is at most 1 + ``share`` * (best ratio seen - 1), or once ``most`` levels
+    (at least 1, the length of ``visited``) were looked at, and enter the bound.  Intervals are halved
+    breadth first, so that the bound is even when ``most`` stops it.  With share 1 and no stop the
+    bound is the exact maximum.  O(most * n * k * p).
     """
     n, p = times.shape
     items = np.empty(n, np.int64)
     weights = np.empty(n, np.int64)
     value = np.empty((k + 1, p + 1))
-    values[:] = -1.0
     top = levels.shape[0] - 1
     count = _items(times, levels[top], prices, by_price, k, items, weights)
-    values[top] = _knapsack(items, weights, count, prices, k, value)
-    best = values[top] / levels[top]
-    skipped = 0.0
-    stack = np.empty((128, 2), np.int64)
-    stack[0, 0] = 0
-    stack[0, 1] = top
-    depth = 1
-    while depth > 0:
-        depth -= 1
-        low = stack[depth, 0]
-        high = stack[depth, 1]  # value known at ``high``; low..high-1 are to be judged
-        if low >= high:
-            continue
-        bound = values[high] / levels[low]
-        if bound <= max(1.0 + share * (best - 1.0), 0.0):
-            skipped = max(skipped, bound)
+    visited[0] = top
+    values[0] = _knapsack(items, weights, count, prices, k, value)
+    looked = 1
+    best = values[0] / levels[top]
+    bound = 0.0
+    queue = np.empty((2 * most + 1, 2), np.int64)
+    above = np.empty(2 * most + 1)  # the knapsack value at the level just above the interval
+    queue[0, 0] = 0
+    queue[0, 1] = top
+    above[0] = values[0]
+    first = 0
+    last = 1
+    while first < last:
+        low = queue[first, 0]
+        high = queue[first, 1]
+        ratio = above[first] / levels[low]
+        known = above[first]
+        first += 1
+        if ratio <= 1.0 + share * (best - 1.0) or looked == most:
+            bound = max(bound, ratio)
             continue
         middle = (low + high - 1) // 2
         count = _items(times, levels[middle], prices, by_price, k, items, weights)
-        values[middle] = _knapsack(items, weights, count, prices, k, value)
-        best = max(best, values[middle] / levels[middle])
-        stack[depth, 0] = low
-        stack[depth, 1] = middle
-        stack[depth + 1, 0] = middle + 1
-        stack[depth + 1, 1] = high
-        depth += 2
-    return max(best, skipped)
+        visited[looked] = middle
+        values[looked] = _knapsack(items, weights, count, prices, k, value)
+        best = max(best, values[looked] / levels[middle])
+        if low < middle:
+            queue[last, 0] = low
+            queue[last, 1] = middle
+            above[last] = values[looked]
+            last += 1
+        if middle + 1 < high:
+            queue[last, 0] = middle + 1
+            queue[last, 1] = high
+            above[last] = known
+            last += 1
+        looked += 1
+    return max(best, bound), looked
 
 
 @njit(cache=True)

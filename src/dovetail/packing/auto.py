@@ -1,0 +1,89 @@
+"""``auto``: the exact method where one is fast, else heuristics, annealing and column generation."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dovetail.packing.annealing import anneal
+from dovetail.packing.bounds import quick_bound
+from dovetail.packing.column_generation import cover, generate_columns
+from dovetail.packing.contiguous import contiguous_groups
+from dovetail.packing.deadline import Deadline
+from dovetail.packing.exhaustive import subset_dp
+from dovetail.packing.matching import each_alone, matching
+from dovetail.packing.pack_by_pack import NINE, pack_by_pack
+from dovetail.packing.schedule import Outcome, Packing, fill
+
+__all__ = ["auto", "column_generation", "groups_in"]
+
+Floats = NDArray[np.float64]
+
+PROVEN = 1e-6  # a gap within this counts as closed: column generation stops there
+SUBSET_SECONDS = {16: 0.2, 17: 0.4, 18: 1.0, 19: 2.5, 20: 5.0}  # budget that a subset program needs
+MATCHING_TASKS = 150  # a second; the time grows with the cube
+ANNEALING_STEPS = 1_000_000
+
+
+def auto(times: Floats, k: int, rng: np.random.Generator, deadline: Deadline) -> Outcome:
+    """A schedule within the time, with a lower bound; what is tried depends on the instance.
+
+    k = 1 and few tasks are solved exactly, k = 2 by matching up to 150 tasks.  Beyond that: the best
+    contiguous packs, annealed; column generation for the bound; an integer program over its packs;
+    annealing of what that gives.
+    """
+    n, p = times.shape
+    if k == 1 or p == 1:
+        return _proven(each_alone(times))
+    if n <= 20 and deadline.left >= SUBSET_SECONDS.get(n, 0.1):
+        packing = subset_dp(times, k, deadline)
+        if packing is not None:
+            return _proven(packing)
+    if k == 2 and n <= MATCHING_TASKS and deadline.left >= 1.0:
+        return _proven(matching(times))
+    return _search(times, k, rng, deadline)
+
+
+def column_generation(times: Floats, k: int, rng: np.random.Generator, deadline: Deadline) -> Outcome:
+    """Column generation to the end of the time, then the integer program over its packs."""
+    return _search(times, k, rng, deadline, annealing=False)
+
+
+def groups_in(packing: Packing) -> list[list[int]]:
+    """The tasks of each pack."""
+    return [[entry.task for entry in pack] for pack in packing.packs]
+
+
+def _search(
+    times: Floats, k: int, rng: np.random.Generator, deadline: Deadline, *, annealing: bool = True
+) -> Outcome:
+    n = times.shape[0]
+    ways = contiguous_groups(times, k)
+    greedy = pack_by_pack(times, k, NINE)
+    best = min(fill(times, min(ways, key=lambda way: way[0])[1]), greedy, key=lambda found: found.cost)
+    if annealing:
+        # Hot annealing helps on tens of tasks; on hundreds in few packs it only shakes them up.
+        heat = 1e-2 if n <= 130 else 1e-3
+        best = anneal(
+            times, k, groups_in(best), rng,
+            steps=ANNEALING_STEPS, deadline=deadline.at_most(0.25 * deadline.left), heat=heat,
+        )  # fmt: skip
+    start = [group for _, groups in ways for group in groups] + groups_in(greedy) + groups_in(best)
+    pool = generate_columns(
+        times, k, start, deadline=deadline.at_most(0.7 * deadline.left), upper_bound=best.cost
+    )
+    if pool.lower_bound < best.cost * (1.0 - PROVEN):
+        groups = cover(pool, best.cost, deadline=deadline.at_most(0.8 * deadline.left), gap=1e-5)
+        if groups is not None:
+            covered = fill(times, groups)
+            if covered.cost < best.cost:
+                best = covered
+                if annealing:
+                    best = anneal(times, k, groups, rng, deadline=deadline)
+    bound = max(pool.lower_bound, quick_bound(times, k))
+    notes = () if pool.converged else ("the time limit ended column generation; the bound can be better",)
+    return Outcome(best, min(bound, best.cost), bound >= best.cost * (1.0 - PROVEN), notes)
+
+
+def _proven(packing: Packing) -> Outcome:
+    return Outcome(packing, packing.cost, proven_optimal=True)
