@@ -98,9 +98,9 @@ def _app(entry: AppEntry, where: str) -> _App:
         request = request_for(kind, cpus=form.cpus, gpus=form.gpus, memory=form.memory, models=form.models)
         if not request.devices and request.cpus == 0:
             raise InputError("cpus: found 0, expected at least 1 for kind cpu", where=place)
-        command = None
+        command, env = None, _env(form.env, place)
         if form.command is not None:
-            command = Command(split_command(form.command, place), _env(form.env, place))
+            command = Command(split_command(form.command, place), env)
             built.needs += [(form.name, name) for name in _needs(command, place)]
         implementations.append(Implementation(form.name, kind, request, command))
         if form.times is not None:

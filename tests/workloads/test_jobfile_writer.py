@@ -1,0 +1,166 @@
+import tomllib
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from dovetail.errors import InputError
+from dovetail.model import (
+    WHOLE_POOL,
+    App,
+    Choice,
+    Command,
+    Implementation,
+    Job,
+    Request,
+    TableTruth,
+    Workload,
+)
+from dovetail.workloads.jobfile import load_jobfile, request_for
+from dovetail.workloads.jobfile_writer import dump_jobfile
+from dovetail.workloads.load import load_workload
+
+TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
+NAMES = st.sampled_from(["a", "b-1", "x y", 'q"uote', "back\\slash", "ü"])
+SECONDS = st.floats(0, 1e6)
+
+
+def essence(workload: Workload) -> list[object]:
+    """All that two workloads have in common if one is a copy of the other."""
+    return [
+        (
+            *(job.id, job.index, job.submit_time, job.nodes, job.walltime, job.user, job.group, job.queue),
+            *(job.priority, job.implementation, job.sequential, dict(job.speedup), dict(job.inputs)),
+            [
+                (
+                    *(c.implementation.name, c.implementation.kind, c.implementation.command, c.request),
+                    workload.truth.seconds(job, c.implementation, c.request),
+                )
+                for c in job.choices
+            ],
+        )
+        for job in workload.jobs
+    ]
+
+
+def copied(workload: Workload, folder: Path) -> Workload:
+    path = folder / "copy.toml"
+    path.write_text(dump_jobfile(workload))
+    return load_jobfile(path)
+
+
+@st.composite
+def workloads(draw: st.DrawFn) -> Workload:
+    apps: list[App] = []
+    for number in range(draw(st.integers(1, 3))):
+        kinds = draw(st.lists(st.sampled_from(["cpu", "gpu", "cpu+gpu", "npu"]), min_size=1, unique=True))
+        word = draw(TEXTS).replace("\0", "").replace("{", "{{").replace("}", "}}")
+        command = Command(("prog", word, "{device}"), draw(st.sampled_from([(), (("A", word),)])))
+        forms = []
+        for kind in kinds:
+            cpus = draw(st.sampled_from([None, 1, 3]))
+            gpus = None if kind == "cpu" else draw(st.sampled_from([None, 0.25, 2.0]))
+            request = request_for(kind, cpus=cpus, gpus=gpus, memory=draw(st.integers(0, 9)))
+            forms.append(Implementation(f"{kind} {number}", kind, request, command))
+        apps.append(App(f"app {number}", tuple(forms)))
+    jobs: list[Job] = []
+    table: dict[tuple[str, str, int], float] = {}
+    for index in range(draw(st.integers(1, 5))):
+        app = draw(st.sampled_from(apps))
+        nodes = draw(st.integers(1, 4))
+        choices: list[Choice] = []
+        for i in app.implementations:
+            counts = draw(st.sampled_from([(nodes,), (nodes, nodes + 2)]))
+            choices += [Choice(i, i.request.on(n)) for n in counts]
+            if len(counts) > 1 or draw(st.booleans()):
+                table.update({(f"j{index}", i.name, n): draw(SECONDS) for n in counts})
+        inputs = draw(st.dictionaries(NAMES, st.one_of(st.floats(0, 1e300), TEXTS), max_size=2))
+        jobs.append(
+            Job(
+                f"j{index}",
+                app,
+                tuple(choices),
+                index=index,
+                submit_time=draw(SECONDS),
+                inputs=inputs,
+                nodes=nodes,
+                walltime=draw(st.one_of(st.none(), st.floats(0.001, 1e9))),
+                user=draw(st.one_of(st.none(), NAMES)),
+                group=draw(st.one_of(st.none(), NAMES)),
+                queue=draw(st.one_of(st.none(), NAMES)),
+                priority=float(draw(st.integers(0, 3))),
+                implementation=draw(st.one_of(st.none(), st.just(app.implementations[0].name))),
+            )
+        )
+    return Workload("any", sorted(jobs, key=lambda j: (j.submit_time, j.index)), TableTruth(table))
+
+
+@settings(deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(workloads())
+def test_a_written_workload_reads_as_itself(tmp_path: Path, workload: Workload) -> None:
+    assert essence(copied(workload, tmp_path)) == essence(workload)
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        "published:gregg-table2",
+        "published:ravi-single?mix=gpu75&pool=G&seed=3",
+        "published:ravi-single-table",
+        "published:ravi-multi?seed=2",
+        "published:ravi-multi-table",
+    ],
+)
+def test_published_workloads_are_exported(tmp_path: Path, spec: str) -> None:
+    workload = load_workload(spec)
+    assert essence(copied(workload, tmp_path)) == essence(workload)
+
+
+def test_commands_are_exported_and_lines_of_one_app_keep_their_own(tmp_path: Path) -> None:
+    path = tmp_path / "c.txt"
+    path.write_text("sleep 1\nsleep 2\nA=1 awk '{print}' x\n")
+    workload = load_workload(path, on=["cpu", "gpu"])
+    text = dump_jobfile(workload)
+    assert [app["name"] for app in tomllib.loads(text)["app"]] == ["sleep", "awk"]
+    assert essence(copied(workload, tmp_path)) == essence(workload)
+
+
+def test_apps_of_one_name_with_unlike_requests_are_numbered(tmp_path: Path) -> None:
+    jobs = []
+    for index, cpus in enumerate((1, 2, 1)):
+        form = Implementation("cpu", "cpu", Request(1, cpus))
+        jobs.append(Job(str(index), App("swf", (form,)), (Choice(form, form.request),), index=index))
+    copy = copied(Workload("x", jobs, TableTruth()), tmp_path)
+    assert [job.app.name for job in copy.jobs] == ["swf", "swf-2", "swf"]
+    assert [job.choices[0].request.cpus for job in copy.jobs] == [1, 2, 1]
+
+
+def job_with(request: Request, kind: str = "gpu", **fields: object) -> Workload:
+    form = Implementation("x", kind, request)
+    job = Job("j", App("a", (form,)), (Choice(form, request), Choice(form, request.on(2))), **fields)  # type: ignore[arg-type]
+    return Workload("w", [job], TableTruth({("j", "x", 1): 1.0, ("j", "x", 2): 1.0}))
+
+
+GPU = (("gpu", 1.0),)
+
+
+@pytest.mark.parametrize(
+    ("workload", "expected"),
+    [
+        (Workload("w", [], TableTruth()), "found no jobs"),
+        (job_with(Request(1, 1, (*GPU, ("npu", 1.0)))), "found devices gpu, npu"),
+        (job_with(Request(1, 1)), "found devices none"),
+        (job_with(Request(1, WHOLE_POOL, GPU)), "a request for CPUs that a job file cannot say"),
+        (job_with(Request(1, 1, GPU), priority=-1.0), "found -1.0"),
+        (job_with(Request(1, 1, GPU), inputs={"n": -1.0}), "found -1.0"),
+        (job_with(Request(1, 1, GPU), user=" x"), "found ' x'"),
+        (Workload("w", job_with(Request(1, 1, GPU)).jobs, TableTruth()), "no true time"),
+    ],
+)
+def test_what_a_job_file_cannot_say_is_refused(workload: Workload, expected: str) -> None:
+    if expected == "no true time":
+        job = workload.jobs[0]
+        workload = Workload("w", [job], TableTruth({("j", "x", 1): 1.0}))
+    with pytest.raises(InputError, match=expected):
+        dump_jobfile(workload)
