@@ -130,7 +130,7 @@ class Engine:
         self.changes = InstantChanges()
         self.last_enqueued: int | None = None
         self.decision_seconds: list[float] = []
-        self.wake_times: list[Seconds] = []
+        self.wake_times: list[Seconds] = []  # ascending
         self._cores = CoreBook(cluster)
         self._bound_to: dict[JobId, int] = {}
         self._on_unit: dict[tuple[int, int | None], list[Placed]] | None = None
@@ -491,8 +491,11 @@ class Engine:
 
     def _wait(self, decision: Wait, now: Seconds) -> bool:
         self._record(decision.job).wait_reason = decision.reason
-        if decision.until is not None and decision.until > now and decision.until not in self.wake_times:
-            self.wake_times.append(decision.until)
+        until, wakes = decision.until, self.wake_times
+        if until is not None and until > now:
+            at = bisect_left(wakes, until)
+            if at == len(wakes) or wakes[at] != until:
+                wakes.insert(at, until)
         return False
 
     # ----------------------------------------------------------------- queries

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
@@ -167,8 +168,8 @@ class _Simulation:
             now = min(next_submit, progress.next_end())
             if incidents:
                 now = min(now, incidents[0][0])
-            if engine.wake_times:
-                now = min(now, *engine.wake_times)
+            if engine.wake_times and engine.wake_times[0] < now:
+                now = engine.wake_times[0]
             if now == INFINITE:
                 break
             events: list[Event] = [Ended(job, state) for job, state in progress.ended(now)]
@@ -179,9 +180,10 @@ class _Simulation:
             while incidents and incidents[0][0] <= now:
                 events.extend(self._incident(incidents.pop(0)[1]))
             if engine.wake_times:
-                if any(time <= now for time in engine.wake_times):
+                due = bisect_right(engine.wake_times, now)
+                if due:
                     events.append(Woken())
-                engine.wake_times[:] = [time for time in engine.wake_times if time > now]
+                    del engine.wake_times[:due]
             if ended and self.observe is not None:
                 self._learn(events[:ended], now)
             self._instant(now, events)

@@ -1,0 +1,55 @@
+"""Orders of the queue, as keys of one job; ties go to the job submitted first, then to file order."""
+
+from __future__ import annotations
+
+from math import inf, log10
+from typing import Literal
+
+from dovetail.interfaces import Queue
+from dovetail.model import WHOLE_POOL, Job, Seconds
+
+__all__ = ["Order", "f1_first", "largest_first", "ordered", "priority_first", "shortest", "shortest_first"]
+
+Order = Literal["fcfs", "sjf", "largest", "f1"]
+
+
+def priority_first(job: Job) -> float:
+    """Higher priority first."""
+    return -job.priority
+
+
+def shortest(job: Job, limit: Seconds) -> float:
+    """Ascending walltime, priorities ignored."""
+    return limit
+
+
+def shortest_first(job: Job, limit: Seconds) -> tuple[float, float]:
+    """Higher priority first, then ascending walltime."""
+    return -job.priority, limit
+
+
+def largest_first(job: Job) -> tuple[float, float, float, float]:
+    """Higher priority first, then most nodes, then most devices and most CPUs on each node."""
+    request = job.choices[0].request
+    cpus = inf if request.cpus == WHOLE_POOL else request.cpus
+    return -job.priority, -job.nodes, -request.gpus, -cpus
+
+
+def f1_first(job: Job, limit: Seconds) -> tuple[float, float]:
+    """Higher priority first, then ascending F1 (Carastan-Santos and de Camargo 2017).
+
+    F1 = log10(r) * n + 870 * log10(s): r is the requested time, n the processors (nodes times CPUs on
+    each; whole pools count as one), s the submission time. r and s below one second count as one second.
+    """
+    request = job.choices[0].request
+    processors = job.nodes * max(1, request.cpus)
+    return -job.priority, log10(max(1.0, limit)) * processors + 870 * log10(max(1.0, job.submit_time))
+
+
+def ordered(queue: Queue, order: Order) -> list[Job]:
+    """The waiting jobs in one of these orders."""
+    if order == "sjf":
+        return list(queue.by(shortest_first, bounded=True))
+    if order == "f1":
+        return list(queue.by(f1_first, bounded=True))
+    return list(queue.by(largest_first if order == "largest" else priority_first))
