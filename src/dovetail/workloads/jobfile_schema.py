@@ -62,7 +62,9 @@ Priority = Annotated[float, Field(ge=0), BeforeValidator(real("a number", most=1
 NodeCount = Annotated[
     int, BeforeValidator(_node_count), WithJsonSchema({"type": "string", "pattern": "^[1-9][0-9]{0,6}$"})
 ]
-Times = Annotated[dict[NodeCount, Seconds], Field(min_length=1)]
+Times = Annotated[
+    dict[NodeCount, Seconds], Field(min_length=1, json_schema_extra={"additionalProperties": False})
+]
 JobTime = Annotated[
     Annotated[Seconds, Tag("~seconds")] | Annotated[Times, Tag("~times")], _either("~times", "~seconds", dict)
 ]

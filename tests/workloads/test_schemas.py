@@ -1,0 +1,48 @@
+import tomllib
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+from dovetail.workloads.jobfile_writer import dump_jobfile
+from dovetail.workloads.load import load_workload
+from dovetail.workloads.schemas import schema_text, schemas
+
+FOLDER = Path(__file__).parents[2] / "docs" / "reference" / "schemas"
+JOB = "[[app]]\nname = 'm'\non = ['cpu']\n[[job]]\napp = 'm'\n"
+
+
+@pytest.mark.parametrize("name", schemas())
+def test_the_committed_schemas_are_those_of_the_models(name: str) -> None:
+    assert (FOLDER / f"{name}.json").read_text() == schema_text(schemas()[name])
+
+
+@pytest.mark.parametrize(
+    "spec", ["published:gregg-table2", "published:ravi-multi-table", "published:ravi-single"]
+)
+def test_exported_job_files_satisfy_the_schema(spec: str) -> None:
+    jsonschema.validate(tomllib.loads(dump_jobfile(load_workload(spec))), schemas()["jobfile"])
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "submit = -1",
+        "nodes = 0",
+        "tims = {}",
+        "times = { cpu = { 0 = 1 } }",
+        "inputs = { n = true }",
+        "count = 1.5",
+    ],
+)
+def test_the_schema_refuses_what_the_reader_refuses(line: str) -> None:
+    jsonschema.validate(tomllib.loads(JOB), schemas()["jobfile"])
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(tomllib.loads(JOB + line), schemas()["jobfile"])
+
+
+def test_the_cluster_schema() -> None:
+    good = {"node": [{"name": "n[0-1]", "cpus": 2, "devices": [{"kind": "opencl", "cores": [1]}]}]}
+    jsonschema.validate(good, schemas()["clusterfile"])
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate({"node": [{"name": "n0", "cpus": -2}]}, schemas()["clusterfile"])
