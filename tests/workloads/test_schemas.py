@@ -14,7 +14,7 @@ JOB = "[[app]]\nname = 'm'\non = ['cpu']\n[[job]]\napp = 'm'\n"
 
 @pytest.mark.parametrize("name", schemas())
 def test_the_committed_schemas_are_those_of_the_models(name: str) -> None:
-    assert (FOLDER / f"{name}.json").read_text() == schema_text(schemas()[name])
+    assert (FOLDER / f"{name}.schema.json").read_text() == schema_text(schemas()[name])
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ __all__ = ["schema_text", "schemas"]
 
 
 def schemas() -> dict[str, dict[str, Any]]:
-    """Schemas by name: ``jobfile`` and ``clusterfile``, kept as ``docs/reference/schemas/NAME.json``."""
+    """Schemas by name: ``jobfile`` and ``clusterfile``, kept as ``docs/reference/schemas/NAME.schema.json``."""
     return {
         name: {"$schema": "https://json-schema.org/draft/2020-12/schema", **model.model_json_schema()}
         for name, model in (("jobfile", JobFile), ("clusterfile", ClusterFile))
@@ -25,4 +25,4 @@ def schemas() -> dict[str, dict[str, Any]]:
 
 def schema_text(schema: dict[str, Any]) -> str:
     """A schema as the text of its file."""
-    return json.dumps(schema, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
+    return json.dumps(schema, indent=2) + "\n"
