@@ -1,0 +1,104 @@
+"""What a live run shows while it goes: a table by device on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import TextIO
+
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from dovetail.engine.core import Engine
+from dovetail.model import Placed, State
+
+__all__ = ["LiveProgress"]
+
+MOST_UNITS = 24
+
+
+class LiveProgress:
+    """Shows what runs on each device, its predicted end, and what waits; on standard error."""
+
+    def __init__(self, *, hidden: bool = False, file: TextIO | None = None) -> None:
+        self._console = Console(stderr=file is None, file=file, highlight=False)
+        self._hidden = hidden
+        self._live: Live | None = None
+        self._engine: Engine | None = None
+        self._began = 0.0
+        self._started: set[str] = set()
+        self._ended: set[str] = set()
+
+    def __enter__(self) -> LiveProgress:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._live is not None:
+            self._live.stop()
+
+    def changed(self, engine: Engine) -> None:
+        """The engine's state after an instant."""
+        if self._hidden:
+            return
+        if self._engine is None:
+            self._engine = engine
+            self._began = time.monotonic() - engine.view.now
+            if self._console.is_terminal:
+                self._live = Live(
+                    get_renderable=self._table, console=self._console, refresh_per_second=5, transient=True
+                )
+                self._live.start()
+        if self._live is None:
+            self._lines(engine)
+
+    def _lines(self, engine: Engine) -> None:
+        now = engine.view.now
+        for placed in engine.changes.ended:
+            if placed.job.id in self._ended:
+                continue
+            self._ended.add(placed.job.id)
+            record = engine.records[placed.job.id]
+            took = now - placed.start_time
+            told = "" if placed.predicted is None else f", predicted {placed.predicted:.3g} s"
+            state = "" if record.state is State.COMPLETED else f" {record.state}"
+            self._line(now, f"{placed.job.id} ended{state} after {took:.3g} s{told}")
+        for placed in engine.changes.started:
+            if placed.job.id not in self._started:
+                self._started.add(placed.job.id)
+                self._line(now, f"{placed.job.id} starts on {_where(placed, engine)}")
+
+    def _line(self, now: float, text: str) -> None:
+        print(f"[{now:8.2f} s] {text}", file=sys.stderr)
+
+    def _table(self) -> Table:
+        engine = self._engine
+        assert engine is not None
+        now = time.monotonic() - self._began
+        table = Table(box=None, pad_edge=False, header_style="bold")
+        for name in ("DEVICE", "RUNS", "FOR", "PREDICTED", "ENDS IN", "FIFO"):
+            table.add_column(name, justify="left" if name in ("DEVICE", "RUNS") else "right")
+        for unit in engine.cluster.units[:MOST_UNITS]:
+            placed = engine.view.occupant(unit)
+            fifo = str(len(engine.device_queues.get(unit.index, ()))) if engine.device_queues else ""
+            if placed is None:
+                table.add_row(unit.name, Text("idle", style="dim"), "", "", "", fifo)
+                continue
+            spent = now - placed.start_time
+            if placed.predicted is None:
+                table.add_row(unit.name, placed.job.id, f"{spent:.1f} s", "?", "", fifo)
+                continue
+            left = placed.predicted - spent
+            style = "" if left >= 0 else "yellow"
+            ends = Text(f"{left:.1f} s" if left >= 0 else "late", style=style)
+            table.add_row(unit.name, placed.job.id, f"{spent:.1f} s", f"{placed.predicted:.1f} s", ends, fifo)
+        done = sum(record.end is not None for record in engine.records.values())
+        table.caption = f"{done} of {len(engine.records)} ended, {len(engine.queue)} wait"
+        table.caption_justify = "left"
+        return table
+
+
+def _where(placed: Placed, engine: Engine) -> str:
+    names = placed.allocation.device_names(engine.cluster) or placed.allocation.node_names(engine.cluster)
+    return ", ".join(names[:4]) + (" …" if len(names) > 4 else "")

@@ -1,0 +1,128 @@
+"""Options that several commands share."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeAlias
+
+import typer
+
+from dovetail.errors import InputError
+
+__all__ = [
+    "App",
+    "Cluster",
+    "Csv",
+    "DefaultWalltime",
+    "Drop",
+    "Feature",
+    "Gantt",
+    "HistoryFile",
+    "JournalFile",
+    "Json",
+    "Knowledge",
+    "Lenient",
+    "Model",
+    "On",
+    "Overrun",
+    "Policy",
+    "Quiet",
+    "ReportFolder",
+    "Seed",
+    "kinds",
+    "reader_options",
+    "walltime",
+]
+
+
+class Overrun(StrEnum):
+    """What happens to a job at its walltime."""
+
+    kill = "kill"
+    run = "run"
+
+
+class Knowledge(StrEnum):
+    """What policies know of run times in a simulation."""
+
+    perfect = "perfect"
+    learned = "learned"
+
+
+Cluster: TypeAlias = Annotated[
+    str | None,
+    typer.Option(metavar="FILE|SHORT", help="Cluster file, or e.g. 16x8cpu+1gpu. Default: this machine."),
+]
+Policy: TypeAlias = Annotated[
+    str, typer.Option(metavar="NAME[?OPTION=VALUE]", help="See 'dovetail policies'.")
+]
+HistoryFile: TypeAlias = Annotated[
+    Path | None, typer.Option("--history", metavar="FILE", help="History database.", dir_okay=False)
+]
+Model: TypeAlias = Annotated[str, typer.Option(metavar="NAME", help="How run times are predicted.")]
+Json: TypeAlias = Annotated[bool, typer.Option("--json", help="Print JSON alone on standard output.")]
+Csv: TypeAlias = Annotated[
+    Path | None, typer.Option("--csv", metavar="FILE", help="Write one line a job (evalys columns).")
+]
+Gantt: TypeAlias = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="Draw the schedule to an SVG, PNG or PDF file.")
+]
+ReportFolder: TypeAlias = Annotated[
+    Path | None,
+    typer.Option("--report", metavar="FOLDER", help="Write an HTML page, charts, CSV and JSON there."),
+]
+Seed: TypeAlias = Annotated[
+    int | None, typer.Option(min=0, metavar="N", help="Draws, or shuffles, jobs submitted together.")
+]
+On: TypeAlias = Annotated[
+    str | None, typer.Option(metavar="KINDS", help="Devices on which plain commands may run, e.g. cpu,gpu.")
+]
+Lenient: TypeAlias = Annotated[bool, typer.Option(help="Skip and count malformed lines of a trace.")]
+DefaultWalltime: TypeAlias = Annotated[
+    str | None, typer.Option(metavar="SECONDS", help="Of jobs without a walltime ('actual' in simulation).")
+]
+JournalFile: TypeAlias = Annotated[
+    Path | None, typer.Option("--journal", metavar="FILE", help="Write the journal, which can be replayed.")
+]
+App: TypeAlias = Annotated[str | None, typer.Option(metavar="NAME", help="Name the app of plain commands.")]
+Drop: TypeAlias = Annotated[
+    list[str] | None, typer.Option(metavar="FEATURE", help="Leave a feature of plain commands out.")
+]
+Feature: TypeAlias = Annotated[
+    list[str] | None, typer.Option("--add", metavar="NAME=VALUE", help="Add a feature to plain commands.")
+]
+Quiet: TypeAlias = Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")]
+
+
+def kinds(on: str | None) -> list[str]:
+    """``cpu,gpu`` as a list; raises `InputError` for an empty name."""
+    if on is None:
+        return []
+    found = [kind.strip() for kind in on.split(",")]
+    if not all(found):
+        raise InputError(
+            f"found {on!r}, expected kinds of device joined by commas, e.g. cpu,gpu", where="--on"
+        )
+    return found
+
+
+def walltime(text: str | None, *, simulated: bool) -> float | Literal["actual"] | None:
+    """``--default-walltime``: seconds, or ``actual`` in simulation (its default)."""
+    if text is None:
+        return "actual" if simulated else None
+    if text == "actual" and simulated:
+        return "actual"
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1.0
+    if not 0 < seconds < float("inf"):
+        expected = "a number of seconds above 0" + (" or 'actual'" if simulated else "")
+        raise InputError(f"found {text!r}, expected {expected}", where="--default-walltime")
+    return seconds
+
+
+def reader_options(**options: Any) -> dict[str, Any]:
+    """Options for workload readers, those that were given."""
+    return {key: value for key, value in options.items() if value is not None and value != [] and value != ()}
