@@ -36,3 +36,11 @@ def test_sees_new_runs_at_once(run, ask) -> None:  # type: ignore[no-untyped-def
         history.record(run(seconds, 8))
         assert model.version != before
         assert ask(model, {"n": 8}).expected == mean
+
+
+def test_all_cpus_of_the_pool_means_those_that_runs_really_held(run, ask) -> None:  # type: ignore[no-untyped-def]
+    """Jobs ask for WHOLE_POOL; runs are recorded with the number of CPUs they had."""
+    runs = [run(2.0, 8, cpus=4), run(4.0, 8, cpus=4), run(9.0, 8, cpus=16)]
+    model = MeanModel(MemoryHistory(runs))
+    assert ask(model, {"n": 8}).expected == 3.0
+    assert ask(model, {"n": 8}, nodes=2) is None

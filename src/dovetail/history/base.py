@@ -70,6 +70,10 @@ def check_run(run: Run) -> None:
         raise InputError("app is empty, expected a name", where=where)
     if not run.implementation:
         raise InputError("implementation is empty, expected a name", where=where)
+    try:
+        f"{run.app}{run.implementation}{run.uid}{run.job}{run.user}".encode()
+    except UnicodeEncodeError:
+        raise InputError("a name holds bytes that are no text, expected UTF-8", where=ascii(where)) from None
     if not (math.isfinite(run.seconds) and run.seconds >= 0):
         raise InputError(f"seconds is {run.seconds}, expected a finite number of at least 0", where=where)
     for name, value in run.inputs.items():

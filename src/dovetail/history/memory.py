@@ -24,11 +24,12 @@ _Place = tuple[str, DeviceClass]
 class _App:
     """Runs and averages of one app by (implementation, class)."""
 
-    __slots__ = ("aggregates", "changes", "runs")
+    __slots__ = ("aggregates", "changes", "counts", "runs")
 
     def __init__(self) -> None:
         self.runs: dict[_Place, list[Run]] = {}
         self.aggregates: dict[_Place, dict[tuple[RequestKey, InputsKey], Aggregate]] = {}
+        self.counts: dict[tuple[str, DeviceClass, RequestKey], tuple[int, int]] = {}
         self.changes = 0
 
 
@@ -70,8 +71,12 @@ class MemoryHistory:
             kept[key] = Aggregate(run.app, run.implementation, run.device_class, *key)
         kept[key].add(run)
         app.runs.setdefault(place, [])
-        if run.state is State.COMPLETED:
+        completed = run.state is State.COMPLETED
+        if completed:
             app.runs[place].append(run)
+        group = (*place, key[0])
+        good, bad = app.counts.get(group, (0, 0))
+        app.counts[group] = (good + completed, bad + (not completed))
         app.changes += 1
         self._version += 1
         return True
@@ -141,7 +146,7 @@ class MemoryHistory:
         return below.merged(found)
 
     def groups(self, app: str | None = None) -> Sequence[Group]:
-        """What there is, by app, implementation, class, request. O(keys)."""
+        """What there is, by app, implementation, class, request. O(groups)."""
         counts: dict[tuple[str, str, DeviceClass, RequestKey], tuple[int, int]] = {}
         if self._base is not None:
             for group in self._base.groups(app):
@@ -150,9 +155,7 @@ class MemoryHistory:
         for name, own in self._apps.items():
             if app not in (None, name):
                 continue
-            for kept in own.aggregates.values():
-                for a in kept.values():
-                    place = (a.app, a.implementation, a.device_class, a.request)
-                    completed, failed = counts.get(place, (0, 0))
-                    counts[place] = (completed + a.count, failed + a.failed)
+            for counted, (good, bad) in own.counts.items():
+                completed, failed = counts.get((name, *counted), (0, 0))
+                counts[name, *counted] = (completed + good, failed + bad)
         return [Group(*place, *both) for place, both in sorted(counts.items())]

@@ -60,10 +60,16 @@ _Place = tuple[str, str, str, str, int, int, float]
 
 _HEX = re.compile(r"[0-9a-f]{32}")
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_JOB_OF_SESSION = re.compile(r"[0-9a-f]{32}/", re.ASCII)
 
 
 def pack_uid(uid: str) -> str | bytes | None:
-    """A uid as it is stored: UUIDs take half the space (16 bytes; 17 with a mark where it had dashes)."""
+    """A uid as it is stored: the hexadecimal part of a UUID, or of UUID/job, takes half the space.
+
+    A mark keeps the forms apart: 16 bytes alone; ``-`` and 16 bytes; ``/``, 16 bytes and the job.
+    """
+    if _JOB_OF_SESSION.match(uid):
+        return b"/" + bytes.fromhex(uid[:32]) + uid[33:].encode()
     if _HEX.fullmatch(uid):
         return bytes.fromhex(uid)
     if _UUID.fullmatch(uid):
@@ -75,6 +81,8 @@ def unpack_uid(stored: str | bytes | None) -> str:
     """Inverse of `pack_uid`."""
     if isinstance(stored, bytes):
         text = stored.hex()
+        if stored[:1] == b"/" and len(stored) > 16:
+            return f"{text[2:34]}/{stored[17:].decode()}"
         if len(stored) == 16:
             return text
         text = text[2:]

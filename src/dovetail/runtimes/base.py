@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from dovetail.history.base import (
     Aggregate,
@@ -145,6 +145,9 @@ class _Averaged:
         return self._memory(app).recent(app, implementation, device, limit)
 
 
+_Ways = tuple[str, DeviceClass, int, float]
+
+
 class HistoryModel(ABC):
     """A runtime model over a history; subclasses say how, in `answer`.
 
@@ -157,6 +160,7 @@ class HistoryModel(ABC):
         self._stamps: dict[str, Hashable] = {}
         self._samples: dict[str, dict[tuple[str, DeviceClass], Sample]] = {}
         self._answers: dict[str, dict[Query, Prediction | None]] = {}
+        self._requests: dict[str, dict[_Ways, list[tuple[int, RequestKey]]]] = {}
 
     @property
     def version(self) -> int:
@@ -189,10 +193,30 @@ class HistoryModel(ABC):
             self._stamps[query.app] = stamp
             self._samples[query.app] = {}
             self._answers[query.app] = {}
+            self._requests.pop(query.app, None)
         answers = self._answers[query.app]
         if query not in answers:
-            answers[query] = self.answer(query)
+            answers[query] = self.answer(self._resolved(query))
         return answers[query]
+
+    def _resolved(self, query: Query) -> Query:
+        """The query with the CPUs that "all of the pool" and "the host's share" stood for when it ran.
+
+        Of several such numbers the one with most runs counts. History knows what a run really held, a
+        waiting job only what it asks for.
+        """
+        nodes, cpus, gpus = query.request
+        if cpus >= 0:
+            return query
+        if query.app not in self._requests:
+            ways = self._requests[query.app] = {}
+            for group in self.history.groups(query.app):
+                way = (group.implementation, group.device_class, group.request[0], group.request[2])
+                ways.setdefault(way, []).append((group.completed, group.request))
+        found = self._requests[query.app].get((query.implementation, query.device, nodes, gpus), [])
+        if not found or any(request == query.request and count for count, request in found):
+            return query
+        return replace(query, request=max(found)[1])
 
     def sample(self, query: Query) -> Sample:
         """The averages and newest runs that an answer may rest on, read once after each change."""

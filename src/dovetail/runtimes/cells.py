@@ -27,7 +27,7 @@ HALF_LIFE = 16
 """A run of a key weighs half as much as the one that came this many runs of that key later."""
 NOISE_PRIOR = 0.05
 """Run-to-run standard deviation of log time that is assumed before runs of one key were repeated …"""
-NOISE_PRIOR_WEIGHT = 3.0
+NOISE_PRIOR_WEIGHT = 1.0
 """… worth this many repetitions."""
 COLD_SPREAD = 0.5
 """Extra standard deviation of log time of the first run on a device, which may have been a cold one."""
@@ -103,11 +103,11 @@ def make_cells(aggregates: Sequence[Aggregate], recent: Sequence[Run]) -> Cells:
     """
     by_key: dict[tuple[RequestKey, InputsKey], list[float]] = {}
     cold_keys: dict[tuple[RequestKey, InputsKey], list[float]] = {}
-    first = None
+    first, first_seconds = None, 0.0
     for position, run in enumerate(recent):
         key = (request_key(run), canonical_inputs(run.inputs))
         if position == 0 and len(recent) < MAX_RUNS:
-            first = key
+            first, first_seconds = key, run.seconds
         (cold_keys if run.first_on_device else by_key).setdefault(key, []).append(run.seconds)
     cells: list[Cell] = []
     for aggregate in aggregates:
@@ -123,6 +123,8 @@ def make_cells(aggregates: Sequence[Aggregate], recent: Sequence[Run]) -> Cells:
         else:
             cell = _robust(times)
             cell.cold = cold or (key == first and len(times) == 1)
+            if key == first and first_seconds == times[0]:
+                cell.deviations = cell.deviations[1:]
         cell.request, cell.inputs, cell.runs = aggregate.request, aggregate.inputs, aggregate.count
         cells.append(cell)
     freedom = sum(cell.freedom for cell in cells)

@@ -14,6 +14,7 @@ from dovetail.runtimes.base import categories, numbers
 from dovetail.runtimes.cells import COLD_SPREAD, MAX_CELLS, Cell, Cells
 from dovetail.runtimes.features import EXPONENT_SPREAD, Design, make_design
 from dovetail.runtimes.gaussian import Surface, fit_surfaces
+from dovetail.runtimes.intervals import LEVEL, student
 from dovetail.runtimes.laws import NO_OVERHEAD, Law, fit_laws
 
 __all__ = ["EXPONENTS", "Fit", "chosen_cells", "exponents_of", "fit_cells", "law_row"]
@@ -22,6 +23,8 @@ Floats = npt.NDArray[np.float64]
 
 EXPONENTS = (0.5, 1.0, 1.5, 2.0, 3.0)
 """Powers of a single size that algorithms have; tried besides a free one."""
+QUANTILE_PRIOR = 8.0
+"""Student's quantile counts as this many residuals."""
 FIXED = 0.01
 """Prior spread of a parameter that is not to move."""
 
@@ -39,7 +42,7 @@ class Fit:
     surfaces: tuple[Surface, ...]
     shares: tuple[float, ...]
     noise: float
-    freedom: int
+    quantile: float
     other_requests: bool = False
     other_categories: bool = False
     shared_exponent: bool = False
@@ -187,7 +190,7 @@ def fit_cells(
         kept,
         shares,
         cells.noise,
-        cells.freedom,
+        _quantile(found, kept, shares, y, cells),
         other_requests,
         other_categories,
         exponents is not None,
@@ -203,6 +206,33 @@ def _weigh(surfaces: Sequence[Surface], count: int) -> tuple[tuple[Surface, ...]
     kept = [w for w in weights if w > 0.05]
     total = sum(kept)
     return tuple(order[: len(kept)]), tuple(w / total for w in kept)
+
+
+def _quantile(
+    found: Sequence[Cell], surfaces: Sequence[Surface], shares: Sequence[float], y: Floats, cells: Cells
+) -> float:
+    """How many standard deviations hold nine runs out of ten.
+
+    The quantile of the leave-one-out residuals of all runs seen (as in the jackknife+), in units of the
+    spread that was predicted for them, drawn towards Student's quantile while there are few. Cold first
+    runs are no measure of what is to come and are left out.
+    """
+    usual = student(max(3, min(60, cells.freedom + len(found) - 2)))
+    if len(found) < 4:
+        return usual
+    mean = np.array(shares) @ np.array([s.loo for s in surfaces])
+    variance = np.array(shares) @ np.array([s.loo_spread**2 + (s.loo - mean) ** 2 for s in surfaces])
+    residuals: list[float] = []
+    for cell, miss, square in zip(found, (y - mean).tolist(), variance.tolist(), strict=True):
+        if cell.deviations:
+            spread = math.sqrt(square + cells.noise**2 * max(0.0, 1 - 1 / cell.weight))
+            residuals.extend(abs(miss + deviation) / spread for deviation in cell.deviations)
+        elif not cell.cold:
+            residuals.append(abs(miss) / math.sqrt(square))
+    residuals.sort()
+    n = len(residuals)
+    rank = math.ceil(LEVEL * n)
+    return (n * residuals[rank - 1] + QUANTILE_PRIOR * usual) / (n + QUANTILE_PRIOR) if n else usual
 
 
 def exponents_of(fit: Fit) -> dict[str, tuple[float, float]]:

@@ -25,11 +25,11 @@ AMPLITUDES = (0.0, 0.1, 0.3)
 """Standard deviations of log time of the local correction; 0: the law alone."""
 LENGTHS = (0.7, 2.0)
 """Over how much log size the correction carries: a factor of 2, of 7."""
-NUGGET = 0.02
+NUGGET = 0.01
 """Standard deviation of log time by which a single key differs from its neighbours for no known reason."""
 DOUBTFUL = 6.0
 """Squared leave-one-out residual, in its own variance, from which on a cell is doubted."""
-SCALE_PRIOR = 4.0
+SCALE_PRIOR = 3.0
 """The noise level assumed counts as this many leave-one-out residuals when its scale is set."""
 
 

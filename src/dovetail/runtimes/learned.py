@@ -15,7 +15,6 @@ from dovetail.model import Prediction
 from dovetail.runtimes.base import TINY, HistoryModel, Query, Sample, categories, numbers
 from dovetail.runtimes.cells import Cell, Cells, make_cells
 from dovetail.runtimes.fits import Fit, exponents_of, fit_cells
-from dovetail.runtimes.intervals import student
 
 __all__ = ["LearnedModel"]
 
@@ -58,7 +57,7 @@ class LearnedModel(HistoryModel):
                 if len(fit.cells) > 1:
                     basis += f", {basis_of(fit)}"
         total = math.sqrt(unsure**2 + fit.noise**2)
-        half = self._quantile(fit, own) * total
+        half = fit.quantile * total
         expected = max(math.exp(min(mean, 690.0)), TINY)
         return Prediction(
             expected,
@@ -134,11 +133,6 @@ class LearnedModel(HistoryModel):
             for s, f in zip(fit.shares, fit.surfaces, strict=True)
         )
         return mean, math.sqrt(variance)
-
-    def _quantile(self, fit: Fit, own: Cell | None) -> float:
-        """How many standard deviations make a 90 % interval, given how well these are known."""
-        residuals = len(fit.cells) - 2 if own is None else 0
-        return student(max(3, min(60, fit.freedom + residuals)))
 
     def _basis(self, fit: Fit) -> str:
         runs = "1 run" if fit.runs == 1 else f"{fit.runs} runs"
