@@ -251,7 +251,9 @@ def instance(seed: int) -> tuple[list[Ask], Free, Workload, Cluster]:
     nodes: list[Node] = []
     for n in range(rng.randint(1, 4)):
         cpus, memory, gpus = rng.randint(1, 4), rng.choice([4, 8, None]), rng.choice([0, 1, 2, 2])
-        if nodes and rng.random() < 0.5:
+        if not nodes:
+            gpus = max(1, gpus)  # else nodes may be interchangeable, and slots name no nodes
+        elif rng.random() < 0.5:
             cpus, memory, gpus = nodes[0].cpus, nodes[0].memory, len(nodes[0].devices)
         devices = tuple(Device("gpu", "", g) for g in range(gpus))
         nodes.append(Node(f"n{n}", tuple(range(cpus)), devices, memory))
