@@ -28,6 +28,7 @@ MOST_LANES = 64
 """Units up to which each gets a lane of its own in a figure."""
 MOST_BARS = 20_000
 FAILED = ("did not complete", "#b3001b")
+BLUE = (0x2B / 255, 0x45 / 255, 0x95 / 255)
 LEVELS = " ▁▂▃▄▅▆▇█"
 FILLS = "█▓"
 
@@ -124,17 +125,17 @@ def save(result: Result, path: str | Path) -> None:
 
 
 @styled
-def draw(result: Result) -> Figure:
+def draw(result: Result, *, titled: bool = True) -> Figure:
     """The chart as a figure: lanes up to 64 units, else shares in use."""
     units = len(result.cluster.units)
     ran = [r for r in result.records if r.run_time is not None and r.allocation is not None]
     bars = sum(r.allocation.mask.bit_count() for r in ran if r.allocation is not None)
     if units <= MOST_LANES and bars <= MOST_BARS:
-        return _draw_lanes(result)
-    return _draw_density(result)
+        return _draw_lanes(result, titled)
+    return _draw_density(result, titled)
 
 
-def _draw_lanes(result: Result) -> Figure:
+def _draw_lanes(result: Result, titled: bool) -> Figure:
     made = lanes(result)
     tones = Tones(result.records)
     count = len(made.names)
@@ -142,7 +143,9 @@ def _draw_lanes(result: Result) -> Figure:
     entries = [*tones.legend(), *([FAILED] if any(failed(r) for r in result.records) else [])]
     columns = _legend_columns(entries)
     below = 0.4 + 0.18 * -(-len(entries) // columns)
-    fig, axes, inches = figure(11, max(1, count) * each, above=0.75, below=below, left=_margin(made.names))
+    above = 0.75 if titled else 0.1
+    left = _margin(made.names)
+    fig, axes, inches = figure(11, max(1, count) * each, above=above, below=below, left=left)
     for row, bars in enumerate(made.bars):
         axes.axhspan(row - 0.42, row + 0.42, color=INK, alpha=0.045, linewidth=0)
         _bars(axes, row, bars, made, tones, inches, each)
@@ -160,7 +163,8 @@ def _draw_lanes(result: Result) -> Figure:
     axes.set_yticks(range(count), made.names, fontsize=9 if count <= 32 else 7)
     axes.tick_params(axis="y", length=0)
     time_axis(axes, made.first, made.last)
-    heading(fig, f"{label(result)}: {wording.seconds(result.makespan)}", wording.where(result))
+    if titled:
+        heading(fig, f"{label(result)}: {wording.seconds(result.makespan)}", wording.where(result))
     _legend(axes, entries, columns)
     return fig
 
@@ -255,18 +259,20 @@ def _legend(axes: Axes, entries: list[tuple[str, str]], columns: int) -> None:
     )
 
 
-def _draw_density(result: Result) -> Figure:
+def _draw_density(result: Result, titled: bool) -> Figure:
+    from matplotlib.colors import LinearSegmentedColormap
+
     chart = density(result, 96, 600)
     count = len(chart.names)
-    fig, axes, _ = figure(
-        11, min(8.0, max(2.0, count * 0.09)), above=0.75, below=0.75, left=_margin(chart.names)
-    )
+    high, above = min(6.0, max(1.5, count * 0.09)), 0.75 if titled else 0.1
+    fig, axes, _ = figure(11, high, above=above, below=0.4, left=_margin(chart.names))
     first, last = float(chart.edges[0]), float(chart.edges[-1])
+    shade = LinearSegmentedColormap.from_list("use", [(*BLUE, 0.05), (*BLUE, 1.0)])
     image = axes.imshow(
         chart.share,
         aspect="auto",
         interpolation="nearest",
-        cmap="Blues",
+        cmap=shade,
         vmin=0,
         vmax=1,
         extent=(0, last - first or 1.0, count - 0.5, -0.5),
@@ -279,5 +285,6 @@ def _draw_density(result: Result) -> Figure:
     bar = fig.colorbar(image, ax=axes, pad=0.012, fraction=0.02, ticks=[0, 0.5, 1])
     bar.ax.set_yticklabels(["idle", "50 %", "full"], fontsize=8, color=MUTED)
     bar.outline.set_visible(False)
-    heading(fig, f"{label(result)}: {wording.seconds(result.makespan)}", wording.where(result))
+    if titled:
+        heading(fig, f"{label(result)}: {wording.seconds(result.makespan)}", wording.where(result))
     return fig

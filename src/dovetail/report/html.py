@@ -14,9 +14,9 @@ from importlib.resources import files
 from dovetail.model import Record, Result, State
 from dovetail.report import gantt, plots, tables, wording
 from dovetail.report.figures import inline_svg
-from dovetail.report.intervals import HIGHER_IS_BETTER, Interval, by_policy, interval, label, paired
+from dovetail.report.intervals import HIGHER_IS_BETTER, by_policy, interval, label, paired
 from dovetail.report.json_form import Spelling
-from dovetail.report.metrics import Metrics, breakdown, metrics
+from dovetail.report.metrics import Metrics, breakdown, final_metrics
 from dovetail.report.svg import gantt_svg
 from dovetail.report.usage import Columns
 
@@ -90,7 +90,7 @@ def _document(title: str, body: str) -> str:
 
 
 def _heading(result: Result) -> str:
-    found = metrics(result)
+    found = final_metrics(result)
     cards = [("Jobs", f"{len(result.records):,}", _states(found))]
     for name in CARDS:
         value = found.get(name)
@@ -123,7 +123,9 @@ def _single(result: Result) -> str:
     parts += [f"<p class='note'>{escape(note)}</p>" for note in tables.notes(result)]
     parts += [_section("Schedule", _chart(result))]
     if any(r.run_time for r in result.records):
-        drawn = inline_svg(plots.timeline(result), f"Use of the cluster over time under {label(result)}")
+        drawn = inline_svg(
+            plots.timeline(result, titled=False), f"Use of the cluster over time under {label(result)}"
+        )
         parts.append(_section("Use over time", f"<div class='chart'>{drawn}</div>"))
     parts.append(_section("Metrics", _metrics_table(result)))
     parts += [_section(f"By {by}", table) for by, table in _breakdowns(result)]
@@ -142,16 +144,21 @@ def _chart(result: Result) -> str:
     bars = sum(r.allocation.mask.bit_count() for r in ran if r.allocation is not None)
     if len(result.cluster.units) <= gantt.MOST_LANES and bars <= MOST_BARS:
         return gantt_svg(result)
-    drawn = inline_svg(gantt.draw(result), f"Shares of the cluster in use under {label(result)}")
+    drawn = inline_svg(
+        gantt.draw(result, titled=False), f"Shares of the cluster in use under {label(result)}"
+    )
     return f"<div class='chart'>{drawn}</div>"
 
 
 def _metrics_table(result: Result) -> str:
-    found = metrics(result)
+    found = final_metrics(result)
     rows = [
         [Cell(wording.title(name)), Cell.of(name, value)]
         for name, value in found.items()
-        if value is not None and not name.startswith(("jobs", "median", "p95", "max_")) and name != "aql"
+        if value is not None
+        and not name.startswith(("jobs", "median", "p95", "max_"))
+        and (value or name not in tables.UNUSUAL)
+        and name != "aql"
     ]
     return _table(["metric", "value"], rows, numbers={1}, sortable=False)
 
@@ -236,7 +243,7 @@ def _comparison(results: Sequence[Result]) -> str:
         _section("Outcome", _policies(results)),
     ]
     if results:
-        drawn = inline_svg(plots.comparison(results), "Bars of each metric by policy")
+        drawn = inline_svg(plots.comparison(results, titled=False), "Bars of each metric by policy")
         parts.append(f"<div class='chart'>{drawn}</div>")
     if seeds > 1 and len(groups) > 1:
         parts.append(_section("Seed by seed", _pairs(results)))
@@ -255,19 +262,23 @@ def _comparison(results: Sequence[Result]) -> str:
 
 def _policies(results: Sequence[Result]) -> str:
     groups = by_policy(results)
-    found = {name: [metrics(r) for r in group] for name, group in groups.items()}
+    found = {name: [final_metrics(r) for r in group] for name, group in groups.items()}
     shown = [
         name
         for name in (*tables.COMPARED, "promises_broken", "jobs_rejected")
         if any(m.get(name) is not None for rows in found.values() for m in rows)
+        and (name in tables.COMPARED or any(m[name] for rows in found.values() for m in rows))
     ]
     rows = [[Cell(name)] for name in found]
+    heads = ["policy"]
     for name in shown:
         intervals = [interval(m.get(name) for m in found[row]) for row in found]
         best = tables.best_rows([i.mean if i else None for i in intervals], name)
-        for i, (row, value) in enumerate(zip(rows, intervals, strict=True)):
-            row.append(_interval(name, value, "best" if i in best else ""))
-    heads = ["policy", *(wording.title(name) for name in shown)]
+        unit, texts = tables.scaled(name, intervals)
+        heads.append(f"{wording.title(name, short=True)}{f', {unit}' if unit else ''}")
+        for i, (row, value, text) in enumerate(zip(rows, intervals, texts, strict=True)):
+            style = "best" if i in best else ""
+            row.append(Cell(text or "-", value.mean if value else None, True, style))
     several = any(len(group) > 1 for group in groups.values())
     about = "A star marks the best. " + HIGHER * any(n in HIGHER_IS_BETTER for n in shown)
     about += "Behind ± is half the 95 % confidence interval of the mean." if several else ""
@@ -277,34 +288,26 @@ def _policies(results: Sequence[Result]) -> str:
 HIGHER = "More is better for utilisation, less for all else. "
 
 
-def _interval(name: str, found: Interval | None, style: str) -> Cell:
-    if found is None:
-        return Cell("-", None, True)
-    text = wording.metric(name, found.mean).split(" (")[0]
-    if found.half_width is not None:
-        text += f" ± {wording.metric(name, found.half_width).split(' (')[0]}"
-    return Cell(text, found.mean, True, style)
-
-
 def _pairs(results: Sequence[Result]) -> str:
     groups = by_policy(results)
     base, *others = groups
     rows = []
-    for name in others:
-        for metric in ("makespan", "mean_wait", "mean_bounded_slowdown"):
-            found = paired(groups[name], groups[base], metric)
-            clear = ("clear" if found.significant else "not clear") if found.difference.half_width else "-"
-            rows.append(
-                [
-                    Cell(name),
-                    Cell(wording.title(metric)),
-                    _interval(metric, found.difference, ""),
-                    Cell("-" if found.ratio is None else f"{found.ratio:.3f}", found.ratio, True),
-                    Cell(f"{found.wins} of {found.difference.n}", float(found.wins), True),
-                    Cell(clear),
-                ]
-            )
-    heads = ["policy", "metric", f"difference from {base}", "ratio", "better on seeds", "leaves out zero"]
+    for metric in ("makespan", "mean_wait", "mean_bounded_slowdown"):
+        found = [paired(groups[name], groups[base], metric) for name in others]
+        unit, texts = tables.scaled(metric, [pair.difference for pair in found])
+        heading = f"{wording.title(metric)}{f', {unit}' if unit else ''}"
+        rows += [
+            [
+                Cell(pair.a),
+                Cell(heading),
+                Cell(text or "-", pair.difference.mean, True),
+                Cell("-" if pair.ratio is None else f"{pair.ratio:.3f}", pair.ratio, True),
+                Cell(f"{pair.wins} of {pair.difference.n}", float(pair.wins), True),
+                Cell("yes" if pair.significant else "no"),
+            ]
+            for pair, text in zip(found, texts, strict=True)
+        ]
+    heads = ["policy", "metric", f"difference from {base}", "ratio", "better on seeds", "interval clear of 0"]
     about = "The same seeds compared; ± is half the 95 % confidence interval of the mean difference."
     return _table(heads, rows, numbers={2, 3, 4}, caption=about)
 

@@ -15,7 +15,7 @@ from scipy.special import stdtrit
 
 from dovetail.errors import InputError
 from dovetail.model import Result
-from dovetail.report.metrics import metrics
+from dovetail.report.metrics import final_metrics
 
 __all__ = ["HIGHER_IS_BETTER", "Interval", "Paired", "by_policy", "interval", "label", "paired"]
 
@@ -127,7 +127,7 @@ def _values(results: Sequence[Result], metric: str) -> dict[int | None, float | 
     for result in results:
         if result.seed in values:
             raise InputError(f"{label(result)}: seed {result.seed} is there twice, expected once")
-        values[result.seed] = metrics(result).get(metric)
+        values[result.seed] = final_metrics(result).get(metric)
     return values
 
 

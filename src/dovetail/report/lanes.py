@@ -198,12 +198,11 @@ def ticks(first: float, last: float, most: int) -> list[float]:
 
 
 def tick_text(seconds: float, step: float) -> str:
-    """A time on the axis, as short as the step allows: ``0.5 s``, ``20 min``, ``3 h``, ``2 d``."""
+    """A time on the axis; one unit for all ticks: ``0.5 s``, ``20 min``, ``1.5 h``, ``2 d``."""
     if seconds == 0:
         return "0"
-    for size, name in ((86400, "d"), (3600, "h"), (60, "min")):
-        if step >= size or (seconds % size == 0 and step * 60 >= size):
-            return f"{seconds / size:g} {name}"
-    if step < 1e-3:
-        return f"{seconds * 1e6:g} µs"
-    return f"{seconds * 1e3:g} ms" if step < 0.1 and seconds < 1 else f"{round(seconds, 6):g} s"
+    for least, size, name in ((43200, 86400, "d"), (1800, 3600, "h"), (60, 60, "min"), (0.1, 1, "s")):
+        if step >= least:
+            return f"{round(seconds / size, 6):g} {name}"
+    factor, name = (1e3, "ms") if step >= 1e-4 else (1e6, "µs")
+    return f"{round(seconds * factor, 6):g} {name}"

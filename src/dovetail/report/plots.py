@@ -13,7 +13,7 @@ from dovetail.report import wording
 from dovetail.report.figures import GRID, INK, MUTED, clean, heading, save_figure, styled, styled_figure
 from dovetail.report.gantt import time_axis
 from dovetail.report.intervals import HIGHER_IS_BETTER, Interval, by_policy, interval, label
-from dovetail.report.metrics import metrics
+from dovetail.report.metrics import final_metrics
 from dovetail.report.usage import Columns, Step
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ BLUE, GREEN, AMBER = "#4269d0", "#3ca951", "#efb118"
 
 
 @styled
-def timeline(result: Result) -> Figure:
+def timeline(result: Result, *, titled: bool = True) -> Figure:
     """CPUs and devices in use and jobs waiting, over time; longer runs as means of 400 intervals."""
     columns = Columns.of(result)
     cluster = result.cluster
@@ -41,7 +41,7 @@ def timeline(result: Result) -> Figure:
     if devices:
         panels.append((f"Devices in use, of {devices:,}", columns.devices_in_use(), devices, GREEN))
     panels.append(("Jobs waiting", columns.jobs_waiting(), None, AMBER))
-    high, gap, above, below = 1.0, 0.42, 1.0, 0.35
+    high, gap, above, below = 1.0, 0.42, 1.0 if titled else 0.3, 0.35
     total_height = above + below + len(panels) * high + (len(panels) - 1) * gap
     fig = styled_figure(11, total_height)
     for i, (name, step, most, colour) in enumerate(panels):
@@ -53,7 +53,8 @@ def timeline(result: Result) -> Figure:
         time_axis(axes, columns.first, columns.last)
         if i < len(panels) - 1:
             axes.set_xticklabels([])
-    heading(fig, f"{label(result)}: {wording.seconds(result.makespan)}", wording.where(result))
+    if titled:
+        heading(fig, f"{label(result)}: {wording.seconds(result.makespan)}", wording.where(result))
     return fig
 
 
@@ -80,17 +81,17 @@ def _area(axes: Axes, step: Step, columns: Columns, most: float | None, colour: 
 
 
 @styled
-def comparison(results: Sequence[Result], names: Sequence[str] = COMPARED) -> Figure:
+def comparison(results: Sequence[Result], names: Sequence[str] = COMPARED, *, titled: bool = True) -> Figure:
     """A panel for each metric, a bar for each policy; over several seeds with 95 % intervals."""
     groups = by_policy(results)
-    found = {row: [metrics(r) for r in group] for row, group in groups.items()}
+    found = {row: [final_metrics(r) for r in group] for row, group in groups.items()}
     intervals = {name: [interval(m.get(name) for m in found[row]) for row in found] for name in names}
     shown = [name for name in names if any(intervals[name])]
     rows = list(groups)
     across = min(3, max(1, len(shown)))
     down = -(-len(shown) // across)
     left = 0.35 + 0.078 * max((len(row) for row in rows), default=0)
-    high, gap, above, below = 0.27 * len(rows) + 0.1, 0.55, 1.05, 0.25
+    high, gap, above, below = 0.27 * len(rows) + 0.1, 0.55, 1.05 if titled else 0.35, 0.25
     total = above + below + down * high + (down - 1) * gap
     wide = (11 - left - 0.2) / across
     fig = styled_figure(11, total)
@@ -102,7 +103,8 @@ def comparison(results: Sequence[Result], names: Sequence[str] = COMPARED) -> Fi
         _bars(axes, name, intervals[name], rows if column == 0 else None)
     seeds = max((len(group) for group in groups.values()), default=0)
     about = wording.where(results[0]) if seeds == 1 else f"{seeds} seeds, bars show 95 % confidence intervals"
-    heading(fig, f"{len(rows)} policies compared" if len(rows) > 1 else rows[0] if rows else "", about)
+    if titled:
+        heading(fig, f"{len(rows)} policies compared" if len(rows) > 1 else rows[0] if rows else "", about)
     return fig
 
 

@@ -13,7 +13,6 @@ from dovetail.report.lanes import Bar, Lanes, Tones, failed, lanes, tick_text, t
 __all__ = ["gantt_svg"]
 
 WIDTH = 1000
-LANE = 30
 
 
 def gantt_svg(result: Result) -> str:
@@ -22,20 +21,22 @@ def gantt_svg(result: Result) -> str:
     tones = Tones(result.records)
     left = 14 + 6.6 * max((len(name) for name in made.names), default=0)
     inner = WIDTH - left - 46
-    height = LANE * len(made.names) + 26
+    lane = 30 if len(made.names) <= 16 else 20 if len(made.names) <= 32 else 14
+    height = lane * len(made.names) + 26
     parts = [
         f'<svg class="gantt" viewBox="0 0 {WIDTH} {height}" role="img" '
         f'aria-label="{escape(f"Gantt chart of {label(result)}")}" xmlns="http://www.w3.org/2000/svg">'
     ]
     for row, (name, bars, busy) in enumerate(zip(made.names, made.bars, made.busy, strict=True)):
-        top = row * LANE
+        top = row * lane
+        base = f"{top + lane / 2 + 4:.0f}"
         parts.append(
-            f'<text class="lane" x="{left - 8:.0f}" y="{top + 19}" text-anchor="end">{escape(name)}</text>'
-            f'<rect class="ground" x="{left:.0f}" y="{top + 2}" width="{inner:.0f}" height="{LANE - 4}"/>'
+            f'<text class="lane" x="{left - 8:.0f}" y="{base}" text-anchor="end">{escape(name)}</text>'
+            f'<rect class="ground" x="{left:.0f}" y="{top + 2}" width="{inner:.0f}" height="{lane - 4}"/>'
         )
-        parts += [_bar(bar, top, left, inner, made, tones) for bar in bars]
-        parts.append(f'<text class="busy" x="{left + inner + 6:.0f}" y="{top + 19}">{busy:.0%}</text>')
-    parts.append(_axis(made, left, inner, LANE * len(made.names)))
+        parts += [_bar(bar, (top, lane), (left, inner), made, tones) for bar in bars]
+        parts.append(f'<text class="busy" x="{left + inner + 6:.0f}" y="{base}">{busy:.0%}</text>')
+    parts.append(_axis(made, left, inner, lane * len(made.names)))
     parts.append("</svg>")
     entries = "".join(
         f'<li><span class="swatch" style="background:{colour}"></span>{escape(name)}</li>'
@@ -46,12 +47,13 @@ def gantt_svg(result: Result) -> str:
     return f'<div class="chart">{"".join(parts)}</div><ul class="legend">{entries}</ul>'
 
 
-def _bar(bar: Bar, top: int, left: float, inner: float, made: Lanes, tones: Tones) -> str:
+def _bar(bar: Bar, rows: tuple[int, int], across: tuple[float, float], made: Lanes, tones: Tones) -> str:
+    (top, lane), (left, inner) = rows, across
     span = made.last - made.first or 1.0
     x = left + (bar.start - made.first) / span * inner
     wide = max(0.6, (bar.end - bar.start) / span * inner)
-    tall = (LANE - 4) * (bar.high - bar.low)
-    y = top + LANE - 2 - bar.low * (LANE - 4) - tall
+    tall = (lane - 4) * (bar.high - bar.low)
+    y = top + lane - 2 - bar.low * (lane - 4) - tall
     colour = tones.of(bar.record)
     mark = ' class="failed"' if failed(bar.record) else ""
     name = wording.printable(bar.record.job.id)

@@ -24,7 +24,7 @@ from dovetail.model import Cluster, Record, Result, State
 from dovetail.model.hostlist import compress
 from dovetail.report import wording
 from dovetail.report.intervals import HIGHER_IS_BETTER, Interval, by_policy, interval, label, paired
-from dovetail.report.metrics import Cut, Metrics, breakdown, later_than, metrics
+from dovetail.report.metrics import Cut, Metrics, breakdown, final_metrics, later_than, metrics
 from dovetail.report.usage import Columns
 
 __all__ = [
@@ -38,6 +38,7 @@ __all__ = [
     "notes",
     "paired_table",
     "render",
+    "scaled",
     "summary_table",
     "table",
 ]
@@ -296,7 +297,10 @@ def comparison_table(
 ) -> Table:
     """A row for each policy, the best of each metric marked; over several seeds mean ± half the interval."""
     groups = by_policy(results)
-    found = {name: [metrics(r, cut=cut) for r in group] for name, group in groups.items()}
+    found = {
+        name: [metrics(r, cut=cut) if cut else final_metrics(r) for r in group]
+        for name, group in groups.items()
+    }
     rows = list(found)
     columns = [Cells("policy", [_clip(row, 34) for row in rows], right=False)]
     seeds = max((len(group) for group in groups.values()), default=0)
@@ -317,31 +321,35 @@ def comparison_table(
     return table(columns, width=width, caption=caption)
 
 
-def _compared(name: str, intervals: Sequence[Interval | None], rank: int) -> Cells:
+def scaled(name: str, intervals: Sequence[Interval | None]) -> tuple[str, list[str | None]]:
+    """(unit, texts) of one metric in one scale, ``mean`` or ``mean ± half the interval``."""
     means = [i.mean if i else None for i in intervals]
-    best = best_rows(means, name)
-    header = wording.title(name, short=True)
     if wording.is_seconds(name):
         factor, unit, decimals = wording.scale_of(means)
-        if unit == "s" and max((m or 0.0 for m in means), default=0.0) < 100:
+        if unit == "s" and max((abs(m or 0.0) for m in means), default=0.0) < 100:
             decimals = 3
     elif "utilisation" in name:
         factor, unit, decimals = 100.0, "%", 1
     else:
-        factor, unit, decimals = 1.0, "", 2
-    cells: list[Text | str] = []
-    for i, found in enumerate(intervals):
-        if found is None:
-            cells.append("-")
-            continue
-        text = wording.fixed(found.mean * factor, decimals)
-        if found.half_width is not None:
+        factor, unit, decimals = 1.0, "", 0 if name.startswith(("jobs", "promises", "broken")) else 2
+    texts: list[str | None] = []
+    for found in intervals:
+        text = None if found is None else wording.fixed(found.mean * factor, decimals)
+        if text is not None and found is not None and found.half_width is not None:
             text += f" ± {found.half_width * factor:,.{decimals}f}"
+        texts.append(text)
+    return unit, texts
+
+
+def _compared(name: str, intervals: Sequence[Interval | None], rank: int) -> Cells:
+    best = best_rows([i.mean if i else None for i in intervals], name)
+    unit, texts = scaled(name, intervals)
+    cells: list[Text | str] = []
+    for i, text in enumerate(texts):
         style, mark = ("bold green", " *") if i in best else ("", "  " if best else "")
-        cells.append(Text(text + mark, style=style))
-    if best:
-        unit += "  "
-    return Cells(f"{header}{'  ' if best else ''}\n{unit}", cells, rank=rank)
+        cells.append("-" if text is None else Text(text + mark, style=style))
+    pad = "  " if best else ""
+    return Cells(f"{wording.title(name, short=True)}{pad}\n{unit}{pad}", cells, rank=rank)
 
 
 def best_rows(means: Sequence[float | None], name: str) -> set[int]:

@@ -1,0 +1,124 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dovetail.model import Cluster, Record, Result
+from dovetail.report.lanes import OTHER, PALETTE, Tones, density, lanes, tick_text, ticks
+
+Make = Callable[..., Record]
+Build = Callable[..., Result]
+
+
+def test_jobs_that_share_a_pool_lie_above_each_other(make_record: Make, make_result: Build) -> None:
+    records = [
+        make_record("a", start=0, end=10, cpus=1),
+        make_record("b", start=0, end=4, cpus=2),
+        make_record("c", start=2, end=6, cpus=1),
+        make_record("d", start=4, end=6, cpus=2, devices=(0,), share=0.5),
+    ]
+    made = lanes(make_result(records, Cluster.uniform(1, 4, 1)))
+    assert made.names == ("n0/cpu", "n0/gpu0")
+    assert [(b.record.job.id, b.low, b.high) for b in made.bars[0]] == [
+        ("a", 0, 0.25),
+        ("b", 0.25, 0.75),
+        ("c", 0.75, 1.0),
+        ("d", 0.25, 0.75),
+    ]
+    assert [(b.record.job.id, b.low, b.high) for b in made.bars[1]] == [("d", 0, 0.5)]
+    assert made.busy == (1.0, 0.2)
+
+
+def test_a_job_on_scattered_cpus_is_two_bars(make_record: Make, make_result: Build) -> None:
+    records = [
+        make_record("a", start=0, end=2, cpus=1),
+        make_record("b", start=0, end=9, cpus=1),
+        make_record("c", start=0, end=2, cpus=1),
+        make_record("d", start=2, end=4, cpus=2),
+    ]
+    bars = lanes(make_result(records, Cluster.uniform(1, 3))).bars[0]
+    assert [(b.low, b.high) for b in bars if b.record.job.id == "d"] == [(0, 1 / 3), (2 / 3, 1)]
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    lengths=st.lists(st.tuples(st.integers(1, 9), st.integers(1, 4)), min_size=1, max_size=25),
+)
+def test_bars_never_overlap(lengths: list[tuple[int, int]]) -> None:
+    """Jobs packed first fit by CPU count, as an engine would; their areas must be disjoint."""
+    from dovetail.model import Allocation, App, Choice, Implementation, Job, Part, Request, State
+
+    how = Implementation("cpu", "cpu", Request())
+    app = App("a", (how,))
+    free = [0.0] * 4
+    records = []
+    for i, (length, cpus) in enumerate(lengths):
+        free.sort()
+        start = free[cpus - 1]
+        free[:cpus] = [start + length] * cpus
+        job = Job(str(i), app, (Choice(how, how.request),), i)
+        allocation = Allocation(how.request, (Part(1, cpus),))
+        records.append(Record(job, State.COMPLETED, how, allocation, start, start + length))
+    bars = lanes(Result("p", "w", Cluster.uniform(1, 4), records)).bars[0]
+    area = sum((b.end - b.start) * (b.high - b.low) * 4 for b in bars)
+    assert area == pytest.approx(sum(length * cpus for length, cpus in lengths))
+    for i, a in enumerate(bars):
+        for b in bars[:i]:
+            apart = a.end <= b.start or b.end <= a.start or a.high <= b.low or b.high <= a.low
+            assert apart, (a, b)
+
+
+def test_density_groups_neighbours_of_one_kind(make_record: Make, make_result: Build) -> None:
+    records = [
+        make_record("a", start=0, end=10, cpus=2, nodes=range(50)),
+        make_record("b", start=0, end=5, cpus=0, devices=(0,), nodes=range(100)),
+    ]
+    chart = density(make_result(records, Cluster.uniform(100, 4, 1)), 8, 2)
+    assert chart.names == (
+        "n[0-24] cpu",
+        "n[25-49] cpu",
+        "n[50-74] cpu",
+        "n[75-99] cpu",
+        "n[0-24] gpu",
+        "n[25-49] gpu",
+        "n[50-74] gpu",
+        "n[75-99] gpu",
+    )
+    assert chart.share.tolist() == [[0.5, 0.5]] * 2 + [[0, 0]] * 2 + [[1, 0]] * 4
+    assert chart.edges.tolist() == [0, 5, 10]
+
+
+def test_colours_by_app_or_by_user(make_record: Make) -> None:
+    apps = Tones([make_record("a", app="x"), make_record("b", app="y")])
+    assert apps.legend() == [("x", PALETTE[0]), ("y", PALETTE[1])]
+    users = Tones([make_record("a", app="x", user="u1"), make_record("b", app="x", user="u2")])
+    assert users.by == "user"
+    assert users.legend() == [("u1", PALETTE[0]), ("u2", PALETTE[1])]
+    many = [make_record(str(i), app=str(i)) for i in range(20)]
+    assert Tones(many).legend()[-1] == ("4 others", OTHER)
+    assert Tones(many).of(many[-1]) == OTHER
+
+
+@pytest.mark.parametrize(
+    ("last", "texts"),
+    [
+        (4.2, ["0", "1 s", "2 s", "3 s", "4 s"]),
+        (0.03, ["0", "10 ms", "20 ms", "30 ms"]),
+        (0.0001, ["0", "20 µs", "40 µs", "60 µs", "80 µs", "100 µs"]),
+        (240, ["0", "1 min", "2 min", "3 min", "4 min"]),
+        (90, ["0", "20 s", "40 s", "60 s", "80 s"]),
+        (5 * 3600, ["0", "1 h", "2 h", "3 h", "4 h", "5 h"]),
+        (2 * 3600, ["0", "0.5 h", "1 h", "1.5 h", "2 h"]),
+        (30 * 86400, ["0", "10 d", "20 d", "30 d"]),
+    ],
+)
+def test_round_times_on_the_axis(last: float, texts: list[str]) -> None:
+    at = ticks(0, last, 5)
+    assert [tick_text(t, at[1] - at[0]) for t in at] == texts
+
+
+def test_an_axis_without_length() -> None:
+    assert ticks(3, 3, 5) == [3]
