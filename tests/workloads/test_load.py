@@ -68,7 +68,7 @@ def test_a_seed_draws_what_is_drawn_at_random() -> None:
 @pytest.mark.parametrize(
     ("spec", "expected"),
     [
-        ("jobs.csv", "ends in '.csv'"),
+        ("jobs.dat", "ends in '.dat'"),
         ("swff:x", "unknown format 'swff', expected one of published"),
         ("swff:x", "did you mean 'swf'?"),
         ("nowhere.txt", "no such file"),
