@@ -1,6 +1,7 @@
 """Loading a workload, whatever form it has.
 
     published:NAME?option=value    a workload of one of the papers
+    synthetic:KIND?option=value    a workload drawn from a model
     FORMAT:PATH                    a file in that format, whatever its name
     *.toml                         a job file
     *.swf, *.swf.gz, …             a trace whose suffix names its format
@@ -28,6 +29,7 @@ from dovetail.workloads.commands import load_commands
 from dovetail.workloads.jobfile import load_jobfile
 from dovetail.workloads.order import shuffled
 from dovetail.workloads.published import load_published, takes_seed
+from dovetail.workloads.synthetic import synthesize
 
 __all__ = ["TRACES", "formats", "load_workload"]
 
@@ -40,6 +42,8 @@ TRACES: Mapping[str, str] = {
     "openb": "dovetail.workloads.openb:read_openb",
     "eagle": "dovetail.workloads.eagle:read_eagle",
     "sacct": "dovetail.workloads.slurm_accounting:read_sacct",
+    "csv": "dovetail.workloads.tables:read_table",
+    "json": "dovetail.workloads.slurm_accounting:read_sacct_json",
 }
 """Formats of traces and their readers, imported when they are first used."""
 
@@ -63,9 +67,9 @@ def load_workload(
 
     ``on`` are the kinds of device for commands; ``app``, ``drop`` and ``add`` change what commands are
     taken for. ``lenient`` skips and counts malformed lines of traces. ``options`` go to the reader of a
-    trace (``cpus_per_node=4``); ``None`` leaves its default. With a ``seed``, a published workload that
-    is drawn at random is drawn with it, and in any other the jobs that are submitted together are
-    shuffled; without one, nothing is. Raises `InputError`.
+    trace (``cpus_per_node=4``); ``None`` leaves its default. With a ``seed``, a published or synthetic
+    workload that is drawn at random is drawn with it, and in any other the jobs that are submitted
+    together are shuffled; without one, nothing is. Raises `InputError`.
     """
     if isinstance(cluster, str):
         cluster = Cluster.parse(cluster)
@@ -78,6 +82,9 @@ def load_workload(
         workload = load_published(text, seed=seed)
         if takes_seed(text):
             return workload
+    elif os.fspath(spec).startswith("synthetic:"):
+        _no_options("a synthetic workload", options, os.fspath(spec))
+        return synthesize(os.fspath(spec), cluster, seed=seed)
     else:
         workload = _from_file(
             os.fspath(spec), cluster, options, on=on, lenient=lenient, app=app, drop=drop, add=add
@@ -128,7 +135,7 @@ def _from_file(
     if suffix[1:] in known:
         return _trace(suffix[1:], spec, cluster, lenient, options)
     if colon and not os.path.exists(spec) and prefix.isidentifier():
-        choices = ["published", *known]
+        choices = ["published", "synthetic", *known]
         raise InputError(
             f"found the unknown format {prefix!r}{closest(prefix, choices)}", where=file_name(spec)
         )

@@ -39,6 +39,7 @@ from typing import Any
 
 from dovetail.errors import InputError
 from dovetail.model import Cluster, Request, Workload
+from dovetail.model.files import file_name
 from dovetail.workloads.builder import UNKNOWN_LENGTH, TraceBuilder, gpu_request
 from dovetail.workloads.fitting import Fitting
 from dovetail.workloads.textfile import LARGEST, Malformed, parse_table, read_text
@@ -202,7 +203,7 @@ def read_sacct_json(path: str | Path, cluster: Cluster | None = None, *, lenient
 
     Malformed records are named by their place in ``jobs``, from 1. Raises `InputError`.
     """
-    where = str(path)
+    where = file_name(path)
     try:
         data = json.loads(read_text(path))
     except json.JSONDecodeError as error:

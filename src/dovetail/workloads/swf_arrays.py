@@ -8,6 +8,7 @@ arrays.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -15,9 +16,10 @@ import numpy as np
 import numpy.typing as npt
 
 from dovetail.errors import InputError
+from dovetail.model.files import file_name
 from dovetail.workloads.textfile import LARGEST, Malformed, read_bytes
 
-__all__ = ["FIELDS", "SwfArrays", "parse_swf", "read_swf_arrays"]
+__all__ = ["FIELDS", "SwfArrays", "parse_swf", "read_swf_arrays", "readable_lines"]
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -82,7 +84,7 @@ def read_swf_arrays(path: str | Path, *, lenient: bool = False) -> SwfArrays:
     Raises `InputError` naming file and line at the first malformed line (not 18 numbers, or a count that
     is no whole number) unless ``lenient``, and for a file without job lines.
     """
-    return parse_swf(read_bytes(path), str(path), lenient=lenient)
+    return parse_swf(read_bytes(path), file_name(path), lenient=lenient)
 
 
 def parse_swf(data: bytes, where: str, *, lenient: bool = False) -> SwfArrays:
@@ -244,3 +246,17 @@ def _row(tokens: list[bytes]) -> list[float]:
             raise Malformed(name, text, "a whole number")
         row.append(value)
     return row
+
+
+def readable_lines(data: bytes) -> Iterator[tuple[bytes, list[bytes] | None]]:
+    """Comment lines with ``None``, job lines with their 18 fields; blank and malformed lines are left out."""
+    for line in data.split(b"\n"):
+        tokens = line.split()
+        if tokens and tokens[0].startswith(b";"):
+            yield line, None
+        elif tokens:
+            try:
+                _row(tokens)
+            except Malformed:
+                continue
+            yield line, tokens

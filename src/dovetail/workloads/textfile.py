@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import TypeVar
 
 from dovetail.errors import InputError
+from dovetail.model.files import file_name
 
-__all__ = ["Malformed", "number", "parse_table", "read_bytes", "read_text", "shown", "whole"]
+__all__ = ["Malformed", "number", "parse_table", "read_bytes", "read_text", "shown", "whole", "write_text"]
 
 T = TypeVar("T")
 
@@ -39,7 +40,7 @@ def read_bytes(path: str | Path) -> bytes:
 
     Raises `InputError` for a file that is missing, unreadable, or a truncated or damaged gzip.
     """
-    where = str(path)
+    where = file_name(path)
     try:
         data = Path(path).read_bytes()
     except FileNotFoundError:
@@ -65,13 +66,25 @@ def read_text(path: str | Path) -> str:
     """The file's text (UTF-8, a byte order mark is dropped). Raises `InputError` for binary data."""
     data = read_bytes(path)
     if b"\0" in data:
-        raise InputError(f"found binary data at byte {data.index(0)}, expected text", where=str(path))
+        raise InputError(f"found binary data at byte {data.index(0)}, expected text", where=file_name(path))
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         found = shown(data[error.start : error.start + 4])
         raise InputError(
             f"found {found} at byte {error.start}, expected UTF-8 text", where=str(path)
+        ) from None
+
+
+def write_text(path: str | Path, text: str | bytes) -> None:
+    """Write the file, as gzip where its name ends in ``.gz``. Raises `InputError` where it cannot be."""
+    data = text.encode() if isinstance(text, str) else text
+    try:
+        Path(path).write_bytes(gzip.compress(data, mtime=0) if str(path).endswith(".gz") else data)
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise InputError(
+            f"cannot be written ({reason.lower()}); expected a path that can", where=file_name(path)
         ) from None
 
 
@@ -90,7 +103,7 @@ def parse_table(
     `InputError` for a table without the ``required`` columns, without a line, and, unless ``lenient``,
     at the first malformed line.
     """
-    where = str(path)
+    where = file_name(path)
     # Commas within quotes are data; sacct's output knows no quotes at all.
     reader = csv.reader(
         read_text(path).splitlines(),

@@ -1,0 +1,213 @@
+"""``dovetail workload``: look at traces and job files, convert, cut and scale them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from dovetail.cli import options as opt
+from dovetail.errors import InputError
+from dovetail.model import Cluster, Workload
+from dovetail.workloads import edit
+from dovetail.workloads.describe import describe as summary_of
+from dovetail.workloads.jobfile_writer import dump_jobfile
+from dovetail.workloads.load import load_workload
+from dovetail.workloads.swf import swf_machine
+from dovetail.workloads.swf_arrays import read_swf_arrays
+from dovetail.workloads.textfile import read_bytes, write_text
+from dovetail.workloads.writers.swf import edited_swf, workload_as_swf
+
+__all__ = ["workload_app"]
+
+workload_app = typer.Typer(
+    help="Look at traces and job files; convert, cut and scale them.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+SWF = (".swf", ".swf.gz")
+JOBFILE = (".toml",)
+
+File = Annotated[
+    str,
+    typer.Argument(metavar="FILE", help="A trace, a job file, published:NAME or synthetic:KIND."),
+]
+Out = Annotated[
+    str, typer.Argument(metavar="OUT", help="File to write: *.swf, *.swf.gz, or *.toml (a job file).")
+]
+ClusterOption = Annotated[
+    str | None,
+    typer.Option(
+        "--cluster", metavar="FILE|SHORT", help="Cluster file, or e.g. 256x1cpu; jobs too large are rejected."
+    ),
+]
+Lenient = opt.Lenient
+CpusPerNode = Annotated[
+    int | None, typer.Option(min=1, metavar="N", help="CPUs of a node, for traces that count processors.")
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A workload, where it is from, and the cluster that was named, or that the log's header tells."""
+
+    spec: str
+    workload: Workload
+    cluster: Cluster | None
+
+    @property
+    def is_swf(self) -> bool:
+        """Whether it was read from an SWF file, whose lines can be kept as they are."""
+        return self.spec.endswith(SWF) or self.spec.startswith("swf:")
+
+    @property
+    def path(self) -> str:
+        """The file, without the name of a format before it."""
+        return self.spec.removeprefix("swf:")
+
+
+def _load(spec: str, cluster: str | None, lenient: bool, cpus_per_node: int | None) -> Loaded:
+    machine = Cluster.parse(cluster) if cluster is not None else None
+    options = opt.reader_options(cpus_per_node=cpus_per_node)
+    loaded = Loaded(spec, load_workload(spec, machine, lenient=lenient, **options), machine)
+    if machine is None and loaded.is_swf:
+        processors = swf_machine(read_swf_arrays(loaded.path, lenient=lenient))
+        if processors is not None:
+            per_node = cpus_per_node or 1
+            machine = Cluster.uniform(-(-processors // per_node), per_node)
+            loaded = Loaded(spec, load_workload(spec, machine, lenient=lenient, **options), machine)
+    return loaded
+
+
+@workload_app.command()
+def describe(
+    file: File,
+    cluster: ClusterOption = None,
+    lenient: Lenient = False,
+    cpus_per_node: CpusPerNode = None,
+    as_json: opt.Json = False,
+) -> None:
+    """Jobs, span, load, sizes, run times, users. Without --cluster, an SWF log's own machine is taken."""
+    loaded = _load(file, cluster, lenient, cpus_per_node)
+    found = summary_of(loaded.workload, loaded.cluster)
+    if as_json:
+        print(json.dumps(found, indent=1, allow_nan=False))
+    else:
+        print("\n".join(_lines(found)))
+
+
+def _lines(found: Mapping[str, Any]) -> list[str]:
+    """The summary for people."""
+    load = "unknown without --cluster" if found["cluster"] is None else "not defined"
+    if found["load"] is not None:
+        load = f"{found['load']:.4g} of the {found['resources']} of {found['cluster']}"
+    lines = [
+        f"workload   {found['workload']}",
+        f"jobs       {found['jobs']}",
+        f"rejected   {len(found['rejected'])}",
+        f"skipped    {found['skipped']} malformed lines",
+        f"span       {found['span']:.0f} s ({found['span'] / 86400:.1f} days)",
+        f"load       {load}",
+        "",
+        f"{'':<12}{'count':>9}{'min':>12}{'median':>12}{'mean':>12}{'p95':>12}{'max':>12}",
+    ]
+    for name, unit in (("sizes", found["resources"]), ("runtimes", "s"), ("walltimes", "s"), ("gaps", "s")):
+        row = found[name]
+        cells = "".join(
+            f"{'-' if row[key] is None else format(row[key], '.6g'):>12}"
+            for key in ("min", "median", "mean", "p95", "max")
+        )
+        lines.append(f"{name:<12}{row['count']:>9}{cells} {unit}")
+    lines.append("")
+    for name in ("users", "groups", "queues", "apps"):
+        most = ", ".join(f"{who} {jobs}" for who, jobs in list(found[name]["jobs"].items())[:5])
+        lines.append(f"{name:<10} {found[name]['count']}" + (f" ({most})" if most else ""))
+    lines += [f"rejected   {count} × {reason}" for reason, count in found["rejected_reasons"].items()]
+    return lines
+
+
+def _write(loaded: Loaded, workload: Workload, out: str) -> None:
+    """Write by suffix; a part of an SWF log keeps its lines as they are."""
+    if out.endswith(SWF):
+        if loaded.is_swf:
+            write_text(out, edited_swf(read_bytes(loaded.path), workload))
+        else:
+            write_text(out, workload_as_swf(workload, loaded.cluster))
+    elif out.endswith(JOBFILE):
+        write_text(out, dump_jobfile(workload))
+    else:
+        raise InputError(
+            f"found {Path(out).name!r}, expected a name that ends in .swf, .swf.gz or .toml", where="OUT"
+        )
+    left_out = len(loaded.workload.rejected)
+    notes = f", {left_out} rejected jobs left out" if left_out else ""
+    notes += f", {workload.skipped} malformed lines skipped" if workload.skipped else ""
+    typer.echo(f"{out}: {len(workload.jobs)} jobs{notes}", err=True)
+
+
+@workload_app.command()
+def convert(
+    file: File,
+    out: Out,
+    cluster: ClusterOption = None,
+    lenient: Lenient = False,
+    cpus_per_node: CpusPerNode = None,
+) -> None:
+    """Write a workload in another format, which the suffix of OUT names."""
+    loaded = _load(file, cluster, lenient, cpus_per_node)
+    _write(loaded, loaded.workload, out)
+
+
+@workload_app.command()
+def cut(
+    file: File,
+    out: Out,
+    begin: Annotated[
+        float | None, typer.Option("--from", metavar="SECONDS", help="First moment of submission.")
+    ] = None,
+    end: Annotated[
+        float | None, typer.Option("--to", metavar="SECONDS", help="Moment after the last one.")
+    ] = None,
+    jobs: Annotated[int | None, typer.Option(min=1, metavar="N", help="The first N of these jobs.")] = None,
+    cluster: ClusterOption = None,
+    lenient: Lenient = False,
+    cpus_per_node: CpusPerNode = None,
+) -> None:
+    """Write a part of a workload, by time or number. Of an SWF log the lines stay as they are."""
+    if begin is None and end is None and jobs is None:
+        raise InputError("found neither --from, --to nor --jobs, expected at least one of them")
+    loaded = _load(file, cluster, lenient, cpus_per_node)
+    _write(loaded, edit.cut(loaded.workload, begin=begin, end=end, jobs=jobs), out)
+
+
+@workload_app.command()
+def scale(
+    file: File,
+    out: Out,
+    load: Annotated[float, typer.Option(metavar="X", help="Offered load wanted, e.g. 0.9.")],
+    cluster: ClusterOption = None,
+    lenient: Lenient = False,
+    cpus_per_node: CpusPerNode = None,
+) -> None:
+    """Write the same jobs at another load: all gaps between submissions change by one factor."""
+    loaded = _load(file, cluster, lenient, cpus_per_node)
+    if loaded.cluster is None:
+        raise InputError("the load depends on the machine, expected --cluster")
+    _write(loaded, edit.scale(loaded.workload, load, loaded.cluster), out)
+
+
+@workload_app.command()
+def export(
+    file: File,
+    cluster: ClusterOption = None,
+    lenient: Lenient = False,
+    cpus_per_node: CpusPerNode = None,
+) -> None:
+    """Print a workload as a job file."""
+    print(dump_jobfile(_load(file, cluster, lenient, cpus_per_node).workload), end="")

@@ -1,0 +1,1 @@
+"""Writers of workloads: SWF and the job file."""

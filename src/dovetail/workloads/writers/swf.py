@@ -1,0 +1,127 @@
+"""Writes workloads as SWF, and cuts and shifts SWF files without touching the other fields."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+from dovetail.errors import InputError
+from dovetail.model import Cluster, Workload
+from dovetail.workloads.resources import counts, uses_devices
+from dovetail.workloads.swf_arrays import readable_lines
+
+__all__ = ["SwfLine", "as_number", "edited_swf", "numbers_for", "swf_header", "workload_as_swf"]
+
+UNKNOWN = "-1"
+
+
+def as_number(value: float) -> str:
+    """A number as SWF has it: whole where it is whole, else with its decimals."""
+    return str(int(value)) if value == math.floor(value) else repr(value)
+
+
+class SwfLine:
+    """One job line under construction; every field is unknown (-1) until it is set."""
+
+    __slots__ = ("_fields",)
+
+    def __init__(self) -> None:
+        self._fields = [UNKNOWN] * 18
+
+    def set(self, field: int, value: float | str | None) -> None:
+        """Set a field, counted from 1; ``None`` leaves it unknown."""
+        if value is not None:
+            self._fields[field - 1] = value if isinstance(value, str) else as_number(value)
+
+    def __str__(self) -> str:
+        return " ".join(self._fields)
+
+
+def swf_header(name: str, jobs: int, processors: int | None, notes: Iterable[str] = ()) -> list[str]:
+    """Header lines; what goes into them is kept on one line each."""
+    lines = ["; Version: 2.2", f"; Note: {_one_line(name)}, written by Dovetail", f"; MaxJobs: {jobs}"]
+    if processors:
+        lines += [f"; MaxProcs: {processors}"]
+    return lines + [f"; Note: {_one_line(note)}" for note in notes]
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def numbers_for(names: Iterable[str | None]) -> dict[str | None, int]:
+    """Numbers for users, groups or queues: their own where all have one, else 1, 2 … as they come."""
+    known = [name for name in dict.fromkeys(names) if name is not None]
+    own = all(n.isascii() and n.isdigit() and len(n) <= 15 and str(int(n)) == n for n in known)
+    return {name: int(name) if own else i for i, name in enumerate(known, start=1)}
+
+
+def legend(what: str, numbers: dict[str | None, int]) -> list[str]:
+    """Notes that say which name a number stands for, where it is not the name itself."""
+    return [f"{what} {n} is {name}" for name, n in numbers.items() if str(n) != name]
+
+
+def workload_as_swf(workload: Workload, cluster: Cluster | None = None) -> str:
+    """The jobs in order of submission, with their true times.
+
+    Processors are the CPUs that a job asks for, or its GPUs in a workload in which every job uses whole
+    GPUs (a note in the header says so). Job ids that are no numbers, or not unique as numbers, are counted
+    from 1. Apps, inputs, memory and priorities have no place in SWF and are left out. Raises `InputError`
+    for jobs that SWF cannot tell: on CPUs and on GPUs side by side, shares of a GPU, several
+    implementations or node counts, all CPUs of nodes of unknown size.
+    """
+    devices = uses_devices(workload.jobs)
+    sizes = counts(workload, cluster, devices=devices)
+    for job, size in zip(workload.jobs, sizes, strict=True):
+        if len(job.choices) > 1:
+            raise InputError(f"job {job.id}: found several ways of running it, expected one: SWF has no more")
+        if size is None:
+            raise InputError(f"job {job.id}: asks for all CPUs of a node, expected a cluster to count them")
+        if size != int(size) or size < 1:
+            what = "GPUs, as other jobs of the workload use GPUs" if devices else "CPUs"
+            raise InputError(f"job {job.id}: asks for {size:g} {what}, expected a whole number for SWF")
+    ids = [job.id for job in workload.jobs]
+    numbers = numbers_for(ids)
+    users = numbers_for(job.user for job in workload.jobs)
+    groups = numbers_for(job.group for job in workload.jobs)
+    queues = numbers_for(job.queue for job in workload.jobs)
+    notes = ["one processor is one GPU"] if devices else []
+    notes += legend("user", users) + legend("group", groups) + legend("queue", queues)
+    capacity = None if cluster is None else cluster.total_devices if devices else cluster.total_cpus
+    lines = swf_header(workload.name, len(ids), capacity, notes)
+    for job, size in zip(workload.jobs, sizes, strict=True):
+        choice = job.choices[0]
+        line = SwfLine()
+        line.set(1, numbers[job.id])
+        line.set(2, job.submit_time)
+        line.set(4, workload.truth.seconds(job, choice.implementation, choice.request))
+        line.set(5, size)
+        line.set(8, size)
+        line.set(9, job.walltime)
+        line.set(12, users.get(job.user))
+        line.set(13, groups.get(job.group))
+        line.set(15, queues.get(job.queue))
+        lines.append(str(line))
+    return "\n".join(lines) + "\n"
+
+
+def edited_swf(data: bytes, workload: Workload) -> bytes:
+    """The SWF text from which ``workload`` was read, with the lines of its jobs alone, in file order.
+
+    Comments stay; of a line only the submit time changes, and only if the job's has. O(bytes).
+    """
+    submits = {job.index: job.submit_time for job in workload.jobs}
+    kept: list[bytes] = []
+    place = 0
+    for line, tokens in readable_lines(data):
+        if tokens is None:
+            kept.append(line)
+            continue
+        submit = submits.get(place)
+        place += 1
+        if submit is None:
+            continue
+        if float(tokens[1]) != submit:
+            line = b" ".join([tokens[0], as_number(submit).encode(), *tokens[2:]])
+        kept.append(line.rstrip(b"\r"))
+    return b"\n".join(kept) + b"\n"
