@@ -42,7 +42,8 @@ class Fit:
     surfaces: tuple[Surface, ...]
     shares: tuple[float, ...]
     noise: float
-    quantile: float
+    freedom: int
+    calibration: float
     other_requests: bool = False
     other_categories: bool = False
     shared_exponent: bool = False
@@ -51,6 +52,17 @@ class Fit:
     def runs(self) -> int:
         """Completed runs behind the fit."""
         return sum(cell.runs for cell in self.cells)
+
+    def quantile(self, law_spread: float) -> float:
+        """How many standard deviations make a 90 % interval, given how well they are known.
+
+        Degrees of freedom by Welch and Satterthwaite: the law's spread was seen on few keys, the noise on
+        all repeated runs.
+        """
+        law, noise = law_spread**2, self.noise**2
+        keys = max(2, len(self.cells) - 2)
+        freedom = (law + noise) ** 2 / (law**2 / keys + noise**2 / (self.freedom + 3))
+        return student(int(max(2, min(60, freedom)))) * self.calibration
 
     @property
     def best(self) -> Surface:
@@ -190,7 +202,8 @@ def fit_cells(
         kept,
         shares,
         cells.noise,
-        _quantile(found, kept, shares, y, cells),
+        cells.freedom,
+        _calibration(found, kept, shares, y, cells),
         other_requests,
         other_categories,
         exponents is not None,
@@ -208,18 +221,17 @@ def _weigh(surfaces: Sequence[Surface], count: int) -> tuple[tuple[Surface, ...]
     return tuple(order[: len(kept)]), tuple(w / total for w in kept)
 
 
-def _quantile(
+def _calibration(
     found: Sequence[Cell], surfaces: Sequence[Surface], shares: Sequence[float], y: Floats, cells: Cells
 ) -> float:
-    """How many standard deviations hold nine runs out of ten.
+    """By what factor intervals must be wider or narrower to hold nine out of ten of the runs seen.
 
-    The quantile of the leave-one-out residuals of all runs seen (as in the jackknife+), in units of the
-    spread that was predicted for them, drawn towards Student's quantile while there are few. Cold first
-    runs are no measure of what is to come and are left out.
+    The quantile of the leave-one-out residuals of all runs (as in the jackknife+), in units of the spread
+    that was predicted for them, beside Student's; drawn towards 1 while there are few. Cold first runs are
+    no measure of what is to come and are left out.
     """
-    usual = student(max(3, min(60, cells.freedom + len(found) - 2)))
     if len(found) < 4:
-        return usual
+        return 1.0
     mean = np.array(shares) @ np.array([s.loo for s in surfaces])
     variance = np.array(shares) @ np.array([s.loo_spread**2 + (s.loo - mean) ** 2 for s in surfaces])
     residuals: list[float] = []
@@ -231,8 +243,11 @@ def _quantile(
             residuals.append(abs(miss) / math.sqrt(square))
     residuals.sort()
     n = len(residuals)
-    rank = math.ceil(LEVEL * n)
-    return (n * residuals[rank - 1] + QUANTILE_PRIOR * usual) / (n + QUANTILE_PRIOR) if n else usual
+    if not n:
+        return 1.0
+    usual = student(max(3, min(60, cells.freedom + len(found) - 2)))
+    seen = residuals[math.ceil(LEVEL * n) - 1] / usual
+    return (n * seen + QUANTILE_PRIOR) / (n + QUANTILE_PRIOR)
 
 
 def exponents_of(fit: Fit) -> dict[str, tuple[float, float]]:

@@ -17,16 +17,15 @@ import numpy.typing as npt
 
 from dovetail.runtimes.laws import Law
 
-__all__ = ["AMPLITUDES", "LENGTHS", "Surface", "fit_surfaces"]
+__all__ = ["ALONE", "CORRECTED", "Surface", "fit_surfaces"]
 
 Floats = npt.NDArray[np.float64]
 
-AMPLITUDES = (0.0, 0.1, 0.3)
-"""Standard deviations of log time of the local correction; 0: the law alone."""
-LENGTHS = (0.7, 2.0)
-"""Over how much log size the correction carries: a factor of 2, of 7."""
-NUGGET = 0.01
-"""Standard deviation of log time by which a single key differs from its neighbours for no known reason."""
+ALONE = ((0.0, 1.0, 0.01), (0.0, 1.0, 0.06), (0.0, 1.0, 0.25))
+CORRECTED = ((0.15, 1.0, 0.01), (0.15, 1.0, 0.06), (0.4, 1.5, 0.01), (0.4, 1.5, 0.06), (0.4, 1.5, 0.25))
+"""Forms (amplitude, length, nugget) that are tried. Amplitude: standard deviation of log time of the local
+correction, 0 for the law alone; length: over how much log size it carries; nugget: standard deviation by
+which a single key differs from its neighbours for no known reason."""
 DOUBTFUL = 6.0
 """Squared leave-one-out residual, in its own variance, from which on a cell is doubted."""
 SCALE_PRIOR = 3.0
@@ -45,6 +44,7 @@ class Surface:
     law: Law
     amplitude: float
     length: float
+    nugget: float
     score: float
     loo: Floats
     loo_spread: Floats
@@ -65,7 +65,7 @@ class Surface:
         start = float(values[0]) + float(jacobian[0] @ (self.law.mean - self.law.theta))
         mean = start + float(cross @ self.solved)
         spread = prior - float(cross @ self.inverse @ cross)
-        return mean, self.scale * math.sqrt(max(spread, 0.0) + NUGGET**2)
+        return mean, self.scale * math.sqrt(max(spread, 0.0) + self.nugget**2)
 
 
 def _nearness(a: Floats, b: Floats, length: float) -> Floats:
@@ -81,15 +81,16 @@ def fit_surfaces(laws: Sequence[Law], y: Floats, noise: Floats, corrected: bool)
     Cells far from where the others put them (in units of their leave-one-out spread) are doubted and
     everything is done once more: one disturbed run neither bends the correction nor widens every interval.
     """
-    forms = [(law, 0.0, 1.0) for law in laws]
+    forms = [(law, *form) for law in laws for form in ALONE]
     if corrected:
-        forms += [(law, a, length) for law in laws for a in AMPLITUDES[1:] for length in LENGTHS]
+        forms += [(law, *form) for law in laws if law.correctable for form in CORRECTED]
     n = len(y)
     covariance = np.empty((len(forms), n, n))
     start = np.empty((len(forms), n))
     prepared: dict[int, tuple[Floats, Floats]] = {}
     near: dict[tuple[int, float], Floats] = {}
-    for i, (law, amplitude, length) in enumerate(forms):
+    diagonal = np.arange(n)
+    for i, (law, amplitude, length, nugget) in enumerate(forms):
         if id(law) not in prepared:
             values, jacobian = law.at(law.rows)
             prepared[id(law)] = (
@@ -103,6 +104,7 @@ def fit_surfaces(laws: Sequence[Law], y: Floats, noise: Floats, corrected: bool)
             if key not in near:
                 near[key] = _nearness(law.rows, law.rows, length)
             covariance[i] += amplitude**2 * near[key]
+        covariance[i, diagonal, diagonal] += nugget**2
     doubt = np.ones(n)
     found = _leave_one_out(covariance, y - start, noise, doubt)
     if n >= 4:
@@ -116,6 +118,7 @@ def fit_surfaces(laws: Sequence[Law], y: Floats, noise: Floats, corrected: bool)
             law,
             amplitude,
             length,
+            nugget,
             float(found.score[i]),
             y - found.residual[i],
             np.sqrt(found.scale[i] / found.precision[i]),
@@ -123,7 +126,7 @@ def fit_surfaces(laws: Sequence[Law], y: Floats, noise: Floats, corrected: bool)
             found.solved[i],
             found.inverse[i],
         )
-        for i, (law, amplitude, length) in enumerate(forms)
+        for i, (law, amplitude, length, nugget) in enumerate(forms)
     ]
 
 
@@ -143,7 +146,7 @@ def _leave_one_out(covariance: Floats, target: Floats, noise: Floats, doubt: Flo
     """Residuals of each cell from the others, and how well their spreads fit them. O(B n³)."""
     full = covariance.copy()
     diagonal = np.arange(len(noise))
-    full[:, diagonal, diagonal] += noise * doubt + NUGGET**2
+    full[:, diagonal, diagonal] += noise * doubt
     inverse = np.asarray(np.linalg.inv(full), dtype=np.float64)
     solved = np.asarray(np.einsum("bij,bj->bi", inverse, target), dtype=np.float64)
     precision = np.maximum(inverse[:, diagonal, diagonal], 1e-12)

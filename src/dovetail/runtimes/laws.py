@@ -46,6 +46,11 @@ class Law:
         """Whether the law has a constant term."""
         return bool(self.mean[-1] > NO_OVERHEAD / 2)
 
+    @property
+    def correctable(self) -> bool:
+        """Whether a local correction is tried on top: laws with a fixed exponent are near a free one."""
+        return self.name in ("power law", "power law with overhead", "straight line")
+
     def at(self, rows: Floats) -> tuple[Floats, Floats]:
         """Log times (m,) and their Jacobian (m, q + 1) at rows (m, q)."""
         values, jacobian = _evaluate(rows[None], self.theta[None])

@@ -57,7 +57,7 @@ class LearnedModel(HistoryModel):
                 if len(fit.cells) > 1:
                     basis += f", {basis_of(fit)}"
         total = math.sqrt(unsure**2 + fit.noise**2)
-        half = fit.quantile * total
+        half = fit.quantile(unsure) * total
         expected = max(math.exp(min(mean, 690.0)), TINY)
         return Prediction(
             expected,

@@ -1,0 +1,297 @@
+"""History as text: one run a line, as JSON (JSON Lines) or CSV, out and in.
+
+JSON: ``{"app": "mm", "implementation": "gpu", "device": "gpu:T4", "inputs": {"n": 2048}, "seconds": 0.041}``.
+CSV has the same names as its header; an input ``n`` is the column ``inputs.n``. ``app``, ``device`` and
+``seconds`` must be there; what else there is, and its default, says `FIELDS`. ``device`` is a kind, or
+``KIND:MODEL``, or ``{"kind": …, "model": …}``.
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import json
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, TextIO
+
+from dovetail.errors import InputError
+from dovetail.history.base import check_run
+from dovetail.model import HOST_CPUS, WHOLE_POOL, DeviceClass, Run, State, Usage
+
+__all__ = ["FIELDS", "as_dict", "read_csv", "read_json_lines", "write_csv", "write_json_lines"]
+
+FIELDS: Mapping[str, str] = {
+    "app": "name of the app",
+    "implementation": "name of the implementation; default: the device kind",
+    "device": "device class: KIND or KIND:MODEL",
+    "nodes": "nodes, default 1",
+    "cpus": "CPUs per node; default: all (-1), beside a device the host's share (-2)",
+    "gpus": "devices per node; default 1 on a device, else 0",
+    "inputs": "numbers and words by name, default none",
+    "seconds": "run time",
+    "state": "default COMPLETED",
+    "walltime": "limit in seconds",
+    "when": "Unix time of its end, default 0",
+    "uid": "unique name; a run whose uid is known is skipped; default: made from the line",
+    "job": "job id",
+    "user": "user",
+    "first_on_device": "whether it paid for a cold start, default false",
+    "cpu_time": "CPU seconds",
+    "peak_memory": "bytes",
+    "sent": "bytes to the device",
+    "sent_time": "seconds",
+    "received": "bytes from the device",
+    "received_time": "seconds",
+}
+_USAGE = ("cpu_time", "peak_memory", "sent", "sent_time", "received", "received_time")
+_WORDS = ("app", "implementation", "uid", "job", "user")
+
+
+def as_dict(run: Run) -> dict[str, Any]:
+    """The JSON form; what has no value, or its default, is left out."""
+    found: dict[str, Any] = {
+        "app": run.app,
+        "implementation": run.implementation,
+        "device": str(run.device_class),
+        "nodes": run.nodes,
+        "cpus": run.cpus,
+        "gpus": run.gpus,
+        "inputs": dict(run.inputs),
+        "seconds": run.seconds,
+        "state": str(run.state),
+        "when": run.when,
+    }
+    for name in ("uid", "job", "user", "walltime"):
+        value = getattr(run, name)
+        if value is not None and value != "":
+            found[name] = value
+    if run.first_on_device:
+        found["first_on_device"] = True
+    if run.usage is not None:
+        for name in _USAGE:
+            if getattr(run.usage, name) is not None:
+                found[name] = getattr(run.usage, name)
+    return found
+
+
+def write_json_lines(runs: Iterable[Run], out: TextIO) -> int:
+    """One JSON object a line; returns how many."""
+    count = 0
+    for run in runs:
+        out.write(json.dumps(as_dict(run), separators=(",", ":")) + "\n")
+        count += 1
+    return count
+
+
+def write_csv(runs: Iterable[Run], names: Iterable[str], out: TextIO) -> int:
+    """A header and a line a run; ``names`` are the inputs that get a column. Returns how many."""
+    columns = [name for name in FIELDS if name != "inputs"]
+    writer = csv.writer(out, lineterminator="\n")
+    inputs = sorted(names)
+    writer.writerow([*columns, *(f"inputs.{name}" for name in inputs)])
+    count = 0
+    for run in runs:
+        row = as_dict(run)
+        writer.writerow(
+            [*(row.get(name, "") for name in columns), *(run.inputs.get(name, "") for name in inputs)]
+        )
+        count += 1
+    return count
+
+
+def read_json_lines(lines: Iterable[str], where: str) -> Iterator[Run]:
+    """Runs of a JSON Lines file; blank lines are skipped. Raises `InputError` with file and line."""
+    seen: Counter[bytes] = Counter()
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        here = f"{where}: line {number}"
+        try:
+            row = json.loads(line)
+        except ValueError as error:
+            raise InputError(f"found no JSON ({error}), expected one run as an object", where=here) from error
+        if not isinstance(row, dict):
+            raise InputError(f"found {type(row).__name__}, expected one run as an object", where=here)
+        yield _run(row, here, seen)
+
+
+def read_csv(lines: Iterable[str], where: str) -> Iterator[Run]:
+    """Runs of a CSV file with a header. Raises `InputError` with file and line."""
+    reader = csv.reader(lines, strict=True)
+    seen: Counter[bytes] = Counter()
+    header: list[str] | None = None
+    try:
+        for cells in reader:
+            here = f"{where}: line {reader.line_num}"
+            if header is None:
+                header = _header([cell.strip() for cell in cells], here)
+                continue
+            if not any(cells):
+                continue
+            if len(cells) != len(header):
+                raise InputError(f"found {len(cells)} fields, expected {len(header)}", where=here)
+            yield _run(_csv_row(header, cells, here), here, seen)
+    except csv.Error as error:
+        raise InputError(f"found no CSV ({error})", where=f"{where}: line {reader.line_num}") from error
+    if header is None:
+        raise InputError("found an empty file, expected a header and runs", where=where)
+
+
+def _header(names: list[str], here: str) -> list[str]:
+    for name in names:
+        if name not in FIELDS and not name.startswith("inputs."):
+            raise InputError(
+                f"found column {name!r}, expected {', '.join(FIELDS)} or inputs.NAME", where=here
+            )
+        if names.count(name) > 1:
+            raise InputError(f"found column {name!r} twice", where=here)
+    return names
+
+
+def _csv_row(header: list[str], cells: list[str], here: str) -> dict[str, Any]:
+    row: dict[str, Any] = {}
+    inputs: dict[str, Any] = {}
+    for name, cell in zip(header, cells, strict=True):
+        if cell == "":
+            continue
+        if name == "inputs":
+            try:
+                inputs |= dict(json.loads(cell))
+            except (ValueError, TypeError) as error:
+                raise InputError(
+                    f"found {cell!r}, expected a JSON object", where=f"{here}: inputs"
+                ) from error
+        elif name.startswith("inputs."):
+            inputs[name.removeprefix("inputs.")] = _number(cell)
+        else:
+            row[name] = cell if name in _WORDS or name in ("device", "state") else _number(cell)
+    return row | {"inputs": inputs}
+
+
+def _number(text: str) -> float | str | bool:
+    """A number where the text is one, a truth value where it is one, else the text."""
+    if text.lower() in ("true", "false"):
+        return text.lower() == "true"
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
+def _run(row: Mapping[str, Any], here: str, seen: Counter[bytes]) -> Run:
+    for name in row:
+        if name not in FIELDS:
+            raise InputError(f"found field {name!r}, expected {', '.join(FIELDS)}", where=here)
+    for name in ("app", "device", "seconds"):
+        if row.get(name) is None:
+            raise InputError(f"{name} is missing", where=here)
+    for name in _WORDS:
+        if not isinstance(row.get(name, ""), str | None):
+            raise InputError(f"found {row[name]!r}, expected a word", where=f"{here}: {name}")
+    device = _device(row["device"], f"{here}: device")
+    on_cpu = device.kind == "cpu"
+    usage = {name: _value(row, name, here, None) for name in _USAGE}
+    peak = usage["peak_memory"]
+    run = Run(
+        app=row["app"],
+        implementation=row.get("implementation") or device.kind,
+        device_class=device,
+        nodes=_whole(row, "nodes", here, 1, least=1),
+        cpus=_whole(row, "cpus", here, WHOLE_POOL if on_cpu else HOST_CPUS, least=HOST_CPUS),
+        gpus=_value(row, "gpus", here, 0.0 if on_cpu else 1.0) or 0.0,
+        inputs=_inputs(row.get("inputs") or {}, f"{here}: inputs"),
+        seconds=_value(row, "seconds", here, None) or 0.0,
+        state=_state(row.get("state", "COMPLETED"), f"{here}: state"),
+        walltime=_value(row, "walltime", here, None),
+        usage=Usage(**usage | {"peak_memory": None if peak is None else int(peak)})  # type: ignore[arg-type]
+        if any(value is not None for value in usage.values())
+        else None,
+        when=_value(row, "when", here, 0.0, signed=True) or 0.0,
+        uid=row.get("uid") or _made_uid(row, seen),
+        job=row.get("job") or "",
+        user=row.get("user"),
+        first_on_device=_truth(row.get("first_on_device", False), f"{here}: first_on_device"),
+    )
+    check_run(run)
+    return run
+
+
+def _made_uid(row: Mapping[str, Any], seen: Counter[bytes]) -> str:
+    """A uid from what the line says and how often the file has said so: a second import adds nothing."""
+    text = json.dumps(row, sort_keys=True, default=str).encode()
+    digest = hashlib.blake2b(text, digest_size=16).digest()
+    seen[digest] += 1
+    return hashlib.blake2b(text + b"#%d" % seen[digest], digest_size=16).hexdigest()
+
+
+def _device(found: Any, here: str) -> DeviceClass:
+    kind: Any = None
+    model: Any = ""
+    if isinstance(found, str):
+        kind, _, model = found.partition(":")
+    elif isinstance(found, dict) and set(found) <= {"kind", "model"}:
+        kind, model = found.get("kind"), found.get("model") or ""
+    if isinstance(kind, str) and kind and isinstance(model, str):
+        return DeviceClass(kind, model)
+    expected = "KIND, KIND:MODEL or an object with kind and model"
+    raise InputError(f"found {found!r}, expected {expected}", where=here)
+
+
+def _value(
+    row: Mapping[str, Any], name: str, here: str, default: float | None, *, signed: bool = False
+) -> float | None:
+    found = row.get(name)
+    if found is None:
+        return default
+    if isinstance(found, bool) or not isinstance(found, int | float) or not _finite(found):
+        raise InputError(f"found {found!r}, expected a finite number", where=f"{here}: {name}")
+    if found < 0 and not signed:
+        raise InputError(f"found {found!r}, expected a number of at least 0", where=f"{here}: {name}")
+    return float(found)
+
+
+def _finite(found: float) -> bool:
+    try:
+        return math.isfinite(found)
+    except OverflowError:  # a JSON integer beyond any float
+        return False
+
+
+def _whole(row: Mapping[str, Any], name: str, here: str, default: int, *, least: int) -> int:
+    found = _value(row, name, here, default, signed=True)
+    if found is None or found != int(found) or found < least:
+        raise InputError(
+            f"found {row[name]!r}, expected a whole number of at least {least}", where=f"{here}: {name}"
+        )
+    return int(found)
+
+
+def _inputs(found: Any, here: str) -> dict[str, float | str]:
+    if not isinstance(found, dict):
+        raise InputError(f"found {found!r}, expected an object of numbers and words", where=here)
+    inputs: dict[str, float | str] = {}
+    for name, value in found.items():
+        if isinstance(value, bool):
+            inputs[name] = str(value).lower()
+        elif isinstance(value, str):
+            inputs[name] = value
+        elif isinstance(value, int | float) and _finite(value):
+            inputs[name] = float(value)
+        else:
+            raise InputError(f"found {value!r}, expected a finite number or a word", where=f"{here}.{name}")
+    return inputs
+
+
+def _state(found: Any, here: str) -> State:
+    try:
+        return State(found)
+    except ValueError:
+        raise InputError(f"found {found!r}, expected {', '.join(State)}", where=here) from None
+
+
+def _truth(found: Any, here: str) -> bool:
+    if isinstance(found, bool) or found in (0, 1):
+        return bool(found)
+    raise InputError(f"found {found!r}, expected true or false", where=here)
