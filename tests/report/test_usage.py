@@ -97,3 +97,34 @@ def test_series(make_record: Callable[..., Record], make_result: Callable[..., R
         5: 2,
         10: 1,
     }
+
+
+@settings(deadline=None, max_examples=60)
+@given(jobs=jobs)
+def test_shares_in_use_agree_with_steps(jobs: list[tuple[int, int, int, int, list[int]]]) -> None:
+    from dovetail.model import Allocation, App, Choice, Implementation, Job, Part, Request
+    from dovetail.report.usage import share_in_use
+
+    cluster = Cluster.uniform(5, 50)
+    how = Implementation("cpu", "cpu", Request())
+    app = App("a", (how,))
+    records = [
+        Record(
+            Job(str(i), app, (Choice(how, how.request),), i),
+            State.COMPLETED,
+            how,
+            Allocation(how.request, (Part(mask, cpus),)),
+            float(start),
+            float(start + length),
+        )
+        for i, (start, length, mask, cpus, _) in enumerate(jobs)
+    ]
+    columns = Columns.of(Result("p", "w", cluster, records))
+    groups = np.array([0, 0, 1, -1, 1])
+    edges = np.linspace(0, 30, 8)
+    found = share_in_use(columns, groups, edges)
+    members = [0b00011, 0b10100]
+    for g in range(found.shape[0]):
+        held = [(m & members[g]).bit_count() * c for _, _, m, c, _ in jobs]
+        steps = Step.of(columns.start, columns.end, np.array(held, float))
+        assert found[g] == pytest.approx(steps.mean(edges) / 100, abs=1e-9)

@@ -262,16 +262,29 @@ def share_in_use(columns: Columns, groups: Ints, edges: Floats) -> Floats:
     """
     cluster = columns.result.cluster
     capacity = np.array([1 if u.device is not None else cluster.nodes[u.node].cpus for u in cluster.units])
-    count = int(groups.max(initial=-1)) + 1
+    count, bins = int(groups.max(initial=-1)) + 1, len(edges) - 1
     offered = np.bincount(groups[groups >= 0], capacity[groups >= 0], minlength=count)
-    used = np.zeros((count, len(edges) - 1))
+    area = np.zeros((count, bins + 1))
     for jobs, units, amounts in held_units(columns, np.flatnonzero(columns.ran)):
-        of = groups[units]
-        for group in np.unique(of[of >= 0]).tolist():
-            mine = of == group
-            start, end = columns.start[jobs[mine]], columns.end[jobs[mine]]
-            used[group] += Step.of(start, end, amounts[mine]).mean(edges)
-    return used / np.maximum(offered, 1)[:, None]
+        group = groups[units]
+        known = group >= 0
+        group, amount, jobs = group[known], amounts[known], jobs[known]
+        area += _area_since(columns.start[jobs], amount, group, count, edges)
+        area -= _area_since(columns.end[jobs], amount, group, count, edges)
+    width = np.diff(edges)
+    share = np.diff(area) / (np.maximum(offered, 1)[:, None] * np.where(width > 0, width, 1.0))
+    return np.asarray(np.clip(share, 0.0, 1.0))
+
+
+def _area_since(times: Floats, amounts: Floats, groups: Ints, count: int, edges: Floats) -> Floats:
+    """By group and edge, the sum of ``amount * max(edge - time, 0)``; shape (count, edges)."""
+    size = len(edges) + 1
+    place = groups * size + np.searchsorted(edges, times, side="left")
+    since = times - edges[0]
+    totals = np.bincount(place, amounts, minlength=count * size).reshape(count, size)
+    moments = np.bincount(place, amounts * since, minlength=count * size).reshape(count, size)
+    before, moment = (np.cumsum(m, axis=1)[:, :-1] for m in (totals, moments))
+    return np.asarray(before * (edges - edges[0]) - moment)
 
 
 def _union(units: Ints, start: Floats, end: Floats, busy: Floats, covered: Floats) -> None:
