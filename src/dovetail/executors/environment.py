@@ -84,9 +84,12 @@ def _visible(variable: str, numbers: list[int], outer: Mapping[str, str]) -> str
 
 
 def child_environment(
-    placed: Placed, cluster: Cluster, uid: str, cores: list[int], outer: Mapping[str, str]
+    placed: Placed, cluster: Cluster, cores: list[int], outer: Mapping[str, str]
 ) -> dict[str, str]:
-    """Variables to set in the child over those of ``outer``, our own environment."""
+    """Variables to set in the child over those of ``outer``, our own environment.
+
+    The same for all jobs of one implementation on one place; the supervisor adds DOVETAIL_JOB and _UID.
+    """
     threads = str(max(1, len(cores)))
     devices = devices_of(placed, cluster)
     command = placed.implementation.command
@@ -105,8 +108,6 @@ def child_environment(
             env[variable] = _visible(variable, held, outer)
             if maker == "nvidia":
                 env["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
-    env["DOVETAIL_JOB"] = placed.job.id
-    env["DOVETAIL_UID"] = uid
     env["DOVETAIL_DEVICE"] = device_word(placed.implementation.kind)
     env["DOVETAIL_NODES"] = ",".join(cluster.nodes[n].name for n in nodes)
     env["DOVETAIL_DEVICES"] = ",".join(placed.allocation.device_names(cluster))

@@ -35,6 +35,7 @@ __all__ = ["LocalExecutor"]
 
 _PLAIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+=@,-]{0,99}")
 _RECEIVE = 1 << 16
+_ENCODE = json.JSONEncoder(separators=(",", ":")).encode
 
 
 class LocalExecutor:
@@ -42,7 +43,8 @@ class LocalExecutor:
 
     ``run_dir`` is created (mode 0700) and must not hold a run yet. ``cwd`` is the jobs' working folder
     (default: ours), ``grace`` the seconds between TERM and KILL, ``environ`` what their environment is
-    built on (default: ours). Raises `InputError` where the cluster names cores that this process may not
+    built on (default: ours), ``run_uid`` the unique name of this run (default: made here). Raises
+    `InputError` where the cluster names cores that this process may not
     use, or one core twice; `ExecutorError` where the run folder cannot be made.
 
     Use it in one event loop. A job is run once: its ``uid`` (`uid_of`) names the run for ever, so that
@@ -57,17 +59,20 @@ class LocalExecutor:
         cwd: str | os.PathLike[str] | None = None,
         grace: float = 5.0,
         environ: Mapping[str, str] | None = None,
+        run_uid: str | None = None,
     ) -> None:
         check_cores(cluster)
         self.cluster = cluster
         self.run_dir = Path(run_dir).absolute()
-        self.run_uid = uuid.uuid4().hex
+        self.run_uid = run_uid or uuid.uuid4().hex
+        self._folder = str(self.run_dir)
         self.epoch = time.time() - time.monotonic()
         self._cwd = os.path.abspath(cwd) if cwd is not None else os.getcwd()
         self._grace = grace
         self._environ = dict(os.environ if environ is None else environ)
         self._requests: dict[str, dict[str, Any]] = {}
-        self._launched = 0
+        self._setups: dict[Any, int] = {}
+        self._setups_made = 0
         self._events: deque[Event] = deque()
         self._news: asyncio.Event = asyncio.Event()
         self._inbox = b""
@@ -99,22 +104,17 @@ class LocalExecutor:
             now = time.monotonic() + self.epoch
             self._happened(Ended(placed.job.id, State.FAILED, None, str(error), Usage(), now, now))
             return
-        cores = cores_of(placed, self.cluster)
-        out, err = self.output_paths(placed.job.id)
-        self._launched += 1
+        job = placed.job
         request: dict[str, Any] = {
             "t": "intent",
             "uid": uid,
-            "job": placed.job.id,
+            "job": job.id,
+            "setup": self._setup(placed),
             "argv": arguments,
-            "env": child_environment(placed, self.cluster, uid, cores, self._environ),
-            "unset": UNSET,
-            "cores": cores,
-            "cwd": self._cwd,
-            "out": str(out),
-            "err": str(err),
-            "grace": self._grace,
-            "run": describe(placed, self.cluster),
+            "files": self._files(job.id),
+            "inputs": dict(job.inputs),
+            "walltime": job.walltime,
+            "user": job.user,
         }
         self._requests[uid] = request
         self._send(request)
@@ -171,8 +171,13 @@ class LocalExecutor:
 
     def output_paths(self, job: JobId) -> tuple[Path, Path]:
         """Files of the job's standard output and standard error."""
-        name = job if _PLAIN.fullmatch(job) else "job-" + job.encode("utf-8", "surrogateescape").hex()[:200]
-        return self.run_dir / f"{name}.out", self.run_dir / f"{name}.err"
+        files = self._files(job)
+        return Path(files + ".out"), Path(files + ".err")
+
+    def _files(self, job: JobId) -> str:
+        plain = _PLAIN.fullmatch(job) is not None
+        name = job if plain else "job-" + job.encode("utf-8", "surrogateescape").hex()[:200]
+        return f"{self._folder}/{name}"
 
     def settle(self) -> None:
         """Note in the spawn log that nothing of this run is left to be recovered."""
@@ -181,6 +186,29 @@ class LocalExecutor:
                 append(self._log, {"t": "settled"})
             os.close(self._log)
             self._log = -1
+
+    def _setup(self, placed: Placed) -> int:
+        """Number of what this job shares with others; tells the supervisor the first time."""
+        allocation = placed.allocation
+        key = (placed.implementation, allocation.parts, tuple(sorted(allocation.cores.items())))
+        number = self._setups.get(key)
+        if number is None:
+            number = self._setups[key] = self._setups_made
+            self._setups_made += 1
+            cores = cores_of(placed, self.cluster)
+            self._send(
+                {
+                    "t": "setup",
+                    "setup": number,
+                    "env": child_environment(placed, self.cluster, cores, self._environ),
+                    "unset": UNSET,
+                    "cores": cores,
+                    "cwd": self._cwd,
+                    "grace": self._grace,
+                    "run": describe(placed, self.cluster),
+                }
+            )
+        return number
 
     # --- the supervisor ---------------------------------------------------------------------------
 
@@ -243,6 +271,7 @@ class LocalExecutor:
         """Listen to the supervisor in the loop that runs; start a new one if the last was lost."""
         if self._loop is None:
             if self._gone.is_set():
+                self._setups.clear()
                 self._start_supervisor()
             self._loop = asyncio.get_running_loop()
             self._loop.add_reader(self._socket, self._receive)
@@ -257,7 +286,7 @@ class LocalExecutor:
 
     def _send(self, request: dict[str, Any]) -> None:
         """Send a line, without blocking."""
-        line = json.dumps(request, separators=(",", ":")).encode() + b"\n"
+        line = _ENCODE(request).encode() + b"\n"
         waiting = bool(self._outbox)
         self._outbox += line
         if not waiting:
@@ -293,7 +322,7 @@ class LocalExecutor:
         for line in lines:
             end = json.loads(line)
             request = self._requests.pop(end["uid"])
-            self._happened(ended(request["job"], request, end))
+            self._happened(ended(request, end))
 
     def _happened(self, event: Event) -> None:
         self._events.append(event)
@@ -309,7 +338,7 @@ class LocalExecutor:
         why = f"the supervisor of this run ended (status {code}), so the job was ended too"
         for uid, end in end_lost(self.run_dir / LOG_NAME, self._log, list(self._requests), why, self.epoch):
             request = self._requests.pop(uid)
-            self._happened(ended(request["job"], request, end))
+            self._happened(ended(request, end))
 
 
 def check_cores(cluster: Cluster) -> None:

@@ -122,29 +122,24 @@ class Recovery:
 
 
 def describe(placed: Placed, cluster: Cluster) -> dict[str, Any]:
-    """What the history keeps of a run, apart from its time and outcome."""
+    """What the history keeps of all runs of an implementation on one place."""
     request = placed.allocation.request
     kind = placed.implementation.kind
     devices = devices_of(placed, cluster)
     first = cluster.nodes[placed.allocation.first_node]
     model = devices[0].model if devices else first.cpu_model
-    nodes, cpus, gpus = Run.resolved_request(request)
     return {
         "app": placed.job.app.name,
         "implementation": placed.implementation.name,
         "class": [kind, model],
-        "nodes": nodes,
-        "cpus": cpus,
-        "gpus": gpus,
-        "inputs": dict(placed.job.inputs),
-        "walltime": placed.job.walltime,
-        "user": placed.job.user,
+        "nodes": request.nodes,
+        "cpus": placed.allocation.parts[0].cpus,
+        "gpus": request.gpus,
     }
 
 
-def run_of(uid: str, intent: Mapping[str, Any], event: Ended) -> Run:
-    """The history's record of an ended job."""
-    about = intent["run"]
+def run_of(intent: Mapping[str, Any], about: Mapping[str, Any], event: Ended) -> Run:
+    """The history's record of an ended job; ``about`` is what `describe` gave."""
     started, stopped = event.started_at or 0.0, event.ended_at or 0.0
     return Run(
         app=about["app"],
@@ -153,15 +148,15 @@ def run_of(uid: str, intent: Mapping[str, Any], event: Ended) -> Run:
         nodes=about["nodes"],
         cpus=about["cpus"],
         gpus=about["gpus"],
-        inputs=about["inputs"],
+        inputs=intent["inputs"],
         seconds=stopped - started,
         state=event.state,
-        walltime=about["walltime"],
+        walltime=intent["walltime"],
         usage=event.usage,
-        when=started,
-        uid=uid,
+        when=stopped,
+        uid=intent["uid"],
         job=event.job,
-        user=about["user"],
+        user=intent["user"],
     )
 
 
@@ -216,8 +211,9 @@ def _look(folder: Path) -> tuple[Recovery, bool]:
             recovery._supervisor = (pid, boot)
     for uid, end in log.ends.items():
         intent = log.intents[uid]
-        event = ended(intent["job"], intent, end)
-        recovery.ended.append(EndedJob(intent["job"], event, run_of(uid, intent, event), "status" in end))
+        event = ended(intent, end)
+        run = run_of(intent, log.setups[intent["setup"]]["run"], event)
+        recovery.ended.append(EndedJob(intent["job"], event, run, "status" in end))
     unended = log.unended()
     strays = _processes_of(set(unended)) if unended and same_boot and not watched else {}
     for uid in unended:
@@ -225,11 +221,11 @@ def _look(folder: Path) -> tuple[Recovery, bool]:
         if watched and start is None:
             settling = True
         elif start is not None and same_boot and (watched or is_alive(start["pid"], start["boot"])):
-            recovery.running.append(_running(intent, start["pid"], start["boot"], start["at"], watched))
+            recovery.running.append(_running(log, uid, start["pid"], start["boot"], start["at"], watched))
         elif uid in strays:
             pid, boot = strays[uid][0]
             since = start["at"] if start is not None else log.header["time"]
-            recovery.running.append(_running(intent, pid, boot, since, watched))
+            recovery.running.append(_running(log, uid, pid, boot, since, watched))
         else:
             recovery.lost.append(LostJob(intent["job"], uid, _why_lost(start is not None, same_boot)))
     return recovery, settling
@@ -268,9 +264,10 @@ def kill_group(pid: int, number: signal.Signals) -> None:
         return
 
 
-def _running(intent: Mapping[str, Any], pid: int, boot: float, since: float, watched: bool) -> RunningJob:
-    cores, arguments = tuple(intent["cores"]), tuple(intent["argv"])
-    return RunningJob(intent["job"], intent["uid"], pid, boot, since, cores, arguments, watched)
+def _running(log: SpawnLog, uid: str, pid: int, boot: float, since: float, watched: bool) -> RunningJob:
+    intent = log.intents[uid]
+    cores, arguments = tuple(log.setups[intent["setup"]]["cores"]), tuple(intent["argv"])
+    return RunningJob(intent["job"], uid, pid, boot, since, cores, arguments, watched)
 
 
 def _processes_of(uids: set[str]) -> dict[str, list[tuple[int, float]]]:

@@ -5,7 +5,8 @@
 ==============  ==============================================================================
 ``run``         first line, by Dovetail: unique id of the run, boot id, pid and start of Dovetail
 ``supervisor``  the supervisor is up (pid)
-``intent``      a job is about to be started: argv, files, cores, and what the history keeps
+``setup``       what jobs of one implementation on one place share: environment, cores, folder
+``intent``      a job is about to be started: argv, inputs, files, number of its setup
 ``start``       it was: pid, time, seconds since boot (a pid alone may have been given again)
 ``end``         it ended: wait status, CPU seconds, peak bytes; or the error that prevented its start
 ``gone``        Dovetail has closed its end, or died
@@ -23,6 +24,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -54,6 +56,7 @@ class SpawnLog:
 
     header: dict[str, Any] = field(default_factory=dict)
     supervisors: list[dict[str, Any]] = field(default_factory=list)
+    setups: dict[int, dict[str, Any]] = field(default_factory=dict)
     intents: dict[str, dict[str, Any]] = field(default_factory=dict)
     starts: dict[str, dict[str, Any]] = field(default_factory=dict)
     ends: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -79,6 +82,8 @@ def read_log(path: Path) -> SpawnLog:
             kind = record["t"]
             if kind in by_uid:
                 by_uid[kind].setdefault(record["uid"], record)
+            elif kind == "setup":
+                log.setups[record["setup"]] = record
             elif kind == "run":
                 log.header = record
             elif kind == "supervisor":
@@ -133,8 +138,9 @@ def last_line(path: str, longest: int = 4096) -> str:
     return line.decode("utf-8", "replace")
 
 
-def ended(job: str, intent: dict[str, Any], end: dict[str, Any]) -> Ended:
-    """The event that an end record stands for."""
+def ended(intent: Mapping[str, Any], end: Mapping[str, Any]) -> Ended:
+    """The event that an end record stands for; reads the last line of what the job wrote."""
+    job = intent["job"]
     if "error" in end:
         return Ended(job, State.FAILED, None, end["error"], Usage(), end["from"], end["at"])
     status = end["status"]
@@ -151,14 +157,15 @@ def ended(job: str, intent: dict[str, Any], end: dict[str, Any]) -> Ended:
         if stop not in State.__members__:
             details.insert(0, stop)
         if end.get("forced"):
-            details.append(f"killed because it went on {intent['grace']:g} s after SIGTERM")
+            details.append("killed because it did not end on SIGTERM")
     elif code:
-        said = last_line(intent["err"]).strip()
+        said = last_line(intent["files"] + ".err").strip()
         if said:
             details.append(said if len(said) <= 200 else f"{said[:197]}…")
     if end.get("survivors"):
         details.append("processes that outlived it were killed")
-    usage = reported(last_line(intent["out"]) if code == 0 else "", end["cpu"], end["rss"])
+    said = last_line(intent["files"] + ".out") if code == 0 else ""
+    usage = reported(said, end["cpu"], end["rss"], end["at"] - end["from"])
     return Ended(job, state, code, "; ".join(details), usage, end["from"], end["at"])
 
 

@@ -27,8 +27,20 @@ from typing import Any
 READ = 1 << 16
 LINGER = 0.02
 """Seconds between looks at a process group whose leader ended on TERM and which has its grace left."""
+ENCODE = json.JSONEncoder(separators=(",", ":")).encode
 RESET = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 """Signals that Python or whoever started us may ignore; jobs get the default back."""
+
+
+@dataclass
+class Setup:
+    """What jobs of one implementation on one place have in common; sent once."""
+
+    environ: dict[bytes, bytes]
+    path: str
+    cores: list[int]
+    folder: str
+    grace: float
 
 
 @dataclass
@@ -91,10 +103,10 @@ class Supervisor:
         self.children: dict[int, Child] = {}
         self.pids: dict[str, int] = {}
         self.lingering: list[Child] = []
-        self.environ = dict(os.environ)
+        self.setups: dict[int, Setup] = {}
         self.cores = os.sched_getaffinity(0)
         self.null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
-        self.kin = f"/proc/self/task/{os.getpid()}/children"
+        self.kin = open_children()
         self.terminated = False
 
     def now(self) -> float:
@@ -187,6 +199,9 @@ class Supervisor:
             request = json.loads(line)
             if request["t"] == "intent":
                 self.launch(request, line)
+            elif request["t"] == "setup":
+                self.log.write(line)
+                self.setups[request["setup"]] = prepare(request)
             elif request["t"] == "stop":
                 pid = self.pids.get(request["uid"])
                 if pid is not None:
@@ -213,7 +228,7 @@ class Supervisor:
 
     def note(self, record: dict[str, Any]) -> bytes:
         """Write a record down."""
-        line = json.dumps(record, separators=(",", ":")).encode()
+        line = ENCODE(record).encode()
         self.log.write(line)
         return line
 
@@ -223,35 +238,37 @@ class Supervisor:
         """Start one job; the intent is on disk before the process exists."""
         began = self.now()
         boot = time.clock_gettime(time.CLOCK_BOOTTIME)
+        uid, setup = job["uid"], self.setups[job["setup"]]
         try:
             why = self.log.write(line, must=False)
             if why is not None:
                 raise SpawnError(f"the spawn log cannot be written: {why}")
-            pid = self.spawn(job)
+            pid, began = self.spawn(job, setup)
         except SpawnError as error:
-            end = {"t": "end", "uid": job["uid"], "from": began, "at": self.now(), "error": str(error)}
+            end = {"t": "end", "uid": uid, "from": began, "at": self.now(), "error": str(error)}
             self.tell(self.note(end))
             return
-        self.children[pid] = Child(job["uid"], pid, began, job["grace"])
-        self.pids[job["uid"]] = pid
-        self.note({"t": "start", "uid": job["uid"], "pid": pid, "at": began, "boot": boot})
+        self.children[pid] = Child(uid, pid, began, setup.grace)
+        self.pids[uid] = pid
+        self.note({"t": "start", "uid": uid, "pid": pid, "at": began, "boot": boot})
 
-    def spawn(self, job: dict[str, Any]) -> int:
+    def spawn(self, job: dict[str, Any], setup: Setup) -> tuple[int, float]:
         """posix_spawn with the job's folder, files and cores; the child inherits our affinity."""
-        environ = self.environ | job["env"]
-        for name in job["unset"]:
-            environ.pop(name, None)
+        environ = setup.environ.copy()
+        environ[b"DOVETAIL_JOB"] = os.fsencode(job["job"])
+        environ[b"DOVETAIL_UID"] = os.fsencode(job["uid"])
         files: list[int] = []
         try:
-            files.append(open_output(job["out"]))
-            files.append(open_output(job["err"]))
-            enter(job["cwd"])
-            program = find_program(job["argv"][0], environ.get("PATH", os.defpath))
+            files.append(open_output(job["files"] + ".out"))
+            files.append(open_output(job["files"] + ".err"))
+            enter(setup.folder)
+            program = find_program(job["argv"][0], setup.path)
             actions = [(os.POSIX_SPAWN_DUP2, fd, n) for n, fd in enumerate((self.null, *files))]
-            if job["cores"]:
-                pin(job["cores"])
+            if setup.cores:
+                pin(setup.cores)
+            began = self.now()
             try:
-                return os.posix_spawn(
+                pid = os.posix_spawn(
                     program,
                     job["argv"],
                     environ,
@@ -263,8 +280,9 @@ class Supervisor:
             except (OSError, ValueError) as error:
                 raise SpawnError(spawn_failure(job["argv"][0], program, error)) from error
             finally:
-                if job["cores"]:
+                if setup.cores:
                     os.sched_setaffinity(0, self.cores)
+            return pid, began
         finally:
             for fd in files:
                 os.close(fd)
@@ -326,13 +344,10 @@ class Supervisor:
 
     def kill_strays(self, ended: Child) -> bool:
         """Kill processes that left the group of an ended job (daemons): as subreaper we are their parent."""
-        try:
-            with open(self.kin, "rb", buffering=0) as file:
-                kin = [int(pid) for pid in file.read().split()]
-        except OSError:  # a kernel without CONFIG_PROC_CHILDREN
+        if self.kin < 0:
             return False
         found = False
-        for pid in kin:
+        for pid in map(int, os.pread(self.kin, READ, 0).split()):
             if pid not in self.children and belongs(pid, ended):
                 found = True
                 try:
@@ -340,6 +355,24 @@ class Supervisor:
                 except ProcessLookupError:
                     continue
         return found
+
+
+def open_children() -> int:
+    """The kernel's list of our children, -1 if it keeps none (without CONFIG_PROC_CHILDREN)."""
+    try:
+        return os.open(f"/proc/self/task/{os.getpid()}/children", os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return -1
+
+
+def prepare(request: dict[str, Any]) -> Setup:
+    """A setup as it is sent, over our own environment."""
+    environ = os.environb.copy()
+    environ.update((os.fsencode(name), os.fsencode(value)) for name, value in request["env"].items())
+    for name in request["unset"]:
+        environ.pop(os.fsencode(name), None)
+    path = os.fsdecode(environ.get(b"PATH", os.defpath.encode()))
+    return Setup(environ, path, request["cores"], request["cwd"], request["grace"])
 
 
 def belongs(pid: int, job: Child) -> bool:

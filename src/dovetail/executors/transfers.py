@@ -14,12 +14,12 @@ from dovetail.model import Usage
 __all__ = ["reported"]
 
 
-def reported(line: str, cpu_time: float, peak_memory: int) -> Usage:
+def reported(line: str, cpu_time: float, peak_memory: int, wall_time: float) -> Usage:
     """Usage with the transfers of the line, if it reports any.
 
     A joint ``transfer_seconds`` is divided between the two ways by bytes, since the app measured no more.
     """
-    usage = Usage(cpu_time, peak_memory)
+    usage = Usage(cpu_time, peak_memory, wall_time=wall_time)
     if not line.startswith("{") or "device" not in line:
         return usage
     try:
@@ -37,7 +37,7 @@ def reported(line: str, cpu_time: float, peak_memory: int) -> Usage:
     moved = (sent or 0.0) + (received or 0.0)
     if both is not None and sent_time is None and received_time is None and moved > 0:
         sent_time, received_time = both * (sent or 0.0) / moved, both * (received or 0.0) / moved
-    return Usage(cpu_time, peak_memory, sent, sent_time, received, received_time)
+    return Usage(cpu_time, peak_memory, sent, sent_time, received, received_time, wall_time)
 
 
 def _number(value: object) -> float | None:
