@@ -277,10 +277,12 @@ def _print(rows: Sequence[Mapping[str, Any]]) -> None:
                 upper = "∞" if option["upper"] is None else f"{option['upper']:.3g}"
                 told = f"{option['predicted']:.3g} s ({option['lower']:.3g} to {upper}), {option['basis']}"
             name = option["implementation"] + (f" on {option['device']}" if option["device"] != CPU else "")
-            console.print(f"  {mark} {name}{nodes}: {told}", markup=False)
+            console.print(f"  {mark} {name}{nodes}: {told}", markup=False, soft_wrap=True)
         if row.get("where"):
             actual = row["actual"]
             took = "still runs" if actual is None else f"took {actual:.3g} s"
-            console.print(f"    {row['state']} on {row['where']}, {took}: {row['reason']}", markup=False)
+            console.print(
+                f"    {row['state']} on {row['where']}, {took}: {row['reason']}", markup=False, soft_wrap=True
+            )
         else:
-            console.print(f"    {row['state']}: {row['reason']}", markup=False)
+            console.print(f"    {row['state']}: {row['reason']}", markup=False, soft_wrap=True)
