@@ -190,6 +190,8 @@ def test_breakdown(make_record: Make, make_result: Build) -> None:
     assert (users["u1"]["jobs"], users["u1"]["mean_wait"], users["u1"]["cpu_seconds"]) == (2, 15, 170)
     assert list(breakdown(result, "size")) == ["1 CPU", "2-4 CPUs", "5-16 CPUs", "1 GPU"]
     assert breakdown(result, "implementation")["gpu"]["device_seconds"] == 10
+    more = [make_record(f"j{i}", user=name) for i, name in enumerate(["u10", "u9", "7", "12"])]
+    assert list(breakdown(make_result(more), "user")) == ["7", "12", "u9", "u10"]
     with pytest.raises(InputError, match="one of user, group"):
         breakdown(result, "colour")
 

@@ -54,9 +54,9 @@ def page(results: Sequence[Result]) -> str:
     """The page: of the one result, or the comparison of several."""
     if len(results) == 1:
         result = results[0]
-        return _document(f"{label(result)} on {result.workload or 'jobs'}", _single(result))
+        return _document(f"{label(result)} on {wording.workload(result)}", _single(result))
     groups = by_policy(results)
-    names = ", ".join(dict.fromkeys(r.workload or "jobs" for r in results))
+    names = ", ".join(dict.fromkeys(wording.workload(r) for r in results))
     return _document(f"{len(groups)} policies on {names}", _comparison(results))
 
 
@@ -83,8 +83,8 @@ def _document(title: str, body: str) -> str:
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         f"<title>{escape(title)} · Dovetail</title>\n<style>\n{_asset('page.css')}</style>\n</head>\n<body>\n"
-        f"<main>\n{body}\n<footer>Made by Dovetail. Means leave out rejected and cancelled jobs; times are "
-        "counted from the first submission in charts, as given in tables.</footer>\n</main>\n"
+        f"<main>\n{body}\n<footer>Made by Dovetail. Means leave out rejected and cancelled jobs; "
+        "charts count time from the first submission.</footer>\n</main>\n"
         f"<script>\n{_asset('page.js')}</script>\n</body>\n</html>\n"
     )
 
@@ -234,7 +234,7 @@ def _job_row(record: Record, spelling: Spelling, time: Callable[[float | None], 
 
 def _comparison(results: Sequence[Result]) -> str:
     groups = by_policy(results)
-    names = ", ".join(dict.fromkeys(r.workload or "jobs" for r in results))
+    names = ", ".join(dict.fromkeys(wording.workload(r) for r in results))
     machines = ", ".join(dict.fromkeys(wording.machine(r.cluster) for r in results))
     seeds = max((len(g) for g in groups.values()), default=0)
     about = f"{names}, on {machines}" + (f", {seeds} seeds" if seeds > 1 else "")
@@ -249,7 +249,7 @@ def _comparison(results: Sequence[Result]) -> str:
         parts.append(_section("Seed by seed", _pairs(results)))
     charts = []
     for i, (name, group) in enumerate(groups.items()):
-        state = " open" if i == 0 else ""
+        state = " open" if i == 0 or len(groups) <= 4 else ""
         which = f", seed {group[0].seed}" if len(group) > 1 and group[0].seed is not None else ""
         makespan = wording.seconds(group[0].makespan)
         charts.append(
@@ -263,11 +263,12 @@ def _comparison(results: Sequence[Result]) -> str:
 def _policies(results: Sequence[Result]) -> str:
     groups = by_policy(results)
     found = {name: [final_metrics(r) for r in group] for name, group in groups.items()}
+    compared = tables.compared_metrics(results)
     shown = [
         name
-        for name in (*tables.COMPARED, "promises_broken", "jobs_rejected")
+        for name in (*compared, "promises_broken", "jobs_rejected")
         if any(m.get(name) is not None for rows in found.values() for m in rows)
-        and (name in tables.COMPARED or any(m[name] for rows in found.values() for m in rows))
+        and (name in compared or any(m[name] for rows in found.values() for m in rows))
     ]
     rows = [[Cell(name)] for name in found]
     heads = ["policy"]

@@ -7,6 +7,7 @@ definitions are those of docs/reference/metrics.md.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from weakref import WeakKeyDictionary
@@ -144,7 +145,7 @@ def breakdown(result: Result, by: str, *, columns: Columns | None = None) -> dic
     found: dict[str, list[int]] = {}
     for i in np.flatnonzero(columns.counted).tolist():
         found.setdefault(names[i], []).append(i)
-    rows = sorted(found, key=_size_order) if by == "size" else sorted(found)
+    rows = sorted(found, key=_size_order if by == "size" else _natural_order)
     return {name: summary(columns, np.array(found[name])) for name in rows}
 
 
@@ -161,7 +162,12 @@ def size_class(cpus: float, devices: float) -> str:
     return f"{low}+ {unit}s"
 
 
-def _size_order(name: str) -> tuple[str, int, int]:
+def _natural_order(name: str) -> tuple[str | int, ...]:
+    """``u2`` before ``u10``: texts and numbers alternate, so that like is compared with like."""
+    return tuple(int(t) if i % 2 else t for i, t in enumerate(re.split(r"([0-9]+)", name)))
+
+
+def _size_order(name: str) -> tuple[str | int, ...]:
     number, unit = name.split(" ")
     return unit[:3], int(number.lstrip("<").split("-")[0].rstrip("+")), 0 if number.startswith("<") else 1
 

@@ -31,6 +31,7 @@ __all__ = [
     "Cells",
     "best_rows",
     "breakdown_table",
+    "compared_metrics",
     "comparison_table",
     "console",
     "fairness_table",
@@ -64,6 +65,17 @@ COMPARED = (
     "decision_seconds_mean",
 )
 """Metrics of the comparison, the most important first."""
+
+COMPARED_TRACES = (
+    "makespan",
+    "mean_wait",
+    "mean_bounded_slowdown",
+    "utilisation",
+    "gpu_utilisation",
+    "p95_wait",
+    "decision_seconds_mean",
+)
+"""The same for jobs that leave no choice where to run: Ravi's ANL and MIT say nothing about them."""
 
 
 UNUSUAL = ("promises_broken", "broken_by_overrun")
@@ -288,10 +300,16 @@ def _where(record: Record, cluster: Cluster) -> str:
     return _clip(f"{node}/{'+'.join([*cpus, *devices])}" if cpus or devices else node, 24)
 
 
+def compared_metrics(results: Sequence[Result]) -> tuple[str, ...]:
+    """The metrics worth comparing these results by."""
+    choice = any(len(record.job.choices) > 1 for result in results[:1] for record in result.records)
+    return COMPARED if choice else COMPARED_TRACES
+
+
 def comparison_table(
     results: Sequence[Result],
     *,
-    names: Sequence[str] = COMPARED,
+    names: Sequence[str] | None = None,
     cut: Cut | None = None,
     width: int = 80,
 ) -> Table:
@@ -304,7 +322,7 @@ def comparison_table(
     rows = list(found)
     columns = [Cells("policy", [_clip(row, 34) for row in rows], right=False)]
     seeds = max((len(group) for group in groups.values()), default=0)
-    for rank, name in enumerate(names):
+    for rank, name in enumerate(names or compared_metrics(results)):
         intervals = [interval(m.get(name) for m in found[row]) for row in rows]
         columns.append(_compared(name, intervals, rank))
         if rank == 0:

@@ -21,6 +21,7 @@ __all__ = [
     "seconds",
     "title",
     "where",
+    "workload",
 ]
 
 TITLES = {
@@ -59,6 +60,7 @@ TITLES = {
 SHORT = {
     "makespan": "makespan",
     "mean_wait": "wait",
+    "p95_wait": "p95 wait",
     "mean_response": "response",
     "mean_bounded_slowdown": "slowdown",
     "utilisation": "CPU",
@@ -162,9 +164,14 @@ def machine(cluster: Cluster) -> str:
     return f"{len(cluster)} nodes, {cluster.total_cpus} CPUs" + (f", {devices} devices" if devices else "")
 
 
+def workload(result: Result) -> str:
+    """The workload's name; of a file without the folders that it lies in."""
+    return (result.workload if ":" in result.workload else result.workload.rpartition("/")[2]) or "jobs"
+
+
 def where(result: Result) -> str:
     """Workload, cluster, seed and what was known, in one line."""
-    parts = [result.workload or "jobs", f"on {machine(result.cluster)}"]
+    parts = [workload(result), f"on {machine(result.cluster)}"]
     if result.seed is not None:
         parts.append(f"seed {result.seed}")
     parts.append("run for real" if result.live else f"simulated with {result.knowledge} knowledge")
