@@ -26,7 +26,8 @@ LANES = 1000
 
 def to_perfetto(result: Result) -> str:
     """The trace as JSON text: ``{"traceEvents": […]}``. O(jobs times nodes of a job)."""
-    events = ",\n".join(json.dumps(event, allow_nan=False) for event in trace_events(result))
+    encode = json.JSONEncoder(allow_nan=False, separators=(",", ":")).encode
+    events = ",\n".join(encode(event) for event in trace_events(result))
     other = json.dumps({"policy": result.policy, "workload": result.workload, "jobs": len(result.records)})
     return f'{{"displayTimeUnit": "ms", "otherData": {other}, "traceEvents": [\n{events}\n]}}\n'
 
@@ -93,8 +94,8 @@ def _slices(record: Record, lanes: _Lanes) -> Iterator[dict[str, Any]]:
         "predicted": record.predicted.expected if record.predicted else None,
         "nodes": allocation.mask.bit_count(),
     }
-    for node, unit in held:
-        yield {
+    for place, (node, unit) in enumerate(held):
+        event = {
             "ph": "X",
             "name": job.id,
             "cat": job.app.name,
@@ -102,8 +103,8 @@ def _slices(record: Record, lanes: _Lanes) -> Iterator[dict[str, Any]]:
             "tid": lanes.thread(node, unit, start, end),
             "ts": start * MICROSECONDS,
             "dur": (end - start) * MICROSECONDS,
-            "args": details,
         }
+        yield event if place else event | {"args": details}  # a gang tells its details once
 
 
 def _counters(result: Result) -> Iterator[dict[str, Any]]:
