@@ -7,10 +7,9 @@ schedule cannot.
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from operator import itemgetter
 
 from dovetail.engine.capacity import FreeCapacity, Layout, Placement
 from dovetail.engine.cores import CoreBook
@@ -82,9 +81,6 @@ def _rank(event: Event) -> int:
     return _ORDER[type(event)]
 
 
-_release_time = itemgetter(0)
-
-
 def no_bound(job: Job, implementation: Implementation, request: Request) -> Seconds:
     """The walltime where the job has one, else infinite."""
     return INFINITE if job.walltime is None else job.walltime
@@ -126,7 +122,8 @@ class Engine:
         self.device_queues: dict[int, list[tuple[Job, Implementation]]] = {}
         self.promises = PromiseBook()
         self.records: dict[JobId, Record] = {}
-        self.releases: list[tuple[Seconds, Allocation]] = []
+        self.releases: list[tuple[Seconds, Allocation]] = []  # ascending; times apart, for the search
+        self._release_times: list[Seconds] = []
         self.changes = InstantChanges()
         self.last_enqueued: int | None = None
         self.decision_seconds: list[float] = []
@@ -136,6 +133,7 @@ class Engine:
         self._on_unit: dict[tuple[int, int | None], list[Placed]] | None = None
         self._user_bound = bound
         self._whole: dict[Request, bool] = {}
+        self._last_choices: tuple[Choice, ...] | None = None
         self._settles = bool(getattr(policy, "settles", False))
         self._told = False
         self._learned_bounds = getattr(policy, "walltime", "user") == "learned"
@@ -159,26 +157,30 @@ class Engine:
         if self._told:
             self._told = False
             self.changes = InstantChanges()
-        events = list(events)
+        if not isinstance(events, list):
+            events = list(events)
         if len(events) > 1:
-            events.sort(key=_rank)
+            events = sorted(events, key=_rank)
         quiet = True
         for event in events:
-            quiet = self._apply_event(event, now) and quiet
+            if type(event) is Ended:
+                self._end(event, now)
+                quiet = False
+            elif type(event) is Submitted:
+                self._submit(event.job)
+                quiet = False
+            else:
+                quiet = self._apply_event(event, now) and quiet
         if quiet or not ask:
             return ()
         self.predictions.refresh()
-        if self.releases and self.releases[0][0] < now:
+        if self._release_times and self._release_times[0] < now:
             self.promises.overran(now)
         return self._ask(now)
 
     def _apply_event(self, event: Event, now: Seconds) -> bool:
         """Apply one event; ``True`` if the policy need not be asked because of it."""
-        if isinstance(event, Ended):
-            self._end(event, now)
-        elif isinstance(event, Submitted):
-            self._submit(event.job)
-        elif isinstance(event, Started):
+        if isinstance(event, Started):
             return self._started(event, now)
         elif isinstance(event, Cancelled):
             return self._cancel(event.job, now)
@@ -205,7 +207,8 @@ class Engine:
         self.records[job.id] = Record(job)
         self.queue.add(job)
         self.changes.submitted.append(job)
-        if self.interchangeable:
+        if self.interchangeable and job.choices is not self._last_choices:
+            self._last_choices = job.choices
             self.interchangeable = all(self._takes_whole(choice.request) for choice in job.choices)
 
     def _takes_whole(self, request: Request) -> bool:
@@ -249,16 +252,19 @@ class Engine:
         self.free.give(allocation)
         if allocation.cores:
             self._cores.release(allocation)
-        self._forget_release(placed.bound, allocation)
+        times, releases = self._release_times, self.releases
+        at = bisect_left(times, placed.bound)
+        while releases[at][1] is not allocation:
+            at += 1
+        del times[at], releases[at]
         if self._on_unit is not None:
             for key in _unit_keys(allocation):
                 self._on_unit[key].remove(placed)
 
-    def _forget_release(self, bound: Seconds, allocation: Allocation) -> None:
-        at = bisect_left(self.releases, bound, key=_release_time)
-        while self.releases[at][1] is not allocation:
-            at += 1
-        del self.releases[at]
+    def _expect_release(self, bound: Seconds, allocation: Allocation) -> None:
+        at = bisect_right(self._release_times, bound)
+        self._release_times.insert(at, bound)
+        self.releases.insert(at, (bound, allocation))
 
     def _cancel(self, job: JobId, now: Seconds) -> bool:
         record = self.records.get(job)
@@ -292,14 +298,19 @@ class Engine:
         self._told = True
         while True:
             before = timer() if timer else 0.0
-            batch = list(policy.decide(view))
+            batch = policy.decide(view)
+            if not isinstance(batch, list):
+                batch = list(batch)  # the view is not to change while decisions are collected
             if timer:
                 self.decision_seconds.append(timer() - before)
             fresh = False
             for decision in batch:
-                if self._decide(decision, now):
-                    fresh = True
-                    decided.append(decision)
+                if type(decision) is Start:
+                    self._start(decision, now)
+                elif not self._decide(decision, now):
+                    continue
+                fresh = True
+                decided.append(decision)
             if not fresh or self._settles:
                 return decided
             rounds += 1
@@ -308,9 +319,7 @@ class Engine:
 
     def _decide(self, decision: Decision, now: Seconds) -> bool:
         """Check and apply one decision; ``True`` if it changed anything that a policy sees."""
-        if isinstance(decision, Start):
-            self._start(decision, now)
-        elif isinstance(decision, Wait):
+        if isinstance(decision, Wait):
             return self._wait(decision, now)
         elif isinstance(decision, Reserve):
             return self._reserve(decision, now)
@@ -348,23 +357,34 @@ class Engine:
         job = record.job
         if record.state is not State.PENDING or decision.job in self.handed_over:
             raise self._wrong(decision.job, f"is started while {record.state}")
-        unit = self._bound_to.get(decision.job)
+        unit = self._bound_to.get(decision.job) if self._bound_to else None
         if unit is not None and self.device_queues[unit][0][0] is not job:
             raise self._wrong(decision.job, "is started before others in its device's FIFO")
-        choice = self._choice(job, decision.implementation, decision.allocation.request)
-        self._check_gang(job, choice, decision.allocation)
-        self._unqueue(job)
-        record.promised = self.promises.settle(decision.job, now)
-        self._place(record, choice.implementation, decision.allocation, now)
+        allocation = decision.allocation
+        choice = job.choices[0]
+        if choice.request is not allocation.request or choice.implementation.name != decision.implementation:
+            choice = self._choice(job, decision.implementation, allocation.request)
+        self._check_gang(job, choice, allocation)
+        if unit is None:
+            self.queue.remove(job)
+        else:
+            self._unqueue(job)
+        if self.promises.held:
+            record.promised = self.promises.settle(decision.job, now)
+        self._place(record, choice.implementation, allocation, now)
 
     def _check_gang(self, job: Job, choice: Choice, allocation: Allocation) -> None:
         """The allocation gives on every node what the request asks for."""
-        request = choice.request
-        nodes = sum(part.nodes.bit_count() for part in allocation.parts)
-        if nodes != request.nodes or (len(allocation.parts) > 1 and allocation.mask.bit_count() != nodes):
+        request, parts = choice.request, allocation.parts
+        if len(parts) == 1:
+            nodes = together = parts[0].nodes.bit_count()
+        else:
+            nodes = sum(part.nodes.bit_count() for part in parts)
+            together = allocation.mask.bit_count()
+        if nodes != request.nodes or together != nodes:
             raise self._wrong(job.id, f"is given {nodes} nodes and asks for {request.nodes}")
         local = not allocation.donors
-        for part in allocation.parts:
+        for part in parts:
             if part.memory != request.memory:
                 raise self._wrong(job.id, f"is given {part.memory} bytes and asks for {request.memory}")
             if request.cpus >= 0 and part.cpus != request.cpus:
@@ -391,7 +411,8 @@ class Engine:
         if cores:
             allocation = replace(allocation, cores=cores)
         device = self.class_of(implementation, allocation)
-        prediction = self.predictions.predict(job, implementation, allocation.request, device)
+        predict = self.predictions.predict if self._keep_considered else self.predictions.at_start
+        prediction = predict(job, implementation, allocation.request, device)
         if self._keep_considered:
             known = self.predictions.known_of(job.id)
             record.considered = tuple(
@@ -403,7 +424,7 @@ class Engine:
             job, implementation, allocation, now, prediction.expected if prediction else None, bound
         )
         self.running[job.id] = placed
-        insort(self.releases, (bound, allocation), key=_release_time)
+        self._expect_release(bound, allocation)
         if self._on_unit is not None:
             for key in _unit_keys(allocation):
                 self._on_unit.setdefault(key, []).append(placed)
@@ -474,7 +495,7 @@ class Engine:
         allocation = replace(decision.allocation, cores=cores) if cores else decision.allocation
         moved = replace(placed, allocation=allocation)
         self.running[decision.job] = moved
-        insort(self.releases, (moved.bound, allocation), key=_release_time)
+        self._expect_release(moved.bound, allocation)
         if self._on_unit is not None:
             for key in _unit_keys(allocation):
                 self._on_unit.setdefault(key, []).append(moved)
@@ -515,6 +536,8 @@ class Engine:
     def limit(self, job: Job) -> Seconds:
         """The largest bound of the job's run time over its choices, learned bounds aside."""
         bound = self._user_bound
+        if len(job.choices) == 1:
+            return bound(job, job.choices[0].implementation, job.choices[0].request)
         return max(bound(job, choice.implementation, choice.request) for choice in job.choices)
 
     def class_of(self, implementation: Implementation, allocation: Allocation) -> DeviceClass:

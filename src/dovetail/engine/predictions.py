@@ -54,6 +54,14 @@ class Predictions:
             self._asked.append(("predict", job.id, implementation.name, request.nodes, device, found))
         return found
 
+    def at_start(
+        self, job: Job, implementation: Implementation, request: Request, device: DeviceClass
+    ) -> Prediction | None:
+        """The same for a job that starts: nobody will ask again, so nothing new is cached."""
+        if self._keep or job.id in self._by_job:
+            return self.predict(job, implementation, request, device)
+        return self._model.predict(job, implementation, request, device)
+
     def runs(self, app: str, implementation: str, device: DeviceClass) -> int:
         """The cached number of completed runs, or the model's."""
         key = (app, implementation, device)

@@ -6,25 +6,37 @@ from bisect import bisect_left, insort
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, overload
 
+from dovetail.engine.groups import Groups
 from dovetail.model import Job, JobId, Request, Seconds
 
 __all__ = ["JobQueue"]
 
+Key = Callable[..., Any]
 
-class _Ordered(Sequence[Job]):
-    """A read-only, always current sequence of the waiting jobs in one order."""
 
-    __slots__ = ("_entries",)
+class Line(Sequence[Job]):
+    """Waiting jobs in one order: read-only for policies, always current.
+
+    A sorted list of (key, place, job): a change costs a binary search and a move of pointers, and next
+    to nothing at either end: jobs that left at the front are cut off now and then only.
+    """
+
+    __slots__ = ("_entries", "_gone")
 
     def __init__(self, entries: list[tuple[Any, int, Job]]) -> None:
         self._entries = entries
+        self._gone = 0
 
     def __len__(self) -> int:
-        return len(self._entries)
+        return len(self._entries) - self._gone
+
+    def __bool__(self) -> bool:
+        return len(self._entries) > self._gone
 
     def __iter__(self) -> Iterator[Job]:
-        for entry in self._entries:
-            yield entry[2]
+        entries = self._entries
+        for at in range(self._gone, len(entries)):
+            yield entries[at][2]
 
     @overload
     def __getitem__(self, index: int) -> Job: ...
@@ -32,91 +44,169 @@ class _Ordered(Sequence[Job]):
     def __getitem__(self, index: slice) -> Sequence[Job]: ...
     def __getitem__(self, index: int | slice) -> Job | Sequence[Job]:
         if isinstance(index, slice):
-            return [entry[2] for entry in self._entries[index]]
-        return self._entries[index][2]
+            return [entry[2] for entry in self._entries[self._gone :][index]]
+        at = index + self._gone if index >= 0 else index
+        if at < self._gone and len(self) + index < 0:
+            raise IndexError(index)
+        return self._entries[at][2]
+
+    def add(self, entry: tuple[Any, int, Job]) -> None:
+        """Put an entry at its place."""
+        entries = self._entries
+        if not entries or entry > entries[-1]:
+            entries.append(entry)
+        else:
+            insort(entries, entry, lo=self._gone)
+
+    def remove(self, key: Any, place: int) -> None:
+        """Take an entry out."""
+        entries, gone = self._entries, self._gone
+        if entries[gone][1] != place:
+            del entries[bisect_left(entries, (key, place), lo=gone)]
+            return
+        gone += 1
+        if gone == len(entries):
+            entries.clear()
+            gone = 0
+        elif gone > 64 and gone > len(entries) >> 1:
+            del entries[:gone]
+            gone = 0
+        self._gone = gone
+
+    def find(self, place: int) -> bool:
+        """Whether the entry of that place is there, in a line whose keys are all the same."""
+        at = bisect_left(self._entries, place, lo=self._gone, key=_place_of)
+        return at < len(self._entries) and self._entries[at][1] == place
+
+    def entries(self) -> Iterator[tuple[Any, int, Job]]:
+        """All entries in order."""
+        return iter(self._entries[self._gone :])
+
+
+class _Order:
+    """One order: its line, or the value that the key has had for every job since the queue was empty.
+
+    As long as there is only one value (nobody sets priorities), the order is that of submission.
+    """
+
+    __slots__ = ("bounded", "constant", "groups", "key", "line")
+
+    def __init__(self, key: Key, bounded: bool) -> None:
+        self.key = key
+        self.bounded = bounded
+        self.line: Line | None = None
+        self.constant: Any = None
+        self.groups: Groups | None = None
 
 
 class JobQueue:
     """Waiting jobs; implements `dovetail.interfaces.Queue`.
 
-    Every order is a sorted list: a change costs a binary search and a move of pointers. Jobs keep the
-    place of their first submission, so that a dequeued job comes back where it was. ``limit`` gives the
-    upper bound of a job's run time.
+    Jobs keep the place of their first submission, so that a dequeued job comes back where it was.
+    ``limit`` gives the upper bound of a job's run time.
     """
 
     def __init__(self, limit: Callable[[Job], Seconds]) -> None:
         self._place: dict[JobId, int] = {}  # every job ever submitted
-        self._waiting: list[tuple[int, Job]] = []
-        self._inside: set[JobId] = set()
-        self._orders: dict[Callable[..., Any], list[tuple[Any, int, Job]]] = {}
-        self._bounded: set[Callable[..., Any]] = set()
+        self._line = Line([])
+        self._orders: dict[Key, _Order] = {}
+        self._requests: dict[Request, int] | None = None
         self._limit = limit
-        self._requests: dict[Request, int] = {}
 
     def __len__(self) -> int:
-        return len(self._waiting)
+        return len(self._line)
+
+    def __bool__(self) -> bool:
+        return bool(self._line)
 
     def __iter__(self) -> Iterator[Job]:
-        for _, job in self._waiting:
-            yield job
+        return iter(self._line)
 
     def __contains__(self, job: object) -> bool:
-        return (job.id if isinstance(job, Job) else job) in self._inside
+        place = self._place.get(job.id if isinstance(job, Job) else job)  # type: ignore[call-overload]
+        return place is not None and self._line.find(place)
 
     def add(self, job: Job) -> None:
-        """Put a job at the end, or back at its old place."""
+        """Put a job at the end, or back at its old place. O(log n) and a move of pointers for each order."""
         place = self._place.setdefault(job.id, len(self._place))
-        waiting = self._waiting
-        if not waiting or place > waiting[-1][0]:
-            waiting.append((place, job))
-        else:
-            waiting.insert(bisect_left(waiting, place, key=_place_of), (place, job))
-        self._inside.add(job.id)
-        for key, entries in self._orders.items():
-            entry = (self._key(key, job), place, job)
-            if not entries or entry > entries[-1]:
-                entries.append(entry)
-            else:
-                insort(entries, entry)
-        for choice in job.choices:
-            self._requests[choice.request] = self._requests.get(choice.request, 0) + 1
+        empty = not self._line
+        self._line.add((0, place, job))
+        for order in self._orders.values():
+            key = self._key(order, job)
+            if empty:
+                order.line, order.constant = None, key
+            elif order.line is not None:
+                order.line.add((key, place, job))
+            elif key != order.constant:
+                order.line = self._sorted(order)
+            if order.groups is not None:
+                order.groups.add(key, place, job, self._limit(job))
+        if self._requests is not None:
+            for choice in job.choices:
+                self._requests[choice.request] = self._requests.get(choice.request, 0) + 1
 
     def remove(self, job: Job) -> None:
-        """Take a waiting job out."""
+        """Take a waiting job out. O(log n) and a move of pointers for each order."""
         place = self._place[job.id]
-        waiting = self._waiting
-        at = 0 if waiting[0][0] == place else bisect_left(waiting, place, key=_place_of)
-        del waiting[at]
-        self._inside.remove(job.id)
-        for key, entries in self._orders.items():
-            if entries[0][1] == place:
-                del entries[0]
-            else:
-                del entries[bisect_left(entries, (self._key(key, job), place))]
-        for choice in job.choices:
-            left = self._requests[choice.request] - 1
-            if left:
-                self._requests[choice.request] = left
-            else:
-                del self._requests[choice.request]
+        self._line.remove(0, place)
+        for order in self._orders.values():
+            if order.line is None and order.groups is None:
+                continue
+            key = self._key(order, job)
+            if order.line is not None:
+                order.line.remove(key, place)
+            if order.groups is not None:
+                order.groups.remove(key, place, job)
+        if self._requests is not None:
+            for choice in job.choices:
+                left = self._requests[choice.request] - 1
+                if left:
+                    self._requests[choice.request] = left
+                else:
+                    del self._requests[choice.request]
 
-    def _key(self, key: Callable[..., Any], job: Job) -> Any:
-        return key(job, self._limit(job)) if key in self._bounded else key(job)
+    def _key(self, order: _Order, job: Job) -> Any:
+        return order.key(job, self._limit(job)) if order.bounded else order.key(job)
 
-    def by(self, key: Callable[..., Any], *, bounded: bool = False) -> Sequence[Job]:
+    def _sorted(self, order: _Order) -> Line:
+        return Line(sorted((self._key(order, job), place, job) for _, place, job in self._line.entries()))
+
+    def _order(self, key: Key, bounded: bool) -> _Order:
+        order = self._orders.get(key)
+        if order is None:
+            order = self._orders[key] = _Order(key, bounded)
+            keys = {self._key(order, job) for job in self._line}
+            if len(keys) == 1:
+                order.constant = keys.pop()
+            elif keys:
+                order.line = self._sorted(order)
+        return order
+
+    def by(self, key: Key, *, bounded: bool = False) -> Sequence[Job]:
         """The waiting jobs by ascending key, then submission; kept up to date from the first call on."""
-        entries = self._orders.get(key)
-        if entries is None:
-            if bounded:
-                self._bounded.add(key)
-            entries = sorted((self._key(key, job), place, job) for place, job in self._waiting)
-            self._orders[key] = entries
-        return _Ordered(entries)
+        return self._order(key, bounded).line or self._line
+
+    def groups(self, key: Key, *, bounded: bool = False) -> Groups | None:
+        """The same jobs by what they ask for; ``None`` if some could run in several ways.
+
+        Kept up to date from the first call on.
+        """
+        order = self._order(key, bounded)
+        if order.groups is None:
+            order.groups = Groups()
+            for _, place, job in self._line.entries():
+                order.groups.add(self._key(order, job), place, job, self._limit(job))
+        return None if order.groups.several else order.groups
 
     def requests(self) -> Mapping[Request, int]:
-        """How many waiting jobs ask for each request."""
+        """How many waiting jobs ask for each request; kept up to date from the first call on."""
+        if self._requests is None:
+            self._requests = {}
+            for job in self._line:
+                for choice in job.choices:
+                    self._requests[choice.request] = self._requests.get(choice.request, 0) + 1
         return self._requests
 
 
-def _place_of(entry: tuple[int, Job]) -> int:
-    return entry[0]
+def _place_of(entry: tuple[Any, int, Job]) -> int:
+    return entry[1]

@@ -28,8 +28,11 @@ class TableTruth:
 
     def seconds(self, job: Job, implementation: Implementation, request: Request) -> Seconds | None:
         """True seconds, ``None`` where unknown. O(1)."""
-        found = self.table.get((job.id, implementation.name, request.nodes))
-        return self.fixed.get(job.id) if found is None else found
+        if self.table:
+            found = self.table.get((job.id, implementation.name, request.nodes))
+            if found is not None:
+                return found
+        return self.fixed.get(job.id)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,133 @@
+"""Waiting jobs grouped by what they ask for, so that a policy can skip all that do not fit at once."""
+
+from __future__ import annotations
+
+from bisect import bisect_right, insort
+from collections.abc import Iterator
+from typing import Any
+
+from dovetail.model import Job, Request, Seconds
+
+__all__ = ["Entry", "Group", "Groups"]
+
+Entry = tuple[Any, int, Seconds, Job]
+"""Key of the order, place of submission, upper bound of the run time, job."""
+
+BLOCK = 64
+
+
+class Group:
+    """Waiting jobs with the same request, in order, with the least bound of every block of them.
+
+    A change costs O(n / 64) at worst and is next to free at the ends. The first job that ends in time is
+    found in O(n / 64 + 64).
+    """
+
+    __slots__ = ("_blocks", "_least", "request")
+
+    def __init__(self, request: Request) -> None:
+        self.request = request
+        self._blocks: list[list[Entry]] = []
+        self._least: list[Seconds] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._blocks)
+
+    def __iter__(self) -> Iterator[Job]:
+        for block in self._blocks:
+            for entry in block:
+                yield entry[3]
+
+    def add(self, entry: Entry) -> None:
+        """Put an entry at its place."""
+        blocks, least = self._blocks, self._least
+        if not blocks or (entry > blocks[-1][-1] and len(blocks[-1]) >= BLOCK):
+            blocks.append([entry])
+            least.append(entry[2])
+            return
+        at = max(0, bisect_right(blocks, entry, key=_first) - 1)
+        block = blocks[at]
+        insort(block, entry)
+        if entry[2] < least[at]:
+            least[at] = entry[2]
+        if len(block) > 2 * BLOCK:
+            blocks.insert(at + 1, block[BLOCK:])
+            del block[BLOCK:]
+            least[at : at + 1] = [min(map(_bound, block)), min(map(_bound, blocks[at + 1]))]
+
+    def remove(self, key: Any, place: int) -> None:
+        """Take an entry out."""
+        blocks = self._blocks
+        at = 0
+        if len(blocks) > 1:
+            at = max(0, bisect_right(blocks, (key, place + 1), key=_first) - 1)
+        block = blocks[at]
+        bound = block.pop(bisect_right(block, (key, place + 1)) - 1)[2]
+        if not block:
+            del blocks[at], self._least[at]
+        elif bound <= self._least[at]:
+            self._least[at] = min(map(_bound, block))
+
+    def first(self, after: Entry | None) -> Entry | None:
+        """The first entry, or the first after another one."""
+        if after is None:
+            return self._blocks[0][0] if self._blocks else None
+        return next(self._from(after), None)
+
+    def first_in_time(self, after: Entry | None, now: Seconds, end: Seconds) -> Entry | None:
+        """The first entry, after another one, that has ended by ``end`` if it starts now."""
+        blocks = self._blocks
+        at = 0
+        if after is not None:
+            at = max(0, bisect_right(blocks, after, key=_first) - 1)
+        for number in range(at, len(blocks)):
+            if now + self._least[number] <= end:
+                for entry in blocks[number]:
+                    if now + entry[2] <= end and (after is None or entry > after):
+                        return entry
+        return None
+
+    def _from(self, after: Entry) -> Iterator[Entry]:
+        blocks = self._blocks
+        at = max(0, bisect_right(blocks, after, key=_first) - 1)
+        for number in range(at, len(blocks)):
+            for entry in blocks[number]:
+                if entry > after:
+                    yield entry
+
+
+def _first(block: list[Entry]) -> tuple[Any, ...]:
+    return block[0]
+
+
+def _bound(entry: Entry) -> Seconds:
+    return entry[2]
+
+
+class Groups(dict[Request, Group]):
+    """Groups of the waiting jobs by request; ``several`` jobs could run in several ways and are left out.
+
+    Groups are never removed: a request that was asked for once will be asked for again.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.several = 0
+
+    def add(self, key: Any, place: int, job: Job, bound: Seconds) -> None:
+        """A job enters the queue."""
+        if len(job.choices) > 1:
+            self.several += 1
+            return
+        request = job.choices[0].request
+        group = self.get(request)
+        if group is None:
+            group = self[request] = Group(request)
+        group.add((key, place, bound, job))
+
+    def remove(self, key: Any, place: int, job: Job) -> None:
+        """A job leaves the queue."""
+        if len(job.choices) > 1:
+            self.several -= 1
+        else:
+            self[job.choices[0].request].remove(key, place)
