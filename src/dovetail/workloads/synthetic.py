@@ -9,11 +9,11 @@
 
 ``lublin``
     In the manner of Lublin and Feitelson, "The workload on parallel supercomputers: modeling the
-    characteristics of rigid jobs", JPDC 63(11), 2003, with GPU jobs added; see `Lublin`. Options: ``jobs``
-    (1000), ``nodes`` (the cluster's, else 256), ``cpus_per_node`` (the cluster's, else 1), ``load`` (none:
-    the model's own arrivals), ``gpus`` (share of the jobs that use GPUs, 0), ``gpus_per_node`` (the
-    cluster's, else 8), ``fractions`` (share of the one-GPU jobs that ask for part of a GPU, 0),
-    ``users`` (32), ``walltimes`` (1; 0: nobody tells a requested time), ``seed`` (1).
+    characteristics of rigid jobs", JPDC 63(11), 2003, with GPU jobs added; see `dovetail.workloads.lublin`.
+    Options: ``jobs`` (1000), ``nodes`` (the cluster's, else 256), ``cpus_per_node`` (the cluster's, else 1),
+    ``load`` (none: the model's own arrivals), ``gpus`` (share of the jobs that use GPUs, 0),
+    ``gpus_per_node`` (the cluster's, else 8), ``fractions`` (share of the one-GPU jobs that ask for part of a
+    GPU, 0), ``users`` (32), ``walltimes`` (1; 0: nobody tells a requested time), ``seed`` (1).
 
 All times are whole seconds, as in logs. ``load`` is the offered load: resources times run time, over
 capacity times the span of submit times; gaps between arrivals are scaled so that it is met but for the
@@ -33,7 +33,6 @@ import numpy.typing as npt
 from dovetail.errors import InputError
 from dovetail.model import Cluster, Workload
 from dovetail.workloads.draws import requested_times, streams
-from dovetail.workloads.lublin import Lublin, lublin_workload
 from dovetail.workloads.swf import swf_workload
 from dovetail.workloads.swf_arrays import SwfArrays
 from dovetail.workloads.textfile import shown
@@ -161,6 +160,8 @@ def _rigid(spec: str, options: Options, cluster: Cluster | None) -> Workload:
 
 
 def _lublin(spec: str, options: Options, cluster: Cluster | None) -> Workload:
+    from dovetail.workloads.lublin import Lublin, lublin_workload  # scipy: only when it is needed
+
     nodes = cluster.nodes if cluster is not None else ()
     cpus = max((node.cpus for node in nodes), default=1)
     gpus = max((len(node.devices) for node in nodes), default=8)
