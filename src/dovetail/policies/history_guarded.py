@@ -56,7 +56,7 @@ class HistoryGuarded(History):
                 if (job.app.name, option[0].implementation.name, target) in devices.underway:
                     return float("inf"), float("inf"), option[1].index  # it will soon be known
                 doubt = self.caution if option[1].kind == CPU else 1.0
-                seconds = min(known) * doubt / 2.0 ** min(experience - 1, 60)
+                seconds = min(known) * max(1.0, doubt / 2.0 ** min(experience - 1, 60))
             return devices.ready_in(*option) + seconds, seconds, option[1].index
 
         return options[min(range(len(options)), key=end)]

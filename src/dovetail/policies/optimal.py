@@ -15,8 +15,9 @@ from dovetail.policies.devices import class_on, one_node_choices, refuse_gangs, 
 
 __all__ = ["Optimal", "least_makespan"]
 
-RESOLUTION = 1 << 40
-"""The longest possible schedule is this many integer time steps."""
+RESOLUTION = 1 << 30
+"""The longest possible schedule is this many integer time steps. With 2^40, CP-SAT 9.15 returned a wrong
+optimum (a symmetry cut with such coefficients); a test keeps the case."""
 
 
 @dataclass(frozen=True)
@@ -101,7 +102,7 @@ def least_makespan(
 
     ``table[j]`` maps (unit, option) to seconds; ``ready[u]`` is when unit u is free. Units in one group of
     ``alike`` are interchangeable. Returns the chosen option of every job, ``optimal`` or ``feasible``, a
-    lower bound and the solver's seconds. Times are rounded to 1 / 2^40 of the longest schedule.
+    lower bound and the solver's seconds. Times are rounded to 1 / 2^30 of the longest schedule.
     """
     try:
         cp_model = importlib.import_module("ortools.sat.python.cp_model")
@@ -125,11 +126,11 @@ def least_makespan(
             loads.setdefault(key[0], []).append(round(seconds * scale) * variables[key])
         chosen.append(variables)
     for u, terms in loads.items():
-        model.add(sum(terms) + round(ready[u] * scale) <= makespan)
+        model.add(cp_model.LinearExpr.sum(terms) + round(ready[u] * scale) <= makespan)
     for group in alike:
         used = [u for u in group if u in loads]
         for first, second in itertools.pairwise(used):
-            model.add(sum(loads[first]) >= sum(loads[second]))
+            model.add(cp_model.LinearExpr.sum(loads[first]) >= cp_model.LinearExpr.sum(loads[second]))
     model.minimize(makespan)
     _hint(model, table, chosen, ready)
     solver = cp_model.CpSolver()
