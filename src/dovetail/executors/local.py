@@ -44,11 +44,11 @@ class LocalExecutor:
     ``run_dir`` is created (mode 0700) and must not hold a run yet. ``cwd`` is the jobs' working folder
     (default: ours), ``grace`` the seconds between TERM and KILL, ``environ`` what their environment is
     built on (default: ours), ``run_uid`` the unique name of this run (default: made here). Raises
-    `InputError` where the cluster names cores that this process may not
-    use, or one core twice; `ExecutorError` where the run folder cannot be made.
+    `InputError` where the cluster names cores that this process may not use, or one core twice;
+    `ExecutorError` where the run folder cannot be made.
 
-    Use it in one event loop. A job is run once: its ``uid`` (`uid_of`) names the run for ever, so that
-    recording it twice changes nothing.
+    Use it in one event loop; the supervisor is started when that first listens or launches. A job is run
+    once: its ``uid`` (`uid_of`) names the run for ever, so that recording it twice changes nothing.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class LocalExecutor:
         self._closed = False
         self._settled = False
         self._log = self._create_log()
-        self._start_supervisor()
+        self._gone.set()
 
     # --- the Executor protocol --------------------------------------------------------------------
 
@@ -149,19 +149,22 @@ class LocalExecutor:
         self._settled = settled
         if not self._closing:
             self._closing = True
-            self._attach()
-            self._send({"t": "close", "grace": self._grace})
-            try:
-                await asyncio.wait_for(self._gone.wait(), self._grace + 10.0)
-            except TimeoutError:
-                # Processes that not even KILL ends (a hung driver): the supervisor stays with them.
-                self._detach()
-            else:
-                self._process.wait()
+            if self._loop is not None:
+                await self._dismiss_supervisor()
             self._closed = True
             self._news.set()
         if not self._events:
             self.settle()
+
+    async def _dismiss_supervisor(self) -> None:
+        self._send({"t": "close", "grace": self._grace})
+        try:
+            await asyncio.wait_for(self._gone.wait(), self._grace + 10.0)
+        except TimeoutError:
+            # Processes that not even KILL ends (a hung driver): the supervisor stays with them.
+            self._detach()
+        else:
+            self._process.wait()
 
     # --- beside the protocol ----------------------------------------------------------------------
 
@@ -268,11 +271,10 @@ class LocalExecutor:
         self._gone.clear()
 
     def _attach(self) -> None:
-        """Listen to the supervisor in the loop that runs; start a new one if the last was lost."""
-        if self._loop is None:
-            if self._gone.is_set():
-                self._setups.clear()
-                self._start_supervisor()
+        """Start a supervisor if there is none (yet, or any more) and listen to it in the loop that runs."""
+        if self._loop is None and not self._closing:
+            self._setups.clear()
+            self._start_supervisor()
             self._loop = asyncio.get_running_loop()
             self._loop.add_reader(self._socket, self._receive)
 
