@@ -287,7 +287,7 @@ def contiguous(times: Floats, order: Ints, k: int, best: Floats, cut: Ints) -> f
     for i in range(1, n + 1):
         best[i] = np.inf
         level = 0.0
-        used = 0
+        used = np.int64(0)
         for m in range(1, min(k, i) + 1):
             level, used = insert_cost(times, tasks, m - 1, sigma, lost, level, used, order[i - m])
             if best[i - m] + level < best[i]:
@@ -301,7 +301,8 @@ def _cost_of(times: Floats, tasks: Ints, size: int, sigma: Ints, current: Floats
     """``pack_cost`` from one processor each."""
     if size == 0:
         return 0.0
-    sigma[:size] = 1
+    for a in range(size):
+        sigma[a] = 1
     return pack_cost(times, tasks, size, sigma, current)
 
 
@@ -405,6 +406,8 @@ def anneal(
         if total < best_total - 1e-12 * best_total:
             best_total = total
             best_packs = packs
-            best_members[:packs] = members[:packs]
-            best_sizes[:packs] = sizes[:packs]
+            for c in range(packs):  # loops compile in a fraction of the time of array assignments
+                best_sizes[c] = sizes[c]
+                for s in range(sizes[c]):
+                    best_members[c, s] = members[c, s]
     return packs, best_packs, best_total

@@ -56,7 +56,7 @@ def subset_program(
             continue
         lowest = full & -full
         rest = full ^ lowest
-        part = rest
+        part = 0
         least = np.inf
         taken = 0
         while True:
@@ -66,9 +66,9 @@ def subset_program(
                 if cost < least:
                     least = cost
                     taken = part | lowest
-            if part == 0:
+            if part == rest:
                 break
-            part = (part - 1) & rest
+            part = (part - rest) & rest  # the next subset of ``rest``: ties go to the lowest tasks
         best[full] = least
         choice[full] = taken
 

@@ -16,7 +16,7 @@ from dovetail.packing.annealing import STEPS, anneal
 from dovetail.packing.bounds import area_bound
 from dovetail.packing.contiguous import contiguous, contiguous_groups
 from dovetail.packing.deadline import Deadline
-from dovetail.packing.exhaustive import exhaustive, subset_dp
+from dovetail.packing.exhaustive import SUBSET_TASKS, exhaustive, subset_dp
 from dovetail.packing.list_schedule import best_list, improve_list
 from dovetail.packing.matching import each_alone, matching
 from dovetail.packing.one_pack import single_pack
@@ -126,15 +126,20 @@ def load(algorithm: str, k: int, tasks: int) -> None:
     So that neither compilation nor imports count as the algorithm's time, and none is compiled that
     the algorithm does not need.
     """
-    small = np.array([[4.0, 2.5], [3.0, 2.0]])
-    options, rng = Options(), np.random.Generator(np.random.PCG64(0))
-    entry = ALGORITHMS[algorithm]
-    entry.run(Request(small, 2, 2, options, rng, Deadline(1.0)))
-    if algorithm == "auto" and k > 1 and tasks > 16:
+    parts = [algorithm]
+    if algorithm == "auto":
+        parts = []
+        if k > 1 and tasks <= SUBSET_TASKS:
+            parts.append("subset-dp")
         if k == 2:
-            matching(small)
-        ALGORITHMS["annealing"].run(Request(small, 2, 2, options, rng, Deadline(1.0)))
-        ALGORITHMS["column-generation"].run(Request(small, 2, 2, options, rng, Deadline(1.0)))
+            parts.append("matching")
+        if k > 1 and tasks > 16:
+            parts += ["annealing", "column-generation"]
+    small = np.array([[4.0, 2.5], [3.0, 2.0], [2.0, 1.5]])
+    for part in parts:
+        rng = np.random.Generator(np.random.PCG64(0))
+        # The limit bounds the solvers; it leaves time to compile.
+        ALGORITHMS[part].run(Request(small, 2, 2, Options(), rng, Deadline(600.0)))
 
 
 def _exact(packing: Packing) -> Outcome:

@@ -1,0 +1,288 @@
+"""``dovetail pack``: partition moldable tasks into packs, and show them."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from dovetail.errors import InputError
+
+if TYPE_CHECKING:  # numba and scipy load when the command runs, not when the help is shown
+    from dovetail.packing.files import Instance
+    from dovetail.packing.registry import Options, Solution
+
+__all__ = ["pack"]
+
+COMPARE_SECONDS = 5.0  # for each algorithm of --compare, unless --time-limit says otherwise
+MOST_ROWS = 64  # processors that are drawn in the terminal
+
+
+class Range(StrEnum):
+    """Where random-proc draws processors from."""
+
+    share = "share"
+    full = "full"
+
+
+class Formulation(StrEnum):
+    """The integer program of ``ilp``."""
+
+    strong = "strong"
+    printed = "printed"
+
+
+def pack(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Times by task: JSON or CSV.")],
+    k: Annotated[int | None, typer.Option("--k", help="Most tasks in a pack; default: the processors.")] = None,
+    algorithm: Annotated[str, typer.Option(metavar="NAME", help="See docs/reference/pack.md.")] = "auto",
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON alone on standard output.")] = False,
+    compare: Annotated[bool, typer.Option(help="Run all algorithms.")] = False,
+    seed: Annotated[int, typer.Option(help="Of everything random.", min=0)] = 1,
+    time_limit: Annotated[
+        float | None, typer.Option(metavar="SECONDS", help="Wall time of the algorithm.")
+    ] = None,
+    draw: Annotated[
+        Range, typer.Option("--range", help="random-proc: 1..floor(p/k) (share) or 1..p (full).")
+    ] = Range.share,
+    formulation: Annotated[
+        Formulation, typer.Option(help="ilp: Theorem 4 made strong, or as printed.")
+    ] = Formulation.strong,
+    idle_watts: Annotated[
+        float | None, typer.Option(metavar="W", help="Of an idle processor, for the energy.")
+    ] = None,
+    busy_watts: Annotated[
+        float | None, typer.Option(metavar="W", help="Of a busy processor, for the energy.")
+    ] = None,
+    picture: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Also draw the schedule to an SVG or PNG file.")
+    ] = None,
+) -> None:
+    """Partition moldable tasks into packs that run one after the other, so that they end soonest."""
+    from dovetail.packing.files import read_instance
+    from dovetail.packing.registry import Options, solve
+
+    watts = _watts(idle_watts, busy_watts)
+    if picture is not None and picture.suffix.lower() not in (".svg", ".png"):
+        raise InputError(f"found {str(picture)!r}, expected a file .svg or .png", where="--picture")
+    instance = read_instance(file)
+    if instance.warning is not None:
+        print(f"dovetail: warning: {file}: {instance.warning}", file=sys.stderr)
+    k = instance.processors if k is None else k
+    options = Options(
+        seed=seed,
+        time_limit=time_limit,
+        full_range=draw is Range.full,
+        literal=formulation is Formulation.printed,
+    )
+    if compare:
+        _compare(instance, k, options, as_json=as_json, watts=watts)
+        return
+    solution = solve(instance.times, k, algorithm, options)
+    if picture is not None:
+        from dovetail.packing.picture import save_picture
+
+        save_picture(picture, solution.schedule, instance.processors, instance.names, _title(solution))
+    if as_json:
+        print(json.dumps(to_json(solution, instance, watts), indent=1))
+        return
+    _show(solution, instance, watts)
+
+
+def to_json(solution: Solution, instance: Instance, watts: tuple[float, float] | None) -> dict[str, Any]:
+    """The JSON form of one solution (docs/reference/pack.md)."""
+    from dovetail.packing.schedule import Packing
+
+    metrics = solution.metrics
+    found: dict[str, Any] = {
+        "algorithm": solution.algorithm,
+        "k": solution.k,
+        "processors": solution.processors,
+        "cost": metrics.cost,
+    }
+    if isinstance(solution.schedule, Packing):
+        found["packs"] = [
+            [{"task": entry.task, "processors": entry.processors, "time": entry.time} for entry in members]
+            for members in solution.schedule.packs
+        ]
+    else:
+        found["schedule"] = [
+            {"task": entry.task, "processors": entry.processors, "time": entry.time, "start": entry.start}
+            for entry in solution.schedule.tasks
+        ]
+    return found | {
+        "relative_cost": metrics.relative_cost,
+        "packing_ratio": metrics.packing_ratio,
+        "relative_response_time": metrics.relative_response_time,
+        "lower_bound": solution.lower_bound,
+        "gap": solution.gap,
+        "proven_optimal": solution.proven_optimal,
+        "seconds": solution.seconds,
+        "busy_processor_seconds": metrics.busy,
+        "idle_processor_seconds": metrics.idle,
+        "energy": None if watts is None else metrics.energy(*watts),
+        "names": list(instance.names),
+        "repaired": instance.warning,
+        "notes": list(solution.notes),
+    }
+
+
+def _watts(idle: float | None, busy: float | None) -> tuple[float, float] | None:
+    if idle is None and busy is None:
+        return None
+    for name, value in ("--idle-watts", idle), ("--busy-watts", busy):
+        if value is None:
+            raise InputError("energy needs --idle-watts and --busy-watts both", where=name)
+        if not math.isfinite(value) or value < 0:
+            raise InputError(f"{value} is not a number of watts of at least 0", where=name)
+    assert idle is not None and busy is not None
+    return idle, busy
+
+
+def _title(solution: Solution) -> str:
+    return f"{solution.algorithm}, k = {solution.k}, p = {solution.processors}: {solution.metrics.cost:.6g} s"
+
+
+def _show(solution: Solution, instance: Instance, watts: tuple[float, float] | None) -> None:
+    console = Console(highlight=False, soft_wrap=True)
+    console.print(Text(_title(solution), style="bold"))
+    for line in draw_lines(solution, instance, width=max(20, min(console.width, 120) - 8), colour=console.is_terminal):
+        console.print(line)
+    table = Table(show_header=False, box=None, pad_edge=False)
+    table.add_column(style="dim")
+    table.add_column()
+    for name, value in _facts(solution, watts):
+        table.add_row(name, value)
+    console.print(table)
+    for note in solution.notes:
+        console.print(Text(f"note: {note}", style="dim"))
+
+
+def _facts(solution: Solution, watts: tuple[float, float] | None) -> list[tuple[str, str]]:
+    metrics = solution.metrics
+    facts = [
+        ("cost", f"{metrics.cost:.6g} s"),
+        ("relative cost", f"{metrics.relative_cost:.4f}"),
+        ("packing ratio", f"{metrics.packing_ratio:.4f}"),
+        ("relative response", f"{metrics.relative_response_time:.4f}"),
+        ("busy, idle", f"{metrics.busy:.6g}, {metrics.idle:.6g} processor-seconds"),
+    ]
+    if watts is not None:
+        facts.append(("energy", f"{metrics.energy(*watts):.6g} J"))
+    if solution.lower_bound is not None:
+        proven = " (proven optimal)" if solution.proven_optimal else ""
+        facts.append(("lower bound", f"{solution.lower_bound:.6g} s, gap {solution.gap:.2%}{proven}"))
+    facts.append(("computed in", f"{solution.seconds:.4f} s"))
+    return facts
+
+
+def draw_lines(solution: Solution, instance: Instance, *, width: int, colour: bool) -> list[Text]:
+    """One line for each processor, time to the right; in colour with names, else with a character a task."""
+    from dovetail.packing.picture import PALETTE, bars, grid, symbol
+    from dovetail.packing.schedule import Packing
+
+    p = solution.processors
+    if p > MOST_ROWS:
+        return [Text(f"({p} processors are too many to draw here: --picture FILE.svg)", style="dim")]
+    cells = grid(bars(solution.schedule, p), p, width)
+    ends = []
+    if isinstance(solution.schedule, Packing):
+        total = 0.0
+        for cost in solution.schedule.costs[:-1]:
+            total += cost
+            ends.append(min(width - 1, int(total / solution.schedule.cost * width)))
+    named: set[int] = set()
+    lines = []
+    for row in range(p):
+        line = Text(f"{row:>5} ", style="dim")
+        column = 0
+        while column < width:
+            task = int(cells[row, column])
+            stop = column + 1
+            while stop < width and cells[row, stop] == task and stop not in ends:
+                stop += 1
+            room = stop - column
+            if task < 0:
+                line.append("·" * room, style="dim")
+            elif colour:
+                label = instance.names[task] if task not in named else ""
+                named.add(task)
+                label = label if len(label) <= room else symbol(task)
+                line.append(label.ljust(room)[:room], style=f"black on {PALETTE[task % len(PALETTE)]}")
+            else:
+                line.append(symbol(task) * room)
+            column = stop
+        lines.append(line)
+    ticks = [" "] * (width + 12)
+    for share in (0.0, 0.25, 0.5, 0.75, 1.0):
+        at = round(share * (width - 1))
+        for offset, character in enumerate(f"{share * solution.metrics.cost:.4g}"):
+            ticks[min(at + offset, len(ticks) - 1)] = character
+    if ends:
+        marks = [" "] * width
+        for end in ends:
+            marks[end] = "^"
+        lines.append(Text("      " + "".join(marks).rstrip() + "  packs", style="dim"))
+    lines.append(Text("      " + "".join(ticks).rstrip() + " s", style="dim"))
+    return lines
+
+
+def _compare(
+    instance: Instance, k: int, options: Options, *, as_json: bool, watts: tuple[float, float] | None
+) -> None:
+    """All algorithms on one instance; those that do not take it say why."""
+    from dataclasses import replace
+
+    from dovetail.packing.registry import ALGORITHMS, solve
+
+    if k < 1:
+        raise InputError(f"k is {k}, expected at least 1")
+    if options.time_limit is None:
+        options = replace(options, time_limit=COMPARE_SECONDS)
+    solved: list[Solution] = []
+    refused: dict[str, str] = {}
+    for name in ALGORITHMS:
+        try:
+            solved.append(solve(instance.times, k, name, options))
+        except InputError as error:
+            refused[name] = str(error)
+    if as_json:
+        entries = [to_json(solution, instance, watts) for solution in solved]
+        entries += [{"algorithm": name, "refused": why} for name, why in refused.items()]
+        print(json.dumps(entries, indent=1))
+        return
+    bound = max((s.lower_bound for s in solved if s.lower_bound is not None and s.algorithm != "list"), default=None)
+    console = Console(highlight=False, soft_wrap=True)
+    table = Table(title=f"{len(instance.names)} tasks, {instance.processors} processors, k = {k}", box=box.SIMPLE)
+    table.add_column("algorithm", no_wrap=True)
+    for column in ("cost", "relative", "packing", "response", "over bound", "seconds"):
+        table.add_column(column, justify="right")
+    for solution in sorted(solved, key=lambda entry: entry.metrics.cost):
+        metrics = solution.metrics
+        over = "no packs" if solution.algorithm == "list" else "" if bound is None else f"{metrics.cost / bound - 1:.2%}"
+        table.add_row(
+            solution.algorithm + (" *" if solution.proven_optimal else ""),
+            f"{metrics.cost:.6g}",
+            f"{metrics.relative_cost:.4f}",
+            f"{metrics.packing_ratio:.4f}",
+            f"{metrics.relative_response_time:.4f}",
+            over,
+            f"{solution.seconds:.4f}",
+        )
+    console.print(table)
+    console.print(Text("* proven optimal", style="dim"))
+    free = next((s for s in solved if s.algorithm == "list"), None)
+    packed = min((s.metrics.cost for s in solved if s.algorithm != "list"), default=None)
+    if free is not None and packed is not None:
+        console.print(f"The pack barrier costs {packed / free.metrics.cost - 1:.1%}: the best packs against list.")
+    for name, why in refused.items():
+        console.print(Text(f"{name}: {why}", style="dim"))
