@@ -66,13 +66,18 @@ def inputs(n: int, rng: np.random.Generator) -> tuple[Array, ...]:
 def cpu(index: Array, table: Array) -> Array:
     """The points as ``(8, n)`` float32: one pass per dimension and bit of the index; O(n log n)."""
     gray = index ^ (index >> np.uint32(1))
+    value, selected = np.empty_like(index), np.empty_like(index)
     points = np.empty((DIMENSIONS, index.size), dtype=np.float32)
     used = max(0, index.size - 1).bit_length()
     for dimension in range(DIMENSIONS):
-        value = np.zeros_like(index)
+        value[:] = 0
         for bit in range(used):
-            value ^= (gray >> np.uint32(bit) & np.uint32(1)) * table[dimension, bit]
-        points[dimension] = (value >> np.uint32(8)) * np.float32(2.0**-24)
+            np.right_shift(gray, np.uint32(bit), out=selected)
+            selected &= np.uint32(1)
+            selected *= table[dimension, bit]
+            value ^= selected
+        value >>= np.uint32(8)
+        np.multiply(value, np.float32(2.0**-24), out=points[dimension], casting="unsafe")
     return points
 
 
