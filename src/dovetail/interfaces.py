@@ -37,8 +37,10 @@ from dovetail.model import (
 
 __all__ = [
     "Changes",
+    "Entry",
     "Executor",
     "Free",
+    "Group",
     "History",
     "Planner",
     "Policy",
@@ -154,6 +156,24 @@ class Free(Protocol):
         ...
 
 
+Entry = tuple[Any, int, Seconds, Job]
+"""Key of an order, place of submission, upper bound of the run time, job: entries compare as the order."""
+
+
+class Group(Protocol):
+    """Waiting jobs that ask for the same, in an order of the queue; empty ones are false."""
+
+    def __bool__(self) -> bool: ...
+
+    def first(self, after: Entry | None) -> Entry | None:
+        """The first entry, or the first after another one."""
+        ...
+
+    def first_in_time(self, after: Entry | None, now: Seconds, end: Seconds) -> Entry | None:
+        """The first entry, or first after another one, that has ended by ``end`` if it starts now."""
+        ...
+
+
 class Queue(Protocol):
     """Waiting jobs that are bound to no device. Iterates in order of submission (time, then file order)."""
 
@@ -171,6 +191,10 @@ class Queue(Protocol):
         is called as ``key(job, limit)``, where ``limit`` is the upper bound of the job's run time by its
         walltime or what stands in for it (the largest over its choices).
         """
+        ...
+
+    def groups(self, key: Callable[..., Any], *, bounded: bool = False) -> Mapping[Request, Group] | None:
+        """The jobs of ``by`` grouped by what they ask for; ``None`` if some could run in several ways."""
         ...
 
     def requests(self) -> Mapping[Request, int]:

@@ -6,12 +6,10 @@ from bisect import bisect_right, insort
 from collections.abc import Iterator
 from typing import Any
 
+from dovetail.interfaces import Entry
 from dovetail.model import Job, Request, Seconds
 
-__all__ = ["Entry", "Group", "Groups"]
-
-Entry = tuple[Any, int, Seconds, Job]
-"""Key of the order, place of submission, upper bound of the run time, job."""
+__all__ = ["Group", "Groups"]
 
 BLOCK = 64
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import inf, log10
-from typing import Literal
+from typing import Any, Literal, NamedTuple
 
-from dovetail.interfaces import Queue
 from dovetail.model import WHOLE_POOL, Job, Seconds
 
-__all__ = ["Order", "f1_first", "largest_first", "ordered", "priority_first", "shortest", "shortest_first"]
+__all__ = ["ORDERS", "Order", "OrderKey", "f1_first", "largest_first", "priority_first", "shortest"]
 
 Order = Literal["fcfs", "sjf", "largest", "f1"]
 
@@ -46,10 +46,16 @@ def f1_first(job: Job, limit: Seconds) -> tuple[float, float]:
     return -job.priority, log10(max(1.0, limit)) * processors + 870 * log10(max(1.0, job.submit_time))
 
 
-def ordered(queue: Queue, order: Order) -> list[Job]:
-    """The waiting jobs in one of these orders."""
-    if order == "sjf":
-        return list(queue.by(shortest_first, bounded=True))
-    if order == "f1":
-        return list(queue.by(f1_first, bounded=True))
-    return list(queue.by(largest_first if order == "largest" else priority_first))
+class OrderKey(NamedTuple):
+    """A key for `Queue.by` and `Queue.groups`; ``bounded``: it is called with the walltime too."""
+
+    key: Callable[..., Any]
+    bounded: bool
+
+
+ORDERS: dict[Order, OrderKey] = {
+    "fcfs": OrderKey(priority_first, False),
+    "sjf": OrderKey(shortest_first, True),
+    "largest": OrderKey(largest_first, False),
+    "f1": OrderKey(f1_first, True),
+}

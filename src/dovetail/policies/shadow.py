@@ -6,31 +6,45 @@ walltimes, and of the extra nodes, which are free then and not needed by the hea
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from enum import IntEnum
 from math import inf
 from typing import Protocol
 
-from dovetail.interfaces import Free, View
+from dovetail.interfaces import Free
 from dovetail.model import Allocation, Request, Seconds
 
-__all__ = ["Releases", "Shadow", "shadow_of"]
+__all__ = ["CountShadow", "NodeShadow", "Releases", "Room", "Shadow"]
 
-Releases = list[tuple[Seconds, Allocation]]
+Releases = Sequence[tuple[Seconds, Allocation]]
+
+
+class Room(IntEnum):
+    """Which jobs with a given request may start now."""
+
+    NONE = 0
+    IN_TIME = 1
+    ANY = 2
 
 
 class Shadow(Protocol):
-    """``start`` is the shadow time, infinite if no walltimes tell; ``allocation`` the head's nodes then."""
+    """``start`` is the shadow time, infinite if no walltimes tell; ``allocation`` the head's nodes then.
+
+    Candidates that "end in time" have ended by the shadow time, by their walltimes.
+    """
 
     start: Seconds
     allocation: Allocation | None
 
-    def lends(self, request: Request, free: Free, ends_in_time: bool) -> Allocation | None:
-        """Where a candidate may start now without delaying the head, or ``None``.
-
-        ``free`` is what is free now; with ``ends_in_time`` the candidate has ended by the shadow time.
-        """
+    def room(self, request: Request, free: Free) -> Room:
+        """Which candidates with this request may start now, on ``free``, without delaying the head."""
         ...
 
-    def took(self, allocation: Allocation, ends_in_time: bool) -> None:
+    def place(self, request: Request, free: Free, in_time: bool) -> Allocation | None:
+        """Where such a candidate starts."""
+        ...
+
+    def took(self, allocation: Allocation, in_time: bool) -> None:
         """A candidate has started there."""
         ...
 
@@ -53,10 +67,18 @@ class NodeShadow:
                 break
             self._then.give(allocation)
 
-    def lends(self, request: Request, free: Free, ends_in_time: bool) -> Allocation | None:
-        """Where a candidate may start now without delaying the head. O(distinct node states)."""
+    def room(self, request: Request, free: Free) -> Room:
+        """Which candidates with this request may start now. O(distinct node states)."""
+        if free.count(request) < request.nodes:
+            return Room.NONE
+        if self.place(request, free, False) is not None:
+            return Room.ANY
+        return Room.IN_TIME if self.start < inf else Room.NONE
+
+    def place(self, request: Request, free: Free, in_time: bool) -> Allocation | None:
+        """Where such a candidate starts. O(distinct node states)."""
         allocation = free.fit(request)
-        if allocation is None or ends_in_time:
+        if allocation is None or in_time:
             return allocation
         planned = self._then.fit(self._head)
         if planned is None:
@@ -69,9 +91,9 @@ class NodeShadow:
             return allocation
         return free.fit(request, within=~planned.mask)
 
-    def took(self, allocation: Allocation, ends_in_time: bool) -> None:
+    def took(self, allocation: Allocation, in_time: bool) -> None:
         """A candidate has started there."""
-        if not ends_in_time:
+        if not in_time:
             self._then.take(allocation)
 
 
@@ -81,7 +103,8 @@ class CountShadow:
     allocation: Allocation | None
 
     def __init__(self, head: Request, free: Free, releases: Releases, now: Seconds) -> None:
-        extra = free.count(head) - head.nodes
+        self._idle = free.count(head)
+        extra = self._idle - head.nodes
         self.start = inf
         self.allocation = None
         for when, allocation in releases:
@@ -90,23 +113,24 @@ class CountShadow:
             extra += allocation.request.nodes
             if extra >= 0:
                 self.start = max(when, now)
-        self.extra = extra
+        self._extra = extra
         if self.start < inf:
             self.allocation = Allocation(head, ())
 
-    def lends(self, request: Request, free: Free, ends_in_time: bool) -> Allocation | None:
-        """Where a candidate may start now without delaying the head. O(1)."""
-        if not ends_in_time and request.nodes > self.extra:
-            return None
-        return free.fit(request)
+    def room(self, request: Request, free: Free) -> Room:
+        """Which candidates with this request may start now. O(1)."""
+        if request.nodes > self._idle:
+            return Room.NONE
+        if request.nodes <= self._extra:
+            return Room.ANY
+        return Room.IN_TIME if self.start < inf else Room.NONE
 
-    def took(self, allocation: Allocation, ends_in_time: bool) -> None:
+    def place(self, request: Request, free: Free, in_time: bool) -> Allocation | None:
+        """Where such a candidate starts."""
+        return free.fit(request) if in_time or request.nodes <= self._extra else None
+
+    def took(self, allocation: Allocation, in_time: bool) -> None:
         """A candidate has started there."""
-        if not ends_in_time:
-            self.extra -= allocation.request.nodes
-
-
-def shadow_of(view: View, head: Request, free: Free, releases: Releases) -> Shadow:
-    """The head's shadow, given what is free after this instant's starts, and all releases to come."""
-    kind = CountShadow if view.interchangeable else NodeShadow
-    return kind(head, free, releases, view.now)
+        self._idle -= allocation.request.nodes
+        if not in_time:
+            self._extra -= allocation.request.nodes
