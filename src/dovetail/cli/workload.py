@@ -19,7 +19,9 @@ from dovetail.workloads.jobfile_writer import dump_jobfile
 from dovetail.workloads.load import load_workload
 from dovetail.workloads.swf import swf_machine
 from dovetail.workloads.swf_arrays import read_swf_arrays
+from dovetail.workloads.tables import read_node_list
 from dovetail.workloads.textfile import read_bytes, write_text
+from dovetail.workloads.writers.clusterfile import cluster_as_toml
 from dovetail.workloads.writers.swf import edited_swf, workload_as_swf
 
 __all__ = ["workload_app"]
@@ -211,3 +213,11 @@ def export(
 ) -> None:
     """Print a workload as a job file."""
     print(dump_jobfile(_load(file, cluster, lenient, cpus_per_node).workload), end="")
+
+
+@workload_app.command()
+def nodes(
+    file: Annotated[str, typer.Argument(metavar="FILE", help="Node list of AAIC, Philly or openb (CSV).")],
+) -> None:
+    """Print the node list that comes with a trace as a cluster file."""
+    print(cluster_as_toml(read_node_list(file)), end="")

@@ -1,1 +1,1 @@
-"""Writers of workloads: SWF and the job file."""
+"""Writers: workloads as SWF, clusters as cluster files."""
