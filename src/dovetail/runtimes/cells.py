@@ -18,7 +18,7 @@ from dovetail.history.base import Aggregate, InputsKey, RequestKey, canonical_in
 from dovetail.model import Run
 from dovetail.runtimes.base import MAX_RUNS, TINY
 
-__all__ = ["HALF_LIFE", "MAX_CELLS", "Cell", "Cells", "make_cells"]
+__all__ = ["COLD_SPREAD", "HALF_LIFE", "MAX_CELLS", "Cell", "Cells", "make_cells", "one_cell"]
 
 Floats = npt.NDArray[np.float64]
 
@@ -131,3 +131,18 @@ def make_cells(aggregates: Sequence[Aggregate], recent: Sequence[Run]) -> Cells:
     squares = math.fsum(cell.squares for cell in cells)
     noise = math.sqrt((squares + NOISE_PRIOR_WEIGHT * NOISE_PRIOR**2) / (freedom + NOISE_PRIOR_WEIGHT))
     return Cells(cells, noise, freedom)
+
+
+def one_cell(aggregate: Aggregate, recent: Sequence[Run]) -> Cell:
+    """The cell of one key alone, from runs of any keys. O(runs), without fitting anything else."""
+    inputs = dict(aggregate.inputs)
+    runs = [run for run in recent if run.inputs == inputs and request_key(run) == aggregate.request]
+    warm = [run.seconds for run in runs if not run.first_on_device]
+    if runs:
+        cell = _robust(warm or [run.seconds for run in runs])
+        cell.cold = not warm
+    else:
+        y = math.log(max(aggregate.mean, TINY))
+        cell = Cell((0, 0, 0.0), (), y, min(aggregate.count, HALF_LIFE), aggregate.count)
+    cell.request, cell.inputs, cell.runs = aggregate.request, aggregate.inputs, aggregate.count
+    return cell

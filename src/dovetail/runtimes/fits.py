@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,6 +25,12 @@ EXPONENTS = (0.5, 1.0, 1.5, 2.0, 3.0)
 """Powers of a single size that algorithms have; tried besides a free one."""
 QUANTILE_PRIOR = 8.0
 """Student's quantile counts as this many residuals."""
+NOISE_DOUBT = 5.0
+"""The residuals' word on the noise counts as this many repetitions."""
+TEMPERATURE = 2.5
+"""Shares follow the leave-one-out scores less steeply than they say: the best of many looks too good."""
+MIXED = 20
+"""At most this many surfaces share in a prediction."""
 FIXED = 0.01
 """Prior spread of a parameter that is not to move."""
 
@@ -39,6 +45,7 @@ class Fit:
 
     design: Design
     cells: tuple[Cell, ...]
+    position: Mapping[tuple[RequestKey, InputsKey], int]
     surfaces: tuple[Surface, ...]
     shares: tuple[float, ...]
     noise: float
@@ -52,6 +59,12 @@ class Fit:
     def runs(self) -> int:
         """Completed runs behind the fit."""
         return sum(cell.runs for cell in self.cells)
+
+    @property
+    def run_noise(self) -> float:
+        """Spread of log time from run to run: as repeated runs show it, else as residuals suggest it."""
+        scale = sum(share * s.scale**2 for share, s in zip(self.shares, self.surfaces, strict=True))
+        return self.noise * math.sqrt((self.freedom + NOISE_DOUBT * scale) / (self.freedom + NOISE_DOUBT))
 
     def quantile(self, law_spread: float) -> float:
         """How many standard deviations make a 90 % interval, given how well they are known.
@@ -81,6 +94,15 @@ class Fit:
             share * (s**2 + (m - mean) ** 2) for share, (m, s) in zip(self.shares, each, strict=True)
         )
         return mean, math.sqrt(variance + self.design.unseen(inputs))
+
+    def without(self, i: int) -> tuple[float, float]:
+        """The same for cell ``i`` from all others; includes the noise of the cell's own estimate."""
+        mean = sum(s * float(f.loo[i]) for s, f in zip(self.shares, self.surfaces, strict=True))
+        variance = sum(
+            s * (float(f.loo_spread[i]) ** 2 + (float(f.loo[i]) - mean) ** 2)
+            for s, f in zip(self.shares, self.surfaces, strict=True)
+        )
+        return mean, math.sqrt(variance)
 
 
 def law_row(design: Design, law: Law, row: Floats) -> Floats:
@@ -199,6 +221,7 @@ def fit_cells(
     return Fit(
         design,
         tuple(found),
+        {(cell.request, cell.inputs): i for i, cell in enumerate(found)},
         kept,
         shares,
         cells.noise,
@@ -211,11 +234,11 @@ def fit_cells(
 
 
 def _weigh(surfaces: Sequence[Surface], count: int) -> tuple[tuple[Surface, ...], tuple[float, ...]]:
-    """The surfaces that share in the prediction, best first, by exp of their leave-one-out log density."""
+    """The surfaces that share in the prediction, best first, by their leave-one-out log densities."""
     if count < 4:  # too few to leave one out: the plain law with its priors
         return (surfaces[0],), (1.0,)
-    order = sorted(surfaces, key=lambda surface: -surface.score)
-    weights = [math.exp(count * (surface.score - order[0].score)) for surface in order]
+    order = sorted(surfaces, key=lambda surface: -surface.score)[:MIXED]
+    weights = [math.exp(count * (surface.score - order[0].score) / TEMPERATURE) for surface in order]
     kept = [w for w in weights if w > 0.05]
     total = sum(kept)
     return tuple(order[: len(kept)]), tuple(w / total for w in kept)

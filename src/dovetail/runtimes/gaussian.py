@@ -28,6 +28,7 @@ correction, 0 for the law alone; length: over how much log size it carries; nugg
 which a single key differs from its neighbours for no known reason."""
 DOUBTFUL = 6.0
 """Squared leave-one-out residual, in its own variance, from which on a cell is doubted."""
+CLIP = 100.0
 SCALE_PRIOR = 3.0
 """The noise level assumed counts as this many leave-one-out residuals when its scale is set."""
 
@@ -38,7 +39,8 @@ class Surface:
 
     ``score`` is its mean leave-one-out log density, ``loo`` and ``loo_spread`` (n,) the leave-one-out means
     and standard deviations of log time, ``scale`` what all standard deviations are multiplied with so that
-    the leave-one-out residuals fit them.
+    the leave-one-out residuals fit them. ``solved``, ``inverse`` and ``weighted`` (the law's Jacobian times
+    its prior variances) make predictions one product each.
     """
 
     law: Law
@@ -51,14 +53,13 @@ class Surface:
     scale: float
     solved: Floats
     inverse: Floats
+    weighted: Floats
 
     def at(self, row: Floats) -> tuple[float, float]:
         """Mean and standard deviation of log time (noise of a run not included) at one row (q,)."""
         values, jacobian = self.law.at(row[None])
-        _, trained = self.law.at(self.law.rows)
-        variance = self.law.spread**2
-        cross = (trained * variance) @ jacobian[0]
-        prior = float(jacobian[0] ** 2 @ variance)
+        cross = self.weighted @ jacobian[0]
+        prior = float(jacobian[0] ** 2 @ self.law.spread**2)
         if self.amplitude:
             cross = cross + self.amplitude**2 * _nearness(row[None], self.law.rows, self.length)[0]
             prior += self.amplitude**2
@@ -87,17 +88,16 @@ def fit_surfaces(laws: Sequence[Law], y: Floats, noise: Floats, corrected: bool)
     n = len(y)
     covariance = np.empty((len(forms), n, n))
     start = np.empty((len(forms), n))
-    prepared: dict[int, tuple[Floats, Floats]] = {}
+    prepared: dict[int, tuple[Floats, Floats, Floats]] = {}
     near: dict[tuple[int, float], Floats] = {}
     diagonal = np.arange(n)
     for i, (law, amplitude, length, nugget) in enumerate(forms):
         if id(law) not in prepared:
             values, jacobian = law.at(law.rows)
-            prepared[id(law)] = (
-                (jacobian * law.spread**2) @ jacobian.T,
-                values + jacobian @ (law.mean - law.theta),
-            )
-        linear, start[i] = prepared[id(law)]
+            weighted = jacobian * law.spread**2
+            linear = weighted @ jacobian.T
+            prepared[id(law)] = (linear, values + jacobian @ (law.mean - law.theta), weighted)
+        linear, start[i], _ = prepared[id(law)]
         covariance[i] = linear
         if amplitude:
             key = (id(law), length)
@@ -125,6 +125,7 @@ def fit_surfaces(laws: Sequence[Law], y: Floats, noise: Floats, corrected: bool)
             math.sqrt(found.scale[i]),
             found.solved[i],
             found.inverse[i],
+            prepared[id(law)][2],
         )
         for i, (law, amplitude, length, nugget) in enumerate(forms)
     ]
@@ -151,7 +152,7 @@ def _leave_one_out(covariance: Floats, target: Floats, noise: Floats, doubt: Flo
     solved = np.asarray(np.einsum("bij,bj->bi", inverse, target), dtype=np.float64)
     precision = np.maximum(inverse[:, diagonal, diagonal], 1e-12)
     residual = solved / precision
-    square = np.minimum(residual**2 * precision, 25.0)
+    square = np.minimum(residual**2 * precision, CLIP)
     weight = 1.0 / doubt
     scale = (SCALE_PRIOR + (square * weight).sum(axis=1)) / (SCALE_PRIOR + weight.sum())
     density = -0.5 * (square / scale[:, None] + np.log(scale)[:, None] - np.log(precision))

@@ -8,12 +8,14 @@ runs of exactly these inputs say, each by its uncertainty.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
 
 from dovetail.history.base import RequestKey
+from dovetail.interfaces import History
 from dovetail.model import Prediction
 from dovetail.runtimes.base import TINY, HistoryModel, Query, Sample, categories, numbers
-from dovetail.runtimes.cells import Cell, Cells, make_cells
+from dovetail.runtimes.cells import COLD_SPREAD, Cell, Cells, make_cells, one_cell
 from dovetail.runtimes.fits import Fit, exponents_of, fit_cells
 
 __all__ = ["LearnedModel"]
@@ -22,6 +24,26 @@ WELL_MEASURED = 3
 """Sizes from which on a device's own exponents are good enough to help another device."""
 MAX_SPREAD = 3.0
 """Cap of the standard deviation of log time: beyond a factor of e³ nothing is known anyway."""
+
+
+REFIT_GROWTH = 1.1
+ALWAYS_REFIT = 30
+
+
+@dataclass(frozen=True, slots=True)
+class _Fitted:
+    """A fit and how many runs and keys there were when it was made."""
+
+    fit: Fit | None
+    runs: int
+    keys: int
+
+    def still_good(self, runs: int, keys: int) -> bool:
+        """Whether so little was added that the law need not be fitted anew."""
+        if (runs, keys) == (self.runs, self.keys):
+            return True
+        few = runs < ALWAYS_REFIT or runs < self.runs or keys < self.keys
+        return not few and runs < REFIT_GROWTH * self.runs and keys < max(REFIT_GROWTH * self.keys, 2)
 
 
 class LearnedModel(HistoryModel):
@@ -33,31 +55,25 @@ class LearnedModel(HistoryModel):
 
     only_power = False
 
+    def __init__(self, history: History) -> None:
+        super().__init__(history)
+        self._fitted: dict[Hashable, _Fitted] = {}
+
     def answer(self, query: Query) -> Prediction | None:
         """The prediction; milliseconds after a change, microseconds while nothing changes."""
         fit = self.fit(query)
         if fit is None:
             return None
-        own = next(
-            (c for c in fit.cells if c.request == query.request and c.inputs == query.inputs), None
-        ) or self._own_cell(query)
-        law, spread = self._law(fit, query, own)
-        spread = min(spread, MAX_SPREAD)
-        mean, unsure, samples = law, spread, fit.runs
-        basis = self._basis(fit)
-        if own is not None:
-            doubt = fit.noise**2 / own.weight + (0.25 if own.cold else 0.0)
-            share = spread**2 / (spread**2 + doubt)
-            mean = law + share * (own.y - law)
-            unsure = math.sqrt(share * doubt)
-            samples = own.runs if share > 0.5 else fit.runs
-            if share > 0.5:
-                runs = "1 run" if own.runs == 1 else f"{own.runs} runs"
-                basis = f"{runs} with the same inputs"
-                if len(fit.cells) > 1:
-                    basis += f", {basis_of(fit)}"
-        total = math.sqrt(unsure**2 + fit.noise**2)
-        half = fit.quantile(unsure) * total
+        own = self._own_cell(query)
+        position = fit.position.get((query.request, query.inputs))
+        if own is None:
+            mean, unsure = fit.at(query.request, query.inputs)
+            unsure, samples, basis = min(unsure, MAX_SPREAD), fit.runs, self._basis(fit)
+        else:
+            mean, unsure, trusted = self._combined(fit, position, own, query)
+            samples = own.runs if trusted else fit.runs
+            basis = self._basis_of_own(fit, own) if trusted else self._basis(fit)
+        half = fit.quantile(unsure) * math.sqrt(unsure**2 + fit.run_noise**2)
         expected = max(math.exp(min(mean, 690.0)), TINY)
         return Prediction(
             expected,
@@ -67,20 +83,52 @@ class LearnedModel(HistoryModel):
             min(math.exp(min(mean - half, 690.0)), expected),
         )
 
+    def _combined(self, fit: Fit, position: int | None, own: Cell, query: Query) -> tuple[float, float, bool]:
+        """Log time and spread from runs of exactly these inputs and from the law, by their certainty.
+
+        The law's word is what it says without this cell. Also whether the own runs weigh more.
+        """
+        doubt = fit.noise**2 / own.weight + (COLD_SPREAD**2 if own.cold else 0.0)
+        if position is None:
+            law, spread = fit.at(query.request, query.inputs)
+        elif len(fit.cells) < 4:  # too few to leave one out: the law is no second opinion
+            return own.y, math.sqrt(doubt), True
+        else:
+            law, spread = fit.without(position)
+        share = spread**2 / (spread**2 + doubt)
+        return law + share * (own.y - law), math.sqrt(share * doubt), share > 0.5
+
     def fit(self, query: Query) -> Fit | None:
-        """The fit that answers this query; made once after each change."""
-        sample = self.sample(query)
+        """The fit that answers this query.
+
+        Made anew with every run while there are few; later when runs or inputs have grown by a tenth. In
+        between only what runs of the same inputs say is brought up to date.
+        """
         names = tuple(name for name, _ in numbers(query.inputs))
         signed = tuple(name for name, value in numbers(query.inputs) if value <= 0)
-        key = ("law", query.request, names, signed, categories(query.inputs))
-        if key not in sample.fits:
-            cells = self.cells(sample)
-            exponents = self._exponents_elsewhere(query, cells)
-            sample.fits[key] = fit_cells(
-                cells, query.request, query.inputs, exponents=exponents, only_power=self.only_power
-            )
-        fit = sample.fits[key]
-        assert fit is None or isinstance(fit, Fit)
+        key = (
+            query.app,
+            query.implementation,
+            query.device,
+            query.request,
+            names,
+            signed,
+            categories(query.inputs),
+        )
+        sample = self.sample(query)
+        runs, keys = self.runs(query.app, query.implementation, query.device), len(sample.aggregates)
+        known = self._fitted.get(key)
+        if known is not None and known.still_good(runs, keys):
+            return known.fit
+        cells = self.cells(sample)
+        fit = fit_cells(
+            cells,
+            query.request,
+            query.inputs,
+            exponents=self._exponents_elsewhere(query, cells),
+            only_power=self.only_power,
+        )
+        self._fitted[key] = _Fitted(fit, runs, keys)
         return fit
 
     def cells(self, sample: Sample) -> Cells:
@@ -113,26 +161,16 @@ class LearnedModel(HistoryModel):
         return None if best is None else exponents_of(best)
 
     def _own_cell(self, query: Query) -> Cell | None:
-        """The cell of exactly this key where the fit, which takes a limited number, left it out."""
-        for cell in self.cells(self.sample(query)).cells:
-            if cell.request == query.request and cell.inputs == query.inputs:
-                return cell
-        return None
-
-    def _law(self, fit: Fit, query: Query, own: Cell | None) -> tuple[float, float]:
-        """What the other keys say: of a key that was fitted, the leave-one-out prediction."""
-        if own is None or own not in fit.cells or len(fit.cells) < 4:
-            mean, spread = fit.at(query.request, query.inputs)
-            if own is not None and own in fit.cells:  # too few to leave it out: the law is no second opinion
-                return own.y, MAX_SPREAD
-            return mean, spread
-        i = fit.cells.index(own)
-        mean = sum(s * float(f.loo[i]) for s, f in zip(fit.shares, fit.surfaces, strict=True))
-        variance = sum(
-            s * (float(f.loo_spread[i]) ** 2 + (float(f.loo[i]) - mean) ** 2)
-            for s, f in zip(fit.shares, fit.surfaces, strict=True)
+        """What runs of exactly this key say, the newest included."""
+        found = self.history.aggregate(
+            query.app, query.implementation, query.device, query.request, query.inputs
         )
-        return mean, math.sqrt(variance)
+        return one_cell(found, self.sample(query).recent) if found is not None and found.count else None
+
+    def _basis_of_own(self, fit: Fit, own: Cell) -> str:
+        runs = "1 run" if own.runs == 1 else f"{own.runs} runs"
+        text = f"{runs} with the same inputs"
+        return f"{text}, {basis_of(fit)}" if len(fit.cells) > 1 else text
 
     def _basis(self, fit: Fit) -> str:
         runs = "1 run" if fit.runs == 1 else f"{fit.runs} runs"

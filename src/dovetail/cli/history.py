@@ -1,0 +1,444 @@
+"""``dovetail history``: look at what was measured, ask for predictions, move runs in and out."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated, Any, TextIO
+
+import typer
+
+from dovetail.cli import options as opt
+from dovetail.errors import InputError
+from dovetail.history import Aggregate, Group, SqliteHistory
+from dovetail.history.base import canonical_inputs
+from dovetail.history.exchange import as_dict, read_csv, read_json_lines, write_csv, write_json_lines
+from dovetail.model import DeviceClass, Prediction
+from dovetail.report import tables, wording
+from dovetail.runtimes import DEFAULT_MODEL, make_model
+from dovetail.runtimes.base import Query
+from dovetail.runtimes.last_two import LastTwoModel
+
+__all__ = ["DeviceOption", "ImplementationOption", "history_app", "inputs_words", "opened", "places"]
+
+history_app = typer.Typer(
+    help="Look at measured runs, predict from them, export and import them.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+AppName = Annotated[str, typer.Argument(metavar="APP", help="Name of the app.")]
+DeviceOption = Annotated[
+    str | None,
+    typer.Option(
+        "--device", "-d", metavar="KIND[:MODEL]", help="Only this kind or class of device, e.g. gpu, gpu:T4."
+    ),
+]
+ImplementationOption = Annotated[
+    str | None, typer.Option("--implementation", "-I", metavar="NAME", help="Only this implementation.")
+]
+Inputs = Annotated[
+    list[str] | None,
+    typer.Option("--input", "-i", metavar="NAME=VALUE", help="An input, a number or a word; repeatable."),
+]
+Form = Annotated[
+    str | None,
+    typer.Option("--format", metavar="jsonl|csv", help="Default: by the file's ending."),
+]
+TextFile = Annotated[str, typer.Argument(metavar="FILE", help="*.jsonl, *.csv, or - for the terminal's.")]
+
+
+@contextmanager
+def opened(path: Path | None, *, create: bool = False) -> Iterator[SqliteHistory]:
+    """The history database, which must be there unless ``create``."""
+    with SqliteHistory(path, must_exist=not create) as history:
+        yield history
+
+
+def places(
+    history: SqliteHistory, app: str, device: str | None, implementation: str | None
+) -> Sequence[Group]:
+    """The groups of an app that match; raises `InputError` if there are none, and says what there is."""
+    groups = history.groups(app)
+    if not groups:
+        known = sorted({group.app for group in history.groups()})
+        what = ", ".join(known[:12]) + (", …" if len(known) > 12 else "") if known else "an empty history"
+        raise InputError(f"found no run of app {app!r}, expected one of: {what}", where=str(history.path))
+    found = groups
+    if implementation is not None:
+        found = [group for group in found if group.implementation == implementation]
+        if not found:
+            names = ", ".join(sorted({group.implementation for group in groups}))
+            raise InputError(f"found {implementation!r}, expected one of: {names}", where="--implementation")
+    if device is not None:
+        classes = sorted({group.device_class for group in found})
+        wanted = device.lower()
+        for matches in (
+            [c for c in classes if str(c).lower() == wanted],
+            [c for c in classes if c.kind.lower() == wanted],
+            [c for c in classes if c.model.lower() == wanted],
+        ):
+            if matches:
+                return [group for group in found if group.device_class in matches]
+        raise InputError(
+            f"found {device!r}, expected a kind or class that has run {app}: {', '.join(map(str, classes))}",
+            where="--device",
+        )
+    return found
+
+
+def inputs_words(inputs: Mapping[str, float | str]) -> str:
+    """Inputs for people: ``n=2048 kind=dense``."""
+    words = (f"{k}={v if isinstance(v, str) else format(v, '.10g')}" for k, v in sorted(inputs.items()))
+    return wording.printable(" ".join(words)) or "-"
+
+
+def request_words(request: tuple[int, int, float]) -> str:
+    """(nodes, cpus, gpus) for people; -1 CPUs are all of the node, -2 the host's share."""
+    nodes, cpus, gpus = request
+    cores = {-1: "all cpus", -2: "host cpus"}.get(cpus, f"{cpus} cpus")
+    return f"{nodes} x {cores}" + (f" + {gpus:g}" if gpus else "")
+
+
+@history_app.command("list")
+def list_apps(history: opt.HistoryFile = None, as_json: opt.Json = False) -> None:
+    """List apps, implementations and device classes with their numbers of runs."""
+    with opened(history) as store:
+        groups = store.groups()
+    if as_json:
+        print(json.dumps([_group_form(group) for group in groups], indent=2))
+        return
+    console = tables.console()
+    if not groups:
+        print("The history is empty.")
+        return
+    columns = [
+        tables.Cells("App", [wording.printable(g.app) for g in groups], right=False),
+        tables.Cells("Implementation", [wording.printable(g.implementation) for g in groups], right=False),
+        tables.Cells("Device class", [wording.printable(str(g.device_class)) for g in groups], right=False),
+        tables.Cells("Request", [request_words(g.request) for g in groups], right=False, rank=1),
+        tables.Cells("Runs", [wording.count(g.completed) for g in groups]),
+        tables.Cells("Failed", [wording.count(g.failed) for g in groups], rank=2),
+    ]
+    console.print(tables.table(columns, width=console.width))
+
+
+def _group_form(group: Group) -> dict[str, Any]:
+    nodes, cpus, gpus = group.request
+    return {
+        "app": group.app,
+        "implementation": group.implementation,
+        "device": str(group.device_class),
+        "nodes": nodes,
+        "cpus": cpus,
+        "gpus": gpus,
+        "runs": group.completed,
+        "failed": group.failed,
+    }
+
+
+@history_app.command("show")
+def show(
+    app: AppName,
+    device: DeviceOption = None,
+    implementation: ImplementationOption = None,
+    runs: Annotated[int, typer.Option(min=0, metavar="N", help="Show the last N runs instead.")] = 0,
+    history: opt.HistoryFile = None,
+    as_json: opt.Json = False,
+) -> None:
+    """Show an app's averages by inputs (Table 1 of Gregg 2011), or its last runs."""
+    with opened(history) as store:
+        found = places(store, app, device, implementation)
+        kept = dict.fromkeys((group.implementation, group.device_class) for group in found)
+        if runs:
+            shown = [run for place in kept for run in store.recent(app, *place, runs)]
+            if as_json:
+                print(json.dumps([as_dict(run) for run in shown], indent=2))
+            else:
+                write_json_lines(shown, sys.stdout)
+            return
+        aggregates = [a for place in kept for a in store.aggregates(app, *place)]
+    if as_json:
+        print(json.dumps([_aggregate_form(a) for a in aggregates], indent=2))
+        return
+    console = tables.console()
+    seconds = [wording.seconds(a.mean) if a.count else "-" for a in aggregates]
+    columns = [
+        tables.Cells("Device class", [wording.printable(str(a.device_class)) for a in aggregates], False),
+        tables.Cells("Implementation", [wording.printable(a.implementation) for a in aggregates], False, 3),
+        tables.Cells("Request", [request_words(a.request) for a in aggregates], right=False, rank=4),
+        tables.Cells("Inputs", [inputs_words(dict(a.inputs)) for a in aggregates], right=False),
+        tables.Cells("Runs", [wording.count(a.count) for a in aggregates]),
+        tables.Cells("Mean", seconds),
+        tables.Cells("Stdev", [wording.seconds(a.stdev) if a.count > 1 else "-" for a in aggregates], rank=1),
+        tables.Cells("Min", [wording.seconds(a.minimum) if a.count else "-" for a in aggregates], rank=2),
+        tables.Cells("Max", [wording.seconds(a.maximum) if a.count else "-" for a in aggregates], rank=2),
+        tables.Cells("Failed", [str(a.failed or "-") for a in aggregates], rank=1),
+    ]
+    console.print(tables.table(columns, width=console.width))
+
+
+def _aggregate_form(a: Aggregate) -> dict[str, Any]:
+    nodes, cpus, gpus = a.request
+    form: dict[str, Any] = {
+        "app": a.app,
+        "implementation": a.implementation,
+        "device": str(a.device_class),
+        "nodes": nodes,
+        "cpus": cpus,
+        "gpus": gpus,
+        "inputs": dict(a.inputs),
+        "count": a.count,
+        "failed": a.failed,
+    }
+    if a.count:
+        form |= {"mean": a.mean, "min": a.minimum, "max": a.maximum, "m2": a.m2, "stdev": a.stdev}
+    if a.transfers:
+        names = ("transfers", "sent", "sent_time", "received", "received_time")
+        form |= {name: getattr(a, name) for name in names}
+    return form
+
+
+@history_app.command("predict")
+def predict(
+    app: AppName,
+    device: DeviceOption = None,
+    inputs: Inputs = None,
+    implementation: ImplementationOption = None,
+    nodes: Annotated[int | None, typer.Option(min=1, help="Nodes asked for.")] = None,
+    cpus: Annotated[int | None, typer.Option(min=0, help="CPUs per node.")] = None,
+    gpus: Annotated[float | None, typer.Option(min=0, help="Devices per node.")] = None,
+    walltime: Annotated[float | None, typer.Option(min=0, help="Walltime in seconds.")] = None,
+    user: Annotated[str | None, typer.Option(help="User (for last-two).")] = None,
+    model: opt.Model = DEFAULT_MODEL,
+    history: opt.HistoryFile = None,
+    as_json: opt.Json = False,
+) -> None:
+    """Predict how long an app takes with these inputs, on each device class that has run it."""
+    given = _inputs(inputs)
+    with opened(history) as store:
+        found = places(store, app, device, implementation)
+        predictor = make_model(model, store)
+        rows: list[tuple[Query, Prediction | None]] = []
+        for name, where in dict.fromkeys((group.implementation, group.device_class) for group in found):
+            request = _request(found, name, where, nodes, cpus, gpus)
+            query = Query(app, name, where, request, canonical_inputs(given), walltime)
+            if isinstance(predictor, LastTwoModel):
+                rows.append((query, predictor.last_two(app, name, where, user, walltime)))
+            else:
+                rows.append((query, predictor.ask(query)))
+    if as_json:
+        forms = [_prediction_form(query, answer) for query, answer in rows]
+        single = forms[0] if len(forms) == 1 else {}
+        print(
+            json.dumps(
+                {"app": app, "model": model, "inputs": given} | single | {"predictions": forms}, indent=2
+            )
+        )
+        return
+    console = tables.console()
+    columns = [
+        tables.Cells("Device class", [wording.printable(str(q.device)) for q, _ in rows], right=False),
+        tables.Cells("Implementation", [wording.printable(q.implementation) for q, _ in rows], False, 2),
+        tables.Cells("Request", [request_words(q.request) for q, _ in rows], right=False, rank=3),
+        tables.Cells("Expected", [wording.seconds(p.expected) if p else "nothing known" for _, p in rows]),
+        tables.Cells(
+            "90 % between",
+            [f"{wording.seconds(p.lower)} and {wording.seconds(p.upper)}" if p else "-" for _, p in rows],
+        ),
+        tables.Cells("Runs", [wording.count(p.samples) if p else "-" for _, p in rows], rank=1),
+    ]
+    console.print(tables.table(columns, width=console.width))
+    for query, answer in rows:
+        if answer is not None:
+            print(f"{query.device}: {answer.basis}")
+
+
+def _request(
+    groups: Sequence[Group],
+    implementation: str,
+    device: DeviceClass,
+    nodes: int | None,
+    cpus: int | None,
+    gpus: float | None,
+) -> tuple[int, int, float]:
+    """What was asked for, completed from the request of this class that has run most often."""
+    here = [g for g in groups if (g.implementation, g.device_class) == (implementation, device)]
+    wanted = (nodes, cpus, gpus)
+    fitting = [g for g in here if all(w is None or w == r for w, r in zip(wanted, g.request, strict=True))]
+    usual = max(fitting or here, key=lambda group: group.completed).request
+    return (
+        usual[0] if nodes is None else nodes,
+        usual[1] if cpus is None else cpus,
+        usual[2] if gpus is None else gpus,
+    )
+
+
+def _inputs(words: list[str] | None) -> dict[str, float | str]:
+    found: dict[str, float | str] = {}
+    for word in words or []:
+        name, equals, value = word.partition("=")
+        if not (name and equals):
+            raise InputError(f"found {word!r}, expected NAME=VALUE", where="--input")
+        if name in found:
+            raise InputError(f"found {name} twice", where="--input")
+        try:
+            number = float(value)
+        except ValueError:
+            found[name] = value
+        else:
+            if number != number or number in (float("inf"), float("-inf")):
+                raise InputError(f"found {word!r}, expected a finite number or a word", where="--input")
+            found[name] = number
+    return found
+
+
+def _prediction_form(query: Query, answer: Prediction | None) -> dict[str, Any]:
+    nodes, cpus, gpus = query.request
+    return {
+        "implementation": query.implementation,
+        "device": str(query.device),
+        "nodes": nodes,
+        "cpus": cpus,
+        "gpus": gpus,
+        "expected": answer.expected if answer else None,
+        "lower": answer.lower if answer else None,
+        "upper": answer.upper if answer else None,
+        "samples": answer.samples if answer else 0,
+        "basis": answer.basis if answer else "nothing known",
+    }
+
+
+@history_app.command("forget")
+def forget(
+    app: Annotated[str | None, typer.Argument(metavar="[APP]", help="Name of the app.")] = None,
+    device: DeviceOption = None,
+    implementation: ImplementationOption = None,
+    before: Annotated[
+        datetime | None, typer.Option(help="Only runs that ended before this local time.")
+    ] = None,
+    everything: Annotated[bool, typer.Option("--all", help="Of all apps.")] = False,
+    history: opt.HistoryFile = None,
+    as_json: opt.Json = False,
+) -> None:
+    """Delete runs of an app, or with --all of every app."""
+    if (app is None) != everything:
+        raise InputError("expected either the name of an app or --all", where="forget")
+    limit = None if before is None else before.timestamp()
+    with opened(history) as store:
+        if app is None:
+            if device is not None or implementation is not None:
+                raise InputError("expected an app with --device or --implementation", where="forget")
+            deleted = store.forget(before=limit)
+        else:
+            kept = {(g.implementation, g.device_class) for g in places(store, app, device, implementation)}
+            deleted = sum(store.forget(app, *place, before=limit) for place in sorted(kept))
+    print(json.dumps({"deleted": deleted}) if as_json else f"{deleted:,} runs deleted.")
+
+
+@history_app.command("export")
+def export(
+    file: TextFile,
+    app: Annotated[str | None, typer.Option(metavar="APP", help="Only this app.")] = None,
+    form: Form = None,
+    history: opt.HistoryFile = None,
+    as_json: opt.Json = False,
+) -> None:
+    """Write all runs, failed ones too, to a JSON Lines or CSV file."""
+    form = _form(file, form)
+    with opened(history) as store:
+        if app is not None:
+            places(store, app, None, None)
+        names = {name for run in store.all_runs(app) for name in run.inputs} if form == "csv" else set()
+        with _writing(file) as out:
+            runs = store.all_runs(app)
+            count = write_csv(runs, names, out) if form == "csv" else write_json_lines(runs, out)
+    if as_json:
+        print(json.dumps({"runs": count, "file": file}), file=sys.stderr if file == "-" else sys.stdout)
+    elif file != "-":
+        print(f"{count:,} runs written to {file}.")
+
+
+@history_app.command("import")
+def import_runs(
+    file: TextFile,
+    form: Form = None,
+    history: opt.HistoryFile = None,
+    as_json: opt.Json = False,
+) -> None:
+    """Add the runs of a JSON Lines or CSV file: all, or none if one is malformed; known ones are skipped."""
+    form = _form(file, form)
+    read = 0
+
+    def counted(lines: TextIO) -> Iterator[Any]:
+        nonlocal read
+        for run in (read_csv if form == "csv" else read_json_lines)(
+            lines, "standard input" if file == "-" else file
+        ):
+            read += 1
+            yield run
+
+    try:
+        with _reading(file) as lines, opened(history, create=True) as store:
+            new = store.record_many(counted(lines))
+    except UnicodeDecodeError as error:
+        raise InputError(f"found bytes that are no UTF-8 text ({error.reason})", where=file) from error
+    if as_json:
+        print(json.dumps({"read": read, "new": new, "known": read - new}))
+    else:
+        print(f"{new:,} runs added" + (f", {read - new:,} were known already." if read > new else "."))
+
+
+@history_app.command("vacuum")
+def vacuum(history: opt.HistoryFile = None, as_json: opt.Json = False) -> None:
+    """Give unused space in the database file back."""
+    with opened(history) as store:
+        before, after = store.vacuum()
+    if as_json:
+        print(json.dumps({"bytes_before": before, "bytes_after": after}))
+    else:
+        print(f"{before / 1e6:,.1f} MB before, {after / 1e6:,.1f} MB now.")
+
+
+def _form(file: str, form: str | None) -> str:
+    if form is None:
+        return "csv" if file.lower().endswith(".csv") else "jsonl"
+    if form not in ("jsonl", "csv"):
+        raise InputError(f"found {form!r}, expected jsonl or csv", where="--format")
+    return form
+
+
+@contextmanager
+def _writing(file: str) -> Iterator[TextIO]:
+    """A new file beside the wanted one, put in its place when all is written."""
+    if file == "-":
+        yield sys.stdout
+        return
+    part = f"{file}.part"
+    try:
+        with open(part, "w", encoding="utf-8", newline="") as out:
+            yield out
+        os.replace(part, file)
+    except OSError as error:
+        raise InputError(f"cannot be written: {error.strerror}", where=file) from error
+    finally:
+        Path(part).unlink(missing_ok=True)
+
+
+@contextmanager
+def _reading(file: str) -> Iterator[TextIO]:
+    if file == "-":
+        yield sys.stdin
+        return
+    try:
+        lines = open(file, encoding="utf-8", newline="")  # noqa: SIM115 - closed below, after its own errors
+    except OSError as error:
+        raise InputError(f"cannot be read: {error.strerror}", where=file) from error
+    with lines:
+        yield lines

@@ -1,0 +1,342 @@
+"""``dovetail model``: what was learned of an app's run time, how good it is, and a picture of it."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import numpy as np
+import typer
+
+from dovetail.cli import options as opt
+from dovetail.cli.history import DeviceOption, ImplementationOption, inputs_words, opened, places
+from dovetail.errors import InputError
+from dovetail.history import Group, SqliteHistory
+from dovetail.history.base import InputsKey, RequestKey, canonical_inputs, request_key
+from dovetail.model import DeviceClass, Run
+from dovetail.report import tables, wording
+from dovetail.runtimes import DEFAULT_MODEL, MODELS, make_model
+from dovetail.runtimes.base import MAX_RUNS, HistoryModel, Query, categories, numbers
+from dovetail.runtimes.describe import formula, law_shares
+from dovetail.runtimes.evaluation import HeldOut, held_out
+from dovetail.runtimes.fits import Fit
+from dovetail.runtimes.learned import LearnedModel
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["model_app"]
+
+model_app = typer.Typer(
+    help="Look at what was learned of run times, and how good it is.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+AppName = Annotated[str, typer.Argument(metavar="APP", help="Name of the app.")]
+Plot = Annotated[
+    Path | None,
+    typer.Option(
+        "--plot", metavar="FILE", help="Draw times against size with the 90 % interval (PNG, SVG, PDF)."
+    ),
+]
+WITHOUT_ESTIMATES = tuple(name for name in MODELS if name != "user-estimate")
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """One implementation on one class under the request that ran most, and the inputs that ran last."""
+
+    implementation: str
+    device: DeviceClass
+    request: RequestKey
+    inputs: InputsKey
+    runs: int
+
+    def query(self, app: str, inputs: InputsKey | None = None) -> Query:
+        """A query of this place."""
+        inputs = self.inputs if inputs is None else inputs
+        return Query(app, self.implementation, self.device, self.request, inputs)
+
+
+def _places(store: SqliteHistory, app: str, groups: Sequence[Group]) -> list[Place]:
+    found: list[Place] = []
+    for name, device in dict.fromkeys((g.implementation, g.device_class) for g in groups if g.completed):
+        here = [g for g in groups if (g.implementation, g.device_class) == (name, device)]
+        request = max(here, key=lambda group: group.completed).request
+        last = [r for r in store.recent(app, name, device, MAX_RUNS) if request_key(r) == request]
+        inputs = canonical_inputs(last[-1].inputs) if last else ()
+        found.append(Place(name, device, request, inputs, sum(g.completed for g in here)))
+    return found
+
+
+def _fit(predictor: HistoryModel, place: Place, app: str) -> Fit | None:
+    return predictor.fit(place.query(app)) if isinstance(predictor, LearnedModel) else None
+
+
+@model_app.command("list")
+def list_models(history: opt.HistoryFile = None, as_json: opt.Json = False) -> None:
+    """List apps and device classes with the law that the learned model chose."""
+    rows: list[dict[str, Any]] = []
+    with opened(history) as store:
+        predictor = make_model(DEFAULT_MODEL, store)
+        for app in dict.fromkeys(group.app for group in store.groups()):
+            for place in _places(store, app, store.groups(app)):
+                fit = _fit(predictor, place, app)
+                rows.append(_row(app, place, fit))
+    if as_json:
+        print(json.dumps(rows, indent=2))
+        return
+    if not rows:
+        print("The history is empty.")
+        return
+    console = tables.console()
+    columns = [
+        tables.Cells("App", [wording.printable(r["app"]) for r in rows], right=False),
+        tables.Cells("Device class", [wording.printable(r["device"]) for r in rows], right=False),
+        tables.Cells("Implementation", [wording.printable(r["implementation"]) for r in rows], False, 3),
+        tables.Cells("Law", [r["law"] or "-" for r in rows], right=False),
+        tables.Cells("Seconds", [r["formula"] or "-" for r in rows], right=False, rank=2),
+        tables.Cells("Inputs", [str(r["keys"]) for r in rows], rank=1),
+        tables.Cells("Runs", [wording.count(r["runs"]) for r in rows]),
+    ]
+    console.print(tables.table(columns, width=console.width))
+
+
+def _row(app: str, place: Place, fit: Fit | None) -> dict[str, Any]:
+    return {
+        "app": app,
+        "implementation": place.implementation,
+        "device": str(place.device),
+        "runs": place.runs,
+        "keys": len(fit.cells) if fit else 0,
+        "law": law_shares(fit)[0][0] if fit else None,
+        "formula": formula(fit) if fit else None,
+        "shares": dict(law_shares(fit)) if fit else {},
+        "run_noise": fit.run_noise if fit else None,
+        "left_out_error": _left_out_error(fit) if fit else None,
+    }
+
+
+def _left_out_error(fit: Fit) -> float | None:
+    """Median relative error of each input predicted from the others, as the fit itself sees it."""
+    if len(fit.cells) < 4:
+        return None
+    return float(np.median([abs(math.expm1(fit.without(i)[0] - c.y)) for i, c in enumerate(fit.cells)]))
+
+
+@model_app.command("show")
+def show(
+    app: AppName,
+    device: DeviceOption = None,
+    implementation: ImplementationOption = None,
+    model: opt.Model = DEFAULT_MODEL,
+    plot: Plot = None,
+    history: opt.HistoryFile = None,
+    as_json: opt.Json = False,
+) -> None:
+    """Show what was learned of an app: law, formula, runs, error on inputs left out; draw it."""
+    with opened(history) as store:
+        found = _places(store, app, places(store, app, device, implementation))
+        predictor = make_model(model, store)
+        rows = [_row(app, place, _fit(predictor, place, app)) for place in found]
+        samples = [_samples(store, predictor, place, app) for place in found]
+        if plot is not None:
+            _draw(app, predictor, store, found, plot)
+    if as_json:
+        about = {"app": app, "model": model}
+        devices = [row | {"samples": sample} for row, sample in zip(rows, samples, strict=True)]
+        print(json.dumps(about | {"devices": devices}, indent=2))
+        return
+    console = tables.console()
+    for row, sample in zip(rows, samples, strict=True):
+        console.print(
+            f"{row['device']}, {row['implementation']}: {row['runs']:,} runs", markup=False, style="bold"
+        )
+        if row["law"]:
+            print(f"  seconds = {row['formula']}")
+            words = [f"{name} {share:.0%}" for name, share in row["shares"].items() if share >= 0.01]
+            print(f"  laws: {', '.join(words)}")
+        if row["left_out_error"] is not None:
+            print(f"  median error of an input predicted from the others: {row['left_out_error']:.1%}")
+        columns = [
+            tables.Cells("Inputs", [inputs_words(s["inputs"]) for s in sample], right=False),
+            tables.Cells("Runs", [wording.count(s["count"]) for s in sample]),
+            tables.Cells("Mean", [wording.seconds(s["mean"]) for s in sample]),
+            tables.Cells("Predicted", [wording.seconds(s["expected"]) for s in sample]),
+            tables.Cells(
+                "90 % between",
+                [f"{wording.seconds(s['lower'])} and {wording.seconds(s['upper'])}" for s in sample],
+                rank=1,
+            ),
+        ]
+        console.print(tables.table(columns, width=console.width))
+        console.print()
+    if plot is not None:
+        print(f"Plot: {plot}")
+
+
+def _samples(store: SqliteHistory, predictor: HistoryModel, place: Place, app: str) -> list[dict[str, Any]]:
+    """Measured and predicted times of the inputs of this place, by inputs."""
+    rows: list[dict[str, Any]] = []
+    for a in store.aggregates(app, place.implementation, place.device, 200):
+        if not a.count or a.request != place.request:
+            continue
+        answer = predictor.ask(place.query(app, a.inputs))
+        rows.append(
+            {
+                "inputs": dict(a.inputs),
+                "count": a.count,
+                "mean": a.mean,
+                "expected": answer.expected if answer else None,
+                "lower": answer.lower if answer else None,
+                "upper": answer.upper if answer else None,
+                "basis": answer.basis if answer else None,
+            }
+        )
+    return sorted(rows, key=lambda row: [(k, isinstance(v, str), v) for k, v in row["inputs"].items()])
+
+
+@model_app.command("error")
+def error(
+    app: AppName,
+    device: DeviceOption = None,
+    implementation: ImplementationOption = None,
+    model: Annotated[
+        list[str] | None, typer.Option("--model", metavar="NAME", help="Only these models; repeatable.")
+    ] = None,
+    history: opt.HistoryFile = None,
+    as_json: opt.Json = False,
+) -> None:
+    """Compare the models' errors on inputs held out one at a time."""
+    names = model or list(WITHOUT_ESTIMATES)
+    with opened(history) as store:
+        kept = [
+            (p.implementation, p.device)
+            for p in _places(store, app, places(store, app, device, implementation))
+        ]
+        found = held_out(store, app, names, kept)
+    if as_json:
+        print(json.dumps([_error_form(row) for row in found], indent=2))
+        return
+    if not found:
+        print(f"{app} has run with fewer than two different inputs on each device: nothing to hold out.")
+        return
+    console = tables.console()
+    columns = [
+        tables.Cells("Device class", [wording.printable(str(row.device)) for row in found], right=False),
+        tables.Cells("Implementation", [wording.printable(row.implementation) for row in found], False, 2),
+        tables.Cells("Model", [row.model for row in found], right=False),
+        tables.Cells("Inputs", [str(row.keys) for row in found], rank=1),
+        tables.Cells("Median error", [wording.percent(row.median) for row in found]),
+        tables.Cells("Mean error", [wording.percent(row.mean) for row in found]),
+        tables.Cells("In 90 % interval", [wording.percent(row.covered) for row in found]),
+        tables.Cells("Unpredicted", [wording.count(row.unpredicted) for row in found], rank=1),
+    ]
+    console.print(tables.table(columns, width=console.width))
+
+
+def _error_form(row: HeldOut) -> dict[str, Any]:
+    return {
+        "model": row.model,
+        "implementation": row.implementation,
+        "device": str(row.device),
+        "keys": row.keys,
+        "runs": len(row.errors),
+        "median_error": row.median if row.errors else None,
+        "mean_error": row.mean if row.errors else None,
+        "covered": row.covered if row.errors else None,
+        "unpredicted": row.unpredicted,
+    }
+
+
+def _draw(
+    app: str, predictor: HistoryModel, store: SqliteHistory, found: Sequence[Place], path: Path
+) -> None:
+    from dovetail.report.figures import save_figure
+
+    if path.suffix.lower() not in (".png", ".svg", ".pdf"):
+        raise InputError(f"found {path.suffix or 'no ending'!r}, expected .png, .svg or .pdf", where="--plot")
+    save_figure(_plot(app, predictor, store, found), path)
+
+
+def _plot(app: str, predictor: HistoryModel, store: SqliteHistory, found: Sequence[Place]) -> Figure:
+    """Measured times as dots, predictions as a line, the 90 % interval as a band; logarithmic axes.
+
+    The axis is the first numeric input that varies; the others stay as in the last run.
+    """
+    from dovetail.report.figures import GRID, figure, heading, styled
+
+    @styled
+    def draw() -> Figure:
+        fig, axes, _ = figure(8.5, 4.6, left=0.9)
+        label = "run"
+        for place, colour in zip(found, _COLOURS * len(found), strict=False):
+            runs = [
+                run
+                for run in store.recent(app, place.implementation, place.device, MAX_RUNS)
+                if request_key(run) == place.request
+            ]
+            name = _axis(place, runs)
+            words = f"{place.device}, {place.implementation}"
+            if name is None:
+                axes.plot(
+                    range(len(runs)), [run.seconds for run in runs], "o", ms=3, color=colour, label=words
+                )
+                continue
+            label = name
+            axes.plot(
+                [run.inputs.get(name, math.nan) for run in runs],
+                [run.seconds for run in runs],
+                "o",
+                ms=3.5,
+                alpha=0.7,
+                color=colour,
+                label=words,
+            )
+            sizes, middle, low, high = _curve(app, predictor, place, runs, name)
+            axes.plot(sizes, middle, color=colour, lw=1.4)
+            axes.fill_between(sizes, low, high, color=colour, alpha=0.18, lw=0)
+            axes.set_xscale("log")
+        axes.set_yscale("log")
+        axes.set_xlabel(label)
+        axes.set_ylabel("seconds")
+        axes.grid(color=GRID, linewidth=0.6)
+        axes.set_axisbelow(True)
+        axes.legend(frameon=False, fontsize=8.5)
+        heading(fig, f"Run times of {app}", "dots: measured; line: predicted; band: nine runs out of ten")
+        return fig
+
+    return draw()
+
+
+_COLOURS = ("#4269d0", "#efb118", "#3ca951", "#ff725c", "#a463f2", "#97bbf5")
+
+
+def _axis(place: Place, runs: Sequence[Run]) -> str | None:
+    """The first numeric input above 0 that took more than one value."""
+    for name, _ in numbers(place.inputs):
+        values = {run.inputs.get(name) for run in runs}
+        if len(values) > 1 and all(isinstance(v, int | float) and v > 0 for v in values):
+            return name
+    return None
+
+
+def _curve(
+    app: str, predictor: HistoryModel, place: Place, runs: Sequence[Run], name: str
+) -> tuple[list[float], list[float], list[float], list[float]]:
+    values = [float(run.inputs[name]) for run in runs]
+    sizes = np.geomspace(min(values) / 1.5, max(values) * 1.5, 60).tolist()
+    others = dict(numbers(place.inputs)) | dict(categories(place.inputs))
+    kept: list[tuple[float, float, float, float]] = []
+    for size in sizes:
+        answer = predictor.ask(place.query(app, canonical_inputs(others | {name: size})))
+        if answer is not None:
+            kept.append((size, answer.expected, max(answer.lower, answer.expected * 1e-3), answer.upper))
+    columns = [list(column) for column in zip(*kept, strict=True)] or [[], [], [], []]
+    return columns[0], columns[1], columns[2], columns[3]
