@@ -43,7 +43,7 @@ class Formulation(StrEnum):
 
 def pack(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="Times by task: JSON or CSV.")],
-    k: Annotated[int | None, typer.Option("--k", help="Most tasks in a pack; default: the processors.")] = None,
+    k: Annotated[int | None, typer.Option("--k", help="Most tasks in a pack; default: p.")] = None,
     algorithm: Annotated[str, typer.Option(metavar="NAME", help="See docs/reference/pack.md.")] = "auto",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON alone on standard output.")] = False,
     compare: Annotated[bool, typer.Option(help="Run all algorithms.")] = False,
@@ -139,12 +139,11 @@ def to_json(solution: Solution, instance: Instance, watts: tuple[float, float] |
 def _watts(idle: float | None, busy: float | None) -> tuple[float, float] | None:
     if idle is None and busy is None:
         return None
+    if idle is None or busy is None:
+        raise InputError("energy needs --idle-watts and --busy-watts both, found one of them")
     for name, value in ("--idle-watts", idle), ("--busy-watts", busy):
-        if value is None:
-            raise InputError("energy needs --idle-watts and --busy-watts both", where=name)
         if not math.isfinite(value) or value < 0:
-            raise InputError(f"{value} is not a number of watts of at least 0", where=name)
-    assert idle is not None and busy is not None
+            raise InputError(f"found {value}, expected watts of at least 0", where=name)
     return idle, busy
 
 
@@ -155,7 +154,8 @@ def _title(solution: Solution) -> str:
 def _show(solution: Solution, instance: Instance, watts: tuple[float, float] | None) -> None:
     console = Console(highlight=False, soft_wrap=True)
     console.print(Text(_title(solution), style="bold"))
-    for line in draw_lines(solution, instance, width=max(20, min(console.width, 120) - 8), colour=console.is_terminal):
+    width = max(20, min(console.width, 120) - 8)
+    for line in draw_lines(solution, instance, width=width, colour=console.is_terminal):
         console.print(line)
     table = Table(show_header=False, box=None, pad_edge=False)
     table.add_column(style="dim")
@@ -260,29 +260,31 @@ def _compare(
         entries += [{"algorithm": name, "refused": why} for name, why in refused.items()]
         print(json.dumps(entries, indent=1))
         return
-    bound = max((s.lower_bound for s in solved if s.lower_bound is not None and s.algorithm != "list"), default=None)
+    packed = [solution for solution in solved if solution.algorithm != "list"]
+    bound = max((s.lower_bound for s in packed if s.lower_bound is not None), default=None)
     console = Console(highlight=False, soft_wrap=True)
-    table = Table(title=f"{len(instance.names)} tasks, {instance.processors} processors, k = {k}", box=box.SIMPLE)
+    title = f"{len(instance.names)} tasks, {instance.processors} processors, k = {k}"
+    table = Table(title=title, box=box.SIMPLE)
     table.add_column("algorithm", no_wrap=True)
     for column in ("cost", "relative", "packing", "response", "over bound", "seconds"):
         table.add_column(column, justify="right")
     for solution in sorted(solved, key=lambda entry: entry.metrics.cost):
         metrics = solution.metrics
-        over = "no packs" if solution.algorithm == "list" else "" if bound is None else f"{metrics.cost / bound - 1:.2%}"
+        over = "" if bound is None else f"{metrics.cost / bound - 1:.2%}"
         table.add_row(
             solution.algorithm + (" *" if solution.proven_optimal else ""),
             f"{metrics.cost:.6g}",
             f"{metrics.relative_cost:.4f}",
             f"{metrics.packing_ratio:.4f}",
             f"{metrics.relative_response_time:.4f}",
-            over,
+            "no packs" if solution.algorithm == "list" else over,
             f"{solution.seconds:.4f}",
         )
     console.print(table)
     console.print(Text("* proven optimal", style="dim"))
     free = next((s for s in solved if s.algorithm == "list"), None)
-    packed = min((s.metrics.cost for s in solved if s.algorithm != "list"), default=None)
-    if free is not None and packed is not None:
-        console.print(f"The pack barrier costs {packed / free.metrics.cost - 1:.1%}: the best packs against list.")
+    if free is not None and packed:
+        barrier = min(s.metrics.cost for s in packed) / free.metrics.cost - 1.0
+        console.print(f"The pack barrier costs {barrier:.1%}: the best packs against list.")
     for name, why in refused.items():
         console.print(Text(f"{name}: {why}", style="dim"))

@@ -65,14 +65,14 @@ def pack_cost(times: Floats, tasks: Ints, size: int, sigma: Ints, current: Float
         left -= sigma[a]
         current[a] = times[tasks[a], sigma[a] - 1]
     if size == 1:
-        return times[tasks[0], p - 1]
+        return float(times[tasks[0], p - 1])
     while True:
         longest = 0
         for a in range(1, size):
             if current[a] > current[longest]:
                 longest = a
         if left == 0 or current[longest] == times[tasks[longest], p - 1]:
-            return current[longest]
+            return float(current[longest])
         left -= 1
         sigma[longest] += 1
         current[longest] = times[tasks[longest], sigma[longest] - 1]
@@ -81,7 +81,7 @@ def pack_cost(times: Floats, tasks: Ints, size: int, sigma: Ints, current: Float
 @njit(cache=True)
 def partition_cost(times: Floats, pack_of: Ints, packs: int) -> float:
     """Sum of the optimal costs of packs ``0..packs-1``, where task ``i`` is in pack ``pack_of[i]``."""
-    n, p = times.shape
+    n = times.shape[0]
     tasks = np.empty(n, np.int64)
     sigma = np.empty(n, np.int64)
     current = np.empty(n)
@@ -278,7 +278,7 @@ def contiguous(times: Floats, order: Ints, k: int, best: Floats, cut: Ints) -> f
     Writes ``best[i]`` = f(i) and ``cut[i]``, the size of the last pack (both of length n + 1).  A run
     grows by one task at a time and its cost with it (``insert_cost``): O(n k p) in all.
     """
-    n, p = times.shape
+    n = times.shape[0]
     tasks = np.empty(k, np.int64)
     sigma = np.empty(k, np.int64)
     lost = np.empty(k)
@@ -293,7 +293,7 @@ def contiguous(times: Floats, order: Ints, k: int, best: Floats, cut: Ints) -> f
             if best[i - m] + level < best[i]:
                 best[i] = best[i - m] + level
                 cut[i] = m
-    return best[n]
+    return float(best[n])
 
 
 @njit(cache=True)
@@ -303,7 +303,7 @@ def _cost_of(times: Floats, tasks: Ints, size: int, sigma: Ints, current: Floats
         return 0.0
     for a in range(size):
         sigma[a] = 1
-    return pack_cost(times, tasks, size, sigma, current)
+    return float(pack_cost(times, tasks, size, sigma, current))
 
 
 @njit(cache=True)

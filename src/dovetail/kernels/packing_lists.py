@@ -38,7 +38,7 @@ def list_schedule(times: Floats, sigma: Ints, order: Ints, starts: Floats, limit
         while task >= 0 and free > 0:
             if sigma[task] <= free:
                 starts[task] = now
-                end = now + times[task, sigma[task] - 1]
+                end = now + float(times[task, sigma[task] - 1])
                 if end >= limit:
                     return np.inf
                 makespan = max(makespan, end)
@@ -52,7 +52,7 @@ def list_schedule(times: Floats, sigma: Ints, order: Ints, starts: Floats, limit
             task = following[previous]
         now = np.inf
         for a in range(running):
-            now = min(now, ends[a])
+            now = min(now, float(ends[a]))
         a = 0
         while a < running:
             if ends[a] <= now:

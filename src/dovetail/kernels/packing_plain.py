@@ -36,7 +36,7 @@ def one_pack(times: Floats, tasks: Sequence[int]) -> tuple[float, list[int]]:
     sigma = dict.fromkeys(tasks, 1)
     heap = [(-times[i, 0], rank, i) for rank, i in enumerate(tasks)]
     heapq.heapify(heap)
-    for _ in range(times.shape[1] - len(tasks)):
+    for _ in range(times.shape[1] - len(tasks) if tasks else 0):
         _, rank, longest = heapq.heappop(heap)
         sigma[longest] += 1
         heapq.heappush(heap, (-times[longest, sigma[longest] - 1], rank, longest))

@@ -67,7 +67,7 @@ def _knapsack(items: Ints, weights: Ints, count: int, prices: Floats, k: int, va
             price = prices[items[a]]
             for q in range(p, w - 1, -1):
                 row[q] = max(row[q], row[q - w] + price)
-        return row[p]
+        return float(row[p])
     value[: k + 1] = 0.0
     for a in range(count):
         w = weights[a]

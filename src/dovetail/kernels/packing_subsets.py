@@ -20,7 +20,7 @@ Ints = NDArray[np.int64]
 @njit(cache=True)
 def subset_costs(times: Floats, k: int, costs: Floats, start: int, stop: int) -> None:
     """Write the optimal pack cost of the subsets ``start..stop-1``; infinite beyond ``k`` tasks."""
-    n, p = times.shape
+    n = times.shape[0]
     tasks = np.empty(n, np.int64)
     sigma = np.empty(n, np.int64)
     current = np.empty(n)

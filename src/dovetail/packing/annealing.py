@@ -54,7 +54,7 @@ def anneal(
     hot = heat * packing.cost / packs
     step = (END / START) ** (1.0 / chunks)
     for chunk in range(chunks):
-        if deadline.passed:
+        if deadline.passed():
             break
         draws = rng.random((min(CHUNK, steps - chunk * CHUNK), 4))
         packs, better, best = anneal_kernel(

@@ -30,7 +30,7 @@ def area_bound(times: Floats) -> float:
 
     def area(level: float) -> float:
         need = needs(times, level)
-        return float((need * times[rows, need - 1]).sum()) / p
+        return float((need * times[rows, need - 1]).sum() / p)
 
     low, high = 0, len(levels) - 1
     while low < high:  # the first level whose work fits before the next level

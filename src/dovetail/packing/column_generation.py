@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from time import perf_counter
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,9 +28,12 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Groups = list[list[int]]
 
+_linprog: Any = linprog  # the stubs know neither sparse matrices nor partial options
+_milp: Any = milp
+
 CONVERGED = 1e-6  # relative gap between the master and the bound
 SAFETY = 1e-9  # taken off the bound for rounding in the knapsacks, which add up fewer than 10^3 numbers
-MIXTURES = (0.9, 0.6, 0.3, 0.0)  # weights of the best prices so far (Wentges): pricing costs less than a master
+MIXTURES = (0.9, 0.6, 0.3, 0.0)  # weights of the best prices so far (Wentges); pricing is cheap
 NEW_COLUMNS = 60  # at most, per pricing
 MASTER_COLUMNS = 12  # per task, before dear columns leave the master
 
@@ -95,9 +99,9 @@ def generate_columns(
     pool = ColumnPool(times, k, lower_bound=quick_bound(times, k))
     active = {pool.add(group) for group in start}
     pricing = _Pricing(times, k)
-    while not deadline.passed:
+    while not deadline.passed():
         master = sorted(active)
-        solved = linprog(
+        solved = _linprog(
             np.array(pool.costs)[master],
             A_ub=-pool.matrix(master),
             b_ub=-np.ones(n),
@@ -116,7 +120,7 @@ def generate_columns(
                 pool.proven = bound
                 pool.prices = prices / ratio
             found.update(pool.add(column) for column in columns)
-            if deadline.passed:
+            if deadline.passed():
                 break
         pool.lower_bound = max(pool.lower_bound, pool.proven)
         if pool.lower_bound >= min(float(solved.fun), upper_bound) * (1.0 - CONVERGED):
@@ -159,7 +163,7 @@ class _Pricing:
         column = np.empty(self.k, np.int64)
         columns: Groups = []
         for r in np.argsort(-ratios, kind="stable")[:NEW_COLUMNS]:
-            if ratios[r] <= 1.0 + CONVERGED or deadline.passed:
+            if ratios[r] <= 1.0 + CONVERGED or deadline.passed():
                 break
             size = best_column(self.times, self.levels[visited[r]], prices, by_price, self.k, column)
             if size:
@@ -186,7 +190,7 @@ def cover(
     options: dict[str, float] = {"mip_rel_gap": gap}
     if np.isfinite(deadline.left):
         options["time_limit"] = deadline.left
-    solved = milp(
+    solved = _milp(
         np.array(pool.costs)[columns],
         integrality=np.ones(len(columns)),
         bounds=Bounds(0.0, 1.0),

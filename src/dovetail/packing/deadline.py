@@ -23,7 +23,6 @@ class Deadline:
             return math.inf
         return max(0.0, self.seconds - (time.monotonic() - self._since))
 
-    @property
     def passed(self) -> bool:
         """Whether the time is up."""
         return self.left <= 0.0

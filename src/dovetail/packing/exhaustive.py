@@ -47,14 +47,14 @@ def subset_dp(times: Floats, k: int, deadline: Deadline | None = None) -> Packin
     full = (1 << n) - 1
     costs = np.empty(1 << n)
     for start in range(0, 1 << n, CHUNK):
-        if deadline.passed:
+        if deadline.passed():
             return None
         subset_costs(times, min(k, p), costs, start, min(start + CHUNK, 1 << n))
     best = np.zeros(1 << n)
     choice = np.zeros(1 << n, np.int32)
     start = 0
     while start < full:  # every subset without task 0, then the full set
-        if deadline.passed:
+        if deadline.passed():
             return None
         # Half of all steps lie in the last chunks, whose subsets are large.
         stop = min(start + CHUNK // 8, full)

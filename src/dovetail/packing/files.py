@@ -78,7 +78,8 @@ def _read_json(text: str, where: str) -> tuple[Floats, tuple[str, ...]]:
         raise InputError(f"unknown key {unknown[0]!r}, expected {', '.join(sorted(_KEYS))}", where=where)
     processors = data.get("processors")
     if isinstance(processors, bool) or not isinstance(processors, int) or processors < 1:
-        raise InputError(f"found {processors!r}, expected a whole number of at least 1", where=f"{where}: processors")
+        at = f"{where}: processors"
+        raise InputError(f"found {processors!r}, expected a whole number of at least 1", where=at)
     if ("times" in data) == ("tasks" in data):
         raise InputError("expected either times or tasks", where=where)
     names = data.get("names")
@@ -167,16 +168,19 @@ def _fit(observations: list[tuple[int, float]], processors: int, at: str) -> Flo
 
 
 def _read_csv(text: str, where: str) -> tuple[Floats, tuple[str, ...]]:
-    lines = [(i, row) for i, row in enumerate(csv.reader(text.splitlines()), start=1) if any(map(str.strip, row))]
+    numbered = enumerate(csv.reader(text.splitlines()), start=1)
+    lines = [(number, row) for number, row in numbered if any(map(str.strip, row))]
     if len(lines) < 2:
         raise InputError("expected a header name,1,2,... and one line for each task", where=where)
     header = [cell.strip() for cell in lines[0][1]]
     counts = [int(cell) for cell in header[1:] if cell.isdecimal()]
     if len(counts) != len(header) - 1 or not counts or counts != sorted(set(counts)) or counts[0] < 1:
         raise InputError(
-            f"header is {','.join(header)!r}, expected name and ascending numbers of processors", where=f"{where}: line 1"
+            f"header is {','.join(header)!r}, expected name and ascending numbers of processors",
+            where=f"{where}: line {lines[0][0]}",
         )
-    rows, names = [], []
+    rows: list[Floats] = []
+    names: list[str] = []
     for number, row in lines[1:]:
         at = f"{where}: line {number}"
         if len(row) != len(header):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,6 +11,7 @@ from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.sparse import coo_array
 
 from dovetail.errors import InputError
+from dovetail.packing.bounds import quick_bound
 from dovetail.packing.deadline import Deadline
 from dovetail.packing.pack_by_pack import pack_by_pack
 from dovetail.packing.schedule import Outcome, Packing, fill
@@ -18,15 +20,15 @@ __all__ = ["MOST_VARIABLES", "integer_program", "useful_counts"]
 
 Floats = NDArray[np.float64]
 
+_milp: Any = milp  # the stubs want every option
+
 MOST_VARIABLES = 500_000
 TOLERANCE = 1e-6  # HiGHS keeps constraints and gaps to this; the bound is lowered by as much
 
 
 def useful_counts(times: Floats) -> list[list[int]]:
     """For each task the processor counts that are faster than all smaller ones (from 1)."""
-    return [
-        [j + 1 for j in range(times.shape[1]) if j == 0 or row[j] < row[j - 1]] for row in times
-    ]
+    return [[j + 1 for j in range(times.shape[1]) if j == 0 or row[j] < row[j - 1]] for row in times]
 
 
 def integer_program(
@@ -43,18 +45,16 @@ def integer_program(
     n, p = times.shape
     deadline = deadline or Deadline()
     counts = [list(range(1, p + 1))] * n if literal else useful_counts(times)
-    variables = [
-        (i, j, b) for i in range(n) for j in counts[i] for b in range(n if literal else i + 1)
-    ]
+    variables = [(i, j, b) for i in range(n) for j in counts[i] for b in range(n if literal else i + 1)]
     if len(variables) > MOST_VARIABLES:
-        raise InputError(f"ilp takes at most {MOST_VARIABLES} variables, this instance needs {len(variables)}")
+        raise InputError(f"ilp takes at most {MOST_VARIABLES} variables, found {len(variables)}")
     unit = float(times.max()) / 1000.0
     rows = _constraints(times / unit, k, variables, literal=literal)
     options: dict[str, float] = {"mip_rel_gap": TOLERANCE / 10}
     if np.isfinite(deadline.left):
         options["time_limit"] = max(deadline.left, 1e-2)
     size = len(variables)
-    solved = milp(
+    solved = _milp(
         np.concatenate((np.zeros(size), np.ones(n))),
         integrality=np.concatenate((np.ones(size), np.zeros(n))),
         bounds=Bounds(np.zeros(size + n), np.concatenate((np.ones(size), np.full(n, np.inf)))),
@@ -70,12 +70,12 @@ def integer_program(
         found = fill(times, [group for group in groups if group])
         best = min(best, found, key=lambda packing: packing.cost)
     proven = solved.status == 0
-    dual = getattr(solved, "mip_dual_bound", None)
-    bound = None if dual is None or not np.isfinite(dual) else max(0.0, float(dual) * unit * (1.0 - TOLERANCE))
-    if bound is not None:
-        bound = min(bound, best.cost)
+    dual = solved.mip_dual_bound
+    bound = quick_bound(times, k)
+    if dual is not None and np.isfinite(dual):
+        bound = max(bound, float(dual) * unit * (1.0 - TOLERANCE))
     notes = () if proven else ("the time limit ended the search before optimality was proven",)
-    return Outcome(best, bound, proven, notes)
+    return Outcome(best, min(bound, best.cost), proven, notes)
 
 
 def _constraints(

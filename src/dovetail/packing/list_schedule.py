@@ -41,7 +41,7 @@ def best_list(times: Floats, deadline: Deadline | None = None) -> tuple[float, I
     starts = np.empty(n)
     best, best_order, best_sigma = np.inf, np.empty(0, np.int64), np.empty(0, np.int64)
     for level in levels[np.argsort(np.abs(levels - bound), kind="stable")]:
-        if deadline.passed and best < np.inf:
+        if deadline.passed() and best < np.inf:
             break
         sigma = needs(times, level)
         current = times[rows, sigma - 1]
@@ -80,7 +80,7 @@ def improve_list(
     hot = 5e-3 * best
     step = 1e-3 ** (1.0 / chunks)
     for chunk in range(chunks):
-        if deadline.passed or best <= bound * (1.0 + ACCEPTED_GAP):
+        if deadline.passed() or best <= bound * (1.0 + ACCEPTED_GAP):
             break
         draws = rng.random((min(CHUNK, steps - chunk * CHUNK), 4))
         makespan, best = anneal_list(

@@ -20,7 +20,10 @@ def each_alone(times: Floats) -> Packing:
 
 
 def pair_costs(times: Floats) -> Floats:
-    """The cost of every pair in one pack: min over l of max(t_{i,p-l}, t_{j,l}); shape ``(n, n)``.  O(n^2 p)."""
+    """The cost of every pair in one pack: min over l of max(t_{i,p-l}, t_{j,l}).
+
+    Shape ``(n, n)``; O(n^2 p).
+    """
     n, p = times.shape
     costs = np.full((n, n), np.inf)
     for share in range(1, p):
@@ -44,7 +47,7 @@ def matching(times: Floats, k: int = 2) -> Packing:
         return each_alone(times)
     saving = alone[:, None] + alone[None, :] - pair_costs(times)
     scale = 2.0**50 / float(alone.max())
-    graph = nx.Graph()
+    graph: nx.Graph[int] = nx.Graph()
     rows, columns = np.nonzero(np.triu(saving > 0.0, k=1))
     for i, j in zip(rows.tolist(), columns.tolist(), strict=True):
         graph.add_edge(i, j, weight=round(float(saving[i, j]) * scale))

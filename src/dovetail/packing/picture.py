@@ -86,13 +86,13 @@ def to_svg(schedule: Packing | ListSchedule, processors: int, names: Sequence[st
                 f'stroke="#ffffff" stroke-width="0.6"/>'
             )
             if wide > 6.5 * len(names[bar.task]) and tall >= 11:
-                parts.append(
-                    f'<text x="{x + wide / 2:.2f}" y="{y + tall / 2 + 4:.2f}" text-anchor="middle">{name}</text>'
-                )
+                middle = f'x="{x + wide / 2:.2f}" y="{y + tall / 2 + 4:.2f}"'
+                parts.append(f'<text {middle} text-anchor="middle">{name}</text>')
         parts.append("</g>")
     for boundary in _boundaries(schedule):
         x = left + boundary / span * inner
-        parts.append(f'<path d="M{x:.2f} {top - 4}V{bottom + 4:.2f}" stroke="#333333" stroke-dasharray="3 2"/>')
+        line = f"M{x:.2f} {top - 4}V{bottom + 4:.2f}"
+        parts.append(f'<path d="{line}" stroke="#333333" stroke-dasharray="3 2"/>')
     for share in np.linspace(0.0, 1.0, 6):
         x = left + share * inner
         parts.append(
@@ -109,7 +109,10 @@ def to_svg(schedule: Packing | ListSchedule, processors: int, names: Sequence[st
 def save_picture(
     path: Path, schedule: Packing | ListSchedule, processors: int, names: Sequence[str], title: str
 ) -> None:
-    """Write ``path`` as SVG or PNG by its suffix; ``InputError`` for another, or where it cannot be written."""
+    """Write ``path`` as SVG or PNG, by its suffix.
+
+    Raises ``InputError`` for another suffix, or where it cannot be written.
+    """
     suffix = path.suffix.lower()
     if suffix not in (".svg", ".png"):
         raise InputError(f"a picture is .svg or .png, found {path.suffix or 'no suffix'!r}", where=str(path))

@@ -55,7 +55,7 @@ def check_times(rows: object, *, processors: int | None = None, where: str = "ti
             raise InputError(f"found {row!r}, expected a list of times on 1 to p processors", where=at)
         p = len(row) if p is None else p
         if len(row) != p:
-            raise InputError(f"has {len(row)} times, expected {p} (one for each number of processors)", where=at)
+            raise InputError(f"has {len(row)} times, expected {p}, for 1 to {p} processors", where=at)
         for j, value in enumerate(row):
             if isinstance(value, bool) or not isinstance(value, int | float):
                 raise InputError(f"time on {j + 1} processors is {value!r}, expected a number", where=at)
@@ -127,7 +127,8 @@ def fit_profile(observations: Iterable[tuple[int, float]], processors: int) -> F
         ratio = np.interp(np.log2(wanted), np.log2(counts), medians / (model @ coefficients))
         fitted = (_basis(wanted) @ coefficients) * ratio
     repaired, _ = repair(fitted[None, :])
-    return repaired[0]
+    profile: Floats = repaired[0]
+    return profile
 
 
 def _basis(counts: Floats) -> Floats:

@@ -128,7 +128,7 @@ def fill(times: Floats, groups: Iterable[Sequence[int]]) -> Packing:
 
     O(p * size) for each pack.
     """
-    n, p = times.shape
+    n = times.shape[0]
     sigma = np.empty(n, np.int64)
     current = np.empty(n)
     packs = []

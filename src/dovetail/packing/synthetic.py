@@ -59,7 +59,9 @@ def model_times(
     if not (np.isfinite(size) and size > 0.0):
         raise InputError(f"problem size {size} is not a positive number")
     if processors < 1 or cores_per_processor < 1:
-        raise InputError(f"{processors} processors of {cores_per_processor} cores: expected at least one of each")
+        raise InputError(
+            f"{processors} processors of {cores_per_processor} cores: expected at least one each"
+        )
     cores = cores_per_processor * np.arange(1, processors + 1, dtype=np.float64)
     overhead = KAPPAS[kappa](size, cores)
     result: NDArray[np.float64] = (
