@@ -270,6 +270,8 @@ def _plot(app: str, predictor: HistoryModel, store: SqliteHistory, found: Sequen
 
     The axis is the first numeric input that varies; the others stay as in the last run.
     """
+    from matplotlib.ticker import FuncFormatter, NullFormatter
+
     from dovetail.report.figures import GRID, figure, heading, styled
 
     @styled
@@ -304,6 +306,10 @@ def _plot(app: str, predictor: HistoryModel, store: SqliteHistory, found: Sequen
             axes.fill_between(sizes, low, high, color=colour, alpha=0.18, lw=0)
             axes.set_xscale("log")
         axes.set_yscale("log")
+        for axis in (axes.xaxis, axes.yaxis):
+            if axis.get_scale() == "log":
+                axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+                axis.set_minor_formatter(NullFormatter())
         axes.set_xlabel(label)
         axes.set_ylabel("seconds")
         axes.grid(color=GRID, linewidth=0.6)

@@ -185,7 +185,7 @@ def _run(row: Mapping[str, Any], here: str, seen: Counter[bytes]) -> Run:
         if name not in FIELDS:
             raise InputError(f"found field {name!r}, expected {', '.join(FIELDS)}", where=here)
     for name in ("app", "device", "seconds"):
-        if row.get(name) is None:
+        if row.get(name) is None or row[name] == "":
             raise InputError(f"{name} is missing", where=here)
     for name in _WORDS:
         if not isinstance(row.get(name, ""), str | None):

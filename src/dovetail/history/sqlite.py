@@ -85,6 +85,10 @@ class SqliteHistory:
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             # SQLite gives its -wal and -shm files the mode of the database.
             os.close(os.open(self.path, os.O_CREAT | os.O_RDWR, 0o600))
+        except (FileExistsError, NotADirectoryError) as error:
+            raise HistoryError(
+                f"history {self.path}: cannot be made: found a file, expected a folder above it"
+            ) from error
         except OSError as error:
             raise HistoryError(f"history {self.path}: cannot be made: {error.strerror}") from error
 
