@@ -35,7 +35,7 @@ lint: $(STAMP)   ## format, lint, types, import contracts
 	$(BIN)/lint-imports --no-cache
 
 bench: $(STAMP)  ## benchmarks; each also asserts its result
-	$(BIN)/python -m pytest benchmarks -p no:xdist --benchmark-only --benchmark-columns=median,iqr,rounds
+	$(BIN)/python -m pytest benchmarks -n0 -s --timeout=1200 --benchmark-only --benchmark-columns=median,iqr,rounds
 
 schemas: $(STAMP)  ## regenerate the JSON Schemas of the files that people write
 	$(BIN)/dovetail schema --out docs/reference/schemas

@@ -37,7 +37,15 @@ from dovetail.model import (
     Workload,
 )
 
-__all__ = ["Journal", "JournalBatch", "JournalWriter", "read_journal", "replay", "workload_from_journal"]
+__all__ = [
+    "Journal",
+    "JournalBatch",
+    "JournalWriter",
+    "read_journal",
+    "read_journal_workload",
+    "replay",
+    "workload_from_journal",
+]
 
 VERSION = 1
 
@@ -267,3 +275,8 @@ def workload_from_journal(journal: Journal) -> Workload:
                 started[decision.job] = (batch.now, decision.implementation, nodes)
     jobs.sort(key=lambda job: (job.submit_time, job.index))
     return Workload(journal.name, jobs, TableTruth({**table, **measured}))
+
+
+def read_journal_workload(path: str, cluster: Cluster, *, lenient: bool = False) -> Workload:
+    """A journal as a workload (`WorkloadReader`): jobs as submitted, times as measured, else as predicted."""
+    return workload_from_journal(read_journal(path))

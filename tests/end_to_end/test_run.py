@@ -1,0 +1,249 @@
+"""``dovetail run`` with real processes: every way in which a job can end is a clear state in the table."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sqlite3
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from dovetail_command import DOVETAIL, load
+
+from dovetail.history.sqlite import SqliteHistory
+from dovetail.testing.builders import full
+
+pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live")]
+
+Call = Callable[..., subprocess.CompletedProcess[str]]
+
+ONE_CORE = """
+[[node]]
+name = "here"
+cores = [{core}]
+"""
+
+JOBS = """
+[[app]]
+name = "{name}"
+[[app.implementation]]
+name = "cpu"
+command = {command}
+[[job]]
+app = "{name}"
+count = {count}
+{more}
+"""
+
+
+def one_core(tmp_path: Path) -> str:
+    core = min(os.sched_getaffinity(0))
+    path = tmp_path / "cluster.toml"
+    path.write_text(ONE_CORE.format(core=core))
+    return str(path)
+
+
+def job_file(tmp_path: Path, command: list[str], *, name: str = "a", count: int = 1, more: str = "") -> str:
+    path = tmp_path / f"{name}.toml"
+    path.write_text(JOBS.format(name=name, command=json.dumps(command), count=count, more=more))
+    return str(path)
+
+
+def runs_in(history: Path) -> list[tuple[Any, ...]]:
+    with sqlite3.connect(history) as database:
+        assert database.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+    with SqliteHistory(history) as store:
+        return [(run.uid, run.state) for run in store.all_runs()]
+
+
+def states(found: Any) -> list[str]:
+    return [job["state"] for job in found["jobs"]]
+
+
+def test_a_run_is_recorded_and_predicts_the_next(dovetail: Call, tmp_path: Path) -> None:
+    jobs, cluster = job_file(tmp_path, ["sleep", "0.2"], count=2), one_core(tmp_path)
+    first = dovetail("run", jobs, "--cluster", cluster, "--history", "h.sqlite", "--json")
+    assert first.returncode == 0, first.stderr
+    assert states(load(first)) == ["COMPLETED", "COMPLETED"]
+    assert load(first)["jobs"][0]["predicted"] is None
+    second = dovetail("run", jobs, "--cluster", cluster, "--history", "h.sqlite", "--json")
+    predicted = [job["predicted"] for job in load(second)["jobs"]]
+    assert all(0.15 < p < 0.6 for p in predicted)
+    assert len(runs_in(tmp_path / "h.sqlite")) == 4
+    assert (tmp_path / "h.sqlite").stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize(
+    ("command", "more", "state", "words"),
+    [
+        (["false"], "", "FAILED", "exit code 1"),
+        (["no-such-program-anywhere"], "", "FAILED", "no-such-program-anywhere"),
+        (["sleep", "30"], "walltime = 0.3", "TIMEOUT", ""),
+    ],
+)
+def test_failures_end_in_a_clear_state(
+    dovetail: Call, tmp_path: Path, command: list[str], more: str, state: str, words: str
+) -> None:
+    jobs = job_file(tmp_path, command, more=more)
+    found = dovetail(
+        "run", jobs, "--cluster", one_core(tmp_path), "--history", "h.sqlite", "--json", timeout=30
+    )
+    assert found.returncode == 1
+    assert states(load(found)) == [state]
+    assert words in found.stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_stops_what_runs_and_cancels_what_waits(
+    tmp_path: Path, environment: dict[str, str], number: signal.Signals
+) -> None:
+    jobs = job_file(tmp_path, ["sleep", "60"], count=3)
+    command = [*DOVETAIL, "run", jobs, "--cluster", one_core(tmp_path), "--history", "h.sqlite", "--json"]
+    process = subprocess.Popen(
+        command, cwd=tmp_path, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    assert process.stderr is not None
+    assert "starts" in process.stderr.readline()
+    process.send_signal(number)
+    out, _ = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert states(json.loads(out)) == ["CANCELLED"] * 3
+    assert not sleepers(tmp_path)
+
+
+def sleepers(tmp_path: Path) -> list[int]:
+    """Processes whose working folder is the test's."""
+    found = []
+    for entry in os.listdir("/proc"):
+        if entry.isdigit() and int(entry) != os.getpid():
+            try:
+                if os.readlink(f"/proc/{entry}/cwd") == str(tmp_path):
+                    found.append(int(entry))
+            except OSError:
+                continue
+    return found
+
+
+def test_kill_9_at_random_moments_loses_nothing(
+    dovetail: Call, tmp_path: Path, environment: dict[str, str]
+) -> None:
+    """The database opens, no run is there twice, none that ended is lost, no orphan is unknown."""
+    rng = np.random.Generator(np.random.PCG64(20260101))
+    marks = tmp_path / "marks"
+    marks.mkdir()
+    script = tmp_path / "job.sh"
+    # A job says on its own that it ended: one file each, made by its last command.
+    script.write_text('sleep 0.03; : > "$1/$DOVETAIL_JOB.$$"\n')
+    jobs = job_file(tmp_path, ["sh", str(script), str(marks)], count=40)
+    cluster = one_core(tmp_path)
+    for _ in range(full(100, 10)):
+        command = [*DOVETAIL, "run", jobs, "--cluster", cluster, "--history", "h.sqlite"]
+        process = subprocess.Popen(
+            command, cwd=tmp_path, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+        )
+        assert process.stderr is not None
+        if rng.random() < 0.8:
+            process.stderr.readline()  # the first job starts; else somewhere while Dovetail itself starts
+        time.sleep(float(rng.uniform(0.0, 1.5)))
+        process.kill()
+        process.wait()
+        process.stderr.close()
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        left = load(dovetail("recover", "--json"))
+        if not any(run["running"] for run in left):
+            break
+        time.sleep(0.1)
+    dovetail("recover")
+    recorded = runs_in(tmp_path / "h.sqlite")
+    uids = [uid for uid, _ in recorded]
+    assert len(set(uids)) == len(uids)
+    completed = sum(state == "COMPLETED" for _, state in recorded)
+    assert completed == len(list(marks.iterdir()))
+    assert load(dovetail("recover", "--json")) == []
+    assert not sleepers(tmp_path)
+
+
+def test_an_orphan_is_found_named_and_stopped(
+    dovetail: Call, tmp_path: Path, environment: dict[str, str]
+) -> None:
+    jobs = job_file(tmp_path, ["sleep", "300"], name="long")
+    command = [*DOVETAIL, "run", jobs, "--cluster", one_core(tmp_path), "--history", "h.sqlite"]
+    process = subprocess.Popen(command, cwd=tmp_path, env=environment, text=True, stderr=subprocess.PIPE)
+    assert process.stderr is not None
+    assert "long-1 starts" in process.stderr.readline()
+    time.sleep(0.3)
+    process.kill()
+    process.wait()
+    process.stderr.close()
+    found = dovetail("recover")
+    assert "long-1 still runs: process" in found.stdout
+    assert dovetail("recover", "--stop").returncode == 0
+    assert not sleepers(tmp_path)
+    assert dovetail("recover").stdout == "Nothing was left behind.\n"
+
+
+def test_a_list_of_commands_needs_no_toml(dovetail: Call, tmp_path: Path) -> None:
+    (tmp_path / "commands.txt").write_text(
+        "# three ordinary lines\nsleep 0.1\nsleep 0.2\n\nsleep 0.3 # the last\n"
+    )
+    arguments = ("commands.txt", "--cluster", one_core(tmp_path), "--history", "h.sqlite")
+    for _ in range(2):
+        assert dovetail("run", *arguments, "-q").returncode == 0
+    last = load(dovetail("run", *arguments, "--json"))
+    assert [job["predicted"] is not None for job in last["jobs"]] == [True, True, True]
+    told = dovetail("explain", *arguments)
+    assert "arg1=0.1" in told.stdout
+
+
+def test_a_command_after_two_dashes(dovetail: Call, tmp_path: Path) -> None:
+    found = dovetail(
+        "run", "--cluster", one_core(tmp_path), "--history", "h.sqlite", "--json", "--", "echo", "--json"
+    )
+    assert found.returncode == 0, found.stderr
+    assert states(load(found)) == ["COMPLETED"]
+
+
+def test_explain_and_replay_of_the_last_run(dovetail: Call, tmp_path: Path, state: Path) -> None:
+    jobs = job_file(tmp_path, ["true"], count=2)
+    assert (
+        dovetail("run", jobs, "--cluster", one_core(tmp_path), "--history", "h.sqlite", "-q").returncode == 0
+    )
+    rows = load(dovetail("explain", "--json"))
+    assert [row["id"] for row in rows] == ["a-1", "a-2"]
+    assert all(row["actual"] is not None and row["reason"] for row in rows)
+    journal = next(state.glob("dovetail/runs/*/journal.jsonl"))
+    replayed = dovetail("replay", str(journal))
+    assert replayed.returncode == 0
+    assert "all identical" in replayed.stdout
+
+
+def test_a_full_disk_is_said_and_leaves_the_history_whole(dovetail: Call, tmp_path: Path) -> None:
+    """A file system of 2 MB that the jobs' own output fills."""
+    small = tmp_path / "small"
+    small.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(small)], capture_output=True, check=False
+    )
+    if mounted.returncode:
+        pytest.skip("this user may not mount a small file system")
+    try:
+        jobs = job_file(tmp_path, ["head", "-c", "4000000", "/dev/zero"], count=2)
+        found = dovetail(
+            "run", jobs, "--cluster", one_core(tmp_path), "--history", str(small / "h.sqlite"),
+            "--run-dir", str(small / "run"), "--json", timeout=60,
+        )  # fmt: skip
+        assert "Traceback" not in found.stderr
+        assert found.returncode in (1, 2)
+        if found.stdout:
+            assert set(states(load(found))) <= {"FAILED", "CANCELLED"}
+        with sqlite3.connect(small / "h.sqlite") as database:
+            assert database.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+    finally:
+        subprocess.run(["umount", "-l", str(small)], check=True)
