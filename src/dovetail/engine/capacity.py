@@ -8,7 +8,8 @@ node costs nothing. States are interned; transitions between them are computed o
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Literal, NamedTuple
+from functools import partial
+from typing import Any, Literal, NamedTuple
 
 from dovetail.interfaces import Free
 from dovetail.model import (
@@ -32,26 +33,32 @@ UNLIMITED = -1
 
 
 def lowest(mask: int, count: int) -> int:
-    """The ``count`` lowest set bits of a mask that has at least so many. O(log n) big-int steps."""
-    if mask.bit_count() == count:
+    """The ``count`` lowest set bits of a mask that has at least so many. O(log n) big-int steps at best."""
+    if count == 1:
+        return mask & -mask
+    found = mask.bit_count()
+    if found == count:
         return mask
-    if count <= 8:
+    if count <= 6:
         taken = 0
         for _ in range(count):
             low = mask & -mask
             taken |= low
             mask ^= low
         return taken
-    below, above = 0, mask.bit_length()
+    # Interpolate: set bits lie about evenly. ``low`` bits hold ``least`` of them, ``high`` hold ``most``.
+    low, least, high, most = 0, 0, mask.bit_length(), found
     while True:
-        middle = (below + above) >> 1
-        found = (mask & ((1 << middle) - 1)).bit_count()
+        middle = low + (high - low) * (count - least) // (most - least)
+        middle = min(max(middle, low + 1), high - 1)
+        part = mask & ((1 << middle) - 1)
+        found = part.bit_count()
         if found == count:
-            return mask & ((1 << middle) - 1)
+            return part
         if found < count:
-            below = middle
+            low, least = middle, found
         else:
-            above = middle
+            high, most = middle, found
 
 
 class NodeClass(NamedTuple):
@@ -88,6 +95,10 @@ class Fit(NamedTuple):
     after: int
 
 
+# A part from its fields as one tuple: a third of the cost of calling `Part`, in the hottest place there is.
+_part = partial(tuple.__new__, Part)
+
+
 class Layout:
     """Interned node states of one cluster, and the remembered steps between them."""
 
@@ -99,8 +110,8 @@ class Layout:
         self._ids: dict[NodeState, int] = {}
         self._classes: list[NodeClass] = []
         self._fits: dict[Request, dict[int, Fit | None]] = {}
-        self._taken: dict[tuple[int, Share], int | None] = {}
-        self._given: dict[tuple[int, Share], int | None] = {}
+        self._taken: dict[tuple[Any, ...], dict[int, int | None]] = {}
+        self._given: dict[tuple[Any, ...], dict[int, int | None]] = {}
         self._least: dict[tuple[int, int], int] = {}
         self.full: dict[int, int] = {}  # state -> mask, nothing in use
         index: dict[NodeClass, int] = {}
@@ -183,17 +194,22 @@ class Layout:
 
     def after_take(self, state_id: int, share: Share) -> int | None:
         """State after a node gives the share; ``None`` if it has not got it."""
-        key = (state_id, share)
-        if key not in self._taken:
-            self._taken[key] = self._moved(state_id, share, -1)
-        return self._taken[key]
+        steps = self.steps(share, giving=False)
+        return steps[state_id] if state_id in steps else self.step(state_id, share, giving=False)
 
-    def after_give(self, state_id: int, share: Share) -> int | None:
-        """State after a node gets the share back; ``None`` if that is more than it has."""
-        key = (state_id, share)
-        if key not in self._given:
-            self._given[key] = self._moved(state_id, share, +1)
-        return self._given[key]
+    def steps(self, share: tuple[Any, ...], *, giving: bool) -> dict[int, int | None]:
+        """Remembered states after a share is taken or given, by state; fill gaps with `step`."""
+        known = self._given if giving else self._taken
+        steps = known.get(share)
+        if steps is None:
+            steps = known[share] = {}
+        return steps
+
+    def step(self, state_id: int, share: tuple[Any, ...], *, giving: bool) -> int | None:
+        """State after a share is taken or given; ``None`` if that cannot be; remembered."""
+        after = self._moved(state_id, Share(*share), +1 if giving else -1)
+        self.steps(share, giving=giving)[state_id] = after
+        return after
 
     def least(self, one: int, other: int) -> int:
         """The state of a node that has what two states of it have in common; remembered."""
@@ -240,7 +256,10 @@ class FreeCapacity:
 
     def copy(self) -> FreeCapacity:
         """An independent copy. O(distinct states)."""
-        return FreeCapacity(self._layout, self._states.copy())
+        twin = FreeCapacity.__new__(FreeCapacity)
+        twin._layout = self._layout
+        twin._states = self._states.copy()
+        return twin
 
     def count(self, request: Request, *, within: int = -1) -> int:
         """Nodes that could give one share now. O(distinct states)."""
@@ -257,37 +276,41 @@ class FreeCapacity:
         """Where the request fits by the placement rule, or ``None``. O(distinct states)."""
         layout = self._layout
         fits = layout.fits(request)
-        usable: list[tuple[int, Share]] = []  # node mask, share
-        ranks: list[int] = []
+        wanted = request.nodes
+        only: Fit | None = None
+        eligible = 0
+        for state, mask in self._states.items():
+            try:
+                fit = fits[state]
+            except KeyError:
+                fit = layout.fit_state(request, state)
+            if fit is None:
+                continue
+            mask &= within
+            if mask:
+                if only is not None:
+                    return self._fit_ranked(request, fits, within)
+                only, eligible = fit, mask
+        if only is None or eligible.bit_count() < wanted:
+            return None
+        return Allocation(request, (_part((lowest(eligible, wanted), *only[0])),))
+
+    def _fit_ranked(self, request: Request, fits: dict[int, Fit | None], within: int) -> Allocation | None:
+        """Nodes in several states fit: by rank, then lowest index."""
+        layout = self._layout
+        by_rank: dict[int, list[tuple[int, Share]]] = {}
         for state, mask in self._states.items():
             fit = fits[state] if state in fits else layout.fit_state(request, state)
-            if fit is not None:
-                mask &= within
-                if mask:
-                    usable.append((mask, fit.share))
-                    ranks.append(layout.rank[state])
-        if not usable:
-            return None
-        wanted = request.nodes
-        if len(usable) == 1:
-            mask, share = usable[0]
-            if wanted > 1 and mask.bit_count() < wanted:
-                return None
-            nodes = mask & -mask if wanted == 1 else lowest(mask, wanted)
-            return Allocation(request, (Part(nodes, *share),))
-        return self._fit_ranked(request, usable, ranks)
-
-    @staticmethod
-    def _fit_ranked(request: Request, usable: list[tuple[int, Share]], ranks: list[int]) -> Allocation | None:
+            if fit is not None and mask & within:
+                by_rank.setdefault(layout.rank[state], []).append((mask & within, fit.share))
         missing = request.nodes
         chosen: dict[Share, int] = {}
-        for rank in sorted(set(ranks)):
-            group = [entry for entry, r in zip(usable, ranks, strict=True) if r == rank]
+        for rank in sorted(by_rank):
             together = 0
-            for mask, _ in group:
+            for mask, _ in by_rank[rank]:
                 together |= mask
             picked = lowest(together, min(missing, together.bit_count()))
-            for mask, share in group:
+            for mask, share in by_rank[rank]:
                 if mask & picked:
                     chosen[share] = chosen.get(share, 0) | (mask & picked)
             missing -= picked.bit_count()
@@ -319,15 +342,44 @@ class FreeCapacity:
                 return Allocation(request, (Part(bit, *share),))
         return None
 
-    def _move(self, nodes: int, share: Share, *, giving: bool) -> None:
-        layout = self._layout
-        step = layout.after_give if giving else layout.after_take
+    def take(self, allocation: Allocation) -> None:
+        """Mark as used; raises `ValueError`, nothing changed, if any of it is not free."""
+        if len(allocation.parts) == 1 and not allocation.donors:
+            self._move(allocation.parts[0], False)
+        else:
+            self._move_all(allocation, False)
+
+    def give(self, allocation: Allocation) -> None:
+        """Mark as free again; raises `ValueError`, nothing changed, if it was not in use."""
+        if len(allocation.parts) == 1 and not allocation.donors:
+            self._move(allocation.parts[0], True)
+        else:
+            self._move_all(allocation, True)
+
+    def _move_all(self, allocation: Allocation, giving: bool) -> None:
+        before = self._states.copy()
+        try:
+            for part in allocation.parts:
+                self._move(part, giving)
+            for donor in allocation.donors:
+                self._move(Part(1 << donor.donor, 0, (donor.device,), FRACTION_UNITS, 0), giving)
+        except ValueError:
+            self._states = before
+            raise
+
+    def _move(self, part: Part, giving: bool) -> None:
+        rest = part[0]
+        share = part[1:]
+        layout, states = self._layout, self._states
+        steps = layout.steps(share, giving=giving)
         moves: list[tuple[int, int, int]] = []
-        rest = nodes
-        for state, mask in self._states.items():
+        for state, mask in states.items():
             hit = mask & rest
             if hit:
-                after = step(state, share)
+                try:
+                    after = steps[state]
+                except KeyError:
+                    after = layout.step(state, share, giving=giving)
                 if after is None:
                     raise ValueError("more than there is" if giving else "not free")
                 moves.append((state, after, hit))
@@ -336,7 +388,6 @@ class FreeCapacity:
                     break
         if rest:
             raise ValueError("a node is lost or unknown")
-        states = self._states
         for before, after, hit in moves:
             left = states[before] ^ hit
             if left:
@@ -344,29 +395,6 @@ class FreeCapacity:
             else:
                 del states[before]
             states[after] = states.get(after, 0) | hit
-
-    def take(self, allocation: Allocation) -> None:
-        """Mark as used; raises `ValueError`, nothing changed, if any of it is not free."""
-        self._apply(allocation, giving=False)
-
-    def give(self, allocation: Allocation) -> None:
-        """Mark as free again; raises `ValueError`, nothing changed, if it was not in use."""
-        self._apply(allocation, giving=True)
-
-    def _apply(self, allocation: Allocation, *, giving: bool) -> None:
-        if len(allocation.parts) == 1 and not allocation.donors:
-            part = allocation.parts[0]
-            self._move(part.nodes, Share(*part[1:]), giving=giving)
-            return
-        before = self._states.copy()
-        try:
-            for part in allocation.parts:
-                self._move(part.nodes, Share(*part[1:]), giving=giving)
-            for donor in allocation.donors:
-                self._move(1 << donor.donor, Share(0, (donor.device,), FRACTION_UNITS, 0), giving=giving)
-        except ValueError:
-            self._states = before
-            raise
 
     def meet(self, other: Free) -> None:
         """Keep of every node only what is free here and in ``other``. O(pairs of states)."""

@@ -8,10 +8,10 @@ integers; node names are spelt out only when somebody reads them.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from dovetail.model.cluster import Cluster, Node
+from dovetail.model.frozen import frozen
 from dovetail.model.job import EMPTY, FRACTION_UNITS, Request
 
 __all__ = ["Allocation", "Donor", "Part", "bits"]
@@ -47,7 +47,7 @@ class Donor(NamedTuple):
     device: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(frozen=True, slots=True)
 class Allocation:
     """Parts of disjoint node sets, remote devices, and core ids where the engine has chosen them.
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dovetail.model.allocation import Allocation
+from dovetail.model.frozen import frozen
 from dovetail.model.job import JobId, Request, Seconds
 
 __all__ = ["Decision", "Dequeue", "Enqueue", "Migrate", "Reserve", "Start", "Submit", "Wait"]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(frozen=True, slots=True)
 class Start:
     """Start a queued job (of the main queue or the head of a device's FIFO) now."""
 
@@ -35,7 +36,7 @@ class Dequeue:
     job: JobId
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(frozen=True, slots=True)
 class Reserve:
     """Promise that a job starts at ``start`` or before; replaces an earlier, later promise."""
 
@@ -64,7 +65,7 @@ class Submit:
     walltime: Seconds | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(frozen=True, slots=True)
 class Wait:
     """Why a job does not start now, for `explain`; with ``until`` the policy is asked again then."""
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from dovetail.model.allocation import Allocation
+from dovetail.model.frozen import frozen
 from dovetail.model.job import Job, JobId, Seconds
 from dovetail.model.plan import Plan
 
@@ -54,7 +55,7 @@ class Usage:
     wall_time: Seconds | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(frozen=True, slots=True)
 class Submitted:
     """A job enters the queue."""
 
@@ -69,7 +70,7 @@ class Started:
     allocation: Allocation | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(frozen=True, slots=True)
 class Ended:
     """A job ended in a final state.
 

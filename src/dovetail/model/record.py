@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from dovetail.model.allocation import Allocation
 from dovetail.model.cluster import DeviceClass
 from dovetail.model.event import State, Usage
+from dovetail.model.frozen import frozen
 from dovetail.model.job import EMPTY, Implementation, Job, JobId, Request, Seconds
 
 __all__ = ["Placed", "Prediction", "Promise", "Record", "Run"]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(frozen=True, slots=True)
 class Prediction:
     """How long a job is expected to take.
 
@@ -28,7 +29,7 @@ class Prediction:
     lower: Seconds = 0.0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(frozen=True, slots=True)
 class Placed:
     """A running job as policies see it: no progress, which would give the true time away.
 
@@ -44,7 +45,7 @@ class Placed:
     bound: Seconds
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(frozen=True, slots=True)
 class Promise:
     """A start that was promised to a waiting job (`Reserve`)."""
 
