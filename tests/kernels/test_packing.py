@@ -51,8 +51,6 @@ def test_one_pack_and_its_cost() -> None:
         # From any state on the greedy path the cost is the same.
         state = np.array([1 + int((times[i] > cost * 1.3).sum()) for i in tasks], np.int64)
         assert kernels.pack_cost(times, tasks, len(tasks), np.minimum(state, p), current) == cost
-        total = kernels.partition_cost(times[tasks], np.zeros(len(tasks), np.int64), 1)
-        assert total == cost
 
 
 def test_make_pack_pack_approx_and_pack_by_pack() -> None:
@@ -143,7 +141,11 @@ def test_subset_program_and_partitions() -> None:
         assert best[size - 1] == pytest.approx(packing_plain.subset_program(times, k), rel=1e-12)
         least = packing_subsets.partitions(costs, n, pack_of)
         assert least == pytest.approx(packing_plain.partitions(times, k), rel=1e-12)
-        assert kernels.partition_cost(times, pack_of, n) == pytest.approx(least, rel=1e-12)
+        filled, each = np.empty(n, np.int64), np.empty(n)
+        total = kernels.fill_packs(times, pack_of, int(pack_of.max()) + 1, filled, each)
+        assert total == pytest.approx(least, rel=1e-12)
+        for b, pack in enumerate(groups(pack_of)):
+            assert (each[b], filled[pack].tolist()) == packing_plain.one_pack(times, pack)
 
 
 def test_pricing_bounds_every_pack() -> None:

@@ -16,12 +16,13 @@ from numpy.typing import NDArray
 __all__ = [
     "anneal",
     "contiguous",
+    "fill_packs",
     "insert_cost",
     "make_pack",
     "one_pack",
     "pack_approx",
     "pack_by_pack",
-    "partition_cost",
+    "pack_cost",
 ]
 
 Floats = NDArray[np.float64]
@@ -79,22 +80,32 @@ def pack_cost(times: Floats, tasks: Ints, size: int, sigma: Ints, current: Float
 
 
 @njit(cache=True)
-def partition_cost(times: Floats, pack_of: Ints, packs: int) -> float:
-    """Sum of the optimal costs of packs ``0..packs-1``, where task ``i`` is in pack ``pack_of[i]``."""
+def fill_packs(times: Floats, pack_of: Ints, packs: int, sigma: Ints, costs: Floats) -> float:
+    """Algorithm 1 in every pack: writes the processors of each task and the cost of each pack.
+
+    Task ``i`` is in pack ``pack_of[i]``; returns the sum of the costs.  O(n p).
+    """
     n = times.shape[0]
+    first = np.zeros(packs + 1, np.int64)  # where a pack's tasks begin in ``tasks``
+    for i in range(n):
+        first[pack_of[i] + 1] += 1
+    for b in range(packs):
+        first[b + 1] += first[b]
     tasks = np.empty(n, np.int64)
-    sigma = np.empty(n, np.int64)
+    filled = first.copy()
+    for i in range(n):
+        tasks[filled[pack_of[i]]] = i
+        filled[pack_of[i]] += 1
+    given = np.empty(n, np.int64)
     current = np.empty(n)
     total = 0.0
     for b in range(packs):
-        size = 0
-        for i in range(n):
-            if pack_of[i] == b:
-                tasks[size] = i
-                sigma[size] = 1
-                size += 1
-        if size > 0:
-            total += pack_cost(times, tasks, size, sigma, current)
+        size = first[b + 1] - first[b]
+        members = tasks[first[b] : first[b + 1]]
+        costs[b] = one_pack(times, members, size, given, current)
+        total += costs[b]
+        for a in range(size):
+            sigma[members[a]] = given[a]
     return total
 
 

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from dovetail.errors import InputError
 from dovetail.kernels.packing_subsets import partitions, subset_costs, subset_program
 from dovetail.packing.deadline import Deadline
-from dovetail.packing.schedule import Packing, fill, groups_of
+from dovetail.packing.schedule import Packing, fill, fill_partition
 
 __all__ = ["EXHAUSTIVE_TASKS", "SUBSET_TASKS", "exhaustive", "subset_dp"]
 
@@ -31,7 +31,7 @@ def exhaustive(times: Floats, k: int) -> Packing:
     subset_costs(times, min(k, p), costs, 0, 1 << n)
     pack_of = np.empty(n, np.int64)
     partitions(costs, n, pack_of)
-    return fill(times, groups_of(pack_of))
+    return fill_partition(times, pack_of)
 
 
 def subset_dp(times: Floats, k: int, deadline: Deadline | None = None) -> Packing | None:

@@ -6,7 +6,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dovetail.kernels.packing import make_pack as make_pack_kernel
-from dovetail.packing.schedule import groups_of
 
 __all__ = ["by_time", "make_pack"]
 
@@ -21,12 +20,12 @@ def by_time(times: Floats, sigma: Ints) -> Ints:
     return order
 
 
-def make_pack(times: Floats, k: int, sigma: Ints) -> tuple[float, list[list[int]]]:
-    """First fit by decreasing time: (cost under ``sigma``, tasks of each pack).
+def make_pack(times: Floats, k: int, sigma: Ints) -> tuple[float, Ints]:
+    """First fit by decreasing time: (cost under ``sigma``, pack of each task).
 
     Each task goes to the first pack with ``sigma[i]`` processors free and fewer than ``k`` tasks.
     O(n log n + n * packs).
     """
     pack_of = np.empty(len(sigma), np.int64)
     cost = make_pack_kernel(times, by_time(times, sigma), sigma, k, pack_of)
-    return float(cost), groups_of(pack_of)
+    return float(cost), pack_of

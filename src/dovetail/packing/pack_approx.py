@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from dovetail.kernels.packing import pack_approx as pack_approx_kernel
 from dovetail.packing.make_pack import by_time
-from dovetail.packing.schedule import Packing, fill, groups_of, place
+from dovetail.packing.schedule import Packing, fill_partition, groups_of, place
 
 __all__ = ["pack_approx", "pack_approx_literal"]
 
@@ -27,7 +27,7 @@ def pack_approx(times: Floats, k: int) -> Packing:
     The paper's Figures 2 and 3 can only be had with this last pass (see docs/explanation/packs.md).
     """
     pack_of, _ = _steps(times, k)
-    return fill(times, groups_of(pack_of))
+    return fill_partition(times, pack_of)
 
 
 def _steps(times: Floats, k: int) -> tuple[Ints, Ints]:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from dovetail.errors import InputError
 from dovetail.kernels.packing import pack_by_pack as pack_by_pack_kernel
 from dovetail.packing.make_pack import by_time
-from dovetail.packing.schedule import Packing, fill, groups_of
+from dovetail.packing.schedule import Packing, fill_partition
 
 __all__ = ["NINE", "ONE", "pack_by_pack"]
 
@@ -38,4 +38,4 @@ def pack_by_pack(times: NDArray[np.float64], k: int, epsilons: Sequence[float] =
         if cost < least:
             least = cost
             best[:] = pack_of
-    return fill(times, groups_of(best))
+    return fill_partition(times, best)

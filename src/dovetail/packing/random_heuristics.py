@@ -7,27 +7,28 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
+from dovetail.kernels.packing import fill_packs
 from dovetail.packing.make_pack import make_pack
-from dovetail.packing.schedule import Packing, fill
+from dovetail.packing.schedule import Packing, fill_partition
 
 __all__ = ["random_pack", "random_proc"]
 
 Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
 
 
 def random_pack(times: Floats, k: int, runs: int, rng: np.random.Generator) -> Packing:
     """The best of ``runs``: packs of random size (uniform in 1..k) and random tasks, then Algorithm 1."""
+    n = times.shape[0]
 
-    def once() -> Packing:
-        left = rng.permutation(times.shape[0]).tolist()
-        groups = []
-        while left:
-            size = int(rng.integers(1, k + 1))
-            groups.append(left[:size])
-            del left[:size]
-        return fill(times, groups)
+    def once() -> Ints:
+        # n sizes are enough for n tasks: the packs are runs of a random order of the tasks.
+        sizes = rng.integers(1, k + 1, size=n)
+        pack_of = np.empty(n, np.int64)
+        pack_of[rng.permutation(n)] = np.repeat(np.arange(n), sizes)[:n]
+        return pack_of
 
-    return _best(once, runs)
+    return _best(times, once, runs)
 
 
 def random_proc(
@@ -41,12 +42,15 @@ def random_proc(
     n, p = times.shape
     most = p if full_range else max(1, p // k)
 
-    def once() -> Packing:
-        _, groups = make_pack(times, k, rng.integers(1, most + 1, size=n))
-        return fill(times, groups)
+    def once() -> Ints:
+        return make_pack(times, k, rng.integers(1, most + 1, size=n))[1]
 
-    return _best(once, runs)
+    return _best(times, once, runs)
 
 
-def _best(once: Callable[[], Packing], runs: int) -> Packing:
-    return min((once() for _ in range(runs)), key=lambda packing: packing.cost)
+def _best(times: Floats, once: Callable[[], Ints], runs: int) -> Packing:
+    """The cheapest of ``runs`` partitions, filled; ties: the first."""
+    sigma, costs = np.empty(times.shape[0], np.int64), np.empty(times.shape[0])
+    tried = [once() for _ in range(runs)]
+    totals = [fill_packs(times, pack_of, int(pack_of.max()) + 1, sigma, costs) for pack_of in tried]
+    return fill_partition(times, tried[int(np.argmin(totals))])

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dovetail.errors import InvariantError
-from dovetail.kernels.packing import one_pack
+from dovetail.kernels.packing import fill_packs
 
 __all__ = [
     "ListSchedule",
@@ -23,6 +23,8 @@ __all__ = [
     "StartedTask",
     "check",
     "fill",
+    "fill_partition",
+    "groups_of",
     "measure",
     "place",
 ]
@@ -126,17 +128,39 @@ class Metrics:
 def fill(times: Floats, groups: Iterable[Sequence[int]]) -> Packing:
     """Give every group of tasks its optimal processors (Algorithm 1) and put the packs in order.
 
-    O(p * size) for each pack.
+    The groups need not hold all tasks, but none twice.  O(p * size) for each pack.
     """
-    n = times.shape[0]
-    sigma = np.empty(n, np.int64)
-    current = np.empty(n)
-    packs = []
-    for group in groups:
-        tasks = np.array(sorted(group), dtype=np.int64)
-        one_pack(times, tasks, len(tasks), sigma, current)
-        packs.append([(int(task), int(sigma[a])) for a, task in enumerate(tasks)])
-    return place(times, packs)
+    pack_of = np.full(times.shape[0], -1, np.int64)
+    for pack, group in enumerate(groups):
+        pack_of[list(group)] = pack
+    present = np.flatnonzero(pack_of >= 0)
+    if len(present) == len(pack_of):
+        return fill_partition(times, pack_of)
+    return _build(times, present, *_filled(times[present], pack_of[present]))
+
+
+def fill_partition(times: Floats, pack_of: Ints) -> Packing:
+    """Like ``fill``, from the pack of each task: 0, 1, ... without a gap."""
+    return _build(times, np.arange(len(pack_of)), *_filled(times, pack_of))
+
+
+def _filled(times: Floats, pack_of: Ints) -> tuple[Ints, Ints]:
+    sigma = np.empty(len(pack_of), np.int64)
+    packs = int(pack_of.max(initial=-1)) + 1
+    fill_packs(times, pack_of, packs, sigma, np.empty(packs))
+    return pack_of, sigma
+
+
+def _build(times: Floats, tasks: Ints, pack_of: Ints, sigma: Ints) -> Packing:
+    """Packs in execution order; ``tasks`` ascends, so that the tasks of a pack do."""
+    seconds = times[tasks, sigma - 1].tolist()
+    packs: list[list[PackedTask]] = [[] for _ in range(int(pack_of.max(initial=-1)) + 1)]
+    for pack, task, count, time in zip(
+        pack_of.tolist(), tasks.tolist(), sigma.tolist(), seconds, strict=True
+    ):
+        packs[pack].append(PackedTask(task, count, time))
+    packs.sort(key=lambda pack: (max(entry.time for entry in pack), pack[0].task))
+    return Packing(tuple(map(tuple, packs)))
 
 
 def place(times: Floats, packs: Iterable[Sequence[tuple[int, int]]]) -> Packing:
