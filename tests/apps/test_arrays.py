@@ -1,0 +1,21 @@
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from dovetail.apps.devices import open_device
+from dovetail.errors import InputError
+
+
+def test_absent_cuda_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    for library in ("cupy", "torch"):
+        monkeypatch.setitem(sys.modules, library, None)
+    with pytest.raises(InputError, match="CuPy and PyTorch are not installed"):
+        open_device("cuda")
+
+
+def test_absent_compatibility_layer_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "array_api_compat.numpy", None)
+    with pytest.raises(InputError, match="array-api-compat is not installed"):
+        open_device("numpy")
