@@ -21,6 +21,7 @@ from dovetail.errors import PolicyError
 from dovetail.interfaces import Policy, RateModel, RuntimeModel
 from dovetail.model import (
     CPU,
+    EMPTY,
     Allocation,
     Cancelled,
     Choice,
@@ -62,6 +63,7 @@ Bound = Callable[[Job, Implementation, Request], Seconds]
 """Upper bound of a job's run time: its walltime or what stands in for it; may be infinite."""
 
 INFINITE = float("inf")
+PENDING, RUNNING = State.PENDING, State.RUNNING  # an enum's members are looked up slowly
 
 # At one instant ends come first, then submissions; then the policy is asked.
 _ORDER: dict[type, int] = {
@@ -159,7 +161,7 @@ class Engine:
             self.changes = InstantChanges()
         if not isinstance(events, list):
             events = list(events)
-        if len(events) > 1:
+        if len(events) > 1:  # mostly there is one
             events = sorted(events, key=_rank)
         quiet = True
         for event in events:
@@ -202,9 +204,9 @@ class Engine:
             self.view.plan = event.plan
 
     def _submit(self, job: Job) -> None:
-        if job.id in self.records:
+        record = Record(job)
+        if self.records.setdefault(job.id, record) is not record:
             raise ValueError(f"job {job.id} was submitted twice")
-        self.records[job.id] = Record(job)
         self.queue.add(job)
         self.changes.submitted.append(job)
         if self.interchangeable and job.choices is not self._last_choices:
@@ -250,7 +252,7 @@ class Engine:
     def _release(self, placed: Placed) -> None:
         allocation = placed.allocation
         self.free.give(allocation)
-        if allocation.cores:
+        if allocation.cores is not EMPTY:
             self._cores.release(allocation)
         times, releases = self._release_times, self.releases
         at = bisect_left(times, placed.bound)
@@ -260,11 +262,6 @@ class Engine:
         if self._on_unit is not None:
             for key in _unit_keys(allocation):
                 self._on_unit[key].remove(placed)
-
-    def _expect_release(self, bound: Seconds, allocation: Allocation) -> None:
-        at = bisect_right(self._release_times, bound)
-        self._release_times.insert(at, bound)
-        self.releases.insert(at, (bound, allocation))
 
     def _cancel(self, job: JobId, now: Seconds) -> bool:
         record = self.records.get(job)
@@ -353,9 +350,9 @@ class Engine:
         raise self._wrong(job.id, f"cannot run as {implementation} with {request}")
 
     def _start(self, decision: Start, now: Seconds) -> None:
-        record = self._record(decision.job)
+        record = self.records.get(decision.job) or self._record(decision.job)
         job = record.job
-        if record.state is not State.PENDING or decision.job in self.handed_over:
+        if record.state is not PENDING or decision.job in self.handed_over:
             raise self._wrong(decision.job, f"is started while {record.state}")
         unit = self._bound_to.get(decision.job) if self._bound_to else None
         if unit is not None and self.device_queues[unit][0][0] is not job:
@@ -408,7 +405,7 @@ class Engine:
             cores = self._cores.assign(allocation)
         except ValueError as error:
             raise self._wrong(job.id, f"cannot be started: {error}") from None
-        if cores:
+        if cores is not EMPTY:
             allocation = replace(allocation, cores=cores)
         device = self.class_of(implementation, allocation)
         predict = self.predictions.predict if self._keep_considered else self.predictions.at_start
@@ -419,17 +416,20 @@ class Engine:
                 (f"{name} on {cls}" + (f" x{nodes}" if job.moldable else ""), p.expected if p else None)
                 for (name, nodes, cls), p in known.items()
             )
-        bound = now + self.bound(job, implementation, allocation.request)
-        placed = Placed(
-            job, implementation, allocation, now, prediction.expected if prediction else None, bound
-        )
+        bound_of = self.bound if self._learned_bounds else self._user_bound
+        bound = now + bound_of(job, implementation, allocation.request)
+        expected = None if prediction is None else prediction.expected
+        placed = Placed(job, implementation, allocation, now, expected, bound)
         self.running[job.id] = placed
-        self._expect_release(bound, allocation)
+        times = self._release_times
+        at = bisect_right(times, bound)
+        times.insert(at, bound)
+        self.releases.insert(at, (bound, allocation))
         if self._on_unit is not None:
             for key in _unit_keys(allocation):
                 self._on_unit.setdefault(key, []).append(placed)
         self.changes.started.append(placed)
-        record.state = State.RUNNING
+        record.state = RUNNING
         record.start = now
         record.implementation = implementation
         record.allocation = allocation
@@ -495,7 +495,9 @@ class Engine:
         allocation = replace(decision.allocation, cores=cores) if cores else decision.allocation
         moved = replace(placed, allocation=allocation)
         self.running[decision.job] = moved
-        self._expect_release(moved.bound, allocation)
+        at = bisect_right(self._release_times, moved.bound)
+        self._release_times.insert(at, moved.bound)
+        self.releases.insert(at, (moved.bound, allocation))
         if self._on_unit is not None:
             for key in _unit_keys(allocation):
                 self._on_unit.setdefault(key, []).append(moved)

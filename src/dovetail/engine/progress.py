@@ -6,9 +6,12 @@ import heapq
 from dataclasses import dataclass
 
 from dovetail.interfaces import RateModel
-from dovetail.model import JobId, Placed, Seconds, State
+from dovetail.model import Ended, Event, JobId, Placed, Seconds, State
 
 __all__ = ["Progress"]
+
+INFINITE = float("inf")
+COMPLETED = State.COMPLETED  # an enum's members are looked up slowly
 
 
 @dataclass(slots=True)
@@ -40,8 +43,10 @@ class Progress:
         self._count += 1
         end = now + seconds
         if self._rates is None:
-            state = State.COMPLETED if end <= limit else State.TIMEOUT
-            heapq.heappush(self._heap, (min(end, limit), 0, self._count, 0, job, state))
+            entry = (end, 0, self._count, 0, job, COMPLETED)
+            if end > limit:
+                entry = (limit, 0, self._count, 0, job, State.TIMEOUT)
+            heapq.heappush(self._heap, entry)
             return
         self._work[job] = _Work(seconds, now, 1.0, self._count)
         heapq.heappush(self._heap, (end, 0, self._count, 0, job, State.COMPLETED))
@@ -51,17 +56,19 @@ class Progress:
     def next_end(self) -> Seconds:
         """The next time at which a job ends; infinite if none runs."""
         heap = self._heap
+        if self._rates is None:
+            return heap[0][0] if heap else INFINITE
         while heap:
-            if self._rates is None or self._current(heap[0]):
+            if self._current(heap[0]):
                 return heap[0][0]
             heapq.heappop(heap)
-        return float("inf")
+        return INFINITE
 
     def _current(self, entry: tuple[Seconds, int, int, int, JobId, State]) -> bool:
         work = self._work.get(entry[4])
         return work is not None and (entry[1] == 1 or entry[3] == work.version)
 
-    def ended(self, now: Seconds) -> list[tuple[JobId, State]]:
+    def ended(self, now: Seconds) -> list[Event]:
         """Jobs that end at ``now``, in order of their start."""
         heap = self._heap
         out: list[tuple[int, JobId, State]] = []
@@ -72,9 +79,11 @@ class Progress:
             elif self._current(entry):
                 del self._work[entry[4]]
                 out.append((entry[2], entry[4], entry[5]))
+        if not out:
+            return []
         if len(out) > 1:
             out.sort()
-        return [(job, state) for _, job, state in out]
+        return [Ended(job, state) for _, job, state in out]
 
     def stop(self, job: JobId) -> None:
         """A job was ended from outside (its node was lost, it was cancelled)."""

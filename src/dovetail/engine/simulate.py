@@ -135,6 +135,11 @@ class _Simulation:
         if not isinstance(policy, Policy):
             assert follow is not None, "a planner needs a policy that follows its plan"
             self.planner, policy = policy, follow
+        self.plain = not self.rated and self.planner is None and journal is None
+        self.kills = options.overrun == "kill"
+        self.default_limit = (
+            INFINITE if isinstance(options.default_walltime, str) else options.default_walltime
+        )
         self.engine = Engine(
             cluster,
             policy,
@@ -163,27 +168,29 @@ class _Simulation:
         engine, progress = self.engine, self.progress
         total, submitted, done = len(jobs), 0, 0
         tell = self.options.progress
+        wake_times = engine.wake_times
+        next_submit = jobs[0].submit_time if jobs else INFINITE
         while True:
-            next_submit = jobs[submitted].submit_time if submitted < total else INFINITE
-            now = min(next_submit, progress.next_end())
-            if incidents:
-                now = min(now, incidents[0][0])
-            if engine.wake_times and engine.wake_times[0] < now:
-                now = engine.wake_times[0]
+            now = progress.next_end()
+            if next_submit < now:
+                now = next_submit
+            if incidents and incidents[0][0] < now:
+                now = incidents[0][0]
+            if wake_times and wake_times[0] < now:
+                now = wake_times[0]
             if now == INFINITE:
                 break
-            events: list[Event] = [Ended(job, state) for job, state in progress.ended(now)]
+            events: list[Event] = progress.ended(now)
             ended = len(events)
-            while submitted < total and jobs[submitted].submit_time <= now:
+            while next_submit <= now:
                 events.append(Submitted(jobs[submitted]))
                 submitted += 1
+                next_submit = jobs[submitted].submit_time if submitted < total else INFINITE
             while incidents and incidents[0][0] <= now:
                 events.extend(self._incident(incidents.pop(0)[1]))
-            if engine.wake_times:
-                due = bisect_right(engine.wake_times, now)
-                if due:
-                    events.append(Woken())
-                    del engine.wake_times[:due]
+            if wake_times and wake_times[0] <= now:
+                events.append(Woken())
+                del wake_times[: bisect_right(wake_times, now)]
             if ended and self.observe is not None:
                 self._learn(events[:ended], now)
             self._instant(now, events)
@@ -212,6 +219,11 @@ class _Simulation:
 
     def _instant(self, now: Seconds, events: list[Event]) -> None:
         engine = self.engine
+        if self.plain:
+            for decision in engine.handle(now, events):
+                if type(decision) is Start:
+                    self._begin(decision.job, now)
+            return
         gone = [engine.running[e.job] for e in events if isinstance(e, Ended)] if self.rated else []
         if self.planner is not None and any(isinstance(event, Submitted) for event in events):
             engine.handle(now, events, ask=False)
@@ -235,15 +247,12 @@ class _Simulation:
 
     def _begin(self, job_id: JobId, now: Seconds) -> Placed:
         placed = self.engine.running[job_id]
-        job, implementation, request = placed.job, placed.implementation, placed.allocation.request
-        seconds = self.truth.seconds(job, implementation, request)
+        job = placed.job
+        seconds = self.truth.seconds(job, placed.implementation, placed.allocation.request)
         assert seconds is not None, "jobs without a true time were rejected"
         limit = INFINITE
-        if self.options.overrun == "kill":
-            if job.walltime is not None:
-                limit = now + job.walltime
-            elif not isinstance(self.options.default_walltime, str):
-                limit = now + self.options.default_walltime
+        if self.kills:
+            limit = now + (self.default_limit if job.walltime is None else job.walltime)
         self.progress.start(job_id, now, seconds, limit)
         return placed
 
