@@ -10,27 +10,20 @@ import importlib
 import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from typing import Any
 
 import typer
+from typer.core import TyperGroup
 
 from dovetail import __version__
 from dovetail.errors import DovetailError
 
 __all__ = ["app", "run_cli"]
 
-app = typer.Typer(
-    name="dovetail",
-    help="Schedule jobs on CPUs and GPUs, and learn how long they take.",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-
-# Each command lives in a module of its own, which is imported when that command runs: `dovetail devices`
-# need not wait for matplotlib. (name, module:function or module:typer app, sub-commands?)
+# Each command lives in a module of its own, which is imported when that command is needed: `dovetail
+# devices` need not wait for matplotlib. (name, module:function or module:typer app, sub-commands?)
 _COMMANDS: tuple[tuple[str, str, bool], ...] = (
     ("run", "dovetail.cli.run:run", False),
     ("simulate", "dovetail.cli.simulate:simulate", False),
@@ -48,22 +41,59 @@ _COMMANDS: tuple[tuple[str, str, bool], ...] = (
     ("recover", "dovetail.cli.recover:recover", False),
     ("schema", "dovetail.cli.schema:schema", False),
 )
+_TARGETS = {name: (target, group) for name, target, group in _COMMANDS}
 
 
-def _load(target: str) -> Any:
-    module, _, name = target.partition(":")
-    return getattr(importlib.import_module(module), name)
+@cache
+def _command(name: str) -> Any:
+    """The command of that name; imports its module."""
+    target, group = _TARGETS[name]
+    module, _, attribute = target.partition(":")
+    found = getattr(importlib.import_module(module), attribute)
+    holder = typer.Typer(rich_markup_mode=None, add_completion=False)
+    if group:
+        holder.add_typer(found, name=name)
+    else:
+        holder.command(name)(found)
+    return typer.main.get_group(holder).commands[name]
 
 
-def _register(wanted: str | None) -> None:
-    """Register one command, or all of them (for help and completion)."""
-    for name, target, group in _COMMANDS:
-        if wanted is not None and name != wanted:
-            continue
-        if group:
-            app.add_typer(_load(target), name=name)
-        else:
-            app.command(name)(_load(target))
+class _Commands(Mapping[str, Any]):
+    """All commands by name, each made when it is asked for."""
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in _TARGETS:
+            raise KeyError(name)
+        return _command(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(_TARGETS)
+
+    def __len__(self) -> int:
+        return len(_TARGETS)
+
+
+class _LazyGroup(TyperGroup):
+    """The group of all commands, which knows their names without having imported them."""
+
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**attributes)
+        self.commands = _Commands()  # type: ignore[assignment]  # nothing is ever added to it
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Names, in the order of the help."""
+        return list(_TARGETS)
+
+
+app = typer.Typer(
+    name="dovetail",
+    help="Schedule jobs on CPUs and GPUs, and learn how long they take.",
+    cls=_LazyGroup,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 
 
 def _version(value: bool) -> None:
@@ -81,6 +111,11 @@ def main(
     """Schedule jobs on CPUs and GPUs, and learn how long they take."""
 
 
+@cache
+def _whole() -> Any:
+    return typer.main.get_command(app)
+
+
 def run_cli(arguments: Sequence[str] | None = None) -> None:
     """Entry point: runs a command and leaves with its exit status."""
     sys.exit(status_of(list(sys.argv[1:] if arguments is None else arguments)))
@@ -91,12 +126,8 @@ def status_of(arguments: list[str]) -> int:
     own, command = _split(arguments)
     debug = "--debug" in own
     own = [argument for argument in own if argument != "--debug"]
-    names = {name for name, _, _ in _COMMANDS}
-    completing = "_DOVETAIL_COMPLETE" in os.environ
-    first = own[0] if own and own[0] in names and not completing else None
     try:
-        _register(first)
-        outcome = typer.main.get_command(app).main(own, "dovetail", standalone_mode=False, obj=command)
+        outcome = _whole().main(own, "dovetail", standalone_mode=False, obj=command)
         sys.stdout.flush()
         return outcome if isinstance(outcome, int) else 0
     except DovetailError as error:
