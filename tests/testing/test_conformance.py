@@ -1,0 +1,78 @@
+"""Every built-in policy, model and executor passes the suites that plugins are given."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from dovetail.executors.fake import FakeExecutor
+from dovetail.executors.local import LocalExecutor
+from dovetail.history.memory import MemoryHistory
+from dovetail.interfaces import Executor, RuntimeModel
+from dovetail.model import App, Choice, Cluster, Command, Node, Placed, TableTruth
+from dovetail.plugins import policies
+from dovetail.runtimes.registry import MODELS, make_model
+from dovetail.testing.builders import workload
+from dovetail.testing.conformance import (
+    ExecutorConformance,
+    PolicyConformance,
+    RuntimeModelConformance,
+    place,
+)
+from dovetail.testing.virtual_time import run_virtual
+
+NAMES = [info.name for info in policies() if info.name != "follow-plan"]
+VARIANTS = ["easy?order=sjf", "easy?order=largest", "easy?order=f1", "easy?placement=spread"]
+
+
+@pytest.mark.parametrize("name", [*NAMES, *VARIANTS])
+class TestPolicies(PolicyConformance):
+    @pytest.fixture(autouse=True)
+    def _choose(self, name: str) -> None:
+        type(self).policy = name
+        if name in ("optimal",):
+            type(self).repetitions = 3
+
+
+@pytest.mark.parametrize("name", list(MODELS))
+class TestRuntimeModels(RuntimeModelConformance):
+    @pytest.fixture(autouse=True)
+    def _choose(self, name: str) -> None:
+        self.name = name
+
+    def make(self, history: MemoryHistory) -> RuntimeModel:
+        return make_model(self.name, history)
+
+
+class TestFakeExecutor(ExecutorConformance):
+    def make(self) -> Executor:
+        return FakeExecutor(TableTruth(fixed={"quick": 1.0, "long": 1e6}))
+
+    def placed(self, kind: str) -> Placed:
+        return place(workload([(kind, {"cpu": 1.0})]).jobs[0])
+
+    def run(self, main: object) -> object:
+        return run_virtual(main)  # type: ignore[arg-type]
+
+
+@pytest.mark.live
+@pytest.mark.xdist_group("live")
+class TestLocalExecutor(ExecutorConformance):
+    @pytest.fixture(autouse=True)
+    def _folder(self, tmp_path: Path) -> None:
+        self.folder = tmp_path
+
+    def make(self) -> Executor:
+        core = min(os.sched_getaffinity(0))
+        cluster = Cluster((Node("here", (core,)),))
+        return LocalExecutor(cluster, self.folder / "run", grace=0.5)
+
+    def placed(self, kind: str) -> Placed:
+        argv = {"quick": ("true",), "long": ("sleep", "60"), "failing": ("false",)}[kind]
+        job = workload([(kind, {"cpu": 1.0})]).jobs[0]
+        implementation = replace(job.app.implementations[0], command=Command(argv))
+        choices = (Choice(implementation, job.choices[0].request),)
+        return place(replace(job, app=App(kind, (implementation,)), choices=choices))
