@@ -5,16 +5,15 @@ from __future__ import annotations
 from bisect import insort
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
 from math import inf
 from operator import itemgetter
 from typing import ClassVar, Literal
 
 from dovetail.interfaces import Entry, Free, Group, View
-from dovetail.model import Choice, Decision, Job, JobId, Promise, Request, Reserve, Start
+from dovetail.model import Choice, Decision, Job, JobId, Promise, Request, Reserve, Seconds, Start
 from dovetail.policies.choosing import fastest
 from dovetail.policies.orders import ORDERS, Order
-from dovetail.policies.shadow import CountShadow, NodeShadow, Room, Shadow
+from dovetail.policies.shadow import CountShadow, NodeShadow, Shadow
 
 __all__ = ["Easy"]
 
@@ -38,11 +37,15 @@ class Easy:
 
     def decide(self, view: View) -> Iterable[Decision]:
         """Start from the front while jobs fit, promise the head its start, backfill behind it."""
-        if not view.queue:
+        queue, promise = view.queue, next(iter(view.reservations.values()), None)
+        if not queue:
             return []
+        if promise is not None and _nothing_freed(view, promise):
+            new = [job for job in view.changes.submitted if _fits(view, job)]
+            if not new:
+                return []
         key, bounded = ORDERS[self.order]
-        line = view.queue.by(key, bounded=bounded)
-        promise = next(iter(view.reservations.values()), None)
+        line = queue.by(key, bounded=bounded)
         waiting = iter(line) if promise is None else _promised_first(promise.job, line)
         free, releases = view.free(), view.releases()
         decisions: list[Decision] = []
@@ -61,13 +64,30 @@ class Easy:
         kind = CountShadow if view.interchangeable else NodeShadow
         shadow: Shadow = kind(choice.request, free, releases, view.now)
         promised = inf if promise is None or promise.job is not head else promise.start
-        if shadow.allocation is not None and shadow.start < promised:
-            decisions.append(Reserve(head.id, choice.implementation.name, shadow.allocation, shadow.start))
-        groups = view.queue.groups(key, bounded=bounded) if self.walltime == "user" else None
+        groups = queue.groups(key, bounded=bounded) if self.walltime == "user" else None
         if groups is None:
-            return chain(decisions, _backfill(view, waiting, free, shadow))
-        passed = {head.id, *(decision.job for decision in decisions)}
-        return chain(decisions, _backfill_groups(view, groups, passed, free, shadow))
+            backfilled = _backfill(view, waiting, free, shadow)
+        else:
+            passed = {head.id, *[decision.job for decision in decisions]}
+            backfilled = _backfill_groups(view.now, groups, passed, free, shadow)
+        if shadow.start < promised and shadow.allocation is not None:
+            decisions.append(Reserve(head.id, choice.implementation.name, shadow.allocation, shadow.start))
+        return decisions + backfilled
+
+
+def _nothing_freed(view: View, promise: Promise) -> bool:
+    """Whether the head still waits, and whoever was refused when the policy was last asked still is.
+
+    So it is on interchangeable nodes if nothing has ended since: what is free now and at the shadow time
+    has not grown, and the shadow time is where it was.
+    """
+    changes = view.changes
+    return not changes.ended and not changes.otherwise and promise.start > view.now and view.interchangeable
+
+
+def _fits(view: View, job: Job) -> bool:
+    request = fastest(view, job).request
+    return view.free().count(request) >= request.nodes
 
 
 def _promised_first(head: Job, line: Sequence[Job]) -> Iterator[Job]:
@@ -84,8 +104,9 @@ def _choice(view: View, job: Job, promise: Promise | None) -> Choice:
     return Choice(promise.implementation, promise.allocation.request)
 
 
-def _backfill(view: View, candidates: Iterable[Job], free: Free, shadow: Shadow) -> Iterator[Decision]:
+def _backfill(view: View, candidates: Iterable[Job], free: Free, shadow: Shadow) -> list[Decision]:
     """Start, in order, each candidate that does not delay the head."""
+    decisions: list[Decision] = []
     refused: set[tuple[Request, bool]] = set()  # as long as nothing more starts
     for job in candidates:
         choice = fastest(view, job)
@@ -100,37 +121,32 @@ def _backfill(view: View, candidates: Iterable[Job], free: Free, shadow: Shadow)
         refused.clear()
         free.take(allocation)
         shadow.took(allocation, in_time)
-        yield Start(job.id, choice.implementation.name, allocation)
+        decisions.append(Start(job.id, choice.implementation.name, allocation))
+    return decisions
 
 
 def _backfill_groups(
-    view: View, groups: Mapping[Request, Group], passed: set[JobId], free: Free, shadow: Shadow
-) -> Iterator[Decision]:
+    now: Seconds, groups: Mapping[Request, Group], passed: set[JobId], free: Free, shadow: Shadow
+) -> list[Decision]:
     """The same, when each job can run in one way only: groups that do not fit are skipped as a whole."""
+    decisions: list[Decision] = []
     position: Entry | None = None
-    now, end = view.now, shadow.start
+    end = shadow.start
     while True:
         found: Entry | None = None
-        for request, group in groups.items():
-            if not group:
-                continue
-            room = shadow.room(request, free)
-            if room is Room.NONE:
-                continue
-            entry = position
-            while True:
-                entry = group.first(entry) if room is Room.ANY else group.first_in_time(entry, now, end)
-                if entry is None or entry[3].id not in passed:
-                    break
+        for group, whoever in shadow.rooms(groups, free):
+            entry = group.first(position) if whoever else group.first_in_time(position, now, end)
+            while entry is not None and entry[3].id in passed:
+                entry = group.first(entry) if whoever else group.first_in_time(entry, now, end)
             if entry is not None and (found is None or entry < found):
                 found = entry
         if found is None:
-            return
+            return decisions
         job, in_time = found[3], now + found[2] <= end < inf
         choice = job.choices[0]
         allocation = shadow.place(choice.request, free, in_time)
         assert allocation is not None, "there was room"
         free.take(allocation)
         shadow.took(allocation, in_time)
-        yield Start(job.id, choice.implementation.name, allocation)
+        decisions.append(Start(job.id, choice.implementation.name, allocation))
         position = found

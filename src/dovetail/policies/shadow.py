@@ -6,25 +6,16 @@ walltimes, and of the extra nodes, which are free then and not needed by the hea
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from enum import IntEnum
+from collections.abc import Mapping, Sequence
 from math import inf
 from typing import Protocol
 
-from dovetail.interfaces import Free
+from dovetail.interfaces import Free, Group
 from dovetail.model import Allocation, Request, Seconds
 
-__all__ = ["CountShadow", "NodeShadow", "Releases", "Room", "Shadow"]
+__all__ = ["CountShadow", "NodeShadow", "Releases", "Shadow"]
 
 Releases = Sequence[tuple[Seconds, Allocation]]
-
-
-class Room(IntEnum):
-    """Which jobs with a given request may start now."""
-
-    NONE = 0
-    IN_TIME = 1
-    ANY = 2
 
 
 class Shadow(Protocol):
@@ -36,8 +27,11 @@ class Shadow(Protocol):
     start: Seconds
     allocation: Allocation | None
 
-    def room(self, request: Request, free: Free) -> Room:
-        """Which candidates with this request may start now, on ``free``, without delaying the head."""
+    def rooms(self, groups: Mapping[Request, Group], free: Free) -> list[tuple[Group, bool]]:
+        """The groups that may give a candidate: it fits on ``free`` now and does not delay the head.
+
+        With each, whether any job of the group may start, or only those that end in time.
+        """
         ...
 
     def place(self, request: Request, free: Free, in_time: bool) -> Allocation | None:
@@ -67,13 +61,15 @@ class NodeShadow:
                 break
             self._then.give(allocation)
 
-    def room(self, request: Request, free: Free) -> Room:
-        """Which candidates with this request may start now. O(distinct node states)."""
-        if free.count(request) < request.nodes:
-            return Room.NONE
-        if self.place(request, free, False) is not None:
-            return Room.ANY
-        return Room.IN_TIME if self.start < inf else Room.NONE
+    def rooms(self, groups: Mapping[Request, Group], free: Free) -> list[tuple[Group, bool]]:
+        """The groups that may give a candidate. O(groups * distinct node states)."""
+        found: list[tuple[Group, bool]] = []
+        for request, group in groups.items():
+            if group and free.count(request) >= request.nodes:
+                whoever = self.place(request, free, False) is not None
+                if whoever or self.start < inf:
+                    found.append((group, whoever))
+        return found
 
     def place(self, request: Request, free: Free, in_time: bool) -> Allocation | None:
         """Where such a candidate starts. O(distinct node states)."""
@@ -117,13 +113,15 @@ class CountShadow:
         if self.start < inf:
             self.allocation = Allocation(head, ())
 
-    def room(self, request: Request, free: Free) -> Room:
-        """Which candidates with this request may start now. O(1)."""
-        if request.nodes > self._idle:
-            return Room.NONE
-        if request.nodes <= self._extra:
-            return Room.ANY
-        return Room.IN_TIME if self.start < inf else Room.NONE
+    def rooms(self, groups: Mapping[Request, Group], free: Free) -> list[tuple[Group, bool]]:
+        """The groups that may give a candidate. O(groups)."""
+        extra = self._extra
+        most = self._idle if self.start < inf else min(self._idle, extra)
+        return [
+            (group, request.nodes <= extra)
+            for request, group in groups.items()
+            if request.nodes <= most and group
+        ]
 
     def place(self, request: Request, free: Free, in_time: bool) -> Allocation | None:
         """Where such a candidate starts."""
