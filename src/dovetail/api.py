@@ -12,7 +12,7 @@ import uuid
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -34,6 +34,7 @@ from dovetail.policies.follow_plan import FollowPlan
 from dovetail.report import Comparison, Report
 from dovetail.runtimes.perfect import PerfectModel
 from dovetail.runtimes.registry import DEFAULT_MODEL, make_model
+from dovetail.workloads.edit import scale
 from dovetail.workloads.load import load_workload
 
 __all__ = [
@@ -72,6 +73,7 @@ def simulate(
     journal: PathLike | None = None,
     lenient: bool = False,
     on: Sequence[str] = (),
+    load: float | None = None,
     progress: Callable[[int, int], None] | None = None,
     **reader: Any,
 ) -> Report:
@@ -80,7 +82,8 @@ def simulate(
     ``workload`` is a path, a name such as ``published:gregg-table2``, or a `Workload`; ``cluster`` a
     file, a short form (``16x8cpu+1gpu``), a `Cluster`, or this machine. ``knowledge`` is ``perfect`` where
     every job gives its times, else ``learned``: predictions then rest on ``history`` (a file, else
-    nothing) and on what ends during the simulation; the file is written only with ``learn``. Times are
+    nothing) and on what ends during the simulation; the file is written only with ``learn``. ``load``
+    scales the workload to that offered load (all gaps between submissions by one factor). Times are
     seconds. Raises `InputError` (`UnsupportedWorkload` where the policy cannot place the jobs).
     """
     result = simulate_result(
@@ -98,6 +101,7 @@ def simulate(
         journal=journal,
         lenient=lenient,
         on=on,
+        load=load,
         progress=progress,
         **reader,
     )
@@ -120,6 +124,7 @@ def simulate_result(
     journal: PathLike | None = None,
     lenient: bool = False,
     on: Sequence[str] = (),
+    load: float | None = None,
     progress: Callable[[int, int], None] | None = None,
     **reader: Any,
 ) -> Result:
@@ -127,6 +132,8 @@ def simulate_result(
     machine = _cluster(cluster)
     loaded = load_policy(policy)
     jobs = load_workload(workload, machine, on=on, lenient=lenient, seed=seed, **reader)
+    if load is not None:
+        jobs = scale(jobs, load, machine)
     perfect = knowledge == "perfect" or (knowledge is None and history is None and jobs.fully_timed)
     with ExitStack() as stack:
         observe: History | None = None
@@ -145,7 +152,7 @@ def simulate_result(
         if journal is not None:
             sink = _journal(journal, machine, loaded)
             stack.callback(sink.close)
-        return _simulate(
+        result = _simulate(
             jobs,
             machine,
             loaded.policy,
@@ -167,6 +174,7 @@ def simulate_result(
                 progress=progress,
             ),
         )
+    return result if load is None else replace(result, load=load)
 
 
 def _journal(path: PathLike, cluster: Cluster, loaded: LoadedPolicy, **about: Any) -> JournalWriter:
@@ -324,7 +332,9 @@ def run(
             _handle_signals(live)
             return await live.run()
 
-        return Report(_run_async(main))
+        result = _run_async(main)
+    executor.settle()  # the history is closed: all that ended is in it
+    return Report(result)
 
 
 def _run_async(main: Callable[[], Any]) -> Result:

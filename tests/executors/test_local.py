@@ -15,6 +15,7 @@ import pytest
 
 from dovetail.errors import ExecutorError, InputError
 from dovetail.executors.local import LocalExecutor
+from dovetail.executors.recovery import unsettled
 from dovetail.executors.spawnlog import read_log
 from dovetail.model import Cluster, Ended, Node, State
 from dovetail.testing.processes import (
@@ -277,7 +278,11 @@ def test_close_stops_what_runs_and_events_finish(tmp_path: Path) -> None:
         await executor.close()
         with pytest.raises(ExecutorError, match="after the executor was closed"):
             await executor.launch(placed("d", "/bin/true"))
-        return [event async for event in executor.events() if isinstance(event, Ended)]
+        found = [event async for event in executor.events() if isinstance(event, Ended)]
+        assert unsettled(tmp_path) == [tmp_path / "run"]
+        assert executor.settle()
+        assert unsettled(tmp_path) == []
+        return found
 
     found = asyncio.run(main())
     assert sorted((end.job, end.state) for end in found) == [(n, State.CANCELLED) for n in "abc"]

@@ -9,7 +9,6 @@ ended meanwhile (`dovetail.executors.recovery`). docs/explanation/local-executor
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import fcntl
 import json
 import os
@@ -27,7 +26,7 @@ from typing import Any
 from dovetail.errors import ExecutorError, InputError
 from dovetail.executors.environment import UNSET, child_environment, cores_of
 from dovetail.executors.recovery import describe, end_lost
-from dovetail.executors.spawnlog import LOG_NAME, append, boot_id, ended, started_at
+from dovetail.executors.spawnlog import LOG_NAME, append, boot_id, ended, settle, started_at
 from dovetail.model import Cluster, Ended, Event, JobId, Placed, State, Usage
 from dovetail.model.command_line import argv
 
@@ -81,7 +80,6 @@ class LocalExecutor:
         self._gone: asyncio.Event = asyncio.Event()
         self._closing = False
         self._closed = False
-        self._settled = False
         self._log = self._create_log()
         self._gone.set()
 
@@ -135,26 +133,22 @@ class LocalExecutor:
             while self._events:
                 yield self._events.popleft()
             if self._closed:
-                self.settle()
                 return
             self._news.clear()
             await self._news.wait()
 
-    async def close(self, *, settled: bool = True) -> None:
+    async def close(self) -> None:
         """Stop what still runs (state CANCELLED) and wait for it. May be called again.
 
-        ``settled=False`` leaves the run to be recovered by the next start, for a caller that could not
-        record all it heard of.
+        Until `settle` says that everything was recorded, the next start looks at this run.
         """
-        self._settled = settled
         if not self._closing:
             self._closing = True
             if self._loop is not None:
                 await self._dismiss_supervisor()
             self._closed = True
             self._news.set()
-        if not self._events:
-            self.settle()
+            os.close(self._log)
 
     async def _dismiss_supervisor(self) -> None:
         self._send({"t": "close", "grace": self._grace})
@@ -182,13 +176,19 @@ class LocalExecutor:
         name = job if plain else "job-" + job.encode("utf-8", "surrogateescape").hex()[:200]
         return f"{self._folder}/{name}"
 
-    def settle(self) -> None:
-        """Note in the spawn log that nothing of this run is left to be recovered."""
-        if self._log >= 0 and self._closed and self._settled and not self._requests:
-            with contextlib.suppress(OSError):  # a full disk: the next start finds it recorded already
-                append(self._log, {"t": "settled"})
-            os.close(self._log)
-            self._log = -1
+    def settle(self) -> bool:
+        """After `close`: all that was heard has been recorded, so that later starts pass over this run.
+
+        ``False`` where a job is left that could not be ended, or the disk is full: then the next start
+        looks at this run, and finds it recorded.
+        """
+        if not self._closed or self._requests:
+            return False
+        try:
+            settle(self.run_dir)
+        except OSError:
+            return False
+        return True
 
     def _setup(self, placed: Placed) -> int:
         """Number of what this job shares with others; tells the supervisor the first time."""

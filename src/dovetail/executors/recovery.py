@@ -26,6 +26,7 @@ from dovetail.executors.spawnlog import (
     ended,
     is_alive,
     read_log,
+    settle,
     started_at,
 )
 from dovetail.model import Cluster, DeviceClass, Ended, JobId, Placed, Run
@@ -113,11 +114,7 @@ class Recovery:
         """Note that all is recorded, so that later starts pass over this run; ``False`` while jobs run."""
         if self.in_use or self.running:
             return False
-        fd = os.open(self.run_dir / LOG_NAME, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
-        try:
-            append(fd, {"t": "settled"})
-        finally:
-            os.close(fd)
+        settle(self.run_dir)
         return True
 
 

@@ -41,6 +41,7 @@ __all__ = [
     "is_alive",
     "last_line",
     "read_log",
+    "settle",
     "started_at",
 ]
 
@@ -98,6 +99,15 @@ def read_log(path: Path) -> SpawnLog:
 def append(fd: int, record: dict[str, Any]) -> None:
     """Append one record. Raises `OSError`."""
     os.write(fd, json.dumps(record, separators=(",", ":")).encode() + b"\n")
+
+
+def settle(run_dir: Path) -> None:
+    """Note that nothing of a run is left to recover. Raises `OSError`."""
+    fd = os.open(run_dir / LOG_NAME, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+    try:
+        append(fd, {"t": "settled"})
+    finally:
+        os.close(fd)
 
 
 def boot_id() -> str:

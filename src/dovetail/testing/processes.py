@@ -97,6 +97,7 @@ def run_all(
             return await asyncio.wait_for(ends(executor, len(jobs)), 60)
         finally:
             await executor.close()
+            assert executor.settle()
 
     return asyncio.run(main())
 
