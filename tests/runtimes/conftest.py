@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
+from pathlib import Path
 
 import pytest
 
 from dovetail.model import App, Choice, DeviceClass, Implementation, Job, Prediction, Request, Run
 from dovetail.runtimes.base import HistoryModel
+
+sys.path.insert(0, str(Path(__file__).parent))  # tests are no package: helpers are found by name
 
 CPU = DeviceClass("cpu")
 GPU = DeviceClass("gpu", "T4")

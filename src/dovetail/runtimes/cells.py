@@ -25,12 +25,14 @@ Floats = npt.NDArray[np.float64]
 MAX_CELLS = 32
 HALF_LIFE = 16
 """A run of a key weighs half as much as the one that came this many runs of that key later."""
-NOISE_PRIOR = 0.05
+NOISE_PRIOR = 0.04
 """Run-to-run standard deviation of log time that is assumed before runs of one key were repeated …"""
 NOISE_PRIOR_WEIGHT = 1.0
 """… worth this many repetitions."""
 COLD_SPREAD = 0.5
 """Extra standard deviation of log time of the first run on a device, which may have been a cold one."""
+CHANGED = 4
+"""So many runs of a key in a row far from those before replace them."""
 FAR = 0.15
 """Within a cell, runs are never called outliers below this distance in log time."""
 
@@ -71,17 +73,16 @@ class Cells:
 def _robust(times: Sequence[float]) -> Cell:
     """Typical log time of the runs of one key, oldest first."""
     logs = np.log(np.maximum(times, TINY))
+    weights, keep = _kept(logs)
+    if len(logs) > CHANGED:
+        # Several runs in a row far off on one side are no accident: something has changed for good.
+        middle = float(np.median(logs[keep]))
+        side = np.where(keep, 0, np.sign(logs - middle))[::-1]
+        row = int(np.argmax(side != side[0])) if np.any(side != side[0]) else len(side)
+        if side[0] and row >= CHANGED:
+            logs = logs[-row:]
+            weights, keep = _kept(logs)
     n = len(logs)
-    weights = 0.5 ** (np.arange(n - 1, -1, -1) / HALF_LIFE)
-    if n == 1:
-        keep = np.ones(1, dtype=bool)
-    elif n == 2:
-        # Of two that disagree the slower one was disturbed: nothing makes a run faster by chance.
-        keep = logs <= logs.min() + 2 * FAR
-    else:
-        median = float(np.median(logs))
-        spread = 1.4826 * float(np.median(np.abs(logs - median)))
-        keep = np.abs(logs - median) <= max(3 * spread, FAR)
     kept, weights_kept = logs[keep], weights[keep]
     total = float(weights_kept.sum())
     y = float(weights_kept @ kept) / total
@@ -93,6 +94,30 @@ def _robust(times: Sequence[float]) -> Cell:
         scale = np.where(keep, (total / np.maximum(total - weights, 1e-12)), 1.0) if freedom else np.ones(n)
         deviations = tuple(((logs - y) * scale).tolist())
     return Cell((0, 0, 0.0), (), y, effective, n, False, deviations, freedom, squares)
+
+
+def _kept(logs: Floats) -> tuple[Floats, npt.NDArray[np.bool_]]:
+    """Weights of log times, oldest first, and which of them are no outliers."""
+    n = len(logs)
+    weights = 0.5 ** (np.arange(n - 1, -1, -1) / HALF_LIFE)
+    if n == 2:
+        # Of two that disagree the slower one was disturbed: nothing makes a run faster by chance.
+        return weights, logs <= logs.min() + 2 * FAR
+    middle = _weighted_median(logs, weights)
+    distance = np.abs(logs - middle)
+    return weights, distance <= max(3 * 1.4826 * _weighted_median(distance, weights), FAR)
+
+
+def _weighted_median(values: Floats, weights: Floats) -> float:
+    """Middle of the weight; halfway between two values where the weight is split between them."""
+    order = np.argsort(values)
+    below = np.cumsum(weights[order])
+    half = 0.5 * below[-1]
+    i = int(np.searchsorted(below, half * (1 - 1e-12)))
+    lower = float(values[order[i]])
+    if i + 1 < len(values) and math.isclose(float(below[i]), float(half), rel_tol=1e-9):
+        return 0.5 * (lower + float(values[order[i + 1]]))
+    return lower
 
 
 def make_cells(aggregates: Sequence[Aggregate], recent: Sequence[Run]) -> Cells:

@@ -88,7 +88,8 @@ class LearnedModel(HistoryModel):
 
         The law's word is what it says without this cell. Also whether the own runs weigh more.
         """
-        doubt = fit.noise**2 / own.weight + (COLD_SPREAD**2 if own.cold else 0.0)
+        cold = own.cold or (position is not None and own.runs == 1 and fit.cells[position].cold)
+        doubt = fit.noise**2 / own.weight + (COLD_SPREAD**2 if cold else 0.0)
         if position is None:
             law, spread = fit.at(query.request, query.inputs)
         elif len(fit.cells) < 4:  # too few to leave one out: the law is no second opinion
