@@ -22,7 +22,8 @@ class Result:
     ``best`` is each job's least true (live: predicted) time over its implementations at the asked node
     count. ``decision_seconds`` holds the seconds of each call of ``decide``. ``promises_broken`` counts
     jobs that started after a promised start, ``broken_by_overrun`` those of them that had a blocker past
-    its bound. ``overrun`` and ``default_walltime`` say how walltimes were taken.
+    its bound. ``overrun`` and ``default_walltime`` say how walltimes were taken. ``load`` is the offered
+    load that the workload was scaled to, if it was.
     """
 
     policy: str
@@ -43,6 +44,7 @@ class Result:
     default_walltime: Seconds | Literal["actual"] | None = None
     live: bool = False
     started_at: float | None = None
+    load: float | None = None
 
     @property
     def makespan(self) -> Seconds:

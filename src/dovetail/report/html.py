@@ -16,7 +16,7 @@ from dovetail.report import gantt, plots, tables, wording
 from dovetail.report.figures import inline_svg
 from dovetail.report.intervals import HIGHER_IS_BETTER, by_policy, interval, label, paired
 from dovetail.report.json_form import Spelling
-from dovetail.report.metrics import Metrics, breakdown, final_metrics
+from dovetail.report.metrics import Cut, Metrics, breakdown, final_metrics
 from dovetail.report.svg import gantt_svg
 from dovetail.report.usage import Columns
 
@@ -50,14 +50,14 @@ class Cell:
         return f"<td{f' class={chr(34)}{names}{chr(34)}' if names else ''}{sort}>{escape(self.text)}</td>"
 
 
-def page(results: Sequence[Result]) -> str:
-    """The page: of the one result, or the comparison of several."""
+def page(results: Sequence[Result], *, cut: Cut | None = None) -> str:
+    """The page: of the one result, or the comparison of several; ``cut`` is that of `metrics`."""
     if len(results) == 1:
         result = results[0]
-        return _document(f"{label(result)} on {wording.workload(result)}", _single(result))
+        return _document(f"{label(result)} on {wording.workload(result)}", _single(result, cut))
     groups = by_policy(results)
     names = ", ".join(dict.fromkeys(wording.workload(r) for r in results))
-    return _document(f"{len(groups)} policies on {names}", _comparison(results))
+    return _document(f"{len(groups)} policies on {names}", _comparison(results, cut))
 
 
 def fragment(result: Result) -> str:
@@ -89,8 +89,8 @@ def _document(title: str, body: str) -> str:
     )
 
 
-def _heading(result: Result) -> str:
-    found = final_metrics(result)
+def _heading(result: Result, cut: Cut | None = None) -> str:
+    found = final_metrics(result, cut)
     cards = [("Jobs", f"{len(result.records):,}", _states(found))]
     for name in CARDS:
         value = found.get(name)
@@ -118,17 +118,17 @@ def _states(found: Metrics) -> str:
     return ", ".join(f"{n:,.0f} {name}" for name, n in counts if n)
 
 
-def _single(result: Result) -> str:
-    parts = [_heading(result)]
-    parts += [f"<p class='note'>{escape(note)}</p>" for note in tables.notes(result)]
+def _single(result: Result, cut: Cut | None = None) -> str:
+    parts = [_heading(result, cut)]
+    parts += [f"<p class='note'>{escape(note)}</p>" for note in tables.notes(result, cut)]
     parts += [_section("Schedule", _chart(result))]
     if any(r.run_time for r in result.records):
         drawn = inline_svg(
             plots.timeline(result, titled=False), f"Use of the cluster over time under {label(result)}"
         )
         parts.append(_section("Use over time", f"<div class='chart'>{drawn}</div>"))
-    parts.append(_section("Metrics", _metrics_table(result)))
-    parts += [_section(f"By {by}", table) for by, table in _breakdowns(result)]
+    parts.append(_section("Metrics", _metrics_table(result, cut)))
+    parts += [_section(f"By {by}", table) for by, table in _breakdowns(result, cut)]
     parts.append(_section("Jobs", _jobs_table(result)))
     return "\n".join(parts)
 
@@ -150,8 +150,8 @@ def _chart(result: Result) -> str:
     return f"<div class='chart'>{drawn}</div>"
 
 
-def _metrics_table(result: Result) -> str:
-    found = final_metrics(result)
+def _metrics_table(result: Result, cut: Cut | None) -> str:
+    found = final_metrics(result, cut)
     rows = [
         [Cell(wording.title(name)), Cell.of(name, value)]
         for name, value in found.items()
@@ -163,7 +163,7 @@ def _metrics_table(result: Result) -> str:
     return _table(["metric", "value"], rows, numbers={1}, sortable=False)
 
 
-def _breakdowns(result: Result) -> Iterable[tuple[str, str]]:
+def _breakdowns(result: Result, cut: Cut | None) -> Iterable[tuple[str, str]]:
     columns = Columns.of(result)
     shown = (
         "jobs",
@@ -174,7 +174,7 @@ def _breakdowns(result: Result) -> Iterable[tuple[str, str]]:
         "p95_bounded_slowdown",
     )
     for by in ("app", "implementation", "user", "group", "queue", "size"):
-        rows = breakdown(result, by, columns=columns)
+        rows = breakdown(result, by, columns=columns, cut=cut)
         if not 1 < len(rows) <= 500:
             continue
         cells = [
@@ -232,21 +232,22 @@ def _job_row(record: Record, spelling: Spelling, time: Callable[[float | None], 
     ]
 
 
-def _comparison(results: Sequence[Result]) -> str:
+def _comparison(results: Sequence[Result], cut: Cut | None) -> str:
     groups = by_policy(results)
     names = ", ".join(dict.fromkeys(wording.workload(r) for r in results))
     machines = ", ".join(dict.fromkeys(wording.machine(r.cluster) for r in results))
     seeds = max((len(g) for g in groups.values()), default=0)
-    about = f"{names}, on {machines}" + (f", {seeds} seeds" if seeds > 1 else "")
+    loads = ", ".join(dict.fromkeys(f"load {r.load:g}" for r in results if r.load is not None))
+    about = ", ".join(x for x in (names, f"on {machines}", loads, f"{seeds} seeds" * (seeds > 1)) if x)
     parts = [
         f"<h1>{len(groups)} policies compared</h1><p class='about'>{escape(about)}</p>",
-        _section("Outcome", _policies(results)),
+        _section("Outcome", _policies(results, cut)),
     ]
     if results:
-        drawn = inline_svg(plots.comparison(results, titled=False), "Bars of each metric by policy")
+        drawn = inline_svg(plots.comparison(results, titled=False, cut=cut), "Bars of each metric by policy")
         parts.append(f"<div class='chart'>{drawn}</div>")
     if seeds > 1 and len(groups) > 1:
-        parts.append(_section("Seed by seed", _pairs(results)))
+        parts.append(_section("Seed by seed", _pairs(results, cut)))
     charts = []
     for i, (name, group) in enumerate(groups.items()):
         state = " open" if i == 0 or len(groups) <= 4 else ""
@@ -260,9 +261,9 @@ def _comparison(results: Sequence[Result]) -> str:
     return "\n".join(parts)
 
 
-def _policies(results: Sequence[Result]) -> str:
+def _policies(results: Sequence[Result], cut: Cut | None = None) -> str:
     groups = by_policy(results)
-    found = {name: [final_metrics(r) for r in group] for name, group in groups.items()}
+    found = {name: [final_metrics(r, cut) for r in group] for name, group in groups.items()}
     compared = tables.compared_metrics(results)
     shown = [
         name
@@ -282,19 +283,21 @@ def _policies(results: Sequence[Result]) -> str:
             row.append(Cell(text or "-", value.mean if value else None, True, style))
     several = any(len(group) > 1 for group in groups.values())
     about = "A star marks the best. " + HIGHER * any(n in HIGHER_IS_BETTER for n in shown)
+    about += OUTSIDE * (cut is not None)
     about += "Behind ± is half the 95 % confidence interval of the mean." if several else ""
     return _table(heads, rows, numbers=set(range(1, len(heads))), caption=about)
 
 
+OUTSIDE = "Means leave out the warm-up and the cool-down. "
 HIGHER = "More is better for utilisation, less for all else. "
 
 
-def _pairs(results: Sequence[Result]) -> str:
+def _pairs(results: Sequence[Result], cut: Cut | None) -> str:
     groups = by_policy(results)
     base, *others = groups
     rows = []
     for metric in ("makespan", "mean_wait", "mean_bounded_slowdown"):
-        found = [paired(groups[name], groups[base], metric) for name in others]
+        found = [paired(groups[name], groups[base], metric, cut=cut) for name in others]
         unit, texts = tables.scaled(metric, [pair.difference for pair in found])
         heading = f"{wording.title(metric)}{f', {unit}' if unit else ''}"
         rows += [

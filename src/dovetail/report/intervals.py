@@ -11,11 +11,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import stdtrit
 
 from dovetail.errors import InputError
 from dovetail.model import Result
-from dovetail.report.metrics import final_metrics
+from dovetail.report.metrics import Cut, final_metrics
 
 __all__ = ["HIGHER_IS_BETTER", "Interval", "Paired", "by_policy", "interval", "label", "paired"]
 
@@ -52,6 +51,8 @@ def interval(values: Iterable[float | None], confidence: float = 0.95) -> Interv
     mean = float(known.mean())
     if len(known) == 1:
         return Interval(mean, None, 1)
+    from scipy.special import stdtrit  # takes long to import, and most reports have one seed
+
     quantile = float(stdtrit(len(known) - 1, 0.5 + confidence / 2))
     return Interval(mean, quantile * float(known.std(ddof=1)) / math.sqrt(len(known)), len(known))
 
@@ -81,13 +82,19 @@ class Paired:
 
 
 def paired(
-    a: Sequence[Result], b: Sequence[Result], metric: str = "makespan", confidence: float = 0.95
+    a: Sequence[Result],
+    b: Sequence[Result],
+    metric: str = "makespan",
+    confidence: float = 0.95,
+    *,
+    cut: Cut | None = None,
 ) -> Paired:
     """Compare two policies seed by seed over the seeds that both have.
 
-    Raises `InputError` if they have no seed in common, or a seed twice.
+    ``cut`` leaves out a warm-up and a cool-down. Raises `InputError` if they have no seed in
+    common, or a seed twice.
     """
-    first, second = _values(a, metric), _values(b, metric)
+    first, second = _values(a, metric, cut), _values(b, metric, cut)
     seeds = [seed for seed in first if seed in second]
     pairs = [(first[s], second[s]) for s in seeds]
     known = [(x, y) for x, y in pairs if x is not None and y is not None]
@@ -122,12 +129,12 @@ def compare_pairs(
     )
 
 
-def _values(results: Sequence[Result], metric: str) -> dict[int | None, float | None]:
+def _values(results: Sequence[Result], metric: str, cut: Cut | None) -> dict[int | None, float | None]:
     values: dict[int | None, float | None] = {}
     for result in results:
         if result.seed in values:
             raise InputError(f"{label(result)}: seed {result.seed} is there twice, expected once")
-        values[result.seed] = final_metrics(result).get(metric)
+        values[result.seed] = final_metrics(result, cut).get(metric)
     return values
 
 

@@ -8,25 +8,32 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
 from typing import Any
 
 from dovetail.model import Cluster, Plan, Record, Result, bits
 from dovetail.model.hostlist import compress
-from dovetail.report.metrics import Cut, metrics
+from dovetail.report.intervals import label
+from dovetail.report.metrics import Cut, breakdown, later_than, metrics
 from dovetail.report.wording import machine
 
-__all__ = ["dumps", "plain", "to_json"]
+__all__ = ["dumps", "plain", "text_of", "to_json"]
 
 
-def to_json(result: Result, *, cut: Cut | None = None, reference: Result | None = None) -> dict[str, Any]:
+def to_json(
+    result: Result,
+    *,
+    cut: Cut | None = None,
+    reference: Result | None = None,
+    by: Sequence[str] = (),
+) -> dict[str, Any]:
     """The result as plain dicts, lists, strings and finite numbers. O(jobs).
 
-    ``cut`` and ``reference`` are those of `metrics`.
+    ``cut`` and ``reference`` are those of `metrics`, ``by`` names break-downs; each adds a field.
     """
     spelt = Spelling(result.cluster)
-    return {
+    form = {
         "policy": result.policy,
         "options": plain(result.options),
         "workload": result.workload,
@@ -46,14 +53,29 @@ def to_json(result: Result, *, cut: Cut | None = None, reference: Result | None 
         "default_walltime": plain(result.default_walltime),
         "live": result.live,
         "started_at": plain(result.started_at),
+        "load": plain(result.load),
     }
+    if cut is not None:
+        form["cut"] = {"warmup": cut.warmup, "cooldown": cut.cooldown, "fraction": cut.fraction}
+    if by:
+        form["breakdown"] = {name: plain(breakdown(result, name, cut=cut)) for name in by}
+    if reference is not None:
+        form["later_than"] = {"policy": label(reference), "jobs": plain(later_than(result, reference))}
+    return form
 
 
 def dumps(results: Result | Iterable[Result]) -> str:
     """JSON text: an object of one result, a list of several; a line for each job, so that it diffs."""
     if isinstance(results, Result):
-        return _dump(to_json(results))
-    return "[" + ",\n".join(_dump(to_json(result)) for result in results) + "]"
+        return text_of(to_json(results))
+    return text_of([to_json(result) for result in results])
+
+
+def text_of(forms: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> str:
+    """JSON text of what `to_json` gave, or of a list of these, laid out as by `dumps`."""
+    if isinstance(forms, Mapping):
+        return _dump(forms)
+    return "[" + ",\n".join(_dump(form) for form in forms) + "]"
 
 
 class Spelling:

@@ -102,15 +102,15 @@ def metrics(
     return found
 
 
-_FINAL: WeakKeyDictionary[Result, Metrics] = WeakKeyDictionary()
+_FINAL: WeakKeyDictionary[Result, dict[Cut | None, Metrics]] = WeakKeyDictionary()
 
 
-def final_metrics(result: Result) -> Metrics:
+def final_metrics(result: Result, cut: Cut | None = None) -> Metrics:
     """`metrics` of a result that changes no more, worked out once; not to be changed."""
-    found = _FINAL.get(result)
-    if found is None:
-        found = _FINAL[result] = metrics(result)
-    return found
+    known = _FINAL.setdefault(result, {})
+    if cut not in known:
+        known[cut] = metrics(result, cut=cut)
+    return known[cut]
 
 
 def summary(columns: Columns, chosen: Ints) -> Metrics:
@@ -129,11 +129,14 @@ def summary(columns: Columns, chosen: Ints) -> Metrics:
     return found
 
 
-def breakdown(result: Result, by: str, *, columns: Columns | None = None) -> dict[str, Metrics]:
+def breakdown(
+    result: Result, by: str, *, columns: Columns | None = None, cut: Cut | None = None
+) -> dict[str, Metrics]:
     """`summary` of the jobs of each user, group, queue, app, implementation or size class.
 
     ``by`` is one of ``user``, ``group``, ``queue``, ``app``, ``implementation``, ``size``. Jobs without
-    the field come under ``"-"``. Raises `InputError` for another ``by``.
+    the field come under ``"-"``; jobs that ``cut`` leaves out are not counted. Raises
+    `InputError` for another ``by``.
     """
     key = _KEYS.get(by)
     if key is None:
@@ -143,7 +146,8 @@ def breakdown(result: Result, by: str, *, columns: Columns | None = None) -> dic
     if by == "size":
         names = [size_class(c, d) for c, d in zip(columns.cpus, columns.devices, strict=True)]
     found: dict[str, list[int]] = {}
-    for i in np.flatnonzero(columns.counted).tolist():
+    counted = columns.counted if cut is None else cut.apply(columns)[0]
+    for i in np.flatnonzero(counted).tolist():
         found.setdefault(names[i], []).append(i)
     rows = sorted(found, key=_size_order if by == "size" else _natural_order)
     return {name: summary(columns, np.array(found[name])) for name in rows}

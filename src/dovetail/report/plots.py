@@ -13,17 +13,29 @@ from dovetail.report import wording
 from dovetail.report.figures import GRID, INK, MUTED, clean, heading, save_figure, styled, styled_figure
 from dovetail.report.gantt import time_axis
 from dovetail.report.intervals import HIGHER_IS_BETTER, Interval, by_policy, interval, label
-from dovetail.report.metrics import final_metrics
+from dovetail.report.lanes import PALETTE
+from dovetail.report.metrics import Cut, final_metrics
 from dovetail.report.usage import Columns, Step
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["COMPARED", "comparison", "save_comparison", "save_timeline", "timeline"]
+__all__ = [
+    "COMPARED",
+    "comparison",
+    "over_load",
+    "save_comparison",
+    "save_over_load",
+    "save_timeline",
+    "timeline",
+]
 
 COMPARED = ("makespan", "mean_wait", "mean_bounded_slowdown", "utilisation", "gpu_utilisation")
 """Metrics of the comparison plot; those that no result has are left out."""
+
+OVER_LOAD = ("mean_wait", "mean_bounded_slowdown", "utilisation")
+"""Metrics that are drawn against the load."""
 
 BINS = 400
 BLUE, GREEN, AMBER = "#4269d0", "#3ca951", "#efb118"
@@ -81,10 +93,16 @@ def _area(axes: Axes, step: Step, columns: Columns, most: float | None, colour: 
 
 
 @styled
-def comparison(results: Sequence[Result], names: Sequence[str] = COMPARED, *, titled: bool = True) -> Figure:
+def comparison(
+    results: Sequence[Result],
+    names: Sequence[str] = COMPARED,
+    *,
+    titled: bool = True,
+    cut: Cut | None = None,
+) -> Figure:
     """A panel for each metric, a bar for each policy; over several seeds with 95 % intervals."""
     groups = by_policy(results)
-    found = {row: [final_metrics(r) for r in group] for row, group in groups.items()}
+    found = {row: [final_metrics(r, cut) for r in group] for row, group in groups.items()}
     intervals = {name: [interval(m.get(name) for m in found[row]) for row in found] for name in names}
     shown = [name for name in names if any(intervals[name])]
     rows = list(groups)
@@ -139,11 +157,52 @@ def _bars(axes: Axes, name: str, found: Sequence[Interval | None], rows: Sequenc
     axes.set_title(wording.title(name), loc="left", fontsize=9.5, fontweight="bold", color=INK, pad=5)
 
 
+@styled
+def over_load(results: Sequence[Result], *, cut: Cut | None = None) -> Figure:
+    """Metrics against the offered load, a line for each policy; over several seeds their means.
+
+    ``results`` have been simulated at several loads (`Result.load`).
+    """
+    names = [n for n in OVER_LOAD if any(final_metrics(r, cut).get(n) is not None for r in results)]
+    fig = styled_figure(11, 3.6)
+    wide = 11 / max(1, len(names))
+    for i, name in enumerate(names):
+        axes = fig.add_axes(((i * wide + 0.75) / 11, 0.16, (wide - 0.95) / 11, 0.56))
+        clean(axes)
+        for place, (policy, group) in enumerate(by_policy(results).items()):
+            loads = sorted({r.load for r in group if r.load is not None})
+            means = [interval(final_metrics(r, cut).get(name) for r in group if r.load == at) for at in loads]
+            known = [(at, mean.mean) for at, mean in zip(loads, means, strict=True) if mean is not None]
+            colour = PALETTE[place % len(PALETTE)]
+            axes.plot(
+                *zip(*known, strict=True), color=colour, linewidth=1.6, marker="o", ms=3.5, label=policy
+            )
+        unit = " (s)" if wording.is_seconds(name) else ""
+        axes.set_title(wording.title(name) + unit, loc="left", fontsize=9.5, fontweight="bold", color=INK)
+        axes.set_xlabel("offered load", fontsize=8.5, color=MUTED)
+        axes.grid(axis="y", color=GRID, linewidth=0.6)
+        axes.set_axisbelow(True)
+        axes.set_ylim(bottom=0)
+        if i == 0:
+            axes.legend(fontsize=8, frameon=False)
+    heading(
+        fig,
+        "Over the offered load",
+        f"{wording.workload(results[0])} on {wording.machine(results[0].cluster)}",
+    )
+    return fig
+
+
+def save_over_load(results: Sequence[Result], path: str | Path, *, cut: Cut | None = None) -> None:
+    """Draw `over_load` to a file. Raises `InputError` if it cannot be written."""
+    save_figure(over_load(results, cut=cut), path)
+
+
 def save_timeline(result: Result, path: str | Path) -> None:
     """Draw `timeline` to a file. Raises `InputError` if it cannot be written."""
     save_figure(timeline(result), path)
 
 
-def save_comparison(results: Sequence[Result], path: str | Path) -> None:
+def save_comparison(results: Sequence[Result], path: str | Path, *, cut: Cut | None = None) -> None:
     """Draw `comparison` to a file. Raises `InputError` if it cannot be written."""
-    save_figure(comparison(results), path)
+    save_figure(comparison(results, cut=cut), path)

@@ -180,10 +180,7 @@ def summary_table(
     parts: list[RenderableType] = [heading, Text(), made]
     if found["jobs_counted"]:
         parts += [Text(), _spread_table(found, width)]
-    remarks = notes(result)
-    if cut is not None:
-        remarks.insert(0, f"Means are over {found['jobs_counted']:,} jobs, without warm-up and cool-down.")
-    return Group(*parts, *(Text(note, style="dim") for note in remarks))
+    return Group(*parts, *(Text(note, style="dim") for note in notes(result, cut)))
 
 
 def _spread_table(found: Metrics, width: int) -> Table:
@@ -219,9 +216,12 @@ def _plan(status: str, bound: float | None, gap: float | None, spent: float) -> 
     return text + (f", gap {wording.percent(gap)}" if gap is not None else "")
 
 
-def notes(result: Result) -> list[str]:
-    """What a reader should know: assumed walltimes, skipped lines, rejected jobs."""
+def notes(result: Result, cut: Cut | None = None) -> list[str]:
+    """What a reader should know: the cut, assumed walltimes, skipped lines, rejected jobs."""
     found = []
+    if cut is not None:
+        counted = final_metrics(result, cut)["jobs_counted"] or 0
+        found.append(f"Means are over {counted:,.0f} jobs, without warm-up and cool-down.")
     if result.default_walltime is not None:
         taken = (
             "its actual run time as its walltime"
@@ -315,10 +315,7 @@ def comparison_table(
 ) -> Table:
     """A row for each policy, the best of each metric marked; over several seeds mean ± half the interval."""
     groups = by_policy(results)
-    found = {
-        name: [metrics(r, cut=cut) if cut else final_metrics(r) for r in group]
-        for name, group in groups.items()
-    }
+    found = {name: [final_metrics(r, cut) for r in group] for name, group in groups.items()}
     rows = list(found)
     columns = [Cells("policy", [_clip(row, 34) for row in rows], right=False)]
     seeds = max((len(group) for group in groups.values()), default=0)
@@ -390,7 +387,12 @@ def _ratios(intervals: Sequence[Interval | None], name: str) -> Cells:
 
 
 def paired_table(
-    results: Sequence[Result], *, metric: str = "makespan", baseline: str | None = None, width: int = 80
+    results: Sequence[Result],
+    *,
+    metric: str = "makespan",
+    baseline: str | None = None,
+    cut: Cut | None = None,
+    width: int = 80,
 ) -> Table:
     """Every policy against ``baseline`` (the first by default), the same seeds compared.
 
@@ -398,7 +400,7 @@ def paired_table(
     """
     groups = by_policy(results)
     base = baseline if baseline is not None else next(iter(groups), "")
-    rows = [paired(group, groups[base], metric) for name, group in groups.items() if name != base]
+    rows = [paired(group, groups[base], metric, cut=cut) for name, group in groups.items() if name != base]
     scale = wording.scale_of([r.difference.mean for r in rows] + [r.difference.high for r in rows])
     factor, unit, decimals = scale if wording.is_seconds(metric) else (1.0, "", 3)
     differences: list[Text | str] = []
@@ -426,12 +428,14 @@ def paired_table(
     )
 
 
-def breakdown_table(result: Result, by: str, *, width: int = 80, limit: int | None = 20) -> Table:
+def breakdown_table(
+    result: Result, by: str, *, width: int = 80, limit: int | None = 20, cut: Cut | None = None
+) -> Table:
     """Jobs, waits and slowdowns of each user, group, queue, app, implementation or size class.
 
     Of more than ``limit`` rows those that used most. Raises `InputError` for another ``by``.
     """
-    rows = list(breakdown(result, by, columns=Columns.of(result)).items())
+    rows = list(breakdown(result, by, columns=Columns.of(result), cut=cut).items())
     more = 0
     if limit is not None and len(rows) > limit:
         more = len(rows) - limit

@@ -172,6 +172,8 @@ def workload(result: Result) -> str:
 def where(result: Result) -> str:
     """Workload, cluster, seed and what was known, in one line."""
     parts = [workload(result), f"on {machine(result.cluster)}"]
+    if result.load is not None:
+        parts.append(f"load {result.load:g}")
     if result.seed is not None:
         parts.append(f"seed {result.seed}")
     parts.append("run for real" if result.live else f"simulated with {result.knowledge} knowledge")
