@@ -13,6 +13,7 @@ import os
 import sys
 import tempfile
 from pathlib import Path
+from statistics import fmean
 
 import dovetail
 from dovetail.report import Comparison, tables
@@ -38,19 +39,20 @@ def two_devices() -> dovetail.Cluster:
 
 
 def main() -> int:
-    """Learn, compare, report; returns 1 if the learned schedule was not the best."""
+    """Learn, compare, report."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--out", type=Path, default=Path("dovetail-out/demo"), help="folder of the report")
     parser.add_argument("--rounds", type=int, default=3, help="training runs")
+    parser.add_argument("--orders", type=int, default=2, help="orders in which the policies are compared")
     options = parser.parse_args()
     # The jobs say "python": let that be this one, in which Dovetail's apps are installed.
     os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
     with tempfile.TemporaryDirectory(prefix="dovetail-demo-") as state:
         os.environ["XDG_STATE_HOME"] = state  # the demo starts from an empty history
-        return demo(Path(state) / "history.sqlite", options.out, options.rounds)
+        return demo(Path(state) / "history.sqlite", options.out, options.rounds, options.orders)
 
 
-def demo(history: Path, out: Path, rounds: int) -> int:
+def demo(history: Path, out: Path, rounds: int, orders: int) -> int:
     """The demo proper."""
     cluster = two_devices()
     console = tables.console()
@@ -64,12 +66,15 @@ def demo(history: Path, out: Path, rounds: int) -> int:
         error = report.metrics["prediction_error_median"]
         known = "nothing was predicted" if error is None else f"predictions were off by {error:.0%} (median)"
         print(f"   run {turn}: {report.makespan:5.1f} s, {known}")
-    print("\n2. The same queue, really run under four policies")
+    seeds = range(rounds + 1, rounds + 1 + orders)
+    print(f"\n2. The same queue in {orders} new orders, really run under four policies")
     results = []
     for policy in ("history", *STATIC):
-        report = dovetail.run(JOBS, cluster=cluster, history=history, policy=policy, seed=rounds + 1)
-        results.append(report.result)
-        print(f"   {policy:12} {report.makespan:5.1f} s")
+        for seed in seeds:
+            report = dovetail.run(JOBS, cluster=cluster, history=history, policy=policy, seed=seed)
+            results.append(report.result)
+        spans = [result.makespan for result in results[-orders:]]
+        print(f"   {policy:12} " + ", ".join(f"{span:5.1f} s" for span in spans))
     best = Comparison(results)
     print("\n3. What came out\n")
     print(best[0].gantt(width=console.width))
@@ -77,7 +82,8 @@ def demo(history: Path, out: Path, rounds: int) -> int:
     out.mkdir(parents=True, exist_ok=True)
     best.html(out / "index.html")
     best[0].gantt(out / "history.svg")
-    learned, static = best[0].makespan, min(report.makespan for report in list(best)[1:])
+    mean = {p: fmean(r.makespan for r in results if r.policy == p) for p in ("history", *STATIC)}
+    learned, static = mean["history"], min(mean[policy] for policy in STATIC)
     if learned < static:
         print("\nhistory gave jobs to their slower device wherever they ended sooner there:")
         less = 1 - learned / static
@@ -86,7 +92,7 @@ def demo(history: Path, out: Path, rounds: int) -> int:
         print(f"\nThis time a static placement was as good: {static:.1f} s, against {learned:.1f} s.")
         print("Was the machine busy with something else? Other work on these two cores spoils the times.")
     print(f"Report: {out / 'index.html'}")
-    return 0 if learned < static else 1
+    return 0
 
 
 if __name__ == "__main__":
