@@ -36,6 +36,9 @@ class CoreBook:
                     continue
                 free = self._free.get(n, (1 << node.cpus) - 1)
                 if n in allocation.cores:
+                    foreign = [core for core in allocation.cores[n] if core not in node.cores]
+                    if foreign:
+                        raise ValueError(f"core {foreign[0]} is not one of {node.name}'s")
                     positions = [node.cores.index(core) for core in allocation.cores[n]]
                     if len(set(positions)) != part.cpus:
                         raise ValueError(f"{len(positions)} cores of {node.name} named for {part.cpus} CPUs")
