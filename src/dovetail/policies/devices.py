@@ -17,6 +17,7 @@ from dovetail.model import (
     Enqueue,
     Implementation,
     Job,
+    JobId,
     Placed,
     Seconds,
     Start,
@@ -83,7 +84,8 @@ def start_heads(view: View) -> Iterator[Decision]:
 class Devices:
     """Every unit's backlog in predicted seconds, kept up to date while a policy makes its decisions.
 
-    ``underway`` holds (app, implementation, class) of all that runs or waits in a FIFO.
+    ``underway`` holds (app, implementation, class) of all that runs or waits in a FIFO; ``decided`` the
+    jobs that `assign` has placed, which the view's queue still shows.
 
     Building it costs a step per unit and per job in a FIFO; policies build it only when jobs wait.
     """
@@ -94,6 +96,7 @@ class Devices:
         self.backlog: list[Seconds] = []
         self.idle: list[bool] = []
         self.fifo: list[int] = []
+        self.decided: set[JobId] = set()
         self.underway: set[tuple[str, str, DeviceClass]] = {
             (placed.job.app.name, placed.implementation.name, class_of(view.cluster, placed))
             for placed in view.running.values()
@@ -136,6 +139,7 @@ class Devices:
     def assign(self, job: Job, choice: Choice, unit: Unit) -> Decision:
         """Start the job there at once if possible, else put it into the unit's FIFO."""
         seconds = self.time(job, choice.implementation, unit) or 0.0
+        self.decided.add(job.id)
         self.underway.add((job.app.name, choice.implementation.name, class_on(choice.implementation, unit)))
         touched = [unit.index]
         if choice.implementation.kind.startswith("cpu+"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
@@ -17,20 +18,13 @@ from dovetail.policies.devices import (
     units_for,
 )
 
-__all__ = ["History", "Option"]
+__all__ = ["DynamicQueue", "History", "Option", "earliest_end", "known"]
 
 Option = tuple[Choice, Unit]
 
 
-@dataclass(frozen=True)
-class History:
-    """Run each job where it is predicted to end first; explore what was never tried (the paper's rules).
-
-    Rules 1 to 4 of section 4.1, over any number of devices and nodes. A job whose best device is busy
-    waits in that device's FIFO if it ends earlier so than on an idle, slower device.
-    """
-
-    paper: ClassVar[str] = "Gregg 2011, section 4.1"
+class DynamicQueue(ABC):
+    """Rules 1 and 4: the FIFOs of the devices, and a main queue that is emptied while a device is idle."""
 
     def refuses(self, jobs: Sequence[Job], cluster: Cluster) -> str | None:
         """Gangs are refused."""
@@ -50,17 +44,35 @@ class History:
             choice, unit = self.place(devices, job, options)
             yield devices.assign(job, choice, unit)
 
+    @abstractmethod
     def place(self, devices: Devices, job: Job, options: Sequence[Option]) -> Option:
-        """Where the next job goes: exploration first (rule 2), else the earliest predicted end (rule 3)."""
-        idle = [o for o in options if devices.can_start(*o)]
+        """Where the next job goes: started there if it is idle, else into its FIFO (rules 2 and 3)."""
+
+
+@dataclass(frozen=True)
+class History(DynamicQueue):
+    """Run each job where it is predicted to end first; explore what was never tried (the paper's rules).
+
+    Rules 1 to 4 of section 4.1, over any number of devices and nodes. A job whose best device is busy
+    waits in that device's FIFO if it ends earlier so than on an idle, slower device. With
+    ``explore=false`` no app that is known on one device is sent to another just to try it; the paper does.
+    """
+
+    explore: bool = True
+    paper: ClassVar[str] = "Gregg 2011, section 4.1"
+
+    def place(self, devices: Devices, job: Job, options: Sequence[Option]) -> Option:
+        """Exploration first (rule 2), else the earliest predicted end (rule 3)."""
         new = [o for o in options if not known(devices.view, job, o)]
-        if new and all(devices.idle):
-            accelerated = [o for o in idle if o[1].kind != CPU]
-            if accelerated:
-                return accelerated[0]
-        unexplored = [o for o in idle if o in new]
-        if unexplored:
-            return unexplored[0]
+        if new:
+            idle = [o for o in options if devices.can_start(*o)]
+            if all(devices.idle):
+                accelerated = [o for o in idle if o[1].kind != CPU]
+                if accelerated:
+                    return accelerated[0]
+            unexplored = [o for o in idle if o in new]
+            if unexplored and (self.explore or len(new) == len(options)):
+                return unexplored[0]
         return earliest_end(devices, job, [o for o in options if o not in new] or options)
 
 

@@ -1,4 +1,4 @@
-"""Gregg 2011's scheduler with a bound on what exploration may cost, and without its trap.
+"""Gregg 2011's scheduler with a guard on what exploration may cost, and without its trap.
 
 Under the plain rules one exploratory run can cost more than the whole queue, and an app that always
 arrives in the same place of the queue may never be tried on its better device.
@@ -8,27 +8,31 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import ClassVar
 
 from dovetail.model import CPU, Job, Seconds
-from dovetail.policies.devices import Devices, class_on
-from dovetail.policies.history import History, Option
+from dovetail.policies.devices import Devices, class_on, one_node_choices, units_for
+from dovetail.policies.history import DynamicQueue, Option
 
 __all__ = ["HistoryGuarded"]
 
+LOOK_AHEAD = 100
+"""Waiting jobs that a decision about exploring looks at: bounds its time."""
+
 
 @dataclass(frozen=True)
-class HistoryGuarded(History):
-    """As history, but an untried class is assumed to be `caution` times slower until experience says more.
+class HistoryGuarded(DynamicQueue):
+    """As history, but explores only behind work that takes long enough to hide a slow run.
 
-    An app that was never run goes to the first class that is not a CPU. An app known on one class is
-    assumed to take ``caution`` times as long on an untried CPU (as long, on another untried device); the
-    assumption halves with every further run, and the job goes where it then ends first. So exploration
-    happens at first only where even a slow run hides behind a longer queue, it is postponed otherwise,
-    and it always comes in the end. One job of an app explores at a time.
+    An app that never ran goes to the first class that is not a CPU, and waits for it. An untried CPU is
+    assumed to take ``caution`` times as long as the best known class, an untried device as long; the
+    assumption halves with every further run of the app, down to one. The cheapest waiting job of an app
+    explores, on an idle device, while what else runs and waits keeps the other devices busy for that long.
+    An app whose assumption would have fallen to 1 / ``caution`` explores anyway: nothing stays untried.
     """
 
-    caution: float = 16.0
+    caution: float = 8.0
     paper: ClassVar[str] = "beyond Gregg 2011, section 4.1"
 
     def __post_init__(self) -> None:
@@ -36,33 +40,86 @@ class HistoryGuarded(History):
             raise ValueError(f"caution is {self.caution}, expected 1 or more")
 
     def place(self, devices: Devices, job: Job, options: Sequence[Option]) -> Option:
-        """Where the next job is assumed to end first."""
-        runs = [self._runs(devices, job, option) for option in options]
-        times = [
-            devices.time(job, choice.implementation, unit) if count else None
-            for (choice, unit), count in zip(options, runs, strict=True)
+        """Exploration where it is cheap or overdue, else the earliest predicted end among known classes."""
+        times = [known_time(devices, job, option) for option in options]
+        tried = [option for option, seconds in zip(options, times, strict=True) if seconds is not None]
+        if not tried:
+            return first_try(devices, options)
+        for option, seconds in zip(options, times, strict=True):
+            if seconds is None and self.explores(devices, job, option, options):
+                return option
+
+        def end(option: Option) -> tuple[Seconds, Seconds, int]:
+            own = known_time(devices, job, option) or 0.0
+            wait = devices.ready_in(*option) + self.unknown_rest(devices, option)
+            return wait + own, own, option[1].index
+
+        return min(tried, key=end)
+
+    def explores(self, devices: Devices, job: Job, option: Option, options: Sequence[Option]) -> bool:
+        """Whether this job is to try a class that its app has never used."""
+        if not devices.can_start(*option) or underway(devices, job, option):
+            return False
+        experience = max(runs(devices, job, o) for o in options)
+        doubt = (self.caution if option[1].kind == CPU else 1.0) / 2.0 ** min(experience - 1, 60)
+        best = best_time(devices, job)
+        assert best is not None, "the app is known on some class"
+        waiting = [
+            other
+            for other in islice(devices.view.queue, LOOK_AHEAD + len(devices.decided))
+            if other is not job and other.id not in devices.decided
         ]
-        known = [t for t in times if t is not None]
-        if not known:
-            first = next((o for o in options if o[1].kind != CPU), options[0])
-            same = [o for o in options if o[1].device_class == first[1].device_class and o[0] is first[0]]
-            return min(same, key=lambda o: (devices.ready_in(*o), o[1].index))
-        experience = max(runs)
+        own_app = (best_time(devices, other) for other in waiting if other.app.name == job.app.name)
+        if any(other is not None and other < best for other in own_app):
+            return False
+        return doubt <= 1.0 / self.caution or hidden(devices, option, waiting, max(1.0, doubt) * best)
 
-        def end(position: int) -> tuple[Seconds, Seconds, int]:
-            option, seconds = options[position], times[position]
-            if seconds is None:
-                target = class_on(option[0].implementation, option[1])
-                if (job.app.name, option[0].implementation.name, target) in devices.underway:
-                    return float("inf"), float("inf"), option[1].index  # it will soon be known
-                doubt = self.caution if option[1].kind == CPU else 1.0
-                seconds = min(known) * max(1.0, doubt / 2.0 ** min(experience - 1, 60))
-            return devices.ready_in(*option) + seconds, seconds, option[1].index
+    def unknown_rest(self, devices: Devices, option: Option) -> Seconds:
+        """Seconds that an exploring job is assumed to hold the device yet; 0 where nothing explores."""
+        occupant = devices.view.occupant(option[1])
+        if occupant is None or occupant.predicted is not None:
+            return 0.0
+        best = best_time(devices, occupant.job) or 0.0
+        return max(0.0, self.caution * best - (devices.view.now - occupant.start_time))
 
-        return options[min(range(len(options)), key=end)]
 
-    @staticmethod
-    def _runs(devices: Devices, job: Job, option: Option) -> int:
-        implementation, unit = option[0].implementation, option[1]
-        runtimes = devices.view.runtimes
-        return runtimes.runs(job.app.name, implementation.name, class_on(implementation, unit))
+def first_try(devices: Devices, options: Sequence[Option]) -> Option:
+    """For an app that never ran: the unit of the first class that is not a CPU where it can start first."""
+    first = next((o for o in options if o[1].kind != CPU), options[0])
+    same = [o for o in options if o[1].device_class == first[1].device_class and o[0] is first[0]]
+    return min(same, key=lambda o: (devices.ready_in(*o), o[1].index))
+
+
+def hidden(devices: Devices, option: Option, waiting: Sequence[Job], seconds: Seconds) -> bool:
+    """Whether the other units are busy for so long, on average, with what they hold and what waits."""
+    others = [u for u in range(len(devices.backlog)) if u != option[1].index]
+    needed = seconds * len(others) - sum(devices.backlog[u] for u in others)
+    for job in waiting:
+        if needed <= 0:
+            break
+        needed -= best_time(devices, job) or 0.0
+    return bool(others) and needed <= 0
+
+
+def underway(devices: Devices, job: Job, option: Option) -> bool:
+    """Whether a job of the app runs or waits on that class already: it will soon be known."""
+    target = class_on(option[0].implementation, option[1])
+    return (job.app.name, option[0].implementation.name, target) in devices.underway
+
+
+def runs(devices: Devices, job: Job, option: Option) -> int:
+    """Completed runs of the app in this way."""
+    implementation, unit = option[0].implementation, option[1]
+    return devices.view.runtimes.runs(job.app.name, implementation.name, class_on(implementation, unit))
+
+
+def known_time(devices: Devices, job: Job, option: Option) -> Seconds | None:
+    """Predicted seconds there, ``None`` on a class that the app has never used."""
+    return devices.time(job, option[0].implementation, option[1]) if runs(devices, job, option) else None
+
+
+def best_time(devices: Devices, job: Job) -> Seconds | None:
+    """The least predicted seconds over the classes that the app has used."""
+    options = [(c, u) for c in one_node_choices(job) for u in units_for(devices.view.cluster, c)]
+    times = [t for o in options if (t := known_time(devices, job, o)) is not None]
+    return min(times, default=None)
