@@ -72,6 +72,8 @@ class Cells:
 
 def _robust(times: Sequence[float]) -> Cell:
     """Typical log time of the runs of one key, oldest first."""
+    if len(times) == 1:
+        return Cell((0, 0, 0.0), (), math.log(max(times[0], TINY)), 1.0, 1)
     logs = np.log(np.maximum(times, TINY))
     weights, keep = _kept(logs)
     if len(logs) > CHANGED:

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dovetail.history.base import InputsKey, RequestKey
-from dovetail.runtimes.base import categories, numbers
+from dovetail.runtimes.base import categories, numbers, scalar_size
 from dovetail.runtimes.cells import COLD_SPREAD, MAX_CELLS, Cell, Cells
 from dovetail.runtimes.features import EXPONENT_SPREAD, Design, make_design
 from dovetail.runtimes.gaussian import Surface, fit_surfaces
@@ -119,7 +119,7 @@ def chosen_cells(cells: Cells, request: RequestKey, inputs: InputsKey) -> tuple[
     """Cells that can tell something of this query, and whether other requests or categories were needed.
 
     Same request first; only if there is none, all requests. Same categories if they were measured often
-    enough, else all. At most `MAX_CELLS`: those with most runs behind them, newest first.
+    enough, else all.
     """
     found = [cell for cell in cells.cells if cell.request == request]
     other_requests = not found
@@ -135,11 +135,17 @@ def chosen_cells(cells: Cells, request: RequestKey, inputs: InputsKey) -> tuple[
         found = same
     elif asked or any(categories(cell.inputs) for cell in found):
         other_categories = True
-    if len(found) > MAX_CELLS:
-        newest_first = list(reversed(found))
-        newest_first.sort(key=lambda cell: -cell.weight)
-        found = newest_first[:MAX_CELLS]
-    return found, other_requests, other_categories
+    return _thinned(found), other_requests, other_categories
+
+
+def _thinned(cells: list[Cell]) -> list[Cell]:
+    """At most `MAX_CELLS`: the newest half, and of the others an even choice over their sizes."""
+    if len(cells) <= MAX_CELLS:
+        return cells
+    newest = cells[-(MAX_CELLS // 2) :]
+    others = sorted(cells[: -len(newest)], key=lambda cell: scalar_size(cell.inputs) or 0.0)
+    picked = np.linspace(0, len(others) - 1, MAX_CELLS - len(newest)).round().astype(int)
+    return [*(others[i] for i in picked.tolist()), *newest]
 
 
 def _laws(design: Design, y: Floats, rows: Floats, fixed: bool) -> list[Law]:
