@@ -55,10 +55,10 @@ def one_pack(times: Floats, tasks: Ints, size: int, sigma: Ints, current: Floats
 
 @njit(cache=True)
 def pack_cost(times: Floats, tasks: Ints, size: int, sigma: Ints, current: Floats) -> float:
-    """The cost that Algorithm 1 reaches; starts from ``sigma`` and stops as soon as the cost is known.
+    """The cost that Algorithm 1 reaches: from ``sigma`` on, or by bisection for two tasks.
 
-    ``sigma`` must be a state on the greedy path: all ones, or for some time T the least processors
-    with which each task takes at most T.
+    Stops as soon as the cost is known.  Changes ``sigma``, which must be a state on the greedy path:
+    all ones, or for some time T the least processors with which each task takes at most T.
     """
     p = times.shape[1]
     left = p
@@ -67,6 +67,20 @@ def pack_cost(times: Floats, tasks: Ints, size: int, sigma: Ints, current: Float
         current[a] = times[tasks[a], sigma[a] - 1]
     if size == 1:
         return float(times[tasks[0], p - 1])
+    if size == 2:
+        # One time falls and the other grows with the first's share: the best is where they cross.
+        low = 1
+        high = p - 1
+        while low < high:
+            share = (low + high) // 2
+            if times[tasks[0], share - 1] <= times[tasks[1], p - share - 1]:
+                high = share
+            else:
+                low = share + 1
+        cost = max(float(times[tasks[0], low - 1]), float(times[tasks[1], p - low - 1]))
+        if low > 1:
+            cost = min(cost, max(float(times[tasks[0], low - 2]), float(times[tasks[1], p - low])))
+        return cost
     while True:
         longest = 0
         for a in range(1, size):
@@ -220,15 +234,20 @@ def pack_by_pack(times: Floats, start_order: Ints, k: int, epsilon: float, pack_
             # Not enough work close to the longest task: it gets one more processor and moves down.
             sigma[first] += 1
             time = times[first, sigma[first] - 1]
-            position = head
-            while position + 1 < n and (
-                listed[position + 1] > time or (listed[position + 1] == time and order[position + 1] < first)
-            ):
+            # Its place is just before ``low``: a bisection, then one plain copy, which is vectorised.
+            low = head + 1
+            high = n
+            while low < high:
+                middle = (low + high) // 2
+                if listed[middle] > time or (listed[middle] == time and order[middle] < first):
+                    low = middle + 1
+                else:
+                    high = middle
+            for position in range(head, low - 1):
                 listed[position] = listed[position + 1]
                 order[position] = order[position + 1]
-                position += 1
-            listed[position] = time
-            order[position] = first
+            listed[low - 1] = time
+            order[low - 1] = first
             continue
         size = 0
         used = 0

@@ -271,7 +271,7 @@ def _claims(found: Study) -> tuple[Claim, ...]:
         Claim(
             "pack-Approx takes fewer steps on II than on I, and is faster there",
             "in part" if second < first else "no",
-            f"{first:.1f} steps on I-like and {second:.1f} on II in the mean, but a step on 65 tasks takes longer: "
+            f"{first:.1f} steps on I-like, {second:.1f} on II in the mean; a step on 65 tasks takes longer: "
             f"{slow['I-like', 'pack-approx']:.3f} and {slow['II', 'pack-approx']:.3f} ms",
         ),
         Claim(
