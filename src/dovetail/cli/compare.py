@@ -1,31 +1,25 @@
-"""``dovetail compare``: several policies, seeds and workloads side by side."""
+"""``dovetail compare``: several policies, seeds and loads side by side."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from contextlib import contextmanager
-from multiprocessing import get_context
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
 
 from dovetail import api
 from dovetail.cli import options as opt
-from dovetail.cli.output import note, show_comparison
+from dovetail.cli.output import Asked, note, show_comparison
+from dovetail.cli.parallel import Task, simulate_all
 from dovetail.errors import InputError
 from dovetail.model import Result, State
 from dovetail.plugins import load_policy
-from dovetail.report import Comparison
 from dovetail.runtimes.registry import DEFAULT_MODEL
 
 __all__ = ["compare"]
-
-Task = tuple[str, dict[str, Any]]
 
 
 def compare(
@@ -38,7 +32,12 @@ def compare(
     cluster: opt.Cluster = None,
     seed: opt.Seed = None,
     seeds: Annotated[int | None, typer.Option(min=1, metavar="N", help="Seeds 1 to N.")] = None,
-    workers: Annotated[int, typer.Option(min=1, help="Processes.")] = min(2, os.cpu_count() or 1),
+    loads: Annotated[
+        str | None, typer.Option(metavar="X,Y,…", help="Scale to these offered loads, e.g. 0.8,0.9,1.0.")
+    ] = None,
+    workers: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Processes. Default: one for each CPU.")
+    ] = None,
     live: Annotated[bool, typer.Option("--live", help="Really run, one policy after the other.")] = False,
     knowledge: Annotated[opt.Knowledge | None, typer.Option(help="What policies know of run times.")] = None,
     model: opt.Model = DEFAULT_MODEL,
@@ -53,18 +52,21 @@ def compare(
     ] = None,
     on: opt.On = None,
     lenient: opt.Lenient = False,
+    by: opt.Breakdowns = None,
+    warmup: opt.Warmup = None,
+    cooldown: opt.Cooldown = None,
+    reference: opt.Reference = None,
     as_json: opt.Json = False,
     report: opt.ReportFolder = None,
     html: Annotated[Path | None, typer.Option(metavar="FILE", help="Write one HTML page.")] = None,
     quiet: opt.Quiet = False,
 ) -> int:
     """Run or simulate a workload under several policies and put them side by side."""
-    policies = [name.strip() for name in policy.split(",")]
-    for name in policies:
-        load_policy(name)  # a wrong name is said before anything runs
+    policies = _policies(policy)
     if seed is not None and seeds is not None:
         raise InputError("found --seed and --seeds, expected one of them")
-    all_seeds: list[int | None] = [seed] if seeds is None else list(range(1, seeds + 1))
+    asked = Asked(opt.cut(warmup, cooldown), [name.value for name in by or ()])
+    study = Study(policies, [seed] if seeds is None else list(range(1, seeds + 1)), _loads(loads), reference)
     common: dict[str, Any] = {
         "cluster": cluster,
         "model": model,
@@ -76,10 +78,7 @@ def compare(
     hidden = quiet or as_json
     if live:
         common["default_walltime"] = opt.walltime(default_walltime, simulated=False)
-        tasks = [(file, {**common, "policy": p, "seed": s}) for s in all_seeds for p in policies]
-        results = list(_live(tasks, hidden))
-        order = {p: i for i, p in enumerate(policies)}
-        results.sort(key=lambda r: order.get(r.policy, 0))
+        found = _live(study, file, common, hidden)
     else:
         common |= {
             "default_walltime": opt.walltime(default_walltime, simulated=True),
@@ -87,56 +86,106 @@ def compare(
             "rates": rates,
             "lenient": lenient,
         }
-        tasks = [(file, {**common, "policy": p, "seed": s}) for p in policies for s in all_seeds]
-        results = _simulated(tasks, workers, hidden)
-    show_comparison(Comparison(results), as_json=as_json, folder=report, html=html)
+        tasks: list[Task] = [(file, {**common, **case.options}) for case in study.cases()]
+        found = dict(zip(study.cases(), simulate_all(tasks, workers, hidden=hidden), strict=True))
+    results = [found[case] for case in study.shown()]
+    references = [] if reference is None else [found[case.under(reference)] for case in study.shown()]
+    show_comparison(results, as_json=as_json, folder=report, html=html, asked=asked, references=references)
     failed = live and any(
         r.state in (State.FAILED, State.TIMEOUT) for result in results for r in result.records
     )
     return 1 if failed else 0
 
 
-def _simulate(task: Task) -> Result:
-    return api.simulate_result(task[0], **task[1])
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One simulation of a study."""
+
+    policy: str
+    seed: int | None
+    load: float | None
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """As options of `api.simulate_result`."""
+        return {"policy": self.policy, "seed": self.seed, "load": self.load}
+
+    def under(self, policy: str) -> Case:
+        """The same under another policy."""
+        return Case(policy, self.seed, self.load)
 
 
-@contextmanager
-def _bar(total: int, hidden: bool) -> Iterator[Any]:
-    console = Console(stderr=True)
-    columns = ("{task.description}", BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    shown = not hidden and console.is_terminal and total > 1
-    with Progress(*columns, console=console, transient=True, disable=not shown) as progress:
-        task = progress.add_task("comparing", total=total)
-        yield lambda: progress.advance(task)
+@dataclass(frozen=True, slots=True)
+class Study:
+    """All policies at all loads with all seeds; the reference policy too, if there is one."""
+
+    policies: Sequence[str]
+    seeds: Sequence[int | None]
+    loads: Sequence[float | None]
+    reference: str | None
+
+    def shown(self) -> list[Case]:
+        """What is compared: by load, then policy, then seed."""
+        return [Case(p, s, x) for x in self.loads for p in self.policies for s in self.seeds]
+
+    def cases(self) -> list[Case]:
+        """What is simulated, the reference last where it is not compared itself."""
+        extra = [Case(self.reference, s, x) for x in self.loads for s in self.seeds] if self.reference else []
+        return list(dict.fromkeys([*self.shown(), *extra]))
+
+    def __post_init__(self) -> None:
+        if self.reference is not None:
+            load_policy(self.reference)
 
 
-def _simulated(tasks: list[Task], workers: int, hidden: bool) -> list[Result]:
-    with _bar(len(tasks), hidden) as advance:
-        if workers == 1 or len(tasks) == 1:
-            results = []
-            for task in tasks:
-                results.append(_simulate(task))
-                advance()
-            return results
-        found: dict[int, Result] = {}
-        with ProcessPoolExecutor(min(workers, len(tasks)), mp_context=get_context("forkserver")) as pool:
-            futures = {pool.submit(_simulate, task): i for i, task in enumerate(tasks)}
-            try:
-                for future in as_completed(futures):
-                    found[futures[future]] = future.result()
-                    advance()
-            except BaseException:
-                pool.shutdown(wait=False, cancel_futures=True)
-                raise
-        return [found[i] for i in range(len(tasks))]
+def _policies(text: str) -> list[str]:
+    """Names, each checked before anything runs; raises `InputError`."""
+    names = [name.strip() for name in text.split(",")]
+    labels: set[str] = set()
+    for name in names:
+        label = load_policy(name).label
+        if label in labels:
+            raise InputError(f"found {label} twice, expected each policy once", where="--policy")
+        labels.add(label)
+    return names
 
 
-def _live(tasks: list[Task], hidden: bool) -> Iterator[Result]:
-    for file, options in tasks:
+def _loads(text: str | None) -> list[float | None]:
+    if text is None:
+        return [None]
+    loads: list[float | None] = []
+    for part in text.split(","):
+        try:
+            load = float(part)
+        except ValueError:
+            load = math.nan
+        if not (math.isfinite(load) and load > 0):
+            raise InputError(
+                f"found {part.strip()!r}, expected loads above 0 joined by commas, e.g. 0.8,0.9,1.0",
+                where="--loads",
+            )
+        if load in loads:
+            raise InputError(f"found {load:g} twice, expected each load once", where="--loads")
+        loads.append(load)
+    return loads
+
+
+def _live(study: Study, file: str, common: dict[str, Any], hidden: bool) -> dict[Case, Result]:
+    if study.loads != [None]:
+        raise InputError("found --loads with --live, expected it in simulation only")
+    if study.reference is not None and study.reference not in study.policies:
+        raise InputError("with --live expected one of the policies that are compared", where="--reference")
+    cases = [Case(p, s, None) for s in study.seeds for p in study.policies]
+    return dict(_really_run(cases, file, common, hidden))
+
+
+def _really_run(
+    cases: Sequence[Case], file: str, common: dict[str, Any], hidden: bool
+) -> Iterator[tuple[Case, Result]]:
+    for case in cases:
         if not hidden:
-            seed = "" if options["seed"] is None else f", seed {options['seed']}"
-            note(f"running under {options['policy']}{seed}")
-        report = api.run(file, **options)
-        yield report.result
-        if any(r.state is State.CANCELLED for r in report.result.records):
+            note(f"running under {case.policy}" + ("" if case.seed is None else f", seed {case.seed}"))
+        result = api.run(file, policy=case.policy, seed=case.seed, **common).result
+        if any(r.state is State.CANCELLED for r in result.records):
             raise KeyboardInterrupt
+        yield case, result

@@ -9,10 +9,14 @@ from typing import Annotated, Any, Literal, TypeAlias
 import typer
 
 from dovetail.errors import InputError
+from dovetail.report.metrics import Cut
 
 __all__ = [
     "App",
+    "Breakdown",
+    "Breakdowns",
     "Cluster",
+    "Cooldown",
     "Csv",
     "DefaultWalltime",
     "Drop",
@@ -28,8 +32,11 @@ __all__ = [
     "Overrun",
     "Policy",
     "Quiet",
+    "Reference",
     "ReportFolder",
     "Seed",
+    "Warmup",
+    "cut",
     "kinds",
     "reader_options",
     "walltime",
@@ -48,6 +55,17 @@ class Knowledge(StrEnum):
 
     perfect = "perfect"
     learned = "learned"
+
+
+class Breakdown(StrEnum):
+    """What jobs can be told apart by."""
+
+    user = "user"
+    group = "group"
+    queue = "queue"
+    app = "app"
+    implementation = "implementation"
+    size = "size"
 
 
 Cluster: TypeAlias = Annotated[
@@ -92,6 +110,19 @@ Drop: TypeAlias = Annotated[
 Feature: TypeAlias = Annotated[
     list[str] | None, typer.Option("--add", metavar="NAME=VALUE", help="Add a feature to plain commands.")
 ]
+Breakdowns: TypeAlias = Annotated[
+    list[Breakdown] | None,
+    typer.Option("--by", help="Break the outcome down; can be given several times."),
+]
+Warmup: TypeAlias = Annotated[
+    str | None, typer.Option(metavar="SECONDS|SHARE%", help="Leave the first jobs out of means, e.g. 10%.")
+]
+Cooldown: TypeAlias = Annotated[
+    str | None, typer.Option(metavar="SECONDS|SHARE%", help="The same at the end; default: as --warmup.")
+]
+Reference: TypeAlias = Annotated[
+    str | None, typer.Option(metavar="POLICY", help="Tell which jobs end later than under this policy.")
+]
 Quiet: TypeAlias = Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")]
 
 
@@ -121,6 +152,13 @@ def walltime(text: str | None, *, simulated: bool) -> float | Literal["actual"] 
         expected = "a number of seconds above 0" + (" or 'actual'" if simulated else "")
         raise InputError(f"found {text!r}, expected {expected}", where="--default-walltime")
     return seconds
+
+
+def cut(warmup: str | None, cooldown: str | None) -> Cut | None:
+    """``--warmup`` and ``--cooldown``; ``None`` where neither was given."""
+    if warmup is None and cooldown is None:
+        return None
+    return Cut.parse("0" if warmup is None else warmup, cooldown)
 
 
 def reader_options(**options: Any) -> dict[str, Any]:

@@ -3,17 +3,29 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from dovetail.errors import InputError
 from dovetail.model import Result
-from dovetail.report import Comparison, Report, tables
-from dovetail.report.json_form import dumps
+from dovetail.report import Comparison, Cut, Report, label, tables
+from dovetail.report.intervals import by_policy
+from dovetail.report.json_form import text_of, to_json
 
-__all__ = ["show", "show_comparison", "write_folder", "write_text"]
+__all__ = ["Asked", "file_names", "note", "show", "show_comparison", "write_folder", "write_text"]
 
 JOBS_SHOWN = 40
+ALL_JOBS, ALL_UNITS = 400, 40
+"""Up to so many jobs, and units, the terminal shows a chart."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What is asked of every result: a cut of warm-up and cool-down, break-downs."""
+
+    cut: Cut | None = None
+    by: Sequence[str] = ()
 
 
 def show(
@@ -23,45 +35,114 @@ def show(
     csv: Path | None,
     gantt: Path | None,
     folder: Path | None,
-    jobs: bool = True,
+    asked: Asked | None = None,
+    reference: Result | None = None,
 ) -> None:
     """Write what was asked for, then the tables (or the JSON) to standard output."""
+    result, asked = report.result, asked or Asked()
     if csv is not None:
-        _write_csv(report.result, csv)
+        _write_csv(result, csv)
     if gantt is not None:
         report.gantt(_writable(gantt))
     if folder is not None:
-        write_folder([report.result], folder)
+        write_folder([result], folder, asked, [reference])
     if as_json:
-        print(report.json())
+        print(text_of(to_json(result, cut=asked.cut, reference=reference, by=asked.by)))
         return
     console = tables.console()
     width = console.width
-    if jobs and len(report.result.records):
-        console.print(tables.job_table(report.result, width=width, limit=JOBS_SHOWN))
+    if len(result.records):
+        console.print(tables.job_table(result, width=width, limit=JOBS_SHOWN))
         console.print()
-    if 0 < len(report.result.records) <= 400 and len(report.result.cluster.units) <= 40:
-        print(report.gantt(width=width))
-    console.print(tables.summary_table(report.result, width=width))
+    if 0 < len(result.records) <= ALL_JOBS and len(result.cluster.units) <= ALL_UNITS:
+        from dovetail.report import gantt as charts  # with what it needs, it takes its time
+
+        console.print(charts.terminal(result, width=width))
+        console.print()
+    console.print(tables.summary_table(result, cut=asked.cut, reference=reference, width=width))
+    for by in asked.by:
+        console.print()
+        console.print(tables.breakdown_table(result, by, cut=asked.cut, width=width))
+    if reference is not None:
+        console.print()
+        console.print(tables.fairness_table(result, reference, width=width))
     if folder is not None:
         print(f"\nReport: {folder / 'index.html'}")
 
 
 def show_comparison(
-    comparison: Comparison, *, as_json: bool, folder: Path | None, html: Path | None = None
+    results: Sequence[Result],
+    *,
+    as_json: bool,
+    folder: Path | None,
+    html: Path | None = None,
+    asked: Asked | None = None,
+    references: Sequence[Result | None] = (),
 ) -> None:
-    """The comparison as a table, or as a list of JSON forms."""
+    """The comparison as tables, one for each load, or as a list of JSON forms.
+
+    ``references`` has, for each result, that of the reference policy on the same jobs, or is empty.
+    """
+    asked = asked or Asked()
+    references = references or [None] * len(results)
+    loads = _by_load(results)
     if folder is not None:
-        write_folder(comparison.results, folder)
+        _write_comparison(results, folder, asked, references)
     if html is not None:
-        comparison.html(_writable(html))
+        if len(loads) > 1:
+            raise InputError(
+                "found several loads, expected one; --report FOLDER makes a page for each", where="--html"
+            )
+        write_text(_writable(html), Comparison(results).html(cut=asked.cut))
     if as_json:
-        print(comparison.json())
+        print(text_of(_forms(results, asked, references)))
         return
-    console = tables.console()
-    console.print(tables.comparison_table(comparison.results, width=console.width))
+    for load, chosen in loads:
+        if load is not None:
+            print(f"At load {load:g}\n")
+        _show_one_load([results[i] for i in chosen], [references[i] for i in chosen], asked)
     if folder is not None:
-        print(f"\nReport: {folder / 'index.html'}")
+        print(f"Report: {folder / 'index.html'}" if len(loads) == 1 else f"Reports: {folder}")
+
+
+def _show_one_load(results: Sequence[Result], references: Sequence[Result | None], asked: Asked) -> None:
+    console = tables.console()
+    width = console.width
+    console.print(tables.comparison_table(results, cut=asked.cut, width=width))
+    console.print()
+    groups = by_policy(results)
+    if len(groups) > 1 and min(map(len, groups.values())) > 1:
+        shown = [n for n in tables.compared_metrics(results) if n in ("makespan", "mean_wait")]
+        for metric in shown:
+            console.print(tables.paired_table(results, metric=metric, cut=asked.cut, width=width))
+            console.print()
+    known = [reference for reference in references if reference is not None]
+    if known:
+        console.print(tables.later_table(results, known, width=width))
+        console.print()
+    for by in asked.by:
+        for name, group in groups.items():
+            seed = "" if group[0].seed is None or len(group) == 1 else f", seed {group[0].seed}"
+            print(f"{name}{seed}")
+            console.print(tables.breakdown_table(group[0], by, cut=asked.cut, width=width))
+            console.print()
+
+
+def _by_load(results: Sequence[Result]) -> list[tuple[float | None, list[int]]]:
+    """Loads in order of appearance, each with the places of its results."""
+    found: dict[float | None, list[int]] = {}
+    for i, result in enumerate(results):
+        found.setdefault(result.load, []).append(i)
+    return list(found.items())
+
+
+def _forms(
+    results: Sequence[Result], asked: Asked, references: Sequence[Result | None]
+) -> list[dict[str, object]]:
+    return [
+        to_json(result, cut=asked.cut, reference=reference, by=asked.by)
+        for result, reference in zip(results, references, strict=True)
+    ]
 
 
 def _writable(path: Path) -> Path:
@@ -84,26 +165,85 @@ def _write_csv(result: Result, path: Path) -> None:
     write_text(path, to_evalys_csv(result))
 
 
-def write_folder(results: Sequence[Result], folder: Path) -> None:
-    """``index.html``, ``results.json``, and for each result a CSV and a Gantt chart."""
+def write_folder(
+    results: Sequence[Result],
+    folder: Path,
+    asked: Asked | None = None,
+    references: Sequence[Result | None] = (),
+) -> None:
+    """``index.html``, ``results.json``; for each result a CSV; for each policy (its first seed) charts.
+
+    The charts are the Gantt chart, and the use of the cluster and the queue over time. Raises
+    `InputError` where something cannot be written.
+    """
+    from dovetail.report import plots
+
+    asked = asked or Asked()
+    _make(folder)
+    comparison = Comparison(results)
+    one = len(results) == 1
+    page = comparison[0].html(cut=asked.cut) if one else comparison.html(cut=asked.cut)
+    write_text(folder / "index.html", page)
+    forms = _forms(results, asked, references or [None] * len(results))
+    write_text(folder / "results.json", text_of(forms[0] if one else forms) + "\n")
+    if not one:
+        plots.save_comparison(results, folder / "comparison.svg", cut=asked.cut)
+    charted: set[str] = set()
+    for result, name in zip(results, file_names(results), strict=True):
+        _write_csv(result, folder / f"{name}.csv")
+        if label(result) not in charted and result.records:
+            charted.add(label(result))
+            Report(result).gantt(folder / f"{name}.svg")
+            plots.save_timeline(result, folder / ("timeline.svg" if one else f"{name}-timeline.svg"))
+
+
+def _write_comparison(
+    results: Sequence[Result], folder: Path, asked: Asked, references: Sequence[Result | None]
+) -> None:
+    """`write_folder`, or, of several loads, a folder for each and a chart over the load."""
+    loads = _by_load(results)
+    if len(loads) == 1:
+        write_folder(results, folder, asked, references)
+        return
+    from dovetail.report import plots
+
+    _make(folder)
+    plots.save_over_load(results, folder / "loads.svg", cut=asked.cut)
+    write_text(folder / "results.json", text_of(_forms(results, asked, references)) + "\n")
+    for load, chosen in loads:
+        inner = folder / f"load-{load:g}"
+        write_folder([results[i] for i in chosen], inner, asked, [references[i] for i in chosen])
+
+
+def _make(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(f"cannot be made: {error.strerror}", where=str(folder)) from error
-    comparison = Comparison(results)
-    if len(results) == 1:
-        comparison[0].html(folder / "index.html")
-        (folder / "results.json").write_text(comparison[0].json() + "\n", encoding="utf-8")
-    else:
-        comparison.html(folder / "index.html")
-        (folder / "results.json").write_text(dumps(list(results)) + "\n", encoding="utf-8")
-        comparison.plot(folder / "comparison.svg")
-    for result in results:
-        seed = "" if result.seed is None else f"-{result.seed}"
-        name = "".join(c if c.isalnum() or c in "-_." else "_" for c in result.policy) + seed
-        _write_csv(result, folder / f"{name}.csv")
-        if len(result.records) <= 2000:
-            Report(result).gantt(folder / f"{name}.svg")
+
+
+def file_names(results: Sequence[Result]) -> list[str]:
+    """For each result a name that a file can have: the policy with its options, and the seed.
+
+    Names that would be the same after what files cannot be called has gone are numbered.
+    """
+    return list(_distinct(_file_name(result) for result in results))
+
+
+def _file_name(result: Result) -> str:
+    plain = "".join(c if c.isascii() and (c.isalnum() or c in "-_.") else "_" for c in label(result))
+    return plain + ("" if result.seed is None else f"-{result.seed}")
+
+
+def _distinct(names: Iterator[str]) -> Iterator[str]:
+    used = {"index", "results", "comparison", "timeline"}
+    for name in names:
+        number, free = 1, name
+        while free in used:
+            number += 1
+            free = f"{name}_{number}"
+        used.add(free)
+        yield free
 
 
 def note(message: str) -> None:

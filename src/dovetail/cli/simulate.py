@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,10 +13,15 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemaining
 
 from dovetail import api
 from dovetail.cli import options as opt
-from dovetail.cli.output import note, show, write_text
+from dovetail.cli.output import Asked, note, show, write_text
+from dovetail.model import Result
+from dovetail.plugins import load_policy
 from dovetail.runtimes.registry import DEFAULT_MODEL
 
-__all__ = ["simulate"]
+__all__ = ["JobProgress", "simulate"]
+
+PATIENCE = 1.0
+"""Seconds of work before a progress bar is shown."""
 
 
 def simulate(
@@ -39,6 +45,10 @@ def simulate(
     ] = None,
     on: opt.On = None,
     lenient: opt.Lenient = False,
+    by: opt.Breakdowns = None,
+    warmup: opt.Warmup = None,
+    cooldown: opt.Cooldown = None,
+    reference: opt.Reference = None,
     strict: Annotated[bool, typer.Option("--strict", help="Exit with 2 if a job was rejected.")] = False,
     as_json: opt.Json = False,
     csv: opt.Csv = None,
@@ -51,30 +61,35 @@ def simulate(
     quiet: opt.Quiet = False,
 ) -> int:
     """Simulate a workload under a policy, on any cluster, in virtual time."""
+    asked = Asked(opt.cut(warmup, cooldown), [name.value for name in by or ()])
+    if reference is not None:
+        load_policy(reference)  # a wrong name is said before anything runs
+    common: dict[str, Any] = {
+        "cluster": cluster,
+        "seed": seed,
+        "knowledge": None if knowledge is None else knowledge.value,
+        "model": model,
+        "history": history,
+        "overrun": overrun.value,
+        "default_walltime": opt.walltime(default_walltime, simulated=True),
+        "rates": rates,
+        "lenient": lenient,
+        "on": opt.kinds(on),
+        **opt.reader_options(cpus_per_node=cpus_per_node),
+    }
+    other: Result | None = None
+    if reference is not None:  # before the simulation itself, which may add to the history
+        with JobProgress(hidden=quiet or as_json, label=f"simulating {reference}") as progress:
+            other = api.simulate_result(file, policy=reference, progress=progress.tell, **common)
     with JobProgress(hidden=quiet or as_json) as progress:
         found = api.simulate(
-            file,
-            cluster=cluster,
-            policy=policy,
-            seed=seed,
-            knowledge=None if knowledge is None else knowledge.value,
-            model=model,
-            history=history,
-            learn=learn,
-            overrun=overrun.value,
-            default_walltime=_walltime(default_walltime),
-            rates=rates,
-            journal=journal,
-            lenient=lenient,
-            on=opt.kinds(on),
-            progress=progress.tell,
-            **opt.reader_options(cpus_per_node=cpus_per_node),
+            file, policy=policy, learn=learn, journal=journal, progress=progress.tell, **common
         )
     if perfetto is not None:
         from dovetail.report.perfetto import to_perfetto
 
         write_text(perfetto, to_perfetto(found.result))
-    show(found, as_json=as_json, csv=csv, gantt=gantt, folder=report)
+    show(found, as_json=as_json, csv=csv, gantt=gantt, folder=report, asked=asked, reference=other)
     if strict and found.result.rejected:
         first = found.result.rejected[0]
         note(f"dovetail: {len(found.result.rejected)} jobs rejected, the first is {first.id}: {first.reason}")
@@ -82,12 +97,8 @@ def simulate(
     return 0
 
 
-def _walltime(text: str | None) -> Any:
-    return opt.walltime(text, simulated=True)
-
-
 class JobProgress:
-    """A progress bar over ended jobs, on a terminal only, after a second's work."""
+    """A progress bar over ended jobs with the estimated end, on a terminal only, after a second's work."""
 
     def __init__(self, *, hidden: bool = False, label: str = "simulating") -> None:
         console = Console(stderr=True)
@@ -103,6 +114,7 @@ class JobProgress:
         )
         self._task: Any = None
         self._shown = 0
+        self._since = time.monotonic()
 
     def __enter__(self) -> JobProgress:
         return self
@@ -116,6 +128,8 @@ class JobProgress:
         if self._hidden or done - self._shown < max(1, total // 200):
             return
         self._shown = done
+        if self._task is None and time.monotonic() - self._since < PATIENCE:
+            return
         if self._task is None:
             self._task = self._bar.add_task(self._label, total=total)
             self._bar.start()

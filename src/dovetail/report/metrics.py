@@ -7,6 +7,7 @@ definitions are those of docs/reference/metrics.md.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -200,7 +201,7 @@ class Cut:
     fraction: bool = False
 
     def __post_init__(self) -> None:
-        valid = self.warmup >= 0 and self.cooldown >= 0
+        valid = 0 <= self.warmup < math.inf and 0 <= self.cooldown < math.inf
         if not valid or (self.fraction and self.warmup + self.cooldown >= 1):
             raise InputError(
                 f"cannot cut a warm-up of {self.warmup:g} and a cool-down of {self.cooldown:g}: expected "

@@ -173,10 +173,8 @@ def over_load(results: Sequence[Result], *, cut: Cut | None = None) -> Figure:
             loads = sorted({r.load for r in group if r.load is not None})
             means = [interval(final_metrics(r, cut).get(name) for r in group if r.load == at) for at in loads]
             known = [(at, mean.mean) for at, mean in zip(loads, means, strict=True) if mean is not None]
-            colour = PALETTE[place % len(PALETTE)]
-            axes.plot(
-                *zip(*known, strict=True), color=colour, linewidth=1.6, marker="o", ms=3.5, label=policy
-            )
+            shown, values = [at for at, _ in known], [value for _, value in known]
+            axes.plot(shown, values, color=PALETTE[place % len(PALETTE)], marker="o", ms=3.5, label=policy)
         unit = " (s)" if wording.is_seconds(name) else ""
         axes.set_title(wording.title(name) + unit, loc="left", fontsize=9.5, fontweight="bold", color=INK)
         axes.set_xlabel("offered load", fontsize=8.5, color=MUTED)

@@ -13,7 +13,7 @@ from dovetail.model import Result, Seconds
 from dovetail.report import tables
 from dovetail.report.intervals import Paired, by_policy, paired
 from dovetail.report.json_form import dumps, plain, to_json
-from dovetail.report.metrics import metrics
+from dovetail.report.metrics import Cut, metrics
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -89,11 +89,14 @@ class Report:
         gantt.save(self.result, path)
         return str(path)
 
-    def html(self, path: str | Path | None = None) -> str:
-        """One self-contained page; written to ``path`` and that returned, or the page itself."""
+    def html(self, path: str | Path | None = None, *, cut: Cut | None = None) -> str:
+        """One self-contained page; written to ``path`` and that returned, or the page itself.
+
+        ``cut`` leaves a warm-up and a cool-down out of the means.
+        """
         from dovetail.report import html
 
-        return _page(html.page([self.result]), path)
+        return _page(html.page([self.result], cut=cut), path)
 
     def __str__(self) -> str:
         return tables.render(tables.summary_table(self.result)).rstrip("\n")
@@ -149,11 +152,14 @@ class Comparison(Sequence[Report]):
         plots.save_comparison(self.results, path)
         return str(path)
 
-    def html(self, path: str | Path | None = None) -> str:
-        """One self-contained page; written to ``path`` and that returned, or the page itself."""
+    def html(self, path: str | Path | None = None, *, cut: Cut | None = None) -> str:
+        """One self-contained page; written to ``path`` and that returned, or the page itself.
+
+        ``cut`` leaves a warm-up and a cool-down out of the means.
+        """
         from dovetail.report import html
 
-        return _page(html.page(self.results), path)
+        return _page(html.page(self.results, cut=cut), path)
 
     def __str__(self) -> str:
         return tables.render(tables.comparison_table(self.results)).rstrip("\n")

@@ -36,6 +36,7 @@ __all__ = [
     "console",
     "fairness_table",
     "job_table",
+    "later_table",
     "notes",
     "paired_table",
     "render",
@@ -460,6 +461,35 @@ def breakdown_table(
         if any(hours):
             columns.append(Cells(head, [f"{h:,.1f}" for h in hours], rank=3))
     return table(columns, width=width, caption=f"and {more:,} more, which used less" if more else "")
+
+
+def later_table(results: Sequence[Result], references: Sequence[Result], *, width: int = 80) -> Table:
+    """By policy: how many jobs end later than under the reference, and by how much.
+
+    ``references`` holds, for each result, that of the reference policy on the same jobs.
+    """
+    found: dict[str, list[list[float]]] = {}
+    for result, reference in zip(results, references, strict=True):
+        found.setdefault(label(result), []).append(list(later_than(result, reference).values()))
+    late = {name: [by for times in runs for by in times] for name, runs in found.items()}
+    means = [sum(times) / len(times) if times else 0.0 for times in late.values()]
+    most = [max(times, default=0.0) for times in late.values()]
+    factor, unit, decimals = wording.scale_of([*means, *most])
+    counts = [len(times) / len(found[name]) for name, times in late.items()]
+    columns = [
+        Cells("policy", [_clip(name, 34) for name in late], right=False),
+        Cells("jobs later", [wording.fixed(n, 0 if float(n).is_integer() else 1) for n in counts]),
+        Cells(f"mean, {unit}", [wording.fixed(m * factor, decimals) for m in means]),
+        Cells(f"at most, {unit}", [wording.fixed(m * factor, decimals) for m in most]),
+    ]
+    base = label(references[0]) if references else ""
+    several = max(map(len, found.values()), default=0) > 1
+    return table(
+        columns,
+        width=width,
+        title=escape(f"Jobs that end later than under {base}"),
+        caption="number of jobs: mean over the seeds" if several else "",
+    )
 
 
 def fairness_table(result: Result, reference: Result, *, width: int = 80, limit: int = 20) -> RenderableType:
