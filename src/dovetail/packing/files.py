@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dovetail.errors import InputError
-from dovetail.packing.profiles import check_times, describe_repairs, fit_profile, repair
+from dovetail.packing.profiles import check_row, check_times, describe_repairs, fit_profile, repair
 from dovetail.packing.synthetic import CORES_PER_PROCESSOR, model_times
 
 __all__ = ["Instance", "read_instance"]
@@ -116,8 +116,7 @@ def _tasks(entries: Any, processors: int, where: str) -> tuple[Floats, list[str]
 def _profile(fields: Mapping[str, Any], processors: int, at: str) -> Floats:
     """The times of one task, by whichever of the three forms it has."""
     if set(fields) == {"times"}:
-        row: Floats = check_times([fields["times"]], processors=processors, where=at)[0]
-        return row
+        return np.array(check_row(fields["times"], processors=processors, where=at))
     if set(fields) == {"observed"}:
         return _fit(_observations(fields["observed"], at), processors, at)
     if "sequential" in fields and set(fields) <= _MODEL_KEYS:
@@ -188,7 +187,7 @@ def _read_csv(text: str, where: str) -> tuple[Floats, tuple[str, ...]]:
         values = [_cell(cell, at) for cell in row[1:]]
         complete = counts == list(range(1, counts[-1] + 1)) and None not in values
         if complete:
-            rows.append(check_times([values], where=at)[0])
+            rows.append(np.array(check_row(values, where=at)))
         else:
             pairs = [(count, value) for count, value in zip(counts, values, strict=True) if value is not None]
             rows.append(_fit(pairs, counts[-1], at))

@@ -11,7 +11,7 @@ from scipy.optimize import nnls
 
 from dovetail.errors import InputError
 
-__all__ = ["Repair", "check_times", "fit_profile", "repair"]
+__all__ = ["Repair", "check_row", "check_times", "describe_repairs", "fit_profile", "repair"]
 
 Floats = NDArray[np.float64]
 
@@ -47,25 +47,30 @@ def check_times(rows: object, *, processors: int | None = None, where: str = "ti
         rows = rows.tolist()
     if not isinstance(rows, list) or not rows:
         raise InputError("expected a non-empty list of rows, one for each task", where=where)
-    p = processors
     table: list[list[float]] = []
     for i, row in enumerate(rows):
-        at = f"{where}: task {i}"
-        if not isinstance(row, list) or not row:
-            raise InputError(f"found {row!r}, expected a list of times on 1 to p processors", where=at)
-        p = len(row) if p is None else p
-        if len(row) != p:
-            raise InputError(f"has {len(row)} times, expected {p}, for 1 to {p} processors", where=at)
-        for j, value in enumerate(row):
-            if isinstance(value, bool) or not isinstance(value, int | float):
-                raise InputError(f"time on {j + 1} processors is {value!r}, expected a number", where=at)
-            if not np.isfinite(value) or value <= 0:
-                raise InputError(
-                    f"time on {j + 1} processors is {value}, expected a positive, finite number of seconds",
-                    where=at,
-                )
-        table.append([float(value) for value in row])
+        table.append(check_row(row, processors=processors, where=f"{where}: task {i}"))
+        processors = len(table[0])
     return np.array(table)
+
+
+def check_row(row: object, *, processors: int | None = None, where: str = "times") -> list[float]:
+    """The times of one task on 1 to p processors; ``InputError`` as ``check_times``."""
+    if not isinstance(row, list) or not row:
+        raise InputError(f"found {row!r}, expected a list of times on 1 to p processors", where=where)
+    if processors is not None and len(row) != processors:
+        raise InputError(
+            f"has {len(row)} times, expected {processors}, for 1 to {processors} processors", where=where
+        )
+    for j, value in enumerate(row, start=1):
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise InputError(f"time on {j} processors is {value!r}, expected a number", where=where)
+        if not np.isfinite(value) or value <= 0:
+            raise InputError(
+                f"time on {j} processors is {value}, expected a positive, finite number of seconds",
+                where=where,
+            )
+    return [float(value) for value in row]
 
 
 def repair(times: Floats) -> tuple[Floats, list[Repair]]:
