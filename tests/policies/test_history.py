@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from dovetail.engine.simulate import SimulationOptions, simulate
 from dovetail.errors import UnsupportedWorkload
 from dovetail.history.memory import MemoryHistory
-from dovetail.model import Cluster, Result, Workload
+from dovetail.model import Cluster, Device, Node, Result, Workload
 from dovetail.plugins import load_policy
 from dovetail.policies.follow_plan import FollowPlan
 from dovetail.policies.optimal import least_makespan
@@ -222,3 +222,37 @@ def test_many_devices_fill_by_earliest_end() -> None:
     assert where == [
         (0.0, 0, "gpu"), (0.0, 1, "gpu"), (2.0, 0, "gpu"), (2.0, 1, "gpu"), (0.0, 0, "cpu"), (0.0, 1, "cpu"),
     ]  # fmt: skip
+
+
+def unlike_gpus() -> Cluster:
+    """A CPU with two GPUs of different models."""
+    devices = (Device("gpu", "A", 0), Device("gpu", "B", 1))
+    return Cluster((Node("n0", (0,), devices),))
+
+
+def test_gpu_only_is_bound_to_the_kind_whatever_the_model() -> None:
+    w = workload([(name, {"cpu": 1.0, "gpu": 4.0}) for name in "abc"])
+    used = [
+        r.allocation.device_names(unlike_gpus())
+        for r in scheduled(w, "gpu-only", unlike_gpus()).records
+        if r.allocation
+    ]
+    assert used == [["n0/gpu0"], ["n0/gpu1"], ["n0/gpu0"]]
+
+
+def test_best_device_is_bound_to_the_class() -> None:
+    w = workload([(name, {"cpu": 4.0, "gpu": 4.0}) for name in "ab"])
+    used = [
+        r.allocation.device_names(unlike_gpus())
+        for r in scheduled(w, "best-device", unlike_gpus()).records
+        if r.allocation
+    ]
+    assert used == [["n0/gpu0"], ["n0/gpu0"]]
+
+
+def test_exploration_takes_devices_in_their_order_not_in_that_of_the_file() -> None:
+    """n0/cpu is busy; of the idle classes without history n0/gpu0 comes before n1/cpu."""
+    w = workload([("a", {"cpu": 9.0}), ("b", {"cpu": 9.0, "gpu": 9.0})])
+    two = Cluster.parse("2x1cpu+1gpu")
+    result = scheduled(w, "history", two, MemoryHistory())
+    assert [r.allocation.device_names(two) for r in result.records if r.allocation] == [[], ["n0/gpu0"]]

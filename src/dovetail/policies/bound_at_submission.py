@@ -51,10 +51,14 @@ def _time(devices: Devices, job: Job, option: tuple[Choice, Unit]) -> Seconds:
     return UNKNOWN if seconds is None else seconds
 
 
-def _same_class(
-    devices: Devices, options: Sequence[tuple[Choice, Unit]], best: tuple[Choice, Unit]
+def _same_kind(
+    devices: Devices, job: Job, options: Sequence[tuple[Choice, Unit]]
 ) -> Sequence[tuple[Choice, Unit]]:
-    return [o for o in options if o[0] is best[0] and o[1].device_class == best[1].device_class]
+    """The units of the fastest kind, whatever their models, each with its fastest implementation."""
+    kind = min(options, key=lambda o: _time(devices, job, o))[0].implementation.kind
+    usable = [o for o in options if o[0].implementation.kind == kind]
+    units = dict.fromkeys(unit for _, unit in usable)
+    return [min((o for o in usable if o[1] is u), key=lambda o: _time(devices, job, o)) for u in units]
 
 
 @dataclass(frozen=True)
@@ -68,8 +72,7 @@ class CpuOnly(_Bound):
     ) -> Sequence[tuple[Choice, Unit]]:
         """CPU pools, with the fastest CPU implementation."""
         usable = [o for o in options if o[0].implementation.kind == CPU] or options
-        best = min(usable, key=lambda o: _time(devices, job, o))
-        return _same_class(devices, usable, best)
+        return _same_kind(devices, job, usable)
 
 
 @dataclass(frozen=True)
@@ -83,8 +86,7 @@ class GpuOnly(_Bound):
     ) -> Sequence[tuple[Choice, Unit]]:
         """Devices of the fastest kind that is not a CPU; the CPU if there is none."""
         usable = [o for o in options if o[0].implementation.kind != CPU] or options
-        best = min(usable, key=lambda o: _time(devices, job, o))
-        return _same_class(devices, usable, best)
+        return _same_kind(devices, job, usable)
 
 
 @dataclass(frozen=True)
@@ -98,4 +100,4 @@ class BestDevice(_Bound):
     ) -> Sequence[tuple[Choice, Unit]]:
         """Units of the fastest class; of equally fast ones, not the CPU."""
         best = min(options, key=lambda o: (_time(devices, job, o), o[0].implementation.kind == CPU))
-        return _same_class(devices, options, best)
+        return [o for o in options if o[0] is best[0] and o[1].device_class == best[1].device_class]

@@ -39,6 +39,7 @@ class DynamicQueue(ABC):
         devices = Devices(view)
         for job in view.queue:
             options = [(c, u) for c in one_node_choices(job) for u in units_for(view.cluster, c)]
+            options.sort(key=lambda option: option[1].index)  # device order, whatever the file's
             if not any(devices.idle) and not any(devices.can_start(*option) for option in options):
                 return
             choice, unit = self.place(devices, job, options)
