@@ -81,8 +81,9 @@ def simulate(
 
     ``workload`` is a path, a name such as ``published:gregg-table2``, or a `Workload`; ``cluster`` a
     file, a short form (``16x8cpu+1gpu``), a `Cluster`, or this machine. ``knowledge`` is ``perfect`` where
-    every job gives its times, else ``learned``: predictions then rest on ``history`` (a file, else
-    nothing) and on what ends during the simulation; the file is written only with ``learn``. ``load``
+    every job gives its times, else ``learned``: predictions then rest on ``history`` (a file; where there
+    is none, nothing) and on what ends during the simulation. Only ``learn`` writes to the file, or to the
+    default history if none is named. ``load``
     scales the workload to that offered load (all gaps between submissions by one factor). Times are
     seconds. Raises `InputError` (`UnsupportedWorkload` where the policy cannot place the jobs).
     """
@@ -134,18 +135,17 @@ def simulate_result(
     jobs = load_workload(workload, machine, on=on, lenient=lenient, seed=seed, **reader)
     if load is not None:
         jobs = scale(jobs, load, machine)
-    perfect = knowledge == "perfect" or (knowledge is None and history is None and jobs.fully_timed)
+    perfect = knowledge == "perfect" or (knowledge is None and jobs.fully_timed)
     with ExitStack() as stack:
-        observe: History | None = None
+        observe: History | None = stack.enter_context(SqliteHistory(history)) if learn else None
         if perfect:
+            make_model(model, MemoryHistory())  # a wrong name is wrong, also where it is not needed
             runtimes: Any = PerfectModel(jobs.truth)
         else:
-            if learn and history is not None:
-                observe = stack.enter_context(SqliteHistory(history))
-            elif history is not None:
+            if observe is None and history is not None and os.path.exists(history):
                 known = stack.enter_context(SqliteHistory(history, must_exist=True))
                 observe = MemoryHistory(base=known)
-            else:
+            elif observe is None:
                 observe = MemoryHistory()
             runtimes = make_model(model, observe)
         sink = None

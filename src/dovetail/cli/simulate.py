@@ -61,6 +61,8 @@ def simulate(
     quiet: opt.Quiet = False,
 ) -> int:
     """Simulate a workload under a policy, on any cluster, in virtual time."""
+    if history is not None and not learn and not history.exists():
+        note(f"dovetail: history {history}: no such file; nothing is known from it")
     asked = Asked(opt.cut(warmup, cooldown), [name.value for name in by or ()])
     if reference is not None:
         load_policy(reference)  # a wrong name is said before anything runs

@@ -66,9 +66,9 @@ class Workload:
 
     @property
     def fully_timed(self) -> bool:
-        """Whether every job gives a true time for every way in which it may run."""
+        """Whether every job gives its times: those of the ways in which a simulation may run it."""
+        seconds = self.truth.seconds
         return all(
-            self.truth.seconds(job, c.implementation, c.request) is not None
+            any(seconds(job, c.implementation, c.request) is not None for c in job.choices)
             for job in self.jobs
-            for c in job.choices
         )

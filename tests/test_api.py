@@ -1,0 +1,80 @@
+"""The Python API: what simulations know, and what they write."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import dovetail
+from dovetail import api
+from dovetail.errors import InputError
+from dovetail.history.sqlite import SqliteHistory, default_history_path
+from dovetail.model import DeviceClass
+
+JOBS = """
+[[app]]
+name = "mm"
+[[app.implementation]]
+name = "cpu"
+[[app.implementation]]
+name = "gpu"
+[[job]]
+id = "a"
+app = "mm"
+times = { cpu = 5.0, gpu = 1.0 }
+[[job]]
+id = "b"
+app = "mm"
+times = { cpu = 2.0 }
+"""
+CLUSTER = "1x1cpu+1gpu"
+
+
+@pytest.fixture
+def jobs(tmp_path: Path) -> str:
+    path = tmp_path / "jobs.toml"
+    path.write_text(JOBS)
+    return str(path)
+
+
+def runs(path: Path | None = None) -> int:
+    with SqliteHistory(path, must_exist=True) as history:
+        return sum(history.count("mm", kind, DeviceClass(kind)) for kind in ("cpu", "gpu"))
+
+
+def test_knowledge_is_perfect_where_every_job_gives_its_times_also_beside_a_history(
+    jobs: str, tmp_path: Path
+) -> None:
+    assert api.simulate_result(jobs, cluster=CLUSTER).knowledge == "perfect"
+    fresh = tmp_path / "h.sqlite"
+    assert api.simulate_result(jobs, cluster=CLUSTER, history=fresh).knowledge == "perfect"
+    assert (
+        api.simulate_result(jobs, cluster=CLUSTER, history=fresh, knowledge="learned").knowledge == "learned"
+    )
+    assert not fresh.exists()
+
+
+@pytest.mark.parametrize("knowledge", ["perfect", "learned"])
+def test_only_learn_writes_to_the_history(jobs: str, tmp_path: Path, knowledge: api.Knowledge) -> None:
+    path = tmp_path / "h.sqlite"
+    api.simulate_result(jobs, cluster=CLUSTER, history=path, knowledge=knowledge, learn=True)
+    assert runs(path) == 2
+    api.simulate_result(jobs, cluster=CLUSTER, history=path, knowledge=knowledge)
+    assert runs(path) == 2
+    api.simulate_result(jobs, cluster=CLUSTER, history=path, knowledge=knowledge, learn=True)
+    assert runs(path) == 4
+
+
+def test_learn_without_a_file_writes_to_the_default_history(
+    jobs: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    dovetail.simulate(jobs, cluster=CLUSTER, learn=True)
+    assert default_history_path().is_relative_to(tmp_path)
+    assert runs() == 2
+
+
+def test_a_wrong_model_is_refused_also_where_none_is_needed(jobs: str) -> None:
+    with pytest.raises(InputError, match="--model: found 'guess', expected one of mean"):
+        dovetail.simulate(jobs, cluster=CLUSTER, model="guess")
