@@ -1,0 +1,275 @@
+"""Compiled inner loops of moldable scheduling; ``moldable_plain`` holds the readable twin of each.
+
+``ready``: float64, shape ``(nodes, 1 + devices)``, the absolute second at which a node's CPU pool (column
+0) and each of its devices will be free, never before now, and infinite for a device that is not there. A
+*shape* is what a gang asks of each node: ``pool[s]``, ``count[s]`` devices out of ``eligible[s, node]``
+(bool, shape ``(shapes, nodes, 1 + devices)``), on nodes that are ``able[s]``.
+
+The kernels that call one another live in this one file: numba's cache follows changes of the file alone.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+__all__ = ["best_pair", "occupy", "place", "warm_up"]
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+
+MICROSECOND = 1e6
+"""Scores are compared in whole microseconds: sums of the same times in another order are ties."""
+
+
+@njit(cache=True)
+def _node_ready(ready: Floats, pool: bool, count: int, eligible: Bools, node: int) -> float:
+    """When a node can give its share: its pool, and the ``count``-th of its eligible devices."""
+    at = ready[node, 0] if pool else -np.inf
+    if count == 1:
+        first = np.inf
+        for column in range(1, ready.shape[1]):
+            if eligible[node, column] and ready[node, column] < first:
+                first = ready[node, column]
+        return max(at, first)
+    for k in range(count):  # the k-th smallest: the least that has k columns at or before it
+        kth = np.inf
+        for column in range(1, ready.shape[1]):
+            if eligible[node, column] and ready[node, column] < kth:
+                before = 0
+                for other in range(1, ready.shape[1]):
+                    if eligible[node, other] and ready[node, other] <= ready[node, column]:
+                        before += 1
+                if before > k:
+                    kth = ready[node, column]
+        at = max(at, kth)
+    return at
+
+
+@njit(cache=True)
+def _others_busy(ready: Floats, pool: bool, count: int, eligible: Bools, node: int, start: float) -> float:
+    """The summed ready times of what the share leaves on the node; -1 where it leaves nothing."""
+    total = 0.0
+    left = 0
+    taken = 0
+    for column in range(ready.shape[1]):
+        if ready[node, column] == np.inf:
+            continue
+        if column == 0:
+            used = pool
+        else:
+            used = taken < count and eligible[node, column] and ready[node, column] <= start
+            if used:
+                taken += 1
+        if not used:
+            total += ready[node, column]
+            left += 1
+    return total if left else -1.0
+
+
+@njit(cache=True)
+def place(
+    ready: Floats,
+    pool: bool,
+    count: int,
+    eligible: Bools,
+    able: Bools,
+    wanted: int,
+    packed: bool,
+    chosen: Ints,
+    keys: Floats,
+) -> float:
+    """Choose nodes for a gang; writes them to ``chosen[:wanted]``, returns its start (infinite: nowhere).
+
+    The start is the earliest possible. The nodes are those that are ready first; or, ``packed``, of all
+    that are ready by then, those whose other devices are busy longest (where there are none: the latest
+    ready). Ties go to the lowest index. ``keys`` is scratch of at least ``wanted``. O(nodes · wanted).
+    """
+    found = 0
+    for node in range(ready.shape[0]):
+        if not able[node]:
+            continue
+        at = _node_ready(ready, pool, count, eligible, node)
+        if at == np.inf or (found == wanted and at >= keys[wanted - 1]):
+            continue
+        k = found if found < wanted else wanted - 1
+        while k > 0 and keys[k - 1] > at:
+            keys[k] = keys[k - 1]
+            chosen[k] = chosen[k - 1]
+            k -= 1
+        keys[k] = at
+        chosen[k] = node
+        if found < wanted:
+            found += 1
+    if found < wanted:
+        return np.inf
+    start = keys[wanted - 1]
+    if not packed:
+        return float(start)
+    found = 0
+    for node in range(ready.shape[0]):
+        if not able[node]:
+            continue
+        at = _node_ready(ready, pool, count, eligible, node)
+        if at > start:
+            continue
+        busy = _others_busy(ready, pool, count, eligible, node, start)
+        key = at if busy < 0 else busy
+        if found == wanted and key <= keys[wanted - 1]:
+            continue
+        k = found if found < wanted else wanted - 1
+        while k > 0 and keys[k - 1] < key:
+            keys[k] = keys[k - 1]
+            chosen[k] = chosen[k - 1]
+            k -= 1
+        keys[k] = key
+        chosen[k] = node
+        if found < wanted:
+            found += 1
+    return float(start)
+
+
+@njit(cache=True)
+def occupy(
+    ready: Floats,
+    pool: bool,
+    count: int,
+    eligible: Bools,
+    chosen: Ints,
+    wanted: int,
+    start: float,
+    end: float,
+) -> None:
+    """Let a gang hold its share of the chosen nodes until ``end``: of the ready devices the first ones."""
+    for k in range(wanted):
+        node = chosen[k]
+        if pool:
+            ready[node, 0] = end
+        taken = 0
+        for column in range(1, ready.shape[1]):
+            if taken < count and eligible[node, column] and ready[node, column] <= start:
+                ready[node, column] = end
+                taken += 1
+
+
+@njit(cache=True)
+def _roll_out(
+    ready: Floats,
+    pool: Bools,
+    count: Ints,
+    eligible: Bools,
+    able: Bools,
+    shapes: Ints,
+    nodes: Ints,
+    seconds: Floats,
+    latest: float,
+    enough: float,
+    chosen: Ints,
+    keys: Floats,
+) -> float:
+    """The last end if the jobs follow in order, each on the nodes that are ready first.
+
+    Stops as soon as the end is later than ``enough``.
+    """
+    for j in range(len(shapes)):
+        s = shapes[j]
+        start = place(ready, pool[s], count[s], eligible[s], able[s], nodes[j], False, chosen, keys)
+        if start == np.inf:
+            continue
+        end = start + seconds[j]
+        occupy(ready, pool[s], count[s], eligible[s], chosen, nodes[j], start, end)
+        latest = max(latest, end)
+        if latest > enough:
+            return latest
+    return latest
+
+
+@njit(cache=True)
+def best_pair(
+    ready: Floats,
+    latest: float,
+    pool: Bools,
+    count: Ints,
+    eligible: Bools,
+    able: Bools,
+    first: Ints,
+    first_seconds: Floats,
+    second: Ints,
+    second_seconds: Floats,
+    rest: Ints,
+    rest_seconds: Floats,
+    roll_out: bool,
+) -> tuple[int, int, bool]:
+    """The best way to place two jobs: (option of the first, of the second, is the second placed first).
+
+    ``first`` and ``second`` hold (shape, nodes) of each option, shape ``(options, 2)``, ``rest`` the
+    (shape, nodes) of each job that follows; no ``second`` means the first job alone. The least (last end,
+    device-seconds of the pair, sum of the pair's ends) wins, the earliest option where equal; the last end
+    counts the jobs that follow if ``roll_out``, and what runs already (``latest``).
+    """
+    alone = len(second) == 0
+    best_a, best_b, best_swapped = -1, -1, False
+    best_end, best_area, best_sum = np.inf, np.inf, np.inf
+    chosen = np.empty(ready.shape[0], np.int64)
+    keys = np.empty(ready.shape[0], np.float64)
+    state = np.empty_like(ready)
+    for a in range(len(first)):
+        for b in range(1 if alone else len(second)):
+            for swapped in range(1 if alone else 2):
+                state[:] = ready
+                end, area, total = latest, 0.0, 0.0
+                for turn in range(1 if alone else 2):
+                    if turn == swapped:
+                        s, wanted, seconds = first[a, 0], first[a, 1], first_seconds[a]
+                    else:
+                        s, wanted, seconds = second[b, 0], second[b, 1], second_seconds[b]
+                    start = place(state, pool[s], count[s], eligible[s], able[s], wanted, True, chosen, keys)
+                    finish = start + seconds
+                    if start != np.inf:
+                        occupy(state, pool[s], count[s], eligible[s], chosen, wanted, start, finish)
+                    end = max(end, finish)
+                    area += ((1 if pool[s] else 0) + count[s]) * wanted * seconds
+                    total += finish
+                if roll_out and end != np.inf:
+                    enough = (best_end + 1.0) / MICROSECOND
+                    end = _roll_out(
+                        state,
+                        pool,
+                        count,
+                        eligible,
+                        able,
+                        rest[:, 0],
+                        rest[:, 1],
+                        rest_seconds,
+                        end,
+                        enough,
+                        chosen,
+                        keys,
+                    )
+                end, area, total = (
+                    np.rint(end * MICROSECOND),
+                    np.rint(area * MICROSECOND),
+                    np.rint(total * MICROSECOND),
+                )
+                better = end < best_end
+                if end == best_end:
+                    better = area < best_area or (area == best_area and total < best_sum)
+                if better or best_a < 0:
+                    best_a, best_b, best_swapped = a, b, swapped == 1
+                    best_end, best_area, best_sum = end, area, total
+    return best_a, -1 if alone else best_b, best_swapped
+
+
+def warm_up() -> None:
+    """Compile the kernels, or load them from the cache, on one idle node: no decision then waits for it."""
+    ready, seconds = np.zeros((1, 2)), np.ones(1)
+    pool, count = np.array([True]), np.array([1], np.int64)
+    eligible, able = np.array([[[False, True]]]), np.array([[True]])
+    option = np.array([[0, 1]], np.int64)
+    best_pair(
+        ready, 0.0, pool, count, eligible, able, option, seconds, option, seconds, option, seconds, True
+    )
+    chosen, keys = np.empty(1, np.int64), np.empty(1)
+    place(ready, True, 1, eligible[0], able[0], 1, False, chosen, keys)

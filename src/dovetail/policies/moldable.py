@@ -1,0 +1,309 @@
+"""What policies for jobs on many nodes share: when each CPU pool and device will be free, and gangs on them.
+
+This is the model of Ravi 2012, section III.B: a node has one CPU pool and its devices, each is used by one
+job at a time, and each has one time at which it is free, after all that runs there or is promised it. What
+a job leaves of a pool or of a device goes unused until it ends; the engine's capacity is never exceeded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from math import inf, nextafter
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dovetail.interfaces import Free, View
+from dovetail.kernels.moldable import place
+from dovetail.model import (
+    CPU,
+    FRACTION_UNITS,
+    HOST_CPUS,
+    WHOLE_POOL,
+    Allocation,
+    Choice,
+    Cluster,
+    Decision,
+    Implementation,
+    Job,
+    Node,
+    Part,
+    Promise,
+    Request,
+    Reserve,
+    Seconds,
+    Start,
+    Wait,
+    bits,
+)
+
+__all__ = ["Gang", "Shape", "Timeline", "asked_for", "expected", "fastest_asked"]
+
+Floats = NDArray[np.float64]
+Column = tuple[int, int]
+"""(node, column): column 0 is the CPU pool, column 1 + d is device d."""
+
+
+def expected(view: View, job: Job, choice: Choice) -> Seconds | None:
+    """Predicted seconds of a gang, on the best device class that it can run on; ``None`` if unknown."""
+    known = [
+        prediction.expected
+        for device in view.cluster.device_classes(choice.implementation.kind)
+        if not choice.request.models or device.model in choice.request.models
+        if (prediction := view.predict(job, choice.implementation, choice.request, device)) is not None
+    ]
+    return min(known, default=None)
+
+
+def kind_order(implementation: Implementation) -> int:
+    """CPU and device together first, then a device, then the CPU: the order in which equals are taken."""
+    return 0 if implementation.kind.startswith(f"{CPU}+") else 2 if implementation.kind == CPU else 1
+
+
+def by_kind(choices: Sequence[Choice]) -> list[Choice]:
+    """The choices with those that use most of a node first."""
+    return sorted(choices, key=lambda choice: kind_order(choice.implementation))
+
+
+def fastest_asked(view: View, job: Job) -> Choice:
+    """The fastest implementation at the node count that was asked for; ties: the one that uses most."""
+    return min(by_kind(job.asked or job.choices), key=lambda choice: _known(expected(view, job, choice)))
+
+
+def asked_for(view: View, job: Job) -> Choice:
+    """What the user asked for; without an ``implementation`` the one that is fastest at the node count."""
+    for choice in job.asked or job.choices:
+        if choice.implementation.name == job.implementation:
+            return choice
+    return fastest_asked(view, job)
+
+
+def _known(seconds: Seconds | None) -> Seconds:
+    return inf if seconds is None else seconds
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Shape:
+    """What a request asks of each of its nodes, in the arrays of `dovetail.kernels.moldable`."""
+
+    pool: bool
+    count: int
+    eligible: NDArray[np.bool_]
+    able: NDArray[np.bool_]
+
+
+@lru_cache(maxsize=256)
+def _shape(cluster: Cluster, request: Request) -> Shape:
+    """The shape of a request for one node, on a cluster of which no node is lost."""
+    columns = 1 + max((len(node.devices) for node in cluster.nodes), default=0)
+    eligible = np.zeros((len(cluster), columns), np.bool_)
+    able = np.zeros(len(cluster), np.bool_)
+    kinds = {kind for kind, _ in request.devices}
+    count = sum(max(1, int(number)) for _, number in request.devices)
+    pool = False
+    for n, node in enumerate(cluster.nodes):
+        cpus = _cpus(request, node)
+        for d, device in enumerate(node.devices):
+            wanted = device.kind in kinds and (not request.models or device.model in request.models)
+            eligible[n, 1 + d] = wanted
+        able[n] = (0 < cpus <= node.cpus or (cpus == 0 and bool(request.devices))) and eligible[
+            n
+        ].sum() >= count
+        if node.memory is not None and request.memory > node.memory:
+            able[n] = False
+        pool = pool or cpus > 0
+    return Shape(pool, count, eligible, able)
+
+
+def _cpus(request: Request, node: Node) -> int:
+    return {WHOLE_POOL: node.cpus, HOST_CPUS: node.host_cpus}.get(request.cpus, request.cpus)
+
+
+@dataclass(frozen=True, slots=True)
+class Gang:
+    """A choice with its time and a place: nodes, and a start from which they can all be had."""
+
+    job: Job
+    choice: Choice
+    seconds: Seconds
+    nodes: tuple[int, ...]
+    start: Seconds
+
+    @property
+    def end(self) -> Seconds:
+        """When it is expected to end."""
+        return self.start + self.seconds
+
+
+class Timeline:
+    """When every CPU pool and device will be free, given what runs and what is promised.
+
+    Building it costs a step for each node of each running job and promise. ``ready`` holds expected times,
+    by predictions; ``bound`` those by which it holds for sure, if jobs keep to their bounds: promises rest
+    on them. ``latest`` is the last expected end of all that runs or is promised.
+    """
+
+    def __init__(self, view: View) -> None:
+        cluster = view.cluster
+        self.view = view
+        self.now = view.now
+        self.after_now = nextafter(view.now, inf)
+        self.free = view.free()
+        columns = 1 + max((len(node.devices) for node in cluster.nodes), default=0)
+        self.ready = np.full((len(cluster), columns), inf)
+        for n, node in enumerate(cluster.nodes):
+            if node.cpus:
+                self.ready[n, 0] = self.now
+            self.ready[n, 1 : 1 + len(node.devices)] = self.now
+        self.bound = self.ready.copy()
+        self.latest = self.now
+        self._shapes: dict[Request, Shape] = {}
+        self._idle = (1 << len(cluster)) - 1
+        for placed in view.running.values():
+            end = placed.start_time + (placed.predicted or 0.0)
+            self._hold(placed.allocation, max(end, self.after_now), max(placed.bound, self.after_now))
+            self._idle &= ~placed.allocation.mask
+        self._scratch = np.empty(len(cluster), np.float64)
+        self._chosen = np.empty(len(cluster), np.int64)
+
+    def _columns(self, allocation: Allocation) -> Iterator[Column]:
+        for part in allocation.parts:
+            for n in bits(part.nodes):
+                if part.cpus:
+                    yield n, 0
+                for d in part.devices:
+                    yield n, 1 + d
+
+    def _hold(self, allocation: Allocation, end: Seconds, bound: Seconds) -> None:
+        for at in self._columns(allocation):  # a pool may be shared: it is free after the last
+            self.ready[at] = max(end, self.ready[at])
+            self.bound[at] = max(bound, self.bound[at])
+        self.latest = max(self.latest, end)
+
+    def keep_promises(self) -> Iterator[Decision]:
+        """Start the promised jobs whose turn has come; the others hold what they were promised."""
+        claimed: set[Column] = set()
+        for promise in self.view.reservations.values():
+            columns = set(self._columns(promise.allocation))
+            started = not columns & claimed and self._take(promise.allocation)
+            self._carry_on(promise, started)
+            if started:
+                yield Start(promise.job.id, promise.implementation.name, promise.allocation)
+            else:
+                claimed |= columns
+
+    def _carry_on(self, promise: Promise, started: bool) -> None:
+        """What a promise means for the times at which its place will be free again."""
+        job, request = promise.job, promise.allocation.request
+        seconds = expected(self.view, job, Choice(promise.implementation, request)) or 0.0
+        at = tuple(np.array(list(self._columns(promise.allocation))).T)
+        start, sure = self.now, self.now
+        if not started:
+            start = max(float(self.ready[at].max()), self.after_now)
+            sure = max(float(self.bound[at].max()), self.after_now)
+        self.ready[at] = max(start + seconds, self.after_now)
+        self.bound[at] = max(self.after_now, sure + self.view.bound(job, promise.implementation, request))
+        self.latest = max(self.latest, start + seconds)
+
+    def _take(self, allocation: Allocation) -> bool:
+        try:
+            self.free.take(allocation)
+        except ValueError:  # not all of it is free
+            return False
+        return True
+
+    def shape(self, request: Request) -> Shape:
+        """The shape of a request; lost nodes are not able."""
+        one = request.on(1)
+        found = self._shapes.get(one)
+        if found is None:
+            found = self._shapes[one] = self._without_lost(_shape(self.view.cluster, one), one)
+        return found
+
+    def _without_lost(self, shape: Shape, one: Request) -> Shape:
+        """Nodes on which nothing runs and where the request still does not fit are gone."""
+        idle = [n for n in np.flatnonzero(shape.able) if self._idle >> int(n) & 1]
+        mask = sum(1 << int(n) for n in idle)
+        free = self.view.free()
+        if free.count(one, within=mask) == len(idle):
+            return shape
+        able = shape.able.copy()
+        for n in idle:
+            able[n] = free.count(one, within=1 << int(n)) > 0
+        return Shape(shape.pool, shape.count, shape.eligible, able)
+
+    def find(self, job: Job, choice: Choice, seconds: Seconds, *, packed: bool) -> Gang | None:
+        """Where and when the gang can start first; ``None`` if it never can. See `kernels.moldable.place`."""
+        shape = self.shape(choice.request)
+        start = place(
+            self.ready,
+            shape.pool,
+            shape.count,
+            shape.eligible,
+            shape.able,
+            choice.request.nodes,
+            packed,
+            self._chosen,
+            self._scratch,
+        )
+        if start == inf:
+            return None
+        return Gang(job, choice, seconds, tuple(self._chosen[: choice.request.nodes].tolist()), float(start))
+
+    def commit(self, gang: Gang) -> Decision | None:
+        """Give the gang its place: its start if that is now, else a promise.
+
+        What it waits for may have no bound; then it holds its place at this instant only, and is told to
+        wait. ``None``, and nothing changed, if it cannot start after all: what is not planned here, such as
+        memory, is missing.
+        """
+        allocation = self._allocation(gang)
+        job, implementation = gang.job, gang.choice.implementation
+        at = tuple(np.array(list(self._columns(allocation))).T)
+        decision: Decision
+        if gang.start <= self.now:
+            if not self._take(allocation):
+                return None
+            sure = self.now
+            decision = Start(job.id, implementation.name, allocation)
+        else:
+            sure = max(float(self.bound[at].max()), gang.start)
+            if sure < inf:
+                decision = Reserve(job.id, implementation.name, allocation, sure)
+            else:
+                decision = Wait(job.id, f"is to run as {implementation.name} on {len(gang.nodes)} nodes")
+        self.ready[at] = max(gang.end, self.after_now)
+        self.bound[at] = max(self.after_now, sure + self.view.bound(job, implementation, allocation.request))
+        self.latest = max(self.latest, gang.end)
+        return decision
+
+    def state(self) -> tuple[Floats, Floats, Free, Seconds]:
+        """All that a commitment changes, to go back to it with `restore`."""
+        return self.ready.copy(), self.bound.copy(), self.free.copy(), self.latest
+
+    def restore(self, state: tuple[Floats, Floats, Free, Seconds]) -> None:
+        """Take back what was committed since."""
+        self.ready, self.bound, self.free, self.latest = state
+
+    def _allocation(self, gang: Gang) -> Allocation:
+        """The engine's form of the gang's place: nodes that give the same make one part."""
+        request = gang.choice.request
+        shape = self.shape(request)
+        units = [max(1, round(n * FRACTION_UNITS)) for _, n in request.devices if n < 1]
+        masks: dict[tuple[int, tuple[int, ...]], int] = {}
+        for n in gang.nodes:
+            row, allowed = self.ready[n], shape.eligible[n]
+            usable = [c - 1 for c in range(1, len(row)) if allowed[c] and row[c] <= gang.start]
+            share = (_cpus(request, self.view.cluster.nodes[n]), tuple(usable[: shape.count]))
+            masks[share] = masks.get(share, 0) | 1 << n
+        parts = tuple(
+            Part(mask, cpus, devices, units[0] if units else FRACTION_UNITS, request.memory)
+            for (cpus, devices), mask in masks.items()
+        )
+        return Allocation(request, parts)
+
+    def any_free(self) -> bool:
+        """Whether some pool or device is free now."""
+        return bool((self.ready <= self.now).any())

@@ -1,0 +1,69 @@
+"""TORQUE as Ravi 2012 takes it (section IV.D): every job gets what its user asked for, in order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import ClassVar
+
+from dovetail.interfaces import View
+from dovetail.kernels.moldable import warm_up
+from dovetail.model import Decision, Start, Wait
+from dovetail.policies.moldable import Timeline, asked_for, expected
+
+__all__ = ["Torque", "TorquePlan"]
+
+
+@dataclass(frozen=True, slots=True)
+class Torque:
+    """First come, first served with what was asked for: nodes and implementation; nobody overtakes.
+
+    A job without ``implementation`` asks for the one that is fastest at its node count. Ignores priorities.
+    """
+
+    paper: ClassVar[str] = "Ravi 2012, section IV.D"
+    settles: ClassVar[bool] = True
+
+    def decide(self, view: View) -> Iterable[Decision]:
+        """Start from the front of the queue while jobs fit. O(jobs started)."""
+        free = view.free()
+        for job in view.queue:
+            choice = asked_for(view, job)
+            allocation = free.fit(choice.request)
+            if allocation is None:
+                yield Wait(job.id, f"waits for {choice.implementation.name} on {choice.request.nodes} nodes")
+                return
+            free.take(allocation)
+            yield Start(job.id, choice.implementation.name, allocation)
+
+
+@dataclass(frozen=True, slots=True)
+class TorquePlan:
+    """What was asked for, reserved on submission on the nodes that are ready first.
+
+    A later job may start earlier, on nodes that those before it do not wait for; gaps before a reservation
+    stay empty. Ignores priorities.
+    """
+
+    paper: ClassVar[str] = "Ravi 2012, section IV.D, read with reservations"
+    settles: ClassVar[bool] = True
+    walltime: ClassVar[str] = "learned"
+
+    def __post_init__(self) -> None:
+        """Have the kernels compiled, or loaded, before the first decision."""
+        warm_up()
+
+    def decide(self, view: View) -> Iterable[Decision]:
+        """Start the reservations that are due, then reserve for what was submitted. O(promises + nodes)."""
+        timeline = Timeline(view)
+        yield from timeline.keep_promises()
+        for job in view.queue:
+            if job.id in view.reservations:
+                continue
+            choice = asked_for(view, job)
+            gang = timeline.find(job, choice, expected(view, job, choice) or 0.0, packed=False)
+            decision = None if gang is None else timeline.commit(gang)
+            if decision is None:
+                yield Wait(job.id, f"waits for {choice.implementation.name} on {choice.request.nodes} nodes")
+                return
+            yield decision
