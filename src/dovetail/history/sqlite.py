@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import threading
+import time
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -101,7 +102,7 @@ class SqliteHistory:
                     f"{SCHEMA_VERSION}: it was written by a newer Dovetail"
                 )
             if version < SCHEMA_VERSION:
-                self._db.execute("PRAGMA journal_mode = WAL")
+                self._turn_on_wal()
                 with self._transaction():
                     self._identity()  # another process may have been faster
                     create_or_migrate(self._db)
@@ -109,11 +110,31 @@ class SqliteHistory:
             self._db.execute("PRAGMA synchronous = NORMAL")
             self._db.execute("PRAGMA temp_store = MEMORY")
 
+    def _turn_on_wal(self) -> None:
+        """Switch the journal; SQLite does not wait for another process here, so we do."""
+        deadline = time.monotonic() + self._wait
+        while True:
+            try:
+                self._db.execute("PRAGMA journal_mode = WAL")
+                return
+            except sqlite3.OperationalError as error:
+                if "locked" not in str(error) or time.monotonic() > deadline:
+                    raise
+                time.sleep(0.01)
+
     def _identity(self) -> int:
         """The schema version; refuses a database that another program made."""
-        (version,) = self._db.execute("PRAGMA user_version").fetchone()
-        (application,) = self._db.execute("PRAGMA application_id").fetchone()
-        (tables,) = self._db.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        # One snapshot: between two reads another process may make the tables.
+        whole = not self._db.in_transaction
+        if whole:
+            self._db.execute("BEGIN")
+        try:
+            (tables,) = self._db.execute("SELECT count(*) FROM sqlite_master").fetchone()
+            (version,) = self._db.execute("PRAGMA user_version").fetchone()
+            (application,) = self._db.execute("PRAGMA application_id").fetchone()
+        finally:
+            if whole and self._db.in_transaction:
+                self._db.execute("ROLLBACK")
         if application != APPLICATION_ID and (tables or version):
             raise HistoryError(
                 f"history {self.path}: found the SQLite database of another program, expected a history"
