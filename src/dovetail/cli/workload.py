@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, cast, get_args
 
 import typer
 
 from dovetail.cli import options as opt
+from dovetail.engine.capacity import Placement
 from dovetail.errors import InputError
 from dovetail.model import Cluster, Workload
+from dovetail.report.fragmentation import fill
 from dovetail.workloads import edit
 from dovetail.workloads.describe import describe as summary_of
 from dovetail.workloads.jobfile_writer import dump_jobfile
@@ -221,3 +223,46 @@ def nodes(
 ) -> None:
     """Print the node list that comes with a trace as a cluster file."""
     print(cluster_as_toml(read_node_list(file)), end="")
+
+
+@workload_app.command("pack-nodes")
+def pack_nodes(
+    file: File,
+    cluster: Annotated[str, typer.Option("--cluster", metavar="FILE|SHORT", help="A cluster with GPUs.")],
+    placement: Annotated[
+        str, typer.Option(metavar="A,B,…", help="Placements to compare: pack, spread, first.")
+    ] = "pack,spread,first",
+    demand: Annotated[
+        float | None,
+        typer.Option(
+            min=0.01, metavar="X", help="Go through the jobs until they asked for X times the GPUs."
+        ),
+    ] = None,
+    lenient: Lenient = False,
+    as_json: opt.Json = False,
+) -> None:
+    """Place jobs in order, none ever leaving: how much GPU capacity ends up unusable."""
+    rules = [rule.strip() for rule in placement.split(",")]
+    for rule in rules:
+        if rule not in get_args(Placement):
+            raise InputError(
+                f"found {rule!r}, expected some of {', '.join(get_args(Placement))}", where="--placement"
+            )
+    machine = Cluster.parse(cluster)
+    workload = load_workload(file, machine, lenient=lenient)
+    found = [fill(workload, machine, cast(Placement, rule), demand=demand) for rule in rules]
+    if as_json:
+        print(json.dumps([asdict(packing) for packing in found], indent=1, allow_nan=False))
+        return
+    print(f"{workload.name}: {found[0].jobs} jobs asked for {found[0].asked:g} of {found[0].gpus} GPUs\n")
+    print(f"{'':<10}{'placed':>9}{'in use':>10}{'free':>10}{'unusable':>12}{'lost':>10}  first refused at")
+    for packing in found:
+        rest = packing.waste
+        first = packing.first_refused
+        cells = f"{packing.placed:>9}{packing.held:>10.1f}{rest.free:>10.1f}"
+        cells += f"{rest.fragments / packing.gpus:>12.1%}{rest.lost / packing.gpus:>10.1%}"
+        print(f"{packing.placement:<10}{cells}  {'-' if first is None else f'{first / packing.gpus:.1%}'}")
+    print(
+        "\nIn GPUs and shares of all GPUs. Unusable: free, but not for the typical job of this workload"
+        "\n(Weng 2023); lost: free, but for no job of it."
+    )
