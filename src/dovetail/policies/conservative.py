@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from dovetail.interfaces import Free, View
-from dovetail.model import Allocation, Decision, Job, Promise, Reserve, Seconds, Start, Wait
+from dovetail.interfaces import View
+from dovetail.model import Allocation, Decision, Job, JobId, Promise, Reserve, Seconds, Start, Wait
 from dovetail.policies.choosing import fastest
 from dovetail.policies.orders import priority_first
-from dovetail.policies.profile import Profile, profile_of
+from dovetail.policies.profile import Profile, profile_of, take
 
 __all__ = ["Conservative"]
 
@@ -39,25 +39,27 @@ class Conservative:
         if not queue:
             return
         plan = _Plan(view, profile_of(view, queue[0].choices[0].request))
+        yield from plan.name_nodes()
         if plan.keep_promises():
             yield from self._carry_on(view, plan, queue)
         else:
-            yield from plan.renew(queue)
+            plan.renew(queue)
+        yield from plan.start_due()
         if plan.next is not None:
             yield Wait(plan.next.job.id, f"is promised a start at {plan.next.start:g}", plan.next.start)
 
     @staticmethod
     def _carry_on(view: View, plan: _Plan, queue: Sequence[Job]) -> Iterator[Decision]:
-        changes = view.changes
+        changes, held = view.changes, plan.held
         if changes.otherwise or any(placed.bound > view.now for placed in changes.ended):
             for job in queue:
-                if job.id in view.reservations:
-                    yield from plan.compress(view.reservations[job.id])
+                if job.id in held:
+                    yield from plan.compress(held[job.id])
         else:
-            for promise in view.reservations.values():
-                yield from plan.keep(promise)
+            for promise in held.values():
+                plan.keep(promise)
         for job in queue:
-            if job.id not in view.reservations:
+            if job.id not in held:
                 yield from plan.admit(job)
 
 
@@ -67,17 +69,40 @@ class _Plan:
     def __init__(self, view: View, profile: Profile) -> None:
         self._view = view
         self._profile = profile
-        self._free: Free = view.free()
+        self._due: list[Promise] = []
+        self.held: Mapping[JobId, Promise] = view.reservations
         self.next: Promise | None = None
         """The first promise to fall due: it need not be an event that frees its nodes."""
+
+    def name_nodes(self) -> Iterator[Decision]:
+        """Choose nodes for promises that named none, now that nodes are no longer interchangeable.
+
+        By their starts: whoever starts later finds as many nodes as were counted.
+        """
+        view = self._view
+        if view.interchangeable or all(promise.allocation.parts for promise in self.held.values()):
+            return
+        profile = profile_of(view, next(iter(self.held.values())).allocation.request)
+        named: dict[JobId, Promise] = dict(self.held)
+        for promise in sorted(self.held.values(), key=lambda p: (p.start, _bound(view, p) > 0)):
+            duration = _bound(view, promise)
+            start = max(promise.start, view.now)
+            found = profile.at(start, promise.allocation.request, duration)
+            if found is None:
+                continue  # an overrun has made it impossible
+            profile.hold(start, duration, found)
+            named[promise.job.id] = Promise(promise.job, promise.implementation, found, promise.start)
+            if promise.start >= view.now:
+                yield Reserve(promise.job.id, promise.implementation.name, found, promise.start)
+        self.held = named
 
     def keep_promises(self) -> bool:
         """Enter all promises into the profile; ``False`` if an overrun has made them impossible."""
         view, profile = self._view, self._profile
-        for promise in view.reservations.values():
-            if promise.start < view.now:
-                return False
-            if not profile.hold(promise.start, _bound(view, promise), promise.allocation):
+        slots = [(promise, _bound(view, promise)) for promise in self.held.values()]
+        slots.sort(key=lambda slot: slot[1] > 0)  # jobs of no length go before others of their instant
+        for promise, duration in slots:
+            if promise.start < view.now or not profile.hold(promise.start, duration, promise.allocation):
                 return False
         return True
 
@@ -93,7 +118,7 @@ class _Plan:
         new = Promise(promise.job, promise.implementation, allocation, start)
         if promise.start > start > self._view.now:
             yield Reserve(promise.job.id, promise.implementation.name, allocation, start)
-        yield from self.keep(new)
+        self.keep(new)
 
     def admit(self, job: Job) -> Iterator[Decision]:
         """Give a new job the earliest start that moves no promise."""
@@ -106,38 +131,38 @@ class _Plan:
         self._profile.hold(start, duration, allocation)
         if start > self._view.now:
             yield Reserve(job.id, choice.implementation.name, allocation, start)
-        yield from self.keep(Promise(job, choice.implementation, allocation, start))
+        self.keep(Promise(job, choice.implementation, allocation, start))
 
-    def keep(self, promise: Promise) -> Iterator[Decision]:
-        """Start the job if it is due."""
+    def keep(self, promise: Promise) -> None:
+        """Note whether the job is due, and if not, when it will be."""
         if promise.start <= self._view.now:
-            yield from self.start(promise.job, promise.implementation.name, promise.allocation)
+            self._due.append(promise)
         elif self.next is None or promise.start < self.next.start:
             self.next = promise
 
-    def start(self, job: Job, implementation: str, allocation: Allocation) -> Iterator[Decision]:
-        """Start a job now, unless one of no length is still to end at this instant."""
-        if not allocation.parts:
-            fits = self._free.fit(allocation.request)
-            if fits is None:
-                return
-            allocation = fits
-        try:
-            self._free.take(allocation)
-        except ValueError:  # a job that ends at this very instant still holds it: asked again then
-            return
-        yield Start(job.id, implementation, allocation)
+    def start_due(self) -> Iterator[Decision]:
+        """Start the jobs that are due, those of no length first.
 
-    def renew(self, queue: Sequence[Job]) -> Iterator[Decision]:
+        What they hold others may be promised at the same instant: these start when asked again, at the end
+        of those.
+        """
+        free = self._view.free()
+        for promise in sorted(self._due, key=lambda promise: _bound(self._view, promise) > 0):
+            allocation: Allocation | None = promise.allocation
+            if not promise.allocation.parts:
+                allocation = free.fit(promise.allocation.request)
+            if allocation is not None and take(free, allocation):
+                yield Start(promise.job.id, promise.implementation.name, allocation)
+
+    def renew(self, queue: Sequence[Job]) -> None:
         """While an overrun makes promises impossible: plan anew, those with the earliest promises first.
 
         Promises stay as they are; new jobs are promised nothing yet.
         """
         view = self._view
         self._profile = profile_of(view, queue[0].choices[0].request)
-        self._free = view.free()
-        held = view.reservations
-        for promise in sorted(held.values(), key=lambda promise: promise.start):
+        held = self.held
+        for promise in sorted(held.values(), key=lambda p: (p.start, _bound(view, p) > 0)):
             duration = _bound(view, promise)
             found = self._profile.earliest(promise.allocation.request, duration)
             if found is None:
@@ -145,19 +170,19 @@ class _Plan:
             start, allocation = found
             self._profile.hold(start, duration, allocation)
             if start <= view.now:
-                yield from self.start(promise.job, promise.implementation.name, allocation)
+                self.keep(Promise(promise.job, promise.implementation, allocation, start))
         for job in queue:
             if job.id not in held:
-                yield from self._squeeze_in(job)
+                self._squeeze_in(job)
 
-    def _squeeze_in(self, job: Job) -> Iterator[Decision]:
+    def _squeeze_in(self, job: Job) -> None:
         choice = fastest(self._view, job)
         duration = self._view.bound(job, choice.implementation, choice.request)
         found = self._profile.earliest(choice.request, duration)
         if found is not None:
             self._profile.hold(found[0], duration, found[1])
             if found[0] <= self._view.now:
-                yield from self.start(job, choice.implementation.name, found[1])
+                self.keep(Promise(job, choice.implementation, found[1], found[0]))
 
 
 def _bound(view: View, promise: Promise) -> Seconds:

@@ -9,14 +9,22 @@ from typing import Protocol
 from dovetail.interfaces import Free, View
 from dovetail.model import Allocation, Request, Seconds
 
-__all__ = ["CountProfile", "NodeProfile", "Profile", "profile_of"]
+__all__ = ["CountProfile", "NodeProfile", "Profile", "profile_of", "take"]
 
 
 class Profile(Protocol):
-    """Free capacity from now on, piecewise constant. A slot is [start, start + duration)."""
+    """Free capacity from now on, piecewise constant. A slot is [start, start + duration).
+
+    A slot of no length is a step of no length before all that begins at its time: nobody who holds a node
+    across that instant may be in its way, but who starts or ends then is not.
+    """
 
     def earliest(self, request: Request, duration: Seconds) -> tuple[Seconds, Allocation] | None:
         """The first time from which the request fits for so long, and where; ``None``: never."""
+        ...
+
+    def at(self, start: Seconds, request: Request, duration: Seconds) -> Allocation | None:
+        """Where the request fits for so long from that very time."""
         ...
 
     def hold(self, start: Seconds, duration: Seconds, allocation: Allocation) -> bool:
@@ -42,24 +50,33 @@ class NodeProfile:
     """
 
     def __init__(self, view: View) -> None:
-        free = view.free()
         self._times = [view.now]
-        self._free = [free]
+        self._free = [view.free()]
+        self._instant: list[Allocation | None] = [None]
         for when, allocation in _steps(view):
             if when > self._times[-1]:
-                self._times.append(when)
-                self._free.append(self._free[-1].copy())
+                self._insert(len(self._times), when, self._free[-1].copy(), None)
             self._free[-1].give(allocation)
+
+    def _insert(self, at: int, when: Seconds, free: Free, instant: Allocation | None) -> None:
+        self._times.insert(at, when)
+        self._free.insert(at, free)
+        self._instant.insert(at, instant)
 
     def earliest(self, request: Request, duration: Seconds) -> tuple[Seconds, Allocation] | None:
         """The first gap, and the nodes by the placement rule."""
         for step, start in enumerate(self._times):
             if start == inf:
                 break
-            allocation = self._fit(step, request, start + duration)
-            if allocation is not None:
-                return start, allocation
+            if self._instant[step] is None:
+                allocation = self._fit(step, request, start + duration)
+                if allocation is not None:
+                    return start, allocation
         return None
+
+    def at(self, start: Seconds, request: Request, duration: Seconds) -> Allocation | None:
+        """Where the request fits for so long from that very time."""
+        return self._fit(self._begin(start), request, start + duration)
 
     def _fit(self, step: int, request: Request, end: Seconds) -> Allocation | None:
         """Where the request fits from this step to ``end``: what is free in all the steps between."""
@@ -74,11 +91,14 @@ class NodeProfile:
 
     def hold(self, start: Seconds, duration: Seconds, allocation: Allocation) -> bool:
         """Take a slot; ``False``, nothing changed, if it is not free."""
+        if duration <= 0:
+            at = self._begin(start)
+            free = self._free[at].copy()
+            self._insert(at, start, free, allocation)
+            return take(free, allocation)
         taken: list[Free] = []
         for free in self._between(start, start + duration):
-            try:
-                free.take(allocation)
-            except ValueError:  # promises that an overrun has made impossible
+            if not take(free, allocation):  # an overrun has made this promise impossible
                 for other in taken:
                     other.give(allocation)
                 return False
@@ -87,21 +107,39 @@ class NodeProfile:
 
     def release(self, start: Seconds, duration: Seconds, allocation: Allocation) -> None:
         """Give a held slot back."""
+        if duration <= 0:
+            at = bisect_left(self._times, start)
+            while self._instant[at] != allocation:
+                at += 1
+            del self._times[at], self._free[at], self._instant[at]
+            return
         for free in self._between(start, start + duration):
             free.give(allocation)
 
     def _between(self, start: Seconds, end: Seconds) -> list[Free]:
-        """The steps of a slot, split at its ends. None of an empty slot."""
-        if end <= start:
-            return []
-        return self._free[self._split(start) : self._split(end)]
+        """The steps of a slot, split at its ends."""
+        first = self._begin(start)
+        last = bisect_left(self._times, end)
+        if last == len(self._times) or self._times[last] != end:
+            self._insert(last, end, self._free[last - 1].copy(), None)
+        return self._free[first:last]
 
-    def _split(self, when: Seconds) -> int:
-        at = bisect_left(self._times, when)
-        if at == len(self._times) or self._times[at] != when:
-            self._times.insert(at, when)
-            self._free.insert(at, self._free[at - 1].copy())
+    def _begin(self, when: Seconds) -> int:
+        """The step in which slots begin at this time, after the instants of jobs without length."""
+        at = bisect_right(self._times, when) - 1
+        if self._times[at] != when:
+            at += 1
+            self._insert(at, when, self._free[at - 1].copy(), None)
         return at
+
+
+def take(free: Free, allocation: Allocation) -> bool:
+    """Take it if it is free."""
+    try:
+        free.take(allocation)
+    except ValueError:
+        return False
+    return True
 
 
 class CountProfile:
@@ -114,11 +152,16 @@ class CountProfile:
     def __init__(self, view: View, request: Request) -> None:
         self._times = [view.now]
         self._free = [view.free().count(request)]
+        self._instant = [0]
         for when, allocation in _steps(view):
             if when > self._times[-1]:
-                self._times.append(when)
-                self._free.append(self._free[-1])
+                self._insert(len(self._times), when, self._free[-1], 0)
             self._free[-1] += allocation.request.nodes
+
+    def _insert(self, at: int, when: Seconds, free: int, instant: int) -> None:
+        self._times.insert(at, when)
+        self._free.insert(at, free)
+        self._instant.insert(at, instant)
 
     def earliest(self, request: Request, duration: Seconds) -> tuple[Seconds, Allocation] | None:
         """The first gap; the allocation names no nodes."""
@@ -128,6 +171,9 @@ class CountProfile:
             begin = times[start]
             if begin == inf:
                 return None
+            if self._instant[start]:
+                start += 1
+                continue
             end = begin + duration
             step = start
             while free[step] >= nodes:
@@ -137,12 +183,19 @@ class CountProfile:
             start = step + 1  # every gap that begins before the narrow step contains it
         return None
 
+    def at(self, start: Seconds, request: Request, duration: Seconds) -> Allocation | None:
+        """The slot needs no names."""
+        return Allocation(request, ())
+
     def hold(self, start: Seconds, duration: Seconds, allocation: Allocation) -> bool:
         """Take a slot; ``False``, nothing changed, if it is not free."""
+        nodes, free = allocation.request.nodes, self._free
+        if duration <= 0:
+            at = self._begin(start)
+            self._insert(at, start, free[at] - nodes, nodes)
+            return free[at] >= 0
         first, last = self._between(start, start + duration)
-        nodes = allocation.request.nodes
-        free = self._free
-        if any(free[step] < nodes for step in range(first, last)):
+        if min(free[first:last]) < nodes:
             return False
         for step in range(first, last):
             free[step] -= nodes
@@ -150,21 +203,30 @@ class CountProfile:
 
     def release(self, start: Seconds, duration: Seconds, allocation: Allocation) -> None:
         """Give a held slot back."""
+        nodes = allocation.request.nodes
+        if duration <= 0:
+            at = bisect_left(self._times, start)
+            while self._instant[at] != nodes:
+                at += 1
+            del self._times[at], self._free[at], self._instant[at]
+            return
         first, last = self._between(start, start + duration)
         for step in range(first, last):
-            self._free[step] += allocation.request.nodes
+            self._free[step] += nodes
 
     def _between(self, start: Seconds, end: Seconds) -> tuple[int, int]:
-        if end <= start:
-            return 0, 0
-        return self._split(start), self._split(end)
+        first = self._begin(start)
+        last = bisect_left(self._times, end)
+        if last == len(self._times) or self._times[last] != end:
+            self._insert(last, end, self._free[last - 1], 0)
+        return first, last
 
-    def _split(self, when: Seconds) -> int:
+    def _begin(self, when: Seconds) -> int:
+        """The step in which slots begin at this time, after the instants of jobs without length."""
         at = bisect_right(self._times, when) - 1
         if self._times[at] != when:
             at += 1
-            self._times.insert(at, when)
-            self._free.insert(at, self._free[at - 1])
+            self._insert(at, when, self._free[at - 1], 0)
         return at
 
 
