@@ -11,17 +11,24 @@ __all__ = ["Deadline"]
 
 @dataclass(frozen=True, slots=True)
 class Deadline:
-    """``seconds`` of wall time from when it was made; ``None`` never ends."""
+    """``seconds`` from when it was made; ``None`` never ends.
+
+    Of wall time; with ``cpu``, of this process's CPU time, so that a busy machine does not make an
+    algorithm stop early.
+    """
 
     seconds: float | None = None
-    _since: float = field(default_factory=time.monotonic)
+    cpu: bool = False
+    _since: tuple[float, float] = field(default_factory=lambda: (time.monotonic(), time.process_time()))
 
     @property
     def left(self) -> float:
         """Seconds left, not below 0; infinite without a limit."""
         if self.seconds is None:
             return math.inf
-        return max(0.0, self.seconds - (time.monotonic() - self._since))
+        wall, used = self._since
+        spent = time.process_time() - used if self.cpu else time.monotonic() - wall
+        return max(0.0, self.seconds - spent)
 
     def passed(self) -> bool:
         """Whether the time is up."""
@@ -29,4 +36,4 @@ class Deadline:
 
     def at_most(self, seconds: float) -> Deadline:
         """A deadline that ends with this one, or ``seconds`` from now."""
-        return Deadline(min(seconds, self.left))
+        return Deadline(min(seconds, self.left), self.cpu)
