@@ -93,6 +93,7 @@ def test_walltimes_end_jobs_or_do_not() -> None:
     work, cluster = rigid_workload(rows, 3)
     killed = run(work, cluster)
     assert states(killed) == [State.TIMEOUT, State.COMPLETED, State.COMPLETED]
+    assert [record.exit_code for record in killed.records] == [None, 0, 0]
     assert [record.end for record in killed.records] == [4, 4, 2]
     over = run(work, cluster, overrun="run")
     assert [record.end for record in over.records] == [10, 4, 2]

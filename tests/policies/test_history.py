@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -256,3 +257,22 @@ def test_exploration_takes_devices_in_their_order_not_in_that_of_the_file() -> N
     two = Cluster.parse("2x1cpu+1gpu")
     result = scheduled(w, "history", two, MemoryHistory())
     assert [r.allocation.device_names(two) for r in result.records if r.allocation] == [[], ["n0/gpu0"]]
+
+
+def test_a_moldable_job_that_asks_for_several_nodes_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "jobs.toml"
+    path.write_text(
+        """
+        [[app]]
+        name = "a"
+        [[app.implementation]]
+        name = "cpu"
+        times = { 1 = 8.0, 2 = 5.0 }
+        [[job]]
+        app = "a"
+        nodes = 2
+        """
+    )
+    w = load_workload(path)
+    with pytest.raises(UnsupportedWorkload, match="job a-1 asks for 2 nodes"):
+        scheduled(w, "history", Cluster.parse("2x1cpu"))

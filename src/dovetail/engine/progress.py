@@ -83,7 +83,8 @@ class Progress:
             return []
         if len(out) > 1:
             out.sort()
-        return [Ended(job, state) for _, job, state in out]
+        # A job that was killed has no exit code.
+        return [Ended(job, state, 0 if state is COMPLETED else None) for _, job, state in out]
 
     def stop(self, job: JobId) -> None:
         """A job was ended from outside (its node was lost, it was cancelled)."""

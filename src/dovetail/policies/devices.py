@@ -30,7 +30,7 @@ __all__ = ["Devices", "class_on", "one_node_choices", "refuse_gangs", "start_hea
 def refuse_gangs(jobs: Sequence[Job]) -> str | None:
     """Why these jobs cannot be placed by a policy that uses one node a job; ``None`` if they can."""
     for job in jobs:
-        if not any(choice.request.nodes == 1 for choice in job.choices):
+        if job.nodes > 1 or not any(choice.request.nodes == 1 for choice in job.choices):
             return f"places each job on one node; job {job.id} asks for {job.nodes} nodes"
     return None
 
