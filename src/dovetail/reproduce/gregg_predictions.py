@@ -1,0 +1,84 @@
+"""Gregg 2011, Figure 1: do predicted times lie between the least and the greatest measured?
+
+The paper runs each application 150 times at one size and predicts that size after training. Here every
+app has one size that was run often; a model learns from all other sizes alone, so that it must interpolate.
+(Had it seen the size itself, the paper's model would answer with the average, which always lies between.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+from dovetail.model import Prediction, Seconds
+from dovetail.reproduce.study_accuracy import ask
+from dovetail.reproduce.study_suite import Measured, to_history
+from dovetail.runtimes.registry import make_model
+
+__all__ = ["Bar", "bars"]
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """One app on one device at one size: what was measured, and what two models predict."""
+
+    app: str
+    device: str
+    n: int
+    trials: int
+    mean: Seconds
+    least: Seconds
+    most: Seconds
+    paper_model: Seconds | None
+    learned: Seconds | None
+    lower: Seconds | None
+    upper: Seconds | None
+
+    @property
+    def paper_within(self) -> bool:
+        """Whether the paper's model predicts a time between the least and the greatest measured."""
+        return self.paper_model is not None and self.least <= self.paper_model <= self.most
+
+    @property
+    def learned_within(self) -> bool:
+        """The same for ``learned``."""
+        return self.learned is not None and self.least <= self.learned <= self.most
+
+
+def bars(measured: Sequence[Measured]) -> list[Bar]:
+    """For each app and device the size with most runs, predicted from the runs of its other sizes."""
+    places = dict.fromkeys((m.app, m.device) for m in measured)
+    found: list[Bar] = []
+    for app, device in places:
+        own = [m for m in measured if (m.app, m.device) == (app, device)]
+        counts: dict[int, int] = {}
+        for m in own:
+            counts[m.n] = counts.get(m.n, 0) + 1
+        if len(counts) < 3:
+            continue  # two other sizes at least, or there is no line
+        n = max(counts, key=lambda size: counts[size])
+        trials = [m for m in own if m.n == n]
+        others = to_history(m for m in own if m.n != n)
+        paper, learned = (ask(make_model(model, others), trials[0]) for model in ("least-squares", "learned"))
+        times = [m.seconds for m in trials]
+        found.append(
+            Bar(
+                app,
+                device,
+                n,
+                len(trials),
+                fmean(times),
+                min(times),
+                max(times),
+                _expected(paper),
+                _expected(learned),
+                None if learned is None else learned.lower,
+                None if learned is None else learned.upper,
+            )
+        )
+    return found
+
+
+def _expected(found: Prediction | None) -> Seconds | None:
+    return None if found is None else found.expected

@@ -1,0 +1,273 @@
+"""Running the sixteen apps for real: which sizes, on which devices of this machine, and what came out.
+
+Shared by ``dovetail bench`` and the studies. Runs go through the live engine into a history, as any run
+does: each is a process of its own, pinned to its device's cores, and its time is the whole process's.
+"""
+
+from __future__ import annotations
+
+import csv
+import os
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+
+from dovetail import api
+from dovetail.apps.registry import APPS
+from dovetail.engine.core import Engine
+from dovetail.errors import InputError
+from dovetail.executors.discovery import Inventory, inventory
+from dovetail.history.memory import MemoryHistory
+from dovetail.model import (
+    CPU,
+    HOST_CPUS,
+    WHOLE_POOL,
+    App,
+    Choice,
+    Cluster,
+    Command,
+    Device,
+    DeviceClass,
+    Implementation,
+    Job,
+    Node,
+    Record,
+    Request,
+    Run,
+    Seconds,
+    State,
+    TableTruth,
+    Workload,
+)
+
+__all__ = [
+    "Measured",
+    "Point",
+    "measure",
+    "names",
+    "points",
+    "read_measurements",
+    "sizes_table",
+    "stored_measurements",
+    "to_history",
+    "two_devices",
+    "write_measurements",
+]
+
+COLUMNS = ("app", "device", "role", "n", "seconds", "cpu_seconds", "transfer_seconds")
+DEVICE_KINDS = ("gpu", "opencl", "cuda")
+"""Kinds of device that the apps can run on; on ``gpu`` they are asked for ``cuda``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """An app at one size; ``role`` says what the size is for (small, medium, large, train, unseen)."""
+
+    app: str
+    role: str
+    n: int
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """One completed run: seconds of the whole process, its CPU time, and its copies to and from a device."""
+
+    app: str
+    device: str
+    role: str
+    n: int
+    seconds: Seconds
+    cpu_seconds: Seconds
+    transfer_seconds: Seconds
+
+
+def names(apps: str | None) -> list[str]:
+    """The apps of a list joined by commas, all of them for ``None``; raises `InputError`."""
+    if apps is None:
+        return list(APPS)
+    found = [name.strip() for name in apps.split(",")]
+    for name in found:
+        if name not in APPS:
+            raise InputError(f"found {name!r}, expected names from {', '.join(APPS)}", where="--apps")
+    return list(dict.fromkeys(found))
+
+
+def points(apps: Iterable[str], sizes: Iterable[str]) -> list[Point]:
+    """The apps at their sizes ``small``, ``medium``, ``large``, or at a number; raises `InputError`."""
+    found: list[Point] = []
+    for app in apps:
+        known = APPS[app].sizes
+        for size in sizes:
+            if size in ("small", "medium", "large"):
+                found.append(Point(app, size, getattr(known, size)))
+            elif size.isdecimal() and 0 < int(size) <= APPS[app].largest:
+                found.append(Point(app, size, int(size)))
+            else:
+                raise InputError(
+                    f"found {size!r}, expected small, medium, large or a whole number that {app} takes",
+                    where="--sizes",
+                )
+    return found
+
+
+def sizes_table() -> list[Point]:
+    """The sizes of the accuracy study: five or six to learn from and five unseen, an app.
+
+    Unseen sizes lie inside and outside of the range learned from. Apps that pad their input to a power of
+    two get powers of two: anything between two of them takes exactly as long as the larger.
+    """
+    text = resources.files("dovetail.reproduce").joinpath("data/suite_sizes.csv").read_text(encoding="utf-8")
+    return [Point(row["app"], row["role"], int(row["n"])) for row in csv.DictReader(text.splitlines())]
+
+
+def two_devices(found: Inventory | None = None) -> Cluster:
+    """This machine: what discovery finds if that has a device besides the CPU; else its first two cores.
+
+    Without a GPU, NumPy on the first core and OpenCL (PoCL) on the second are two unlike devices. Without
+    PoCL, or with one core only, there is the CPU alone.
+    """
+    found = inventory() if found is None else found
+    cluster = found.cluster()
+    if cluster.total_devices or len(found.cores.usable) < 2:
+        return cluster
+    pocl = next((d for d in found.devices if d.kind == "opencl" and d.model == "pocl"), None)
+    if pocl is None:
+        return cluster
+    first, second = found.cores.usable[:2]
+    device = Device("opencl", "pocl", 0, (second,))
+    return Cluster((Node("here", (first,), (device,)),), "two cores: NumPy, PoCL")
+
+
+def suite(found: Sequence[Point], cluster: Cluster, repeat: int) -> Workload:
+    """A job for each point, device kind of the cluster and repetition, on that kind only."""
+    kinds = [CPU] if any(node.cores for node in cluster.nodes) else []
+    kinds += [kind for kind in DEVICE_KINDS if cluster.device_classes(kind)]
+    if not kinds:
+        raise InputError(f"has none of the devices {', '.join((CPU, *DEVICE_KINDS))}", where="cluster")
+    apps = {name: _app(name, kinds) for name in dict.fromkeys(point.app for point in found)}
+    jobs: list[Job] = []
+    for turn in range(1, repeat + 1):
+        for point in found:
+            app = apps[point.app]
+            for implementation in app.implementations:
+                name = f"{point.app}-{point.n}-{implementation.name}-{turn}"
+                choice = Choice(implementation, implementation.request)
+                inputs = {"n": float(point.n)}
+                jobs.append(Job(name, app, (choice,), index=len(jobs), inputs=inputs))
+    return Workload("bench", jobs, TableTruth())
+
+
+def _app(name: str, kinds: Sequence[str]) -> App:
+    """The app under the name and with the implementations that a job file's ``on`` gives it."""
+    made = []
+    for kind in kinds:
+        command = (sys.executable, "-m", "dovetail.apps", name, "--device", "{device}", "--n", "{n}")
+        devices = () if kind == CPU else ((kind, 1.0),)
+        request = Request(cpus=WHOLE_POOL if kind == CPU else HOST_CPUS, devices=devices)
+        made.append(Implementation(kind, kind, request, Command(command)))
+    return App(name, tuple(made))
+
+
+def measure(
+    found: Sequence[Point],
+    cluster: Cluster,
+    *,
+    repeat: int,
+    history: Path | None = None,
+    run_dir: Path | None = None,
+    changed: Callable[[Engine], None] | None = None,
+) -> tuple[list[Measured], list[Record]]:
+    """Run all points on all devices, for real; what completed, and the records of what did not.
+
+    Every device works through its own queue. An interruption ends what runs and cancels the rest.
+    """
+    workload = suite(found, cluster, repeat)
+    report = api.run(
+        workload, cluster=cluster, policy="best-device", history=history, run_dir=run_dir, changed=changed
+    )
+    roles = {(point.app, point.n): point.role for point in found}
+    done: list[Measured] = []
+    undone: list[Record] = []
+    for record in report.result.records:
+        seconds = record.run_time
+        if record.state is not State.COMPLETED or seconds is None or record.implementation is None:
+            undone.append(record)
+            continue
+        n = int(record.job.inputs["n"])
+        usage = record.usage
+        moved = 0.0 if usage is None else (usage.sent_time or 0.0) + (usage.received_time or 0.0)
+        spent = 0.0 if usage is None else usage.cpu_time or 0.0
+        wall = seconds if usage is None or usage.wall_time is None else usage.wall_time
+        name = record.job.app.name
+        done.append(Measured(name, record.implementation.kind, roles[name, n], n, wall, spent, moved))
+    return done, undone
+
+
+def write_measurements(measured: Iterable[Measured], path: Path) -> None:
+    """Write one line a run (CSV); raises `InputError` if that cannot be done."""
+    try:
+        with path.open("w", encoding="utf-8", newline="") as file:
+            writer = csv.writer(file, lineterminator=os.linesep)
+            writer.writerow(COLUMNS)
+            for m in measured:
+                times = (f"{t:.4f}" for t in (m.seconds, m.cpu_seconds, m.transfer_seconds))
+                writer.writerow((m.app, m.device, m.role, m.n, *times))
+    except OSError as error:
+        raise InputError(f"cannot be written: {error.strerror}", where=str(path)) from error
+
+
+def read_measurements(text: str, where: str) -> list[Measured]:
+    """Inverse of `write_measurements`; raises `InputError` with the line."""
+    reader = csv.DictReader(text.splitlines())
+    if tuple(reader.fieldnames or ()) != COLUMNS:
+        raise InputError(f"found the columns {reader.fieldnames}, expected {', '.join(COLUMNS)}", where=where)
+    found: list[Measured] = []
+    for row in reader:
+        try:
+            found.append(
+                Measured(
+                    row["app"],
+                    row["device"],
+                    row["role"],
+                    int(row["n"]),
+                    float(row["seconds"]),
+                    float(row["cpu_seconds"]),
+                    float(row["transfer_seconds"]),
+                )
+            )
+        except (TypeError, ValueError) as error:
+            raise InputError(f"line {reader.line_num}: {error}", where=where) from error
+    return found
+
+
+def stored_measurements() -> list[Measured]:
+    """What a 2-core AMD EPYC virtual machine measured on 2026-11-20 at the sizes of `sizes_table`."""
+    name = "data/suite_measurements.csv"
+    text = resources.files("dovetail.reproduce").joinpath(name).read_text(encoding="utf-8")
+    return read_measurements(text, name)
+
+
+def to_history(measured: Iterable[Measured]) -> MemoryHistory:
+    """The runs as a history, in their order, on device classes of their kind."""
+    history = MemoryHistory()
+    for when, m in enumerate(measured):
+        history.record(run_of(m, float(when)))
+    return history
+
+
+def run_of(measured: Measured, when: Seconds = 0.0) -> Run:
+    """One measurement as history keeps it."""
+    on_cpu = measured.device == CPU
+    return Run(
+        measured.app,
+        measured.device,
+        DeviceClass(measured.device),
+        1,
+        1 if on_cpu else 0,
+        0.0 if on_cpu else 1.0,
+        {"n": float(measured.n)},
+        measured.seconds,
+        when=when,
+    )
