@@ -56,6 +56,11 @@ class PolicyError(DovetailError):
         super().__init__(f"policy {policy}, job {job}: {message}")
         self.policy = policy
         self.job = job
+        self.message = message
+
+    def __reduce__(self) -> tuple[type[PolicyError], tuple[str, str, str]]:
+        """From its parts, not from the whole sentence: workers send errors to their parent."""
+        return type(self), (self.policy, self.job, self.message)
 
 
 class InvariantError(DovetailError):

@@ -7,9 +7,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from rich.text import Text
+
 from dovetail.errors import InputError
 from dovetail.model import Result
-from dovetail.report import Comparison, Cut, Report, label, tables
+from dovetail.report import Comparison, Cut, Report, label, tables, wording
 from dovetail.report.intervals import by_policy
 from dovetail.report.json_form import text_of, to_json
 
@@ -97,9 +99,7 @@ def show_comparison(
     if as_json:
         print(text_of(_forms(results, asked, references)))
         return
-    for load, chosen in loads:
-        if load is not None:
-            print(f"At load {load:g}\n")
+    for _, chosen in loads:
         _show_one_load([results[i] for i in chosen], [references[i] for i in chosen], asked)
     if folder is not None:
         print(f"Report: {folder / 'index.html'}" if len(loads) == 1 else f"Reports: {folder}")
@@ -108,6 +108,10 @@ def show_comparison(
 def _show_one_load(results: Sequence[Result], references: Sequence[Result | None], asked: Asked) -> None:
     console = tables.console()
     width = console.width
+    one = results[0]
+    load = "" if one.load is None else f" at load {one.load:g}"
+    console.print(Text(f"{wording.workload(one)} on {wording.machine(one.cluster)}{load}", style="dim"))
+    console.print()
     console.print(tables.comparison_table(results, cut=asked.cut, width=width))
     console.print()
     groups = by_policy(results)
@@ -126,6 +130,11 @@ def _show_one_load(results: Sequence[Result], references: Sequence[Result | None
             print(f"{name}{seed}")
             console.print(tables.breakdown_table(group[0], by, cut=asked.cut, width=width))
             console.print()
+    remarks = tables.notes(one, asked.cut)
+    for remark in remarks:
+        console.print(Text(remark, style="dim"))
+    if remarks:
+        console.print()
 
 
 def _by_load(results: Sequence[Result]) -> list[tuple[float | None, list[int]]]:

@@ -136,13 +136,20 @@ def _lines(found: Mapping[str, Any]) -> list[str]:
     return lines
 
 
+def _as_swf(loaded: Loaded, workload: Workload) -> str:
+    try:
+        return workload_as_swf(workload, loaded.cluster)
+    except InputError as error:
+        raise InputError(str(error), where=loaded.spec) from None
+
+
 def _write(loaded: Loaded, workload: Workload, out: str) -> None:
     """Write by suffix; a part of an SWF log keeps its lines as they are."""
     if out.endswith(SWF):
         if loaded.is_swf:
             write_text(out, edited_swf(read_bytes(loaded.path), workload))
         else:
-            write_text(out, workload_as_swf(workload, loaded.cluster))
+            write_text(out, _as_swf(loaded, workload))
     elif out.endswith(JOBFILE):
         write_text(out, dump_jobfile(workload))
     else:
