@@ -416,7 +416,7 @@ class Engine:
                 (f"{name} on {cls}" + (f" x{nodes}" if job.moldable else ""), p.expected if p else None)
                 for (name, nodes, cls), p in known.items()
             )
-        bound_of = self.bound if self._learned_bounds else self._user_bound
+        bound_of = self.bound if self._learned_bounds or self._keep_asked else self._user_bound
         bound = now + bound_of(job, implementation, allocation.request)
         expected = None if prediction is None else prediction.expected
         placed = Placed(job, implementation, allocation, now, expected, bound)
@@ -532,15 +532,19 @@ class Engine:
             if uppers:
                 return max(uppers)
         if self._keep_asked:
-            return self.predictions.bound(job, implementation, request, self._user_bound)
+            return self._told_bound(job, implementation, request)
         return self._user_bound(job, implementation, request)
 
     def limit(self, job: Job) -> Seconds:
         """The largest bound of the job's run time over its choices, learned bounds aside."""
-        bound = self._user_bound
+        bound = self._told_bound if self._keep_asked else self._user_bound
         if len(job.choices) == 1:
             return bound(job, job.choices[0].implementation, job.choices[0].request)
         return max(bound(job, choice.implementation, choice.request) for choice in job.choices)
+
+    def _told_bound(self, job: Job, implementation: Implementation, request: Request) -> Seconds:
+        """The bound by the walltime, kept for the journal: a replay asks for it again."""
+        return self.predictions.bound(job, implementation, request, self._user_bound)
 
     def class_of(self, implementation: Implementation, allocation: Allocation) -> DeviceClass:
         """The device class on which an allocation runs an implementation (of its first node)."""
