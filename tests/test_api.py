@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -78,3 +79,19 @@ def test_learn_without_a_file_writes_to_the_default_history(
 def test_a_wrong_model_is_refused_also_where_none_is_needed(jobs: str) -> None:
     with pytest.raises(InputError, match="--model: found 'guess', expected one of mean"):
         dovetail.simulate(jobs, cluster=CLUSTER, model="guess")
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"knowledge": "some"}, "knowledge: found 'some', expected one of None, 'perfect', 'learned'"),
+        ({"overrun": "stop"}, "overrun: found 'stop', expected one of 'kill', 'run'"),
+        ({"default_walltime": -1}, "default_walltime: found -1, expected a number of seconds above 0"),
+        ({"default_walltime": "long"}, "default_walltime: found 'long', expected a number"),
+        ({"seed": -1}, "seed: found -1, expected a whole number of at least 0"),
+        ({"seed": "x"}, "seed: found 'x', expected a whole number of at least 0"),
+    ],
+)
+def test_a_wrong_option_is_one_sentence(jobs: str, options: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(InputError, match=sentence):
+        dovetail.simulate(jobs, cluster=CLUSTER, **options)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import os
 import signal
 import threading
@@ -15,6 +16,8 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, cast
+
+import numpy as np
 
 from dovetail.engine.core import Engine
 from dovetail.engine.journal import JournalWriter
@@ -55,6 +58,23 @@ def _cluster(cluster: Cluster | str | None) -> Cluster:
     if isinstance(cluster, Cluster):
         return cluster
     return discover() if cluster is None else Cluster.parse(os.fspath(cluster))
+
+
+def _one_of(name: str, found: object, allowed: Sequence[object]) -> None:
+    if found not in allowed:
+        expected = ", ".join("None" if one is None else repr(one) for one in allowed)
+        raise InputError(f"{name}: found {found!r}, expected one of {expected}")
+
+
+def _check_options(seed: object, overrun: object, walltime: object, instead: str | None) -> None:
+    """Refuse what types alone would not stop; ``instead`` may stand for a default walltime."""
+    _one_of("overrun", overrun, ("kill", "run"))
+    if seed is not None and (not isinstance(seed, int | np.integer) or seed < 0):
+        raise InputError(f"seed: found {seed!r}, expected a whole number of at least 0")
+    number = isinstance(walltime, int | float) and math.isfinite(walltime) and walltime > 0
+    if walltime != instead and not number:
+        expected = "a number of seconds above 0" + ("" if instead is None else f" or {instead!r}")
+        raise InputError(f"default_walltime: found {walltime!r}, expected {expected}")
 
 
 def simulate(
@@ -130,6 +150,8 @@ def simulate_result(
     **reader: Any,
 ) -> Result:
     """As `simulate`, but returns the `Result` (which can be sent between processes)."""
+    _one_of("knowledge", knowledge, (None, "perfect", "learned"))
+    _check_options(seed, overrun, default_walltime, "actual")
     machine = _cluster(cluster)
     loaded = load_policy(policy)
     jobs = load_workload(workload, machine, on=on, lenient=lenient, seed=seed, **reader)
@@ -289,6 +311,7 @@ def run(
     to ``run_dir`` (default: a new folder beside the history). ``grace`` is the time between TERM and KILL.
     Ctrl-C and SIGTERM stop what runs and cancel what waits; the report shows both. Raises `InputError`.
     """
+    _check_options(seed, overrun, default_walltime, None)
     machine = _cluster(cluster)
     loaded = load_policy(policy)
     jobs = load_workload(workload, machine, on=on, seed=seed, **reader)
