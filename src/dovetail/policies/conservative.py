@@ -143,8 +143,8 @@ class _Plan:
     def start_due(self) -> Iterator[Decision]:
         """Start the jobs that are due, those of no length first.
 
-        What they hold others may be promised at the same instant: these start when asked again, at the end
-        of those.
+        What they hold, others may get at the same instant: these are promised now, and start when those
+        have ended and the policy is asked again.
         """
         free = self._view.free()
         for promise in sorted(self._due, key=lambda promise: _bound(self._view, promise) > 0):
@@ -153,6 +153,9 @@ class _Plan:
                 allocation = free.fit(promise.allocation.request)
             if allocation is not None and take(free, allocation):
                 yield Start(promise.job.id, promise.implementation.name, allocation)
+            else:
+                name = promise.implementation.name
+                yield Reserve(promise.job.id, name, promise.allocation, self._view.now)
 
     def renew(self, queue: Sequence[Job]) -> None:
         """While an overrun makes promises impossible: plan anew, those with the earliest promises first.

@@ -15,8 +15,8 @@ __all__ = ["CountProfile", "NodeProfile", "Profile", "profile_of", "take"]
 class Profile(Protocol):
     """Free capacity from now on, piecewise constant. A slot is [start, start + duration).
 
-    A slot of no length is a step of no length before all that begins at its time: nobody who holds a node
-    across that instant may be in its way, but who starts or ends then is not.
+    A slot of no length is in an *instant*, a step of no length before all that begins at its time: nobody
+    who holds a node across that time may be in its way, but who starts or ends then is not.
     """
 
     def earliest(self, request: Request, duration: Seconds) -> tuple[Seconds, Allocation] | None:
@@ -52,13 +52,13 @@ class NodeProfile:
     def __init__(self, view: View) -> None:
         self._times = [view.now]
         self._free = [view.free()]
-        self._instant: list[Allocation | None] = [None]
+        self._instant: list[list[Allocation] | None] = [None]  # who is in it; not one: None
         for when, allocation in _steps(view):
             if when > self._times[-1]:
                 self._insert(len(self._times), when, self._free[-1].copy(), None)
             self._free[-1].give(allocation)
 
-    def _insert(self, at: int, when: Seconds, free: Free, instant: Allocation | None) -> None:
+    def _insert(self, at: int, when: Seconds, free: Free, instant: list[Allocation] | None) -> None:
         self._times.insert(at, when)
         self._free.insert(at, free)
         self._instant.insert(at, instant)
@@ -68,10 +68,11 @@ class NodeProfile:
         for step, start in enumerate(self._times):
             if start == inf:
                 break
-            if self._instant[step] is None:
-                allocation = self._fit(step, request, start + duration)
-                if allocation is not None:
-                    return start, allocation
+            if duration > 0 and self._instant[step] is not None:
+                continue
+            allocation = self._fit(step, request, start + duration)
+            if allocation is not None:
+                return start, allocation
         return None
 
     def at(self, start: Seconds, request: Request, duration: Seconds) -> Allocation | None:
@@ -92,10 +93,7 @@ class NodeProfile:
     def hold(self, start: Seconds, duration: Seconds, allocation: Allocation) -> bool:
         """Take a slot; ``False``, nothing changed, if it is not free."""
         if duration <= 0:
-            at = self._begin(start)
-            free = self._free[at].copy()
-            self._insert(at, start, free, allocation)
-            return take(free, allocation)
+            return self._hold_instant(start, allocation)
         taken: list[Free] = []
         for free in self._between(start, start + duration):
             if not take(free, allocation):  # an overrun has made this promise impossible
@@ -108,13 +106,27 @@ class NodeProfile:
     def release(self, start: Seconds, duration: Seconds, allocation: Allocation) -> None:
         """Give a held slot back."""
         if duration <= 0:
-            at = bisect_left(self._times, start)
-            while self._instant[at] != allocation:
-                at += 1
-            del self._times[at], self._free[at], self._instant[at]
-            return
+            for at in range(bisect_left(self._times, start), self._begin(start)):
+                instant = self._instant[at]
+                if instant is not None and allocation in instant:
+                    instant.remove(allocation)
+                    self._free[at].give(allocation)
+                    return
         for free in self._between(start, start + duration):
             free.give(allocation)
+
+    def _hold_instant(self, start: Seconds, allocation: Allocation) -> bool:
+        base = self._begin(start)
+        for at in range(bisect_left(self._times, start), base):
+            instant = self._instant[at]
+            if instant is not None and take(self._free[at], allocation):
+                instant.append(allocation)
+                return True
+        free = self._free[base].copy()
+        if not take(free, allocation):
+            return False
+        self._insert(base, start, free, [allocation])
+        return True
 
     def _between(self, start: Seconds, end: Seconds) -> list[Free]:
         """The steps of a slot, split at its ends."""
@@ -152,13 +164,13 @@ class CountProfile:
     def __init__(self, view: View, request: Request) -> None:
         self._times = [view.now]
         self._free = [view.free().count(request)]
-        self._instant = [0]
+        self._instant: list[list[int] | None] = [None]  # nodes of who is in it; not one: None
         for when, allocation in _steps(view):
             if when > self._times[-1]:
-                self._insert(len(self._times), when, self._free[-1], 0)
+                self._insert(len(self._times), when, self._free[-1], None)
             self._free[-1] += allocation.request.nodes
 
-    def _insert(self, at: int, when: Seconds, free: int, instant: int) -> None:
+    def _insert(self, at: int, when: Seconds, free: int, instant: list[int] | None) -> None:
         self._times.insert(at, when)
         self._free.insert(at, free)
         self._instant.insert(at, instant)
@@ -171,7 +183,7 @@ class CountProfile:
             begin = times[start]
             if begin == inf:
                 return None
-            if self._instant[start]:
+            if duration > 0 and self._instant[start] is not None:
                 start += 1
                 continue
             end = begin + duration
@@ -191,9 +203,7 @@ class CountProfile:
         """Take a slot; ``False``, nothing changed, if it is not free."""
         nodes, free = allocation.request.nodes, self._free
         if duration <= 0:
-            at = self._begin(start)
-            self._insert(at, start, free[at] - nodes, nodes)
-            return free[at] >= 0
+            return self._hold_instant(start, nodes)
         first, last = self._between(start, start + duration)
         if min(free[first:last]) < nodes:
             return False
@@ -205,20 +215,34 @@ class CountProfile:
         """Give a held slot back."""
         nodes = allocation.request.nodes
         if duration <= 0:
-            at = bisect_left(self._times, start)
-            while self._instant[at] != nodes:
-                at += 1
-            del self._times[at], self._free[at], self._instant[at]
-            return
+            for at in range(bisect_left(self._times, start), self._begin(start)):
+                instant = self._instant[at]
+                if instant is not None and nodes in instant:
+                    instant.remove(nodes)
+                    self._free[at] += nodes
+                    return
         first, last = self._between(start, start + duration)
         for step in range(first, last):
             self._free[step] += nodes
+
+    def _hold_instant(self, start: Seconds, nodes: int) -> bool:
+        base, free = self._begin(start), self._free
+        for at in range(bisect_left(self._times, start), base):
+            instant = self._instant[at]
+            if instant is not None and free[at] >= nodes:
+                instant.append(nodes)
+                free[at] -= nodes
+                return True
+        if free[base] < nodes:
+            return False
+        self._insert(base, start, free[base] - nodes, [nodes])
+        return True
 
     def _between(self, start: Seconds, end: Seconds) -> tuple[int, int]:
         first = self._begin(start)
         last = bisect_left(self._times, end)
         if last == len(self._times) or self._times[last] != end:
-            self._insert(last, end, self._free[last - 1], 0)
+            self._insert(last, end, self._free[last - 1], None)
         return first, last
 
     def _begin(self, when: Seconds) -> int:
@@ -226,7 +250,7 @@ class CountProfile:
         at = bisect_right(self._times, when) - 1
         if self._times[at] != when:
             at += 1
-            self._insert(at, when, self._free[at - 1], 0)
+            self._insert(at, when, self._free[at - 1], None)
         return at
 
 
