@@ -75,19 +75,27 @@ class HistoryGuarded(DynamicQueue):
         return doubt <= 1.0 / self.caution or hidden(devices, option, waiting, max(1.0, doubt) * best)
 
     def unknown_rest(self, devices: Devices, option: Option) -> Seconds:
-        """Seconds that an exploring job is assumed to hold the device yet; 0 where nothing explores."""
+        """Seconds that an exploring job is assumed to hold the device yet; 0 where nothing explores.
+
+        What is left of the assumed time, or as long again as it has run by now.
+        """
         occupant = devices.view.occupant(option[1])
         if occupant is None or occupant.predicted is not None:
             return 0.0
-        best = best_time(devices, occupant.job) or 0.0
-        return max(0.0, self.caution * best - (devices.view.now - occupant.start_time))
+        spent = devices.view.now - occupant.start_time
+        return max(self.caution * (best_time(devices, occupant.job) or 0.0) - spent, spent)
 
 
 def first_try(devices: Devices, options: Sequence[Option]) -> Option:
-    """For an app that never ran: the unit of the first class that is not a CPU where it can start first."""
+    """For an app that never ran: of the first class that is not a CPU the unit with the fewest jobs."""
     first = next((o for o in options if o[1].kind != CPU), options[0])
     same = [o for o in options if o[1].device_class == first[1].device_class and o[0] is first[0]]
-    return min(same, key=lambda o: (devices.ready_in(*o), o[1].index))
+
+    def ahead(option: Option) -> tuple[int, Seconds, int]:
+        jobs = 0 if devices.can_start(*option) else 1 + devices.fifo[option[1].index]
+        return jobs, devices.ready_in(*option), option[1].index
+
+    return min(same, key=ahead)
 
 
 def hidden(devices: Devices, option: Option, waiting: Sequence[Job], seconds: Seconds) -> bool:
