@@ -11,7 +11,7 @@ import dovetail
 from dovetail import api
 from dovetail.errors import InputError
 from dovetail.history.sqlite import SqliteHistory, default_history_path
-from dovetail.model import DeviceClass
+from dovetail.model import Cluster, DeviceClass
 
 JOBS = """
 [[app]]
@@ -95,3 +95,24 @@ def test_a_wrong_model_is_refused_also_where_none_is_needed(jobs: str) -> None:
 def test_a_wrong_option_is_one_sentence(jobs: str, options: dict[str, Any], sentence: str) -> None:
     with pytest.raises(InputError, match=sentence):
         dovetail.simulate(jobs, cluster=CLUSTER, **options)
+
+
+def test_a_run_needs_a_folder_of_its_own(tmp_path: Path) -> None:
+    path = tmp_path / "jobs.toml"
+    path.write_text("""
+        [[app]]
+        name = "true"
+        command = "true"
+        on = ["cpu"]
+        [[job]]
+        app = "true"
+    """)
+    one = Cluster.parse("1x1cpu")
+    assert (
+        dovetail.run(path, cluster=one, history=tmp_path / "h", run_dir=tmp_path / "run").jobs[0]["exit_code"]
+        == 0
+    )
+    with pytest.raises(InputError, match="run: found another run in the folder, expected a new one"):
+        dovetail.run(path, cluster=one, history=tmp_path / "h", run_dir=tmp_path / "run")
+    with pytest.raises(InputError, match="cannot be made"):
+        dovetail.run(path, cluster=one, history=tmp_path / "h", run_dir=path / "run")

@@ -319,7 +319,7 @@ def run(
     recover_left_behind()
     history_path = default_history_path() if history is None else Path(history)
     run_uid = uuid.uuid4().hex
-    folder = default_runs_folder() / run_uid if run_dir is None else Path(run_dir)
+    folder = default_runs_folder() / run_uid if run_dir is None else _new_folder(Path(run_dir))
     with ExitStack() as stack:
         store = stack.enter_context(SqliteHistory(history_path))
         executor = LocalExecutor(machine, folder, cwd=cwd, grace=grace, run_uid=run_uid)
@@ -358,6 +358,17 @@ def run(
         result = _run_async(main)
     executor.settle()  # the history is closed: all that ended is in it
     return Report(result)
+
+
+def _new_folder(path: Path) -> Path:
+    """The folder that the user named for this run; refused if it holds one, or cannot be made."""
+    try:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"cannot be made: {error.strerror}", where=str(path)) from error
+    if (path / "spawn.log").exists():
+        raise InputError("found another run in the folder, expected a new one", where=str(path))
+    return path
 
 
 def _run_async(main: Callable[[], Any]) -> Result:
