@@ -29,15 +29,18 @@ class HistoryGuarded(DynamicQueue):
     assumed to take ``caution`` times as long as the best known class, an untried device as long; the
     assumption halves with every further run of the app, down to one. The cheapest waiting job of an app
     explores, on an idle device, while what else runs and waits keeps the other devices busy for that long.
-    An app whose assumption would have fallen to 1 / ``caution`` explores anyway: nothing stays untried.
+    An app that has run ``patience`` times on one class explores anyway: nothing stays untried.
     """
 
     caution: float = 8.0
+    patience: int = 8
     paper: ClassVar[str] = "beyond Gregg 2011, section 4.1"
 
     def __post_init__(self) -> None:
         if not self.caution >= 1:
             raise ValueError(f"caution is {self.caution}, expected 1 or more")
+        if self.patience < 1:
+            raise ValueError(f"patience is {self.patience}, expected 1 or more")
 
     def place(self, devices: Devices, job: Job, options: Sequence[Option]) -> Option:
         """Exploration where it is cheap or overdue, else the earliest predicted end among known classes."""
@@ -72,7 +75,7 @@ class HistoryGuarded(DynamicQueue):
         own_app = (best_time(devices, other) for other in waiting if other.app.name == job.app.name)
         if any(other is not None and other < best for other in own_app):
             return False
-        return doubt <= 1.0 / self.caution or hidden(devices, option, waiting, max(1.0, doubt) * best)
+        return experience >= self.patience or hidden(devices, option, waiting, max(1.0, doubt) * best)
 
     def unknown_rest(self, devices: Devices, option: Option) -> Seconds:
         """Seconds that an exploring job is assumed to hold the device yet; 0 where nothing explores.
