@@ -94,7 +94,9 @@ def simulate(
     show(found, as_json=as_json, csv=csv, gantt=gantt, folder=report, asked=asked, reference=other)
     if strict and found.result.rejected:
         first = found.result.rejected[0]
-        note(f"dovetail: {len(found.result.rejected)} jobs rejected, the first is {first.id}: {first.reason}")
+        count = len(found.result.rejected)
+        jobs = "1 job" if count == 1 else f"{count} jobs"
+        note(f"dovetail: {file}: {jobs} rejected, the first is {first.id}: {first.reason}")
         return 2
     return 0
 
