@@ -211,13 +211,12 @@ class Engine:
         self.changes.submitted.append(job)
         if self.interchangeable and job.choices is not self._last_choices:
             self._last_choices = job.choices
-            self.interchangeable = all(self._takes_whole(choice.request) for choice in job.choices)
-
-    def _takes_whole(self, request: Request) -> bool:
-        known = self._whole.get(request)
-        if known is None:
-            known = self._whole[request] = self.free.takes_whole_nodes(request)
-        return known
+            for choice in job.choices:
+                known = self._whole.get(choice.request)
+                if known is None:
+                    known = self._whole[choice.request] = self.free.takes_whole_nodes(choice.request)
+                if not known:
+                    self.interchangeable = False
 
     def _started(self, event: Started, now: Seconds) -> bool:
         submitted = self.handed_over.pop(event.job, None)
@@ -247,7 +246,8 @@ class Engine:
         record.exit_code = event.exit_code
         record.detail = event.detail
         record.usage = event.usage
-        self.predictions.drop(event.job)
+        if self.predictions.cached:
+            self.predictions.drop(event.job)
 
     def _release(self, placed: Placed) -> None:
         allocation = placed.allocation

@@ -28,7 +28,7 @@ class CoreBook:
         for part in allocation.parts:
             if not part.cpus:
                 continue
-            if part.cpus == self._pool and not allocation.cores:
+            if part.cpus == self._pool and allocation.cores is EMPTY:
                 continue  # all pools are alike, and all are given whole
             for n in bits(part.nodes):
                 node = nodes[n]

@@ -22,7 +22,7 @@ class Predictions:
         self._model = model
         self._version = model.version
         self._keep = keep
-        self._by_job: dict[JobId, dict[tuple[str, int, DeviceClass], Prediction | None]] = {}
+        self.cached: dict[JobId, dict[tuple[str, int, DeviceClass], Prediction | None]] = {}
         self._runs: dict[tuple[str, str, DeviceClass], int] = {}
         self._asked: list[Asked] = []
 
@@ -36,16 +36,16 @@ class Predictions:
         version = self._model.version
         if version != self._version:
             self._version = version
-            self._by_job.clear()
+            self.cached.clear()
             self._runs.clear()
 
     def predict(
         self, job: Job, implementation: Implementation, request: Request, device: DeviceClass
     ) -> Prediction | None:
         """The cached prediction, or the model's."""
-        of_job = self._by_job.get(job.id)
+        of_job = self.cached.get(job.id)
         if of_job is None:
-            of_job = self._by_job[job.id] = {}
+            of_job = self.cached[job.id] = {}
         key = (implementation.name, request.nodes, device)
         if key in of_job:
             return of_job[key]
@@ -58,7 +58,7 @@ class Predictions:
         self, job: Job, implementation: Implementation, request: Request, device: DeviceClass
     ) -> Prediction | None:
         """The same for a job that starts: nobody will ask again, so nothing new is cached."""
-        if self._keep or job.id in self._by_job:
+        if self._keep or job.id in self.cached:
             return self.predict(job, implementation, request, device)
         return self._model.predict(job, implementation, request, device)
 
@@ -84,11 +84,11 @@ class Predictions:
 
     def known_of(self, job: JobId) -> dict[tuple[str, int, DeviceClass], Prediction | None]:
         """What has been predicted for a job since the model last changed."""
-        return self._by_job.get(job, {})
+        return self.cached.get(job, {})
 
     def drop(self, job: JobId) -> None:
         """Forget a job that has ended."""
-        self._by_job.pop(job, None)
+        self.cached.pop(job, None)
 
     def take_asked(self) -> list[Asked]:
         """What was asked of the model since the last call, for the journal."""

@@ -302,7 +302,12 @@ def best_times(workload: Workload) -> dict[JobId, Seconds]:
     best: dict[JobId, Seconds] = {}
     seconds = workload.truth.seconds
     for job in workload.jobs:
-        choices = job.choices if len(job.choices) == 1 else job.asked or job.choices
+        if len(job.choices) == 1:
+            only = seconds(job, job.choices[0].implementation, job.choices[0].request)
+            if only is not None:
+                best[job.id] = only
+            continue
+        choices = job.asked or job.choices
         known = [t for c in choices if (t := seconds(job, c.implementation, c.request)) is not None]
         if known:
             best[job.id] = min(known)

@@ -29,12 +29,15 @@ class Fcfs:
     def decide(self, view: View) -> Iterable[Decision]:
         """Start from the front of the queue while jobs fit. O(jobs started)."""
         decisions: list[Decision] = []
-        free = view.free()
+        if not view.queue:
+            return decisions
+        free, allocation = view.free(), None
         for job in view.queue.by(priority_first):
+            if allocation is not None:
+                free.take(allocation)
             choice = fastest(view, job)
             allocation = free.fit(choice.request)
             if allocation is None:
                 break
-            free.take(allocation)
             decisions.append(Start(job.id, choice.implementation.name, allocation))
         return decisions
