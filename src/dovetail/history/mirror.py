@@ -31,6 +31,17 @@ class Mirror:
         found = list(kept[1].values())
         return found if limit is None else found[-limit:]
 
+    def aggregate(
+        self, implementation: str, device: DeviceClass, request: RequestKey, inputs: InputsKey
+    ) -> tuple[bool, Aggregate | None]:
+        """Whether it is known what the averages of this key are, and what they are. O(1)."""
+        kept = self._aggregates.get((implementation, device))
+        if kept is None:
+            return False, None
+        limit, keys = kept
+        found = keys.get((request, inputs))
+        return found is not None or limit is None or len(keys) < limit, found
+
     def keep_aggregates(
         self, implementation: str, device: DeviceClass, limit: int | None, found: Sequence[Aggregate]
     ) -> None:

@@ -24,7 +24,7 @@ __all__ = [
     "KEY_COLUMNS",
     "RUN_COLUMNS",
     "RUN_TABLES",
-    "Batch",
+    "Writer",
     "aggregate_of",
     "pack_uid",
     "run_of",
@@ -56,6 +56,7 @@ KEY_COLUMNS = (
     "keys.sent_time, keys.received, keys.received_time, keys.failed"
 )
 _Place = tuple[str, str, str, str, int, int, float]
+_NO_USAGE = Usage()
 
 
 _HEX = re.compile(r"[0-9a-f]{32}")
@@ -90,22 +91,34 @@ def unpack_uid(stored: str | bytes | None) -> str:
     return stored or ""
 
 
-class Batch:
-    """Runs being added in one transaction; averages are kept in memory and written at its end."""
+class Writer:
+    """Adds runs; ids and averages that it has looked up serve the next transactions too.
+
+    It is only good while nobody else writes and no transaction of its own is rolled back: its owner
+    throws it away then.
+    """
 
     def __init__(self, db: sqlite3.Connection) -> None:
         self._db = db
         self._groups: dict[_Place, int] = {}
         self._keys: dict[tuple[int, InputsKey], tuple[int, Aggregate]] = {}
-        self._touched: dict[int, list[int]] = {}
         self._users: dict[str, int] = {}
+        self._touched: dict[int, list[int]] = {}
+        self._changed: dict[int, Aggregate] = {}
+        self._new_groups: list[_Place] = []
+        self._new_keys: list[tuple[int, InputsKey]] = []
+
+    @property
+    def size(self) -> int:
+        """How many keys it remembers."""
+        return len(self._keys)
 
     def add(self, run: Run) -> bool:
         """Insert one run; ``False`` if its uid was there. O(log n)."""
         check_run(run)
         group = self._id_of_group(run)
         key, aggregate = self._key(group, run)
-        usage = run.usage or Usage()
+        usage = run.usage or _NO_USAGE
         added = self._db.execute(
             "INSERT OR IGNORE INTO runs (group_id, key_id, uid, state, seconds, finished, job, user_id, "
             "walltime, first_on_device, cpu_time, peak_memory, sent, sent_time, received, received_time) "
@@ -132,20 +145,26 @@ class Batch:
         if not added.rowcount:
             return False
         aggregate.add(run)
+        self._changed[key] = aggregate
         self._touched.setdefault(group, [0, 0])[run.state is not State.COMPLETED] += 1
         return True
 
-    def finish(self) -> None:
-        """Write the averages; keys that were made for runs known already disappear again."""
-        self._db.executemany(
-            "UPDATE keys SET count = ?, mean = ?, minimum = ?, maximum = ?, m2 = ?, transfers = ?, sent = ?, "
-            "sent_time = ?, received = ?, received_time = ?, failed = ? WHERE id = ?",
-            (
+    def finish(self) -> frozenset[int]:
+        """Write the averages before the transaction is committed; returns the ids of the changed groups.
+
+        Keys and groups that were made for runs known already disappear again.
+        """
+        execute = self._db.execute
+        for key, a in self._changed.items():
+            several = a.count > 1
+            execute(
+                "UPDATE keys SET count = ?, mean = ?, minimum = ?, maximum = ?, m2 = ?, transfers = ?, "
+                "sent = ?, sent_time = ?, received = ?, received_time = ?, failed = ? WHERE id = ?",
                 (
                     a.count,
                     a.mean,
-                    a.minimum if a.count > 1 else None,
-                    a.maximum if a.count > 1 else None,
+                    a.minimum if several else None,
+                    a.maximum if several else None,
                     a.m2,
                     a.transfers,
                     a.sent,
@@ -154,25 +173,24 @@ class Batch:
                     a.received_time,
                     a.failed,
                     key,
-                )
-                for key, a in self._keys.values()
-                if a.count or a.failed
-            ),
-        )
-        self._db.executemany(
-            "DELETE FROM keys WHERE id = ?",
-            [(key,) for key, a in self._keys.values() if not (a.count or a.failed)],
-        )
+                ),
+            )
         for group, (completed, failed) in self._touched.items():
-            self._db.execute(
+            execute(
                 "UPDATE groups SET completed = completed + ?, failed = failed + ?, changes = changes + 1 "
                 "WHERE id = ?",
                 (completed, failed, group),
             )
-        self._db.executemany(
-            "DELETE FROM groups WHERE id = ? AND completed + failed = 0",
-            [(group,) for group in self._groups.values() if group not in self._touched],
-        )
+        for place in self._new_keys:
+            if self._keys[place][0] not in self._changed:
+                execute("DELETE FROM keys WHERE id = ?", (self._keys.pop(place)[0],))
+        for name in self._new_groups:
+            if self._groups[name] not in self._touched:
+                execute("DELETE FROM groups WHERE id = ?", (self._groups.pop(name),))
+        touched = frozenset(self._touched)
+        for made in (self._touched, self._changed, self._new_groups, self._new_keys):
+            made.clear()
+        return touched
 
     def _id_of_group(self, run: Run) -> int:
         place = (
@@ -189,15 +207,15 @@ class Batch:
                 "AND nodes = ? AND cpus = ? AND gpus = ?",
                 place,
             ).fetchone()
-            found = (
-                row[0]
-                if row
-                else self._insert(
+            if row:
+                found = int(row[0])
+            else:
+                found = self._insert(
                     "INSERT INTO groups (app, implementation, kind, model, nodes, cpus, gpus) "
                     "VALUES (?, ?, ?, ?, ?, ?, ?)",
                     place,
                 )
-            )
+                self._new_groups.append(place)
             self._groups[place] = found
         return found
 
@@ -215,6 +233,7 @@ class Batch:
             else:
                 key = self._insert("INSERT INTO keys (group_id, inputs) VALUES (?, ?)", (group, text))
                 found = (key, Aggregate(*place, inputs))
+                self._new_keys.append((group, inputs))
             self._keys[group, inputs] = found
         return found
 

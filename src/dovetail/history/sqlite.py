@@ -25,11 +25,18 @@ from dovetail.history.base import (
     inputs_text,
 )
 from dovetail.history.mirror import Mirror
-from dovetail.history.rows import KEY_COLUMNS, RUN_COLUMNS, RUN_TABLES, Batch, aggregate_of, pack_uid, run_of
+from dovetail.history.rows import KEY_COLUMNS, RUN_COLUMNS, RUN_TABLES, Writer, aggregate_of, pack_uid, run_of
 from dovetail.history.schema import APPLICATION_ID, AVERAGE_ALL, SCHEMA_VERSION, create_or_migrate
-from dovetail.model import DeviceClass, Run
+from dovetail.model import DeviceClass, Run, State
 
 __all__ = ["SqliteHistory", "default_history_path"]
+
+_Stamp = tuple[tuple[int, int], ...]
+"""(id, changes) of every group of an app."""
+CARRIED = 100
+"""Up to so many runs recorded together, what has been read is carried forward; beyond, read anew."""
+REMEMBERED = 10_000
+"""Keys whose ids and averages are remembered for the next transaction."""
 
 
 def default_history_path() -> Path:
@@ -57,9 +64,10 @@ class SqliteHistory:
         self._own = 0
         self._foreign = 0
         self._data_version = -1
-        self._stamps: dict[str, Hashable] = {}
+        self._stamps: dict[str, _Stamp] = {}
         self._counts: dict[tuple[str, str, DeviceClass], int] = {}
         self._mirrors: dict[str, Mirror] = {}
+        self._writer: Writer | None = None
         self._make_file(must_exist)
         with self._explained("opened"):
             self._db = sqlite3.connect(
@@ -141,28 +149,32 @@ class SqliteHistory:
             )
         return int(version)
 
+    def _failure(self, what: str, error: sqlite3.Error) -> HistoryError:
+        """What SQLite says as one sentence about this file."""
+        text = str(error)
+        if "locked" in text or "busy" in text:
+            reason = f"another process has been writing for more than {self._wait:g} s"
+        elif "not a database" in text:
+            reason = "found a file that is no SQLite database, expected a history"
+        elif "malformed" in text:
+            reason = "the database is damaged (`sqlite3 FILE .recover` may save what is left)"
+        elif "readonly" in text:
+            reason = "the file or its folder is read-only"
+        elif "full" in text:
+            reason = "the disk is full"
+        elif "unable to open" in text:
+            reason = "no permission to open the file, or to write in its folder"
+        else:
+            reason = text
+        return HistoryError(f"history {self.path}: cannot be {what}: {reason}")
+
     @contextmanager
     def _explained(self, what: str) -> Iterator[None]:
-        """Turn what SQLite says into one sentence about this file."""
+        """Turn what SQLite says into `HistoryError`. What runs per job raises `_failure` itself."""
         try:
             yield
         except sqlite3.Error as error:
-            text = str(error)
-            if "locked" in text or "busy" in text:
-                reason = f"another process has been writing for more than {self._wait:g} s"
-            elif "not a database" in text:
-                reason = "found a file that is no SQLite database, expected a history"
-            elif "malformed" in text:
-                reason = "the database is damaged (`sqlite3 FILE .recover` may save what is left)"
-            elif "readonly" in text:
-                reason = "the file or its folder is read-only"
-            elif "full" in text:
-                reason = "the disk is full"
-            elif "unable to open" in text:
-                reason = "no permission to open the file, or to write in its folder"
-            else:
-                reason = text
-            raise HistoryError(f"history {self.path}: cannot be {what}: {reason}") from error
+            raise self._failure(what, error) from error
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
@@ -190,44 +202,61 @@ class SqliteHistory:
 
     # -- what has changed ------------------------------------------------------------------------------
 
+    def _look(self) -> None:
+        """Notice what other processes have committed. A few microseconds; raises `sqlite3.Error`."""
+        (seen,) = self._db.execute("PRAGMA data_version").fetchone()
+        if seen != self._data_version:
+            # data_version moves when another connection commits, never for our own commits.
+            self._foreign += self._data_version != -1
+            self._data_version = seen
+            self._stamps.clear()
+            self._counts.clear()
+            self._writer = None
+
     @property
     def version(self) -> int:
         """Grows with every change by this process or another. A few microseconds."""
-        with self._lock, self._explained("read"):
-            (seen,) = self._db.execute("PRAGMA data_version").fetchone()
-            if seen != self._data_version:
-                # data_version moves when another connection commits, never for our own commits.
-                self._foreign += self._data_version != -1
-                self._data_version = seen
-                self._stamps.clear()
-                self._counts.clear()
+        with self._lock:
+            try:
+                self._look()
+            except sqlite3.Error as error:
+                raise self._failure("read", error) from error
             return self._own + self._foreign
 
     def stamp(self, app: str) -> Hashable:
         """Changes whenever anything about this app has changed. A few microseconds."""
-        with self._lock, self._explained("read"):
-            _ = self.version
-            found = self._stamps.get(app)
-            if found is None:
-                found = self._stamps[app] = self._read_stamp(app)
-            return found
+        with self._lock:
+            try:
+                self._look()
+                return self._stamp(app)
+            except sqlite3.Error as error:
+                raise self._failure("read", error) from error
 
     def count(self, app: str, implementation: str, device: DeviceClass) -> int:
         """Number of completed runs. O(1)."""
-        with self._lock, self._explained("read"):
-            _ = self.version
+        with self._lock:
             place = (app, implementation, device)
-            found = self._counts.get(place)
-            if found is None:
-                (found,) = self._db.execute(
-                    "SELECT coalesce(sum(completed), 0) FROM groups "
-                    "WHERE app = ? AND implementation = ? AND kind = ? AND model = ?",
-                    (app, implementation, device.kind, device.model),
-                ).fetchone()
-                self._counts[place] = found
+            try:
+                self._look()
+                found = self._counts.get(place)
+                if found is None:
+                    (found,) = self._db.execute(
+                        "SELECT coalesce(sum(completed), 0) FROM groups "
+                        "WHERE app = ? AND implementation = ? AND kind = ? AND model = ?",
+                        (app, implementation, device.kind, device.model),
+                    ).fetchone()
+                    self._counts[place] = found
+            except sqlite3.Error as error:
+                raise self._failure("read", error) from error
             return int(found)
 
-    def _read_stamp(self, app: str) -> Hashable:
+    def _stamp(self, app: str) -> _Stamp:
+        found = self._stamps.get(app)
+        if found is None:
+            found = self._stamps[app] = self._read_stamp(app)
+        return found
+
+    def _read_stamp(self, app: str) -> _Stamp:
         return tuple(
             sorted(self._db.execute("SELECT id, changes FROM groups WHERE app = ?", (app,)).fetchall())
         )
@@ -240,39 +269,69 @@ class SqliteHistory:
         ``False`` if a run of this uid was there already: nothing changes then. Raises `InputError` for a
         run that makes no sense, `HistoryError` when the file cannot be written.
         """
-        with self._lock:
-            with self._explained("written"), self._transaction() as db:
-                # Under the write lock nobody else changes anything: what is mirrored up to here can be
-                # carried forward with this one run instead of being read again.
-                before = self.stamp(run.app)
-                batch = Batch(db)
-                new = batch.add(run)
-                batch.finish()
-                after = self._read_stamp(run.app)
-            if new:
-                self._own += 1
-                self._stamps[run.app] = after
-                self._counts.pop((run.app, run.implementation, run.device_class), None)
-                mirror = self._mirrors.get(run.app)
-                if mirror is not None and mirror.stamp == before:
-                    mirror.add(run, after)
-            return new
+        return self.record_many((run,)) == 1
 
     def record_many(self, runs: Iterable[Run]) -> int:
-        """Keep many runs in one transaction, all or none; returns how many were new."""
-        with self._explained("written"), self._transaction() as db:
-            batch = Batch(db)
-            new = sum(map(batch.add, runs))
-            batch.finish()
-        if new:
-            self._forget_all_seen()
-        return new
+        """Keep many runs in one transaction, all or none; returns how many were new.
+
+        What is mirrored of an app is carried forward with its runs, unless there are more than `CARRIED`.
+        """
+        with self._lock:
+            if not (isinstance(runs, Sequence) and len(runs) <= CARRIED):
+                with self._explained("written"), self._transaction() as db:
+                    writer = Writer(db)
+                    new = sum(map(writer.add, runs))
+                    writer.finish()
+                if new:
+                    self._forget_all_seen()
+                return new
+            try:
+                with self._transaction() as db:
+                    # Under the write lock nobody else changes anything: what is mirrored up to here can be
+                    # carried forward with these runs instead of being read again.
+                    self._look()
+                    if self._writer is None or self._writer.size > REMEMBERED:
+                        self._writer = Writer(db)
+                    writer = self._writer
+                    before = {app: self._stamp(app) for app in {run.app for run in runs}}
+                    added = [run for run in runs if writer.add(run)]
+                    after = self._after(before, writer.finish())
+            except BaseException as error:
+                self._writer = None
+                if isinstance(error, sqlite3.Error):
+                    raise self._failure("written", error) from error
+                raise
+            if added:
+                self._own += 1
+                self._stamps.update(after)
+                for run in added:
+                    self._carry(run, before[run.app], after[run.app])
+            return len(added)
+
+    def _after(self, before: dict[str, _Stamp], touched: frozenset[int]) -> dict[str, _Stamp]:
+        """The stamps after our changes: worked out where all groups were there before, else read."""
+        if touched.issubset(group for stamp in before.values() for group, _ in stamp):
+            return {
+                app: tuple((group, changes + (group in touched)) for group, changes in stamp)
+                for app, stamp in before.items()
+            }
+        return {app: self._read_stamp(app) for app in before}
+
+    def _carry(self, run: Run, before: _Stamp, after: _Stamp) -> None:
+        """Bring what this process has read of an app forward by a run."""
+        place = (run.app, run.implementation, run.device_class)
+        if place in self._counts:
+            self._counts[place] += run.state is State.COMPLETED
+        mirror = self._mirrors.get(run.app)
+        if mirror is not None and mirror.stamp in (before, after):
+            mirror.add(run, after)
 
     def _forget_all_seen(self) -> None:
         self._own += 1
         self._stamps.clear()
         self._counts.clear()
         self._mirrors.clear()
+        self._writer = None
 
     def forget(
         self,
@@ -388,7 +447,11 @@ class SqliteHistory:
     def aggregate(
         self, app: str, implementation: str, device: DeviceClass, request: RequestKey, inputs: InputsKey
     ) -> Aggregate | None:
-        """The averages of one key. O(log n), tens of microseconds."""
+        """The averages of one key. O(1) where they were read before, else O(log n)."""
+        with self._lock:
+            known, found = self._mirror(app).aggregate(implementation, device, request, inputs)
+            if known:
+                return found
         rows = self._rows(
             f"SELECT {KEY_COLUMNS} FROM groups g JOIN keys ON keys.group_id = g.id AND keys.inputs = ? "
             "WHERE app = ? AND implementation = ? AND kind = ? AND model = ? "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -14,6 +15,7 @@ from dovetail.history.base import (
     MeasuredHistory,
     RequestKey,
     canonical_inputs,
+    request_key,
 )
 from dovetail.history.memory import MemoryHistory
 from dovetail.interfaces import History
@@ -25,6 +27,7 @@ __all__ = [
     "TINY",
     "HistoryModel",
     "Query",
+    "RecentRuns",
     "Sample",
     "categories",
     "measured",
@@ -80,12 +83,48 @@ class Query:
     walltime: Seconds | None = None
 
 
+class RecentRuns:
+    """The newest runs of one (app, implementation, class) by key, carried forward from look to look."""
+
+    def __init__(self) -> None:
+        self._runs: Sequence[Run] = ()
+        self._by_key: dict[tuple[RequestKey, InputsKey], deque[Run]] = {}
+
+    def update(self, runs: Sequence[Run]) -> None:
+        """Look at the newest runs again. O(1) for each that came or went, where the others are the same."""
+        old, new = self._runs, runs
+        self._runs = runs
+        came = 0
+        while old and came < len(new) and new[-1 - came] is not old[-1]:
+            came += 1
+        gone = len(old) + came - len(new)
+        if not old or came == len(new) or gone < 0 or new[0] is not old[gone]:
+            self._by_key.clear()
+            came, gone = len(new), 0
+        for run in old[:gone]:
+            key = _key_of(run)
+            self._by_key[key].popleft()
+            if not self._by_key[key]:
+                del self._by_key[key]
+        for run in new[len(new) - came :]:
+            self._by_key.setdefault(_key_of(run), deque()).append(run)
+
+    def of(self, request: RequestKey, inputs: InputsKey) -> Sequence[Run]:
+        """Those of one key, oldest first."""
+        return self._by_key.get((request, inputs), ())
+
+
+def _key_of(run: Run) -> tuple[RequestKey, InputsKey]:
+    return request_key(run), canonical_inputs(run.inputs)
+
+
 @dataclass(slots=True)
 class Sample:
     """What is known of one (app, implementation, class): averages by key and the newest runs."""
 
     aggregates: Sequence[Aggregate]
     recent: Sequence[Run]
+    by_key: RecentRuns
     fits: dict[Hashable, object] = field(default_factory=dict)
 
 
@@ -160,6 +199,7 @@ class HistoryModel(ABC):
         self._stamps: dict[str, Hashable] = {}
         self._samples: dict[str, dict[tuple[str, DeviceClass], Sample]] = {}
         self._answers: dict[str, dict[Query, Prediction | None]] = {}
+        self._recent: dict[tuple[str, str, DeviceClass], RecentRuns] = {}
         self._requests: dict[str, dict[_Ways, list[tuple[int, RequestKey]]]] = {}
 
     @property
@@ -224,9 +264,11 @@ class HistoryModel(ABC):
         place = (query.implementation, query.device)
         if place not in kept:
             where = (query.app, *place)
+            recent = self.history.recent(*where, MAX_RUNS)
+            by_key = self._recent.setdefault(where, RecentRuns())
+            by_key.update(recent)
             kept[place] = Sample(
-                [a for a in self.history.aggregates(*where, MAX_KEYS) if a.count],
-                self.history.recent(*where, MAX_RUNS),
+                [a for a in self.history.aggregates(*where, MAX_KEYS) if a.count], recent, by_key
             )
         return kept[place]
 

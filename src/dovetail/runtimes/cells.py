@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -70,13 +71,26 @@ class Cells:
         return sum(cell.runs for cell in self.cells)
 
 
-def _robust(times: Sequence[float]) -> Cell:
-    """Typical log time of the runs of one key, oldest first."""
-    if len(times) == 1:
-        return Cell((0, 0, 0.0), (), math.log(max(times[0], TINY)), 1.0, 1)
+@dataclass(frozen=True, slots=True)
+class _Typical:
+    """Log times of one key, oldest first, without what a lasting change has replaced.
+
+    ``kept`` says which are no outliers; ``y`` and ``weight`` are as in `Cell`.
+    """
+
+    logs: Floats
+    weights: Floats
+    kept: npt.NDArray[np.bool_]
+    y: float
+    total: float
+    weight: float
+
+
+def _typical(times: Sequence[float]) -> _Typical:
+    """Typical log time of two or more runs of one key, oldest first."""
     logs = np.log(np.maximum(times, TINY))
     weights, keep = _kept(logs)
-    if len(logs) > CHANGED:
+    if len(logs) > CHANGED and not keep[-1]:
         # Several runs in a row far off on one side are no accident: something has changed for good.
         middle = float(np.median(logs[keep]))
         side = np.where(keep, 0, np.sign(logs - middle))[::-1]
@@ -84,25 +98,45 @@ def _robust(times: Sequence[float]) -> Cell:
         if side[0] and row >= CHANGED:
             logs = logs[-row:]
             weights, keep = _kept(logs)
-    n = len(logs)
-    kept, weights_kept = logs[keep], weights[keep]
+    weights_kept = weights[keep]
     total = float(weights_kept.sum())
-    y = float(weights_kept @ kept) / total
-    effective = total**2 / float(weights_kept @ weights_kept)
+    y = float(weights_kept @ logs[keep]) / total
+    return _Typical(logs, weights, keep, y, total, total**2 / float(weights_kept @ weights_kept))
+
+
+def _alone(seconds: float) -> Cell:
+    """The cell of a single run."""
+    return Cell((0, 0, 0.0), (), math.log(max(seconds, TINY)), 1.0, 1)
+
+
+def _robust(times: Sequence[float]) -> Cell:
+    """Typical log time of the runs of one key, oldest first, and what they say of the noise."""
+    if len(times) == 1:
+        return _alone(times[0])
+    found = _typical(times)
+    logs, keep, n = found.logs, found.kept, len(found.logs)
+    kept = logs[keep]
     freedom = len(kept) - 1
     squares = float(((kept - kept.mean()) ** 2).sum())
     deviations: tuple[float, ...] = ()
     if n > 1:
-        scale = np.where(keep, (total / np.maximum(total - weights, 1e-12)), 1.0) if freedom else np.ones(n)
-        deviations = tuple(((logs - y) * scale).tolist())
-    return Cell((0, 0, 0.0), (), y, effective, n, False, deviations, freedom, squares)
+        scale = found.total / np.maximum(found.total - found.weights, 1e-12) if freedom else np.ones(n)
+        deviations = tuple(((logs - found.y) * np.where(keep, scale, 1.0)).tolist())
+    return Cell((0, 0, 0.0), (), found.y, found.weight, n, False, deviations, freedom, squares)
+
+
+@lru_cache(maxsize=MAX_RUNS)
+def _weights(n: int) -> Floats:
+    """Weights of the n newest runs of a key, oldest first."""
+    weights: Floats = 0.5 ** (np.arange(n - 1, -1, -1) / HALF_LIFE)
+    weights.setflags(write=False)
+    return weights
 
 
 def _kept(logs: Floats) -> tuple[Floats, npt.NDArray[np.bool_]]:
     """Weights of log times, oldest first, and which of them are no outliers."""
-    n = len(logs)
-    weights = 0.5 ** (np.arange(n - 1, -1, -1) / HALF_LIFE)
-    if n == 2:
+    weights = _weights(len(logs))
+    if len(logs) == 2:
         # Of two that disagree the slower one was disturbed: nothing makes a run faster by chance.
         return weights, logs <= logs.min() + 2 * FAR
     middle = _weighted_median(logs, weights)
@@ -112,10 +146,10 @@ def _kept(logs: Floats) -> tuple[Floats, npt.NDArray[np.bool_]]:
 
 def _weighted_median(values: Floats, weights: Floats) -> float:
     """Middle of the weight; halfway between two values where the weight is split between them."""
-    order = np.argsort(values)
-    below = np.cumsum(weights[order])
+    order = values.argsort()
+    below = weights[order].cumsum()
     half = 0.5 * below[-1]
-    i = int(np.searchsorted(below, half * (1 - 1e-12)))
+    i = int(below.searchsorted(half * (1 - 1e-12)))
     lower = float(values[order[i]])
     if i + 1 < len(values) and math.isclose(float(below[i]), float(half), rel_tol=1e-9):
         return 0.5 * (lower + float(values[order[i + 1]]))
@@ -160,13 +194,16 @@ def make_cells(aggregates: Sequence[Aggregate], recent: Sequence[Run]) -> Cells:
     return Cells(cells, noise, freedom)
 
 
-def one_cell(aggregate: Aggregate, recent: Sequence[Run]) -> Cell:
-    """The cell of one key alone, from runs of any keys. O(runs), without fitting anything else."""
-    inputs = dict(aggregate.inputs)
-    runs = [run for run in recent if run.inputs == inputs and request_key(run) == aggregate.request]
-    warm = [run.seconds for run in runs if not run.first_on_device]
+def one_cell(aggregate: Aggregate, runs: Sequence[Run]) -> Cell:
+    """The cell of one key alone, from its newest runs; ``deviations`` and the like are left out. O(runs)."""
     if runs:
-        cell = _robust(warm or [run.seconds for run in runs])
+        warm = [run.seconds for run in runs if not run.first_on_device]
+        times = warm or [run.seconds for run in runs]
+        if len(times) == 1:
+            cell = _alone(times[0])
+        else:
+            found = _typical(times)
+            cell = Cell((0, 0, 0.0), (), found.y, found.weight, len(found.logs))
         cell.cold = not warm
     else:
         y = math.log(max(aggregate.mean, TINY))

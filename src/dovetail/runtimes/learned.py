@@ -166,7 +166,9 @@ class LearnedModel(HistoryModel):
         found = self.history.aggregate(
             query.app, query.implementation, query.device, query.request, query.inputs
         )
-        return one_cell(found, self.sample(query).recent) if found is not None and found.count else None
+        if found is None or not found.count:
+            return None
+        return one_cell(found, self.sample(query).by_key.of(query.request, query.inputs))
 
     def _basis_of_own(self, fit: Fit, own: Cell) -> str:
         runs = "1 run" if own.runs == 1 else f"{own.runs} runs"
