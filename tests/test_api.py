@@ -9,9 +9,12 @@ import pytest
 
 import dovetail
 from dovetail import api
+from dovetail.engine.journal import read_journal, replay
 from dovetail.errors import InputError
 from dovetail.history.sqlite import SqliteHistory, default_history_path
+from dovetail.interfaces import Policy
 from dovetail.model import Cluster, DeviceClass
+from dovetail.plugins import load_policy
 
 JOBS = """
 [[app]]
@@ -116,3 +119,24 @@ def test_a_run_needs_a_folder_of_its_own(tmp_path: Path) -> None:
         dovetail.run(path, cluster=one, history=tmp_path / "h", run_dir=tmp_path / "run")
     with pytest.raises(InputError, match="cannot be made"):
         dovetail.run(path, cluster=one, history=tmp_path / "h", run_dir=path / "run")
+
+
+def test_the_journal_of_a_policy_from_a_file_replays(jobs: str, tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(
+        """
+from dataclasses import dataclass
+from dovetail.policies.fcfs import Fcfs
+@dataclass(frozen=True)
+class Mine(Fcfs):
+    loud: bool = False
+"""
+    )
+    path = tmp_path / "journal.jsonl"
+    result = api.simulate_result(
+        jobs, cluster=CLUSTER, policy=f"{tmp_path}/mine.py:Mine?loud=true", journal=path
+    )
+    assert (result.policy, result.options) == ("Mine", {"loud": True})
+    journal = read_journal(path)
+    loaded = load_policy(journal.header["policy"]).policy
+    assert isinstance(loaded, Policy)
+    assert replay(journal, loaded) == 2

@@ -37,17 +37,22 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class LoadedPolicy:
-    """A policy or planner ready to use; ``options`` are those that differ from the defaults."""
+    """A policy or planner ready to use; ``options`` are those that were given.
+
+    ``source`` is ``path/to/file.py:ClassName`` for a policy from a file.
+    """
 
     name: str
     policy: Policy | Planner
     options: Mapping[str, Any]
+    source: str = ""
 
     @property
     def label(self) -> str:
-        """Name and options as written on the command line."""
+        """Name (or source) and options as written on the command line."""
+        name = self.source or self.name
         options = "&".join(f"{key}={value}" for key, value in self.options.items())
-        return f"{self.name}?{options}" if options else self.name
+        return f"{name}?{options}" if options else name
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,9 +98,11 @@ def load_policy(spec: str | Policy | Planner) -> LoadedPolicy:
     if not isinstance(spec, str):
         return LoadedPolicy(getattr(spec, "name", type(spec).__name__), spec, {})
     name, texts = split_spec(spec)
+    source = ""
     if ".py:" in name:
         factory = _from_file(name)
-        name = name.rpartition(":")[2]
+        path, _, name = name.rpartition(":")
+        source = f"{Path(path).absolute()}:{name}"
     else:
         factory = named("dovetail.policies", name, "policy")
     options = _options(name, factory, texts)
@@ -105,7 +112,7 @@ def load_policy(spec: str | Policy | Planner) -> LoadedPolicy:
         raise InputError(f"cannot be made: {error}", where=f"policy {name}") from error
     if not isinstance(policy, Policy | Planner):
         raise InputError("has neither decide(view) nor plan(view)", where=f"policy {name}")
-    return LoadedPolicy(name, policy, options)
+    return LoadedPolicy(name, policy, options, source)
 
 
 def _from_file(spec: str) -> Any:
