@@ -161,9 +161,12 @@ Entry = tuple[Any, int, Seconds, Job]
 
 
 class Group(Protocol):
-    """Waiting jobs that ask for the same, in an order of the queue; empty ones are false."""
+    """Waiting jobs that ask for the same, in an order of the queue."""
 
-    def __bool__(self) -> bool: ...
+    @property
+    def size(self) -> int:
+        """How many there are; may be none."""
+        ...
 
     def first(self, after: Entry | None) -> Entry | None:
         """The first entry, or the first after another one."""

@@ -110,6 +110,8 @@ class Layout:
         self._ids: dict[NodeState, int] = {}
         self._classes: list[NodeClass] = []
         self._fits: dict[Request, dict[int, Fit | None]] = {}
+        self.last_request: Request | None = None
+        self.last_fits: dict[int, Fit | None] = {}
         self._taken: dict[tuple[Any, ...], dict[int, int | None]] = {}
         self._given: dict[tuple[Any, ...], dict[int, int | None]] = {}
         self._least: dict[tuple[int, int], int] = {}
@@ -146,6 +148,7 @@ class Layout:
         found = self._fits.get(request)
         if found is None:
             found = self._fits[request] = {}
+        self.last_request, self.last_fits = request, found
         return found
 
     def fit_state(self, request: Request, state_id: int) -> Fit | None:
@@ -264,7 +267,7 @@ class FreeCapacity:
     def count(self, request: Request, *, within: int = -1) -> int:
         """Nodes that could give one share now. O(distinct states)."""
         layout = self._layout
-        fits = layout.fits(request)
+        fits = layout.last_fits if request is layout.last_request else layout.fits(request)
         total = 0
         for state, mask in self._states.items():
             fit = fits[state] if state in fits else layout.fit_state(request, state)
@@ -275,7 +278,7 @@ class FreeCapacity:
     def fit(self, request: Request, *, within: int = -1) -> Allocation | None:
         """Where the request fits by the placement rule, or ``None``. O(distinct states)."""
         layout = self._layout
-        fits = layout.fits(request)
+        fits = layout.last_fits if request is layout.last_request else layout.fits(request)
         wanted = request.nodes
         only: Fit | None = None
         eligible = 0
@@ -449,14 +452,17 @@ class FreeCapacity:
                 self._states[state] = self._states.get(state, 0) | bit
                 return
 
+    def alike(self) -> bool:
+        """Whether all nodes of the cluster are alike, with CPUs and without devices."""
+        states = [self._layout.states[state] for state in self._layout.full]
+        return len(states) == 1 and states[0].cpus > 0 and not states[0].devices
+
     def takes_whole_nodes(self, request: Request) -> bool:
-        """Whether all nodes of the cluster are alike, without devices, and the request takes whole pools."""
-        layout = self._layout
-        if len(layout.full) != 1:
+        """Whether that is so, and the request takes whole pools."""
+        if not self.alike():
             return False
-        state = layout.states[next(iter(layout.full))]
-        cpus = layout.cpus_of(request, state.node_class)
-        return not state.devices and state.cpus > 0 and cpus == state.cpus
+        state = self._layout.states[next(iter(self._layout.full))]
+        return self._layout.cpus_of(request, state.node_class) == state.cpus
 
     def masks(self) -> Iterable[tuple[NodeState, int]]:
         """(state, nodes in it) of every state in use."""

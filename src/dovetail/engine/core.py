@@ -118,7 +118,6 @@ class Engine:
         self.layout = Layout(cluster, getattr(policy, "placement", None) or placement)
         self.free = FreeCapacity(self.layout)
         self.queue = JobQueue(self.limit)
-        self.interchangeable = len(self.layout.full) == 1
         self.running: dict[JobId, Placed] = {}
         self.handed_over: dict[JobId, Submit] = {}
         self.device_queues: dict[int, list[tuple[Job, Implementation]]] = {}
@@ -126,7 +125,6 @@ class Engine:
         self.records: dict[JobId, Record] = {}
         self.releases: list[tuple[Seconds, Allocation]] = []  # ascending; times apart, for the search
         self._release_times: list[Seconds] = []
-        self.changes = InstantChanges()
         self.last_enqueued: int | None = None
         self.decision_seconds: list[float] = []
         self.wake_times: list[Seconds] = []  # ascending
@@ -158,7 +156,7 @@ class Engine:
         view.now = now
         if self._told:
             self._told = False
-            self.changes = InstantChanges()
+            view.changes = InstantChanges()
         if not isinstance(events, list):
             events = list(events)
         if len(events) > 1:  # mostly there is one
@@ -193,7 +191,7 @@ class Engine:
     def _other(self, event: Event, now: Seconds) -> None:
         if isinstance(event, Woken):
             return
-        self.changes.otherwise = True
+        self.view.changes.otherwise = True
         if isinstance(event, NodeLost):
             self._lose(event.node, now)
         elif isinstance(event, NodeJoined):
@@ -208,15 +206,15 @@ class Engine:
         if self.records.setdefault(job.id, record) is not record:
             raise ValueError(f"job {job.id} was submitted twice")
         self.queue.add(job)
-        self.changes.submitted.append(job)
-        if self.interchangeable and job.choices is not self._last_choices:
+        self.view.changes.submitted.append(job)
+        if self.view.interchangeable and job.choices is not self._last_choices:
             self._last_choices = job.choices
             for choice in job.choices:
                 known = self._whole.get(choice.request)
                 if known is None:
                     known = self._whole[choice.request] = self.free.takes_whole_nodes(choice.request)
                 if not known:
-                    self.interchangeable = False
+                    self.view.interchangeable = False
 
     def _started(self, event: Started, now: Seconds) -> bool:
         submitted = self.handed_over.pop(event.job, None)
@@ -240,7 +238,7 @@ class Engine:
             self._release(placed)
             if now > placed.bound:
                 self.promises.overran(now)
-            self.changes.ended.append(placed)
+            self.view.changes.ended.append(placed)
         record.state = event.state
         record.end = now
         record.exit_code = event.exit_code
@@ -268,7 +266,7 @@ class Engine:
         if record is None or record.state is not State.PENDING or job in self.handed_over:
             return True  # running elsewhere: its driver stops it and reports the end
         self._unqueue(record.job)
-        self.changes.otherwise = True
+        self.view.changes.otherwise = True
         self.promises.drop(job)
         record.state, record.end, record.exit_code = State.CANCELLED, now, None
         self.predictions.drop(job)
@@ -428,7 +426,7 @@ class Engine:
         if self._on_unit is not None:
             for key in _unit_keys(allocation):
                 self._on_unit.setdefault(key, []).append(placed)
-        self.changes.started.append(placed)
+        self.view.changes.started.append(placed)
         record.state = RUNNING
         record.start = now
         record.implementation = implementation
@@ -522,6 +520,11 @@ class Engine:
         return False
 
     # ----------------------------------------------------------------- queries
+
+    @property
+    def changes(self) -> InstantChanges:
+        """What happened since the policy was last asked."""
+        return self.view.changes
 
     def bound(self, job: Job, implementation: Implementation, request: Request) -> Seconds:
         """Upper bound of the run time: learned where the policy asks for that and something is known."""

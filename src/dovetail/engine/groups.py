@@ -21,15 +21,13 @@ class Group:
     found in O(n / 64 + 64).
     """
 
-    __slots__ = ("_blocks", "_least", "request")
+    __slots__ = ("_blocks", "_least", "request", "size")
 
     def __init__(self, request: Request) -> None:
         self.request = request
+        self.size = 0
         self._blocks: list[list[Entry]] = []
         self._least: list[Seconds] = []
-
-    def __bool__(self) -> bool:
-        return bool(self._blocks)
 
     def __iter__(self) -> Iterator[Job]:
         for block in self._blocks:
@@ -38,6 +36,7 @@ class Group:
 
     def add(self, entry: Entry) -> None:
         """Put an entry at its place."""
+        self.size += 1
         blocks, least = self._blocks, self._least
         if not blocks or (entry > blocks[-1][-1] and len(blocks[-1]) >= BLOCK):
             blocks.append([entry])
@@ -55,6 +54,7 @@ class Group:
 
     def remove(self, key: Any, place: int) -> None:
         """Take an entry out."""
+        self.size -= 1
         blocks = self._blocks
         at = 0
         if len(blocks) > 1:

@@ -117,7 +117,7 @@ class JobQueue:
         return len(self._line)
 
     def __bool__(self) -> bool:
-        return bool(self._line)
+        return len(self._line._entries) > self._line._gone
 
     def __iter__(self) -> Iterator[Job]:
         return iter(self._line)

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from dovetail.engine.capacity import FreeCapacity
-from dovetail.interfaces import Changes, Free, Queue, RateModel, RuntimeModel
+from dovetail.interfaces import Free, Queue, RateModel, RuntimeModel
 from dovetail.model import (
     Allocation,
     Cluster,
@@ -44,29 +44,32 @@ class InstantChanges:
 class EngineView:
     """Implements `dovetail.interfaces.View` over an engine."""
 
-    __slots__ = ("_cluster", "_engine", "_queue", "device_queues", "now", "plan", "reservations", "running")
+    __slots__ = (
+        "_engine",
+        "changes",
+        "cluster",
+        "device_queues",
+        "interchangeable",
+        "now",
+        "plan",
+        "queue",
+        "reservations",
+        "running",
+    )
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self.now: Seconds = 0.0
-        self._cluster = engine.cluster
-        self._queue = engine.queue
+        self.cluster: Cluster = engine.cluster
+        self.queue: Queue = engine.queue
+        self.changes = InstantChanges()
+        self.interchangeable = engine.free.alike()
         self.running: Mapping[JobId, Placed] = MappingProxyType(engine.running)
         self.device_queues: Mapping[int, Sequence[tuple[Job, Implementation]]] = MappingProxyType(
             engine.device_queues
         )
         self.reservations: Mapping[JobId, Promise] = MappingProxyType(engine.promises.held)
         self.plan: Plan | None = None
-
-    @property
-    def cluster(self) -> Cluster:
-        """Where jobs can run."""
-        return self._cluster
-
-    @property
-    def queue(self) -> Queue:
-        """Waiting jobs, those in device FIFOs excluded."""
-        return self._queue
 
     @property
     def runtimes(self) -> RuntimeModel:
@@ -77,16 +80,6 @@ class EngineView:
     def forecast(self) -> RateModel | None:
         """A rate model over predicted times, if there is one."""
         return self._engine.forecast
-
-    @property
-    def changes(self) -> Changes:
-        """What happened since the policy was last asked."""
-        return self._engine.changes
-
-    @property
-    def interchangeable(self) -> bool:
-        """Whether all nodes are alike and every job so far takes whole nodes."""
-        return self._engine.interchangeable
 
     @property
     def enqueued(self) -> int | None:

@@ -65,7 +65,7 @@ class NodeShadow:
         """The groups that may give a candidate. O(groups * distinct node states)."""
         found: list[tuple[Group, bool]] = []
         for request, group in groups.items():
-            if group and free.count(request) >= request.nodes:
+            if group.size and free.count(request) >= request.nodes:
                 whoever = self.place(request, free, False) is not None
                 if whoever or self.start < inf:
                     found.append((group, whoever))
@@ -120,7 +120,7 @@ class CountShadow:
         return [
             (group, request.nodes <= extra)
             for request, group in groups.items()
-            if request.nodes <= most and group
+            if group.size and request.nodes <= most
         ]
 
     def place(self, request: Request, free: Free, in_time: bool) -> Allocation | None:
