@@ -10,7 +10,7 @@ import csv
 import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import resources
 from pathlib import Path
 
@@ -94,7 +94,7 @@ def names(apps: str | None) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-def points(apps: Iterable[str], sizes: Iterable[str]) -> list[Point]:
+def points(apps: Iterable[str], sizes: Sequence[str]) -> list[Point]:
     """The apps at their sizes ``small``, ``medium``, ``large``, or at a number; raises `InputError`."""
     found: list[Point] = []
     for app in apps:
@@ -141,22 +141,30 @@ def two_devices(found: Inventory | None = None) -> Cluster:
 
 
 def suite(found: Sequence[Point], cluster: Cluster, repeat: int) -> Workload:
-    """A job for each point, device kind of the cluster and repetition, on that kind only."""
-    kinds = [CPU] if any(node.cores for node in cluster.nodes) else []
-    kinds += [kind for kind in DEVICE_KINDS if cluster.device_classes(kind)]
-    if not kinds:
+    """A job for each point, device class of the cluster and repetition, on that class only."""
+    classes = [c for c in cluster.classes if c.kind in (CPU, *DEVICE_KINDS)]
+    if not classes:
         raise InputError(f"has none of the devices {', '.join((CPU, *DEVICE_KINDS))}", where="cluster")
+    kinds = list(dict.fromkeys(c.kind for c in classes))
     apps = {name: _app(name, kinds) for name in dict.fromkeys(point.app for point in found)}
     jobs: list[Job] = []
     for turn in range(1, repeat + 1):
         for point in found:
             app = apps[point.app]
-            for implementation in app.implementations:
-                name = f"{point.app}-{point.n}-{implementation.name}-{turn}"
-                choice = Choice(implementation, implementation.request)
-                inputs = {"n": float(point.n)}
-                jobs.append(Job(name, app, (choice,), index=len(jobs), inputs=inputs))
+            for device in classes:
+                implementation = app.implementation(device.kind)
+                request = implementation.request
+                if _label(device, classes) != device.kind:
+                    request = replace(request, models=(device.model,))
+                name = f"{point.app}-{point.n}-{_label(device, classes)}-{turn}"
+                choices = (Choice(implementation, request),)
+                jobs.append(Job(name, app, choices, index=len(jobs), inputs={"n": float(point.n)}))
     return Workload("bench", jobs, TableTruth())
+
+
+def _label(device: DeviceClass, classes: Sequence[DeviceClass]) -> str:
+    """The kind, with the model where the machine has several of the kind."""
+    return device.kind if sum(c.kind == device.kind for c in classes) == 1 else str(device)
 
 
 def _app(name: str, kinds: Sequence[str]) -> App:
@@ -188,6 +196,7 @@ def measure(
         workload, cluster=cluster, policy="best-device", history=history, run_dir=run_dir, changed=changed
     )
     roles = {(point.app, point.n): point.role for point in found}
+    classes = [c for c in cluster.classes if c.kind in (CPU, *DEVICE_KINDS)]
     done: list[Measured] = []
     undone: list[Record] = []
     for record in report.result.records:
@@ -201,7 +210,10 @@ def measure(
         spent = 0.0 if usage is None else usage.cpu_time or 0.0
         wall = seconds if usage is None or usage.wall_time is None else usage.wall_time
         name = record.job.app.name
-        done.append(Measured(name, record.implementation.kind, roles[name, n], n, wall, spent, moved))
+        models = record.job.choices[0].request.models
+        kind = record.implementation.kind
+        device = next(c for c in classes if c.kind == kind and (not models or c.model in models))
+        done.append(Measured(name, _label(device, classes), roles[name, n], n, wall, spent, moved))
     return done, undone
 
 
