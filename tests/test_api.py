@@ -15,6 +15,7 @@ from dovetail.history.sqlite import SqliteHistory, default_history_path
 from dovetail.interfaces import Policy
 from dovetail.model import Cluster, DeviceClass
 from dovetail.plugins import load_policy
+from dovetail.report import tables
 
 JOBS = """
 [[app]]
@@ -140,3 +141,14 @@ class Mine(Fcfs):
     loaded = load_policy(journal.header["policy"]).policy
     assert isinstance(loaded, Policy)
     assert replay(journal, loaded) == 2
+
+
+@pytest.mark.parametrize(
+    ("policy", "ignores"), [("fcfs", False), ("easy", False), ("sjf", True), ("history", True)]
+)
+def test_a_policy_that_ignores_priorities_says_so(tmp_path: Path, policy: str, ignores: bool) -> None:
+    path = tmp_path / "jobs.toml"
+    path.write_text(JOBS + "priority = 1\n")
+    result = api.simulate_result(path, cluster=CLUSTER, policy=policy)
+    assert result.ignores_priorities is ignores
+    assert (f"{policy} ignores the priorities of the jobs." in tables.notes(result)) is ignores

@@ -32,7 +32,7 @@ from dovetail.history.memory import MemoryHistory
 from dovetail.history.sqlite import SqliteHistory, default_history_path
 from dovetail.interfaces import History, Planner, Policy, RateModel
 from dovetail.model import Cluster, Result, Seconds, Workload
-from dovetail.plugins import LoadedPolicy, load_policy, load_rates
+from dovetail.plugins import LoadedPolicy, load_policy, load_rates, obeys_priorities
 from dovetail.policies.follow_plan import FollowPlan
 from dovetail.report import Comparison, Report
 from dovetail.runtimes.perfect import PerfectModel
@@ -196,7 +196,12 @@ def simulate_result(
                 progress=progress,
             ),
         )
-    return result if load is None else replace(result, load=load)
+    return replace(result, load=load, ignores_priorities=_ignored(jobs, loaded))
+
+
+def _ignored(jobs: Workload, loaded: LoadedPolicy) -> bool:
+    """Whether jobs have priorities that the policy does not look at."""
+    return not obeys_priorities(loaded.policy) and any(job.priority for job in jobs.jobs)
 
 
 def _journal(path: PathLike, cluster: Cluster, loaded: LoadedPolicy, **about: Any) -> JournalWriter:
@@ -357,7 +362,7 @@ def run(
 
         result = _run_async(main)
     executor.settle()  # the history is closed: all that ended is in it
-    return Report(result)
+    return Report(replace(result, ignores_priorities=_ignored(jobs, loaded)))
 
 
 def _new_folder(path: Path) -> Path:

@@ -30,6 +30,7 @@ __all__ = [
     "load_policy",
     "load_rates",
     "named",
+    "obeys_priorities",
     "policies",
     "split_spec",
 ]
@@ -64,6 +65,7 @@ class PolicyInfo:
     paper: str
     kind: Literal["policy", "planner"]
     parameters: Mapping[str, str]
+    priorities: bool
 
 
 @cache
@@ -180,6 +182,11 @@ def _convert(kind: Any, text: str, where: str) -> Any:
     return text
 
 
+def obeys_priorities(policy: object) -> bool:
+    """Whether a policy, or its class, says with ``priorities = True`` that higher ones go first."""
+    return bool(getattr(policy, "priorities", False))
+
+
 def policies() -> list[PolicyInfo]:
     """All registered policies and planners, by name."""
     found: list[PolicyInfo] = []
@@ -189,9 +196,8 @@ def policies() -> list[PolicyInfo]:
         hints = typing.get_type_hints(factory) if _fields(factory) else {}
         parameters = {key: _describe(hints[key], field.default) for key, field in _fields(factory).items()}
         kind: Literal["policy", "planner"] = "policy" if hasattr(factory, "decide") else "planner"
-        found.append(
-            PolicyInfo(name, doc[0] if doc else "", getattr(factory, "paper", "") or "", kind, parameters)
-        )
+        paper, obeyed = getattr(factory, "paper", "") or "", obeys_priorities(factory)
+        found.append(PolicyInfo(name, doc[0] if doc else "", paper, kind, parameters, obeyed))
     return found
 
 

@@ -27,4 +27,6 @@ def policies(as_json: Json = False) -> None:
         console.print(f"    {info.summary}")
         for name, what in info.parameters.items():
             console.print(f"    ?{name}=  {what}", style="dim", markup=False)
-    console.print("\nUse one as NAME, NAME?option=value&…, or path/to/file.py:ClassName.")
+    obey = ", ".join(info.name for info in found if info.priorities)
+    console.print(f"\nPriorities of jobs count in {obey}; the others ignore them.")
+    console.print("Use one as NAME, NAME?option=value&…, or path/to/file.py:ClassName.")

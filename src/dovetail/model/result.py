@@ -23,7 +23,8 @@ class Result:
     count. ``decision_seconds`` holds the seconds of each call of ``decide``. ``promises_broken`` counts
     jobs that started after a promised start, ``broken_by_overrun`` those of them that had a blocker past
     its bound. ``overrun`` and ``default_walltime`` say how walltimes were taken. ``load`` is the offered
-    load that the workload was scaled to, if it was.
+    load that the workload was scaled to, if it was. ``ignores_priorities``: jobs have priorities, which this
+    policy does not look at.
     """
 
     policy: str
@@ -45,6 +46,7 @@ class Result:
     live: bool = False
     started_at: float | None = None
     load: float | None = None
+    ignores_priorities: bool = False
 
     @property
     def makespan(self) -> Seconds:

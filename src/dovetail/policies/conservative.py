@@ -32,6 +32,7 @@ class Conservative:
         "Mu'alem and Feitelson 2001, Utilization, predictability, workloads, and user runtime estimates"
     )
     settles: ClassVar[bool] = True
+    priorities: ClassVar[bool] = True
 
     def decide(self, view: View) -> Iterable[Decision]:
         """Start what is due, move promises forward after an early end, promise new jobs a start."""

@@ -34,6 +34,7 @@ class Easy:
 
     paper: ClassVar[str] = "Lifka 1995, The ANL/IBM SP scheduling system"
     settles: ClassVar[bool] = True
+    priorities: ClassVar[bool] = True
 
     def decide(self, view: View) -> Iterable[Decision]:
         """Start from the front while jobs fit, promise the head its start, backfill behind it."""

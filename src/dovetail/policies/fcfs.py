@@ -25,6 +25,7 @@ class Fcfs:
 
     paper: ClassVar[str] = "Feitelson and Rudolph 1995, Parallel job scheduling: issues and approaches"
     settles: ClassVar[bool] = True
+    priorities: ClassVar[bool] = True
 
     def decide(self, view: View) -> Iterable[Decision]:
         """Start from the front of the queue while jobs fit. O(jobs started)."""

@@ -54,6 +54,7 @@ def to_json(
         "live": result.live,
         "started_at": plain(result.started_at),
         "load": plain(result.load),
+        "ignores_priorities": result.ignores_priorities,
     }
     if cut is not None:
         form["cut"] = {"warmup": cut.warmup, "cooldown": cut.cooldown, "fraction": cut.fraction}

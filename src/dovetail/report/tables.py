@@ -218,7 +218,7 @@ def _plan(status: str, bound: float | None, gap: float | None, spent: float) -> 
 
 
 def notes(result: Result, cut: Cut | None = None) -> list[str]:
-    """What a reader should know: the cut, assumed walltimes, skipped lines, rejected jobs."""
+    """What a reader should know: cut, assumed walltimes, ignored priorities, skipped lines, rejected jobs."""
     found = []
     if cut is not None:
         counted = final_metrics(result, cut)["jobs_counted"] or 0
@@ -230,6 +230,8 @@ def notes(result: Result, cut: Cut | None = None) -> list[str]:
             else f"{wording.seconds(result.default_walltime)} as its walltime"
         )
         found.append(f"A job without a walltime was given {taken}.")
+    if result.ignores_priorities:
+        found.append(f"{result.policy} ignores the priorities of the jobs.")
     if result.skipped:
         found.append(f"{result.skipped:,} malformed lines of the workload were skipped.")
     if result.rejected:
