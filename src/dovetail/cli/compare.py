@@ -66,6 +66,10 @@ def compare(
     if seed is not None and seeds is not None:
         raise InputError("found --seed and --seeds, expected one of them")
     asked = Asked(opt.cut(warmup, cooldown), [name.value for name in by or ()])
+    if html is not None and loads is not None and "," in loads:
+        raise InputError(
+            "found several loads, expected one; --report FOLDER makes a page for each", where="--html"
+        )
     study = Study(policies, [seed] if seeds is None else list(range(1, seeds + 1)), _loads(loads), reference)
     common: dict[str, Any] = {
         "cluster": cluster,

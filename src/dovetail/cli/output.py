@@ -91,10 +91,6 @@ def show_comparison(
     if folder is not None:
         _write_comparison(results, folder, asked, references)
     if html is not None:
-        if len(loads) > 1:
-            raise InputError(
-                "found several loads, expected one; --report FOLDER makes a page for each", where="--html"
-            )
         write_text(_writable(html), Comparison(results).html(cut=asked.cut))
     if as_json:
         print(text_of(_forms(results, asked, references)))

@@ -1,0 +1,235 @@
+"""``dovetail compare``: policies, seeds and loads side by side, in worker processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from dovetail_command import DOVETAIL, load
+
+from dovetail.cli import parallel
+from dovetail.cli.main import status_of
+from dovetail.errors import DovetailError, InputError, PolicyError
+
+Call = Callable[..., subprocess.CompletedProcess[str]]
+
+TABLE2 = ("published:gregg-table2", "--cluster", "1x8cpu+1gpu")
+
+LOG = "; MaxProcs: 8\n" + "".join(
+    f"{i} {20 * i} -1 {10 + 37 * i % 90} {1 + 3 * i % 8} -1 -1 -1 {100 + i % 50} -1 1 {i % 3} 1 1 1 1 -1 -1\n"
+    for i in range(60)
+)
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    path = tmp_path / "log.swf"
+    path.write_text(LOG)
+    return path
+
+
+def test_a_list_in_order_of_policy_then_seed(dovetail: Call) -> None:
+    done = dovetail("compare", *TABLE2, "--policy", "history,best-device", "--seeds", "3", "--json")
+    assert (done.returncode, done.stderr) == (0, "")
+    found = load(done)
+    assert [(entry["policy"], entry["seed"]) for entry in found] == [
+        (policy, seed) for policy in ("history", "best-device") for seed in (1, 2, 3)
+    ]
+    one = load(dovetail("simulate", *TABLE2, "--policy", "history", "--seed", "2", "--json"))
+    assert found[1]["jobs"] == one["jobs"]
+
+
+def test_tables_of_several_seeds(dovetail: Call) -> None:
+    arguments = ("compare", *TABLE2, "--policy", "history,best-device,cpu-only")
+    one = dovetail(*arguments).stdout
+    assert "seed by seed" not in one
+    several = dovetail(*arguments, "--seeds", "3", "--reference", "best-device").stdout
+    assert "Against history, seed by seed" in several
+    assert "± 95 % confidence interval" in several
+    assert "Jobs that end later than under best-device" in several
+    assert max(map(len, several.splitlines())) <= 80
+
+
+def test_loads(dovetail: Call, log: Path, tmp_path: Path) -> None:
+    arguments = (
+        "compare",
+        "log.swf",
+        "--cluster",
+        "8x1cpu",
+        "--policy",
+        "fcfs,easy",
+        "--loads",
+        "0.5,0.9,1.2",
+    )
+    found = load(dovetail(*arguments, "--json"))
+    assert [(entry["load"], entry["policy"]) for entry in found] == [
+        (at, policy) for at in (0.5, 0.9, 1.2) for policy in ("fcfs", "easy")
+    ]
+    waits = [entry["metrics"]["mean_wait"] for entry in found if entry["policy"] == "fcfs"]
+    assert waits == sorted(waits)
+    done = dovetail(*arguments, "--report", "out", "--by", "user")
+    assert "at load 1.2" in done.stdout
+    names = {path.name for path in (tmp_path / "out").iterdir()}
+    assert names == {"load-0.5", "load-0.9", "load-1.2", "loads.svg", "results.json"}
+    assert len(json.loads((tmp_path / "out" / "results.json").read_text())) == 6
+    inner = {path.name for path in (tmp_path / "out" / "load-0.9").iterdir()}
+    assert {"index.html", "comparison.svg", "easy.svg", "easy-timeline.svg", "fcfs.csv"} <= inner
+
+
+def test_without_loads_the_field_is_null(dovetail: Call, log: Path) -> None:
+    found = load(dovetail("compare", "log.swf", "--cluster", "8x1cpu", "--policy", "fcfs,easy", "--json"))
+    assert [entry["load"] for entry in found] == [None, None]
+
+
+def test_the_reference_need_not_be_compared(dovetail: Call, log: Path) -> None:
+    arguments = ("compare", "log.swf", "--cluster", "8x1cpu", "--policy", "easy,sjf", "--json")
+    found = load(dovetail(*arguments, "--reference", "fcfs"))
+    assert [entry["policy"] for entry in found] == ["easy", "sjf"]
+    fcfs = load(dovetail("simulate", "log.swf", "--cluster", "8x1cpu", "--policy", "fcfs", "--json"))
+    before = {job["id"]: job["end"] for job in fcfs["jobs"]}
+    for entry in found:
+        late = {j["id"]: j["end"] - before[j["id"]] for j in entry["jobs"] if j["end"] > before[j["id"]]}
+        assert entry["later_than"] == {"policy": "fcfs", "jobs": late}
+
+
+def test_files_of_one_policy_with_two_options_do_not_overwrite_each_other(
+    dovetail: Call, log: Path, tmp_path: Path
+) -> None:
+    done = dovetail(
+        *("compare", "log.swf", "--cluster", "8x1cpu", "--policy", "easy,easy?order=sjf,easy?order=f1"),
+        *("--report", "out"),
+    )
+    assert done.returncode == 0, done.stderr
+    names = {path.name for path in (tmp_path / "out").iterdir()}
+    assert {"easy.csv", "easy_order_sjf.csv", "easy_order_f1.csv"} <= names
+    assert {"easy.svg", "easy_order_sjf.svg", "easy_order_f1-timeline.svg"} <= names
+
+
+def test_workers_give_what_one_process_gives(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parallel, "PATIENCE", 0.0)  # never do it all here
+    tasks = [
+        (str(log), {"cluster": "8x1cpu", "policy": policy, "seed": seed})
+        for policy in ("fcfs", "easy")
+        for seed in (1, 2)
+    ]
+    here = parallel.simulate_all(tasks, 1)
+    there = parallel.simulate_all(tasks, 2)
+    assert [(r.policy, r.seed) for r in there] == [(r.policy, r.seed) for r in here]
+    for one, other in zip(here, there, strict=True):
+        assert [(r.job.id, r.start, r.end) for r in one.records] == [
+            (r.job.id, r.start, r.end) for r in other.records
+        ]
+
+
+MINE = """
+import os, signal
+class Killed:
+    def decide(self, view):
+        os.kill(os.getpid(), signal.SIGKILL)
+class Wrong:
+    def decide(self, view):
+        from dovetail.model import Start
+        from dovetail.model.allocation import Allocation
+        job = next(iter(view.queue))
+        whole = view.free().fit(job.choices[0].request)
+        return [Start(job.id, job.choices[0].implementation, whole)] * 2
+"""
+
+
+def test_errors_in_workers_are_one_sentence(
+    log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parallel, "PATIENCE", -1.0)
+    (tmp_path / "mine.py").write_text(MINE)
+    fine = (str(log), {"cluster": "8x1cpu", "policy": "fcfs"})
+    wrong_file = (str(tmp_path / "none.swf"), {"cluster": "8x1cpu", "policy": "fcfs"})
+    with pytest.raises(InputError, match=r"none\.swf") as caught:
+        parallel.simulate_all([fine, wrong_file, fine], 2)
+    assert caught.value.exit_status == 2
+    wrong_policy = (str(log), {"cluster": "8x1cpu", "policy": f"{tmp_path / 'mine.py'}:Wrong"})
+    with pytest.raises(PolicyError, match="policy Wrong, job"):
+        parallel.simulate_all([fine, wrong_policy, fine], 2)
+    killed = (str(log), {"cluster": "8x1cpu", "policy": f"{tmp_path / 'mine.py'}:Killed"})
+    with pytest.raises(DovetailError, match="a worker process was killed"):
+        parallel.simulate_all([fine, killed, fine], 2)
+
+
+@pytest.mark.live
+@pytest.mark.xdist_group("live")
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_interrupted_it_leaves_at_once(workers: str, tmp_path: Path, environment: dict[str, str]) -> None:
+    arguments = (
+        "compare",
+        "synthetic:lublin?jobs=200000",
+        "--cluster",
+        "256x1cpu",
+        "--policy",
+        "fcfs,easy,sjf",
+    )
+    process = subprocess.Popen(
+        [*DOVETAIL, *arguments, "--workers", workers],
+        cwd=tmp_path,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    time.sleep(6)
+    assert process.poll() is None
+    os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to the workers too
+    asked = time.monotonic()
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, out, err) == (130, "", "")
+    assert time.monotonic() - asked < 20
+    while _alive(process.pid):  # nobody is left, or the test would not end
+        assert time.monotonic() - asked < 40
+        time.sleep(0.1)
+
+
+def _alive(group: int) -> bool:
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--policy", "fcfs,fcfs"], ["--policy", "fcfs twice"]),
+        (["--policy", "fcfs,"], ["''"]),
+        (["--policy", "fcfs,esay"], ["'esay'", "did you mean 'easy'"]),
+        (["--seed", "1", "--seeds", "2"], ["--seed and --seeds"]),
+        (["--seeds", "0"], ["--seeds"]),
+        (["--loads", "0.5,high"], ["--loads", "'high'"]),
+        (["--loads", "0"], ["--loads", "'0'"]),
+        (["--loads", "1,1.0"], ["--loads", "1 twice"]),
+        (["--loads", "nan"], ["--loads", "'nan'"]),
+        (["--warmup", "60%"], ["warm-up", "less than 1"]),
+        (["--warmup", "soon"], ["warm-up", "'soon'"]),
+        (["--warmup", "inf"], ["warm-up"]),
+        (["--by", "colour"], ["--by", "colour"]),
+        (["--reference", "nobody"], ["'nobody'"]),
+        (["--workers", "0"], ["--workers"]),
+        (["--live", "--loads", "1"], ["--loads with --live"]),
+        (["--loads", "0.5,0.7", "--html", "x.html"], ["--html", "found several loads"]),
+        (["--default-walltime", "-1"], ["--default-walltime", "'-1'"]),
+    ],
+)
+def test_wrong_use_is_one_sentence(
+    arguments: list[str], words: list[str], log: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert status_of(["compare", str(log), "--cluster", "8x1cpu", *arguments]) == 2
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert said.startswith("dovetail: ")
+    for word in words:
+        assert word in said
