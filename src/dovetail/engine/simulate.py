@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
@@ -105,7 +107,19 @@ def simulate(
     simulation = _Simulation(
         ready, cluster, policy, runtimes, rates, forecast, observe, journal, opts, follow
     )
-    return simulation.run(list(incidents))
+    with _rare_collections():
+        return simulation.run(list(incidents))
+
+
+@contextmanager
+def _rare_collections() -> Iterator[None]:
+    """Search for reference cycles rarely: what a run makes lives to its end or dies by its count."""
+    before = gc.get_threshold()
+    gc.set_threshold(max(before[0], 200_000) if before[0] else 0, *before[1:])
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
 
 
 class _Simulation:
