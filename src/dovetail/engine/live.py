@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol, runtime_checkable
 
 from dovetail.engine.capacity import Placement
 from dovetail.engine.core import Engine, no_bound
@@ -19,6 +20,8 @@ from dovetail.interfaces import Executor, History, Planner, Policy, RuntimeModel
 from dovetail.model import (
     Cancelled,
     Cluster,
+    Decision,
+    DeviceClass,
     Ended,
     Event,
     Implementation,
@@ -29,6 +32,7 @@ from dovetail.model import (
     Planned,
     Request,
     Result,
+    Run,
     Seconds,
     Start,
     State,
@@ -61,6 +65,13 @@ class LiveOptions:
     epoch: float = 0.0
     timer: Callable[[], float] | None = None
     changed: Callable[[Engine], None] | None = None
+
+
+@runtime_checkable
+class _RecordsMany(Protocol):
+    """A history that takes several runs at once."""
+
+    def record_many(self, runs: Sequence[Run]) -> int: ...
 
 
 class LiveRun:
@@ -109,7 +120,6 @@ class LiveRun:
         self._failure: BaseException | None = None
         self._start = 0.0
         self._submitted = 0
-        self._ended = 0
 
     def _bound(self, job: Job, implementation: Implementation, request: Request) -> Seconds:
         if job.walltime is None and self.options.default_walltime is not None:
@@ -128,11 +138,20 @@ class LiveRun:
         """Run everything. Raises what the engine or the executor raises, after stopping what runs."""
         loop = asyncio.get_running_loop()
         self._start = loop.time()
-        listener = asyncio.create_task(self._listen())
+        listen = getattr(self.executor, "listen", None)
+        listener: asyncio.Future[None] = loop.create_future()
+        if listen is None:
+            listener = asyncio.create_task(self._listen())
+        else:
+            listen(self._heard)
         try:
             while not self._finished():
-                await self._sleep()
-                await self._settle()
+                slept = await self._sleep()
+                if listen is None:
+                    await self._settle()
+                elif not slept:
+                    await asyncio.sleep(0)  # signals and sockets have their turn
+                self._wake.clear()
                 if self._failure is not None:
                     raise self._failure
                 if self.stopped:
@@ -152,11 +171,14 @@ class LiveRun:
         left = self._submitted < len(self.workload.jobs)
         return (not waiting and not left) or (self.stopped and not waiting)
 
+    def _heard(self, event: Event) -> None:
+        self._events.append(event)
+        self._wake.set()
+
     async def _listen(self) -> None:
         try:
             async for event in self.executor.events():
-                self._events.append(event)
-                self._wake.set()
+                self._heard(event)
         except BaseException as error:
             self._failure = error
             self._wake.set()
@@ -169,27 +191,27 @@ class LiveRun:
             times.append(jobs[self._submitted].submit_time)
         return min(times, default=INFINITE)
 
-    async def _sleep(self) -> None:
-        """Until an event comes or the next known moment."""
+    async def _sleep(self) -> bool:
+        """Until an event comes or the next known moment; whether there was any waiting to do."""
         until = self._next_time()
         delay = until - self._now()
         if self._wake.is_set() or delay <= 0:
-            return
+            return False
         if until == INFINITE:
             await self._wake.wait()
-            return
+            return True
         loop = asyncio.get_running_loop()
         timer = loop.call_at(self._start + until, self._wake.set)
         try:
             await self._wake.wait()
         finally:
             timer.cancel()
+        return True
 
     async def _settle(self) -> None:
-        """Let everything that happens at this instant arrive, so that it is one instant."""
+        """Let all that happens at this instant come out of the executor's stream: then it is one instant."""
         for _ in range(3):
             await asyncio.sleep(0)
-        self._wake.clear()
 
     async def _instant(self) -> None:
         """One instant: what has happened, what is due, the policy's answer, and its execution."""
@@ -205,9 +227,9 @@ class LiveRun:
         if engine.wake_times and min(engine.wake_times) <= now:
             engine.wake_times[:] = [time for time in engine.wake_times if time > now]
             events.append(Woken())
-        for event in events:
-            if isinstance(event, Ended):
-                self._record_end(event, now)
+        ended = [event for event in events if isinstance(event, Ended)]
+        if ended:
+            self._record_ends(ended, now)
         if events:
             await self._decide(now, events)
         for job, deadline in list(self._deadlines.items()):
@@ -220,27 +242,47 @@ class LiveRun:
         known = isinstance(event, Ended) and (event.job in engine.running or event.job in engine.handed_over)
         return isinstance(event, Ended) and not known
 
-    def _record_end(self, event: Ended, now: Seconds) -> None:
+    def _record_ends(self, ended: Sequence[Ended], now: Seconds) -> None:
+        """Runs that ended at one instant are in the history, together, before the policy is asked again."""
+        for event in ended:
+            self._deadlines.pop(event.job, None)
+            self._stopping.discard(event.job)
+        if self.history is None:
+            return
+        cold: set[tuple[str, str, DeviceClass]] = set()
+        runs = [run for event in ended if (run := self._run_of(event, now, self.history, cold)) is not None]
+        if len(runs) > 1 and isinstance(self.history, _RecordsMany):
+            self.history.record_many(runs)
+            return
+        for run in runs:
+            self.history.record(run)
+
+    def _run_of(
+        self, event: Ended, now: Seconds, history: History, cold: set[tuple[str, str, DeviceClass]]
+    ) -> Run | None:
+        """What history keeps of an end; ``cold`` collects the places whose first runs were seen just now."""
         engine = self.engine
         record = engine.records[event.job]
-        self._deadlines.pop(event.job, None)
-        self._stopping.discard(event.job)
-        self._ended += 1
-        if self.history is None or record.implementation is None or record.allocation is None:
-            return
+        if record.implementation is None or record.allocation is None:
+            return None
         device = engine.class_of(record.implementation, record.allocation)
-        self.history.record(
-            run_of(
-                record,
-                device,
-                engine.cluster,
-                end=now,
-                state=event.state,
-                uid=f"{self.options.run_uid}/{event.job}" if self.options.run_uid else "",
-                when=self.options.epoch + now if event.ended_at is None else event.ended_at,
-                usage=event.usage,
-                measured=_measured(event),
-            )
+        measured = _measured(event)
+        place = (record.job.app.name, record.implementation.name, device)
+        # Only what really ran can have paid for a cold start.
+        first = measured is not None and place not in cold and not history.count(*place)
+        if first:
+            cold.add(place)
+        return run_of(
+            record,
+            device,
+            engine.cluster,
+            end=now,
+            state=event.state,
+            uid=f"{self.options.run_uid}/{event.job}" if self.options.run_uid else "",
+            when=self.options.epoch + now if event.ended_at is None else event.ended_at,
+            usage=event.usage,
+            measured=measured,
+            first_on_device=first,
         )
 
     async def _decide(self, now: Seconds, events: list[Event]) -> None:
@@ -253,8 +295,16 @@ class LiveRun:
             events = [*events, planned]
         else:
             decisions = engine.handle(now, events, ask=not self.stopped)
-        if self.journal is not None:
-            self.journal.batch(now, events, engine, decisions, ask=not self.stopped)
+        try:
+            await self._carry_out(decisions, now)  # first: jobs start while the journal is written
+        finally:
+            if self.journal is not None:
+                self.journal.batch(now, events, engine, decisions, ask=not self.stopped)
+        if self.options.changed is not None:
+            self.options.changed(engine)
+
+    async def _carry_out(self, decisions: Sequence[Decision], now: Seconds) -> None:
+        engine = self.engine
         for decision in decisions:
             if isinstance(decision, Start):
                 placed = engine.running[decision.job]
@@ -265,8 +315,6 @@ class LiveRun:
             elif isinstance(decision, Migrate):
                 what = "is to be migrated, which this executor cannot do"
                 raise PolicyError(engine.policy_name, decision.job, what)
-        if self.options.changed is not None:
-            self.options.changed(engine)
 
     async def _hand_over(self, decision: Submit) -> None:
         """Late binding, for executors that have a scheduler of their own behind them."""

@@ -18,10 +18,12 @@ def run_of(
     when: Seconds,
     usage: Usage | None = None,
     measured: Seconds | None = None,
+    first_on_device: bool = False,
 ) -> Run:
     """The run of a started job that ends at ``end``; CPUs and devices as it really held them per node.
 
-    ``measured`` is its run time as the backend saw it, which wins over what the engine saw.
+    ``measured`` is its run time as the backend saw it, which wins over what the engine saw;
+    ``first_on_device`` says that it may have paid for a cold start.
     """
     assert record.start is not None
     assert record.implementation is not None
@@ -45,4 +47,5 @@ def run_of(
         uid=uid,
         job=record.job.id,
         user=record.job.user,
+        first_on_device=first_on_device,
     )

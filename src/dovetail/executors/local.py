@@ -19,7 +19,7 @@ import sys
 import time
 import uuid
 from collections import deque
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +74,7 @@ class LocalExecutor:
         self._setups_made = 0
         self._events: deque[Event] = deque()
         self._news: asyncio.Event = asyncio.Event()
+        self._heard: Callable[[Event], None] | None = None
         self._inbox = b""
         self._outbox = b""
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -136,6 +137,13 @@ class LocalExecutor:
                 return
             self._news.clear()
             await self._news.wait()
+
+    def listen(self, heard: Callable[[Event], None]) -> None:
+        """Instead of `events`: call ``heard`` with every event, from the loop that runs, as it comes in."""
+        self._heard = heard
+        self._attach()
+        while self._events:
+            heard(self._events.popleft())
 
     async def close(self) -> None:
         """Stop what still runs (state CANCELLED) and wait for it. May be called again.
@@ -327,6 +335,9 @@ class LocalExecutor:
             self._happened(ended(request, end))
 
     def _happened(self, event: Event) -> None:
+        if self._heard is not None:
+            self._heard(event)
+            return
         self._events.append(event)
         self._news.set()
 
