@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
+from functools import cache
 from typing import Any, TypeVar
 
 from dovetail.errors import JournalError
@@ -79,8 +80,13 @@ def decode_cluster(data: Json) -> Cluster:
     return Cluster(nodes, data["label"])
 
 
+@cache
+def _names(kind: Any) -> tuple[str, ...]:
+    return tuple(field.name for field in dataclasses.fields(kind))
+
+
 def _plain(item: Any) -> dict[str, Any]:
-    return {field.name: getattr(item, field.name) for field in dataclasses.fields(item)}
+    return {name: getattr(item, name) for name in _names(type(item))}
 
 
 def _request(request: Request) -> Json:
@@ -133,11 +139,19 @@ def _plan_from(data: Json) -> Plan:
     return Plan(**{**data, "items": items})
 
 
+_OPTIONAL = tuple(
+    (field.name, field.default)
+    for field in dataclasses.fields(Job)
+    if field.name not in ("id", "app", "choices")
+)
+
+
 class Codec:
     """Encodes with apps written once, where a job first needs them; decodes with the same memory."""
 
     def __init__(self) -> None:
         self._apps: dict[str, App] = {}
+        self._choices: tuple[tuple[Choice, ...], Json] = ((), [])
 
     # ------------------------------------------------------------------- jobs
 
@@ -145,14 +159,12 @@ class Codec:
         data: dict[str, Any] = {
             "id": job.id,
             "app": job.app.name,
-            "choices": [[c.implementation.name, _request(c.request)] for c in job.choices],
+            "choices": self._choices_of(job),
         }
-        for field in dataclasses.fields(job):
-            if field.name in ("id", "app", "choices"):
-                continue
-            value = getattr(job, field.name)
-            if value != field.default:
-                data[field.name] = dict(value) if isinstance(value, Mapping) else value
+        for name, default in _OPTIONAL:
+            value = getattr(job, name)
+            if value is not default and value != default:
+                data[name] = dict(value) if isinstance(value, Mapping) else value
         if self._apps.get(job.app.name) is not job.app:
             self._apps[job.app.name] = job.app
             data["implementations"] = [
@@ -165,6 +177,13 @@ class Codec:
                 for i in job.app.implementations
             ]
         return data
+
+    def _choices_of(self, job: Job) -> Json:
+        """Its choices; jobs that follow each other mostly share them."""
+        if self._choices[0] is not job.choices:
+            encoded = [[c.implementation.name, _request(c.request)] for c in job.choices]
+            self._choices = (job.choices, encoded)
+        return self._choices[1]
 
     def _job_from(self, data: dict[str, Any]) -> Job:
         data = dict(data)
@@ -279,14 +298,13 @@ class Codec:
     @staticmethod
     def asked(asked: tuple[Any, ...]) -> Json:
         """A question to the runtime model, with its answer."""
-        return [
-            [item.kind, item.model]
-            if isinstance(item, DeviceClass)
-            else _plain(item)
-            if isinstance(item, Prediction)
-            else item
-            for item in asked
-        ]
+        plain: list[Any] = list(asked)
+        for i, item in enumerate(asked):
+            if type(item) is DeviceClass:
+                plain[i] = (item.kind, item.model)
+            elif type(item) is Prediction:
+                plain[i] = _plain(item)
+        return plain
 
 
 def _make(makers: Mapping[str, Callable[..., T]], data: Json) -> T:

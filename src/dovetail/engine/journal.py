@@ -48,6 +48,7 @@ __all__ = [
 ]
 
 VERSION = 1
+_ENCODE = json.JSONEncoder(separators=(",", ":")).encode
 
 
 class JournalWriter:
@@ -82,7 +83,7 @@ class JournalWriter:
         self._line(header)
 
     def _line(self, data: Mapping[str, Any]) -> None:
-        self._file.write(json.dumps(data, separators=(",", ":")) + "\n")
+        self._file.write(_ENCODE(data) + "\n")
         self._file.flush()
 
     def batch(

@@ -38,6 +38,8 @@ InputsKey = tuple[tuple[str, float | str], ...]
 
 def canonical_inputs(inputs: Mapping[str, float | str]) -> InputsKey:
     """Inputs as a hashable key: sorted by name, 2048 and 2048.0 alike. O(k log k)."""
+    if not inputs:
+        return ()
     if len(inputs) == 1:
         ((name, value),) = inputs.items()
         return ((name, value if isinstance(value, str) else float(value)),)
