@@ -155,34 +155,90 @@ def occupy(
 
 
 @njit(cache=True)
+def _sort_nodes(
+    ready: Floats, pool: bool, count: int, eligible: Bools, able: Bools, order: Ints, keys: Floats
+) -> int:
+    """Write the nodes to ``order`` by the time at which they can give their share, then index; how many."""
+    known = 0
+    at = np.full(ready.shape[0], np.inf)
+    for node in range(ready.shape[0]):
+        if able[node]:
+            at[node] = _node_ready(ready, pool, count, eligible, node)
+            if at[node] < np.inf:
+                known += 1
+    by_time = np.argsort(at, kind="mergesort")
+    for k in range(known):
+        order[k] = by_time[k]
+        keys[k] = at[by_time[k]]
+    return known
+
+
+@njit(cache=True)
+def _put_back(order: Ints, keys: Floats, known: int, wanted: int, nodes: Ints, times: Floats) -> None:
+    """Take the first ``wanted`` nodes out of the sorted list, and put them back with their new times."""
+    for k in range(1, wanted):  # insertion sort: few, and mostly in order
+        node, time = nodes[k], times[k]
+        i = k
+        while i > 0 and (times[i - 1] > time or (times[i - 1] == time and nodes[i - 1] > node)):
+            nodes[i], times[i] = nodes[i - 1], times[i - 1]
+            i -= 1
+        nodes[i], times[i] = node, time
+    write, new = 0, 0
+    for read in range(wanted, known):  # merge in place: writing never overtakes reading
+        while new < wanted and (
+            times[new] < keys[read] or (times[new] == keys[read] and nodes[new] < order[read])
+        ):
+            order[write], keys[write] = nodes[new], times[new]
+            write += 1
+            new += 1
+        order[write], keys[write] = order[read], keys[read]
+        write += 1
+    while new < wanted:
+        order[write], keys[write] = nodes[new], times[new]
+        write += 1
+        new += 1
+
+
+@njit(cache=True)
 def _roll_out(
     ready: Floats,
     pool: Bools,
     count: Ints,
     eligible: Bools,
     able: Bools,
-    shapes: Ints,
-    nodes: Ints,
+    jobs: Ints,
     seconds: Floats,
     latest: float,
     enough: float,
-    chosen: Ints,
-    keys: Floats,
 ) -> float:
     """The last end if the jobs follow in order, each on the nodes that are ready first.
 
-    Stops as soon as the end is later than ``enough``.
+    Stops as soon as the end is later than ``enough``. The nodes are kept sorted as long as jobs of one
+    shape follow each other: O(nodes) plain steps a job, O(nodes log nodes) where the shape changes.
     """
-    for j in range(len(shapes)):
-        s = shapes[j]
-        start = place(ready, pool[s], count[s], eligible[s], able[s], nodes[j], False, chosen, keys)
-        if start == np.inf:
+    order = np.empty(ready.shape[0], np.int64)
+    keys = np.empty(ready.shape[0], np.float64)
+    nodes = np.empty(ready.shape[0], np.int64)
+    times = np.empty(ready.shape[0], np.float64)
+    shape, known = -1, 0
+    for j in range(len(jobs)):
+        s, wanted = jobs[j, 0], jobs[j, 1]
+        if s != shape:
+            shape = s
+            known = _sort_nodes(ready, pool[s], count[s], eligible[s], able[s], order, keys)
+        if known < wanted:
             continue
+        start = keys[wanted - 1]
         end = start + seconds[j]
-        occupy(ready, pool[s], count[s], eligible[s], chosen, nodes[j], start, end)
-        latest = max(latest, end)
-        if latest > enough:
-            return latest
+        if end > latest:
+            latest = end
+            if latest > enough:
+                return latest
+        nodes[:wanted] = order[:wanted]
+        occupy(ready, pool[s], count[s], eligible[s], nodes, wanted, start, end)
+        for k in range(wanted):
+            times[k] = _node_ready(ready, pool[s], count[s], eligible[s], nodes[k])
+        _put_back(order, keys, known, wanted, nodes, times)
     return latest
 
 
@@ -234,25 +290,10 @@ def best_pair(
                     total += finish
                 if roll_out and end != np.inf:
                     enough = (best_end + 1.0) / MICROSECOND
-                    end = _roll_out(
-                        state,
-                        pool,
-                        count,
-                        eligible,
-                        able,
-                        rest[:, 0],
-                        rest[:, 1],
-                        rest_seconds,
-                        end,
-                        enough,
-                        chosen,
-                        keys,
-                    )
-                end, area, total = (
-                    np.rint(end * MICROSECOND),
-                    np.rint(area * MICROSECOND),
-                    np.rint(total * MICROSECOND),
-                )
+                    end = _roll_out(state, pool, count, eligible, able, rest, rest_seconds, end, enough)
+                end = np.rint(end * MICROSECOND)
+                area = np.rint(area * MICROSECOND)
+                total = np.rint(total * MICROSECOND)
                 better = end < best_end
                 if end == best_end:
                     better = area < best_area or (area == best_area and total < best_sum)

@@ -119,8 +119,8 @@ def _time_with_both(view: View, job: Job) -> Seconds:
 
 
 def _molded(job: Job) -> list[Choice]:
-    """The choices on N, N/2 and N/4 nodes, as far as they exist."""
-    sizes = (job.nodes, job.nodes / 2, job.nodes / 4)
+    """The choices on N, N/2 and N/4 nodes (rounded down), as far as they exist."""
+    sizes = (job.nodes, job.nodes // 2, job.nodes // 4)
     return [choice for n in sizes for choice in job.choices if choice.request.nodes == n]
 
 
@@ -131,7 +131,7 @@ def _timed(view: View, job: Job, choices: Sequence[Choice]) -> list[Option]:
 
 @dataclass(frozen=True)
 class Fms(_Fms):
-    """Mold pairs of jobs in resource type (CPU, GPU, both) and node count (N, N/2, N/4).
+    """Mold pairs of jobs in resource type (CPU, GPU, both) and node count (N, N/2, N/4, rounded down).
 
     Jobs are grouped by the nodes that they ask for and sorted by time; of every way to place the first
     two the best is taken. ``score=rollout`` judges by when everything would be done if the rest followed

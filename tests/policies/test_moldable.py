@@ -1,0 +1,280 @@
+"""TORQUE, MCT and FMS against a scheduler written apart: one CPU pool and one GPU a node, gangs molded."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dovetail.engine.simulate import simulate
+from dovetail.interfaces import Policy
+from dovetail.model import App, Choice, Cluster, Implementation, Job, Result, TableTruth, Workload
+from dovetail.policies.fms import Fms, FmsNodes, FmsOrder, FmsType
+from dovetail.policies.mct import Mct
+from dovetail.policies.torque import Torque, TorquePlan
+from dovetail.testing.builders import Knowing, full
+from dovetail.testing.invariants import check_schedule
+from dovetail.workloads.jobfile import request_for
+from dovetail.workloads.published.registry import load_published
+
+BOTH, GPU, CPU = "cpu+gpu", "gpu", "cpu"
+KINDS = (BOTH, GPU, CPU)
+Schedule = dict[int, tuple[float, str, tuple[int, ...]]]  # start, kind, nodes of each job
+
+
+@dataclass(frozen=True)
+class Ask:
+    submit: float
+    nodes: int
+    times: tuple[tuple[str, int, float], ...]  # kind, nodes, seconds
+    wanted: str | None = None
+
+    def time(self, kind: str, nodes: int) -> float:
+        return next(t for k, n, t in self.times if (k, n) == (kind, nodes))
+
+    def sizes(self) -> list[int]:
+        return [n for n in (self.nodes, self.nodes // 2, self.nodes // 4) if n]
+
+    def fastest(self) -> str:
+        return min(KINDS, key=lambda kind: self.time(kind, self.nodes))
+
+
+class Machine:
+    """``ready[node] = [CPU, GPU]``: when each is free. Times are events; ends come from ``ready``."""
+
+    def __init__(self, asks: Sequence[Ask], nodes: int) -> None:
+        self.asks = asks
+        self.ready = [[0.0, 0.0] for _ in range(nodes)]
+        self.found: Schedule = {}
+        self.last = 0.0
+
+    def at(self, state: list[list[float]], kind: str, now: float) -> list[float]:
+        needed = {BOTH: max, GPU: lambda r: r[1], CPU: lambda r: r[0]}[kind]
+        return [max(now, needed(r)) for r in state]  # type: ignore[operator]
+
+    def hold(self, state: list[list[float]], kind: str, nodes: Sequence[int], end: float) -> None:
+        for n in nodes:
+            if kind != GPU:
+                state[n][0] = end
+            if kind != CPU:
+                state[n][1] = end
+
+    def commit(self, j: int, kind: str, nodes: Sequence[int], start: float, end: float) -> None:
+        self.hold(self.ready, kind, nodes, end)
+        self.last = max(self.last, end)
+        self.found[j] = (start, kind, tuple(sorted(nodes)))
+
+    def instants(self) -> list[float]:
+        return sorted({ask.submit for ask in self.asks} | {t for r in self.ready for t in r})
+
+    def run(self, decide: Callable[[Machine, list[int], float], None]) -> Schedule:
+        order = sorted(range(len(self.asks)), key=lambda j: (self.asks[j].submit, j))
+        now = -1.0
+        while any(t > now for t in self.instants()):
+            now = min(t for t in self.instants() if t > now)
+            decide(self, [j for j in order if j not in self.found and self.asks[j].submit <= now], now)
+        return self.found
+
+
+def packed_now(m: Machine, kind: str, wanted: int, when: float) -> list[int] | None:
+    """The engine's placement rule at a time: fewest free GPUs first, then lowest index."""
+    able = [n for n, t in enumerate(m.at(m.ready, kind, 0.0)) if t <= when]
+    able.sort(key=lambda n: m.ready[n][1] <= when)
+    return sorted(able[:wanted]) if len(able) >= wanted else None
+
+
+def torque(m: Machine, queue: list[int], now: float) -> None:
+    for j in queue:
+        ask = m.asks[j]
+        kind = ask.wanted or ask.fastest()
+        nodes = packed_now(m, kind, ask.nodes, now)
+        if nodes is None:
+            return
+        m.commit(j, kind, nodes, now, now + ask.time(kind, ask.nodes))
+
+
+def mct(m: Machine, queue: list[int], now: float) -> None:
+    for j in queue:
+        ask = m.asks[j]
+        starts = {k: sorted(m.at(m.ready, k, now))[ask.nodes - 1] for k in KINDS}
+        kind = min(KINDS, key=lambda k: starts[k] + ask.time(k, ask.nodes))
+        if starts[kind] > now:
+            return
+        nodes = packed_now(m, kind, ask.nodes, now)
+        assert nodes is not None
+        m.commit(j, kind, nodes, now, now + ask.time(kind, ask.nodes))
+
+
+def torque_plan(m: Machine, queue: list[int], now: float) -> None:
+    for j in queue:
+        ask = m.asks[j]
+        kind = ask.wanted or ask.fastest()
+        at = m.at(m.ready, kind, now)
+        nodes = sorted(range(len(at)), key=lambda n: (at[n], n))[: ask.nodes]
+        start = max(at[n] for n in nodes)
+        m.commit(j, kind, nodes, start, start + ask.time(kind, ask.nodes))
+
+
+def fms(options: Callable[[Ask], list[tuple[str, int]]], follows: Callable[[Ask], str], score: str):
+    def place(m: Machine, state, kind: str, wanted: int, now: float, first_ready: bool):
+        at = m.at(state, kind, now)
+        order = sorted(range(len(at)), key=lambda n: (at[n], n))
+        start = at[order[wanted - 1]]
+        if first_ready:
+            return start, order[:wanted]
+        able = [n for n in range(len(at)) if at[n] <= start]
+        other = {
+            BOTH: lambda n: at[n],
+            GPU: lambda n: max(now, state[n][0]),
+            CPU: lambda n: max(now, state[n][1]),
+        }
+        return start, sorted(able, key=lambda n: (-other[kind](n), n))[:wanted]
+
+    def judged(m: Machine, pair, ways, rest, now):
+        state = [list(r) for r in m.ready]
+        gangs, area = [], 0.0
+        for j, (kind, n) in zip(pair, ways, strict=True):
+            start, nodes = place(m, state, kind, n, now, False)
+            seconds = m.asks[j].time(kind, n)
+            m.hold(state, kind, nodes, start + seconds)
+            gangs.append((j, kind, nodes, start, start + seconds))
+            area += seconds * n * (2 if kind == BOTH else 1)
+        last = max(m.last, now, *(end for *_, end in gangs))
+        for j in rest if score == "rollout" else []:
+            ask = m.asks[j]
+            start, nodes = place(m, state, follows(ask), ask.nodes, now, True)
+            end = start + ask.time(follows(ask), ask.nodes)
+            m.hold(state, follows(ask), nodes, end)
+            last = max(last, end)
+        return tuple(round(x, 6) for x in (last, area, sum(end for *_, end in gangs))), gangs
+
+    def decide(m: Machine, queue: list[int], now: float) -> None:
+        queue = sorted(queue, key=lambda j: (m.asks[j].nodes, m.asks[j].time(BOTH, m.asks[j].nodes)))
+        while queue and any(min(r) <= now for r in m.ready):
+            pair, rest = queue[:2], queue[2:]
+            tried = []
+            for ways in itertools.product(*(options(m.asks[j]) for j in pair)):
+                tried.append(judged(m, pair, ways, rest, now))
+                if len(pair) == 2:
+                    tried.append(judged(m, pair[::-1], ways[::-1], rest, now))
+            _, gangs = min(tried, key=lambda entry: entry[0])
+            if all(start > now for _, _, _, start, _ in gangs):
+                return
+            for gang in gangs:
+                m.commit(*gang)
+            queue = rest
+
+    return decide
+
+
+def both_ways(ask: Ask) -> list[tuple[str, int]]:
+    return [(kind, n) for kind in KINDS for n in ask.sizes()]
+
+
+def types(ask: Ask) -> list[tuple[str, int]]:
+    return [(kind, ask.nodes) for kind in KINDS]
+
+
+def counts(ask: Ask) -> list[tuple[str, int]]:
+    return [(ask.wanted or ask.fastest(), n) for n in ask.sizes()]
+
+
+def neither(ask: Ask) -> list[tuple[str, int]]:
+    return [(ask.fastest(), ask.nodes)]
+
+
+ORACLES: list[tuple[Policy, Callable[[Machine, list[int], float], None]]] = [
+    (Torque(), torque),
+    (TorquePlan(), torque_plan),
+    (Mct(), mct),
+    (Fms(), fms(both_ways, Ask.fastest, "rollout")),
+    (FmsType(), fms(types, Ask.fastest, "rollout")),
+    (FmsNodes(), fms(counts, lambda ask: ask.wanted or ask.fastest(), "rollout")),
+    (FmsOrder(), fms(neither, Ask.fastest, "rollout")),
+    (Fms("area"), fms(both_ways, Ask.fastest, "area")),
+    (FmsType("area"), fms(types, Ask.fastest, "area")),
+    (FmsNodes("area"), fms(counts, Ask.fastest, "area")),
+    (FmsOrder("area"), fms(neither, Ask.fastest, "area")),
+]
+
+
+@st.composite
+def asks(draw: st.DrawFn) -> Ask:
+    nodes = draw(st.sampled_from([1, 2, 3, 4]))
+    sizes = [n for n in (nodes, nodes // 2, nodes // 4) if n]
+    times = tuple((kind, n, draw(st.integers(1, 400)) / 8) for kind in KINDS for n in dict.fromkeys(sizes))
+    wanted = draw(st.sampled_from([None, None, *KINDS]))
+    return Ask(draw(st.sampled_from([0.0, 0.0, 5.0, 30.5])), nodes, times, wanted)
+
+
+def as_workload(rows: Sequence[Ask]) -> Workload:
+    forms = {kind: Implementation(kind, kind, request_for(kind)) for kind in KINDS}
+    app = App("app", tuple(forms.values()))
+    jobs, table = [], {}
+    for i, ask in enumerate(rows):
+        choices = tuple(Choice(forms[k], forms[k].request.on(n)) for k, n, _ in ask.times)
+        jobs.append(
+            Job(
+                str(i),
+                app,
+                choices,
+                index=i,
+                submit_time=ask.submit,
+                nodes=ask.nodes,
+                implementation=ask.wanted,
+            )
+        )
+        table |= {(str(i), k, n): t for k, n, t in ask.times}
+    return Workload("random", sorted(jobs, key=lambda j: (j.submit_time, j.index)), TableTruth(table))
+
+
+def scheduled(result: Result) -> Schedule:
+    found = {}
+    for r in result.records:
+        assert r.allocation is not None
+        assert r.start is not None
+        assert r.implementation is not None
+        found[r.job.index] = (r.start, r.implementation.name, tuple(r.allocation.nodes))
+    return found
+
+
+@pytest.mark.parametrize(("policy", "decide"), ORACLES, ids=[str(policy) for policy, _ in ORACLES])
+@settings(max_examples=full(200, 25), deadline=None, derandomize=True)
+@given(rows=st.lists(asks(), min_size=1, max_size=8), nodes=st.integers(4, 6))
+def test_agrees_with_the_scheduler_written_apart(
+    policy: Policy, decide: Callable[[Machine, list[int], float], None], rows: list[Ask], nodes: int
+) -> None:
+    work = as_workload(rows)
+    result = simulate(work, Cluster.uniform(nodes, 8, 1), policy, Knowing(work.truth))
+    check_schedule(result, work)
+    assert result.promises_broken == 0
+    assert scheduled(result) == Machine(rows, nodes).run(decide)
+
+
+GOLDEN = {
+    Torque(): 1203.0,
+    TorquePlan(): 1203.0,
+    Mct(): 1203.0,
+    Fms(): 850.31,
+    FmsType(): 951.0,
+    FmsNodes(): 830.0,
+    FmsOrder(): 959.5,
+    Fms("area"): 951.0,
+    FmsType("area"): 952.6,
+    FmsNodes("area"): 899.4,
+    FmsOrder("area"): 951.0,
+}
+
+
+@pytest.mark.parametrize("policy", GOLDEN, ids=str)
+def test_golden_values(policy: Policy) -> None:
+    """The 18 rows of Fig. 2 and their first 14 again, batches of 8 every 30 s, on 16 nodes."""
+    work = load_published("published:ravi-multi-table?jobs=32&batch=8&interval=30")
+    result = simulate(work, Cluster.parse("16x1cpu+1gpu"), policy, Knowing(work.truth))
+    check_schedule(result, work)
+    assert result.promises_broken == 0
+    assert result.makespan == pytest.approx(GOLDEN[policy], abs=0.006)
