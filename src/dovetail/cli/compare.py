@@ -48,7 +48,7 @@ def compare(
     default_walltime: opt.DefaultWalltime = None,
     rates: Annotated[str | None, typer.Option(metavar="NAME", help="Rate model of sharing.")] = None,
     cpus_per_node: Annotated[
-        int | None, typer.Option(min=1, help="Of a trace that counts processors.")
+        int | None, typer.Option(min=1, metavar="N", help="Of a trace that counts processors.")
     ] = None,
     on: opt.On = None,
     lenient: opt.Lenient = False,

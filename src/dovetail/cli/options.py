@@ -96,7 +96,9 @@ Seed: TypeAlias = Annotated[
 On: TypeAlias = Annotated[
     str | None, typer.Option(metavar="KINDS", help="Devices on which plain commands may run, e.g. cpu,gpu.")
 ]
-Lenient: TypeAlias = Annotated[bool, typer.Option(help="Skip and count malformed lines of a trace.")]
+Lenient: TypeAlias = Annotated[
+    bool, typer.Option("--lenient", help="Skip and count malformed lines of a trace.")
+]
 DefaultWalltime: TypeAlias = Annotated[
     str | None, typer.Option(metavar="SECONDS", help="Of jobs without a walltime ('actual' in simulation).")
 ]
@@ -112,7 +114,11 @@ Feature: TypeAlias = Annotated[
 ]
 Breakdowns: TypeAlias = Annotated[
     list[Breakdown] | None,
-    typer.Option("--by", help="Break the outcome down; can be given several times."),
+    typer.Option(
+        "--by",
+        metavar="FIELD",
+        help="Break the outcome down by user, group, queue, app, implementation or size; can be repeated.",
+    ),
 ]
 Warmup: TypeAlias = Annotated[
     str | None, typer.Option(metavar="SECONDS|SHARE%", help="Leave the first jobs out of means, e.g. 10%.")
