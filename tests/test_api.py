@@ -13,7 +13,7 @@ from dovetail.engine.journal import read_journal, replay
 from dovetail.errors import InputError
 from dovetail.history.sqlite import SqliteHistory, default_history_path
 from dovetail.interfaces import Policy
-from dovetail.model import Cluster, DeviceClass
+from dovetail.model import Cluster, DeviceClass, Run
 from dovetail.plugins import load_policy
 from dovetail.report import tables
 
@@ -152,3 +152,23 @@ def test_a_policy_that_ignores_priorities_says_so(tmp_path: Path, policy: str, i
     result = api.simulate_result(path, cluster=CLUSTER, policy=policy)
     assert result.ignores_priorities is ignores
     assert (f"{policy} ignores the priorities of the jobs." in tables.notes(result)) is ignores
+
+
+def test_jobs_without_times_take_as_long_as_the_history_expects(tmp_path: Path) -> None:
+    path, store = tmp_path / "jobs.toml", tmp_path / "h.sqlite"
+    path.write_text(JOBS.replace("times", "inputs"))
+    assert [r.id for r in api.simulate_result(path, cluster=CLUSTER, history=store).rejected] == ["a", "b"]
+    with SqliteHistory(store) as history:
+        for kind, n, seconds in (("cpu", 5.0, 8.0), ("gpu", 1.0, 2.0)):
+            history.record(
+                Run(
+                    "mm", kind, DeviceClass(kind), 1, 1, float(kind == "gpu"), {"cpu": n, "gpu": 1.0}, seconds
+                )
+            )
+    for knowledge in ("perfect", "learned"):
+        options: dict[str, Any] = {"history": store, "knowledge": knowledge, "model": "least-squares"}
+        result = api.simulate_result(path, cluster=CLUSTER, policy="cpu-only", **options)
+        (record,) = result.records
+        assert (record.job.id, record.run_time) == ("a", 8.0)
+        assert [r.id for r in result.rejected] == ["b"]  # other inputs: nothing can be compared
+    assert runs(store) == 2

@@ -35,6 +35,7 @@ from dovetail.model import Cluster, Result, Seconds, Workload
 from dovetail.plugins import LoadedPolicy, load_policy, load_rates, obeys_priorities
 from dovetail.policies.follow_plan import FollowPlan
 from dovetail.report import Comparison, Report
+from dovetail.runtimes.expected import with_expected_times
 from dovetail.runtimes.perfect import PerfectModel
 from dovetail.runtimes.registry import DEFAULT_MODEL, make_model
 from dovetail.workloads.edit import scale
@@ -102,8 +103,9 @@ def simulate(
     ``workload`` is a path, a name such as ``published:gregg-table2``, or a `Workload`; ``cluster`` a
     file, a short form (``16x8cpu+1gpu``), a `Cluster`, or this machine. ``knowledge`` is ``perfect`` where
     every job gives its times, else ``learned``: predictions then rest on ``history`` (a file; where there
-    is none, nothing) and on what ends during the simulation. Only ``learn`` writes to the file, or to the
-    default history if none is named. ``load``
+    is none, nothing) and on what ends during the simulation. Jobs that give no times take as long as
+    ``history`` expects; of which it knows nothing, they are rejected. Only ``learn`` writes to the file, or
+    to the default history if none is named. ``load``
     scales the workload to that offered load (all gaps between submissions by one factor). Times are
     seconds. Raises `InputError` (`UnsupportedWorkload` where the policy cannot place the jobs).
     """
@@ -159,17 +161,18 @@ def simulate_result(
         jobs = scale(jobs, load, machine)
     perfect = knowledge == "perfect" or (knowledge is None and jobs.fully_timed)
     with ExitStack() as stack:
-        observe: History | None = stack.enter_context(SqliteHistory(history)) if learn else None
+        store: SqliteHistory | None = None
+        timed = jobs.fully_timed
+        if learn:
+            store = stack.enter_context(SqliteHistory(history))
+        elif history is not None and os.path.exists(history) and not (perfect and timed):
+            store = stack.enter_context(SqliteHistory(history, must_exist=True))
+        observe: History = store if learn and store is not None else MemoryHistory(base=store)
+        runtimes: Any = make_model(model, observe)
+        if store is not None and not timed:
+            jobs = with_expected_times(jobs, machine, runtimes)
         if perfect:
-            make_model(model, MemoryHistory())  # a wrong name is wrong, also where it is not needed
-            runtimes: Any = PerfectModel(jobs.truth)
-        else:
-            if observe is None and history is not None and os.path.exists(history):
-                known = stack.enter_context(SqliteHistory(history, must_exist=True))
-                observe = MemoryHistory(base=known)
-            elif observe is None:
-                observe = MemoryHistory()
-            runtimes = make_model(model, observe)
+            runtimes = PerfectModel(jobs.truth)
         sink = None
         if journal is not None:
             sink = _journal(journal, machine, loaded)
@@ -180,7 +183,7 @@ def simulate_result(
             loaded.policy,
             runtimes,
             rates=load_rates(rates) if isinstance(rates, str) else rates,
-            observe=observe,
+            observe=observe if learn or not perfect else None,
             journal=sink,
             follow=FollowPlan(),
             options=SimulationOptions(

@@ -1,0 +1,51 @@
+"""Learned times as true times: what a simulation of jobs that give no times runs on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from dovetail.interfaces import RuntimeModel
+from dovetail.model import Cluster, Implementation, Job, JobId, Request, Seconds, Truth, Workload
+
+__all__ = ["with_expected_times"]
+
+
+@dataclass(slots=True)
+class _Expected:
+    """The truth as far as it is told, then what the model expected at the outset."""
+
+    told: Truth
+    table: dict[tuple[JobId, str, int], Seconds]
+
+    def seconds(self, job: Job, implementation: Implementation, request: Request) -> Seconds | None:
+        """True seconds, else expected ones, ``None`` where both are unknown. O(1)."""
+        found = self.told.seconds(job, implementation, request)
+        return self.table.get((job.id, implementation.name, request.nodes)) if found is None else found
+
+
+def with_expected_times(workload: Workload, cluster: Cluster, model: RuntimeModel) -> Workload:
+    """The workload, with the times that the model expects for jobs that give none at all.
+
+    A job takes as long as expected on the first device class of the cluster about which something is known.
+    Jobs of which the model knows nothing stay without a time. One prediction for each such job and way.
+    """
+    told = workload.truth
+    table: dict[tuple[JobId, str, int], Seconds] = {}
+    for job in workload.jobs:
+        if any(told.seconds(job, c.implementation, c.request) is not None for c in job.choices):
+            continue
+        for choice in job.choices:
+            seconds = _expected(job, choice.implementation, choice.request, cluster, model)
+            if seconds is not None:
+                table[job.id, choice.implementation.name, choice.request.nodes] = seconds
+    return replace(workload, truth=_Expected(told, table)) if table else workload
+
+
+def _expected(
+    job: Job, implementation: Implementation, request: Request, cluster: Cluster, model: RuntimeModel
+) -> Seconds | None:
+    for device in cluster.device_classes(implementation.kind):
+        found = model.predict(job, implementation, request, device)
+        if found is not None:
+            return found.expected
+    return None
