@@ -105,15 +105,33 @@ def _bound(entry: Entry) -> Seconds:
 class Groups(dict[Request, Group]):
     """Groups of the waiting jobs by request; ``several`` jobs could run in several ways and are left out.
 
-    Groups are never removed: a request that was asked for once will be asked for again.
+    Groups are never removed: a request that was asked for once will be asked for again. Jobs that enter
+    the queue are put into their groups when these are asked for: many have left by then.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.several = 0
+        self._new: dict[int, Job] = {}
 
-    def add(self, key: Any, place: int, job: Job, bound: Seconds) -> None:
+    def add(self, place: int, job: Job) -> None:
         """A job enters the queue."""
+        self._new[place] = job
+
+    def new(self) -> list[tuple[int, Job]]:
+        """The jobs to be inserted now."""
+        if not self._new:
+            return []
+        new = list(self._new.items())
+        self._new.clear()
+        return new
+
+    def forget(self, place: int) -> bool:
+        """A job leaves the queue; ``False`` if it has been inserted and is still to be removed."""
+        return self._new.pop(place, None) is not None
+
+    def insert(self, key: Any, place: int, job: Job, bound: Seconds) -> None:
+        """Put a job into its group."""
         if len(job.choices) > 1:
             self.several += 1
             return
@@ -124,7 +142,7 @@ class Groups(dict[Request, Group]):
         group.add((key, place, bound, job))
 
     def remove(self, key: Any, place: int, job: Job) -> None:
-        """A job leaves the queue."""
+        """Take a job out of its group."""
         if len(job.choices) > 1:
             self.several -= 1
         else:

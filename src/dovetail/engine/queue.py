@@ -140,7 +140,7 @@ class JobQueue:
             elif key != order.constant:
                 order.line = self._sorted(order)
             if order.groups is not None:
-                order.groups.add(key, place, job, self._limit(job))
+                order.groups.add(place, job)
         if self._requests is not None:
             for choice in job.choices:
                 self._requests[choice.request] = self._requests.get(choice.request, 0) + 1
@@ -150,13 +150,10 @@ class JobQueue:
         place = self._place[job.id]
         self._line.remove(0, place)
         for order in self._orders.values():
-            if order.line is None and order.groups is None:
-                continue
-            key = self._key(order, job)
             if order.line is not None:
-                order.line.remove(key, place)
-            if order.groups is not None:
-                order.groups.remove(key, place, job)
+                order.line.remove(self._key(order, job), place)
+            if order.groups is not None and not order.groups.forget(place):
+                order.groups.remove(self._key(order, job), place, job)
         if self._requests is not None:
             for choice in job.choices:
                 left = self._requests[choice.request] - 1
@@ -195,7 +192,9 @@ class JobQueue:
         if order.groups is None:
             order.groups = Groups()
             for _, place, job in self._line.entries():
-                order.groups.add(self._key(order, job), place, job, self._limit(job))
+                order.groups.add(place, job)
+        for place, job in order.groups.new():
+            order.groups.insert(self._key(order, job), place, job, self._limit(job))
         return None if order.groups.several else order.groups
 
     def requests(self) -> Mapping[Request, int]:

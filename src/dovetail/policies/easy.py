@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import insort
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
@@ -10,12 +9,14 @@ from operator import itemgetter
 from typing import ClassVar, Literal
 
 from dovetail.interfaces import Entry, Free, Group, View
-from dovetail.model import Choice, Decision, Job, JobId, Promise, Request, Reserve, Seconds, Start
+from dovetail.model import Allocation, Choice, Decision, Job, JobId, Promise, Request, Reserve, Seconds, Start
 from dovetail.policies.choosing import fastest
 from dovetail.policies.orders import ORDERS, Order
-from dovetail.policies.shadow import CountShadow, NodeShadow, Shadow
+from dovetail.policies.shadow import CountShadow, NodeShadow, Releases, Shadow
 
 __all__ = ["Easy"]
+
+Placement = tuple[Job, Choice, Allocation]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,22 +49,22 @@ class Easy:
         key, bounded = ORDERS[self.order]
         line = queue.by(key, bounded=bounded)
         waiting = iter(line) if promise is None else _promised_first(promise.job, line)
-        free, releases = view.free(), view.releases()
+        free, allocation = view.free(), None
         decisions: list[Decision] = []
+        started: list[Placement] = []
         for head in waiting:
+            if allocation is not None:
+                free.take(allocation)
             choice = _choice(view, head, promise)
             allocation = free.fit(choice.request)
             if allocation is None:
                 break
-            free.take(allocation)
+            started.append((head, choice, allocation))
             decisions.append(Start(head.id, choice.implementation.name, allocation))
-            bound = view.now + view.bound(head, choice.implementation, choice.request)
-            releases = list(releases)
-            insort(releases, (bound, allocation), key=itemgetter(0))
         else:
             return decisions
         kind = CountShadow if view.interchangeable else NodeShadow
-        shadow: Shadow = kind(choice.request, free, releases, view.now)
+        shadow: Shadow = kind(choice.request, free, _releases(view, started), view.now)
         promised = inf if promise is None or promise.job is not head else promise.start
         groups = queue.groups(key, bounded=bounded) if self.walltime == "user" else None
         if groups is None:
@@ -74,6 +75,18 @@ class Easy:
         if shadow.start < promised and shadow.allocation is not None:
             decisions.append(Reserve(head.id, choice.implementation.name, shadow.allocation, shadow.start))
         return decisions + backfilled
+
+
+def _releases(view: View, started: Sequence[Placement]) -> Releases:
+    """What ends when by the walltimes, with the jobs that this very call starts."""
+    releases = view.releases()
+    if not started:
+        return releases
+    new = [
+        (view.now + view.bound(job, choice.implementation, choice.request), allocation)
+        for job, choice, allocation in started
+    ]
+    return sorted([*releases, *new], key=itemgetter(0))
 
 
 def _nothing_freed(view: View, promise: Promise) -> bool:
@@ -120,8 +133,7 @@ def _backfill(view: View, candidates: Iterable[Job], free: Free, shadow: Shadow)
             refused.add((choice.request, in_time))
             continue
         refused.clear()
-        free.take(allocation)
-        shadow.took(allocation, in_time)
+        shadow.took(allocation, in_time, free)
         decisions.append(Start(job.id, choice.implementation.name, allocation))
     return decisions
 
@@ -147,7 +159,6 @@ def _backfill_groups(
         choice = job.choices[0]
         allocation = shadow.place(choice.request, free, in_time)
         assert allocation is not None, "there was room"
-        free.take(allocation)
-        shadow.took(allocation, in_time)
+        shadow.took(allocation, in_time, free)
         decisions.append(Start(job.id, choice.implementation.name, allocation))
         position = found

@@ -38,8 +38,8 @@ class Shadow(Protocol):
         """Where such a candidate starts."""
         ...
 
-    def took(self, allocation: Allocation, in_time: bool) -> None:
-        """A candidate has started there."""
+    def took(self, allocation: Allocation, in_time: bool, free: Free) -> None:
+        """A candidate starts there: ``free`` gets less."""
         ...
 
 
@@ -87,8 +87,9 @@ class NodeShadow:
             return allocation
         return free.fit(request, within=~planned.mask)
 
-    def took(self, allocation: Allocation, in_time: bool) -> None:
-        """A candidate has started there."""
+    def took(self, allocation: Allocation, in_time: bool, free: Free) -> None:
+        """A candidate starts there."""
+        free.take(allocation)
         if not in_time:
             self._then.take(allocation)
 
@@ -100,6 +101,7 @@ class CountShadow:
 
     def __init__(self, head: Request, free: Free, releases: Releases, now: Seconds) -> None:
         self._idle = free.count(head)
+        self._last: Allocation | None = None
         extra = self._idle - head.nodes
         self.start = inf
         self.allocation = None
@@ -125,10 +127,16 @@ class CountShadow:
 
     def place(self, request: Request, free: Free, in_time: bool) -> Allocation | None:
         """Where such a candidate starts."""
-        return free.fit(request) if in_time or request.nodes <= self._extra else None
+        if not in_time and request.nodes > self._extra:
+            return None
+        if self._last is not None:
+            free.take(self._last)
+            self._last = None
+        return free.fit(request)
 
-    def took(self, allocation: Allocation, in_time: bool) -> None:
-        """A candidate has started there."""
+    def took(self, allocation: Allocation, in_time: bool, free: Free) -> None:
+        """A candidate starts there; its nodes are taken when the next one is placed, if one is."""
+        self._last = allocation
         self._idle -= allocation.request.nodes
         if not in_time:
             self._extra -= allocation.request.nodes
