@@ -7,51 +7,55 @@ interrupted.
 from __future__ import annotations
 
 import importlib
+import io
 import os
 import signal
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 from dovetail import __version__
 from dovetail.errors import DovetailError
 
 __all__ = ["app", "run_cli"]
 
-# Each command lives in a module of its own, which is imported when that command is needed: `dovetail
-# devices` need not wait for matplotlib. (name, module:function or module:typer app, sub-commands?)
-_COMMANDS: tuple[tuple[str, str, bool], ...] = (
-    ("run", "dovetail.cli.run:run", False),
-    ("simulate", "dovetail.cli.simulate:simulate", False),
-    ("compare", "dovetail.cli.compare:compare", False),
-    ("explain", "dovetail.cli.explain:explain", False),
-    ("history", "dovetail.cli.history:history_app", True),
-    ("model", "dovetail.cli.model:model_app", True),
-    ("devices", "dovetail.cli.devices:devices", False),
-    ("policies", "dovetail.cli.policies:policies", False),
-    ("workload", "dovetail.cli.workload:workload_app", True),
-    ("pack", "dovetail.cli.pack:pack", False),
-    ("bench", "dovetail.cli.bench:bench", False),
-    ("reproduce", "dovetail.cli.reproduce:reproduce_app", True),
-    ("replay", "dovetail.cli.replay:replay", False),
-    ("recover", "dovetail.cli.recover:recover", False),
-    ("schema", "dovetail.cli.schema:schema", False),
-)
-_TARGETS = {name: (target, group) for name, target, group in _COMMANDS}
+# Each command lives in a module of its own, which is imported when that command runs: `dovetail devices`,
+# the list of commands and their completion need not wait for solvers and charts.
+# name: (module:function or module:typer app, line in the list of commands)
+_COMMANDS: dict[str, tuple[str, str]] = {
+    "run": ("dovetail.cli.run:run", "Run jobs on this machine, for real, and learn from it."),
+    "simulate": ("dovetail.cli.simulate:simulate", "Simulate a workload under a policy, on any cluster."),
+    "compare": ("dovetail.cli.compare:compare", "Put several policies, seeds and loads side by side."),
+    "explain": ("dovetail.cli.explain:explain", "Show why each job went where it did."),
+    "history": (
+        "dovetail.cli.history:history_app",
+        "Look at measured runs, predict from them, exchange them.",
+    ),
+    "model": ("dovetail.cli.model:model_app", "Look at what was learned of run times."),
+    "devices": ("dovetail.cli.devices:devices", "Show this machine's cores, GPUs and OpenCL devices."),
+    "policies": ("dovetail.cli.policies:policies", "List policies and planners."),
+    "workload": ("dovetail.cli.workload:workload_app", "Describe, convert, cut and scale traces."),
+    "pack": ("dovetail.cli.pack:pack", "Partition moldable tasks into packs."),
+    "bench": ("dovetail.cli.bench:bench", "Run the benchmark apps; fill the history."),
+    "reproduce": ("dovetail.cli.reproduce:reproduce_app", "Set the papers' figures beside ours."),
+    "replay": ("dovetail.cli.replay:replay", "Check that a journal gives the same decisions again."),
+    "recover": ("dovetail.cli.recover:recover", "Clear up after runs whose Dovetail was killed."),
+    "schema": ("dovetail.cli.schema:schema", "Print the JSON Schemas of job and cluster files."),
+}
 
 
 @cache
 def _command(name: str) -> Any:
     """The command of that name; imports its module."""
-    target, group = _TARGETS[name]
-    module, _, attribute = target.partition(":")
+    module, _, attribute = _COMMANDS[name][0].partition(":")
     found = getattr(importlib.import_module(module), attribute)
     holder = typer.Typer(rich_markup_mode=None, add_completion=False)
-    if group:
+    if isinstance(found, typer.Typer):
         holder.add_typer(found, name=name)
     else:
         holder.command(name)(found)
@@ -62,27 +66,52 @@ class _Commands(Mapping[str, Any]):
     """All commands by name, each made when it is asked for."""
 
     def __getitem__(self, name: str) -> Any:
-        if name not in _TARGETS:
+        if name not in _COMMANDS:
             raise KeyError(name)
         return _command(name)
 
     def __iter__(self) -> Iterator[str]:
-        return iter(_TARGETS)
+        return iter(_COMMANDS)
 
     def __len__(self) -> int:
-        return len(_TARGETS)
+        return len(_COMMANDS)
 
 
 class _LazyGroup(TyperGroup):
-    """The group of all commands, which knows their names without having imported them."""
+    """The group of all commands, which knows their names and a line of each without importing them."""
 
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
         self.commands = _Commands()  # type: ignore[assignment]  # nothing is ever added to it
+        self._listing = False
 
     def list_commands(self, ctx: Any) -> list[str]:
         """Names, in the order of the help."""
-        return list(_TARGETS)
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """The command; while commands are only listed, its name and line."""
+        if self._listing and cmd_name in _COMMANDS:
+            return TyperCommand(cmd_name, help=_COMMANDS[cmd_name][1])
+        return super().get_command(ctx, cmd_name)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Their list in the help."""
+        with self._only_listing():
+            super().format_commands(ctx, formatter)
+
+    def shell_complete(self, ctx: Any, incomplete: str) -> Any:
+        """Names of commands that begin so."""
+        with self._only_listing():
+            return super().shell_complete(ctx, incomplete)
+
+    @contextmanager
+    def _only_listing(self) -> Iterator[None]:
+        self._listing = True
+        try:
+            yield
+        finally:
+            self._listing = False
 
 
 app = typer.Typer(
@@ -118,6 +147,9 @@ def _whole() -> Any:
 
 def run_cli(arguments: Sequence[str] | None = None) -> None:
     """Entry point: runs a command and leaves with its exit status."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # where names cannot be spelt: JSON stays JSON
     sys.exit(status_of(list(sys.argv[1:] if arguments is None else arguments)))
 
 
@@ -137,9 +169,11 @@ def status_of(arguments: list[str]) -> int:
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
-        # Whoever read our output has left: nothing more to say, and nothing to say it to.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 128 + signal.SIGPIPE
+        return _nobody_listens()
+    except SystemExit:
+        if type(sys.stdout).__name__ != "PacifyFlushWrapper":  # typer's mark of a broken pipe
+            raise
+        return _nobody_listens()
     except Exception as error:
         if hasattr(error, "format_message"):  # typer's own: the use was wrong
             return _say(error.format_message(), 2)
@@ -157,6 +191,12 @@ def _split(arguments: list[str]) -> tuple[list[str], list[str]]:
         at = arguments.index("--")
         return arguments[:at], arguments[at + 1 :]
     return arguments, []
+
+
+def _nobody_listens() -> int:
+    """Whoever read our output has left: nothing more to say, and nothing to say it to."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 128 + signal.SIGPIPE
 
 
 def _say(message: str, status: int) -> int:
