@@ -34,7 +34,7 @@ _COMMANDS: dict[str, tuple[str, str]] = {
     "explain": ("dovetail.cli.explain:explain", "Show why each job went where it did."),
     "history": (
         "dovetail.cli.history:history_app",
-        "Look at measured runs, predict from them, exchange them.",
+        "Look at measured runs; predict; export, import.",
     ),
     "model": ("dovetail.cli.model:model_app", "Look at what was learned of run times."),
     "devices": ("dovetail.cli.devices:devices", "Show this machine's cores, GPUs and OpenCL devices."),
