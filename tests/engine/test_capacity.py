@@ -166,7 +166,7 @@ def test_meet_keeps_what_both_have(
 
 
 def test_placement_rules() -> None:
-    """Pack: fewest free devices first; spread: most; first: lowest index."""
+    """Pack: fewest free devices first; spread: most, then most free CPUs; first: lowest index."""
     gpus = [("gpu0",), ("gpu0", "gpu1")]
     nodes = [
         Node(f"n{i}", (0,), tuple(Device("gpu", "", d) for d in range(len(names))))
@@ -179,6 +179,17 @@ def test_placement_rules() -> None:
         assert found is not None
         chosen[placement] = found.nodes
     assert chosen == {"pack": [1], "spread": [0], "first": [0]}
+
+
+def test_spread_goes_by_free_cpus_where_devices_are_even() -> None:
+    free = FreeCapacity(Layout(Cluster.parse("3x4cpu"), "spread"))
+    taken = []
+    for _ in range(4):
+        found = free.fit(Request(1, 1))
+        assert found is not None
+        free.take(found)
+        taken += found.nodes
+    assert taken == [0, 1, 2, 0]
 
 
 def test_refuses_what_is_not_there() -> None:

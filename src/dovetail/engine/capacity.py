@@ -30,6 +30,7 @@ __all__ = ["FreeCapacity", "Layout", "Placement", "lowest"]
 
 Placement = Literal["pack", "spread", "first"]
 UNLIMITED = -1
+MOST_CPUS = 1 << 40  # above the CPUs of any node
 
 
 def lowest(mask: int, count: int) -> int:
@@ -140,7 +141,8 @@ class Layout:
             found = self._ids[state] = len(self.states)
             self.states.append(state)
             free_units = sum(state.devices)
-            self.rank.append({"pack": free_units, "spread": -free_units, "first": 0}[self.placement])
+            most_free = free_units * MOST_CPUS + state.cpus  # free devices first, then free CPUs
+            self.rank.append({"pack": free_units, "spread": -most_free, "first": 0}[self.placement])
         return found
 
     def fits(self, request: Request) -> dict[int, Fit | None]:
