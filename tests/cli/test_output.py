@@ -1,0 +1,81 @@
+"""Names of the files of a report, and what an option is read as."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dovetail.cli import options, output
+from dovetail.errors import InputError
+from dovetail.model import Cluster, Result
+
+
+def made(policy, *, seed=None, **options):
+    return Result(policy, "jobs.toml", Cluster.uniform(1, 1), [], options=options, seed=seed)
+
+
+def test_file_names_tell_policies_options_and_seeds_apart():
+    results = [
+        made("fms"),
+        made("fms", score="area"),
+        made("fms", score="area", seed=2),
+        made("easy", seed=1),
+    ]
+    assert output.file_names(results) == ["fms", "fms_score_area", "fms_score_area-2", "easy-1"]
+
+
+def test_file_names_are_safe_and_never_the_same():
+    results = [made("a/b"), made("a?b"), made("a_b"), made("index"), made("../../etc/passwd"), made("é x")]
+    names = output.file_names(results)
+    assert names == ["a_b", "a_b_2", "a_b_3", "index_2", ".._.._etc_passwd", "__x"]
+    assert len(set(names)) == len(names)
+    assert not any("/" in name for name in names)
+
+
+def test_what_cannot_be_written_is_named(tmp_path):
+    with pytest.raises(InputError, match=r"none/x\.txt: cannot be written"):
+        output.write_text(tmp_path / "none" / "x.txt", "")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match="file: cannot be made"):
+        output.write_folder([made("fcfs")], Path(tmp_path / "file"))
+
+
+@pytest.mark.parametrize(
+    ("text", "simulated", "expected"),
+    [
+        (None, True, "actual"),
+        (None, False, None),
+        ("actual", True, "actual"),
+        ("60", True, 60.0),
+        ("1e3", False, 1e3),
+    ],
+)
+def test_default_walltime(text, simulated, expected):
+    assert options.walltime(text, simulated=simulated) == expected
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "nan", "inf", "", "soon", "actual"])
+def test_wrong_default_walltimes(text):
+    with pytest.raises(InputError, match=r"^--default-walltime: found"):
+        options.walltime(text, simulated=False)
+
+
+def test_kinds():
+    assert options.kinds(None) == []
+    assert options.kinds("cpu, gpu") == ["cpu", "gpu"]
+    with pytest.raises(InputError, match=r"^--on: found 'cpu,'"):
+        options.kinds("cpu,")
+
+
+def test_cut():
+    assert options.cut(None, None) is None
+    both = options.cut("10%", None)
+    assert both is not None
+    assert (both.warmup, both.cooldown, both.fraction) == (0.1, 0.1, True)
+    late = options.cut(None, "60")
+    assert late is not None
+    assert (late.warmup, late.cooldown, late.fraction) == (0.0, 60.0, False)
+    for wrong in ("x", "", "-1", "nan", "inf", "100%"):
+        with pytest.raises(InputError):
+            options.cut(wrong, None)

@@ -1,0 +1,102 @@
+"""A cut, break-downs and a reference reach the JSON form, the tables, the pages and the charts alike."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from dovetail.errors import InputError
+from dovetail.report import Comparison, Cut, Report, plots, tables
+from dovetail.report.intervals import paired
+from dovetail.report.json_form import text_of, to_json
+from dovetail.report.metrics import breakdown, final_metrics
+
+
+@pytest.fixture
+def run(make_record, make_result):
+    """Jobs submitted at 0, 10, 20, 30 and 40 that wait for 0, 1, 2, 3 and 4 times a factor."""
+
+    def make(factor=1.0, **about):
+        records = [
+            make_record(
+                f"j{i}",
+                submit=10.0 * i,
+                start=10.0 * i + factor * i,
+                end=10.0 * i + factor * i + 5,
+                user="ann" if i % 2 else "bob",
+            )
+            for i in range(5)
+        ]
+        return make_result(records, **about)
+
+    return make
+
+
+MIDDLE = Cut(10.0, 10.0)
+
+
+def test_the_cut_decides_which_jobs_count(run):
+    result = run()
+    assert final_metrics(result)["mean_wait"] == 2.0
+    assert final_metrics(result, MIDDLE)["mean_wait"] == 2.0
+    assert final_metrics(result, MIDDLE)["jobs_counted"] == 3
+    assert final_metrics(result, Cut(15.0, 0.0))["mean_wait"] == 3.0
+    assert final_metrics(result)["jobs_counted"] == 5  # each cut is remembered apart
+    assert {name: m["jobs"] for name, m in breakdown(result, "user", cut=MIDDLE).items()} == {
+        "ann": 2,
+        "bob": 1,
+    }
+
+
+def test_the_json_form_says_what_was_asked(run):
+    result, other = run(2.0), run(1.0, policy="fcfs")
+    form = to_json(result, cut=MIDDLE, by=["user"], reference=other)
+    assert form["cut"] == {"warmup": 10.0, "cooldown": 10.0, "fraction": False}
+    assert form["breakdown"]["user"]["ann"]["jobs"] == 2
+    assert form["later_than"] == {"policy": "fcfs", "jobs": {"j1": 1.0, "j2": 2.0, "j3": 3.0, "j4": 4.0}}
+    assert (form["metrics"]["later_jobs"], form["metrics"]["later_max"]) == (4, 4.0)
+    assert json.loads(text_of([form]))[0] == json.loads(text_of(form))
+    assert not {"cut", "breakdown", "later_than"} & set(to_json(result))
+
+
+def test_tables_and_pages_say_that_means_are_cut(run):
+    result = run()
+    said = tables.render(tables.summary_table(result, cut=MIDDLE))
+    assert "Means are over 3 jobs, without warm-up and cool-down." in said
+    assert "bob      1 " in tables.render(tables.breakdown_table(result, "user", cut=MIDDLE))
+    page = Report(result).html(cut=MIDDLE)
+    assert "Means are over 3 jobs" in page
+    assert "Means are over" not in Report(result).html()
+    both = Comparison([run(policy="a"), run(2.0, policy="b")]).html(cut=MIDDLE)
+    assert "Means leave out the warm-up and the cool-down." in both
+
+
+def test_later_than_the_reference_by_policy(run):
+    results = [run(2.0, policy="b", seed=1), run(3.0, policy="b", seed=2)]
+    references = [run(1.0, policy="fcfs", seed=1), run(3.0, policy="fcfs", seed=2)]
+    said = tables.render(tables.later_table(results, references))
+    assert "Jobs that end later than under fcfs" in said
+    assert "b                2" in said  # 4 of one seed, 0 of the other
+    assert "mean over the seeds" in said
+
+
+def test_pairs_are_compared_within_the_cut(run):
+    first = [run(1.0, policy="a", seed=s) for s in (1, 2)]
+    second = [run(2.0, policy="b", seed=s) for s in (1, 2)]
+    assert paired(first, second, "mean_wait").difference.mean == -2.0
+    assert paired(first, second, "mean_wait", cut=Cut(25.0, 0.0)).difference.mean == -3.5
+
+
+def test_a_chart_over_the_load(run, tmp_path):
+    results = [run(x, policy=p, load=x) for x in (0.5, 1.0) for p in ("a", "b")]
+    plots.save_over_load(results, tmp_path / "loads.svg")
+    text = (tmp_path / "loads.svg").read_text()
+    assert "offered load" in text
+    assert "Mean wait (s)" in text
+
+
+@pytest.mark.parametrize("value", [float("inf"), float("nan"), -1.0])
+def test_a_cut_is_finite(value):
+    with pytest.raises(InputError):
+        Cut(value)
