@@ -82,6 +82,12 @@ def accuracy(measured: Sequence[Measured], models: Iterable[str] = MODELS) -> li
             continue
         covered = sum(row.covered for row in rows) / len(rows)
         found.append(
-            Accuracy(name, len(rows), float(np.median(errors)), float(np.quantile(errors, 0.9)), covered)
+            Accuracy(
+                name,
+                len(rows),
+                float(np.median(errors)),
+                float(np.quantile(errors, 0.9, method="higher")),
+                covered,
+            )
         )
     return found

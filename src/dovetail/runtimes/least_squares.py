@@ -8,10 +8,11 @@ one number, the product of the numeric inputs (`scalar_size`).
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
-from dovetail.history.base import Aggregate
+from dovetail.history.base import Aggregate, InputsKey
 from dovetail.model import Prediction, Seconds
 from dovetail.runtimes.base import TINY, HistoryModel, Query, scalar_size, shape
 from dovetail.runtimes.intervals import GUESSED_SPREAD, student
@@ -70,6 +71,12 @@ def fit_line(points: Sequence[tuple[float, Aggregate]]) -> Line | None:
     return Line(intercept, slope, runs, sizes, residual / max(runs - 2, 1), centre, spread)
 
 
+@lru_cache(maxsize=1 << 15)
+def _shape_and_size(inputs: InputsKey) -> tuple[Hashable, float | None]:
+    """`shape` and `scalar_size`, kept: a line is drawn anew after every run, over the same inputs."""
+    return shape(inputs), scalar_size(inputs)
+
+
 class LeastSquaresModel(HistoryModel):
     """The paper's model. Never negative: the line is clamped above zero."""
 
@@ -109,13 +116,13 @@ class LeastSquaresModel(HistoryModel):
     def _fit(self, query: Query) -> Line | tuple[float, Seconds, int] | None:
         """The line through all sizes, or the one known size with its mean time and runs."""
         sample = self.sample(query)
-        key = (query.request, shape(query.inputs))
+        request, form = key = (query.request, _shape_and_size(query.inputs)[0])
         if key not in sample.fits:
-            points = [
-                (size, a)
-                for a in sample.aggregates
-                if (a.request, shape(a.inputs)) == key and (size := scalar_size(a.inputs)) is not None
-            ]
+            points = []
+            for a in sample.aggregates:
+                own, size = _shape_and_size(a.inputs)
+                if size is not None and own == form and a.request == request:
+                    points.append((size, a))
             found: Line | tuple[float, Seconds, int] | None = fit_line(points)
             if found is None and points:
                 runs = sum(a.count for _, a in points)
