@@ -109,31 +109,33 @@ def mct(m: Machine, queue: list[int], now: float) -> None:
         m.commit(j, kind, nodes, now, now + ask.time(kind, ask.nodes))
 
 
+def place(
+    m: Machine, state: list[list[float]], kind: str, wanted: int, now: float, first_ready: bool
+) -> tuple[float, list[int]]:
+    """The earliest start; of the nodes that allow it those whose other device is busy longest."""
+    at = m.at(state, kind, now)
+    order = sorted(range(len(at)), key=lambda n: (at[n], n))
+    start = at[order[wanted - 1]]
+    if first_ready:
+        return start, order[:wanted]
+    able = [n for n in range(len(at)) if at[n] <= start]
+    other = {
+        BOTH: lambda n: at[n],
+        GPU: lambda n: max(now, state[n][0]),
+        CPU: lambda n: max(now, state[n][1]),
+    }
+    return start, sorted(able, key=lambda n: (-other[kind](n), n))[:wanted]
+
+
 def torque_plan(m: Machine, queue: list[int], now: float) -> None:
     for j in queue:
         ask = m.asks[j]
         kind = ask.wanted or ask.fastest()
-        at = m.at(m.ready, kind, now)
-        nodes = sorted(range(len(at)), key=lambda n: (at[n], n))[: ask.nodes]
-        start = max(at[n] for n in nodes)
+        start, nodes = place(m, m.ready, kind, ask.nodes, now, False)
         m.commit(j, kind, nodes, start, start + ask.time(kind, ask.nodes))
 
 
 def fms(options: Callable[[Ask], list[tuple[str, int]]], follows: Callable[[Ask], str], score: str):
-    def place(m: Machine, state, kind: str, wanted: int, now: float, first_ready: bool):
-        at = m.at(state, kind, now)
-        order = sorted(range(len(at)), key=lambda n: (at[n], n))
-        start = at[order[wanted - 1]]
-        if first_ready:
-            return start, order[:wanted]
-        able = [n for n in range(len(at)) if at[n] <= start]
-        other = {
-            BOTH: lambda n: at[n],
-            GPU: lambda n: max(now, state[n][0]),
-            CPU: lambda n: max(now, state[n][1]),
-        }
-        return start, sorted(able, key=lambda n: (-other[kind](n), n))[:wanted]
-
     def judged(m: Machine, pair, ways, rest, now):
         state = [list(r) for r in m.ready]
         gangs, area = [], 0.0

@@ -39,10 +39,11 @@ class Torque:
 
 @dataclass(frozen=True, slots=True)
 class TorquePlan:
-    """What was asked for, reserved on submission on the nodes that are ready first.
+    """What was asked for, reserved on submission for the earliest start that the nodes allow.
 
-    A later job may start earlier, on nodes that those before it do not wait for; gaps before a reservation
-    stay empty. Ignores priorities.
+    Of more nodes than it needs for that start a job takes those that are ready last (see
+    `dovetail.kernels.moldable.place`), so that a later job may start earlier on the others; gaps before a
+    reservation stay empty. Ignores priorities.
     """
 
     paper: ClassVar[str] = "Ravi 2012, section IV.D, read with reservations"
@@ -61,7 +62,7 @@ class TorquePlan:
             if job.id in view.reservations:
                 continue
             choice = asked_for(view, job)
-            gang = timeline.find(job, choice, expected(view, job, choice) or 0.0, packed=False)
+            gang = timeline.find(job, choice, expected(view, job, choice) or 0.0, packed=True)
             decision = None if gang is None else timeline.commit(gang)
             if decision is None:
                 yield Wait(job.id, f"waits for {choice.implementation.name} on {choice.request.nodes} nodes")
