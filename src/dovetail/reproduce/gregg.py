@@ -61,6 +61,7 @@ class Study:
                 "measured": self.source,
                 "within_paper_model": sum(bar.paper_within for bar in self.bars),
                 "within_learned": sum(bar.learned_within for bar in self.bars),
+                "within_learned_seen": sum(bar.seen_within for bar in self.bars),
                 "of": len(self.bars),
                 "bars": [asdict(bar) for bar in self.bars],
             },

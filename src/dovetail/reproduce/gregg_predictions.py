@@ -1,8 +1,9 @@
 """Gregg 2011, Figure 1: do predicted times lie between the least and the greatest measured?
 
 The paper runs each application 150 times at one size and predicts that size after training. Here every
-app has one size that was run often; a model learns from all other sizes alone, so that it must interpolate.
-(Had it seen the size itself, the paper's model would answer with the average, which always lies between.)
+app has one size that was run often. Models predict it from all other sizes alone, so that they must
+interpolate, and ``learned`` once more when it has seen the size too. (The paper's model then answers with the
+average, which always lies between.)
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ class Bar:
     learned: Seconds | None
     lower: Seconds | None
     upper: Seconds | None
+    learned_seen: Seconds | None
 
     @property
     def paper_within(self) -> bool:
@@ -44,6 +46,11 @@ class Bar:
     def learned_within(self) -> bool:
         """The same for ``learned``."""
         return self.learned is not None and self.least <= self.learned <= self.most
+
+    @property
+    def seen_within(self) -> bool:
+        """The same for ``learned`` when it has seen this size."""
+        return self.learned_seen is not None and self.least <= self.learned_seen <= self.most
 
 
 def bars(measured: Sequence[Measured]) -> list[Bar]:
@@ -61,6 +68,7 @@ def bars(measured: Sequence[Measured]) -> list[Bar]:
         trials = [m for m in own if m.n == n]
         others = to_history(m for m in own if m.n != n)
         paper, learned = (ask(make_model(model, others), trials[0]) for model in ("least-squares", "learned"))
+        seen = ask(make_model("learned", to_history(own)), trials[0])
         times = [m.seconds for m in trials]
         found.append(
             Bar(
@@ -75,6 +83,7 @@ def bars(measured: Sequence[Measured]) -> list[Bar]:
                 _expected(learned),
                 None if learned is None else learned.lower,
                 None if learned is None else learned.upper,
+                _expected(seen),
             )
         )
     return found

@@ -67,11 +67,14 @@ def _predictions(console: Console, source: str, bars: Sequence[Bar]) -> None:
             f"{_ms(bar.lower)}-{_ms(bar.upper)}",
         )
     console.print(table)
-    paper_in, learned_in = (sum(getattr(bar, f"{m}_within") for bar in bars) for m in ("paper", "learned"))
+    paper_in, learned_in, seen_in = (
+        sum(getattr(bar, f"{model}_within") for bar in bars) for model in ("paper", "learned", "seen")
+    )
     console.print(
         Text(
             f"Within the least and the greatest measured: least-squares {paper_in} of {len(bars)}, learned "
-            f"{learned_in} of {len(bars)}, from other sizes alone. Paper: all, after training.\n"
+            f"{learned_in} of {len(bars)}, from other sizes alone; learned {seen_in} of {len(bars)} when it has "
+            "seen this size, as in the paper, where all are.\n"
         )
     )
 
