@@ -72,9 +72,9 @@ def _predictions(console: Console, source: str, bars: Sequence[Bar]) -> None:
     )
     console.print(
         Text(
-            f"Within the least and the greatest measured: least-squares {paper_in} of {len(bars)}, learned "
-            f"{learned_in} of {len(bars)}, from other sizes alone; learned {seen_in} of {len(bars)} when it has "
-            "seen this size, as in the paper, where all are.\n"
+            f"Within the least and the greatest measured, of {len(bars)}: least-squares {paper_in}, learned "
+            f"{learned_in} from other sizes alone; learned {seen_in} when it has seen this size, as in the "
+            "paper, where all are.\n"
         )
     )
 

@@ -95,13 +95,16 @@ def names(apps: str | None) -> list[str]:
 
 
 def points(apps: Iterable[str], sizes: Sequence[str]) -> list[Point]:
-    """The apps at their sizes ``small``, ``medium``, ``large``, or at a number; raises `InputError`."""
+    """The apps at their sizes ``small``, ``medium``, ``large``, or at a number; raises `InputError`.
+
+    Size by size, so that a run that is cut short has seen every app.
+    """
+    chosen = list(apps)
     found: list[Point] = []
-    for app in apps:
-        known = APPS[app].sizes
-        for size in sizes:
+    for size in sizes:
+        for app in chosen:
             if size in ("small", "medium", "large"):
-                found.append(Point(app, size, getattr(known, size)))
+                found.append(Point(app, size, getattr(APPS[app].sizes, size)))
             elif size.isdecimal() and 0 < int(size) <= APPS[app].largest:
                 found.append(Point(app, size, int(size)))
             else:
