@@ -109,17 +109,18 @@ class _Plan:
 
     def compress(self, promise: Promise) -> Iterator[Decision]:
         """Make one promise anew, with all the others in place."""
+        profile, request = self._profile, promise.allocation.request
+        if not profile.may_fit(request, promise.start):
+            self.keep(promise)
+            return
         duration = _bound(self._view, promise)
-        self._profile.release(promise.start, duration, promise.allocation)
-        found = self._profile.earliest(promise.allocation.request, duration)
-        start, allocation = promise.start, promise.allocation
-        if found is not None and found[0] < start:
-            start, allocation = found
-        self._profile.hold(start, duration, allocation)
-        new = Promise(promise.job, promise.implementation, allocation, start)
+        profile.release(promise.start, duration, promise.allocation)
+        found = profile.earliest(request, duration, promise.start)
+        start, allocation = found or (promise.start, promise.allocation)
+        profile.hold(start, duration, allocation)
         if promise.start > start > self._view.now:
             yield Reserve(promise.job.id, promise.implementation.name, allocation, start)
-        self.keep(new)
+        self.keep(Promise(promise.job, promise.implementation, allocation, start))
 
     def admit(self, job: Job) -> Iterator[Decision]:
         """Give a new job the earliest start that moves no promise."""

@@ -19,8 +19,14 @@ class Profile(Protocol):
     who holds a node across that time may be in its way, but who starts or ends then is not.
     """
 
-    def earliest(self, request: Request, duration: Seconds) -> tuple[Seconds, Allocation] | None:
-        """The first time from which the request fits for so long, and where; ``None``: never."""
+    def earliest(
+        self, request: Request, duration: Seconds, before: Seconds = inf
+    ) -> tuple[Seconds, Allocation] | None:
+        """The first time, and before that one, from which the request fits for so long, and where."""
+        ...
+
+    def may_fit(self, request: Request, before: Seconds) -> bool:
+        """``False`` if at no time before that one the request could begin."""
         ...
 
     def at(self, start: Seconds, request: Request, duration: Seconds) -> Allocation | None:
@@ -63,10 +69,17 @@ class NodeProfile:
         self._free.insert(at, free)
         self._instant.insert(at, instant)
 
-    def earliest(self, request: Request, duration: Seconds) -> tuple[Seconds, Allocation] | None:
+    def may_fit(self, request: Request, before: Seconds) -> bool:
+        """``False`` if at no time before that one the request could begin."""
+        last = bisect_left(self._times, before)
+        return any(free.count(request) >= request.nodes for free in self._free[:last])
+
+    def earliest(
+        self, request: Request, duration: Seconds, before: Seconds = inf
+    ) -> tuple[Seconds, Allocation] | None:
         """The first gap, and the nodes by the placement rule."""
         for step, start in enumerate(self._times):
-            if start == inf:
+            if start >= before:
                 break
             if duration > 0 and self._instant[step] is not None:
                 continue
@@ -175,13 +188,20 @@ class CountProfile:
         self._free.insert(at, free)
         self._instant.insert(at, instant)
 
-    def earliest(self, request: Request, duration: Seconds) -> tuple[Seconds, Allocation] | None:
+    def may_fit(self, request: Request, before: Seconds) -> bool:
+        """``False`` if at no time before that one the request could begin."""
+        last = bisect_left(self._times, before)
+        return last > 0 and max(self._free[:last]) >= request.nodes
+
+    def earliest(
+        self, request: Request, duration: Seconds, before: Seconds = inf
+    ) -> tuple[Seconds, Allocation] | None:
         """The first gap; the allocation names no nodes."""
         nodes, times, free = request.nodes, self._times, self._free
         start, steps = 0, len(times)
         while start < steps:
             begin = times[start]
-            if begin == inf:
+            if begin >= before:
                 return None
             if duration > 0 and self._instant[start] is not None:
                 start += 1
