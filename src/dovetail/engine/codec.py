@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from functools import cache
 from typing import Any, TypeVar
 
 from dovetail.errors import JournalError
@@ -80,13 +79,14 @@ def decode_cluster(data: Json) -> Cluster:
     return Cluster(nodes, data["label"])
 
 
-@cache
-def _names(kind: Any) -> tuple[str, ...]:
-    return tuple(field.name for field in dataclasses.fields(kind))
+_NAMES: dict[type, tuple[str, ...]] = {}
 
 
 def _plain(item: Any) -> dict[str, Any]:
-    return {name: getattr(item, name) for name in _names(type(item))}
+    kind = type(item)
+    if kind not in _NAMES:
+        _NAMES[kind] = tuple(field.name for field in dataclasses.fields(kind))
+    return {name: getattr(item, name) for name in _NAMES[kind]}
 
 
 def _request(request: Request) -> Json:

@@ -120,6 +120,7 @@ class LiveRun:
         self._failure: BaseException | None = None
         self._start = 0.0
         self._submitted = 0
+        self._warm: set[tuple[str, str, DeviceClass]] = set()
 
     def _bound(self, job: Job, implementation: Implementation, request: Request) -> Seconds:
         if job.walltime is None and self.options.default_walltime is not None:
@@ -249,18 +250,15 @@ class LiveRun:
             self._stopping.discard(event.job)
         if self.history is None:
             return
-        cold: set[tuple[str, str, DeviceClass]] = set()
-        runs = [run for event in ended if (run := self._run_of(event, now, self.history, cold)) is not None]
+        runs = [run for event in ended if (run := self._run_of(event, now, self.history)) is not None]
         if len(runs) > 1 and isinstance(self.history, _RecordsMany):
             self.history.record_many(runs)
             return
         for run in runs:
             self.history.record(run)
 
-    def _run_of(
-        self, event: Ended, now: Seconds, history: History, cold: set[tuple[str, str, DeviceClass]]
-    ) -> Run | None:
-        """What history keeps of an end; ``cold`` collects the places whose first runs were seen just now."""
+    def _run_of(self, event: Ended, now: Seconds, history: History) -> Run | None:
+        """What history keeps of an end."""
         engine = self.engine
         record = engine.records[event.job]
         if record.implementation is None or record.allocation is None:
@@ -269,9 +267,8 @@ class LiveRun:
         measured = _measured(event)
         place = (record.job.app.name, record.implementation.name, device)
         # Only what really ran can have paid for a cold start.
-        first = measured is not None and place not in cold and not history.count(*place)
-        if first:
-            cold.add(place)
+        first = measured is not None and place not in self._warm and not history.count(*place)
+        self._warm.add(place)
         return run_of(
             record,
             device,

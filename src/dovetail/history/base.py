@@ -10,12 +10,14 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Hashable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 from dovetail.errors import InputError
 from dovetail.interfaces import History
 from dovetail.model import DeviceClass, Run, Seconds, State
+from dovetail.model.frozen import frozen
 
 __all__ = [
     "Aggregate",
@@ -163,7 +165,7 @@ class Aggregate:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(frozen=True, slots=True)
 class Group:
     """The runs of one app and implementation on one device class under one request, counted."""
 
@@ -181,6 +183,10 @@ class MeasuredHistory(History, Protocol):
 
     def stamp(self, app: str) -> Hashable:
         """Changes whenever anything about this app has changed; cheap enough to ask per prediction."""
+        ...
+
+    def still(self) -> AbstractContextManager[object]:
+        """For several questions at one moment: within, what other processes record may go unseen."""
         ...
 
     def groups(self, app: str | None = None) -> Sequence[Group]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 
 from dovetail.history.base import (
     Aggregate,
@@ -86,6 +87,10 @@ class MemoryHistory:
         own = self._apps.get(app)
         changes = own.changes if own else 0
         return changes if self._base is None else (changes, self._base.stamp(app))
+
+    def still(self) -> AbstractContextManager[object]:
+        """For several questions at one moment (see the base)."""
+        return nullcontext() if self._base is None else self._base.still()
 
     def count(self, app: str, implementation: str, device: DeviceClass) -> int:
         """Number of completed runs. O(1)."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Hashable, Sequence
 
-from dovetail.history.base import Aggregate, InputsKey, RequestKey, canonical_inputs, request_key
+from dovetail.history.base import Aggregate, Group, InputsKey, RequestKey, canonical_inputs, request_key
 from dovetail.model import DeviceClass, Run, State
 
 __all__ = ["Mirror"]
@@ -14,10 +14,11 @@ _Place = tuple[str, DeviceClass]
 
 
 class Mirror:
-    """Averages and newest runs of one app, as of ``stamp``."""
+    """Averages, newest runs and, once read, groups of one app, as of ``stamp``."""
 
     def __init__(self, stamp: Hashable) -> None:
         self.stamp = stamp
+        self.groups: dict[tuple[str, DeviceClass, RequestKey], Group] | None = None
         self._aggregates: dict[_Place, tuple[int | None, dict[tuple[RequestKey, InputsKey], Aggregate]]] = {}
         self._recent: dict[_Place, deque[Run]] = {}
 
@@ -62,7 +63,13 @@ class Mirror:
         """Take in a run that this process has just recorded; ``stamp`` is that after it. O(1)."""
         self.stamp = stamp
         place = (run.implementation, run.device_class)
-        if place in self._recent and run.state is State.COMPLETED:
+        completed = run.state is State.COMPLETED
+        if self.groups is not None:
+            request = request_key(run)
+            old = self.groups.get((*place, request)) or Group(run.app, *place, request, 0, 0)
+            counted = (old.completed + completed, old.failed + (not completed))
+            self.groups[*place, request] = Group(run.app, *place, request, *counted)
+        if place in self._recent and completed:
             self._recent[place].append(run)
         if place in self._aggregates:
             limit, keys = self._aggregates[place]

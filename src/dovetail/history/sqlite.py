@@ -12,7 +12,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Hashable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +47,19 @@ def default_history_path() -> Path:
     return base / "dovetail" / "history.sqlite"
 
 
+class _Still:
+    """Entered while nobody looks for what other processes have done."""
+
+    def __init__(self) -> None:
+        self.depth = 0
+
+    def __enter__(self) -> None:
+        self.depth += 1
+
+    def __exit__(self, *_: object) -> None:
+        self.depth -= 1
+
+
 class SqliteHistory:
     """Measured runs in a SQLite file, made with mode 0600 if it is not there.
 
@@ -68,6 +81,7 @@ class SqliteHistory:
         self._counts: dict[tuple[str, str, DeviceClass], int] = {}
         self._mirrors: dict[str, Mirror] = {}
         self._writer: Writer | None = None
+        self._still = _Still()
         self._make_file(must_exist)
         with self._explained("opened"):
             self._db = sqlite3.connect(
@@ -202,8 +216,14 @@ class SqliteHistory:
 
     # -- what has changed ------------------------------------------------------------------------------
 
-    def _look(self) -> None:
+    def still(self) -> AbstractContextManager[object]:
+        """For several questions at one moment: within, what other processes record may go unseen."""
+        return self._still
+
+    def _look(self, *, anyway: bool = False) -> None:
         """Notice what other processes have committed. A few microseconds; raises `sqlite3.Error`."""
+        if self._still.depth and not anyway:
+            return
         (seen,) = self._db.execute("PRAGMA data_version").fetchone()
         if seen != self._data_version:
             # data_version moves when another connection commits, never for our own commits.
@@ -289,7 +309,7 @@ class SqliteHistory:
                 with self._transaction() as db:
                     # Under the write lock nobody else changes anything: what is mirrored up to here can be
                     # carried forward with these runs instead of being read again.
-                    self._look()
+                    self._look(anyway=True)
                     if self._writer is None or self._writer.size > REMEMBERED:
                         self._writer = Writer(db)
                     writer = self._writer
@@ -390,7 +410,16 @@ class SqliteHistory:
             return self._db.execute(sql, values).fetchall()
 
     def groups(self, app: str | None = None) -> Sequence[Group]:
-        """What there is, by app, implementation, class, request."""
+        """What there is, by app, implementation, class, request. Of one app: read once, as averages are."""
+        if app is None:
+            return self._read_groups(None)
+        with self._lock:
+            mirror = self._mirror(app)
+            if mirror.groups is None:
+                mirror.groups = {(g.implementation, g.device_class, g.request): g for g in self._read_groups(app)}
+            return sorted(mirror.groups.values(), key=_group_order)
+
+    def _read_groups(self, app: str | None) -> list[Group]:
         where, values = _where(app, None, None)
         return [
             Group(row[0], row[1], DeviceClass(row[2], row[3]), (row[4], row[5], row[6]), row[7], row[8])
@@ -517,6 +546,10 @@ class SqliteHistory:
             find = self._db.execute
             sql = "SELECT 1 FROM runs WHERE uid = ?"
             return {uid for uid in uids if uid and find(sql, (pack_uid(uid),)).fetchone()}
+
+
+def _group_order(group: Group) -> tuple[str, DeviceClass, RequestKey]:
+    return group.implementation, group.device_class, group.request
 
 
 def _where(

@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
+from typing import cast
 
 from dovetail.history.base import (
     Aggregate,
@@ -20,6 +22,7 @@ from dovetail.history.base import (
 from dovetail.history.memory import MemoryHistory
 from dovetail.interfaces import History
 from dovetail.model import DeviceClass, Implementation, Job, Prediction, Request, Run, Seconds
+from dovetail.model.frozen import frozen
 
 __all__ = [
     "MAX_KEYS",
@@ -71,7 +74,7 @@ def scalar_size(inputs: InputsKey) -> float | None:
     return product if 0 < product < math.inf else None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(frozen=True, slots=True)
 class Query:
     """What is asked: which app, implementation, class and request, with which inputs."""
 
@@ -109,9 +112,15 @@ class RecentRuns:
         for run in new[len(new) - came :]:
             self._by_key.setdefault(_key_of(run), deque()).append(run)
 
-    def of(self, request: RequestKey, inputs: InputsKey) -> Sequence[Run]:
-        """Those of one key, oldest first."""
-        return self._by_key.get((request, inputs), ())
+    @property
+    def runs(self) -> Sequence[Run]:
+        """All of them, oldest first."""
+        return self._runs
+
+    @property
+    def by_key(self) -> Mapping[tuple[RequestKey, InputsKey], Sequence[Run]]:
+        """Those of each key, oldest first."""
+        return self._by_key
 
 
 def _key_of(run: Run) -> tuple[RequestKey, InputsKey]:
@@ -123,8 +132,7 @@ class Sample:
     """What is known of one (app, implementation, class): averages by key and the newest runs."""
 
     aggregates: Sequence[Aggregate]
-    recent: Sequence[Run]
-    by_key: RecentRuns
+    recent: RecentRuns
     fits: dict[Hashable, object] = field(default_factory=dict)
 
 
@@ -167,6 +175,9 @@ class _Averaged:
     def stamp(self, app: str) -> Hashable:
         return self._history.version
 
+    def still(self) -> AbstractContextManager[object]:
+        return nullcontext()
+
     def groups(self, app: str | None = None) -> Sequence[Group]:
         return () if app is None else self._memory(app).groups(app)
 
@@ -184,6 +195,8 @@ class _Averaged:
         return self._memory(app).recent(app, implementation, device, limit)
 
 
+_UNKNOWN = object()
+_AS_EVER = nullcontext()
 _Ways = tuple[str, DeviceClass, int, float]
 
 
@@ -196,6 +209,7 @@ class HistoryModel(ABC):
 
     def __init__(self, history: History) -> None:
         self.history = measured(history)
+        self._rounds = False
         self._stamps: dict[str, Hashable] = {}
         self._samples: dict[str, dict[tuple[str, DeviceClass], Sample]] = {}
         self._answers: dict[str, dict[Query, Prediction | None]] = {}
@@ -204,27 +218,36 @@ class HistoryModel(ABC):
 
     @property
     def version(self) -> int:
-        """Changes whenever a prediction may have changed: with every run of this process or another."""
+        """Changes whenever a prediction may have changed: with every run of this process or another.
+
+        Who asks for it does so before a round of predictions, as an engine does at every instant: these
+        then look for other processes' runs no more.
+        """
+        self._rounds = True
         return self.history.version
 
     def runs(self, app: str, implementation: str, device: DeviceClass) -> int:
         """Completed runs of this app and implementation on this class. O(1)."""
-        return self.history.count(app, implementation, device)
+        with self._round():
+            return self.history.count(app, implementation, device)
+
+    def _round(self) -> AbstractContextManager[object]:
+        return self.history.still() if self._rounds else _AS_EVER
 
     def predict(
         self, job: Job, implementation: Implementation, request: Request, device: DeviceClass
     ) -> Prediction | None:
         """The prediction, or ``None`` where nothing is known."""
-        return self.ask(
-            Query(
-                job.app.name,
-                implementation.name,
-                device,
-                Run.resolved_request(request),
-                canonical_inputs(job.inputs),
-                job.walltime,
-            )
+        query = Query(
+            job.app.name,
+            implementation.name,
+            device,
+            Run.resolved_request(request),
+            canonical_inputs(job.inputs),
+            job.walltime,
         )
+        with self._round():
+            return self.ask(query)
 
     def ask(self, query: Query) -> Prediction | None:
         """The prediction for plain names and numbers (the command line has no `Job`)."""
@@ -235,9 +258,12 @@ class HistoryModel(ABC):
             self._answers[query.app] = {}
             self._requests.pop(query.app, None)
         answers = self._answers[query.app]
-        if query not in answers:
-            answers[query] = self.answer(self._resolved(query))
-        return answers[query]
+        found = answers.get(query, _UNKNOWN)
+        if found is not _UNKNOWN:
+            return cast("Prediction | None", found)
+        with self.history.still():
+            answer = answers[query] = self.answer(self._resolved(query))
+        return answer
 
     def _resolved(self, query: Query) -> Query:
         """The query with the CPUs that "all of the pool" and "the host's share" stood for when it ran.
@@ -264,12 +290,9 @@ class HistoryModel(ABC):
         place = (query.implementation, query.device)
         if place not in kept:
             where = (query.app, *place)
-            recent = self.history.recent(*where, MAX_RUNS)
-            by_key = self._recent.setdefault(where, RecentRuns())
-            by_key.update(recent)
-            kept[place] = Sample(
-                [a for a in self.history.aggregates(*where, MAX_KEYS) if a.count], recent, by_key
-            )
+            recent = self._recent.setdefault(where, RecentRuns())
+            recent.update(self.history.recent(*where, MAX_RUNS))
+            kept[place] = Sample([a for a in self.history.aggregates(*where, MAX_KEYS) if a.count], recent)
         return kept[place]
 
     @abstractmethod

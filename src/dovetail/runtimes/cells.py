@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from dovetail.history.base import Aggregate, InputsKey, RequestKey, canonical_inputs, request_key
 from dovetail.model import Run
-from dovetail.runtimes.base import MAX_RUNS, TINY
+from dovetail.runtimes.base import MAX_RUNS, TINY, RecentRuns
 
 __all__ = ["COLD_SPREAD", "HALF_LIFE", "MAX_CELLS", "Cell", "Cells", "make_cells", "one_cell"]
 
@@ -156,7 +156,7 @@ def _weighted_median(values: Floats, weights: Floats) -> float:
     return lower
 
 
-def make_cells(aggregates: Sequence[Aggregate], recent: Sequence[Run]) -> Cells:
+def make_cells(aggregates: Sequence[Aggregate], recent: RecentRuns) -> Cells:
     """Cells from the newest raw runs; keys without any from their averages. O(runs).
 
     Runs flagged `Run.first_on_device` count only where nothing else is known. An unflagged first run of
@@ -164,12 +164,17 @@ def make_cells(aggregates: Sequence[Aggregate], recent: Sequence[Run]) -> Cells:
     """
     by_key: dict[tuple[RequestKey, InputsKey], list[float]] = {}
     cold_keys: dict[tuple[RequestKey, InputsKey], list[float]] = {}
+    for key, runs in recent.by_key.items():
+        warm = [run.seconds for run in runs if not run.first_on_device]
+        if warm:
+            by_key[key] = warm
+        if len(warm) < len(runs):
+            cold_keys[key] = [run.seconds for run in runs if run.first_on_device]
     first, first_seconds = None, 0.0
-    for position, run in enumerate(recent):
-        key = (request_key(run), canonical_inputs(run.inputs))
-        if position == 0 and len(recent) < MAX_RUNS:
-            first, first_seconds = key, run.seconds
-        (cold_keys if run.first_on_device else by_key).setdefault(key, []).append(run.seconds)
+    if 0 < len(recent.runs) < MAX_RUNS:
+        oldest = recent.runs[0]
+        first = (request_key(oldest), canonical_inputs(oldest.inputs))
+        first_seconds = oldest.seconds
     cells: list[Cell] = []
     for aggregate in aggregates:
         key = (aggregate.request, aggregate.inputs)

@@ -13,7 +13,7 @@ from dovetail.history.base import InputsKey, RequestKey
 from dovetail.runtimes.base import categories, numbers, scalar_size
 from dovetail.runtimes.cells import COLD_SPREAD, MAX_CELLS, Cell, Cells
 from dovetail.runtimes.features import EXPONENT_SPREAD, Design, make_design
-from dovetail.runtimes.gaussian import Surface, fit_surfaces
+from dovetail.runtimes.gaussian import ALONE, Surface, fit_surfaces
 from dovetail.runtimes.intervals import LEVEL, student
 from dovetail.runtimes.laws import NO_OVERHEAD, Law, fit_laws
 
@@ -31,6 +31,8 @@ TEMPERATURE = 2.5
 """Shares follow the leave-one-out scores less steeply than they say: the best of many looks too good."""
 MIXED = 20
 """At most this many surfaces share in a prediction."""
+FEWEST = 4
+"""Cells from which on laws are judged by leaving one out."""
 FIXED = 0.01
 """Prior spread of a parameter that is not to move."""
 
@@ -220,8 +222,12 @@ def fit_cells(
     for law, value in zip(fitted, loss.tolist(), strict=True):
         if law.name not in best or value < best[law.name][0]:
             best[law.name] = (value, law)
-    surfaces = fit_surfaces(
-        [law for _, law in best.values()], y, noise, corrected=not only_power and len(found) >= 4
+    judged = len(found) >= FEWEST
+    laws = [law for _, law in best.values()]
+    surfaces = (
+        fit_surfaces(laws, y, noise, corrected=not only_power)
+        if judged
+        else fit_surfaces(laws[:1], y, noise, corrected=False, alone=ALONE[:1])
     )
     kept, shares = _weigh(surfaces, len(found))
     return Fit(
@@ -241,7 +247,7 @@ def fit_cells(
 
 def _weigh(surfaces: Sequence[Surface], count: int) -> tuple[tuple[Surface, ...], tuple[float, ...]]:
     """The surfaces that share in the prediction, best first, by their leave-one-out log densities."""
-    if count < 4:  # too few to leave one out: the plain law with its priors
+    if count < FEWEST:  # too few to leave one out: the plain law with its priors
         return (surfaces[0],), (1.0,)
     order = sorted(surfaces, key=lambda surface: -surface.score)[:MIXED]
     weights = [math.exp(count * (surface.score - order[0].score) / TEMPERATURE) for surface in order]
@@ -259,7 +265,7 @@ def _calibration(
     that was predicted for them, beside Student's; drawn towards 1 while there are few. Cold first runs are
     no measure of what is to come and are left out.
     """
-    if len(found) < 4:
+    if len(found) < FEWEST:
         return 1.0
     mean = np.array(shares) @ np.array([s.loo for s in surfaces])
     variance = np.array(shares) @ np.array([s.loo_spread**2 + (s.loo - mean) ** 2 for s in surfaces])

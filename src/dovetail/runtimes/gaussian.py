@@ -21,6 +21,7 @@ __all__ = ["ALONE", "CORRECTED", "Surface", "fit_surfaces"]
 
 Floats = npt.NDArray[np.float64]
 
+Form = tuple[float, float, float]
 ALONE = ((0.0, 1.0, 0.01), (0.0, 1.0, 0.06), (0.0, 1.0, 0.25))
 CORRECTED = ((0.15, 1.0, 0.01), (0.15, 1.0, 0.06), (0.4, 1.5, 0.01), (0.4, 1.5, 0.06), (0.4, 1.5, 0.25))
 """Forms (amplitude, length, nugget) that are tried. Amplitude: standard deviation of log time of the local
@@ -76,13 +77,15 @@ def _nearness(a: Floats, b: Floats, length: float) -> Floats:
     return near
 
 
-def fit_surfaces(laws: Sequence[Law], y: Floats, noise: Floats, corrected: bool) -> list[Surface]:
+def fit_surfaces(
+    laws: Sequence[Law], y: Floats, noise: Floats, corrected: bool, alone: Sequence[Form] = ALONE
+) -> list[Surface]:
     """Every law alone and, if ``corrected``, with each local correction. ``noise`` (n,) is a variance.
 
     Cells far from where the others put them (in units of their leave-one-out spread) are doubted and
     everything is done once more: one disturbed run neither bends the correction nor widens every interval.
     """
-    forms = [(law, *form) for law in laws for form in ALONE]
+    forms = [(law, *form) for law in laws for form in alone]
     if corrected:
         forms += [(law, *form) for law in laws if law.correctable for form in CORRECTED]
     n = len(y)
