@@ -208,6 +208,9 @@ def _aggregate_form(a: Aggregate) -> dict[str, Any]:
 @history_app.command("predict")
 def predict(
     app: AppName,
+    values: Annotated[
+        list[str] | None, typer.Argument(metavar="[NAME=VALUE]…", help="Inputs, as with --input.")
+    ] = None,
     device: DeviceOption = None,
     inputs: Inputs = None,
     implementation: ImplementationOption = None,
@@ -221,7 +224,7 @@ def predict(
     as_json: opt.Json = False,
 ) -> None:
     """Predict how long an app takes with these inputs, on each device class that has run it."""
-    given = _inputs(inputs)
+    given = _inputs([*(values or []), *(inputs or [])])
     with opened(history) as store:
         found = places(store, app, device, implementation)
         predictor = make_model(model, store)
