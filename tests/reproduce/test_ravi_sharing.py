@@ -1,0 +1,55 @@
+"""The sharing penalty measured with two real processes; how large it is, is the machine's affair."""
+
+from __future__ import annotations
+
+import json
+import os
+
+import pytest
+
+from dovetail.cli import sharing
+from dovetail.errors import InputError
+from dovetail.reproduce.ravi_sharing import Sharing, measure_sharing
+
+needs_two_cores = pytest.mark.skipif(
+    len(os.sched_getaffinity(0)) < 2, reason="two jobs share two cores at least"
+)
+
+
+def test_the_penalty_is_beside_over_alone() -> None:
+    found = Sharing("a", "b", "opencl", True, (1.0, 2.0), (1.1, 2.4))
+    assert found.mean_penalty == pytest.approx(3.5 / 3 - 1)
+    assert found.penalty is not None
+    assert found.penalty.mean == pytest.approx(0.15)
+
+
+@pytest.mark.live
+@needs_two_cores
+def test_two_real_apps() -> None:
+    """The neighbour runs on NumPy here: any machine has that."""
+    before = os.sched_getaffinity(0)
+    found = measure_sharing("reduction", "matmul", device="cpu", rounds=1, repeat=1, lead=0.5)
+    assert [one.pinned for one in found] == [True, False]
+    assert all(one.alone[0] > 0 and one.beside[0] > 0 for one in found)
+    assert os.sched_getaffinity(0) == before
+
+
+def test_the_command_shows_and_prints_json(monkeypatch, capsys) -> None:
+    rounds = [
+        Sharing("matmul", "sobel", "opencl", pinned, (1.0, 1.0), (1.04, 1.06)) for pinned in (True, False)
+    ]
+    monkeypatch.setattr(sharing, "measure_sharing", lambda *_, **__: rounds)
+    sharing.bench_sharing(quiet=True)
+    shown = capsys.readouterr().out
+    assert "+5.0%" in shown
+    assert "sharing-penalty?pairs=matmul/sobel:0.050" in shown
+    sharing.bench_sharing(as_json=True)
+    assert json.loads(capsys.readouterr().out)[0]["penalty"] == pytest.approx(0.05)
+
+
+@needs_two_cores
+def test_failures_are_one_sentence() -> None:
+    with pytest.raises(InputError, match="found 'nosuch', expected one of"):
+        measure_sharing("nosuch")
+    with pytest.raises(InputError, match="app matmul failed"):
+        measure_sharing("reduction", "matmul", device="nosuch", rounds=1, repeat=1, lead=2.0)
