@@ -416,7 +416,9 @@ class SqliteHistory:
         with self._lock:
             mirror = self._mirror(app)
             if mirror.groups is None:
-                mirror.groups = {(g.implementation, g.device_class, g.request): g for g in self._read_groups(app)}
+                mirror.groups = {
+                    (g.implementation, g.device_class, g.request): g for g in self._read_groups(app)
+                }
             return sorted(mirror.groups.values(), key=_group_order)
 
     def _read_groups(self, app: str | None) -> list[Group]:

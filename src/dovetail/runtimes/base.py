@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections import deque
 from collections.abc import Hashable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import cast
+
+import numpy as np
+import numpy.typing as npt
 
 from dovetail.history.base import (
     Aggregate,
@@ -29,10 +31,13 @@ __all__ = [
     "MAX_RUNS",
     "TINY",
     "HistoryModel",
+    "KeyTimes",
+    "LogTimes",
     "Query",
     "RecentRuns",
     "Sample",
     "categories",
+    "key_of",
     "measured",
     "numbers",
     "scalar_size",
@@ -86,12 +91,56 @@ class Query:
     walltime: Seconds | None = None
 
 
+class LogTimes:
+    """Log times of runs, oldest first: an array to which new ones are added and that loses old ones."""
+
+    __slots__ = ("_end", "_kept", "_start")
+
+    def __init__(self) -> None:
+        self._kept = np.empty(8)
+        self._start = self._end = 0
+
+    def __len__(self) -> int:
+        return self._end - self._start
+
+    def add(self, seconds: Seconds) -> None:
+        """One more. O(1) on average."""
+        if self._end == len(self._kept):
+            kept = self.values()
+            self._kept = np.empty(2 * len(kept) + 8)
+            self._kept[: len(kept)] = kept
+            self._start, self._end = 0, len(kept)
+        self._kept[self._end] = math.log(max(seconds, TINY))
+        self._end += 1
+
+    def drop(self) -> None:
+        """Lose the oldest one."""
+        self._start += 1
+
+    def values(self) -> npt.NDArray[np.float64]:
+        """(n,), a view that is good until the next change."""
+        return self._kept[self._start : self._end]
+
+
+class KeyTimes:
+    """Log times of one key; those of runs that may have been cold are apart."""
+
+    __slots__ = ("cold", "warm")
+
+    def __init__(self) -> None:
+        self.cold, self.warm = LogTimes(), LogTimes()
+
+    def of(self, run: Run) -> LogTimes:
+        """Those that this run belongs to."""
+        return self.cold if run.first_on_device else self.warm
+
+
 class RecentRuns:
     """The newest runs of one (app, implementation, class) by key, carried forward from look to look."""
 
     def __init__(self) -> None:
         self._runs: Sequence[Run] = ()
-        self._by_key: dict[tuple[RequestKey, InputsKey], deque[Run]] = {}
+        self._by_key: dict[tuple[RequestKey, InputsKey], KeyTimes] = {}
 
     def update(self, runs: Sequence[Run]) -> None:
         """Look at the newest runs again. O(1) for each that came or went, where the others are the same."""
@@ -105,12 +154,16 @@ class RecentRuns:
             self._by_key.clear()
             came, gone = len(new), 0
         for run in old[:gone]:
-            key = _key_of(run)
-            self._by_key[key].popleft()
-            if not self._by_key[key]:
+            key = key_of(run)
+            times = self._by_key[key]
+            times.of(run).drop()
+            if not (times.warm or times.cold):
                 del self._by_key[key]
         for run in new[len(new) - came :]:
-            self._by_key.setdefault(_key_of(run), deque()).append(run)
+            key = key_of(run)
+            if key not in self._by_key:
+                self._by_key[key] = KeyTimes()
+            self._by_key[key].of(run).add(run.seconds)
 
     @property
     def runs(self) -> Sequence[Run]:
@@ -118,12 +171,13 @@ class RecentRuns:
         return self._runs
 
     @property
-    def by_key(self) -> Mapping[tuple[RequestKey, InputsKey], Sequence[Run]]:
-        """Those of each key, oldest first."""
+    def by_key(self) -> Mapping[tuple[RequestKey, InputsKey], KeyTimes]:
+        """The times of each key that has any."""
         return self._by_key
 
 
-def _key_of(run: Run) -> tuple[RequestKey, InputsKey]:
+def key_of(run: Run) -> tuple[RequestKey, InputsKey]:
+    """(request, inputs) under which history keeps a run."""
     return request_key(run), canonical_inputs(run.inputs)
 
 
@@ -196,6 +250,8 @@ class _Averaged:
 
 
 _UNKNOWN = object()
+# Implementation, kind and model of the class, request, inputs, walltime: hashed without a call into Python.
+_Asked = tuple[str, str, str, RequestKey, InputsKey, Seconds | None]
 _AS_EVER = nullcontext()
 _Ways = tuple[str, DeviceClass, int, float]
 
@@ -212,7 +268,7 @@ class HistoryModel(ABC):
         self._rounds = False
         self._stamps: dict[str, Hashable] = {}
         self._samples: dict[str, dict[tuple[str, DeviceClass], Sample]] = {}
-        self._answers: dict[str, dict[Query, Prediction | None]] = {}
+        self._answers: dict[str, dict[_Asked, Prediction | None]] = {}
         self._recent: dict[tuple[str, str, DeviceClass], RecentRuns] = {}
         self._requests: dict[str, dict[_Ways, list[tuple[int, RequestKey]]]] = {}
 
@@ -238,32 +294,39 @@ class HistoryModel(ABC):
         self, job: Job, implementation: Implementation, request: Request, device: DeviceClass
     ) -> Prediction | None:
         """The prediction, or ``None`` where nothing is known."""
-        query = Query(
-            job.app.name,
-            implementation.name,
-            device,
-            Run.resolved_request(request),
-            canonical_inputs(job.inputs),
-            job.walltime,
-        )
+        app = job.app.name
+        request_asked = Run.resolved_request(request)
+        inputs = canonical_inputs(job.inputs)
         with self._round():
-            return self.ask(query)
+            answers = self._answers_of(app)
+            key = (implementation.name, device.kind, device.model, request_asked, inputs, job.walltime)
+            found = answers.get(key, _UNKNOWN)
+            if found is not _UNKNOWN:
+                return cast("Prediction | None", found)
+            return self.ask(Query(app, implementation.name, device, request_asked, inputs, job.walltime))
 
     def ask(self, query: Query) -> Prediction | None:
         """The prediction for plain names and numbers (the command line has no `Job`)."""
-        stamp = self.history.stamp(query.app)
-        if self._stamps.get(query.app) != stamp:
-            self._stamps[query.app] = stamp
-            self._samples[query.app] = {}
-            self._answers[query.app] = {}
-            self._requests.pop(query.app, None)
-        answers = self._answers[query.app]
-        found = answers.get(query, _UNKNOWN)
-        if found is not _UNKNOWN:
-            return cast("Prediction | None", found)
-        with self.history.still():
-            answer = answers[query] = self.answer(self._resolved(query))
-        return answer
+        answers = self._answers_of(query.app)
+        device = query.device
+        key = (
+            *(query.implementation, device.kind, device.model),
+            *(query.request, query.inputs, query.walltime),
+        )
+        if key not in answers:
+            with self.history.still():
+                answers[key] = self.answer(self._resolved(query))
+        return answers[key]
+
+    def _answers_of(self, app: str) -> dict[_Asked, Prediction | None]:
+        """What has been answered since anything of this app changed."""
+        stamp = self.history.stamp(app)
+        if self._stamps.get(app) != stamp:
+            self._stamps[app] = stamp
+            self._samples[app] = {}
+            self._answers[app] = {}
+            self._requests.pop(app, None)
+        return self._answers[app]
 
     def _resolved(self, query: Query) -> Query:
         """The query with the CPUs that "all of the pool" and "the host's share" stood for when it ran.

@@ -15,9 +15,8 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
-from dovetail.history.base import Aggregate, InputsKey, RequestKey, canonical_inputs, request_key
-from dovetail.model import Run
-from dovetail.runtimes.base import MAX_RUNS, TINY, RecentRuns
+from dovetail.history.base import Aggregate, InputsKey, RequestKey
+from dovetail.runtimes.base import MAX_RUNS, TINY, KeyTimes, RecentRuns, key_of
 
 __all__ = ["COLD_SPREAD", "HALF_LIFE", "MAX_CELLS", "Cell", "Cells", "make_cells", "one_cell"]
 
@@ -86,9 +85,8 @@ class _Typical:
     weight: float
 
 
-def _typical(times: Sequence[float]) -> _Typical:
+def _typical(logs: Floats) -> _Typical:
     """Typical log time of two or more runs of one key, oldest first."""
-    logs = np.log(np.maximum(times, TINY))
     weights, keep = _kept(logs)
     if len(logs) > CHANGED and not keep[-1]:
         # Several runs in a row far off on one side are no accident: something has changed for good.
@@ -104,15 +102,15 @@ def _typical(times: Sequence[float]) -> _Typical:
     return _Typical(logs, weights, keep, y, total, total**2 / float(weights_kept @ weights_kept))
 
 
-def _alone(seconds: float) -> Cell:
+def _alone(log: float) -> Cell:
     """The cell of a single run."""
-    return Cell((0, 0, 0.0), (), math.log(max(seconds, TINY)), 1.0, 1)
+    return Cell((0, 0, 0.0), (), log, 1.0, 1)
 
 
-def _robust(times: Sequence[float]) -> Cell:
+def _robust(times: Floats) -> Cell:
     """Typical log time of the runs of one key, oldest first, and what they say of the noise."""
     if len(times) == 1:
-        return _alone(times[0])
+        return _alone(float(times[0]))
     found = _typical(times)
     logs, keep, n = found.logs, found.kept, len(found.logs)
     kept = logs[keep]
@@ -162,34 +160,28 @@ def make_cells(aggregates: Sequence[Aggregate], recent: RecentRuns) -> Cells:
     Runs flagged `Run.first_on_device` count only where nothing else is known. An unflagged first run of
     the whole history is believed, with more doubt.
     """
-    by_key: dict[tuple[RequestKey, InputsKey], list[float]] = {}
-    cold_keys: dict[tuple[RequestKey, InputsKey], list[float]] = {}
-    for key, runs in recent.by_key.items():
-        warm = [run.seconds for run in runs if not run.first_on_device]
-        if warm:
-            by_key[key] = warm
-        if len(warm) < len(runs):
-            cold_keys[key] = [run.seconds for run in runs if run.first_on_device]
-    first, first_seconds = None, 0.0
+    by_key = recent.by_key
+    warm = any(times.warm for times in by_key.values())
+    first, first_log = None, 0.0
     if 0 < len(recent.runs) < MAX_RUNS:
         oldest = recent.runs[0]
-        first = (request_key(oldest), canonical_inputs(oldest.inputs))
-        first_seconds = oldest.seconds
+        first = key_of(oldest)
+        first_log = math.log(max(oldest.seconds, TINY))
     cells: list[Cell] = []
     for aggregate in aggregates:
         key = (aggregate.request, aggregate.inputs)
-        times, cold = by_key.get(key), False
-        if times is None and key in cold_keys:
-            if len(cold_keys[key]) == aggregate.count and by_key:
-                continue  # only cold runs of this key, warm ones of others: they tell more
-            times, cold = cold_keys[key], True
-        if times is None:
+        known = by_key.get(key)
+        cold = known is not None and not known.warm
+        if known is None:
             y = math.log(max(aggregate.mean, TINY))
             cell = Cell((0, 0, 0.0), (), y, min(aggregate.count, HALF_LIFE), aggregate.count)
+        elif cold and len(known.cold) == aggregate.count and warm:
+            continue  # only cold runs of this key, warm ones of others: they tell more
         else:
+            times = (known.cold if cold else known.warm).values()
             cell = _robust(times)
             cell.cold = cold or (key == first and len(times) == 1)
-            if key == first and first_seconds == times[0]:
+            if key == first and first_log == times[0]:
                 cell.deviations = cell.deviations[1:]
         cell.request, cell.inputs, cell.runs = aggregate.request, aggregate.inputs, aggregate.count
         cells.append(cell)
@@ -199,19 +191,18 @@ def make_cells(aggregates: Sequence[Aggregate], recent: RecentRuns) -> Cells:
     return Cells(cells, noise, freedom)
 
 
-def one_cell(aggregate: Aggregate, runs: Sequence[Run]) -> Cell:
+def one_cell(aggregate: Aggregate, known: KeyTimes | None) -> Cell:
     """The cell of one key alone, from its newest runs; ``deviations`` and the like are left out. O(runs)."""
-    if runs:
-        warm = [run.seconds for run in runs if not run.first_on_device]
-        times = warm or [run.seconds for run in runs]
-        if len(times) == 1:
-            cell = _alone(times[0])
-        else:
-            found = _typical(times)
-            cell = Cell((0, 0, 0.0), (), found.y, found.weight, len(found.logs))
-        cell.cold = not warm
-    else:
+    if known is None:
         y = math.log(max(aggregate.mean, TINY))
         cell = Cell((0, 0, 0.0), (), y, min(aggregate.count, HALF_LIFE), aggregate.count)
+    else:
+        logs = (known.warm or known.cold).values()
+        if len(logs) == 1:
+            cell = _alone(float(logs[0]))
+        else:
+            found = _typical(logs)
+            cell = Cell((0, 0, 0.0), (), found.y, found.weight, len(found.logs))
+        cell.cold = not known.warm
     cell.request, cell.inputs, cell.runs = aggregate.request, aggregate.inputs, aggregate.count
     return cell

@@ -168,7 +168,7 @@ class LearnedModel(HistoryModel):
         )
         if found is None or not found.count:
             return None
-        return one_cell(found, self.sample(query).recent.by_key.get((query.request, query.inputs), ()))
+        return one_cell(found, self.sample(query).recent.by_key.get((query.request, query.inputs)))
 
     def _basis_of_own(self, fit: Fit, own: Cell) -> str:
         runs = "1 run" if own.runs == 1 else f"{own.runs} runs"
