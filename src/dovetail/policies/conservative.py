@@ -100,12 +100,11 @@ class _Plan:
     def keep_promises(self) -> bool:
         """Enter all promises into the profile; ``False`` if an overrun has made them impossible."""
         view, profile = self._view, self._profile
-        slots = [(promise, _bound(view, promise)) for promise in self.held.values()]
-        slots.sort(key=lambda slot: slot[1] > 0)  # jobs of no length go before others of their instant
-        for promise, duration in slots:
-            if promise.start < view.now or not profile.hold(promise.start, duration, promise.allocation):
-                return False
-        return True
+        if any(promise.start < view.now for promise in self.held.values()):
+            return False
+        return profile.hold_all(
+            [(promise.start, _bound(view, promise), promise.allocation) for promise in self.held.values()]
+        )
 
     def compress(self, promise: Promise) -> Iterator[Decision]:
         """Make one promise anew, with all the others in place."""

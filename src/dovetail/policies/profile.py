@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from collections.abc import Iterable
+from itertools import accumulate
 from math import inf, nextafter
+from operator import sub
 from typing import Protocol
 
 from dovetail.interfaces import Free, View
@@ -37,9 +40,22 @@ class Profile(Protocol):
         """Take a slot; ``False``, nothing changed, if it is not free."""
         ...
 
+    def hold_all(self, slots: Iterable[Slot]) -> bool:
+        """Take these slots; ``False`` if they are not all free (the profile is then of no use)."""
+        ...
+
     def release(self, start: Seconds, duration: Seconds, allocation: Allocation) -> None:
         """Give a held slot back."""
         ...
+
+
+Slot = tuple[Seconds, Seconds, Allocation]
+"""Start, duration, and what is held."""
+
+
+def _instants_first(slots: Iterable[Slot]) -> list[Slot]:
+    """Slots of no length go before others of their time."""
+    return sorted(slots, key=lambda slot: slot[1] > 0)
 
 
 def _steps(view: View) -> list[tuple[Seconds, Allocation]]:
@@ -115,6 +131,10 @@ class NodeProfile:
                 return False
             taken.append(free)
         return True
+
+    def hold_all(self, slots: Iterable[Slot]) -> bool:
+        """Take these slots; ``False`` if they are not all free."""
+        return all(self.hold(*slot) for slot in _instants_first(slots))
 
     def release(self, start: Seconds, duration: Seconds, allocation: Allocation) -> None:
         """Give a held slot back."""
@@ -230,6 +250,21 @@ class CountProfile:
         for step in range(first, last):
             free[step] -= nodes
         return True
+
+    def hold_all(self, slots: Iterable[Slot]) -> bool:
+        """Take these slots; ``False`` if they are not all free. O(n log n) for n slots and steps."""
+        slots = list(slots)
+        if any(slot[1] <= 0 for slot in slots):
+            return all(self.hold(*slot) for slot in _instants_first(slots))
+        changes = dict(zip(self._times, [self._free[0], *map(sub, self._free[1:], self._free)], strict=True))
+        for start, duration, allocation in slots:
+            nodes, end = allocation.request.nodes, start + duration
+            changes[start] = changes.get(start, 0) - nodes
+            changes[end] = changes.get(end, 0) + nodes
+        self._times = sorted(changes)
+        self._free = list(accumulate([changes[time] for time in self._times]))
+        self._instant = [None] * len(self._times)
+        return min(self._free) >= 0
 
     def release(self, start: Seconds, duration: Seconds, allocation: Allocation) -> None:
         """Give a held slot back."""
