@@ -47,13 +47,15 @@ def simulate_all(tasks: Sequence[Task], workers: int | None = None, *, hidden: b
     (`InputError` and others), and `DovetailError` for a worker that was killed.
     """
     count = min(workers or len(os.sched_getaffinity(0)), len(tasks))
+    results = _at_once(tasks)
+    done = len(results)
+    if done == len(tasks):
+        return results
     with _bar(len(tasks), hidden) as show:
+        for i in range(done):
+            show(i, 1.0)
         if count == 1:
-            return [_simulate(task, partial(show, i)) for i, task in enumerate(tasks)]
-        results = _at_once(tasks)
-        if len(results) == len(tasks):
-            return results
-        done = len(results)
+            return results + [_simulate(tasks[i], partial(show, i)) for i in range(done, len(tasks))]
         return results + _in_workers(tasks[done:], count, lambda i, part: show(done + i, part))
 
 
