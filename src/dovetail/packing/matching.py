@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import networkx as nx
 import numpy as np
 from numpy.typing import NDArray
 
@@ -47,6 +46,8 @@ def matching(times: Floats, k: int = 2) -> Packing:
         return each_alone(times)
     saving = alone[:, None] + alone[None, :] - pair_costs(times)
     scale = 2.0**50 / float(alone.max())
+    import networkx as nx  # takes long to import: `dovetail policies` lists what uses this
+
     graph: nx.Graph[int] = nx.Graph()
     rows, columns = np.nonzero(np.triu(saving > 0.0, k=1))
     for i, j in zip(rows.tolist(), columns.tolist(), strict=True):

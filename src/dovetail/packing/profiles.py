@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import nnls
 
 from dovetail.errors import InputError
 
@@ -128,6 +127,8 @@ def fit_profile(observations: Iterable[tuple[int, float]], processors: int) -> F
         fitted = medians[0] * np.maximum(counts[0] / wanted, 1.0)
     else:
         model = _basis(counts)
+        from scipy.optimize import nnls  # takes long to import: `dovetail policies` lists what uses this
+
         coefficients, _ = nnls(model / medians[:, None], np.ones(len(counts)))
         ratio = np.interp(np.log2(wanted), np.log2(counts), medians / (model @ coefficients))
         fitted = (_basis(wanted) @ coefficients) * ratio
