@@ -202,13 +202,20 @@ def partitions(times: Floats, k: int) -> float:
     return extend(0, [])
 
 
-def best_ratio(times: Floats, prices: Floats, k: int) -> float:
-    """The largest (price of a pack) / (its cost), over all packs of at most ``k`` tasks."""
+def best_ratio(times: Floats, prices: Floats, k: int, extra: Floats | None = None) -> float:
+    """The largest (price of a pack + extra[T]) / T over all packs of at most ``k`` tasks.
+
+    T runs over the distinct times from the pack's cost on; without ``extra`` the cost itself is best.
+    """
     n, p = times.shape
+    levels = np.unique(times)
+    by_level = [0.0] * len(levels) if extra is None else extra.tolist()
     return max(
-        float(sum(prices[i] for i in pack)) / one_pack(times, pack)[0]
+        (sum(float(prices[i]) for i in pack) + float(price)) / float(level)
         for size in range(1, min(k, p, n) + 1)
         for pack in combinations(range(n), size)
+        for level, price in zip(levels.tolist(), by_level, strict=True)
+        if level >= one_pack(times, pack)[0]
     )
 
 

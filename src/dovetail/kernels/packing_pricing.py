@@ -2,7 +2,8 @@
 
 For a price on every task, which pack is worth most for its cost?  A pack that costs at most T gives
 each of its tasks the least processors with which it takes at most T, so for every T among the times
-the question is a knapsack: p processors, at most k tasks.
+the question is a knapsack: p processors, at most k tasks.  Prices on costs, which branching adds, are
+the same for all packs of one T.
 """
 
 from __future__ import annotations
@@ -88,6 +89,7 @@ def best_ratio(
     times: Floats,
     levels: Floats,
     prices: Floats,
+    extra: Floats,
     by_price: Ints,
     k: int,
     share: float,
@@ -95,15 +97,16 @@ def best_ratio(
     visited: Ints,
     values: Floats,
 ) -> tuple[float, int]:
-    """An upper bound on (prices in a pack) / (its cost) over all packs; and where good packs are.
+    """An upper bound on (prices in a pack + extra[T]) / T over all packs and T from its cost on.
 
-    ``levels`` are the distinct times, ascending.  Writes the index of every level looked at to
-    ``visited`` and its knapsack value to ``values``; returns the bound and how many levels they are.
-    The value grows with the level, so the levels a..b-1 hold no ratio above value(b) / levels[a]: they
-    are skipped where that is at most 1 + ``share`` * (best ratio seen - 1), or once ``most`` levels
-    (at least 1, the length of ``visited``) were looked at, and enter the bound.  Intervals are halved
-    breadth first, so that the bound is even when ``most`` stops it.  With share 1 and no stop the
-    bound is the exact maximum.  O(most * n * k * p).
+    ``levels`` are the distinct times, ascending, and ``extra`` a price, of either sign, on each.  Writes
+    the index of every level looked at to ``visited`` and its ratio to ``values``; returns the bound and
+    how many levels they are.  The knapsack value grows with the level, so the levels a..b-1 hold no
+    ratio above max over them of (value(b) + extra[T]) / T: they are skipped where that is at most
+    1 + ``share`` * (best ratio seen - 1), or once ``most`` levels (at least 1, the length of
+    ``visited``) were looked at, and enter the bound.  Intervals are halved breadth first, so that the
+    bound is even when ``most`` stops it.  With share 1 and no stop the bound is the exact maximum.
+    O(most * n * k * p + levels log levels).
     """
     n, p = times.shape
     items = np.empty(n, np.int64)
@@ -111,36 +114,39 @@ def best_ratio(
     value = np.empty((k + 1, p + 1))
     top = levels.shape[0] - 1
     count = _items(times, levels[top], prices, by_price, k, items, weights)
-    visited[0] = top
-    values[0] = _knapsack(items, weights, count, prices, k, value)
-    looked = 1
-    best = values[0] / levels[top]
-    bound = 0.0
     queue = np.empty((2 * most + 1, 2), np.int64)
     above = np.empty(2 * most + 1)  # the knapsack value at the level just above the interval
     queue[0, 0] = 0
     queue[0, 1] = top
-    above[0] = values[0]
+    above[0] = _knapsack(items, weights, count, prices, k, value)
+    visited[0] = top
+    values[0] = (above[0] + extra[top]) / levels[top]
+    looked = 1
+    best = values[0]
+    bound = best
     first = 0
-    last = 1
+    last = 1 if top > 0 else 0
     while first < last:
         low = queue[first, 0]
         high = queue[first, 1]
-        ratio = above[first] / levels[low]
         known = above[first]
         first += 1
+        ratio = (known + extra[low]) / levels[low]
+        for level in range(low + 1, high):
+            ratio = max(ratio, (known + extra[level]) / levels[level])
         if ratio <= 1.0 + share * (best - 1.0) or looked == most:
             bound = max(bound, ratio)
             continue
         middle = (low + high - 1) // 2
         count = _items(times, levels[middle], prices, by_price, k, items, weights)
+        here = _knapsack(items, weights, count, prices, k, value)
         visited[looked] = middle
-        values[looked] = _knapsack(items, weights, count, prices, k, value)
-        best = max(best, values[looked] / levels[middle])
+        values[looked] = (here + extra[middle]) / levels[middle]
+        best = max(best, values[looked])
         if low < middle:
             queue[last, 0] = low
             queue[last, 1] = middle
-            above[last] = values[looked]
+            above[last] = here
             last += 1
         if middle + 1 < high:
             queue[last, 0] = middle + 1

@@ -14,6 +14,7 @@ from dovetail.packing.exhaustive import subset_dp
 from dovetail.packing.matching import each_alone, matching
 from dovetail.packing.pack_by_pack import NINE, pack_by_pack
 from dovetail.packing.schedule import Outcome, Packing, fill
+from dovetail.packing.staircase import branch
 
 __all__ = ["auto", "column_generation", "groups_in"]
 
@@ -60,7 +61,7 @@ def _search(
     n = times.shape[0]
     ways = contiguous_groups(times, k)
     greedy = pack_by_pack(times, k, NINE)
-    best = min(fill(times, min(ways, key=lambda way: way[0])[1]), greedy, key=lambda found: found.cost)
+    best = min(fill(times, min(ways, key=lambda way: way[0])[1]), greedy, key=_cost)
     if annealing:
         # Hot annealing helps on tens of tasks; on hundreds in few packs it only shakes them up.
         heat = 1e-2 if n <= 130 else 1e-3
@@ -69,20 +70,26 @@ def _search(
             steps=ANNEALING_STEPS, deadline=deadline.at_most(0.25 * deadline.left), heat=heat,
         )  # fmt: skip
     start = [group for _, groups in ways for group in groups] + groups_in(greedy) + groups_in(best)
-    pool = generate_columns(
+    pool, root = generate_columns(
         times, k, start, deadline=deadline.at_most(0.7 * deadline.left), upper_bound=best.cost
     )
-    if pool.lower_bound < best.cost * (1.0 - PROVEN):
+    bound = pool.lower_bound
+    # Branch first: the integer program then has the columns that came up.
+    if pool.converged and bound < best.cost * (1.0 - PROVEN):
+        bound, best = branch(pool, root, best, deadline=deadline.at_most(0.7 * deadline.left), gap=PROVEN)
+    if bound < best.cost * (1.0 - PROVEN):
         groups = cover(pool, best.cost, deadline=deadline.at_most(0.8 * deadline.left), gap=1e-5)
         if groups is not None:
-            covered = fill(times, groups)
-            if covered.cost < best.cost:
-                best = covered
-                if annealing:
-                    best = anneal(times, k, groups, rng, deadline=deadline)
-    bound = max(pool.lower_bound, quick_bound(times, k))
+            best = min(best, fill(times, groups), key=_cost)
+        if annealing and bound < best.cost * (1.0 - PROVEN):
+            best = anneal(times, k, groups_in(best), rng, deadline=deadline)
+    bound = max(bound, quick_bound(times, k))
     notes = () if pool.converged else ("the time limit ended column generation; the bound can be better",)
     return Outcome(best, min(bound, best.cost), bound >= best.cost * (1.0 - PROVEN), notes)
+
+
+def _cost(packing: Packing) -> float:
+    return packing.cost
 
 
 def _proven(packing: Packing) -> Outcome:
