@@ -243,6 +243,28 @@ def _roll_out(
 
 
 @njit(cache=True)
+def _put(
+    ready: Floats,
+    pool: Bools,
+    count: Ints,
+    eligible: Bools,
+    able: Bools,
+    s: int,
+    wanted: int,
+    seconds: float,
+    chosen: Ints,
+    keys: Floats,
+) -> float:
+    """Place a gang of shape ``s`` and let it hold its nodes; returns its end (infinite: nowhere)."""
+    start = place(ready, pool[s], count[s], eligible[s], able[s], wanted, True, chosen, keys)
+    if start == np.inf:
+        return np.inf
+    end = start + seconds
+    occupy(ready, pool[s], count[s], eligible[s], chosen, wanted, start, end)
+    return float(end)
+
+
+@njit(cache=True)
 def best_pair(
     ready: Floats,
     latest: float,
@@ -266,41 +288,44 @@ def best_pair(
     counts the jobs that follow if ``roll_out``, and what runs already (``latest``).
     """
     alone = len(second) == 0
-    best_a, best_b, best_swapped = -1, -1, False
-    best_end, best_area, best_sum = np.inf, np.inf, np.inf
+    best, best_end, best_area, best_sum = -1, np.inf, np.inf, np.inf
+    width = 1 if alone else len(second)
+    led, state = np.empty_like(ready), np.empty_like(ready)
     chosen = np.empty(ready.shape[0], np.int64)
     keys = np.empty(ready.shape[0], np.float64)
-    state = np.empty_like(ready)
-    for a in range(len(first)):
-        for b in range(1 if alone else len(second)):
-            for swapped in range(1 if alone else 2):
-                state[:] = ready
-                end, area, total = latest, 0.0, 0.0
-                for turn in range(1 if alone else 2):
-                    if turn == swapped:
-                        s, wanted, seconds = first[a, 0], first[a, 1], first_seconds[a]
-                    else:
-                        s, wanted, seconds = second[b, 0], second[b, 1], second_seconds[b]
-                    start = place(state, pool[s], count[s], eligible[s], able[s], wanted, True, chosen, keys)
-                    finish = start + seconds
-                    if start != np.inf:
-                        occupy(state, pool[s], count[s], eligible[s], chosen, wanted, start, finish)
-                    end = max(end, finish)
+    for swapped in range(1 if alone else 2):
+        lead, lead_seconds = (second, second_seconds) if swapped else (first, first_seconds)
+        tail, tail_seconds = (first, first_seconds) if swapped else (second, second_seconds)
+        for x in range(len(lead)):
+            led[:] = ready  # what the leading option makes of the nodes serves all that follow it
+            lead_end = _put(
+                led, pool, count, eligible, able, lead[x, 0], lead[x, 1], lead_seconds[x], chosen, keys
+            )
+            lead_area = ((1 if pool[lead[x, 0]] else 0) + count[lead[x, 0]]) * lead[x, 1] * lead_seconds[x]
+            for y in range(1 if alone else len(tail)):
+                state[:] = led
+                end, area, total = max(latest, lead_end), lead_area, lead_end
+                if not alone:
+                    s, wanted, seconds = tail[y, 0], tail[y, 1], tail_seconds[y]
+                    tail_end = _put(state, pool, count, eligible, able, s, wanted, seconds, chosen, keys)
+                    end, total = max(end, tail_end), total + tail_end
                     area += ((1 if pool[s] else 0) + count[s]) * wanted * seconds
-                    total += finish
                 if roll_out and end != np.inf:
                     enough = (best_end + 1.0) / MICROSECOND
                     end = _roll_out(state, pool, count, eligible, able, rest, rest_seconds, end, enough)
                 end = np.rint(end * MICROSECOND)
                 area = np.rint(area * MICROSECOND)
                 total = np.rint(total * MICROSECOND)
+                place_in_order = ((y * width + x) if swapped else (x * width + y)) * 2 + swapped
                 better = end < best_end
                 if end == best_end:
-                    better = area < best_area or (area == best_area and total < best_sum)
-                if better or best_a < 0:
-                    best_a, best_b, best_swapped = a, b, swapped == 1
-                    best_end, best_area, best_sum = end, area, total
-    return best_a, -1 if alone else best_b, best_swapped
+                    better = area < best_area
+                    if area == best_area:
+                        better = total < best_sum or (total == best_sum and place_in_order < best)
+                if better or best < 0:
+                    best, best_end, best_area, best_sum = place_in_order, end, area, total
+    option = best // 2
+    return option // width, -1 if alone else option % width, best % 2 == 1
 
 
 def warm_up() -> None:

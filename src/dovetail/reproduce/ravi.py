@@ -57,7 +57,7 @@ class Claim:
     paper: str
     reference: str
     ours: str
-    holds: bool
+    holds: bool | None  # None: the paper does not say
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,9 +96,13 @@ def show(study: Study, console: Console | None = None) -> None:
     for name in ("claim", "paper", "reference", "ours", "reproduced"):
         claims.add_column(name, overflow="fold")
     for claim in study.claims:
-        verdict = Text("yes", "green") if claim.holds else Text("no", "red")
-        claims.add_row(claim.text, claim.paper, claim.reference, claim.ours, verdict)
+        style = {True: "green", False: "red", None: ""}[claim.holds]
+        claims.add_row(claim.text, claim.paper, claim.reference, claim.ours, Text(_verdict(claim), style))
     out.print(claims)
+
+
+def _verdict(claim: Claim) -> str:
+    return {True: "yes", False: "no", None: "-"}[claim.holds]
 
 
 def _panel_table(panel: Panel) -> Table:
@@ -169,7 +173,7 @@ def _page(study: Study) -> str:
                 ],
             )
         )
-    rows = [(c.text, c.paper, c.reference, c.ours, "yes" if c.holds else "no") for c in study.claims]
+    rows = [(c.text, c.paper, c.reference, c.ours, _verdict(c)) for c in study.claims]
     parts.append("<h2>What the paper says</h2>")
     parts.append(_html_table(("claim", "paper", "reference", "ours", "reproduced"), rows))
     style = (
