@@ -12,7 +12,7 @@ import time
 import uuid
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, cast
@@ -27,7 +27,7 @@ from dovetail.engine.simulate import simulate as _simulate
 from dovetail.errors import DovetailError, InputError
 from dovetail.executors.discovery import discover
 from dovetail.executors.local import LocalExecutor
-from dovetail.executors.recovery import Recovery, recover, unsettled
+from dovetail.executors.recovery import Recovery, link, recover, unlink, unsettled
 from dovetail.history.memory import MemoryHistory
 from dovetail.history.sqlite import SqliteHistory, default_history_path
 from dovetail.interfaces import History, Planner, Policy, RateModel
@@ -267,7 +267,8 @@ class Leftover:
 def recover_left_behind(folder: PathLike | None = None, *, stop: bool = False) -> list[Leftover]:
     """Find runs whose Dovetail was killed: record what ended, report (or ``stop``) what still runs.
 
-    Runs are recorded in the history that they belonged to; their unique ids make that idempotent.
+    Looks under ``folder`` (default: `default_runs_folder`, where run folders elsewhere are linked). Runs are
+    recorded in the history that they belonged to; their unique ids make that idempotent.
     """
     found: list[Leftover] = []
     for run_dir in unsettled(default_runs_folder() if folder is None else folder):
@@ -331,6 +332,8 @@ def run(
     with ExitStack() as stack:
         store = stack.enter_context(SqliteHistory(history_path))
         executor = LocalExecutor(machine, folder, cwd=cwd, grace=grace, run_uid=run_uid)
+        with suppress(OSError):  # a state folder that cannot be written: then only its own name leads there
+            link(default_runs_folder(), executor.run_dir, run_uid)
         _write_about(folder, history_path, jobs, loaded)
         journal = _journal(folder / "journal.jsonl", machine, loaded, run=run_uid, workload=jobs.name)
         stack.callback(journal.close)
@@ -364,7 +367,9 @@ def run(
             return await live.run()
 
         result = _run_async(main)
-    executor.settle()  # the history is closed: all that ended is in it
+    if executor.settle():  # the history is closed: all that ended is in it
+        with suppress(OSError):
+            unlink(default_runs_folder(), run_uid)
     return Report(replace(result, ignores_priorities=_ignored(jobs, loaded)))
 
 

@@ -189,6 +189,27 @@ def test_an_orphan_is_found_named_and_stopped(
     assert dovetail("recover").stdout == "Nothing was left behind.\n"
 
 
+def test_a_run_folder_elsewhere_is_recovered_too(
+    dovetail: Call, tmp_path: Path, environment: dict[str, str], state: Path
+) -> None:
+    jobs = job_file(tmp_path, ["sleep", "300"], name="long")
+    where = ("--cluster", one_core(tmp_path), "--history", "h.sqlite", "--run-dir", "elsewhere")
+    process = subprocess.Popen(
+        [*DOVETAIL, "run", jobs, *where], cwd=tmp_path, env=environment, text=True, stderr=subprocess.PIPE
+    )
+    assert process.stderr is not None
+    assert "long-1 starts" in process.stderr.readline()
+    time.sleep(0.3)
+    process.kill()
+    process.wait()
+    process.stderr.close()
+    assert "long-1 still runs: process" in dovetail("recover").stdout
+    assert dovetail("recover", "--stop").returncode == 0
+    assert not sleepers(tmp_path)
+    assert dovetail("recover").stdout == "Nothing was left behind.\n"
+    assert not [path for path in (state / "dovetail" / "runs").iterdir() if path.is_symlink()]
+
+
 def test_a_list_of_commands_needs_no_toml(dovetail: Call, tmp_path: Path) -> None:
     (tmp_path / "commands.txt").write_text(
         "# three ordinary lines\nsleep 0.1\nsleep 0.2\n\nsleep 0.3 # the last\n"

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dovetail.executors.recovery import Recovery, recover, unsettled
+from dovetail.executors.recovery import Recovery, link, recover, unlink, unsettled
 from dovetail.executors.spawnlog import read_log, started_at
 from dovetail.history.memory import MemoryHistory
 from dovetail.model import State
@@ -248,3 +248,33 @@ def test_the_recovered_run_is_what_the_history_keeps(tmp_path: Path) -> None:
     assert found.usage is not None
     assert job.run.seconds == pytest.approx(found.usage.wall_time)
     assert job.run.uid.endswith("/a")
+
+
+def test_a_run_folder_elsewhere_is_found_by_its_link_until_it_is_settled(tmp_path: Path) -> None:
+    root, elsewhere = tmp_path / "runs", tmp_path / "elsewhere" / "run"
+    run_all(elsewhere.parent, [placed("a", "/bin/true")])
+    log = elsewhere / "spawn.log"
+    log.write_bytes(log.read_bytes().removesuffix(b'{"t":"settled"}\n'))
+    link(root, elsewhere, "one")
+    link(root, elsewhere, "two")
+    assert unsettled(root) == [elsewhere, elsewhere]
+    unlink(root, "two")
+    unlink(root, "two")
+    assert unsettled(root) == [elsewhere]
+    assert recover(elsewhere).settle()
+    assert unsettled(root) == []
+    assert list(root.iterdir()) == []
+
+
+def test_a_link_to_a_deleted_run_folder_disappears(tmp_path: Path) -> None:
+    link(tmp_path, tmp_path / "gone" / "run", "one")
+    assert unsettled(tmp_path) == []
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_run_folder_in_its_place_needs_no_link_and_stays(tmp_path: Path) -> None:
+    run_all(tmp_path, [placed("a", "/bin/true")])
+    link(tmp_path, tmp_path / "run", "run")
+    unlink(tmp_path, "run")
+    assert (tmp_path / "run").is_dir()
+    assert not (tmp_path / "run").is_symlink()

@@ -31,7 +31,18 @@ from dovetail.executors.spawnlog import (
 )
 from dovetail.model import Cluster, DeviceClass, Ended, JobId, Placed, Run
 
-__all__ = ["EndedJob", "LostJob", "Recovery", "RunningJob", "describe", "end_lost", "recover", "unsettled"]
+__all__ = [
+    "EndedJob",
+    "LostJob",
+    "Recovery",
+    "RunningJob",
+    "describe",
+    "end_lost",
+    "link",
+    "recover",
+    "unlink",
+    "unsettled",
+]
 
 _PATIENCE = 2.0
 """Seconds that the supervisor is given to notice that its client is gone; it takes a millisecond."""
@@ -158,9 +169,10 @@ def run_of(intent: Mapping[str, Any], about: Mapping[str, Any], event: Ended) ->
 
 
 def unsettled(root: str | os.PathLike[str]) -> list[Path]:
-    """Run folders directly under ``root`` whose runs may have something to recover, oldest first.
+    """Run folders under ``root``, or linked there, whose runs may have something to recover, oldest first.
 
-    Reads the end of each spawn log: about 15 microseconds a run.
+    Reads the end of each spawn log: about 15 microseconds a run. Links (`link`) to runs that have nothing
+    any more are removed on the way.
     """
     found: list[tuple[float, Path]] = []
     try:
@@ -168,15 +180,42 @@ def unsettled(root: str | os.PathLike[str]) -> list[Path]:
     except FileNotFoundError:
         return []
     for entry in entries:
-        try:
-            with open(os.path.join(entry.path, LOG_NAME), "rb", buffering=0) as file:
-                stat = os.fstat(file.fileno())
-                tail = os.pread(file.fileno(), 64, max(0, stat.st_size - 64))
-        except (FileNotFoundError, NotADirectoryError):
-            continue
-        if not tail.endswith(b'{"t":"settled"}\n'):
-            found.append((stat.st_mtime, Path(entry.path)))
+        written = _last_written(os.path.join(entry.path, LOG_NAME))
+        path = Path(entry.path)
+        if written is not None:
+            found.append((written, path.resolve() if entry.is_symlink() else path))
+        elif entry.is_symlink():
+            path.unlink(missing_ok=True)
     return [path for _, path in sorted(found)]
+
+
+def _last_written(log: str) -> float | None:
+    """When a spawn log was last written; ``None`` if there is none, or all of it is settled."""
+    try:
+        with open(log, "rb", buffering=0) as file:
+            stat = os.fstat(file.fileno())
+            tail = os.pread(file.fileno(), 64, max(0, stat.st_size - 64))
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    return None if tail.endswith(b'{"t":"settled"}\n') else stat.st_mtime
+
+
+def link(root: str | os.PathLike[str], run_dir: Path, name: str) -> None:
+    """Have `unsettled` find a run folder that lies elsewhere: a symbolic link of that name under ``root``.
+
+    Made once the spawn log is there. Raises `OSError`.
+    """
+    folder, target = Path(root), run_dir.resolve()
+    if target.parent != folder.resolve():
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        (folder / name).symlink_to(target)
+
+
+def unlink(root: str | os.PathLike[str], name: str) -> None:
+    """Remove the link again, where there is one. Raises `OSError`."""
+    path = Path(root, name)
+    if path.is_symlink():
+        path.unlink(missing_ok=True)
 
 
 def recover(run_dir: str | os.PathLike[str]) -> Recovery:
