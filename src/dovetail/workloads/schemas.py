@@ -16,7 +16,7 @@ __all__ = ["schema_text", "schemas"]
 
 
 def schemas() -> dict[str, dict[str, Any]]:
-    """Schemas by name: ``jobfile`` and ``clusterfile``, kept as ``docs/reference/schemas/NAME.schema.json``."""
+    """Schemas by name, ``jobfile`` and ``clusterfile``; ``docs/reference/schemas`` keeps them."""
     return {
         name: {"$schema": "https://json-schema.org/draft/2020-12/schema", **model.model_json_schema()}
         for name, model in (("jobfile", JobFile), ("clusterfile", ClusterFile))
