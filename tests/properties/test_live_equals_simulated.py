@@ -26,7 +26,16 @@ from dovetail.testing.builders import full, workload
 from dovetail.testing.invariants import check_schedule
 from dovetail.testing.virtual_time import run_virtual
 
-POLICIES = ("history", "history-guarded", "best-device", "cpu-only", "gpu-only", "fcfs", "easy", "conservative")
+POLICIES = (
+    "history",
+    "history-guarded",
+    "best-device",
+    "cpu-only",
+    "gpu-only",
+    "fcfs",
+    "easy",
+    "conservative",
+)
 CLUSTERS = ("1x1cpu+1gpu", "2x4cpu+2gpu", "3x2cpu")
 
 times = st.fixed_dictionaries(
