@@ -34,6 +34,13 @@ class Range(StrEnum):
     full = "full"
 
 
+class Width(StrEnum):
+    """What a processor of the packs is, in runs of a history."""
+
+    cores = "cores"
+    nodes = "nodes"
+
+
 class Formulation(StrEnum):
     """The integer program of ``ilp``."""
 
@@ -42,7 +49,9 @@ class Formulation(StrEnum):
 
 
 def pack(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="Times by task: JSON or CSV.")],
+    file: Annotated[
+        Path | None, typer.Argument(metavar="FILE", help="Times by task: JSON or CSV; or --history.")
+    ] = None,
     k: Annotated[int | None, typer.Option("--k", help="Most tasks in a pack; default: p.")] = None,
     algorithm: Annotated[str, typer.Option(metavar="NAME", help="See docs/reference/pack.md.")] = "auto",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON alone on standard output.")] = False,
@@ -63,20 +72,42 @@ def pack(
     busy_watts: Annotated[
         float | None, typer.Option(metavar="W", help="Of a busy processor, for the energy.")
     ] = None,
+    history: Annotated[
+        Path | None, typer.Option(metavar="DB", help="Fit the times to runs in this history database.")
+    ] = None,
+    apps: Annotated[
+        str | None, typer.Option(metavar="A,B", help="With --history: only these apps; default: all.")
+    ] = None,
+    processors: Annotated[
+        int | None, typer.Option(metavar="P", help="With --history: default: the widest run's.")
+    ] = None,
+    width: Annotated[Width | None, typer.Option(help="With --history: what counts as a processor.")] = None,
+    device: Annotated[
+        str | None, typer.Option(metavar="CLASS", help="With --history: which class of CPUs.")
+    ] = None,
+    write_profile: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write the times to a JSON or CSV file.")
+    ] = None,
     picture: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Also draw the schedule to an SVG or PNG file.")
     ] = None,
 ) -> None:
     """Partition moldable tasks into packs that run one after the other, so that they end soonest."""
-    from dovetail.packing.files import read_instance
     from dovetail.packing.registry import Options, solve
 
     watts = _watts(idle_watts, busy_watts)
     if picture is not None and picture.suffix.lower() not in (".svg", ".png"):
         raise InputError(f"found {str(picture)!r}, expected a file .svg or .png", where="--picture")
-    instance = read_instance(file)
-    if instance.warning is not None:
-        print(f"dovetail: warning: {file}: {instance.warning}", file=sys.stderr)
+    if write_profile is not None and write_profile.suffix.lower() not in (".json", ".csv"):
+        raise InputError(
+            f"found {str(write_profile)!r}, expected a file .json or .csv", where="--write-profile"
+        )
+    only_history = {"--apps": apps, "--processors": processors, "--width": width, "--device": device}
+    instance = _instance(file, history, only_history)
+    if write_profile is not None:
+        from dovetail.cli.pack_history import write_profile as write
+
+        write(write_profile, instance)
     k = instance.processors if k is None else k
     options = Options(
         seed=seed,
@@ -96,6 +127,36 @@ def pack(
         print(json.dumps(to_json(solution, instance, watts), indent=1))
         return
     _show(solution, instance, watts)
+
+
+def _instance(file: Path | None, history: Path | None, only_history: dict[str, Any]) -> Instance:
+    """The tasks, from the file or the history; what a person should know goes to standard error."""
+    notes: tuple[str, ...] = ()
+    if (file is None) == (history is None):
+        raise InputError("expected either a file of times, or --history with a database")
+    if file is not None:
+        if given := [name for name, value in only_history.items() if value is not None]:
+            raise InputError(f"{given[0]} goes with --history, not with a file of times")
+        from dovetail.packing.files import read_instance
+
+        instance = read_instance(file)
+    else:
+        from dovetail.cli.pack_history import instance_from_history
+        from dovetail.history import SqliteHistory
+
+        named = only_history["--apps"]
+        apps = [] if named is None else [app.strip() for app in named.split(",")]
+        with SqliteHistory(history, must_exist=True) as store:
+            instance, notes = instance_from_history(
+                store,
+                apps,
+                processors=only_history["--processors"],
+                width=only_history["--width"],
+                device=only_history["--device"],
+            )
+    for remark in (*notes, *([] if instance.warning is None else [instance.warning])):
+        print(f"dovetail: warning: {file or history}: {remark}", file=sys.stderr)
+    return instance
 
 
 def to_json(solution: Solution, instance: Instance, watts: tuple[float, float] | None) -> dict[str, Any]:

@@ -4,7 +4,7 @@ JSON: ``{"processors": 4, "times": [[60, 32, 24, 20], ...], "names": [...]}``, o
 a list ``tasks``, each with one of
 
 - ``"times": [60, 32, 24, 20]``, seconds on 1 to p processors;
-- ``"observed": {"1": [60, 61], "4": 20}``, seconds by count, fitted (``profiles.fit_profile``);
+- ``"observed": {"1": [60, 61], "4": 20}``, seconds by count, fitted (``profiles.fit_times``);
 - ``"sequential": 3e4`` with ``"serial_fraction"``, ``"overhead"``, ``"size"`` and
   ``"cores_per_processor"``, the model of Aupy 2013, section 6 (``synthetic.model_times``).
 
@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dovetail.errors import InputError
-from dovetail.packing.profiles import check_row, check_times, describe_repairs, fit_profile, repair
+from dovetail.packing.profiles import check_row, check_times, describe_repairs, fit_times, repair
 from dovetail.packing.synthetic import CORES_PER_PROCESSOR, model_times
 
 __all__ = ["Instance", "read_instance"]
@@ -161,7 +161,7 @@ def _observations(table: Any, at: str) -> list[tuple[int, float]]:
 
 def _fit(observations: list[tuple[int, float]], processors: int, at: str) -> Floats:
     try:
-        return fit_profile(observations, processors)
+        return fit_times(observations, processors)
     except InputError as error:
         raise InputError(str(error), where=at) from error
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from dovetail.errors import InputError
 
-__all__ = ["Repair", "check_row", "check_times", "describe_repairs", "fit_profile", "repair"]
+__all__ = ["Repair", "check_row", "check_times", "describe_repairs", "fit_profile", "fit_times", "repair"]
 
 Floats = NDArray[np.float64]
 
@@ -100,7 +100,14 @@ def repair(times: Floats) -> tuple[Floats, list[Repair]]:
 
 
 def fit_profile(observations: Iterable[tuple[int, float]], processors: int) -> Floats:
-    """Times on 1..``processors`` from (count, seconds) observations; shape ``(processors,)``, repaired.
+    """Times on 1..``processors`` as ``fit_times`` finds them, repaired; shape ``(processors,)``."""
+    repaired, _ = repair(fit_times(observations, processors)[None, :])
+    profile: Floats = repaired[0]
+    return profile
+
+
+def fit_times(observations: Iterable[tuple[int, float]], processors: int) -> Floats:
+    """Times on 1..``processors`` from (count, seconds) observations; shape ``(processors,)``.
 
     Several runs on one count give their median.  Between the counts, t(j) = a + b/j + c log2(j) with
     non-negative coefficients is fitted in relative error and then bent through the medians, its ratio
@@ -124,17 +131,13 @@ def fit_profile(observations: Iterable[tuple[int, float]], processors: int) -> F
     medians = np.array([float(np.median(by_count[int(count)])) for count in counts])
     wanted = np.arange(1, processors + 1, dtype=np.float64)
     if len(counts) == 1:
-        fitted = medians[0] * np.maximum(counts[0] / wanted, 1.0)
-    else:
-        model = _basis(counts)
-        from scipy.optimize import nnls  # takes long to import: `dovetail policies` lists what uses this
+        return np.asarray(medians[0] * np.maximum(counts[0] / wanted, 1.0))
+    from scipy.optimize import nnls  # takes long to import: `dovetail policies` lists what uses this
 
-        coefficients, _ = nnls(model / medians[:, None], np.ones(len(counts)))
-        ratio = np.interp(np.log2(wanted), np.log2(counts), medians / (model @ coefficients))
-        fitted = (_basis(wanted) @ coefficients) * ratio
-    repaired, _ = repair(fitted[None, :])
-    profile: Floats = repaired[0]
-    return profile
+    model = _basis(counts)
+    coefficients, _ = nnls(model / medians[:, None], np.ones(len(counts)))
+    ratio = np.interp(np.log2(wanted), np.log2(counts), medians / (model @ coefficients))
+    return np.asarray((_basis(wanted) @ coefficients) * ratio)
 
 
 def _basis(counts: Floats) -> Floats:
