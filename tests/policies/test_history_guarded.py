@@ -15,6 +15,7 @@ from dovetail.runtimes.perfect import PerfectModel
 from dovetail.runtimes.registry import make_model
 from dovetail.testing.builders import full, workload
 from dovetail.testing.invariants import check_schedule
+from dovetail.workloads.load import load_workload
 
 TWO = Cluster.parse("1x1cpu+1gpu")
 
@@ -144,6 +145,31 @@ def test_in_one_fixed_order_no_app_stays_untried_on_its_better_device() -> None:
     assert guarded.count("a", "gpu", gpu) > 0
     for app in ("first", "a", "b"):
         assert guarded.count(app, "cpu", TWO.device_classes("cpu")[0]) > 0
+
+
+def test_the_trap_of_a_history_that_the_plain_rules_have_made() -> None:
+    """Method notes: in table order "history" never tries BitonicSort on the GPU; the guarded policy does."""
+    table = load_workload("published:gregg-table2", TWO)
+    history = MemoryHistory()
+    for _ in range(10):
+        learned(table, history, "history")
+    gpu = TWO.device_classes("gpu")[0]
+    assert history.count("BitonicSort", "gpu", gpu) == 0
+    spans = [learned(table, history).makespan for _ in range(5)]
+    assert history.count("BitonicSort", "gpu", gpu) > 0
+    assert spans[-1] < 3.4
+
+
+def test_a_better_cpu_that_is_always_busy_when_the_job_comes_is_tried_in_the_end() -> None:
+    """The CPU holds "c" for 2 s whenever "a" is looked at; "a" starts at once on the idle GPU."""
+    w = of_apps([("c", 2.0, 2.5), ("a", 1.0, 9.0)])
+    history = MemoryHistory()
+    know(history, "c", "cpu", 2.0, n=2.5)
+    know(history, "c", "gpu", 2.5)
+    know(history, "a", "gpu", 9.0)
+    used = [where(learned(w, history))["a-1"] for _ in range(18)]
+    assert used[0] == "gpu"
+    assert used[-1] == "cpu"
 
 
 def test_several_gpus_share_what_is_new() -> None:

@@ -26,10 +26,11 @@ class HistoryGuarded(DynamicQueue):
     """As history, but explores only behind work that takes long enough to hide a slow run.
 
     An app that never ran goes to the first class that is not a CPU, and waits for it. An untried CPU is
-    assumed to take ``caution`` times as long as the best known class, an untried device as long; the
-    assumption halves with every further run of the app, down to one. The cheapest waiting job of an app
-    explores, on an idle device, while what else runs and waits keeps the other devices busy for that long.
-    An app that has run ``patience`` times on one class explores anyway: nothing stays untried.
+    assumed to take ``caution`` times as long as the best known class; the assumption halves with every
+    further run of the app, down to one. The cheapest waiting job of an app explores, on an idle CPU, while
+    what else runs and waits keeps the other devices busy for that long, after ``patience`` runs in any case.
+    Nothing stays untried because it always finds the device busy: an untried CPU counts as half as long as
+    the best known class, halving on, after twice ``patience`` runs, another device from the first run on.
     """
 
     caution: float = 8.0
@@ -43,30 +44,27 @@ class HistoryGuarded(DynamicQueue):
             raise ValueError(f"patience is {self.patience}, expected 1 or more")
 
     def place(self, devices: Devices, job: Job, options: Sequence[Option]) -> Option:
-        """Exploration where it is cheap or overdue, else the earliest predicted end among known classes."""
+        """Exploration where it is hidden, else the earliest end by what is known or assumed."""
         times = [known_time(devices, job, option) for option in options]
-        tried = [option for option, seconds in zip(options, times, strict=True) if seconds is not None]
-        if not tried:
+        known = [seconds for seconds in times if seconds is not None]
+        if not known:
             return first_try(devices, options)
+        best, experience = min(known), max(runs(devices, job, option) for option in options)
+        ends: list[tuple[Seconds, Seconds, int]] = []
         for option, seconds in zip(options, times, strict=True):
-            if seconds is None and self.explores(devices, job, option, options):
-                return option
-
-        def end(option: Option) -> tuple[Seconds, Seconds, int]:
-            own = known_time(devices, job, option) or 0.0
+            if seconds is None and not underway(devices, job, option):
+                if self.explores(devices, job, option, best, experience):
+                    return option
+                seconds = self.assumed(option, best, experience)
+            own = float("inf") if seconds is None else seconds
             wait = devices.ready_in(*option) + self.unknown_rest(devices, option)
-            return wait + own, own, option[1].index
+            ends.append((wait + own, own, option[1].index))
+        return options[ends.index(min(ends))]
 
-        return min(tried, key=end)
-
-    def explores(self, devices: Devices, job: Job, option: Option, options: Sequence[Option]) -> bool:
-        """Whether this job is to try a class that its app has never used."""
-        if not devices.can_start(*option) or underway(devices, job, option):
+    def explores(self, devices: Devices, job: Job, option: Option, best: Seconds, experience: int) -> bool:
+        """Whether this job is to try an idle CPU now: hidden behind other work, or overdue."""
+        if option[1].kind != CPU or not devices.can_start(*option):
             return False
-        experience = max(runs(devices, job, o) for o in options)
-        doubt = (self.caution if option[1].kind == CPU else 1.0) / 2.0 ** min(experience - 1, 60)
-        best = best_time(devices, job)
-        assert best is not None, "the app is known on some class"
         waiting = [
             other
             for other in islice(devices.view.queue, LOOK_AHEAD + len(devices.decided))
@@ -75,18 +73,26 @@ class HistoryGuarded(DynamicQueue):
         own_app = (best_time(devices, other) for other in waiting if other.app.name == job.app.name)
         if any(other is not None and other < best for other in own_app):
             return False
-        return experience >= self.patience or hidden(devices, option, waiting, max(1.0, doubt) * best)
+        doubt = max(1.0, self.caution / 2.0 ** min(experience - 1, 60))
+        return experience >= self.patience or hidden(devices, option, waiting, doubt * best)
+
+    def assumed(self, option: Option, best: Seconds, experience: int) -> Seconds | None:
+        """What an untried class counts as in a comparison; ``None``: it does not count yet."""
+        halvings = experience - 2 * self.patience + 1 if option[1].kind == CPU else experience
+        return best / 2.0 ** min(halvings, 60) if halvings > 0 else None
 
     def unknown_rest(self, devices: Devices, option: Option) -> Seconds:
         """Seconds that an exploring job is assumed to hold the device yet; 0 where nothing explores.
 
-        What is left of the assumed time, or as long again as it has run by now.
+        What is left of ``caution`` times its best known time (once, on a device that is not a CPU), or as
+        long again as it has run by now.
         """
         occupant = devices.view.occupant(option[1])
         if occupant is None or occupant.predicted is not None:
             return 0.0
         spent = devices.view.now - occupant.start_time
-        return max(self.caution * (best_time(devices, occupant.job) or 0.0) - spent, spent)
+        doubt = self.caution if option[1].kind == CPU else 1.0
+        return max(doubt * (best_time(devices, occupant.job) or 0.0) - spent, spent)
 
 
 def first_try(devices: Devices, options: Sequence[Option]) -> Option:
