@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from dovetail.apps.registry import APPS
@@ -104,6 +105,14 @@ def test_a_job_for_each_size_class_and_repetition() -> None:
     command = w.jobs[0].app.implementations[0].command
     assert command is not None
     assert command.argv[1:] == ("-m", "dovetail.apps", "fft", "--device", "{device}", "--n", "{n}")
+
+
+def test_every_repetition_has_its_own_random_order() -> None:
+    sizes = [Point("fft", str(n), n) for n in range(1, 21)]
+    w = suite(sizes, Cluster.parse("1x1cpu"), 2, np.random.Generator(np.random.PCG64(1)))
+    first, second = ([int(j.inputs["n"]) for j in w.jobs if j.id.endswith(f"-{turn}")] for turn in (1, 2))
+    assert sorted(first) == sorted(second) == list(range(1, 21))
+    assert first != second
 
 
 def test_two_classes_of_a_kind_are_measured_apart(tmp_path: Path) -> None:

@@ -14,6 +14,8 @@ from dataclasses import dataclass, replace
 from importlib import resources
 from pathlib import Path
 
+import numpy as np
+
 from dovetail import api
 from dovetail.apps.registry import APPS
 from dovetail.engine.core import Engine
@@ -143,8 +145,13 @@ def two_devices(found: Inventory | None = None) -> Cluster:
     return Cluster((Node("here", (first,), (device,)),), "two cores: NumPy, PoCL")
 
 
-def suite(found: Sequence[Point], cluster: Cluster, repeat: int) -> Workload:
-    """A job for each point, device class of the cluster and repetition, on that class only."""
+def suite(
+    found: Sequence[Point], cluster: Cluster, repeat: int, rng: np.random.Generator | None = None
+) -> Workload:
+    """A job for each point, device class of the cluster and repetition, on that class only.
+
+    With ``rng`` every repetition has an order of its own.
+    """
     classes = [c for c in cluster.classes if c.kind in (CPU, *DEVICE_KINDS)]
     if not classes:
         raise InputError(f"has none of the devices {', '.join((CPU, *DEVICE_KINDS))}", where="cluster")
@@ -152,7 +159,8 @@ def suite(found: Sequence[Point], cluster: Cluster, repeat: int) -> Workload:
     apps = {name: _app(name, kinds) for name in dict.fromkeys(point.app for point in found)}
     jobs: list[Job] = []
     for turn in range(1, repeat + 1):
-        for point in found:
+        order = range(len(found)) if rng is None else rng.permutation(len(found)).tolist()
+        for point in (found[i] for i in order):
             app = apps[point.app]
             for device in classes:
                 implementation = app.implementation(device.kind)
@@ -189,12 +197,15 @@ def measure(
     history: Path | None = None,
     run_dir: Path | None = None,
     changed: Callable[[Engine], None] | None = None,
+    rng: np.random.Generator | None = None,
 ) -> tuple[list[Measured], list[Record]]:
     """Run all points on all devices, for real; what completed, and the records of what did not.
 
-    Every device works through its own queue. An interruption ends what runs and cancels the rest.
+    Every device works through its own queue, in random order with ``rng``: a run's time depends on what ran
+    before it, which would else be the same in every repetition. An interruption ends what runs and cancels
+    the rest.
     """
-    workload = suite(found, cluster, repeat)
+    workload = suite(found, cluster, repeat, rng)
     report = api.run(
         workload, cluster=cluster, policy="best-device", history=history, run_dir=run_dir, changed=changed
     )
