@@ -1,0 +1,86 @@
+"""Processor-seconds busy and idle, and the energy they take at given watts.
+
+A processor is a CPU of the cluster's pools. Of a machine that is on from the first submission to the
+last end, every CPU is busy while a job holds it, else idle; devices likewise, by the share held.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from dovetail.errors import InputError
+from dovetail.model import Result, Seconds
+from dovetail.report.usage import Columns
+
+__all__ = ["Use", "Watts", "energy_metrics", "use_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class Watts:
+    """Watts of one processor, and of one device, while idle and while busy.
+
+    Raises ``InputError`` for a negative or non-finite number, and where busy is below idle.
+    """
+
+    idle: float
+    busy: float
+    device_idle: float = 0.0
+    device_busy: float = 0.0
+
+    def __post_init__(self) -> None:
+        for what, idle, busy in (
+            ("", self.idle, self.busy),
+            ("of a device ", self.device_idle, self.device_busy),
+        ):
+            for name, value in (("idle", idle), ("busy", busy)):
+                if not (math.isfinite(value) and value >= 0.0):
+                    raise InputError(f"{name} watts {what}are {value}, expected a number of at least 0")
+            if busy < idle:
+                raise InputError(f"busy watts {what}are {busy}, expected at least the {idle} of idle ones")
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """Seconds times processors (``busy``, ``idle``) and times devices, from first submission to last end."""
+
+    busy: Seconds
+    idle: Seconds
+    device_busy: Seconds
+    device_idle: Seconds
+
+    def energy(self, watts: Watts) -> float:
+        """Joules."""
+        processors = self.busy * watts.busy + self.idle * watts.idle
+        return processors + self.device_busy * watts.device_busy + self.device_idle * watts.device_idle
+
+
+def use_of(result: Result, columns: Columns | None = None) -> Use:
+    """What a result's jobs held, and what was left. O(jobs)."""
+    columns = columns or Columns.of(result)
+    run = columns.run[columns.ran]
+    busy = float(run @ columns.cpus[columns.ran])
+    device_busy = float(run @ columns.devices[columns.ran])
+    cluster = result.cluster
+    # Rounding in the sums must not make a machine that never rests owe some idle time.
+    return Use(
+        busy,
+        max(0.0, cluster.total_cpus * columns.makespan - busy),
+        device_busy,
+        max(0.0, cluster.total_devices * columns.makespan - device_busy),
+    )
+
+
+def energy_metrics(
+    result: Result, watts: Watts | None = None, columns: Columns | None = None
+) -> dict[str, float | None]:
+    """The use of a result by name, as metrics are; ``energy`` in joules, ``None`` without watts."""
+    use = use_of(result, columns)
+    devices = result.cluster.total_devices > 0
+    return {
+        "busy_processor_seconds": use.busy,
+        "idle_processor_seconds": use.idle,
+        "busy_device_seconds": use.device_busy if devices else None,
+        "idle_device_seconds": use.device_idle if devices else None,
+        "energy": None if watts is None else use.energy(watts),
+    }
