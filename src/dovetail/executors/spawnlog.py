@@ -134,11 +134,11 @@ def is_alive(pid: int, boot: float) -> bool:
 def last_line(path: str, longest: int = 4096) -> str:
     """The last non-empty line of a file, empty if there is none or it is longer than ``longest`` bytes."""
     try:
+        size = os.stat(path).st_size
+        if not size:  # mostly: then one call is all
+            return ""
+        start = max(0, size - longest)
         with open(path, "rb", buffering=0) as file:
-            size = os.fstat(file.fileno()).st_size
-            if not size:
-                return ""
-            start = max(0, size - longest)
             tail = os.pread(file.fileno(), longest, start)
     except OSError:
         return ""

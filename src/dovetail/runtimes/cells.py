@@ -25,6 +25,8 @@ Floats = npt.NDArray[np.float64]
 MAX_CELLS = 32
 HALF_LIFE = 16
 """A run of a key weighs half as much as the one that came this many runs of that key later."""
+NEWEST = 8 * HALF_LIFE
+"""Runs of a key that its own word rests on: one before them would weigh less than 1/256 of the newest."""
 NOISE_PRIOR = 0.04
 """Run-to-run standard deviation of log time that is assumed before runs of one key were repeated …"""
 NOISE_PRIOR_WEIGHT = 1.0
@@ -97,7 +99,7 @@ def _typical(logs: Floats) -> _Typical:
             logs = logs[-row:]
             weights, keep = _kept(logs)
     weights_kept = weights[keep]
-    total = float(weights_kept.sum())
+    total = float(np.add.reduce(weights_kept))
     y = float(weights_kept @ logs[keep]) / total
     return _Typical(logs, weights, keep, y, total, total**2 / float(weights_kept @ weights_kept))
 
@@ -197,7 +199,7 @@ def one_cell(aggregate: Aggregate, known: KeyTimes | None) -> Cell:
         y = math.log(max(aggregate.mean, TINY))
         cell = Cell((0, 0, 0.0), (), y, min(aggregate.count, HALF_LIFE), aggregate.count)
     else:
-        logs = (known.warm or known.cold).values()
+        logs = (known.warm or known.cold).values()[-NEWEST:]
         if len(logs) == 1:
             cell = _alone(float(logs[0]))
         else:

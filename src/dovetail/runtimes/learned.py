@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dovetail.history.base import RequestKey
 from dovetail.interfaces import History
@@ -122,13 +122,15 @@ class LearnedModel(HistoryModel):
         if known is not None and known.still_good(runs, keys):
             return known.fit
         cells = self.cells(sample)
-        fit = fit_cells(
-            cells,
-            query.request,
-            query.inputs,
-            exponents=self._exponents_elsewhere(query, cells),
-            only_power=self.only_power,
-        )
+        fit = None if known is None else _same_lone_cell(known.fit, cells, query)
+        if fit is None:
+            fit = fit_cells(
+                cells,
+                query.request,
+                query.inputs,
+                exponents=self._exponents_elsewhere(query, cells),
+                only_power=self.only_power,
+            )
         self._fitted[key] = _Fitted(fit, runs, keys)
         return fit
 
@@ -180,6 +182,16 @@ class LearnedModel(HistoryModel):
         if len(fit.cells) == 1 and not fit.design.sizes:
             return f"mean of {runs}"
         return f"{basis_of(fit)} over {len(fit.cells)} inputs ({runs})"
+
+
+def _same_lone_cell(fit: Fit | None, cells: Cells, query: Query) -> Fit | None:
+    """The fit with its only cell renewed: without sizes there is no law to fit, only noise to know."""
+    if fit is None or numbers(query.inputs) or len(cells.cells) != 1 or len(fit.cells) != 1:
+        return None
+    cell = cells.cells[0]
+    if (cell.request, cell.inputs) != (query.request, query.inputs) or fit.other_requests:
+        return None
+    return replace(fit, cells=(cell,), noise=cells.noise, freedom=cells.freedom)
 
 
 def basis_of(fit: Fit) -> str:
