@@ -418,3 +418,57 @@ def test_usable_from_another_thread(tmp_path: Path) -> None:
         for thread in threads:
             thread.join()
         assert history.count("mm", "cpu", CPU) == 80
+
+
+def test_what_was_read_is_carried_forward_over_several_runs_at_once(tmp_path: Path) -> None:
+    """Averages, newest runs, groups and counts, also of runs known already and of new groups."""
+    path = tmp_path / "h.sqlite"
+    gpu = DeviceClass("gpu")
+    with SqliteHistory(path) as ours:
+        ours.record(run(1.0, uid="a"))
+
+        def seen(history: SqliteHistory) -> tuple[object, ...]:
+            return (
+                list(history.aggregates("mm", "cpu", CPU, 10)),
+                [r.uid for r in history.recent("mm", "cpu", CPU, 10)],
+                history.groups("mm"),
+                history.count("mm", "cpu", CPU),
+                history.aggregate("mm", "cpu", CPU, (1, -1, 0.0), (("n", 8.0),)),
+                history.aggregate("mm", "cpu", CPU, (1, -1, 0.0), (("n", 9.0),)),
+                history.stamp("mm"),
+            )
+
+        batches = (
+            [run(2.0, uid="b"), run(3.0, 9, uid="c"), run(9.0, uid="a")],
+            [run(2.0, uid="d", state=State.FAILED), run(1.0, uid="e", device_class=gpu)],
+            [run(5.0, uid="b", device_class=DeviceClass("new"))],
+            [run(5.0, uid="f"), run(6.0, uid="g", app="other")],
+        )
+        for batch, new in zip(batches, (2, 2, 0, 2), strict=True):
+            seen(ours)
+            assert ours.record_many(batch) == new
+            with SqliteHistory(path) as fresh:
+                assert seen(ours) == seen(fresh)
+
+
+def test_a_batch_that_fails_leaves_nothing_behind(tmp_path: Path) -> None:
+    with SqliteHistory(tmp_path / "h.sqlite") as history:
+        history.record(run(1.0, uid="a"))
+        with pytest.raises(InputError):
+            history.record_many([run(2.0, uid="b"), run(-1.0, uid="c")])
+        history.record(run(3.0, uid="d"))
+        (found,) = history.aggregates("mm", "cpu", CPU)
+        assert (found.count, found.mean) == (2, 2.0)
+
+
+def test_what_others_record_is_seen_after_it_was_held_still(tmp_path: Path) -> None:
+    path = tmp_path / "h.sqlite"
+    with SqliteHistory(path) as ours, SqliteHistory(path) as theirs:
+        assert ours.count("mm", "cpu", CPU) == 0
+        with ours.still():
+            theirs.record(run(1.0))
+            assert ours.count("mm", "cpu", CPU) == 0
+            ours.record(run(3.0))  # under the write lock all is seen
+            assert ours.count("mm", "cpu", CPU) == 2
+        (found,) = ours.aggregates("mm", "cpu", CPU)
+        assert found.mean == 2.0
