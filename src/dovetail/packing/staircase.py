@@ -49,8 +49,8 @@ def branch(
     made = 0
     while open_nodes and not deadline.passed():
         bound, _, node = open_nodes[0]
-        if min(bound, closed) >= best.cost * (1.0 - gap):
-            break
+        if bound >= min(closed, best.cost * (1.0 - gap)):
+            break  # nothing that is open holds the bound down
         groups = _whole(pool, node)
         if groups is not None:
             found = fill(times, groups)
