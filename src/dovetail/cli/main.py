@@ -42,6 +42,7 @@ _COMMANDS: dict[str, tuple[str, str]] = {
     "workload": ("dovetail.cli.workload:workload_app", "Describe, convert, cut and scale traces."),
     "pack": ("dovetail.cli.pack:pack", "Partition moldable tasks into packs."),
     "bench": ("dovetail.cli.bench:bench", "Run the benchmark apps; fill the history."),
+    "bench-sharing": ("dovetail.cli.sharing:bench_sharing", "Measure what sharing a node costs here."),
     "reproduce": ("dovetail.cli.reproduce:reproduce_app", "Set the papers' figures beside ours."),
     "replay": ("dovetail.cli.replay:replay", "Check that a journal gives the same decisions again."),
     "recover": ("dovetail.cli.recover:recover", "Clear up after runs whose Dovetail was killed."),
