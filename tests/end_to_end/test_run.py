@@ -189,6 +189,15 @@ def test_an_orphan_is_found_named_and_stopped(
     assert dovetail("recover").stdout == "Nothing was left behind.\n"
 
 
+def test_the_first_run_on_a_device_is_marked(dovetail: Call, tmp_path: Path) -> None:
+    jobs = job_file(tmp_path, ["true"], count=3)
+    for _ in range(2):
+        arguments = ("--cluster", one_core(tmp_path), "--history", "h.sqlite", "-q")
+        assert dovetail("run", jobs, *arguments).returncode == 0
+    with SqliteHistory(tmp_path / "h.sqlite", must_exist=True) as history:
+        assert [run.first_on_device for run in history.all_runs()] == [True] + 5 * [False]
+
+
 def test_a_run_folder_elsewhere_is_recovered_too(
     dovetail: Call, tmp_path: Path, environment: dict[str, str], state: Path
 ) -> None:
