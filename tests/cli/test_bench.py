@@ -89,7 +89,7 @@ def test_stored_runs_as_a_table(runs: Path, capsys: pytest.CaptureFixture[str]) 
 def test_stored_runs_as_json(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert status_of(["bench", "--from", str(runs), "--accuracy", "--json"]) == 0
     said = json.loads(capsys.readouterr().out)
-    assert {row["model"]: row["runs"] for row in said["accuracy"]} == {
+    assert {row["model"]: row["sizes"] for row in said["accuracy"]} == {
         "least-squares": 4, "power": 4, "learned": 4,
     }  # fmt: skip
     assert said["rows"][0]["speedup"] == {"opencl": pytest.approx(0.8)}

@@ -216,9 +216,9 @@ def _accuracy_table(judged: Sequence[Accuracy]) -> Table:
         title_justify="left",
     )
     made.add_column("model", no_wrap=True)
-    for name in ("runs", "median error", "90th percentile", "in the 90 % interval"):
+    for name in ("sizes", "median error", "90th percentile", "of one run", "in the 90 % interval"):
         made.add_column(name, justify="right")
     for row in judged:
-        errors = (percent(row.median_error), percent(row.p90_error), percent(row.coverage))
-        made.add_row(row.model, str(row.runs), *errors)
+        shares = (row.median_error, row.p90_error, row.run_error, row.coverage)
+        made.add_row(row.model, str(row.sizes), *map(percent, shares))
     return made

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from statistics import median
 
 import numpy as np
 
@@ -42,12 +43,19 @@ class Judged:
 
 @dataclass(frozen=True, slots=True)
 class Accuracy:
-    """A model over all apps and devices: median and 90th percentile of the absolute error, coverage."""
+    """A model over all apps and devices.
+
+    ``median_error`` and ``p90_error`` are over the unseen sizes (of each app and device) and compare the
+    prediction with the median of the size's runs: how one run differs from the next is no error of a model.
+    ``run_error`` is the median over single runs, with that; ``coverage`` the share of runs in the interval.
+    """
 
     model: str
+    sizes: int
     runs: int
     median_error: float
     p90_error: float
+    run_error: float
     coverage: float
 
 
@@ -72,22 +80,26 @@ def judged(measured: Sequence[Measured], model: str) -> list[Judged]:
 
 
 def accuracy(measured: Sequence[Measured], models: Iterable[str] = MODELS) -> list[Accuracy]:
-    """Every model on the same runs. Runs that it cannot predict count as infinitely wrong, not covered."""
-    found: list[Accuracy] = []
-    for name in models:
-        rows = judged(measured, name)
-        errors = np.array([row.error for row in rows])
-        if not len(errors):
-            found.append(Accuracy(name, 0, math.nan, math.nan, math.nan))
-            continue
-        covered = sum(row.covered for row in rows) / len(rows)
-        found.append(
-            Accuracy(
-                name,
-                len(rows),
-                float(np.median(errors)),
-                float(np.quantile(errors, 0.9, method="higher")),
-                covered,
-            )
-        )
-    return found
+    """Every model on the same runs. What it cannot predict counts as infinitely wrong, and not covered."""
+    return [_accuracy(name, judged(measured, name)) for name in models]
+
+
+def _accuracy(model: str, rows: Sequence[Judged]) -> Accuracy:
+    if not rows:
+        return Accuracy(model, 0, 0, math.nan, math.nan, math.nan, math.nan)
+    sizes: dict[tuple[str, str, int], list[Judged]] = {}
+    for row in rows:
+        sizes.setdefault((row.run.app, row.run.device, row.run.n), []).append(row)
+    errors = []
+    for own in sizes.values():
+        actual, said = median(row.run.seconds for row in own), own[0].prediction
+        errors.append(math.inf if said is None else abs(said.expected - actual) / actual)
+    return Accuracy(
+        model,
+        len(sizes),
+        len(rows),
+        median(errors),
+        float(np.quantile(errors, 0.9, method="higher")),
+        median(row.error for row in rows),
+        sum(row.covered for row in rows) / len(rows),
+    )
