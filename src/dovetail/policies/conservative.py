@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import ClassVar, Literal
 
 from dovetail.interfaces import View
 from dovetail.model import Allocation, Decision, Job, JobId, Promise, Reserve, Seconds, Start, Wait
 from dovetail.policies.choosing import fastest
 from dovetail.policies.orders import priority_first
-from dovetail.policies.profile import Profile, profile_of, take
+from dovetail.policies.profile import Profile, Slot, profile_of, take
 
 __all__ = ["Conservative"]
 
@@ -36,23 +37,31 @@ class Conservative:
 
     def decide(self, view: View) -> Iterable[Decision]:
         """Start what is due, move promises forward after an early end, promise new jobs a start."""
-        queue = list(view.queue.by(priority_first))
-        if not queue:
+        if not view.queue:
             return
-        plan = _Plan(view, profile_of(view, queue[0].choices[0].request))
-        yield from plan.name_nodes()
-        if plan.keep_promises():
-            yield from self._carry_on(view, plan, queue)
-        else:
-            plan.renew(queue)
+        plan = _Plan(view)
+        queue: Iterable[Job] = view.queue.by(priority_first)
+        if not plan.held:
+            queue = plan.start_front(queue)
+        elif not _renewing(view) and len(plan.held) == len(view.queue) and not _overrun(view):
+            queue = ()  # nothing ended early, nobody is new: the promises stand
+            for promise in plan.held.values():
+                plan.keep(promise)
+        waiting = list(queue)
+        if waiting:
+            yield from plan.name_nodes()
+            if plan.keep_promises(waiting[0]):
+                yield from self._carry_on(view, plan, waiting)
+            else:
+                plan.renew(waiting)
         yield from plan.start_due()
         if plan.next is not None:
             yield Wait(plan.next.job.id, f"is promised a start at {plan.next.start:g}", plan.next.start)
 
     @staticmethod
     def _carry_on(view: View, plan: _Plan, queue: Sequence[Job]) -> Iterator[Decision]:
-        changes, held = view.changes, plan.held
-        if changes.otherwise or any(placed.bound > view.now for placed in changes.ended):
+        held = plan.held
+        if _renewing(view):
             for job in queue:
                 if job.id in held:
                     yield from plan.compress(held[job.id])
@@ -64,16 +73,48 @@ class Conservative:
                 yield from plan.admit(job)
 
 
+def _renewing(view: View) -> bool:
+    """Whether capacity has become free that was not counted on."""
+    changes, now = view.changes, view.now
+    return changes.otherwise or any(placed.bound > now for placed in changes.ended)
+
+
+def _overrun(view: View) -> bool:
+    """Whether a running job or a promise is overdue."""
+    releases, now = view.releases(), view.now
+    return bool(releases and releases[0][0] <= now) or any(
+        promise.start < now for promise in view.reservations.values()
+    )
+
+
 class _Plan:
     """The profile of one instant, and the decisions that follow from it."""
 
-    def __init__(self, view: View, profile: Profile) -> None:
+    _profile: Profile
+
+    def __init__(self, view: View) -> None:
         self._view = view
-        self._profile = profile
+        self._free = view.free()
         self._due: list[Promise] = []
+        self._front: list[Slot] = []
         self.held: Mapping[JobId, Promise] = view.reservations
         self.next: Promise | None = None
         """The first promise to fall due: it need not be an event that frees its nodes."""
+
+    def start_front(self, queue: Iterable[Job]) -> Iterator[Job]:
+        """Start jobs that fit, while nobody holds a promise; gives the queue from the first that waits."""
+        waiting = iter(queue)
+        free = self._free.copy()
+        for job in waiting:
+            choice = fastest(self._view, job)
+            allocation = free.fit(choice.request)
+            if allocation is None:
+                return chain([job], waiting)
+            free.take(allocation)
+            duration = self._view.bound(job, choice.implementation, choice.request)
+            self._front.append((self._view.now, duration, allocation))
+            self._due.append(Promise(job, choice.implementation, allocation, self._view.now))
+        return iter(())
 
     def name_nodes(self) -> Iterator[Decision]:
         """Choose nodes for promises that named none, now that nodes are no longer interchangeable.
@@ -97,14 +138,14 @@ class _Plan:
                 yield Reserve(promise.job.id, promise.implementation.name, found, promise.start)
         self.held = named
 
-    def keep_promises(self) -> bool:
+    def keep_promises(self, waiting: Job) -> bool:
         """Enter all promises into the profile; ``False`` if an overrun has made them impossible."""
-        view, profile = self._view, self._profile
+        view = self._view
+        self._profile = profile_of(view, waiting.choices[0].request)
         if any(promise.start < view.now for promise in self.held.values()):
             return False
-        return profile.hold_all(
-            [(promise.start, _bound(view, promise), promise.allocation) for promise in self.held.values()]
-        )
+        slots = [(promise.start, _bound(view, promise), promise.allocation) for promise in self.held.values()]
+        return self._profile.hold_all(self._front + slots)
 
     def compress(self, promise: Promise) -> Iterator[Decision]:
         """Make one promise anew, with all the others in place."""
@@ -147,7 +188,7 @@ class _Plan:
         What they hold, others may get at the same instant: these are promised now, and start when those
         have ended and the policy is asked again.
         """
-        free = self._view.free()
+        free = self._free
         for promise in sorted(self._due, key=lambda promise: _bound(self._view, promise) > 0):
             allocation: Allocation | None = promise.allocation
             if not promise.allocation.parts:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterable
 from itertools import accumulate
 from math import inf, nextafter
@@ -12,7 +12,7 @@ from typing import Protocol
 from dovetail.interfaces import Free, View
 from dovetail.model import Allocation, Request, Seconds
 
-__all__ = ["CountProfile", "NodeProfile", "Profile", "profile_of", "take"]
+__all__ = ["CountProfile", "NodeProfile", "Profile", "Slot", "profile_of", "take"]
 
 
 class Profile(Protocol):
@@ -67,37 +67,63 @@ def _steps(view: View) -> list[tuple[Seconds, Allocation]]:
 class NodeProfile:
     """A profile of any nodes: in each step, what every node has free.
 
-    A slot names nodes and devices, and has them from start to end. `earliest` costs O(steps^2) at worst,
-    `hold` and `release` O(steps), in operations on node states.
+    A slot names nodes and devices, and has them from start to end. Where no slot begins, a step has all
+    that the one before has, so a gap is the least of its first step and of those in which slots begin.
     """
 
     def __init__(self, view: View) -> None:
+        self._start = view.free()
+        self._releases = _steps(view)
+        self._begins: list[Seconds] = []
+        self._counts: dict[Request, list[int]] = {}  # nodes that fit, by step; until something changes
         self._times = [view.now]
-        self._free = [view.free()]
+        self._free = [self._start.copy()]
         self._instant: list[list[Allocation] | None] = [None]  # who is in it; not one: None
-        for when, allocation in _steps(view):
+        self._sweep([(when, 1, allocation) for when, allocation in self._releases])
+
+    def _sweep(self, changes: list[tuple[Seconds, int, Allocation]]) -> bool:
+        """Make the steps from what is given (1) and taken (2) when; ``False`` if something is not free."""
+        self._counts.clear()
+        now = self._times[0]
+        self._times, self._free = [now], [self._start.copy()]
+        free = self._free[0]
+        for when, kind, allocation in sorted(changes, key=_when_and_kind):
             if when > self._times[-1]:
-                self._insert(len(self._times), when, self._free[-1].copy(), None)
-            self._free[-1].give(allocation)
+                free = free.copy()
+                self._times.append(when)
+                self._free.append(free)
+            if kind == 1:
+                free.give(allocation)
+            elif not take(free, allocation):
+                return False
+        self._instant = [None] * len(self._times)
+        return True
 
     def _insert(self, at: int, when: Seconds, free: Free, instant: list[Allocation] | None) -> None:
         self._times.insert(at, when)
         self._free.insert(at, free)
         self._instant.insert(at, instant)
 
+    def _count(self, request: Request) -> list[int]:
+        counts = self._counts.get(request)
+        if counts is None:
+            counts = self._counts[request] = [free.count(request) for free in self._free]
+        return counts
+
     def may_fit(self, request: Request, before: Seconds) -> bool:
         """``False`` if at no time before that one the request could begin."""
         last = bisect_left(self._times, before)
-        return any(free.count(request) >= request.nodes for free in self._free[:last])
+        return last > 0 and max(self._count(request)[:last]) >= request.nodes
 
     def earliest(
         self, request: Request, duration: Seconds, before: Seconds = inf
     ) -> tuple[Seconds, Allocation] | None:
         """The first gap, and the nodes by the placement rule."""
-        for step, start in enumerate(self._times):
+        for step, count in enumerate(self._count(request)):
+            start = self._times[step]
             if start >= before:
                 break
-            if duration > 0 and self._instant[step] is not None:
+            if count < request.nodes or (duration > 0 and self._instant[step] is not None):
                 continue
             allocation = self._fit(step, request, start + duration)
             if allocation is not None:
@@ -109,35 +135,55 @@ class NodeProfile:
         return self._fit(self._begin(start), request, start + duration)
 
     def _fit(self, step: int, request: Request, end: Seconds) -> Allocation | None:
-        """Where the request fits from this step to ``end``: what is free in all the steps between."""
+        """Where the request fits from this step to ``end``."""
+        begins = self._begins
+        first, last = bisect_right(begins, self._times[step]), bisect_left(begins, end)
+        if first >= last:
+            return self._free[step].fit(request)
         least = self._free[step].copy()
-        times = self._times
-        while least.count(request) >= request.nodes:
-            step += 1
-            if step == len(times) or times[step] >= end:
-                return least.fit(request)
-            least.meet(self._free[step])
-        return None
+        for begin in dict.fromkeys(begins[first:last]):
+            at = bisect_left(self._times, begin)
+            while at < len(self._times) and self._times[at] == begin:
+                least.meet(self._free[at])
+                at += 1
+            if least.count(request) < request.nodes:
+                return None
+        return least.fit(request)
 
     def hold(self, start: Seconds, duration: Seconds, allocation: Allocation) -> bool:
         """Take a slot; ``False``, nothing changed, if it is not free."""
+        self._counts.clear()
         if duration <= 0:
-            return self._hold_instant(start, allocation)
-        taken: list[Free] = []
-        for free in self._between(start, start + duration):
-            if not take(free, allocation):  # an overrun has made this promise impossible
-                for other in taken:
-                    other.give(allocation)
-                return False
-            taken.append(free)
-        return True
+            held = self._hold_instant(start, allocation)
+        else:
+            held = True
+            taken: list[Free] = []
+            for free in self._between(start, start + duration):
+                if not take(free, allocation):  # an overrun has made this promise impossible
+                    for other in taken:
+                        other.give(allocation)
+                    held = False
+                    break
+                taken.append(free)
+        if held:
+            insort(self._begins, start)
+        return held
 
     def hold_all(self, slots: Iterable[Slot]) -> bool:
-        """Take these slots; ``False`` if they are not all free."""
-        return all(self.hold(*slot) for slot in _instants_first(slots))
+        """Take these slots; ``False`` if they are not all free. The first to be held."""
+        slots = list(slots)
+        if any(slot[1] <= 0 for slot in slots):
+            return all(self.hold(*slot) for slot in _instants_first(slots))
+        changes = [(when, 1, allocation) for when, allocation in self._releases]
+        changes += [(start + duration, 1, allocation) for start, duration, allocation in slots]
+        changes += [(start, 2, allocation) for start, _, allocation in slots]
+        self._begins = sorted(start for start, _, _ in slots)
+        return self._sweep(changes)
 
     def release(self, start: Seconds, duration: Seconds, allocation: Allocation) -> None:
         """Give a held slot back."""
+        self._counts.clear()
+        del self._begins[bisect_left(self._begins, start)]
         if duration <= 0:
             for at in range(bisect_left(self._times, start), self._begin(start)):
                 instant = self._instant[at]
@@ -176,6 +222,10 @@ class NodeProfile:
             at += 1
             self._insert(at, when, self._free[at - 1].copy(), None)
         return at
+
+
+def _when_and_kind(change: tuple[Seconds, int, Allocation]) -> tuple[Seconds, int]:
+    return change[:2]
 
 
 def take(free: Free, allocation: Allocation) -> bool:
