@@ -96,6 +96,17 @@ def test_stored_runs_as_json(runs: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert said["history"] is None
 
 
+def test_accuracy_without_unseen_sizes_is_still_json(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "runs.csv"
+    write_measurements([Measured("fft", "cpu", "small", 64, 0.5, 0.5, 0.0)], path)
+    assert status_of(["bench", "--from", str(path), "--accuracy", "--json"]) == 0
+    said = json.loads(capsys.readouterr().out, parse_constant=lambda name: pytest.fail(name))
+    assert said["accuracy"][0]["median_error"] is None
+    assert status_of(["bench", "--from", str(path), "--accuracy"]) == 0
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

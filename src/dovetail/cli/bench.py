@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import platform
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -146,10 +147,15 @@ def _form(
         "devices": [] if machine is None else [str(c) for c in machine.classes],
         "rows": rows,
         "preferred": {app: [asdict(c) for c in found] for app, found in changes(done).items()},
-        "accuracy": [asdict(row) for row in judged],
+        "accuracy": [{k: _finite(v) for k, v in asdict(row).items()} for row in judged],
         "undone": [{"id": r.job.id, "state": str(r.state), "detail": r.detail} for r in undone],
         "history": None if history is None else str(history),
     }
+
+
+def _finite(value: Any) -> Any:
+    """JSON has no infinite numbers: what no model could predict has no error."""
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _show(done: Sequence[Measured], judged: Sequence[Accuracy], history: Path | None) -> None:
