@@ -194,3 +194,19 @@ def test_what_starts_quickly_loads_little(tmp_path: Path, environment: dict[str,
             timeout=60,
         )
         assert (done.returncode, done.stderr) == (0, "[]\n"), arguments
+
+
+def test_a_full_disk_under_standard_output_is_said(tmp_path: Path, environment: dict[str, str]) -> None:
+    command = [*DOVETAIL, "simulate", "published:gregg-table2", "--cluster", "1x1cpu+1gpu", "--json"]
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            command,
+            cwd=tmp_path,
+            env=environment,
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert done.returncode == 2
+    assert done.stderr == "dovetail: cannot write: No space left on device\n"

@@ -6,6 +6,7 @@ interrupted.
 
 from __future__ import annotations
 
+import errno
 import importlib
 import io
 import os
@@ -182,8 +183,16 @@ def status_of(arguments: list[str]) -> int:
             return 130
         if debug:
             raise
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            _drop_output()
+            return _say(f"cannot write: {error.strerror}", 2)
         what = f"{type(error).__name__}: {error}".replace("\n", " ")
         return _say(f"internal error: {what} (--debug shows where)", 3)
+
+
+def _drop_output() -> None:
+    """What is still to be printed cannot be: leave quietly, without a second complaint at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _split(arguments: list[str]) -> tuple[list[str], list[str]]:

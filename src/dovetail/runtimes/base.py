@@ -343,9 +343,7 @@ class HistoryModel(ABC):
                 way = (group.implementation, group.device_class, group.request[0], group.request[2])
                 ways.setdefault(way, []).append((group.completed, group.request))
         found = self._requests[query.app].get((query.implementation, query.device, nodes, gpus), [])
-        if not found or any(request == query.request and count for count, request in found):
-            return query
-        return replace(query, request=max(found)[1])
+        return replace(query, request=max(found)[1]) if found else query
 
     def sample(self, query: Query) -> Sample:
         """The averages and newest runs that an answer may rest on, read once after each change."""
