@@ -108,5 +108,5 @@ def test_auto_near_its_bound(benchmark, k: int) -> None:
     found = benchmark.pedantic(all_seeds, rounds=1)
     gap, seconds = median(gap for gap, _ in found), max(seconds for _, seconds in found)
     benchmark.extra_info.update(median_gap=gap, seconds=seconds)
-    assert gap <= (0.01 if k == 16 else 0.005)  # measured: 0.0, 0.02, 0.25, 0.5 %
+    assert gap <= (0.01 if k == 16 else 0.005)  # measured: 0, 0.01, 0.30, 0.36 %
     assert seconds <= 5.0
