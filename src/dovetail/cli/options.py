@@ -15,6 +15,7 @@ __all__ = [
     "App",
     "Breakdown",
     "Breakdowns",
+    "BusyWatts",
     "Cluster",
     "Cooldown",
     "Csv",
@@ -23,6 +24,7 @@ __all__ = [
     "Feature",
     "Gantt",
     "HistoryFile",
+    "IdleWatts",
     "JournalFile",
     "Json",
     "Knowledge",
@@ -128,6 +130,12 @@ Cooldown: TypeAlias = Annotated[
 ]
 Reference: TypeAlias = Annotated[
     str | None, typer.Option(metavar="POLICY", help="Tell which jobs end later than under this policy.")
+]
+IdleWatts: TypeAlias = Annotated[
+    float | None, typer.Option(metavar="W", help="Of an idle processor, for the energy.")
+]
+BusyWatts: TypeAlias = Annotated[
+    float | None, typer.Option(metavar="W", help="Of a busy processor, for the energy.")
 ]
 Quiet: TypeAlias = Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")]
 

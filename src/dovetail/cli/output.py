@@ -12,10 +12,11 @@ from rich.text import Text
 from dovetail.errors import InputError
 from dovetail.model import Result
 from dovetail.report import Comparison, Cut, Report, label, tables, wording
+from dovetail.report.energy import Watts, energy_metrics, use_of
 from dovetail.report.intervals import by_policy
 from dovetail.report.json_form import text_of, to_json
 
-__all__ = ["Asked", "file_names", "note", "show", "show_comparison", "write_folder", "write_text"]
+__all__ = ["Asked", "file_names", "note", "show", "show_comparison", "watts_of", "write_folder", "write_text"]
 
 JOBS_SHOWN = 40
 ALL_JOBS, ALL_UNITS = 400, 40
@@ -24,10 +25,11 @@ ALL_JOBS, ALL_UNITS = 400, 40
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What is asked of every result: a cut of warm-up and cool-down, break-downs."""
+    """What is asked of every result: a cut of warm-up and cool-down, break-downs, the energy."""
 
     cut: Cut | None = None
     by: Sequence[str] = ()
+    watts: Watts | None = None
 
 
 def show(
@@ -49,7 +51,9 @@ def show(
     if folder is not None:
         write_folder([result], folder, asked, [reference])
     if as_json:
-        print(text_of(to_json(result, cut=asked.cut, reference=reference, by=asked.by)))
+        form = to_json(result, cut=asked.cut, reference=reference, by=asked.by)
+        form["metrics"] |= energy_metrics(result, asked.watts)
+        print(text_of(form))
         return
     console = tables.console()
     width = console.width
@@ -62,6 +66,8 @@ def show(
         console.print(charts.terminal(result, width=width))
         console.print()
     console.print(tables.summary_table(result, cut=asked.cut, reference=reference, width=width))
+    if asked.watts is not None:
+        console.print(_energy(result, asked.watts))
     for by in asked.by:
         console.print()
         console.print(tables.breakdown_table(result, by, cut=asked.cut, width=width))
@@ -70,6 +76,25 @@ def show(
         console.print(tables.fairness_table(result, reference, width=width))
     if folder is not None:
         print(f"\nReport: {folder / 'index.html'}")
+
+
+def _energy(result: Result, watts: Watts) -> str:
+    use = use_of(result)
+    share = use.busy / (use.busy + use.idle) if use.busy + use.idle else 0.0
+    return (
+        f"Energy {use.energy(watts):,.0f} J; processors busy for {use.busy:,.6g} s and idle for "
+        f"{use.idle:,.6g} s, summed ({share:.1%} busy)"
+    )
+
+
+def watts_of(idle: float | None, busy: float | None) -> Watts | None:
+    """``--idle-watts`` and ``--busy-watts``, which go together; raises `InputError`."""
+    if idle is None and busy is None:
+        return None
+    if idle is None or busy is None:
+        missing = "--idle-watts" if idle is None else "--busy-watts"
+        raise InputError("is missing, expected idle and busy watts together", where=missing)
+    return Watts(idle, busy)
 
 
 def show_comparison(

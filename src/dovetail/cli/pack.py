@@ -66,12 +66,8 @@ def pack(
     formulation: Annotated[
         Formulation, typer.Option(help="ilp: Theorem 4 made strong, or as printed.")
     ] = Formulation.strong,
-    idle_watts: Annotated[
-        float | None, typer.Option(metavar="W", help="Of an idle processor, for the energy.")
-    ] = None,
-    busy_watts: Annotated[
-        float | None, typer.Option(metavar="W", help="Of a busy processor, for the energy.")
-    ] = None,
+    idle_watts: opt.IdleWatts = None,
+    busy_watts: opt.BusyWatts = None,
     history: Annotated[
         Path | None, typer.Option(metavar="DB", help="Fit the times to runs in this history database.")
     ] = None,

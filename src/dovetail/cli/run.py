@@ -10,7 +10,7 @@ import typer
 from dovetail import api
 from dovetail.cli import options as opt
 from dovetail.cli.live_progress import LiveProgress
-from dovetail.cli.output import note, show
+from dovetail.cli.output import Asked, note, show, watts_of
 from dovetail.engine.live import LiveRun
 from dovetail.errors import InputError
 from dovetail.executors.local import LocalExecutor
@@ -47,12 +47,15 @@ def run(
     csv: opt.Csv = None,
     gantt: opt.Gantt = None,
     report: opt.ReportFolder = None,
+    idle_watts: opt.IdleWatts = None,
+    busy_watts: opt.BusyWatts = None,
     quiet: opt.Quiet = False,
 ) -> int:
     """Run jobs on this machine's CPUs and GPUs, and learn from what happens.
 
     A single command goes after two dashes: dovetail run --on cpu,gpu -- python train.py --device {device}
     """
+    asked = Asked(watts=watts_of(idle_watts, busy_watts))
     workload = _workload(file, list(context.obj or []), opt.kinds(on), app, drop or (), add or ())
     with LiveProgress(hidden=quiet) as progress:
         folder: list[Path] = []
@@ -79,7 +82,7 @@ def run(
             started=started,
             **options,
         )
-    show(found, as_json=as_json, csv=csv, gantt=gantt, folder=report)
+    show(found, as_json=as_json, csv=csv, gantt=gantt, folder=report, asked=asked)
     records = found.result.records
     failed = [r for r in records if r.state in (State.FAILED, State.TIMEOUT, State.NODE_FAIL)]
     for record in failed[:10]:

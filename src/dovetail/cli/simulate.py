@@ -13,7 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemaining
 
 from dovetail import api
 from dovetail.cli import options as opt
-from dovetail.cli.output import Asked, note, show, write_text
+from dovetail.cli.output import Asked, note, show, watts_of, write_text
 from dovetail.model import Result
 from dovetail.plugins import load_policy
 from dovetail.runtimes.registry import DEFAULT_MODEL
@@ -58,12 +58,15 @@ def simulate(
     ] = None,
     report: opt.ReportFolder = None,
     journal: opt.JournalFile = None,
+    idle_watts: opt.IdleWatts = None,
+    busy_watts: opt.BusyWatts = None,
     quiet: opt.Quiet = False,
 ) -> int:
     """Simulate a workload under a policy, on any cluster, in virtual time."""
     if history is not None and not learn and not history.exists():
         note(f"dovetail: history {history}: no such file; nothing is known from it")
-    asked = Asked(opt.cut(warmup, cooldown), [name.value for name in by or ()])
+    watts = watts_of(idle_watts, busy_watts)
+    asked = Asked(opt.cut(warmup, cooldown), [name.value for name in by or ()], watts)
     if reference is not None:
         load_policy(reference)  # a wrong name is said before anything runs
     common: dict[str, Any] = {
