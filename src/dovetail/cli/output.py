@@ -67,7 +67,7 @@ def show(
         console.print()
     console.print(tables.summary_table(result, cut=asked.cut, reference=reference, width=width))
     if asked.watts is not None:
-        console.print(_energy(result, asked.watts))
+        console.print(_energy(result, asked.watts), soft_wrap=True)
     for by in asked.by:
         console.print()
         console.print(tables.breakdown_table(result, by, cut=asked.cut, width=width))

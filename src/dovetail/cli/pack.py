@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from dovetail.cli import options as opt
 from dovetail.errors import InputError
 
 if TYPE_CHECKING:  # numba and scipy load when the command runs, not when the help is shown
