@@ -150,10 +150,10 @@ class _Plan:
     def compress(self, promise: Promise) -> Iterator[Decision]:
         """Make one promise anew, with all the others in place."""
         profile, request = self._profile, promise.allocation.request
-        if not profile.may_fit(request, promise.start):
+        duration = _bound(self._view, promise)
+        if not profile.may_fit(request, duration, promise.start):
             self.keep(promise)
             return
-        duration = _bound(self._view, promise)
         profile.release(promise.start, duration, promise.allocation)
         found = profile.earliest(request, duration, promise.start)
         start, allocation = found or (promise.start, promise.allocation)

@@ -28,8 +28,8 @@ class Profile(Protocol):
         """The first time, and before that one, from which the request fits for so long, and where."""
         ...
 
-    def may_fit(self, request: Request, before: Seconds) -> bool:
-        """``False`` if at no time before that one the request could begin."""
+    def may_fit(self, request: Request, duration: Seconds, before: Seconds) -> bool:
+        """``False`` if the request could not begin before that time, were everybody gone from then on."""
         ...
 
     def at(self, start: Seconds, request: Request, duration: Seconds) -> Allocation | None:
@@ -110,10 +110,15 @@ class NodeProfile:
             counts = self._counts[request] = [free.count(request) for free in self._free]
         return counts
 
-    def may_fit(self, request: Request, before: Seconds) -> bool:
-        """``False`` if at no time before that one the request could begin."""
-        last = bisect_left(self._times, before)
-        return last > 0 and max(self._count(request)[:last]) >= request.nodes
+    def may_fit(self, request: Request, duration: Seconds, before: Seconds) -> bool:
+        """``False`` if the request could not begin before that time, were everybody gone from then on."""
+        for step, count in enumerate(self._count(request)):
+            start = self._times[step]
+            if start >= before:
+                return False
+            if count >= request.nodes and self._fit(step, request, min(start + duration, before)) is not None:
+                return True
+        return False
 
     def earliest(
         self, request: Request, duration: Seconds, before: Seconds = inf
@@ -258,8 +263,8 @@ class CountProfile:
         self._free.insert(at, free)
         self._instant.insert(at, instant)
 
-    def may_fit(self, request: Request, before: Seconds) -> bool:
-        """``False`` if at no time before that one the request could begin."""
+    def may_fit(self, request: Request, duration: Seconds, before: Seconds) -> bool:
+        """``False`` if the request could not begin before that time, were everybody gone from then on."""
         last = bisect_left(self._times, before)
         return last > 0 and max(self._free[:last]) >= request.nodes
 
