@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 from dovetail.cli.main import status_of
 
@@ -15,8 +16,9 @@ PODS = (
 )
 
 
-def test_placements_side_by_side(tmp_path, capsys):
-    path = tmp_path / "pods.csv"
+def test_placements_side_by_side(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # the file's name is printed as it was given
+    path = Path("pods.csv")
     path.write_text(PODS)
     arguments = ["workload", "pack-nodes", str(path), "--cluster", "2x8cpu+2gpu"]
     assert status_of([*arguments, "--json"]) == 0

@@ -15,7 +15,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from functools import partial
-from multiprocessing import get_context
+from multiprocessing import forkserver, get_context
 from typing import Any, TypeAlias
 
 from rich.console import Console
@@ -107,6 +107,19 @@ def _leave_with_parent() -> None:
         os._exit(1)
 
 
+@contextmanager
+def _deaf_to_interrupts() -> Iterator[None]:
+    """What starts meanwhile ignores Ctrl-C for good: it would answer with a traceback of its own."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 def _work(place: int, task: Task) -> Result:
     def tell(part: float) -> None:
         _parts[place] = part
@@ -117,6 +130,8 @@ def _work(place: int, task: Task) -> Result:
 def _in_workers(tasks: Sequence[Task], count: int, show: Callable[[int, float], None]) -> list[Result]:
     context = get_context("forkserver")
     context.set_forkserver_preload(["dovetail.api"])
+    with _deaf_to_interrupts():
+        forkserver.ensure_running()
     parts = context.RawArray("d", len(tasks))
     others = set(multiprocessing.active_children())
     pool = ProcessPoolExecutor(
