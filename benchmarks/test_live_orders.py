@@ -57,15 +57,20 @@ def test_history_beats_every_static_placement(
         dovetail.run(JOBS, cluster=cluster, history=history, seed=seed)
     spans: dict[str, list[float]] = {policy: [] for policy in POLICIES}
     off: list[float] = []
-    for order in ORDERS:
-        with SqliteHistory(history) as store:
-            timed = learned_times(dovetail.load_workload(JOBS, seed=order), cluster, store)
-        simulated = dovetail.simulate(timed, cluster=cluster, policy="history").makespan
-        for policy in POLICIES:
+    # Under history both cores are busy, under cpu-only one is: a program's times differ between the two,
+    # so the simulation rests on runs under history, and the other policies come afterwards.
+    for policy in POLICIES:
+        for order in ORDERS:
+            simulated = 0.0
+            if policy == "history":
+                with SqliteHistory(history) as store:
+                    timed = learned_times(dovetail.load_workload(JOBS, seed=order), cluster, store)
+                simulated = dovetail.simulate(timed, cluster=cluster, policy="history").makespan
             report = dovetail.run(JOBS, cluster=cluster, history=history, policy=policy, seed=order)
             assert {job["state"] for job in report.jobs} == {"COMPLETED"}
             spans[policy].append(report.makespan)
-        off.append(spans["history"][-1] / simulated - 1)
+            if simulated:
+                off.append(report.makespan / simulated - 1)
     medians = {policy: statistics.median(found) for policy, found in spans.items()}
     print()
     for policy, found in spans.items():
