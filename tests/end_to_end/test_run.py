@@ -277,3 +277,34 @@ def test_a_full_disk_is_said_and_leaves_the_history_whole(dovetail: Call, tmp_pa
             assert database.execute("PRAGMA integrity_check").fetchone() == ("ok",)
     finally:
         subprocess.run(["umount", "-l", str(small)], check=True)
+
+
+TWELVE = """
+# Twelve different command lines, as somebody's list of chores might be
+sleep 0.05
+sort data.txt
+gzip -kc data.txt
+sha256sum data.txt
+md5sum data.txt
+wc -l data.txt
+head -c 1000 data.txt
+tail -n 5 data.txt
+cut -c1 data.txt
+seq 1 1000
+python -m dovetail.apps reduction --device {device} --n 10000
+python -m dovetail.apps matmul --device {device} --n 64
+"""
+
+
+def test_twelve_ordinary_command_lines_are_all_predicted_the_third_time(
+    dovetail: Call, tmp_path: Path
+) -> None:
+    (tmp_path / "commands.txt").write_text(TWELVE)
+    (tmp_path / "data.txt").write_text("some line\n" * 5000)
+    arguments = ("commands.txt", "--cluster", one_core(tmp_path), "--history", "h.sqlite", "--json")
+    runs = [load(dovetail("run", *arguments)) for _ in range(3)]
+    for found in runs:
+        assert states(found) == ["COMPLETED"] * 12
+    # The last line is a run of the same program as the one before it, so something is known of it at once.
+    assert [job["predicted"] for job in runs[0]["jobs"]][:11] == [None] * 11
+    assert all(job["predicted"] > 0 for job in runs[2]["jobs"])
