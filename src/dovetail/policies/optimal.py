@@ -26,10 +26,11 @@ class Optimal:
 
     Every unit runs one job at a time; jobs that are submitted later are planned when they come.
     ``time_limit`` is in seconds: when it is reached the plan is the best found, with its bound and gap.
+    With more than one of ``workers``, which of several optimal plans is found is left to chance.
     """
 
     time_limit: float = 60.0
-    workers: int = 2
+    workers: int = 1
     paper: ClassVar[str] = "Ravi 2012, section 5.2 (Manual Optimal)"
 
     def refuses(self, jobs: Sequence[Job], cluster: Cluster) -> str | None:
