@@ -13,6 +13,7 @@ Times are seconds, memory is bytes.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from math import inf
 from typing import Any, Protocol, runtime_checkable
 
 from dovetail.model import (
@@ -44,9 +45,11 @@ __all__ = [
     "History",
     "Planner",
     "Policy",
+    "Profile",
     "Queue",
     "RateModel",
     "RuntimeModel",
+    "Slot",
     "View",
     "WorkloadReader",
 ]
@@ -153,6 +156,45 @@ class Free(Protocol):
 
         Releases at equal times count together. ``None`` if it never fits.
         """
+        ...
+
+
+Slot = tuple[Seconds, Seconds, Allocation]
+"""Start, duration, and what is held."""
+
+
+class Profile(Protocol):
+    """Free capacity from now on, piecewise constant: what a policy may plan with. A slot is [start, end).
+
+    A slot of no length is in an *instant*, a step of no length before all that begins at its time: nobody
+    who holds a node across that time may be in its way, but who starts or ends then is not. Where nodes
+    are interchangeable (`View.interchangeable`) slots are counted, and their allocations name no nodes.
+    """
+
+    def earliest(
+        self, request: Request, duration: Seconds, before: Seconds = inf
+    ) -> tuple[Seconds, Allocation] | None:
+        """The first time, and before that one, from which the request fits for so long, and where."""
+        ...
+
+    def may_move(self, start: Seconds, duration: Seconds, allocation: Allocation) -> bool:
+        """``False`` if a held slot could not begin earlier if it were given back. Cheap."""
+        ...
+
+    def at(self, start: Seconds, request: Request, duration: Seconds) -> Allocation | None:
+        """Where the request fits for so long from that very time."""
+        ...
+
+    def hold(self, start: Seconds, duration: Seconds, allocation: Allocation) -> bool:
+        """Take a slot; ``False``, nothing changed, if it is not free."""
+        ...
+
+    def hold_all(self, slots: Iterable[Slot]) -> bool:
+        """Take these slots, the first of all; ``False`` if not all are free (it is then of no use)."""
+        ...
+
+    def release(self, start: Seconds, duration: Seconds, allocation: Allocation) -> None:
+        """Give a held slot back."""
         ...
 
 
@@ -319,6 +361,14 @@ class View(Protocol):
 
     def releases(self) -> Sequence[tuple[Seconds, Allocation]]:
         """When running jobs end by their bounds, ascending (never before now), and what they free."""
+        ...
+
+    def profile(self) -> Profile:
+        """Free capacity from now on, as running jobs end by their bounds; a copy to plan with."""
+        ...
+
+    def promised(self) -> Profile | None:
+        """The same with all promises entered; ``None`` where an overrun has made them impossible."""
         ...
 
     def remaining(self, placed: Placed) -> Seconds:

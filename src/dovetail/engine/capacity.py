@@ -26,7 +26,7 @@ from dovetail.model import (
     Unit,
 )
 
-__all__ = ["FreeCapacity", "Layout", "Placement", "lowest"]
+__all__ = ["FreeCapacity", "Layout", "Placement", "Share", "lowest"]
 
 Placement = Literal["pack", "spread", "first"]
 UNLIMITED = -1
@@ -458,6 +458,11 @@ class FreeCapacity:
         """Whether all nodes of the cluster are alike, with CPUs and without devices."""
         states = [self._layout.states[state] for state in self._layout.full]
         return len(states) == 1 and states[0].cpus > 0 and not states[0].devices
+
+    def unused(self) -> int:
+        """Nodes on which nothing runs."""
+        full = self._layout.full
+        return sum(mask.bit_count() for state, mask in self._states.items() if state in full)
 
     def takes_whole_nodes(self, request: Request) -> bool:
         """Whether that is so, and the request takes whole pools."""

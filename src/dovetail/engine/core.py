@@ -14,6 +14,7 @@ from dataclasses import replace
 from dovetail.engine.capacity import FreeCapacity, Layout, Placement
 from dovetail.engine.cores import CoreBook
 from dovetail.engine.predictions import Predictions
+from dovetail.engine.profiles import ProfileBook
 from dovetail.engine.promises import PromiseBook
 from dovetail.engine.queue import JobQueue
 from dovetail.engine.view import EngineView, InstantChanges
@@ -136,12 +137,14 @@ class Engine:
         self._last_choices: tuple[Choice, ...] | None = None
         self._settles = bool(getattr(policy, "settles", False))
         self._told = False
-        self._learned_bounds = getattr(policy, "walltime", "user") == "learned"
+        self.learned_bounds = getattr(policy, "walltime", "user") == "learned"
         self._timer = timer
         self._keep_asked = keep_asked
         self._keep_considered = keep_considered
-        self._lost: set[int] = set()
+        self.lost: set[int] = set()
+        self.incidents = 0  # nodes lost and back
         self._classes: dict[str, DeviceClass | None] = {}
+        self.profiles = ProfileBook(self)
         self.view = EngineView(self)
 
     # ------------------------------------------------------------------ events
@@ -195,8 +198,9 @@ class Engine:
         if isinstance(event, NodeLost):
             self._lose(event.node, now)
         elif isinstance(event, NodeJoined):
-            if event.node in self._lost:
-                self._lost.remove(event.node)
+            if event.node in self.lost:
+                self.lost.remove(event.node)
+                self.incidents += 1
                 self.free.join(event.node)
         elif isinstance(event, Planned):
             self.view.plan = event.plan
@@ -273,14 +277,15 @@ class Engine:
         return False
 
     def _lose(self, node: int, now: Seconds) -> None:
-        if node in self._lost:
+        if node in self.lost:
             return
         bit = 1 << node
         for placed in list(self.running.values()):
             donors = any(donor.donor == node for donor in placed.allocation.donors)
             if placed.allocation.mask & bit or donors:
                 self._end(Ended(placed.job.id, State.NODE_FAIL, None, "a node was lost"), now)
-        self._lost.add(node)
+        self.lost.add(node)
+        self.incidents += 1
         self.free.lose(node)
         self.promises.drop_all()
 
@@ -414,7 +419,7 @@ class Engine:
                 (f"{name} on {cls}" + (f" x{nodes}" if job.moldable else ""), p.expected if p else None)
                 for (name, nodes, cls), p in known.items()
             )
-        bound_of = self.bound if self._learned_bounds or self._keep_asked else self._user_bound
+        bound_of = self.bound if self.learned_bounds or self._keep_asked else self._user_bound
         bound = now + bound_of(job, implementation, allocation.request)
         expected = None if prediction is None else prediction.expected
         placed = Placed(job, implementation, allocation, now, expected, bound)
@@ -528,7 +533,7 @@ class Engine:
 
     def bound(self, job: Job, implementation: Implementation, request: Request) -> Seconds:
         """Upper bound of the run time: learned where the policy asks for that and something is known."""
-        if self._learned_bounds:
+        if self.learned_bounds:
             classes = self.cluster.device_classes(implementation.kind)
             known = [self.predictions.predict(job, implementation, request, device) for device in classes]
             uppers = [prediction.upper for prediction in known if prediction is not None]

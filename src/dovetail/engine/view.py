@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from dovetail.engine.capacity import FreeCapacity
-from dovetail.interfaces import Free, Queue, RateModel, RuntimeModel
+from dovetail.interfaces import Free, Profile, Queue, RateModel, RuntimeModel
 from dovetail.model import (
     Allocation,
     Cluster,
@@ -118,6 +118,14 @@ class EngineView:
         if entries and entries[0][0] < now:
             return [(max(time, now), allocation) for time, allocation in entries]
         return entries
+
+    def profile(self) -> Profile:
+        """Free capacity from now on, as running jobs end by their bounds."""
+        return self._engine.profiles.running()
+
+    def promised(self) -> Profile | None:
+        """The same with all promises entered; ``None`` where an overrun has made them impossible."""
+        return self._engine.profiles.promised()
 
     def remaining(self, placed: Placed) -> Seconds:
         """Predicted seconds until it ends, never negative; 0 where nothing was predicted."""

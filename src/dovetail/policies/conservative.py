@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import ClassVar, Literal
 
-from dovetail.interfaces import View
+from dovetail.interfaces import Free, Profile, Slot, View
 from dovetail.model import Allocation, Decision, Job, JobId, Promise, Reserve, Seconds, Start, Wait
 from dovetail.policies.choosing import fastest
 from dovetail.policies.orders import priority_first
-from dovetail.policies.profile import Profile, Slot, profile_of, take
 
 __all__ = ["Conservative"]
 
@@ -50,7 +49,7 @@ class Conservative:
         waiting = list(queue)
         if waiting:
             yield from plan.name_nodes()
-            if plan.keep_promises(waiting[0]):
+            if plan.keep_promises():
                 yield from self._carry_on(view, plan, waiting)
             else:
                 plan.renew(waiting)
@@ -124,7 +123,7 @@ class _Plan:
         view = self._view
         if view.interchangeable or all(promise.allocation.parts for promise in self.held.values()):
             return
-        profile = profile_of(view, next(iter(self.held.values())).allocation.request)
+        profile = view.profile()
         named: dict[JobId, Promise] = dict(self.held)
         for promise in sorted(self.held.values(), key=lambda p: (p.start, _bound(view, p) > 0)):
             duration = _bound(view, promise)
@@ -138,20 +137,25 @@ class _Plan:
                 yield Reserve(promise.job.id, promise.implementation.name, found, promise.start)
         self.held = named
 
-    def keep_promises(self, waiting: Job) -> bool:
-        """Enter all promises into the profile; ``False`` if an overrun has made them impossible."""
-        view = self._view
-        self._profile = profile_of(view, waiting.choices[0].request)
-        if any(promise.start < view.now for promise in self.held.values()):
+    def keep_promises(self) -> bool:
+        """Plan with all promises in place; ``False`` if an overrun has made them impossible."""
+        view, held = self._view, self.held
+        if held and held is view.reservations:
+            promised = view.promised()
+            if promised is not None:
+                self._profile = promised
+            return promised is not None
+        self._profile = view.profile()  # nobody holds a promise yet, or nodes have only just been named
+        if any(promise.start < view.now for promise in held.values()):
             return False
-        slots = [(promise.start, _bound(view, promise), promise.allocation) for promise in self.held.values()]
+        slots = [(promise.start, _bound(view, promise), promise.allocation) for promise in held.values()]
         return self._profile.hold_all(self._front + slots)
 
     def compress(self, promise: Promise) -> Iterator[Decision]:
         """Make one promise anew, with all the others in place."""
         profile, request = self._profile, promise.allocation.request
         duration = _bound(self._view, promise)
-        if not profile.may_fit(request, duration, promise.start):
+        if not profile.may_move(promise.start, duration, promise.allocation):
             self.keep(promise)
             return
         profile.release(promise.start, duration, promise.allocation)
@@ -193,7 +197,7 @@ class _Plan:
             allocation: Allocation | None = promise.allocation
             if not promise.allocation.parts:
                 allocation = free.fit(promise.allocation.request)
-            if allocation is not None and take(free, allocation):
+            if allocation is not None and _take(free, allocation):
                 yield Start(promise.job.id, promise.implementation.name, allocation)
             else:
                 name = promise.implementation.name
@@ -205,7 +209,7 @@ class _Plan:
         Promises stay as they are; new jobs are promised nothing yet.
         """
         view = self._view
-        self._profile = profile_of(view, queue[0].choices[0].request)
+        self._profile = view.profile()
         held = self.held
         for promise in sorted(held.values(), key=lambda p: (p.start, _bound(view, p) > 0)):
             duration = _bound(view, promise)
@@ -232,3 +236,12 @@ class _Plan:
 
 def _bound(view: View, promise: Promise) -> Seconds:
     return view.bound(promise.job, promise.implementation, promise.allocation.request)
+
+
+def _take(free: Free, allocation: Allocation) -> bool:
+    """Take it if it is free."""
+    try:
+        free.take(allocation)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,124 @@
+"""The profiles that a policy asks for, kept up to date from one question to the next."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import inf, nextafter
+from typing import TYPE_CHECKING
+
+from dovetail.engine.count_profile import CountProfile
+from dovetail.engine.profile import NodeProfile
+from dovetail.interfaces import Profile, Slot
+from dovetail.model import Allocation, JobId, Placed, Promise, Seconds
+
+if TYPE_CHECKING:
+    from dovetail.engine.core import Engine
+
+__all__ = ["ProfileBook"]
+
+
+class ProfileBook:
+    """Makes profiles of an engine's running jobs and promises.
+
+    Where nodes are counted, a profile is made anew each time, in O(n log n). Else the last one is kept:
+    what has started, ended or been promised since is found by comparing, O(jobs), and entered.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._kept: NodeProfile | None = None
+        self._valid: tuple[int, int] = (0, 0)
+        self._entered: dict[JobId, tuple[Placed | Promise, Seconds, Seconds, Allocation]] = {}
+
+    def running(self) -> Profile:
+        """What is free as running jobs end by their bounds."""
+        return self._counted() if self._engine.view.interchangeable else self._fresh()
+
+    def promised(self) -> Profile | None:
+        """The same with all promises entered; ``None`` where an overrun has made them impossible."""
+        engine = self._engine
+        now, held = engine.view.now, engine.promises.held
+        if any(promise.start < now for promise in held.values()):
+            return None
+        if engine.view.interchangeable:
+            counted = self._counted()
+            return counted if counted.hold_all(self._slots()) else None
+        if engine.releases and engine.releases[0][0] <= now:
+            self._kept = None  # overdue jobs are expected at the next moment, again and again
+            fresh = self._fresh()
+            return fresh if fresh.hold_all(self._slots()) else None
+        known = self._kept is not None and self._valid == self._validity() and self._renew(self._kept)
+        if not known and not self._rebuild():
+            return None
+        assert self._kept is not None
+        return self._kept.copy()
+
+    def _validity(self) -> tuple[int, int]:
+        engine = self._engine
+        return engine.incidents, engine.predictions.version if engine.learned_bounds else 0
+
+    def _slots(self) -> Iterator[Slot]:
+        for promise in self._engine.promises.held.values():
+            yield promise.start, self._duration(promise), promise.allocation
+
+    def _duration(self, promise: Promise) -> Seconds:
+        return self._engine.bound(promise.job, promise.implementation, promise.allocation.request)
+
+    def _counted(self) -> CountProfile:
+        engine = self._engine
+        soon = nextafter(engine.view.now, inf)  # for jobs past their bound: they are not free now
+        releases = ((max(when, soon), allocation) for when, allocation in engine.releases)
+        return CountProfile(engine.view.now, engine.free.unused(), releases)
+
+    def _fresh(self) -> NodeProfile:
+        engine = self._engine
+        now = engine.view.now
+        soon = nextafter(now, inf)
+        lost = sum(1 << node for node in engine.lost)
+        idle = {state: mask & ~lost for state, mask in engine.layout.full.items() if mask & ~lost}
+        profile = NodeProfile(engine.layout, now, idle)
+        for placed in engine.running.values():
+            if not profile.take(now, max(placed.bound, soon), placed.allocation):
+                raise ValueError(f"job {placed.job.id} runs on what is not there")
+        return profile
+
+    def _rebuild(self) -> bool:
+        engine = self._engine
+        now = engine.view.now
+        self._kept = None
+        profile = self._fresh()
+        self._entered = {
+            job: (placed, now, placed.bound, placed.allocation) for job, placed in engine.running.items()
+        }
+        for promise in sorted(engine.promises.held.values(), key=lambda promise: self._duration(promise) > 0):
+            if not self._enter(profile, promise):
+                return False
+        self._kept, self._valid = profile, self._validity()
+        return True
+
+    def _renew(self, profile: NodeProfile) -> bool:
+        """Enter what has changed; ``False`` if that is not possible."""
+        engine, entered = self._engine, self._entered
+        now, running, held = engine.view.now, engine.running, engine.promises.held
+        profile.advance(now)
+        over = [
+            job
+            for job, (what, _, _, _) in entered.items()
+            if running.get(job) is not what and held.get(job) is not what
+        ]
+        for job in over:
+            _, start, end, allocation = entered.pop(job)
+            if end > now or start == end == now:
+                profile.give(max(start, now), end, allocation)
+            profile.rest(allocation)
+        for job, placed in running.items():
+            if job not in entered:
+                if not profile.take(now, placed.bound, placed.allocation):
+                    return False
+                entered[job] = placed, now, placed.bound, placed.allocation
+        return all(self._enter(profile, promise) for job, promise in held.items() if job not in entered)
+
+    def _enter(self, profile: NodeProfile, promise: Promise) -> bool:
+        start, end = promise.start, promise.start + self._duration(promise)
+        self._entered[promise.job.id] = promise, start, end, promise.allocation
+        return profile.take(start, end, promise.allocation)
