@@ -43,15 +43,11 @@ class ProfileBook:
         if engine.view.interchangeable:
             counted = self._counted()
             return counted if counted.hold_all(self._slots()) else None
-        if engine.releases and engine.releases[0][0] <= now:
-            self._kept = None  # overdue jobs are expected at the next moment, again and again
-            fresh = self._fresh()
-            return fresh if fresh.hold_all(self._slots()) else None
         known = self._kept is not None and self._valid == self._validity() and self._renew(self._kept)
-        if not known and not self._rebuild():
-            return None
-        assert self._kept is not None
-        return self._kept.copy()
+        if known:
+            assert self._kept is not None
+            return self._kept.copy()
+        return self._rebuild()
 
     def _validity(self) -> tuple[int, int]:
         engine = self._engine
@@ -82,24 +78,38 @@ class ProfileBook:
                 raise ValueError(f"job {placed.job.id} runs on what is not there")
         return profile
 
-    def _rebuild(self) -> bool:
-        engine = self._engine
-        now = engine.view.now
-        self._kept = None
+    def _rebuild(self) -> NodeProfile | None:
+        """Made anew, and kept unless something in it is true at this instant only.
+
+        Overdue jobs are expected at the next moment, again and again; and in the instant of a job of no
+        length counts what began at its time when it was entered.
+        """
+        engine, self._kept = self._engine, None
+        now, held = engine.view.now, engine.promises.held.values()
         profile = self._fresh()
         self._entered = {
             job: (placed, now, placed.bound, placed.allocation) for job, placed in engine.running.items()
         }
-        for promise in sorted(engine.promises.held.values(), key=lambda promise: self._duration(promise) > 0):
-            if not self._enter(profile, promise):
-                return False
+        instants = [promise for promise in held if self._duration(promise) <= 0]
+        for promise in (*instants, *held):
+            if promise.job.id not in self._entered and not self._enter(profile, promise):
+                return None
+        if instants or (engine.releases and engine.releases[0][0] <= now):
+            return profile
         self._kept, self._valid = profile, self._validity()
-        return True
+        return profile.copy()
 
     def _renew(self, profile: NodeProfile) -> bool:
         """Enter what has changed; ``False`` if that is not possible."""
         engine, entered = self._engine, self._entered
         now, running, held = engine.view.now, engine.running, engine.promises.held
+        if engine.releases and engine.releases[0][0] <= now:
+            return False
+        new = [
+            promise for job, promise in held.items() if job not in entered or entered[job][0] is not promise
+        ]
+        if any(self._duration(promise) <= 0 for promise in new):
+            return False
         profile.advance(now)
         over = [
             job
@@ -108,7 +118,7 @@ class ProfileBook:
         ]
         for job in over:
             _, start, end, allocation = entered.pop(job)
-            if end > now or start == end == now:
+            if end > now:
                 profile.give(max(start, now), end, allocation)
             profile.rest(allocation)
         for job, placed in running.items():
@@ -116,7 +126,7 @@ class ProfileBook:
                 if not profile.take(now, placed.bound, placed.allocation):
                     return False
                 entered[job] = placed, now, placed.bound, placed.allocation
-        return all(self._enter(profile, promise) for job, promise in held.items() if job not in entered)
+        return all(self._enter(profile, promise) for promise in new)
 
     def _enter(self, profile: NodeProfile, promise: Promise) -> bool:
         start, end = promise.start, promise.start + self._duration(promise)

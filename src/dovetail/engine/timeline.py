@@ -150,7 +150,7 @@ class Timeline:
                 self.instants[step] = _without(held, share) if giving else (*held, share)
                 return True
         if giving:
-            return when <= now  # left out already
+            return when <= now  # over, and left out
         taken = layout.after_take(self.states[base], share)
         if taken is None:
             return False

@@ -59,6 +59,8 @@ __all__ = [
 ]
 
 COLUMNS = ("app", "device", "role", "n", "seconds", "cpu_seconds", "transfer_seconds")
+ALONE = 1
+"""Memory of a node and of each job while measuring, in place of bytes: so a job has the node to itself."""
 DEVICE_KINDS = ("gpu", "opencl", "cuda")
 """Kinds of device that the apps can run on; on ``gpu`` they are asked for ``cuda``."""
 
@@ -150,7 +152,7 @@ def suite(
 ) -> Workload:
     """A job for each point, device class of the cluster and repetition, on that class only.
 
-    With ``rng`` every repetition has an order of its own.
+    With ``rng`` every repetition has an order of its own. Each job asks for `ALONE`.
     """
     classes = [c for c in cluster.classes if c.kind in (CPU, *DEVICE_KINDS)]
     if not classes:
@@ -167,6 +169,7 @@ def suite(
                 request = implementation.request
                 if _label(device, classes) != device.kind:
                     request = replace(request, models=(device.model,))
+                request = replace(request, memory=ALONE)
                 name = f"{point.app}-{point.n}-{_label(device, classes)}-{turn}"
                 choices = (Choice(implementation, request),)
                 jobs.append(Job(name, app, choices, index=len(jobs), inputs={"n": float(point.n)}))
@@ -201,11 +204,12 @@ def measure(
 ) -> tuple[list[Measured], list[Record]]:
     """Run all points on all devices, for real; what completed, and the records of what did not.
 
-    Every device works through its own queue, in random order with ``rng``: a run's time depends on what ran
-    before it, which would else be the same in every repetition. An interruption ends what runs and cancels
-    the rest.
+    One run at a time on each node: beside one on another device, which shares its caches and memory, a run
+    takes longer, and its time varies. With ``rng`` in random order: a run's time depends on what ran before
+    it, which would else be the same in every repetition. An interruption ends what runs and cancels the rest.
     """
     workload = suite(found, cluster, repeat, rng)
+    cluster = replace(cluster, nodes=tuple(replace(node, memory=ALONE) for node in cluster.nodes))
     report = api.run(
         workload, cluster=cluster, policy="best-device", history=history, run_dir=run_dir, changed=changed
     )

@@ -1,0 +1,99 @@
+"""Profiles: gaps against a search through every instant, and what is kept against what is made anew."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import pytest
+from random_instances import cluster_of, workload_of
+
+from dovetail.engine.capacity import FreeCapacity, Layout
+from dovetail.engine.profile import NodeProfile
+from dovetail.engine.simulate import SimulationOptions, simulate
+from dovetail.engine.view import EngineView
+from dovetail.interfaces import View
+from dovetail.model import Allocation, Cluster, Decision, Device, Node, Request
+from dovetail.policies.conservative import Conservative
+from dovetail.testing.builders import Knowing, full
+
+Held = list[tuple[float, float, Allocation]]
+
+
+def free_throughout(layout: Layout, slots: Held, start: float, end: float) -> FreeCapacity:
+    """What is free in all of [start, end), found slot by slot; slots of no length count inside only."""
+    least = FreeCapacity(layout)
+    for moment in {start, *(begin for begin, _, _ in slots if start < begin < end)}:
+        free = FreeCapacity(layout)
+        for begin, finish, allocation in slots:
+            if begin <= moment < finish or (begin == finish == moment and moment > start):
+                free.take(allocation)
+        least.meet(free)
+    return least
+
+
+@pytest.mark.parametrize("block", range(4))
+def test_the_first_gap_is_the_first(block: int) -> None:
+    """Random slots held and given back on unlike nodes: every answer is that of the plain search."""
+    for seed in range(block, full(2000, 160), 4):
+        rng = random.Random(seed)
+        nodes = [
+            Node(f"n{n}", tuple(range(rng.randint(1, 3))), tuple(Device("gpu", "", g) for g in range(gpus)))
+            for n, gpus in enumerate(rng.choices([0, 1, 2], k=rng.randint(1, 4)))
+        ]
+        layout = Layout(Cluster(tuple(nodes)))
+        slots: Held = []
+        profile = NodeProfile(layout, 0.0, dict(layout.full))
+        for _ in range(25):
+            gpus = rng.choice([0, 0, 0.5, 1, 2])
+            request = Request(
+                rng.choice([1, 1, 2]), rng.randint(0 if gpus else 1, 2), (("gpu", gpus),) if gpus else ()
+            )
+            duration = float(rng.randint(1, 6))
+            kept = profile.copy()
+            found = profile.earliest(request, duration)
+            times = sorted({0.0, *(end for _, end, _ in slots)})
+            plain = ((t, free_throughout(layout, slots, t, t + duration).fit(request)) for t in times)
+            expected = next(((t, set(where.parts)) for t, where in plain if where is not None), None)
+            assert (found and (found[0], set(found[1].parts))) == expected
+            if found is not None:
+                assert profile.hold(found[0], duration, found[1])
+                slots.append((found[0], found[0] + duration, found[1]))
+                assert kept.earliest(request, duration) == found  # the copy knows nothing of it
+            if slots and rng.random() < 0.4:
+                start, end, allocation = slots.pop(rng.randrange(len(slots)))
+                profile.give(start, end, allocation)
+                if profile.earliest(allocation.request, end - start, start) is not None:
+                    profile.take(start, end, allocation)
+                    assert profile.may_move(start, end - start, allocation)
+                    profile.give(start, end, allocation)
+
+
+@dataclass(frozen=True)
+class Forgetful(Conservative):
+    """The same policy on profiles that are made anew each time."""
+
+    settles: ClassVar[bool] = True
+
+    def decide(self, view: View) -> Iterable[Decision]:
+        assert isinstance(view, EngineView)
+        view._engine.profiles._kept = None
+        return super().decide(view)
+
+
+@pytest.mark.parametrize("overrun", ["kill", "run"])
+def test_what_is_kept_is_what_would_be_made_anew(overrun: str) -> None:
+    for seed in range(full(2000, 200)):
+        rng = np.random.Generator(np.random.PCG64(70_000 + seed))
+        cluster = cluster_of(rng)
+        workload = workload_of(rng, cluster)
+        options = SimulationOptions(overrun=overrun)  # type: ignore[arg-type]
+        found = [
+            simulate(workload, cluster, policy, Knowing(workload.truth), options=options)
+            for policy in (Conservative(), Forgetful())
+        ]
+        starts = [[(r.start, r.promised, r.allocation) for r in result.records] for result in found]
+        assert starts[0] == starts[1], seed
