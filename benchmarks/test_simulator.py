@@ -21,12 +21,12 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from dovetail.engine.simulate import SimulationOptions, simulate
 from dovetail.interfaces import Policy
-from dovetail.model import Result, TableTruth, Workload
+from dovetail.model import Cluster, Result, TableTruth, Workload
 from dovetail.policies.conservative import Conservative
 from dovetail.policies.easy import Easy
 from dovetail.policies.fcfs import Fcfs
 from dovetail.runtimes.perfect import PerfectModel
-from workloads import checksum, machine, rigid_jobs
+from workloads import checksum, gpu_jobs, machine, rigid_jobs
 
 JOBS = int(os.environ.get("DOVETAIL_BENCH_JOBS", "100000"))
 CASES = [
@@ -102,9 +102,9 @@ def peak_memory() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
-def run(workload: Workload, nodes: int, policy: Policy, **options: Any) -> tuple[Result, float]:
+def run(workload: Workload, nodes: int | Cluster, policy: Policy, **options: Any) -> tuple[Result, float]:
     """A result and the CPU seconds that it took, reading aside."""
-    cluster = machine(nodes)
+    cluster = machine(nodes) if isinstance(nodes, int) else nodes
     before = time.process_time()
     result = simulate(
         workload, cluster, policy, PerfectModel(workload.truth), options=SimulationOptions(**options)
@@ -163,6 +163,25 @@ def test_conservative(benchmark: Callable[..., Any], capsys: Any) -> None:
     assert seen[0][0].promises_broken == 0
     with capsys.disabled():
         print(f"\nconservative: {len(workload.jobs) / seen[0][1]:,.0f} jobs per CPU-second")
+
+
+@pytest.mark.parametrize("load", [0.85, 1.05])
+def test_gpu_nodes(benchmark: Callable[..., Any], capsys: Any, load: float) -> None:
+    """64 nodes of 8 GPUs, where slots name nodes and GPUs: conservative beside EASY."""
+    workload, cluster = gpu_jobs(JOBS // 5, 64, load), Cluster.uniform(64, 20, 8)
+    seen: list[tuple[Result, float]] = []
+
+    def both() -> None:
+        seen.extend(run(workload, cluster, policy) for policy in (Easy(), Conservative()))
+
+    benchmark.pedantic(both, rounds=3)  # type: ignore[attr-defined]
+    assert all(result.promises_broken == 0 for result, _ in seen)
+    easy, conservative = (sorted(seconds for _, seconds in seen[i::2])[1] for i in (0, 1))
+    with capsys.disabled():
+        print(
+            f"\n64 nodes of 8 GPUs, load {load}: easy {len(workload.jobs) / easy:,.0f} jobs per CPU-second, "
+            f"conservative {len(workload.jobs) / conservative:,.0f} (ratio {easy / conservative:.2f})"
+        )
 
 
 if __name__ == "__main__":

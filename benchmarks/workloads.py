@@ -9,7 +9,7 @@ import numpy as np
 
 from dovetail.model import App, Choice, Cluster, Implementation, Job, Request, Result, TableTruth, Workload
 
-__all__ = ["checksum", "machine", "rigid_jobs"]
+__all__ = ["checksum", "gpu_jobs", "machine", "rigid_jobs"]
 
 
 def machine(nodes: int) -> Cluster:
@@ -44,6 +44,36 @@ def rigid_jobs(count: int, nodes: int, load: float, seed: int = 1, *, at_once: b
     ]
     truth = TableTruth(fixed={str(i): run for i, run in enumerate(runs.tolist())})
     return Workload(f"{count} jobs, load {load}", jobs, truth)
+
+
+def gpu_jobs(count: int, nodes: int, load: float, seed: int = 1) -> Workload:
+    """Jobs on 1, 2, 4 or 8 GPUs, 4 % of them gangs of 2 or 4 whole nodes, for nodes of 20 CPUs and 8 GPUs.
+
+    Two CPUs for each GPU; run times, requested times and arrivals as in `rigid_jobs`.
+    """
+    rng = np.random.Generator(np.random.PCG64(seed))
+    shapes = [(1, 1), (1, 2), (1, 4), (1, 8), (2, 8), (4, 8)]
+    drawn = rng.choice(len(shapes), size=count, p=[0.55, 0.18, 0.13, 0.10, 0.03, 0.01])
+    runs = np.clip(rng.lognormal(np.log(1200), 1.3, count), 30, 86400)
+    walls = np.ceil(runs * rng.uniform(1, 5, count) / 300) * 300
+    submits = np.cumsum(rng.exponential(1.0, count))
+    gpus = np.array([n * g for n, g in shapes])[drawn]
+    submits *= float((gpus * runs).sum()) / (8 * nodes * load * submits[-1])
+    requests = [Request(n, 2 * g, (("gpu", float(g)),)) for n, g in shapes]
+    made = [
+        Implementation(f"gpu{n}x{g}", "gpu", request)
+        for (n, g), request in zip(shapes, requests, strict=True)
+    ]
+    app = App("gpu", tuple(made))
+    forms = [(Choice(i, request),) for i, request in zip(made, requests, strict=True)]
+    jobs = [
+        Job(str(i), app, forms[form], i, submit, nodes=shapes[form][0], walltime=wall)
+        for i, (submit, form, wall) in enumerate(
+            zip(submits.tolist(), drawn.tolist(), walls.tolist(), strict=True)
+        )
+    ]
+    truth = TableTruth(fixed={str(i): run for i, run in enumerate(runs.tolist())})
+    return Workload(f"{count} GPU jobs, load {load}", jobs, truth)
 
 
 def checksum(result: Result) -> str:

@@ -37,6 +37,21 @@ def test_a_late_start_is_counted_and_an_overrun_excuses_it() -> None:
     assert (book.broken, book.broken_by_overrun) == (2, 1)
 
 
+def test_a_learned_bound_that_was_too_low_excuses_the_promises_behind_it() -> None:
+    """The first job was promised its start when it was thought to take 3 s at most; it starts with 9 s."""
+    book = PromiseBook()
+    book.reserve(promise(5, 0), 0, bound=3)
+    book.reserve(promise(8, 1), 1, bound=2)
+    book.settle("0", 5, bound=9)
+    book.settle("1", 12, bound=2)
+    assert (book.broken, book.broken_by_overrun) == (1, 1)
+    book.reserve(promise(20, 0), 13, bound=3)
+    book.reserve(promise(23, 1), 13, bound=2)
+    book.settle("0", 20, bound=3)
+    book.settle("1", 24, bound=2)
+    assert (book.broken, book.broken_by_overrun) == (2, 1)
+
+
 def test_an_overrun_before_the_promise_excuses_nothing() -> None:
     book = PromiseBook()
     book.overran(1)

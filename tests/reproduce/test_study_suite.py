@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 from dovetail.apps.registry import APPS
 from dovetail.errors import InputError
 from dovetail.executors.discovery import Cores, Found, Inventory
+from dovetail.history.sqlite import SqliteHistory
 from dovetail.model import Cluster
 from dovetail.reproduce.gregg_predictions import bars
 from dovetail.reproduce.study_accuracy import accuracy
@@ -17,6 +19,7 @@ from dovetail.reproduce.study_bench import Change, changes, table
 from dovetail.reproduce.study_suite import (
     Measured,
     Point,
+    measure,
     names,
     points,
     read_measurements,
@@ -113,6 +116,22 @@ def test_every_repetition_has_its_own_random_order() -> None:
     first, second = ([int(j.inputs["n"]) for j in w.jobs if j.id.endswith(f"-{turn}")] for turn in (1, 2))
     assert sorted(first) == sorted(second) == list(range(1, 21))
     assert first != second
+
+
+def test_runs_are_measured_one_at_a_time(tmp_path: Path) -> None:
+    """A run beside another one, on the other device, would measure both."""
+    pytest.importorskip("pyopencl")
+    if len(two_devices().classes) < 2:
+        pytest.skip("needs a second device: a GPU, or PoCL and two cores")
+    found = [Point("reduction", "small", 1000), Point("scan", "small", 1000)]
+    done, undone = measure(found, two_devices(), repeat=2, history=tmp_path / "h.sqlite", run_dir=tmp_path)
+    assert len(done) == 8
+    assert not undone
+    with SqliteHistory(tmp_path / "h.sqlite") as history:
+        runs = [run for app in ("reduction", "scan") for run in history.runs(app)]
+    ends = sorted((run.when, run.when - run.seconds) for run in runs)
+    assert len({run.device_class for run in runs}) == 2
+    assert all(start >= end for (end, _), (_, start) in pairwise(ends))
 
 
 def test_two_classes_of_a_kind_are_measured_apart(tmp_path: Path) -> None:

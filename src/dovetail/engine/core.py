@@ -370,7 +370,8 @@ class Engine:
         else:
             self._unqueue(job)
         if self.promises.held:
-            record.promised = self.promises.settle(decision.job, now)
+            bound = self._learned_bound(job, choice.implementation, allocation.request)
+            record.promised = self.promises.settle(decision.job, now, bound)
         self._place(record, choice.implementation, allocation, now)
 
     def _check_gang(self, job: Job, choice: Choice, allocation: Allocation) -> None:
@@ -477,7 +478,8 @@ class Engine:
         old = self.promises.held.get(decision.job)
         if old is not None and old.start == promise.start and old.allocation == promise.allocation:
             return False
-        wrong = self.promises.reserve(promise, now)
+        bound = self._learned_bound(record.job, choice.implementation, decision.allocation.request)
+        wrong = self.promises.reserve(promise, now, bound)
         if wrong:
             raise self._wrong(decision.job, wrong)
         return True
@@ -542,6 +544,10 @@ class Engine:
         if self._keep_asked:
             return self._told_bound(job, implementation, request)
         return self._user_bound(job, implementation, request)
+
+    def _learned_bound(self, job: Job, implementation: Implementation, request: Request) -> Seconds:
+        """The bound where it may change as more is learned; 0 where it cannot."""
+        return self.bound(job, implementation, request) if self.learned_bounds else 0.0
 
     def limit(self, job: Job) -> Seconds:
         """The largest bound of the job's run time over its choices, learned bounds aside."""

@@ -7,7 +7,7 @@ from heapq import nsmallest
 from math import inf
 
 from dovetail.engine.capacity import FreeCapacity, Layout, Share
-from dovetail.engine.timeline import Timeline
+from dovetail.engine.timeline import NodeTimeline
 from dovetail.interfaces import Slot
 from dovetail.model import FRACTION_UNITS, Allocation, Request, Seconds, bits
 
@@ -15,7 +15,7 @@ __all__ = ["NodeProfile", "instants_first"]
 
 
 class NodeProfile:
-    """A profile of any nodes: a `Timeline` of each on which something runs or is promised.
+    """A profile of any nodes: a `NodeTimeline` of each on which something runs or is promised.
 
     A slot names nodes and devices, and has them from start to end. Nodes on which nothing will change
     are kept as masks by state, so that they cost nothing. A query is O(busy nodes) where nothing has
@@ -27,7 +27,7 @@ class NodeProfile:
         self.now = now
         self._layout = layout
         self._idle = idle  # state -> nodes on which nothing will change
-        self._lines: dict[int, Timeline] = {}
+        self._lines: dict[int, NodeTimeline] = {}
         self._keys: dict[tuple[Request, Seconds], int] = {}
         self._bounds: dict[int, Seconds] = {}  # by key; until something changes
 
@@ -167,7 +167,7 @@ class NodeProfile:
 
     def _change(self, start: Seconds, end: Seconds, allocation: Allocation, *, giving: bool) -> bool:
         layout, now, lines = self._layout, self.now, self._lines
-        changed: dict[int, Timeline] = {}
+        changed: dict[int, NodeTimeline] = {}
         for node, share in _shares(allocation):
             line = changed.get(node) or lines.get(node) or self._wake(node)
             after = None if line is None else line.changed(layout, now, start, end, share, giving=giving)
@@ -187,7 +187,7 @@ class NodeProfile:
                 state = line.states[-1]
                 self._idle[state] = self._idle.get(state, 0) | 1 << node
 
-    def _wake(self, node: int) -> Timeline | None:
+    def _wake(self, node: int) -> NodeTimeline | None:
         """The timeline of an idle node, which is idle no more; ``None`` if the node is lost."""
         bit = 1 << node
         for state, mask in self._idle.items():
@@ -196,7 +196,7 @@ class NodeProfile:
                     del self._idle[state]
                 else:
                     self._idle[state] = mask ^ bit
-                line = self._lines[node] = Timeline([self.now], [state], [None])
+                line = self._lines[node] = NodeTimeline([self.now], [state], [None])
                 return line
         return None
 

@@ -11,19 +11,23 @@ TOLERANCE = 1e-9
 
 
 class PromiseBook:
-    """What has been promised to whom. ``broken`` counts late starts, ``broken_by_overrun`` those among
-    them whose blocker ran past its bound (walltime or learned) after the promise was made."""
+    """What has been promised to whom.
+
+    ``broken`` counts late starts, ``broken_by_overrun`` those among them after whose promise was made some
+    job ran past its bound (walltime or learned), or started with a learned bound above the one that was
+    known when it was promised its own start: promises behind it rested on that.
+    """
 
     def __init__(self) -> None:
         self.held: dict[JobId, Promise] = {}
         self.broken = 0
         self.broken_by_overrun = 0
-        self._made: dict[JobId, Seconds] = {}
+        self._made: dict[JobId, tuple[Seconds, Seconds]] = {}  # when, and the job's bound then
         self._late: set[JobId] = set()
         self._last_overrun = float("-inf")
 
-    def reserve(self, promise: Promise, now: Seconds) -> str | None:
-        """Hold a promise; returns what is wrong with it, if anything."""
+    def reserve(self, promise: Promise, now: Seconds, bound: Seconds = 0.0) -> str | None:
+        """Hold a promise to a job of this bound; returns what is wrong with it, if anything."""
         old = self.held.get(promise.job.id)
         if promise.start < now:
             return f"a start at {promise.start:g} was promised at {now:g}"
@@ -34,25 +38,27 @@ class PromiseBook:
             if overdue:
                 self._late.add(promise.job.id)
         else:
-            self._made[promise.job.id] = now
+            self._made[promise.job.id] = now, bound
         self.held[promise.job.id] = promise
         return None
 
     def overran(self, now: Seconds) -> None:
-        """Some job is running past its bound."""
+        """Some job is running past its bound, or will run past the one that was counted on."""
         self._last_overrun = now
 
-    def settle(self, job: JobId, now: Seconds) -> Seconds | None:
-        """The job starts; returns what was promised, and counts the promise if it was broken."""
+    def settle(self, job: JobId, now: Seconds, bound: Seconds = 0.0) -> Seconds | None:
+        """The job starts, with this bound; returns what was promised, and counts it if it was broken."""
         promise = self.held.pop(job, None)
         if promise is None:
             return None
-        made = self._made.pop(job)
+        made, expected = self._made.pop(job)
         if job in self._late or now > promise.start + TOLERANCE * max(1.0, abs(promise.start)):
             self.broken += 1
             if self._last_overrun >= made:
                 self.broken_by_overrun += 1
         self._late.discard(job)
+        if bound > expected:
+            self.overran(now)
         return promise.start
 
     def drop(self, job: JobId) -> None:

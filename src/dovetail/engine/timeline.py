@@ -8,10 +8,10 @@ from math import inf
 from dovetail.engine.capacity import Layout, Share
 from dovetail.model import Request, Seconds
 
-__all__ = ["Timeline"]
+__all__ = ["NodeTimeline"]
 
 
-class Timeline:
+class NodeTimeline:
     """States of a node over time, piecewise constant; never changed, a change makes a new one.
 
     Step i lasts from ``times[i]`` to the next one. An *instant*, where ``instants[i]`` is not ``None``, is
@@ -90,7 +90,7 @@ class Timeline:
 
     def changed(
         self, layout: Layout, now: Seconds, start: Seconds, end: Seconds, share: Share, *, giving: bool
-    ) -> Timeline | None:
+    ) -> NodeTimeline | None:
         """This timeline with a slot taken or given back; ``None`` if it is not free (or was not taken).
 
         Steps that are over are left out.
@@ -98,7 +98,7 @@ class Timeline:
         over = self._step(now)
         times, states, instants = self.times[over:], self.states[over:], self.instants[over:]
         after = layout.steps(share, giving=giving)
-        twin = Timeline(times, states, instants)
+        twin = NodeTimeline(times, states, instants)
         if start >= end:
             return twin if twin._instant(layout, now, start, share, giving) else None
         first = twin._split(start)
