@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -138,6 +140,24 @@ def test_export_and_import_again(command: Command, tmp_path: Path, form: str) ->
     command("history", "import", str(file))
     assert json.loads(command("history", "list", "--json")) == before
     assert len(command("history", "export", "-", "--format", form).splitlines()) == 20 + (form == "csv")
+
+
+def test_export_writes_into_a_pipe_and_through_a_link(command: Command, tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    read: list[str] = []
+    reader = threading.Thread(target=lambda: read.append(pipe.read_text()))
+    reader.start()
+    command("history", "export", str(pipe))
+    reader.join()
+    assert pipe.is_fifo()
+    assert read[0].count("\n") == 20
+    link, target = tmp_path / "link.jsonl", tmp_path / "target.jsonl"
+    link.symlink_to(target)
+    command("history", "export", str(link))
+    assert link.is_symlink()
+    assert target.read_text() == read[0]
+    assert not list(tmp_path.glob("*.part"))
 
 
 def test_model_list_show_error_and_plot(command: Command, tmp_path: Path) -> None:

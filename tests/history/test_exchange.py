@@ -155,3 +155,31 @@ def test_any_text_is_read_or_answered(data: bytes) -> None:
     for reader in (read_json_lines, read_csv):
         with contextlib.suppress(InputError):
             list(reader(io.StringIO(text), "x"))
+
+
+@settings(deadline=None, derandomize=True, max_examples=100)
+@given(st.dictionaries(names, words | st.sampled_from(["inf", "nan", "5", "1e3", '"5"', '"', "true", ""])))
+def test_csv_keeps_words_apart_from_numbers(inputs: dict[str, str]) -> None:
+    run = Run("a", "cpu", DeviceClass("cpu"), 1, -1, 0.0, inputs, 1.0, uid="1")
+    out = io.StringIO()
+    write_csv([run], inputs, out)
+    assert [found.inputs for found in read_csv(io.StringIO(out.getvalue()), "x.csv")] == [inputs]
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ('{"app":"a","device":"cpu","seconds":1,"inputs":' + "[" * 100_000 + "]" * 100_000 + "}", "too deep"),
+        ('{"app":"a","device":"cpu","seconds":1,"nodes":99999999999999999999}', "nodes: found 9999"),
+        (
+            '{"app":"a","device":"cpu","seconds":1,"peak_memory":99999999999999999999}',
+            "peak_memory: found 1e+20",
+        ),
+        ('{"app":"a","device":"cpu","seconds":1,"inputs":{"k":"\\ud800"}}', "half of a character"),
+        ('{"app":"a\\ud800","device":"cpu","seconds":1}', "half of a character"),
+    ],
+)
+def test_what_no_database_can_hold_is_refused_with_its_line(line: str, says: str) -> None:
+    with pytest.raises(InputError, match=r"^x\.jsonl: line 2: ") as caught:
+        list(read_json_lines(["\n", line], "x.jsonl"))
+    assert says in str(caught.value)

@@ -419,19 +419,28 @@ def _form(file: str, form: str | None) -> str:
 
 @contextmanager
 def _writing(file: str) -> Iterator[TextIO]:
-    """A new file beside the wanted one, put in its place when all is written."""
+    """A new file beside the wanted one, put in its place when all is written.
+
+    A pipe or a device (``/dev/stdout``) is written to: it must not be replaced by a file.
+    """
     if file == "-":
         yield sys.stdout
         return
-    part = f"{file}.part"
+    wanted = os.path.realpath(file)
+    into = os.path.exists(wanted) and not os.path.isfile(wanted)
+    part = wanted if into else f"{wanted}.part"
     try:
         with open(part, "w", encoding="utf-8", newline="") as out:
             yield out
-        os.replace(part, file)
+        if not into:
+            os.replace(part, wanted)
+    except BrokenPipeError:
+        raise
     except OSError as error:
         raise InputError(f"cannot be written: {error.strerror}", where=file) from error
     finally:
-        Path(part).unlink(missing_ok=True)
+        if not into:
+            Path(part).unlink(missing_ok=True)
 
 
 @contextmanager

@@ -46,6 +46,8 @@ FIELDS: Mapping[str, str] = {
     "received_time": "seconds",
 }
 _USAGE = ("cpu_time", "peak_memory", "sent", "sent_time", "received", "received_time")
+_MOST = 2**53
+"""Whole numbers up to here are exact as JSON has them, and fit the database."""
 _WORDS = ("app", "implementation", "uid", "job", "user")
 
 
@@ -94,9 +96,8 @@ def write_csv(runs: Iterable[Run], names: Iterable[str], out: TextIO) -> int:
     count = 0
     for run in runs:
         row = as_dict(run)
-        writer.writerow(
-            [*(row.get(name, "") for name in columns), *(run.inputs.get(name, "") for name in inputs)]
-        )
+        cells = (_cell(run.inputs[name]) if name in run.inputs else "" for name in inputs)
+        writer.writerow([*(row.get(name, "") for name in columns), *cells])
         count += 1
     return count
 
@@ -112,6 +113,10 @@ def read_json_lines(lines: Iterable[str], where: str) -> Iterator[Run]:
             row = json.loads(line)
         except ValueError as error:
             raise InputError(f"found no JSON ({error}), expected one run as an object", where=here) from error
+        except RecursionError:
+            raise InputError(
+                "found JSON too deep to read, expected one run as an object", where=here
+            ) from None
         if not isinstance(row, dict):
             raise InputError(f"found {type(row).__name__}, expected one run as an object", where=here)
         yield _run(row, here, seen)
@@ -126,7 +131,7 @@ def read_csv(lines: Iterable[str], where: str) -> Iterator[Run]:
         for cells in reader:
             here = f"{where}: line {reader.line_num}"
             if header is None:
-                header = _header([cell.strip() for cell in cells], here)
+                header = _header([c if c.startswith("inputs.") else c.strip() for c in cells], here)
                 continue
             if not any(cells):
                 continue
@@ -159,15 +164,24 @@ def _csv_row(header: list[str], cells: list[str], here: str) -> dict[str, Any]:
         if name == "inputs":
             try:
                 inputs |= dict(json.loads(cell))
-            except (ValueError, TypeError) as error:
+            except (ValueError, TypeError, RecursionError) as error:
                 raise InputError(
-                    f"found {cell!r}, expected a JSON object", where=f"{here}: inputs"
+                    f"found {cell[:100]!r}, expected a JSON object", where=f"{here}: inputs"
                 ) from error
         elif name.startswith("inputs."):
-            inputs[name.removeprefix("inputs.")] = _number(cell)
+            quoted = len(cell) > 1 and cell[0] == cell[-1] == '"'
+            inputs[name.removeprefix("inputs.")] = cell[1:-1] if quoted else _number(cell)
         else:
             row[name] = cell if name in _WORDS or name in ("device", "state") else _number(cell)
     return row | {"inputs": inputs}
+
+
+def _cell(value: float | str) -> float | str:
+    """An input as a cell: a word that would be read as something else stands in quotation marks."""
+    if not isinstance(value, str):
+        return value
+    plain = value != "" and _number(value) == value and value[0] != '"'
+    return value if plain else f'"{value}"'
 
 
 def _number(text: str) -> float | str | bool:
@@ -194,6 +208,8 @@ def _run(row: Mapping[str, Any], here: str, seen: Counter[bytes]) -> Run:
     on_cpu = device.kind == "cpu"
     usage = {name: _value(row, name, here, None) for name in _USAGE}
     peak = usage["peak_memory"]
+    if peak is not None and peak > _MOST:
+        raise InputError(f"found {peak:g}, expected at most {_MOST}", where=f"{here}: peak_memory")
     run = Run(
         app=row["app"],
         implementation=row.get("implementation") or device.kind,
@@ -214,6 +230,13 @@ def _run(row: Mapping[str, Any], here: str, seen: Counter[bytes]) -> Run:
         user=row.get("user"),
         first_on_device=_truth(row.get("first_on_device", False), f"{here}: first_on_device"),
     )
+    try:
+        said = (value for value in run.inputs.values() if isinstance(value, str))
+        "".join(
+            (run.app, run.implementation, str(device), run.uid, run.job, run.user or "", *run.inputs, *said)
+        ).encode()
+    except UnicodeEncodeError:
+        raise InputError("found half of a character, expected text", where=here) from None
     check_run(run)
     return run
 
@@ -261,9 +284,9 @@ def _finite(found: float) -> bool:
 
 def _whole(row: Mapping[str, Any], name: str, here: str, default: int, *, least: int) -> int:
     found = _value(row, name, here, default, signed=True)
-    if found is None or found != int(found) or found < least:
+    if found is None or found != int(found) or not least <= found <= _MOST:
         raise InputError(
-            f"found {row[name]!r}, expected a whole number of at least {least}", where=f"{here}: {name}"
+            f"found {row[name]!r}, expected a whole number from {least} to {_MOST}", where=f"{here}: {name}"
         )
     return int(found)
 
