@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -56,7 +57,13 @@ def test_help_of_every_command_fits_80_columns(name: str, monkeypatch: pytest.Mo
     ("arguments", "words"),
     [
         (["simulat"], ["No such command 'simulat'", "simulate"]),
-        (["simulate"], ["Missing argument"]),
+        (["simulate"], ["Missing argument", "see 'dovetail simulate --help'"]),
+        (["simulate", "x", "--seed", "y"], ["--seed: found 'y', expected a whole number"]),
+        (["simulate", "x", "--seed=-1"], ["--seed: found '-1', expected at least 0"]),
+        (["simulate", "x", "--by", "y"], ["--by: found 'y', expected one of user, group, queue, app"]),
+        (["simulate", "x", "--history", "/"], ["--history: found '/', expected a file, not a folder"]),
+        (["simulate", "x", "--polcy", "easy"], ["No such option: --polcy", "--policy"]),
+        (["schema", "--out", "/dev/null/x"], ["/dev/null/x: cannot be made"]),
         (["simulate", "nowhere.toml", "--cluster", "1x1cpu"], ["nowhere.toml"]),
         (["simulate", "nowhere.swf.gz", "--cluster", "1x1cpu"], ["nowhere.swf.gz"]),
         (["simulate", "published:nothing", "--cluster", "1x1cpu"], ["published:nothing"]),
@@ -68,7 +75,6 @@ def test_help_of_every_command_fits_80_columns(name: str, monkeypatch: pytest.Mo
         (["simulate", "published:gregg-table2", "--rates", "nothing"], ["'nothing'"]),
         (["simulate", "published:gregg-table2", "--knowledge", "some"], ["--knowledge", "some"]),
         (["simulate", "published:gregg-table2", "--seed", "-1"], ["--seed"]),
-        (["simulate", "published:gregg-table2", "--seed", "x"], ["--seed", "integer"]),
         (["simulate", "published:gregg-table2", "--cluster", "1x1cpu+1gpu", "--gantt", "a.bmp"], ["a.bmp"]),
         (
             ["simulate", "published:gregg-table2", "--cluster", "1x1cpu+1gpu", "--csv", "no/where.csv"],
@@ -180,6 +186,7 @@ def test_what_starts_quickly_loads_little(tmp_path: Path, environment: dict[str,
     )
     for arguments in (
         ["--version"],
+        ["policies", "--json"],
         ["workload", "describe", "published:gregg-table2"],
         ["simulate", "published:gregg-table2", "--cluster", "1x8cpu+1gpu", "--policy", "history"],
         ["compare", "published:gregg-table2", "--cluster", "1x8cpu+1gpu", "--policy", "history,cpu-only"],
@@ -210,3 +217,40 @@ def test_a_full_disk_under_standard_output_is_said(tmp_path: Path, environment: 
         )
     assert done.returncode == 2
     assert done.stderr == "dovetail: cannot write: No space left on device\n"
+
+
+def test_whoever_reads_the_output_may_leave(tmp_path: Path, environment: dict[str, str]) -> None:
+    """Of tables too, which rich prints; `| head` is no failure and asks for no words."""
+    for arguments in (["policies"], ["simulate", "published:gregg-table2", "--cluster", "1x1cpu+1gpu"]):
+        reader, writer = os.pipe()
+        os.close(reader)
+        done = subprocess.run(
+            [*DOVETAIL, *arguments],
+            stdout=writer,
+            cwd=tmp_path,
+            env=environment,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+            timeout=60,
+        )
+        os.close(writer)
+        assert (done.returncode, done.stderr) == (141, ""), arguments
+
+
+def test_without_a_command_the_help_is_shown() -> None:
+    for arguments in ([], ["workload"]):
+        status, out, err = ask(*arguments)
+        assert (status, out) == (2, "")
+        assert err.startswith("Usage: dovetail")
+
+
+def test_the_package_is_the_command_too() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "dovetail", "--version"],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert (done.returncode, done.stdout) == (0, f"dovetail {dovetail.__version__}\n")

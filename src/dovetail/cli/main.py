@@ -1,7 +1,7 @@
 """The command ``dovetail``: its commands, and how errors become one sentence and an exit status.
 
 Exit status: 0 all well; 1 some job failed; 2 the input or the use was wrong; 3 an internal error; 130
-interrupted.
+interrupted; 141 nobody reads the output any more.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from dovetail import __version__
+from dovetail.cli.usage import used_wrongly
 from dovetail.errors import DovetailError
 
 __all__ = ["app", "run_cli"]
@@ -172,13 +173,16 @@ def status_of(arguments: list[str]) -> int:
         return 130
     except BrokenPipeError:
         return _nobody_listens()
-    except SystemExit:
-        if type(sys.stdout).__name__ != "PacifyFlushWrapper":  # typer's mark of a broken pipe
+    except SystemExit as error:
+        if not isinstance(error.__context__, BrokenPipeError):  # how typer and rich leave over one
             raise
         return _nobody_listens()
     except Exception as error:
+        if type(error).__name__ == "NoArgsIsHelpError":  # a group without its command: its help
+            print(error, file=sys.stderr)
+            return 2
         if hasattr(error, "format_message"):  # typer's own: the use was wrong
-            return _say(error.format_message(), 2)
+            return _say(used_wrongly(error, own), 2)
         if type(error).__name__ == "Abort":
             return 130
         if debug:

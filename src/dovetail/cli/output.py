@@ -16,7 +16,17 @@ from dovetail.report.energy import Watts, energy_metrics, use_of
 from dovetail.report.intervals import by_policy
 from dovetail.report.json_form import text_of, to_json
 
-__all__ = ["Asked", "file_names", "note", "show", "show_comparison", "watts_of", "write_folder", "write_text"]
+__all__ = [
+    "Asked",
+    "file_names",
+    "make_folder",
+    "note",
+    "show",
+    "show_comparison",
+    "watts_of",
+    "write_folder",
+    "write_text",
+]
 
 JOBS_SHOWN = 40
 ALL_JOBS, ALL_UNITS = 400, 40
@@ -209,7 +219,7 @@ def write_folder(
     from dovetail.report import plots
 
     asked = asked or Asked()
-    _make(folder)
+    make_folder(folder)
     comparison = Comparison(results)
     one = len(results) == 1
     page = comparison[0].html(cut=asked.cut) if one else comparison.html(cut=asked.cut)
@@ -237,7 +247,7 @@ def _write_comparison(
         return
     from dovetail.report import plots
 
-    _make(folder)
+    make_folder(folder)
     plots.save_over_load(results, folder / "loads.svg", cut=asked.cut)
     write_text(folder / "results.json", text_of(_forms(results, asked, references)) + "\n")
     for load, chosen in loads:
@@ -245,7 +255,8 @@ def _write_comparison(
         write_folder([results[i] for i in chosen], inner, asked, [references[i] for i in chosen])
 
 
-def _make(folder: Path) -> None:
+def make_folder(folder: Path) -> None:
+    """Make a folder and those above it; raises `InputError` where that cannot be done."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:

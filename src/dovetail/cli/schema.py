@@ -17,12 +17,13 @@ def schema(
     ] = None,
 ) -> None:
     """Print the JSON Schemas of job and cluster files, or write them to a folder."""
+    from dovetail.cli.output import make_folder, write_text
     from dovetail.workloads.schemas import schemas
 
     found = schemas()
     if out is None:
         print(json.dumps(found, indent=2))
         return
-    out.mkdir(parents=True, exist_ok=True)
+    make_folder(out)
     for name, data in found.items():
-        (out / f"{name}.schema.json").write_text(json.dumps(data, indent=2) + "\n", encoding="utf-8")
+        write_text(out / f"{name}.schema.json", json.dumps(data, indent=2) + "\n")
