@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 import dovetail
 from dovetail.model import Cluster, Result
+from dovetail.plugins import load_policy
 from dovetail.testing.builders import full
 from dovetail.testing.invariants import check_schedule
 
@@ -123,3 +124,45 @@ def test_a_job_without_a_time_on_one_processor_is_refused(tmp_path: Path) -> Non
     )
     with pytest.raises(dovetail.InputError, match="policy pack needs each job's time on one processor"):
         dovetail.simulate(path, cluster="4x1cpu", policy="pack")
+
+
+def test_a_rigid_job_is_refused_with_its_width(tmp_path: Path) -> None:
+    path = tmp_path / "jobs.toml"
+    path.write_text(
+        '[[app]]\nname = "t"\n[[app.implementation]]\nname = "cpu"\n'
+        '[[job]]\nid = "z"\napp = "t"\ntimes.cpu = 0\n'
+    )
+    with pytest.raises(dovetail.InputError, match="job z has no implementation on fewer than 2 cores, expec"):
+        dovetail.simulate(path, cluster="1x2cpu", policy="pack")
+
+
+@pytest.mark.parametrize("algorithm", ["auto", "list", "subset-dp", "pack-by-pack-1"])
+def test_jobs_that_take_no_time_go_first_and_cost_nothing(tmp_path: Path, algorithm: str) -> None:
+    path = job_file(tmp_path / "jobs.toml", [[0, 0], [4, 2.5], [0, 0], [4, 0], [0, 0]])
+    result = checked(path, "2x1cpu", f"pack?algorithm={algorithm}")
+    assert result.plan is not None
+    assert result.makespan <= 4.5  # in sequence on both nodes: 2.5 and the repaired 2
+    assert [r.end for r in result.records if r.job.id in ("t0", "t2", "t4")] == [0.0, 0.0, 0.0]
+
+
+@pytest.mark.parametrize("cluster", ["1x1cpu", "2x1cpu", "4x2cpu"])
+def test_where_no_job_takes_time_the_plan_costs_nothing(tmp_path: Path, cluster: str) -> None:
+    path = job_file(tmp_path / "jobs.toml", [[0]] * 5)
+    result = checked(path, cluster, "pack")
+    assert result.plan is not None
+    assert (result.plan.objective, result.plan.status, result.makespan) == (0.0, "optimal", 0.0)
+    assert len(result.records) == 5
+
+
+@pytest.mark.parametrize(
+    ("option", "sentence"),
+    [
+        ("algorithm=best", "policy pack: algorithm: found 'best', expected one of one-pack, "),
+        ("k=-1", "policy pack: k: found -1, expected a whole number of at least 0"),
+        ("seed=-1", "policy pack: seed: found -1, expected a whole number of at least 0"),
+        ("time_limit=0", "policy pack: time_limit: found 0.0, expected seconds above 0"),
+    ],
+)
+def test_a_wrong_option_is_named(option: str, sentence: str) -> None:
+    with pytest.raises(dovetail.InputError, match=sentence):
+        load_policy(f"pack?{option}")

@@ -87,12 +87,14 @@ def repair(times: Floats) -> tuple[Floats, list[Repair]]:
         superlinear[:, j] = repaired[:, j] < least * (1.0 - TOLERANCE)
         repaired[superlinear[:, j], j] = least[superlinear[:, j]]
     slower = lowered < times
+    with np.errstate(divide="ignore"):  # from a time of 0 any change is infinite
+        change = np.abs(repaired - times) / times
     repairs = [
         Repair(
             task=int(i),
             slower_than_fewer=int(slower[i].sum()),
             superlinear=int(superlinear[i].sum()),
-            largest_change=float(np.max(np.abs(repaired[i] - times[i]) / times[i])),
+            largest_change=float(np.max(change[i])),
         )
         for i in np.flatnonzero((slower | superlinear).any(axis=1))
     ]

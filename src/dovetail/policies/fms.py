@@ -15,7 +15,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dovetail.interfaces import View
-from dovetail.kernels.moldable import best_pair, warm_up
 from dovetail.model import CPU, Choice, Decision, Job, Request, Seconds, Start, Wait
 from dovetail.policies.moldable import Shape, Timeline, asked_for, by_kind, expected, fastest_asked
 
@@ -32,6 +31,8 @@ class _Fms:
 
     def __post_init__(self) -> None:
         """Have the kernels compiled, or loaded, before the first decision."""
+        from dovetail.kernels.moldable import warm_up  # numba: `dovetail policies` need not wait for it
+
         warm_up()
 
     def decide(self, view: View) -> Iterable[Decision]:
@@ -47,6 +48,8 @@ class _Fms:
             yield from self._pairs(view, timeline, grouped_and_sorted(view, waiting))
 
     def _pairs(self, view: View, timeline: Timeline, queue: Sequence[Job]) -> Iterator[Decision]:
+        from dovetail.kernels.moldable import best_pair
+
         shapes = _Shapes(timeline)
         followers = [self.unmolded(view, job) for job in queue] if self.score == "rollout" else []
         rest, rest_seconds = shapes.table(followers)

@@ -16,7 +16,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dovetail.interfaces import Free, View
-from dovetail.kernels.moldable import place
 from dovetail.model import (
     CPU,
     FRACTION_UNITS,
@@ -236,6 +235,8 @@ class Timeline:
 
     def find(self, job: Job, choice: Choice, seconds: Seconds, *, packed: bool) -> Gang | None:
         """Where and when the gang can start first; ``None`` if it never can. See `kernels.moldable.place`."""
+        from dovetail.kernels.moldable import place  # numba: only what places gangs waits for it
+
         shape = self.shape(choice.request)
         start = place(
             self.ready,

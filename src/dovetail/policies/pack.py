@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from math import isfinite
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +17,9 @@ from dovetail.errors import InputError
 from dovetail.interfaces import View
 from dovetail.model import CPU, WHOLE_POOL, Choice, Cluster, DeviceClass, Job, Plan, PlanItem, Seconds
 from dovetail.packing.profiles import repair
-from dovetail.packing.registry import ALGORITHMS, Options, solve
+
+if TYPE_CHECKING:  # with its numba kernels: `dovetail policies` need not wait for them
+    from dovetail.packing.registry import Solution
 
 __all__ = ["Pack", "processors_of", "width_on"]
 
@@ -36,8 +39,17 @@ class Pack:
     paper: ClassVar[str] = "Aupy 2013"
 
     def __post_init__(self) -> None:
-        if self.algorithm not in ALGORITHMS:
-            raise ValueError(f"algorithm is {self.algorithm!r}, expected one of {', '.join(ALGORITHMS)}")
+        from dovetail.packing.registry import ALGORITHMS
+
+        limit = self.time_limit
+        for name, found, good, expected in (
+            ("algorithm", self.algorithm, self.algorithm in ALGORITHMS, f"one of {', '.join(ALGORITHMS)}"),
+            ("k", self.k, self.k >= 0, "a whole number of at least 0"),
+            ("seed", self.seed, self.seed >= 0, "a whole number of at least 0"),
+            ("time_limit", limit, limit is None or (isfinite(limit) and limit > 0), "seconds above 0"),
+        ):
+            if not good:
+                raise InputError(f"found {found!r}, expected {expected}", where=f"policy pack: {name}")
 
     def refuses(self, jobs: Sequence[Job], cluster: Cluster) -> str | None:
         """Jobs that cannot run on one processor, or need more than CPUs, are refused."""
@@ -45,43 +57,60 @@ class Pack:
             choices = _cpu_choices(job)
             if not choices:
                 return f"packs jobs on CPUs; job {job.id} has no implementation for them"
-            if min(width_on(cluster, choice) for choice in choices) > 1:
-                return f"needs each job's time on one processor; job {job.id} gives none"
+            least = min(width_on(cluster, choice) for choice in choices)
+            if least > 1:
+                what, cure = (
+                    ("nodes", "a time on 1 node") if len(cluster) > 1 else ("cores", "one with cpus = 1")
+                )
+                return (
+                    f"needs each job's time on one processor; job {job.id} has no implementation on fewer "
+                    f"than {least} {what}, expected {cure}"
+                )
         return None
 
     def plan(self, view: View) -> Plan:
-        """Packs for all waiting jobs; complexity as of the algorithm."""
+        """Packs for all waiting jobs; complexity as of the algorithm.
+
+        Jobs that take no time cost nothing wherever they are: they go first, in packs of their own, and the
+        others are packed without them.
+        """
         jobs = list(view.queue)
-        if not jobs:
-            return Plan((), 0.0, "optimal", 0.0)
         processors = processors_of(view.cluster)
         times, chosen = _profiles(view, jobs, processors)
-        times, _ = repair(times)
-        options = Options(seed=self.seed, time_limit=self.time_limit)
-        solution = solve(times, self.k or processors, self.algorithm, options)
+        k = self.k or processors
+        most = min(k, processors)
+        timeless = [i for i in range(len(jobs)) if times[i, 0] == 0.0]
+        timed = [i for i in range(len(jobs)) if times[i, 0] > 0.0]
         items: list[PlanItem] = []
-        packs = getattr(solution.schedule, "packs", None)
-        pack_of = {entry.task: b for b, pack in enumerate(packs or ()) for entry in pack}
+
+        def add(i: int, count: int, start: Seconds, pack: int | None) -> None:
+            choice, seconds = chosen[i][count]
+            name = choice.implementation.name
+            items.append(PlanItem(jobs[i].id, name, choice.request, view.now + start, seconds, pack=pack))
+
+        for place, i in enumerate(timeless):
+            add(i, 1, 0.0, None if self.algorithm == "list" else place // most)
+        if not timed:
+            return Plan(tuple(items), 0.0, "optimal", 0.0)
+        solution = self._solve(times[timed], k)
+        first = -(-len(timeless) // most)
+        packs = getattr(solution.schedule, "packs", ())
+        pack_of = {entry.task: first + b for b, pack in enumerate(packs) for entry in pack}
         for entry in solution.schedule.started():
-            choice, seconds = chosen[entry.task][entry.processors]
-            items.append(
-                PlanItem(
-                    jobs[entry.task].id,
-                    choice.implementation.name,
-                    choice.request,
-                    view.now + entry.start,
-                    seconds,
-                    pack=pack_of.get(entry.task),
-                )
-            )
-        status = "optimal" if solution.proven_optimal else "feasible"
+            add(timed[entry.task], entry.processors, entry.start, pack_of.get(entry.task))
         return Plan(
             tuple(items),
             solution.metrics.cost,
-            status,  # type: ignore[arg-type]
+            "optimal" if solution.proven_optimal else "feasible",
             solution.metrics.cost if solution.proven_optimal else solution.lower_bound,
             solution.seconds,
         )
+
+    def _solve(self, times: NDArray[np.float64], k: int) -> Solution:
+        from dovetail.packing.registry import Options, solve
+
+        repaired, _ = repair(times)
+        return solve(repaired, k, self.algorithm, Options(seed=self.seed, time_limit=self.time_limit))
 
 
 def processors_of(cluster: Cluster) -> int:

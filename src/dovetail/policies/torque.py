@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from dovetail.interfaces import View
-from dovetail.kernels.moldable import warm_up
 from dovetail.model import Decision, Start, Wait
 from dovetail.policies.moldable import Timeline, asked_for, expected
 
@@ -52,6 +51,8 @@ class TorquePlan:
 
     def __post_init__(self) -> None:
         """Have the kernels compiled, or loaded, before the first decision."""
+        from dovetail.kernels.moldable import warm_up  # numba: `dovetail policies` need not wait for it
+
         warm_up()
 
     def decide(self, view: View) -> Iterable[Decision]:
