@@ -145,12 +145,37 @@ def test_ids_and_file_order(tmp_path: Path) -> None:
         ("speedup = { cpu = 4, gpu = 16 }", {("cpu", 1): None, ("gpu", 1): None}),
         ("times = { cpu = 1 }\nsequential = 8\nspeedup = { gpu = 2 }", {("cpu", 1): 1.0, ("gpu", 1): 4.0}),
         ("times = { cpu = 6 }\nspeedup = { gpu = 3 }", {("cpu", 1): 6.0, ("gpu", 1): 2.0}),
+        ("times = { cpu = 6 }\nspeedup = { cpu = 2, gpu = 3 }", {("cpu", 1): 6.0, ("gpu", 1): 2.0}),
         ("times = { cpu = { 1 = 4, 2 = 3 }, gpu = 1 }", {("cpu", 1): 4.0, ("cpu", 2): 3.0, ("gpu", 1): 1.0}),
     ],
 )  # fmt: skip
 def test_true_times(tmp_path: Path, job: str, expected: dict[tuple[str, int], float | None]) -> None:
     workload = load(tmp_path, BOTH + JOB + job)
     assert times(workload, workload.jobs[0]) == expected
+
+
+@pytest.mark.parametrize(
+    ("job", "nodes", "expected"),
+    [
+        ("times = { cpu = { 4 = 3, 2 = 5 } }", 2, {("cpu", 2): 5.0, ("cpu", 4): 3.0, ("gpu", 2): None}),
+        ("times = { cpu = { 4 = 3 }, gpu = { 2 = 1 } }", 2, {("cpu", 4): 3.0, ("gpu", 2): 1.0}),
+        ("times = { cpu = { 2 = 5 }, gpu = { 1 = 1 } }", 1, {("cpu", 2): 5.0, ("gpu", 1): 1.0}),
+        (
+            "times = { cpu = { 2 = 5 }, gpu = 1 }\nimplementation = 'cpu'",
+            2,
+            {("cpu", 2): 5.0, ("gpu", 2): 1.0},
+        ),
+    ],
+)
+def test_without_nodes_the_fewest_that_exist_are_asked_for(
+    tmp_path: Path, job: str, nodes: int, expected: dict[tuple[str, int], float | None]
+) -> None:
+    """One, where one exists."""
+    only = [] if "gpu" in job else ["gpu"]  # its count follows the job's, it has no time
+    workload = load(tmp_path, BOTH + JOB + job + ("\nimplementation = 'cpu'" if only else ""))
+    (found,) = workload.jobs
+    assert found.nodes == nodes
+    assert times(workload, found) == expected
 
 
 def test_times_of_the_app_and_moldable_jobs(tmp_path: Path) -> None:
@@ -212,10 +237,10 @@ REFUSED = [
     (CPU + JOB + "inputs = { a = -1 }", "inputs, a: found -1"),
     (CPU + JOB + "inputs = { device = 1 }", "inputs: found 'device'"),
     (CPU + JOB + "times = { gpu = 1 }", "times: found 'gpu', expected an implementation of app 'm': cpu"),
-    (CPU + JOB + "times = { cpu = { 2 = 1 } }", "found 1 (the default), expected a node count that times"),
+    (CPU + JOB + "times = { cpu = { 2 = 1 } }\nnodes = 1", "nodes: found 1, expected a node count that times"),
     (CPU + JOB + "times = { cpu = 'x' }", "times, cpu: found 'x', expected seconds"),
     (CPU + "times = { 2 = 1, 4 = 1 }\n" + JOB + "nodes = 3", "nodes: found 3, expected"),
-    (BOTH + JOB + "times = { cpu = { 2 = 1 }, gpu = 1 }\nimplementation = 'cpu'", "nodes: found 1"),
+    (BOTH + JOB + "times = { cpu = { 2 = 1 }, gpu = 1 }\nimplementation = 'cpu'\nnodes = 1", "nodes: found 1"),
     (CPU + JOB + "submit = -1", "submit: found -1"),
     (CPU + JOB + "submit = 'x'", "submit: found 'x', expected seconds"),
     (CPU + JOB + "count = 0", "count: found 0"),

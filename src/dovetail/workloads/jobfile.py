@@ -201,6 +201,7 @@ class _Jobs:
                 f"app: found {entry.app!r}, which is no app{closest(entry.app, list(self.apps))}", where=where
             )
         self._check_names(entry, known, where)
+        entry = _asking_for_nodes(entry, known)
         app = self._command(entry, known, where)
         seconds = _seconds(entry, known, where)
         choices = self._choices_of(app, entry, known, where)
@@ -288,25 +289,11 @@ class _Jobs:
 
     def _choices_of(self, app: App, entry: JobEntry, known: _App, where: str) -> tuple[Choice, ...]:
         """Every implementation at every node count that exists for it."""
-        counts: list[tuple[int, ...]] = []
-        for implementation in app.implementations:
-            own = entry.times.get(implementation.name)
-            if isinstance(own, dict):
-                counts.append(tuple(sorted(own)))
-            elif own is None and implementation.name in known.times:
-                counts.append(tuple(known.times[implementation.name]))
-            else:
-                counts.append((entry.nodes,))
-        asked = [
-            c
-            for c, i in zip(counts, app.implementations, strict=True)
-            if entry.implementation is None or i.name == entry.implementation
-        ]
-        if not any(entry.nodes in c for c in asked):
-            there = sorted({n for c in asked for n in c})
-            default = "" if "nodes" in entry.model_fields_set else " (the default)"
+        counts = _node_counts(entry, known)
+        if not any(entry.nodes in c for c in _asked(counts, entry, known)):
+            there = sorted({n for c in _asked(counts, entry, known) for n in c})
             raise InputError(
-                f"nodes: found {entry.nodes}{default}, expected a node count that times gives: "
+                f"nodes: found {entry.nodes}, expected a node count that times gives: "
                 f"{', '.join(map(str, there))}",
                 where=where,
             )
@@ -318,6 +305,37 @@ class _Jobs:
                 for nodes in c
             )
         return self._choices[key]
+
+
+def _node_counts(entry: JobEntry, known: _App) -> list[tuple[int, ...]]:
+    """The node counts that exist for each implementation, ascending."""
+    counts: list[tuple[int, ...]] = []
+    for implementation in known.app.implementations:
+        own = entry.times.get(implementation.name)
+        if isinstance(own, dict):
+            counts.append(tuple(sorted(own)))
+        elif own is None and implementation.name in known.times:
+            counts.append(tuple(known.times[implementation.name]))
+        else:
+            counts.append((entry.nodes,))
+    return counts
+
+
+def _asked(counts: Sequence[tuple[int, ...]], entry: JobEntry, known: _App) -> list[tuple[int, ...]]:
+    """The counts of the implementation that the job asks for, or of all."""
+    return [
+        c
+        for c, i in zip(counts, known.app.implementations, strict=True)
+        if entry.implementation is None or i.name == entry.implementation
+    ]
+
+
+def _asking_for_nodes(entry: JobEntry, known: _App) -> JobEntry:
+    """The entry with the nodes that it asks for: by default 1, where 1 does not exist the fewest that do."""
+    if "nodes" in entry.model_fields_set:
+        return entry
+    there = {n for c in _asked(_node_counts(entry, known), entry, known) for n in c}
+    return entry if entry.nodes in there else entry.model_copy(update={"nodes": min(there)})
 
 
 def _inputs(entry: JobEntry) -> str:
@@ -354,10 +372,10 @@ def _seconds(entry: JobEntry, known: _App, where: str) -> dict[str, dict[int, Se
 
 
 def _sequential(entry: JobEntry, known: _App, found: Mapping[str, Mapping[int, Seconds]]) -> Seconds | None:
-    """Seconds on one core; by default its time on the CPU (times the CPU's speedup, if that is told)."""
+    """Seconds on one core; by default its time on the CPU."""
     if entry.sequential is not None:
         return entry.sequential
     for implementation in known.app.implementations:
         if implementation.kind == "cpu" and entry.nodes in found.get(implementation.name, {}):
-            return found[implementation.name][entry.nodes] * entry.speedup.get(implementation.name, 1.0)
+            return found[implementation.name][entry.nodes]
     return None
