@@ -41,6 +41,17 @@ def test_what_cannot_be_written_is_named(tmp_path):
         output.write_folder([made("fcfs")], Path(tmp_path / "file"))
 
 
+def test_tables_name_the_files_not_their_folders(tmp_path, capsys):
+    (tmp_path / "two.toml").write_text('[[node]]\nname = "n[0-1]"\ncpus = 2\n')
+    cluster = Cluster.parse(str(tmp_path / "two.toml"))
+    output.show_comparison(
+        [Result("fcfs", f"{tmp_path}/jobs.toml", cluster, [], options={}, seed=None)],
+        as_json=False,
+        folder=None,
+    )
+    assert capsys.readouterr().out.startswith("jobs.toml on two.toml\n")
+
+
 @pytest.mark.parametrize(
     ("text", "simulated", "expected"),
     [

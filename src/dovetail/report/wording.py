@@ -157,9 +157,9 @@ def metric(name: str, value: float | None) -> str:
 
 
 def machine(cluster: Cluster) -> str:
-    """The cluster's label, or what it consists of."""
+    """The cluster's label (of a file without the folders that it lies in), or what it consists of."""
     if cluster.label:
-        return cluster.label
+        return cluster.label.rpartition("/")[2] or cluster.label
     devices = cluster.total_devices
     return f"{len(cluster)} nodes, {cluster.total_cpus} CPUs" + (f", {devices} devices" if devices else "")
 
