@@ -331,10 +331,15 @@ def _asked(counts: Sequence[tuple[int, ...]], entry: JobEntry, known: _App) -> l
 
 
 def _asking_for_nodes(entry: JobEntry, known: _App) -> JobEntry:
-    """The entry with the nodes that it asks for: by default 1, where 1 does not exist the fewest that do."""
+    """The entry with the nodes that it asks for: by default 1, or the fewest for which it has a time."""
     if "nodes" in entry.model_fields_set:
         return entry
-    there = {n for c in _asked(_node_counts(entry, known), entry, known) for n in c}
+    timed = [
+        entry.times.get(i.name) is not None or i.name in known.times.keys() | known.time.keys()
+        for i in known.app.implementations
+    ]
+    counts = [c if t else () for c, t in zip(_node_counts(entry, known), timed, strict=True)]
+    there = {n for c in _asked(counts, entry, known) for n in c} or {entry.nodes}
     return entry if entry.nodes in there else entry.model_copy(update={"nodes": min(there)})
 
 
