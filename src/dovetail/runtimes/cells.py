@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 
 import numpy as np
@@ -60,11 +60,15 @@ class Cell:
 
 @dataclass(slots=True)
 class Cells:
-    """All cells of an app, implementation and class; ``noise`` is the run-to-run spread of log time."""
+    """All cells of an app, implementation and class; ``noise`` is the run-to-run spread of log time.
+
+    ``doubted`` are those of cold runs alone, left out because there are warm ones.
+    """
 
     cells: list[Cell]
     noise: float
     freedom: int
+    doubted: list[Cell] = field(default_factory=list)
 
     @property
     def runs(self) -> int:
@@ -170,6 +174,7 @@ def make_cells(aggregates: Sequence[Aggregate], recent: RecentRuns) -> Cells:
         first = key_of(oldest)
         first_log = math.log(max(oldest.seconds, TINY))
     cells: list[Cell] = []
+    doubted: list[Cell] = []
     for aggregate in aggregates:
         key = (aggregate.request, aggregate.inputs)
         known = by_key.get(key)
@@ -178,7 +183,9 @@ def make_cells(aggregates: Sequence[Aggregate], recent: RecentRuns) -> Cells:
             y = math.log(max(aggregate.mean, TINY))
             cell = Cell((0, 0, 0.0), (), y, min(aggregate.count, HALF_LIFE), aggregate.count)
         elif cold and len(known.cold) == aggregate.count and warm:
-            continue  # only cold runs of this key, warm ones of others: they tell more
+            # Only cold runs of this key, warm ones of others: they tell more.
+            doubted.append(one_cell(aggregate, known))
+            continue
         else:
             times = (known.cold if cold else known.warm).values()
             cell = _robust(times)
@@ -190,7 +197,7 @@ def make_cells(aggregates: Sequence[Aggregate], recent: RecentRuns) -> Cells:
     freedom = sum(cell.freedom for cell in cells)
     squares = math.fsum(cell.squares for cell in cells)
     noise = math.sqrt((squares + NOISE_PRIOR_WEIGHT * NOISE_PRIOR**2) / (freedom + NOISE_PRIOR_WEIGHT))
-    return Cells(cells, noise, freedom)
+    return Cells(cells, noise, freedom, doubted)
 
 
 def one_cell(aggregate: Aggregate, known: KeyTimes | None) -> Cell:

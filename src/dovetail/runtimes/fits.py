@@ -33,6 +33,12 @@ MIXED = 20
 """At most this many surfaces share in a prediction."""
 FEWEST = 4
 """Cells from which on laws are judged by leaving one out."""
+FEW = (0.0, 1.0, 0.15)
+"""Form (amplitude, length, nugget) of laws over fewer cells: nothing shows how well they fit."""
+OVERHEAD = 3.0
+"""Odds that an app has an overhead, before anything is known: a process costs something to start …"""
+OVERHEAD_ELSEWHERE = 1.0
+"""… and where another device has shown how the app grows."""
 FIXED = 0.01
 """Prior spread of a parameter that is not to move."""
 
@@ -165,7 +171,11 @@ def _laws(design: Design, y: Floats, rows: Floats, fixed: bool) -> list[Law]:
         laws.append(Law(name, at, prior[0], prior[1], start, log))
 
     add("power law", none, none[0])
-    if len(y) < 3 or not sized:
+    if len(y) < FEWEST:
+        for gamma in (low - 2.0, low - 0.3) if numeric else ():
+            add("power law with overhead", some, np.append(some[0][:-1], gamma))
+        return laws
+    if not sized:
         return laws
     constant = (none[0].copy(), none[1].copy())
     constant[0][1 : 1 + numeric], constant[1][1 : 1 + numeric] = 0.0, FIXED
@@ -227,9 +237,13 @@ def fit_cells(
     surfaces = (
         fit_surfaces(laws, y, noise, corrected=not only_power)
         if judged
-        else fit_surfaces(laws[:1], y, noise, corrected=False, alone=ALONE[:1])
+        else fit_surfaces(laws, y, noise, corrected=False, alone=(FEW,) if design.sizes else ALONE[:1])
     )
-    kept, shares = _weigh(surfaces, len(found))
+    if judged:
+        kept, shares = _weigh(surfaces, len(found))
+    else:
+        odds = OVERHEAD if exponents is None else OVERHEAD_ELSEWHERE
+        kept, shares = _weigh_few(surfaces, [loss for loss, _ in best.values()], odds)
     return Fit(
         design,
         tuple(found),
@@ -247,13 +261,27 @@ def fit_cells(
 
 def _weigh(surfaces: Sequence[Surface], count: int) -> tuple[tuple[Surface, ...], tuple[float, ...]]:
     """The surfaces that share in the prediction, best first, by their leave-one-out log densities."""
-    if count < FEWEST:  # too few to leave one out: the plain law with its priors
-        return (surfaces[0],), (1.0,)
     order = sorted(surfaces, key=lambda surface: -surface.score)[:MIXED]
     weights = [math.exp(count * (surface.score - order[0].score) / TEMPERATURE) for surface in order]
     kept = [w for w in weights if w > 0.05]
     total = sum(kept)
     return tuple(order[: len(kept)]), tuple(w / total for w in kept)
+
+
+def _weigh_few(
+    surfaces: Sequence[Surface], losses: Sequence[float], overhead: float
+) -> tuple[tuple[Surface, ...], tuple[float, ...]]:
+    """The same where there are too few cells to leave one out: by what each law asks of its priors.
+
+    A power law through two sizes is too high between them and too low beyond if there is an overhead; with
+    both laws the interval says that nobody knows yet.
+    """
+    odds = [
+        math.exp(min(losses) - loss) * (overhead if surface.law.overhead else 1.0)
+        for surface, loss in zip(surfaces, losses, strict=True)
+    ]
+    order = sorted(range(len(odds)), key=lambda i: -odds[i])
+    return tuple(surfaces[i] for i in order), tuple(odds[i] / sum(odds) for i in order)
 
 
 def _calibration(

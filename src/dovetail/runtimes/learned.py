@@ -88,7 +88,8 @@ class LearnedModel(HistoryModel):
 
         The law's word is what it says without this cell. Also whether the own runs weigh more.
         """
-        cold = own.cold or (position is not None and own.runs == 1 and fit.cells[position].cold)
+        fitted = None if position is None else fit.cells[position]
+        cold = fitted.cold if fitted is not None and fitted.runs == own.runs else own.cold
         doubt = fit.noise**2 / own.weight + (COLD_SPREAD**2 if cold else 0.0)
         if position is None:
             law, spread = fit.at(query.request, query.inputs)
@@ -124,15 +125,18 @@ class LearnedModel(HistoryModel):
         cells = self.cells(sample)
         fit = None if known is None else _same_lone_cell(known.fit, cells, query)
         if fit is None:
-            fit = fit_cells(
-                cells,
-                query.request,
-                query.inputs,
-                exponents=self._exponents_elsewhere(query, cells),
-                only_power=self.only_power,
-            )
+            elsewhere = self._exponents_elsewhere(query, cells)
+            fit = self._fit(cells, query, elsewhere)
+            faster = _faster_than(fit, cells, query)
+            if faster:
+                fit = self._fit(replace(cells, cells=[*cells.cells, *faster]), query, elsewhere)
         self._fitted[key] = _Fitted(fit, runs, keys)
         return fit
+
+    def _fit(
+        self, cells: Cells, query: Query, elsewhere: dict[str, tuple[float, float]] | None
+    ) -> Fit | None:
+        return fit_cells(cells, query.request, query.inputs, exponents=elsewhere, only_power=self.only_power)
 
     def cells(self, sample: Sample) -> Cells:
         """The sample's runs as cells; made once."""
@@ -182,6 +186,20 @@ class LearnedModel(HistoryModel):
         if len(fit.cells) == 1 and not fit.design.sizes:
             return f"mean of {runs}"
         return f"{basis_of(fit)} over {len(fit.cells)} inputs ({runs})"
+
+
+def _faster_than(fit: Fit | None, cells: Cells, query: Query) -> list[Cell]:
+    """Cold runs that took less than the law of the warm ones says: a cold start only makes a run slower."""
+    if fit is None:
+        return []
+    names = {name for name, _ in numbers(query.inputs)}
+    return [
+        replace(cell, cold=False)
+        for cell in cells.doubted
+        if cell.request == query.request
+        and {name for name, _ in numbers(cell.inputs)} == names
+        and cell.y < fit.at(cell.request, cell.inputs)[0]
+    ]
 
 
 def _same_lone_cell(fit: Fit | None, cells: Cells, query: Query) -> Fit | None:
