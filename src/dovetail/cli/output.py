@@ -21,6 +21,7 @@ __all__ = [
     "file_names",
     "make_folder",
     "note",
+    "note_rejected",
     "show",
     "show_comparison",
     "watts_of",
@@ -290,3 +291,13 @@ def _distinct(names: Iterator[str]) -> Iterator[str]:
 def note(message: str) -> None:
     """A line for people, on standard error."""
     print(message, file=sys.stderr)
+
+
+def note_rejected(result: Result, source: str) -> bool:
+    """Whether jobs were rejected; if so, a line for people about how many, and why the first."""
+    if not result.rejected:
+        return False
+    first, count = result.rejected[0], len(result.rejected)
+    jobs = "1 job" if count == 1 else f"{count} jobs"
+    note(f"dovetail: {source}: {jobs} rejected, the first is {first.id}: {first.reason}")
+    return True

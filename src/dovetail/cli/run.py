@@ -10,7 +10,7 @@ import typer
 from dovetail import api
 from dovetail.cli import options as opt
 from dovetail.cli.live_progress import LiveProgress
-from dovetail.cli.output import Asked, note, show, watts_of
+from dovetail.cli.output import Asked, note, note_rejected, show, watts_of
 from dovetail.engine.live import LiveRun
 from dovetail.errors import InputError
 from dovetail.executors.local import LocalExecutor
@@ -92,7 +92,9 @@ def run(
         note(f"Outputs and journal: {folder[0]}")
     if any(record.state is State.CANCELLED for record in records):
         return 130
-    return 1 if failed else 0
+    if failed:
+        return 1
+    return 2 if note_rejected(found.result, file or "the command") else 0
 
 
 def _seconds(text: str | None) -> float | None:

@@ -13,7 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemaining
 
 from dovetail import api
 from dovetail.cli import options as opt
-from dovetail.cli.output import Asked, note, show, watts_of, write_text
+from dovetail.cli.output import Asked, note, note_rejected, show, watts_of, write_text
 from dovetail.model import Result
 from dovetail.plugins import load_policy
 from dovetail.runtimes.registry import DEFAULT_MODEL
@@ -95,13 +95,7 @@ def simulate(
 
         write_text(perfetto, to_perfetto(found.result))
     show(found, as_json=as_json, csv=csv, gantt=gantt, folder=report, asked=asked, reference=other)
-    if strict and found.result.rejected:
-        first = found.result.rejected[0]
-        count = len(found.result.rejected)
-        jobs = "1 job" if count == 1 else f"{count} jobs"
-        note(f"dovetail: {file}: {jobs} rejected, the first is {first.id}: {first.reason}")
-        return 2
-    return 0
+    return 2 if strict and note_rejected(found.result, file) else 0
 
 
 class JobProgress:
