@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 
@@ -31,10 +32,47 @@ def test_bad_input_is_one_sentence_and_status_2(
     assert len(captured.err.splitlines()) == 1
 
 
-def test_malformed_number_is_status_2() -> None:
+@pytest.mark.parametrize(
+    "arguments", [["matmul", "--n", "many"], ["matmul", "--n", "1.5"], ["--n", "inf"], []]
+)
+def test_wrong_use_is_one_sentence_and_status_2(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(SystemExit) as raised:
-        main(["matmul", "--n", "many"])
+        main(arguments)
     assert raised.value.code == 2
+    assert len(capsys.readouterr().err.splitlines()) == 1
+
+
+def test_a_size_may_have_an_exponent(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["scan", "--n", "1e3"]) == 0
+    assert json.loads(capsys.readouterr().out)["n"] == 1000
+
+
+def _module(*arguments: str, **where: object) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "dovetail.apps", *arguments]
+    return subprocess.Popen(command, stderr=subprocess.PIPE, text=True, **where)  # type: ignore[call-overload,no-any-return]
+
+
+def test_a_full_disk_and_a_reader_that_left_are_no_tracebacks() -> None:
+    with open("/dev/full", "w") as full:
+        done = _module("scan", "--n", "9", stdout=full)
+        assert done.communicate()[1] == "dovetail.apps: cannot write: No space left on device\n"
+    assert done.returncode == 2
+    read, write = os.pipe()
+    os.close(read)
+    done = _module("scan", "--n", "9", stdout=write)
+    os.close(write)
+    assert done.communicate()[1] == ""
+    assert done.returncode == 141
+
+
+def test_an_interrupt_is_no_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("dovetail.apps.__main__.run", interrupted)
+    assert main(["scan"]) == 130
 
 
 def test_help_says_what_n_counts(capsys: pytest.CaptureFixture[str]) -> None:

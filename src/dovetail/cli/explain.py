@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.text import Text
 
 from dovetail import api
 from dovetail.cli import options as opt
@@ -33,7 +34,7 @@ from dovetail.model import (
     Wait,
     Workload,
 )
-from dovetail.report import tables
+from dovetail.report import tables, wording
 from dovetail.runtimes.registry import DEFAULT_MODEL, make_model
 from dovetail.workloads.commands import command_workload
 from dovetail.workloads.load import load_workload
@@ -266,8 +267,11 @@ def _print(rows: Sequence[Mapping[str, Any]]) -> None:
         features = ", ".join(
             f"{k}={v:g}" if isinstance(v, float) else f"{k}={v}" for k, v in row["features"].items()
         )
-        head = f"[bold]{row['id']}[/bold]  {row['app']}" + (f"  [dim]{features}[/dim]" if features else "")
-        console.print(head)
+        head = Text(wording.printable(row["id"]), "bold")
+        head.append(f"  {wording.printable(row['app'])}", "not bold")
+        if features:
+            head.append(f"  {wording.printable(features)}", "not bold dim")
+        console.print(head, soft_wrap=True)
         for option in row["considered"]:
             chosen = option["implementation"] == row.get("implementation")
             mark = "→" if chosen else " "

@@ -1,0 +1,42 @@
+"""``dovetail explain``: what a command is taken for."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from dovetail.cli.main import status_of
+
+
+@pytest.fixture
+def nothing_known(tmp_path: Path) -> list[str]:
+    return ["explain", "--cluster", "1x1cpu", "--history", str(tmp_path / "none.sqlite")]
+
+
+@pytest.mark.parametrize("name", ["x[/bold]y", "[red]x", "a\x1b[2Jb"])
+def test_names_are_text_not_markup(
+    nothing_known: list[str], name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert status_of([*nothing_known, "--app", name, "--add", "k=[/dim]", "--", "ls"]) == 0
+    said = capsys.readouterr().out
+    shown = name.replace("\x1b", "?")
+    assert said.startswith(f"{shown}-1  {shown}  k=[/dim]\n")
+
+
+def test_options_name_the_app_drop_and_add_features(
+    nothing_known: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = tmp_path / "data.csv"
+    data.write_bytes(b"12345")
+    command = ["--", "train", "--rows", "1e6", "--mode", "fast", str(data)]
+    options = ["--on", "cpu", "--json"]
+    assert status_of([*nothing_known, *options, *command]) == 0
+    plain = json.loads(capsys.readouterr().out)[0]
+    assert (plain["app"], plain["features"]) == ("train", {"rows": 1e6, "mode": "fast", "arg1_bytes": 5.0})
+    chosen = ["--app", "mine", "--drop", "rows", "--drop", "mode", "--add", "k=3", "--add", "where=here"]
+    assert status_of([*nothing_known, *options, *chosen, *command]) == 0
+    named = json.loads(capsys.readouterr().out)[0]
+    assert (named["app"], named["features"]) == ("mine", {"arg1_bytes": 5.0, "k": 3.0, "where": "here"})
+    assert not (tmp_path / "none.sqlite").exists()
