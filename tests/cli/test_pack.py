@@ -88,7 +88,7 @@ def test_compare(table: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert status_of(["pack", table, "--k", "4", "--compare", "--time-limit", "3"]) == 0
     shown = capsys.readouterr().out
     assert "The pack barrier costs 10.2%" in shown
-    assert "matching: matching solves k = 2 only" in shown
+    assert "matching solves k = 2 only" in shown
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def test_compare(table: str, capsys: pytest.CaptureFixture[str]) -> None:
         (["--algorithm", "matching"], "k = 2 only, k is 4"),
         (["--time-limit", "-1"], "time limit -1.0"),
         (["--idle-watts", "3"], "both"),
-        (["--idle-watts", "-3", "--busy-watts", "1"], "--idle-watts: found -3.0"),
+        (["--idle-watts", "-3", "--busy-watts", "1"], "--idle-watts: found -3, expected"),
         (["--picture", "packs.gif"], "--picture"),
         (["--k", "0", "--compare"], "k is 0"),
     ],
@@ -121,6 +121,23 @@ def test_malformed_profiles(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
         capsys.readouterr().err
         == f"dovetail: {path}: times: task 1: has 1 times, expected 2, for 1 to 2 processors\n"
     )
+
+
+def test_a_wrong_option_is_one_sentence_where_times_are_repaired_too(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "slow.json"
+    path.write_text('{"processors": 2, "times": [[2, 3]]}')
+    assert status_of(["pack", str(path), "--k", "0"]) == 2
+    assert capsys.readouterr().err == "dovetail: k is 0, expected at least 1\n"
+
+
+def test_compare_fits_80_columns(table: str, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("ortools")
+    assert status_of(["pack", table, "--k", "2", "--compare", "--time-limit", "1"]) == 0
+    shown = capsys.readouterr().out
+    assert max(map(len, shown.splitlines())) <= 80
+    assert "…" not in shown
 
 
 def test_a_repair_is_a_warning(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -130,8 +130,8 @@ def test_whole_nodes_are_processors(tmp_path: Path, capsys: pytest.CaptureFixtur
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "either a file of times, or --history"),
-        (["FILE", "--history", "DB"], "either a file of times, or --history"),
+        ([], "of times nor --history, expected one"),
+        (["FILE", "--history", "DB"], "and --history, expected one of them"),
         (["FILE", "--apps", "a"], "--apps goes with --history"),
         (["--history", "DB", "--apps", "nothing"], "no run of app 'nothing'"),
         (["--history", "DB", "--processors", "0"], "--processors: found 0"),

@@ -243,7 +243,7 @@ def test_a_command_after_two_dashes(dovetail: Call, tmp_path: Path) -> None:
 def test_what_cannot_run_here_is_no_success(dovetail: Call, tmp_path: Path) -> None:
     done = dovetail("run", "--cluster", one_core(tmp_path), "--on", "opencl", "--", "true")
     assert done.returncode == 2
-    assert "dovetail: the command: 1 job rejected, the first is true-1: larger than the machine" in done.stderr
+    assert "the command: 1 job rejected, the first is true-1: larger than the machine" in done.stderr
 
 
 def test_explain_and_replay_of_the_last_run(dovetail: Call, tmp_path: Path, state: Path) -> None:

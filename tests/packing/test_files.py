@@ -84,14 +84,30 @@ def test_complete_csv_is_taken_as_it_is(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("{", "is not JSON"),
+        ("{", "line 1, column 2: found a fault in the JSON"),
         ([1], "expected an object"),
         ({"times": [[1]]}, "processors: found None"),
         ({"processors": 0, "times": [[1]]}, "processors: found 0"),
-        ({"processors": True, "times": [[1]]}, "processors: found True"),
+        ({"processors": True, "times": [[1]]}, "processors: found true"),
         ({"processors": 2.5, "times": [[1]]}, "processors: found 2.5"),
+        (
+            {"processors": 10**9, "tasks": [{"observed": {"1": 3}}]},
+            "found 1000000000, expected a whole number",
+        ),
+        ("[" * 100_000, "beyond all bounds"),
+        ({"processors": 2, "times": [[1e308, 1e308]]}, "task 0: time on 1 processors is 1e[+]308, expected"),
+        ({"processors": 2, "tasks": [{"observed": {"1": 1e308}}]}, "task 0: observed 1e[+]308 seconds"),
+        ({"processors": 2, "tasks": [{"sequential": 1e308}]}, "task 0: found times from"),
+        (
+            {"processors": 2, "tasks": [{"sequential": 1, "cores_per_processor": float("inf")}]},
+            "found|is inf",
+        ),
+        (
+            {"processors": 2, "tasks": [{"sequential": 1, "cores_per_processor": float("nan")}]},
+            "found|is nan",
+        ),
         ({"processors": 1, "times": [[1]], "task": []}, "unknown key 'task'"),
-        ({"processors": 1}, "either times or tasks"),
+        ({"processors": 1}, "neither of times and tasks"),
         ({"processors": 1, "times": []}, "non-empty list"),
         ({"processors": 1, "times": 3}, "non-empty list"),
         ({"processors": 1, "times": [[]]}, "task 0: found \\[\\]"),
@@ -128,10 +144,11 @@ def test_refusals(tmp_path: Path, content: Any, message: str) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "expected a header"),
+        ("", "found an empty file, expected times by task"),
         ("name,1,2\n", "expected a header"),
         ("name,2,1\na,1,2\n", "line 1: header"),
         ("name,x\na,1\n", "line 1: header"),
+        ("name,1,1000000000\na,1,1\n", "line 1: header"),
         ("name,1,2\na,1\n", "line 2: has 2 cells, expected 3"),
         ("name,1,2\n\na,1,x\n", "line 3: found 'x'"),
         ("name,1,2\na,1,-2\n", "line 2: time on 2 processors is -2"),
@@ -144,7 +161,7 @@ def test_csv_refusals(tmp_path: Path, text: str, message: str) -> None:
 
 
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="cannot be read"):
+    with pytest.raises(InputError, match=r"none\.json: found no such file, expected times by task"):
         read_instance(tmp_path / "none.json")
     (tmp_path / "bytes.json").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(InputError, match="UTF-8"):

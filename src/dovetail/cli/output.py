@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -100,11 +101,15 @@ def _energy(result: Result, watts: Watts) -> str:
 
 def watts_of(idle: float | None, busy: float | None) -> Watts | None:
     """``--idle-watts`` and ``--busy-watts``, which go together; raises `InputError`."""
+    given = {"--idle-watts": idle, "--busy-watts": busy}
+    for name, value in given.items():
+        if value is not None and not 0 <= value < math.inf:
+            raise InputError(f"found {value:g}, expected a number of at least 0", where=name)
     if idle is None and busy is None:
         return None
     if idle is None or busy is None:
         missing = "--idle-watts" if idle is None else "--busy-watts"
-        raise InputError("is missing, expected idle and busy watts together", where=missing)
+        raise InputError("is missing, expected both idle and busy watts, or neither", where=missing)
     return Watts(idle, busy)
 
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import math
-import sys
+from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -16,11 +15,13 @@ from rich.table import Table
 from rich.text import Text
 
 from dovetail.cli import options as opt
+from dovetail.cli.output import note, watts_of
 from dovetail.errors import InputError
 
 if TYPE_CHECKING:  # numba and scipy load when the command runs, not when the help is shown
     from dovetail.packing.files import Instance
     from dovetail.packing.registry import Options, Solution
+    from dovetail.report.energy import Watts
 
 __all__ = ["pack"]
 
@@ -92,7 +93,7 @@ def pack(
     """Partition moldable tasks into packs that run one after the other, so that they end soonest."""
     from dovetail.packing.registry import Options, solve
 
-    watts = _watts(idle_watts, busy_watts)
+    watts = watts_of(idle_watts, busy_watts)
     if picture is not None and picture.suffix.lower() not in (".svg", ".png"):
         raise InputError(f"found {str(picture)!r}, expected a file .svg or .png", where="--picture")
     if write_profile is not None and write_profile.suffix.lower() not in (".json", ".csv"):
@@ -100,7 +101,7 @@ def pack(
             f"found {str(write_profile)!r}, expected a file .json or .csv", where="--write-profile"
         )
     only_history = {"--apps": apps, "--processors": processors, "--width": width, "--device": device}
-    instance = _instance(file, history, only_history)
+    instance, remarks = _instance(file, history, only_history)
     if write_profile is not None:
         from dovetail.cli.pack_history import write_profile as write
 
@@ -114,8 +115,10 @@ def pack(
     )
     if compare:
         _compare(instance, k, options, as_json=as_json, watts=watts)
+        _warn(file or history, remarks)
         return
     solution = solve(instance.times, k, algorithm, options)
+    _warn(file or history, remarks)
     if picture is not None:
         from dovetail.packing.picture import save_picture
 
@@ -126,11 +129,19 @@ def pack(
     _show(solution, instance, watts)
 
 
-def _instance(file: Path | None, history: Path | None, only_history: dict[str, Any]) -> Instance:
-    """The tasks, from the file or the history; what a person should know goes to standard error."""
+def _warn(source: Path | None, remarks: Sequence[str]) -> None:
+    for remark in remarks:
+        note(f"dovetail: warning: {source}: {remark}")
+
+
+def _instance(
+    file: Path | None, history: Path | None, only_history: dict[str, Any]
+) -> tuple[Instance, tuple[str, ...]]:
+    """The tasks, from the file or the history, and what a person should know of them."""
     notes: tuple[str, ...] = ()
     if (file is None) == (history is None):
-        raise InputError("expected either a file of times, or --history with a database")
+        found = "neither a file of times nor --history" if file is None else f"both {file} and --history"
+        raise InputError(f"found {found}, expected one of them")
     if file is not None:
         if given := [name for name, value in only_history.items() if value is not None]:
             raise InputError(f"{given[0]} goes with --history, not with a file of times")
@@ -151,12 +162,10 @@ def _instance(file: Path | None, history: Path | None, only_history: dict[str, A
                 width=only_history["--width"],
                 device=only_history["--device"],
             )
-    for remark in (*notes, *([] if instance.warning is None else [instance.warning])):
-        print(f"dovetail: warning: {file or history}: {remark}", file=sys.stderr)
-    return instance
+    return instance, notes if instance.warning is None else (*notes, instance.warning)
 
 
-def to_json(solution: Solution, instance: Instance, watts: tuple[float, float] | None) -> dict[str, Any]:
+def to_json(solution: Solution, instance: Instance, watts: Watts | None) -> dict[str, Any]:
     """The JSON form of one solution (docs/reference/pack.md)."""
     from dovetail.packing.schedule import Packing
 
@@ -187,29 +196,18 @@ def to_json(solution: Solution, instance: Instance, watts: tuple[float, float] |
         "seconds": solution.seconds,
         "busy_processor_seconds": metrics.busy,
         "idle_processor_seconds": metrics.idle,
-        "energy": None if watts is None else metrics.energy(*watts),
+        "energy": None if watts is None else metrics.energy(watts.idle, watts.busy),
         "names": list(instance.names),
         "repaired": instance.warning,
         "notes": list(solution.notes),
     }
 
 
-def _watts(idle: float | None, busy: float | None) -> tuple[float, float] | None:
-    if idle is None and busy is None:
-        return None
-    if idle is None or busy is None:
-        raise InputError("energy needs --idle-watts and --busy-watts both, found one of them")
-    for name, value in ("--idle-watts", idle), ("--busy-watts", busy):
-        if not math.isfinite(value) or value < 0:
-            raise InputError(f"found {value}, expected watts of at least 0", where=name)
-    return idle, busy
-
-
 def _title(solution: Solution) -> str:
     return f"{solution.algorithm}, k = {solution.k}, p = {solution.processors}: {solution.metrics.cost:.6g} s"
 
 
-def _show(solution: Solution, instance: Instance, watts: tuple[float, float] | None) -> None:
+def _show(solution: Solution, instance: Instance, watts: Watts | None) -> None:
     console = Console(highlight=False, soft_wrap=True)
     console.print(Text(_title(solution), style="bold"))
     width = max(20, min(console.width, 120) - 8)
@@ -221,11 +219,11 @@ def _show(solution: Solution, instance: Instance, watts: tuple[float, float] | N
     for name, value in _facts(solution, watts):
         table.add_row(name, value)
     console.print(table)
-    for note in solution.notes:
-        console.print(Text(f"note: {note}", style="dim"))
+    for remark in solution.notes:
+        console.print(Text(f"note: {remark}", style="dim"))
 
 
-def _facts(solution: Solution, watts: tuple[float, float] | None) -> list[tuple[str, str]]:
+def _facts(solution: Solution, watts: Watts | None) -> list[tuple[str, str]]:
     metrics = solution.metrics
     facts = [
         ("cost", f"{metrics.cost:.6g} s"),
@@ -235,7 +233,7 @@ def _facts(solution: Solution, watts: tuple[float, float] | None) -> list[tuple[
         ("busy, idle", f"{metrics.busy:.6g}, {metrics.idle:.6g} processor-seconds"),
     ]
     if watts is not None:
-        facts.append(("energy", f"{metrics.energy(*watts):.6g} J"))
+        facts.append(("energy", f"{metrics.energy(watts.idle, watts.busy):.6g} J"))
     if solution.lower_bound is not None:
         proven = " (proven optimal)" if solution.proven_optimal else ""
         facts.append(("lower bound", f"{solution.lower_bound:.6g} s, gap {solution.gap:.2%}{proven}"))
@@ -294,9 +292,7 @@ def draw_lines(solution: Solution, instance: Instance, *, width: int, colour: bo
     return lines
 
 
-def _compare(
-    instance: Instance, k: int, options: Options, *, as_json: bool, watts: tuple[float, float] | None
-) -> None:
+def _compare(instance: Instance, k: int, options: Options, *, as_json: bool, watts: Watts | None) -> None:
     """All algorithms on one instance; those that do not take it say why."""
     from dataclasses import replace
 
@@ -322,10 +318,17 @@ def _compare(
     bound = max((s.lower_bound for s in packed if s.lower_bound is not None), default=None)
     console = Console(highlight=False, soft_wrap=True)
     title = f"{len(instance.names)} tasks, {instance.processors} processors, k = {k}"
-    table = Table(title=title, box=box.SIMPLE)
+    table = Table(
+        title=title,
+        title_style="bold",
+        title_justify="left",
+        box=box.SIMPLE_HEAD,
+        padding=(0, 1, 0, 0),
+        pad_edge=False,
+    )
     table.add_column("algorithm", no_wrap=True)
-    for column in ("cost", "relative", "packing", "response", "over bound", "seconds"):
-        table.add_column(column, justify="right")
+    for column in ("cost s", "relative", "packing", "response", "gap", "CPU s"):
+        table.add_column(column, justify="right", no_wrap=True)
     for solution in sorted(solved, key=lambda entry: entry.metrics.cost):
         metrics = solution.metrics
         over = "" if bound is None else f"{metrics.cost / bound - 1:.2%}"
@@ -339,10 +342,10 @@ def _compare(
             f"{solution.seconds:.4f}",
         )
     console.print(table)
-    console.print(Text("* proven optimal", style="dim"))
+    console.print(Text("* proven optimal; gap: cost over the best lower bound", style="dim"))
     free = next((s for s in solved if s.algorithm == "list"), None)
     if free is not None and packed:
         barrier = min(s.metrics.cost for s in packed) / free.metrics.cost - 1.0
         console.print(f"The pack barrier costs {barrier:.1%}: the best packs against list.")
     for name, why in refused.items():
-        console.print(Text(f"{name}: {why}", style="dim"))
+        console.print(Text(why if why.startswith(name) else f"{name}: {why}", style="dim"))

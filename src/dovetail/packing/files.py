@@ -25,12 +25,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dovetail.errors import InputError
+from dovetail.model.files import LONGEST, file_name, read_text, shown
 from dovetail.packing.profiles import check_row, check_times, describe_repairs, fit_times, repair
 from dovetail.packing.synthetic import CORES_PER_PROCESSOR, model_times
 
 __all__ = ["Instance", "read_instance"]
 
 Floats = NDArray[np.float64]
+
+MOST_PROCESSORS = 100_000
 
 _KEYS = {"processors", "times", "tasks", "names"}
 _MODEL_KEYS = {"sequential", "serial_fraction", "overhead", "size", "cores_per_processor"}
@@ -55,14 +58,9 @@ def read_instance(path: Path) -> Instance:
 
     Raises ``InputError``, naming file and task, for anything that is not an instance.
     """
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except OSError as error:
-        raise InputError(f"cannot be read: {error.strerror}", where=str(path)) from error
-    except UnicodeDecodeError as error:
-        raise InputError(f"is not text in UTF-8 (byte {error.start})", where=str(path)) from error
+    text = read_text(path, "times by task, as JSON or CSV")
     read = _read_csv if path.suffix.lower() == ".csv" else _read_json
-    times, names = read(text, str(path))
+    times, names = read(text, file_name(path))
     repaired, repairs = repair(times)
     return Instance(repaired, names, describe_repairs(repairs, names))
 
@@ -70,18 +68,28 @@ def read_instance(path: Path) -> Instance:
 def _read_json(text: str, where: str) -> tuple[Floats, tuple[str, ...]]:
     try:
         data = json.loads(text)
-    except ValueError as error:
-        raise InputError(f"is not JSON: {error}", where=where) from error
+    except json.JSONDecodeError as error:
+        at = f"line {error.lineno}, column {error.colno}"
+        raise InputError(f"{at}: found a fault in the JSON ({error.msg})", where=where) from None
+    except (ValueError, RecursionError):  # a number of thousands of digits, hundreds of nested brackets
+        raise InputError("found a number or a nesting beyond all bounds in the JSON", where=where) from None
     if not isinstance(data, dict):
         raise InputError(f"found {_kind(data)}, expected an object with processors and times", where=where)
     if unknown := sorted(set(data) - _KEYS):
         raise InputError(f"unknown key {unknown[0]!r}, expected {', '.join(sorted(_KEYS))}", where=where)
     processors = data.get("processors")
-    if isinstance(processors, bool) or not isinstance(processors, int) or processors < 1:
-        at = f"{where}: processors"
-        raise InputError(f"found {processors!r}, expected a whole number of at least 1", where=at)
+    if (
+        isinstance(processors, bool)
+        or not isinstance(processors, int)
+        or not 1 <= processors <= MOST_PROCESSORS
+    ):
+        raise InputError(
+            f"found {shown(processors)}, expected a whole number of 1 to {MOST_PROCESSORS}",
+            where=f"{where}: processors",
+        )
     if ("times" in data) == ("tasks" in data):
-        raise InputError("expected either times or tasks", where=where)
+        found = "both" if "times" in data else "neither"
+        raise InputError(f"found {found} of times and tasks, expected one of them", where=where)
     names = data.get("names")
     if "times" in data:
         times = check_times(data["times"], processors=processors, where=f"{where}: times")
@@ -108,7 +116,7 @@ def _tasks(entries: Any, processors: int, where: str) -> tuple[Floats, list[str]
         name = fields.pop("name", str(i))
         if not isinstance(name, str):
             raise InputError(f"name is {name!r}, expected a string", where=at)
-        rows.append(_profile(fields, processors, at))
+        rows.append(_within_bounds(_profile(fields, processors, at), at))
         names.append(name)
     return np.array(rows), names
 
@@ -125,8 +133,10 @@ def _profile(fields: Mapping[str, Any], processors: int, at: str) -> Floats:
             if isinstance(value, bool) or not isinstance(value, int | float):
                 raise InputError(f"{key} is {value!r}, expected a number", where=at)
         cores = fields.get("cores_per_processor", CORES_PER_PROCESSOR)
-        if cores != int(cores):
-            raise InputError(f"cores_per_processor is {cores!r}, expected a whole number", where=at)
+        if not 1 <= cores <= MOST_PROCESSORS or cores != int(cores):
+            raise InputError(
+                f"cores_per_processor is {shown(cores)}, expected a whole number of at least 1", where=at
+            )
         try:
             return model_times(
                 float(fields["sequential"]),
@@ -145,12 +155,22 @@ def _profile(fields: Mapping[str, Any], processors: int, at: str) -> Floats:
     )
 
 
+def _within_bounds(times: Floats, at: str) -> Floats:
+    if not (times.min() > 0.0 and times.max() <= LONGEST):
+        raise InputError(
+            f"found times from {times.min():g} to {times.max():g} seconds, expected some above 0, "
+            f"at most {LONGEST:g}",
+            where=at,
+        )
+    return times
+
+
 def _observations(table: Any, at: str) -> list[tuple[int, float]]:
     if not isinstance(table, dict) or not table:
         raise InputError("observed: expected an object of seconds by number of processors", where=at)
     found = []
     for count, seconds in table.items():
-        if not count.isdecimal():
+        if not count.isdecimal() or len(count) > 9:
             raise InputError(f"observed: {count!r} is not a number of processors", where=at)
         for value in seconds if isinstance(seconds, list) else [seconds]:
             if isinstance(value, bool) or not isinstance(value, int | float):
@@ -172,10 +192,12 @@ def _read_csv(text: str, where: str) -> tuple[Floats, tuple[str, ...]]:
     if len(lines) < 2:
         raise InputError("expected a header name,1,2,... and one line for each task", where=where)
     header = [cell.strip() for cell in lines[0][1]]
-    counts = [int(cell) for cell in header[1:] if cell.isdecimal()]
-    if len(counts) != len(header) - 1 or not counts or counts != sorted(set(counts)) or counts[0] < 1:
+    counts = [int(cell) for cell in header[1:] if cell.isdecimal() and len(cell) <= 9]
+    ascending = bool(counts) and counts == sorted(set(counts))
+    if len(counts) != len(header) - 1 or not ascending or not 1 <= counts[0] <= counts[-1] <= MOST_PROCESSORS:
         raise InputError(
-            f"header is {','.join(header)!r}, expected name and ascending numbers of processors",
+            f"header is {shown(','.join(header))}, expected name and ascending numbers of processors, "
+            f"1 to {MOST_PROCESSORS}",
             where=f"{where}: line {lines[0][0]}",
         )
     rows: list[Floats] = []
@@ -190,7 +212,7 @@ def _read_csv(text: str, where: str) -> tuple[Floats, tuple[str, ...]]:
             rows.append(np.array(check_row(values, where=at)))
         else:
             pairs = [(count, value) for count, value in zip(counts, values, strict=True) if value is not None]
-            rows.append(_fit(pairs, counts[-1], at))
+            rows.append(_within_bounds(_fit(pairs, counts[-1], at), at))
         names.append(row[0].strip() or str(len(names)))
     return np.array(rows), tuple(names)
 

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dovetail.errors import InputError
+from dovetail.model.files import LONGEST, shown
 
 __all__ = ["Repair", "check_row", "check_times", "describe_repairs", "fit_profile", "fit_times", "repair"]
 
@@ -33,7 +34,7 @@ class Repair:
             parts.append(f"{self.slower_than_fewer} slower than with fewer processors (Equation 1)")
         if self.superlinear:
             parts.append(f"{self.superlinear} with superlinear speed-up (Equation 2)")
-        return f"{name}: {' and '.join(parts)}; largest change {self.largest_change:.1%}"
+        return f"task {name}: {' and '.join(parts)}; largest change {self.largest_change:.1%}"
 
 
 def check_times(rows: object, *, processors: int | None = None, where: str = "times") -> Floats:
@@ -64,9 +65,10 @@ def check_row(row: object, *, processors: int | None = None, where: str = "times
     for j, value in enumerate(row, start=1):
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise InputError(f"time on {j} processors is {value!r}, expected a number", where=where)
-        if not np.isfinite(value) or value <= 0:
+        if not 0 < value <= LONGEST:  # nor nan
             raise InputError(
-                f"time on {j} processors is {value}, expected a positive, finite number of seconds",
+                f"time on {j} processors is {shown(value)}, expected a positive number of seconds, "
+                f"at most {LONGEST:g}",
                 where=where,
             )
     return [float(value) for value in row]
@@ -122,8 +124,11 @@ def fit_times(observations: Iterable[tuple[int, float]], processors: int) -> Flo
     for count, seconds in observations:
         if count < 1:
             raise InputError(f"observed on {count} processors: expected at least 1")
-        if not np.isfinite(seconds) or seconds <= 0:
-            raise InputError(f"observed {seconds} seconds on {count} processors: expected a positive number")
+        if not 0 < seconds <= LONGEST:  # nor nan
+            raise InputError(
+                f"observed {seconds} seconds on {count} processors: expected a positive number, "
+                f"at most {LONGEST:g}"
+            )
         by_count.setdefault(int(count), []).append(float(seconds))
     if not by_count:
         raise InputError("no observation to fit a profile from: expected at least one (processors, seconds)")
