@@ -181,3 +181,23 @@ def test_model_list_show_error_and_plot(command: Command, tmp_path: Path) -> Non
     for device in ("cpu:epyc", "opencl:pocl"):
         assert median[device, "learned"] <= min(0.1, median[device, "least-squares"] / 2)
     assert "learned" in command("model", "error", "mm", "--model", "learned")
+
+
+@pytest.mark.parametrize("seconds", [[0.5], [0.5, 0.6, 0.55]])
+def test_a_plot_of_an_app_without_sizes_shows_numbers_and_what_is_predicted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], seconds: list[float]
+) -> None:
+    table, plot, history = tmp_path / "r.jsonl", tmp_path / "p.svg", str(tmp_path / "h.sqlite")
+    rows = [{"app": "ls[1]", "device": "cpu", "inputs": {"a": "yes"}, "seconds": s} for s in seconds]
+    table.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert status_of(["history", "import", str(table), "--history", history]) == 0
+    added = "1 run added." if len(seconds) == 1 else "3 runs added."
+    assert capsys.readouterr().out.strip() == added
+    assert status_of(["model", "show", "ls[1]", "--history", history, "--plot", str(plot)]) == 0
+    said = capsys.readouterr().out
+    assert "constant 100%" in said
+    drawn = plot.read_text()
+    labels = [text.partition("</text>")[0].rpartition(">")[2] for text in drawn.split("<text")[1:]]
+    numbers = [label for label in labels if label.replace(".", "", 1).isdecimal()]
+    assert len([label for label in numbers if "." in label]) >= 2  # seconds, within one decade
+    assert "Run times of ls[1]" in labels

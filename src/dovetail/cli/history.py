@@ -24,7 +24,7 @@ from dovetail.runtimes import DEFAULT_MODEL, make_model
 from dovetail.runtimes.base import Query
 from dovetail.runtimes.last_two import LastTwoModel
 
-__all__ = ["DeviceOption", "ImplementationOption", "history_app", "inputs_words", "opened", "places"]
+__all__ = ["DeviceOption", "ImplementationOption", "history_app", "inputs_words", "many", "opened", "places"]
 
 history_app = typer.Typer(
     help="Look at measured runs, predict from them, export and import them.",
@@ -342,7 +342,7 @@ def forget(
         else:
             kept = {(g.implementation, g.device_class) for g in places(store, app, device, implementation)}
             deleted = sum(store.forget(app, *place, before=limit) for place in sorted(kept))
-    print(json.dumps({"deleted": deleted}) if as_json else f"{deleted:,} runs deleted.")
+    print(json.dumps({"deleted": deleted}) if as_json else f"{many(deleted)} deleted.")
 
 
 @history_app.command("export")
@@ -365,7 +365,7 @@ def export(
     if as_json:
         print(json.dumps({"runs": count, "file": file}), file=sys.stderr if file == "-" else sys.stdout)
     elif file != "-":
-        print(f"{count:,} runs written to {file}.")
+        print(f"{many(count)} written to {file}.")
 
 
 @history_app.command("import")
@@ -395,7 +395,14 @@ def import_runs(
     if as_json:
         print(json.dumps({"read": read, "new": new, "known": read - new}))
     else:
-        print(f"{new:,} runs added" + (f", {read - new:,} were known already." if read > new else "."))
+        print(
+            f"{many(new)} added"
+            + (
+                f", {read - new:,} {'was' if read - new == 1 else 'were'} known already."
+                if read > new
+                else "."
+            )
+        )
 
 
 @history_app.command("vacuum")
@@ -407,6 +414,11 @@ def vacuum(history: opt.HistoryFile = None, as_json: opt.Json = False) -> None:
         print(json.dumps({"bytes_before": before, "bytes_after": after}))
     else:
         print(f"{before / 1e6:,.1f} MB before, {after / 1e6:,.1f} MB now.")
+
+
+def many(count: int, what: str = "run") -> str:
+    """``1 run``, ``2 runs``."""
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
 
 
 def _form(file: str, form: str | None) -> str:

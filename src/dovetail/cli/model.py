@@ -13,7 +13,7 @@ import numpy as np
 import typer
 
 from dovetail.cli import options as opt
-from dovetail.cli.history import DeviceOption, ImplementationOption, inputs_words, opened, places
+from dovetail.cli.history import DeviceOption, ImplementationOption, inputs_words, many, opened, places
 from dovetail.errors import InputError
 from dovetail.history import Group, SqliteHistory
 from dovetail.history.base import InputsKey, RequestKey, canonical_inputs, request_key
@@ -156,7 +156,9 @@ def show(
     console = tables.console()
     for row, sample in zip(rows, samples, strict=True):
         console.print(
-            f"{row['device']}, {row['implementation']}: {row['runs']:,} runs", markup=False, style="bold"
+            wording.printable(f"{row['device']}, {row['implementation']}: {many(row['runs'])}"),
+            markup=False,
+            style="bold",
         )
         if row["law"]:
             print(f"  seconds = {row['formula']}")
@@ -268,49 +270,53 @@ def _draw(
 def _plot(app: str, predictor: HistoryModel, store: SqliteHistory, found: Sequence[Place]) -> Figure:
     """Measured times as dots, predictions as a line, the 90 % interval as a band; logarithmic axes.
 
-    The axis is the first numeric input that varies; the others stay as in the last run.
+    The axis is the first numeric input that varies; the others stay as in the last run. Where none does,
+    runs stand one after the other, each with what is predicted for its inputs.
     """
-    from matplotlib.ticker import FuncFormatter, NullFormatter
+    from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
     from dovetail.report.figures import GRID, figure, heading, styled
 
     @styled
     def draw() -> Figure:
         fig, axes, _ = figure(8.5, 4.6, left=0.9)
-        label = "run"
+        runs_of = {place: _runs(store, place, app) for place in found}
+        label = next((name for place in found if (name := _axis(place, runs_of[place]))), "run")
         for place, colour in zip(found, _COLOURS * len(found), strict=False):
-            runs = [
-                run
-                for run in store.recent(app, place.implementation, place.device, MAX_RUNS)
-                if request_key(run) == place.request
-            ]
-            name = _axis(place, runs)
+            runs = runs_of[place]
+            if label != "run":
+                runs = [run for run in runs if _size(run, label) > 0]
+                xs = [_size(run, label) for run in runs]
+                sizes, middle, low, high = _curve(app, predictor, place, runs, label)
+            else:
+                xs = [float(i) for i in range(1, len(runs) + 1)]
+                sizes, middle, low, high = _steps(app, predictor, place, runs)
             words = f"{place.device}, {place.implementation}"
-            if name is None:
-                axes.plot(
-                    range(len(runs)), [run.seconds for run in runs], "o", ms=3, color=colour, label=words
-                )
-                continue
-            label = name
-            axes.plot(
-                [run.inputs.get(name, math.nan) for run in runs],
-                [run.seconds for run in runs],
-                "o",
-                ms=3.5,
-                alpha=0.7,
-                color=colour,
-                label=words,
-            )
-            sizes, middle, low, high = _curve(app, predictor, place, runs, name)
-            axes.plot(sizes, middle, color=colour, lw=1.4)
-            axes.fill_between(sizes, low, high, color=colour, alpha=0.18, lw=0)
+            axes.plot(xs, [run.seconds for run in runs], "o", ms=3.5, alpha=0.7, color=colour, label=words)
+            axes.plot(sizes, middle, color=colour, lw=1.4, marker="_" if len(sizes) == 1 else None, ms=14)
+            if len(sizes) == 1:
+                axes.vlines(sizes, low, high, color=colour, alpha=0.3, lw=6)
+            else:
+                axes.fill_between(sizes, low, high, color=colour, alpha=0.18, lw=0)
+        if label != "run":
             axes.set_xscale("log")
         axes.set_yscale("log")
         for axis in (axes.xaxis, axes.yaxis):
             if axis.get_scale() == "log":
+                least, most = axis.get_view_interval()
+                decades = abs(math.log10(most / least))
                 axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-                axis.set_minor_formatter(NullFormatter())
-        axes.set_xlabel(label)
+                # Within a decade or two the powers of ten alone would leave the axis without numbers.
+                if decades < 2:
+                    axis.set_minor_locator(LogLocator(subs=range(1, 10) if decades < 0.7 else (2, 5)))
+                    axis.set_minor_formatter(FuncFormatter(lambda value, _: f"{value:.3g}"))
+                else:
+                    axis.set_minor_formatter(NullFormatter())
+            else:
+                axes.set_xlim(0.5, max(map(len, runs_of.values())) + 0.5)
+                axis.set_major_locator(MaxNLocator(integer=True))
+        axes.tick_params(which="both", labelsize=8.5)
+        axes.set_xlabel(wording.printable(label))
         axes.set_ylabel("seconds")
         axes.grid(color=GRID, linewidth=0.6)
         axes.set_axisbelow(True)
@@ -324,19 +330,44 @@ def _plot(app: str, predictor: HistoryModel, store: SqliteHistory, found: Sequen
 _COLOURS = ("#4269d0", "#efb118", "#3ca951", "#ff725c", "#a463f2", "#97bbf5")
 
 
+def _runs(store: SqliteHistory, place: Place, app: str) -> list[Run]:
+    """The newest runs of the place, oldest first."""
+    recent = store.recent(app, place.implementation, place.device, MAX_RUNS)
+    return [run for run in recent if request_key(run) == place.request]
+
+
+def _size(run: Run, name: str) -> float:
+    """A numeric input of a run; nan if it has none of that name."""
+    value = run.inputs.get(name)
+    return float(value) if isinstance(value, int | float) else math.nan
+
+
 def _axis(place: Place, runs: Sequence[Run]) -> str | None:
-    """The first numeric input above 0 that took more than one value."""
+    """The first numeric input that took more than one value above 0."""
     for name, _ in numbers(place.inputs):
-        values = {run.inputs.get(name) for run in runs}
-        if len(values) > 1 and all(isinstance(v, int | float) and v > 0 for v in values):
+        if len({size for run in runs if (size := _size(run, name)) > 0}) > 1:
             return name
     return None
+
+
+def _steps(
+    app: str, predictor: HistoryModel, place: Place, runs: Sequence[Run]
+) -> tuple[list[float], list[float], list[float], list[float]]:
+    """What is predicted for the inputs of each run, by its number."""
+    kept: list[tuple[float, float, float, float]] = []
+    for i, run in enumerate(runs, 1):
+        answer = predictor.ask(place.query(app, canonical_inputs(run.inputs)))
+        if answer is not None:
+            kept.append((float(i), answer.expected, max(answer.lower, answer.expected * 1e-3), answer.upper))
+    return _columns(kept)
 
 
 def _curve(
     app: str, predictor: HistoryModel, place: Place, runs: Sequence[Run], name: str
 ) -> tuple[list[float], list[float], list[float], list[float]]:
-    values = [float(run.inputs[name]) for run in runs]
+    values = [_size(run, name) for run in runs]
+    if not values:
+        return [], [], [], []
     sizes = np.geomspace(min(values) / 1.5, max(values) * 1.5, 60).tolist()
     others = dict(numbers(place.inputs)) | dict(categories(place.inputs))
     kept: list[tuple[float, float, float, float]] = []
@@ -344,5 +375,11 @@ def _curve(
         answer = predictor.ask(place.query(app, canonical_inputs(others | {name: size})))
         if answer is not None:
             kept.append((size, answer.expected, max(answer.lower, answer.expected * 1e-3), answer.upper))
-    columns = [list(column) for column in zip(*kept, strict=True)] or [[], [], [], []]
-    return columns[0], columns[1], columns[2], columns[3]
+    return _columns(kept)
+
+
+def _columns(
+    rows: Sequence[tuple[float, float, float, float]],
+) -> tuple[list[float], list[float], list[float], list[float]]:
+    x, middle, low, high = ([row[i] for row in rows] for i in range(4))
+    return x, middle, low, high

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dovetail.runtimes.fits import Fit
 from dovetail.runtimes.gaussian import Surface
 
-__all__ = ["formula", "law_shares"]
+__all__ = ["formula", "law_name", "law_shares"]
 
 
 def formula(fit: Fit, surface: Surface | None = None) -> str:
@@ -48,10 +48,15 @@ def _power(name: str, power: float) -> str:
     return name if abs(power - 1) < 0.005 else f"{name}^{power:.3g}"
 
 
+def law_name(fit: Fit, surface: Surface) -> str:
+    """The law's name; without a size to be a power of, a power law is a constant."""
+    return surface.law.name if fit.design.sizes else "constant"
+
+
 def law_shares(fit: Fit) -> Sequence[tuple[str, float]]:
     """Each law's share in the prediction, largest first; with and without local correction apart."""
     shares: dict[str, float] = {}
     for surface, share in zip(fit.surfaces, fit.shares, strict=True):
-        name = surface.law.name + (" with local correction" if surface.amplitude else "")
+        name = law_name(fit, surface) + (" with local correction" if surface.amplitude else "")
         shares[name] = shares.get(name, 0.0) + share
     return sorted(shares.items(), key=lambda item: -item[1])

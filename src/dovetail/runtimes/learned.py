@@ -16,6 +16,7 @@ from dovetail.interfaces import History
 from dovetail.model import Prediction
 from dovetail.runtimes.base import TINY, HistoryModel, Query, Sample, categories, numbers
 from dovetail.runtimes.cells import COLD_SPREAD, Cell, Cells, make_cells, one_cell
+from dovetail.runtimes.describe import law_name
 from dovetail.runtimes.fits import Fit, exponents_of, fit_cells
 
 __all__ = ["LearnedModel"]
@@ -214,7 +215,7 @@ def _same_lone_cell(fit: Fit | None, cells: Cells, query: Query) -> Fit | None:
 
 def basis_of(fit: Fit) -> str:
     """What was fitted, in a few words."""
-    text = fit.best.law.name
+    text = law_name(fit, fit.best)
     if fit.best.amplitude:
         text += " with local correction"
     if fit.other_requests:
