@@ -115,6 +115,9 @@ def test_accuracy_without_unseen_sizes_is_still_json(
         (["--accuracy", "--sizes", "small"], "--sizes: found with --accuracy"),
         (["--from", "no-such-file.csv"], "no-such-file.csv: cannot be read"),
         (["--repeat", "0"], "repeat"),
+        (["--sizes", ""], "--sizes: found ''"),
+        (["--apps", "scan", "--csv", "no-such-folder/x.csv"], "x.csv: cannot be written: its folder is not"),
+        (["--from", "x.csv", "--repeat", "3"], "--repeat: found with --from"),
     ],
 )
 def test_bad_use_is_refused(
@@ -124,3 +127,39 @@ def test_bad_use_is_refused(
     captured = capsys.readouterr()
     assert message in captured.err
     assert captured.out == ""
+
+
+HEADER = "app,device,role,n,seconds,cpu_seconds,transfer_seconds\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "found the columns none"),
+        (HEADER, "found no run below the header"),
+        (HEADER + "fft,cpu,small,8,1,1,1\nfft,cpu,small,x,1,1,1\n", "line 3: n: found 'x'"),
+        (HEADER + "fft,cpu,small,-8,1,1,1\n", "line 2: n: found '-8'"),
+        (HEADER + "fft,cpu,small,8,-1,1,1\n", "line 2: seconds: found '-1'"),
+        (HEADER + "fft,cpu,small,8,1,nan,1\n", "line 2: cpu_seconds: found 'nan'"),
+        (HEADER + "fft,,small,8,1,1,1\n", "line 2: device: found nothing"),
+        (HEADER + "nope,cpu,small,8,1,1,1\n", "line 2: app: found 'nope'"),
+        (HEADER + "fft,cpu,small,8,1,1\n", "line 2: found fewer than 7 fields"),
+        (HEADER + "fft,cpu,small,8,1,1,1,1\n", "line 2: found more than 7 fields"),
+    ],
+)
+def test_a_malformed_file_of_runs_is_refused_with_line_and_column(
+    text: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "runs.csv"
+    path.write_text(text)
+    assert status_of(["bench", "--from", str(path)]) == 2
+    captured = capsys.readouterr()
+    assert captured.err.startswith(f"dovetail: {path}: {message}")
+    assert captured.out == ""
+
+
+def test_apps_choose_among_stored_runs(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert status_of(["bench", "--from", str(runs), "--apps", "fft", "--json"]) == 0
+    assert {row["app"] for row in json.loads(capsys.readouterr().out)["rows"]} == {"fft"}
+    assert status_of(["bench", "--from", str(runs), "--apps", "scan"]) == 2
+    assert "found no run of scan" in capsys.readouterr().err

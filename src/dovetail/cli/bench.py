@@ -17,6 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from dovetail.cli import options as opt
+from dovetail.cli.history import many
 from dovetail.cli.live_progress import LiveProgress
 from dovetail.cli.output import note
 from dovetail.errors import InputError
@@ -29,6 +30,7 @@ from dovetail.reproduce.study_bench import Change, Row, changes, table
 from dovetail.reproduce.study_suite import (
     Measured,
     Point,
+    check_writable,
     measure,
     names,
     points,
@@ -76,14 +78,22 @@ def bench(
     """
     machine: Cluster | None = None
     undone: Sequence[Record] = ()
+    if csv is not None:
+        check_writable(csv)  # before minutes of measuring
     if measurements is not None:
-        done = _read(measurements)
+        for name, value in (("--sizes", sizes), ("--repeat", repeat)):
+            if value is not None:
+                raise InputError("found with --from, which runs nothing", where=name)
+        done = _read(measurements, names(apps))
     else:
         machine = two_devices() if cluster is None else Cluster.parse(cluster)
         found = _points(apps, sizes, judge)
         times = repeat or (3 if judge else 2)
         if not quiet:
-            note(f"{len(found)} sizes, {times} times on {', '.join(map(str, machine.classes))}; Ctrl-C stops")
+            note(
+                f"{many(len(found), 'size')}, {many(times, 'time')} on "
+                f"{', '.join(map(str, machine.classes))}; Ctrl-C stops"
+            )
         rng = np.random.Generator(np.random.PCG64(SEED)) if judge else None
         with LiveProgress(hidden=quiet) as progress:
             done, undone = measure(
@@ -103,19 +113,25 @@ def bench(
 def _points(apps: str | None, sizes: str | None, judge: bool) -> list[Point]:
     chosen = names(apps)
     if not judge:
-        return points(chosen, [size.strip() for size in (sizes or "small,medium,large").split(",")])
+        wanted = "small,medium,large" if sizes is None else sizes
+        return points(chosen, [size.strip() for size in wanted.split(",")])
     if sizes is not None:
         raise InputError("found with --accuracy, which has its own table of sizes", where="--sizes")
     return [point for point in sizes_table() if point.app in chosen]
 
 
-def _read(path: Path) -> list[Measured]:
+def _read(path: Path, apps: Sequence[str]) -> list[Measured]:
+    """The runs of these apps in the file."""
     try:
-        return read_measurements(path.read_text(encoding="utf-8"), str(path))
+        found = read_measurements(path.read_text(encoding="utf-8"), str(path))
     except OSError as error:
         raise InputError(f"cannot be read: {error.strerror}", where=str(path)) from error
     except UnicodeDecodeError as error:
         raise InputError("is no text, expected CSV in UTF-8", where=str(path)) from error
+    kept = [run for run in found if run.app in apps]
+    if not kept:
+        raise InputError(f"found no run of {', '.join(apps)}", where=str(path))
+    return kept
 
 
 def _status(undone: Sequence[Record], *, quiet: bool) -> int:
@@ -172,7 +188,12 @@ def _show(done: Sequence[Measured], judged: Sequence[Accuracy], history: Path | 
     if judged:
         console.print(_accuracy_table(judged))
     if history is not None:
-        console.print(Text(f"{len(done)} runs are in the history {history}", overflow="fold"))
+        console.print(
+            Text(
+                f"{many(len(done))} {'is' if len(done) == 1 else 'are'} in the history {history}",
+                overflow="fold",
+            )
+        )
 
 
 def _table(rows: Sequence[Row], devices: Sequence[str], preferred: dict[str, list[Change]]) -> Table:

@@ -7,9 +7,10 @@ does: each is a process of its own, pinned to its device's cores, and its time i
 from __future__ import annotations
 
 import csv
+import math
 import os
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import resources
 from pathlib import Path
@@ -47,6 +48,7 @@ from dovetail.model import (
 __all__ = [
     "Measured",
     "Point",
+    "check_writable",
     "measure",
     "names",
     "points",
@@ -235,6 +237,20 @@ def measure(
     return done, undone
 
 
+def check_writable(path: Path) -> None:
+    """Raises `InputError` if a file of that name could not be written; makes none."""
+    folder = path.resolve().parent
+    if path.is_dir():
+        why = "is a directory"
+    elif not folder.is_dir():
+        why = "its folder is not there"
+    elif not os.access(path if path.exists() else folder, os.W_OK):
+        why = "permission denied"
+    else:
+        return
+    raise InputError(f"cannot be written: {why}", where=str(path))
+
+
 def write_measurements(measured: Iterable[Measured], path: Path) -> None:
     """Write one line a run (CSV); raises `InputError` if that cannot be done."""
     try:
@@ -252,24 +268,43 @@ def read_measurements(text: str, where: str) -> list[Measured]:
     """Inverse of `write_measurements`; raises `InputError` with the line."""
     reader = csv.DictReader(text.splitlines())
     if tuple(reader.fieldnames or ()) != COLUMNS:
-        raise InputError(f"found the columns {reader.fieldnames}, expected {', '.join(COLUMNS)}", where=where)
-    found: list[Measured] = []
-    for row in reader:
-        try:
-            found.append(
-                Measured(
-                    row["app"],
-                    row["device"],
-                    row["role"],
-                    int(row["n"]),
-                    float(row["seconds"]),
-                    float(row["cpu_seconds"]),
-                    float(row["transfer_seconds"]),
-                )
-            )
-        except (TypeError, ValueError) as error:
-            raise InputError(f"line {reader.line_num}: {error}", where=where) from error
+        columns = ", ".join(reader.fieldnames or ()) or "none"
+        raise InputError(f"found the columns {columns}, expected {', '.join(COLUMNS)}", where=where)
+    found = [_measured(row, f"{where}: line {reader.line_num}") for row in reader]
+    if not found:
+        raise InputError("found no run below the header, expected one a line", where=where)
     return found
+
+
+def _measured(row: Mapping[str | None, str | list[str] | None], where: str) -> Measured:
+    """One line; raises `InputError` with the column."""
+    if None in row or None in row.values():
+        raise InputError(
+            f"found {'more' if None in row else 'fewer'} than {len(COLUMNS)} fields", where=where
+        )
+    cells = {name: str(row[name]) for name in COLUMNS}
+    if cells["app"] not in APPS:
+        raise InputError(f"found {cells['app']!r}, expected one of {', '.join(APPS)}", where=f"{where}: app")
+    for name in ("device", "role"):
+        if not cells[name]:
+            raise InputError("found nothing, expected a name", where=f"{where}: {name}")
+    if not (
+        cells["n"].isdecimal() and cells["n"].isascii() and 0 < int(cells["n"]) <= APPS[cells["app"]].largest
+    ):
+        expected = f"a whole number from 1 to {APPS[cells['app']].largest}"
+        raise InputError(f"found {cells['n']!r}, expected {expected}", where=f"{where}: n")
+    times = [_seconds(cells[name], f"{where}: {name}") for name in COLUMNS[4:]]
+    return Measured(cells["app"], cells["device"], cells["role"], int(cells["n"]), *times)
+
+
+def _seconds(text: str, where: str) -> Seconds:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = math.nan
+    if not (math.isfinite(seconds) and seconds >= 0):
+        raise InputError(f"found {text!r}, expected a finite number of at least 0", where=where)
+    return seconds
 
 
 def stored_measurements() -> list[Measured]:
