@@ -370,3 +370,28 @@ def test_a_cold_run_that_was_fast_is_believed() -> None:
     assert believed.expected == pytest.approx(0.66, rel=0.2)
     assert believed.lower < 0.66 < believed.upper
     assert doubted.lower < 33.0 < doubted.upper
+
+
+@pytest.mark.parametrize("runs", [1, 6])
+def test_a_number_that_no_run_had_changes_the_interval_not_the_expectation(runs: int) -> None:
+    """A command with one more argument than ever before: nothing says that its size multiplies the time."""
+    model = LearnedModel(
+        MemoryHistory([run(1e-6 * n, {"rows": n}) for n in [1e5 * 2**i for i in range(runs)]])
+    )
+    usual, more = ask(model, {"rows": 1e5}), ask(model, {"rows": 1e5, "file_bytes": 90000.0})
+    assert usual is not None
+    assert more is not None
+    assert more.expected == pytest.approx(usual.expected, rel=0.1)
+    larger = ask(model, {"rows": 1e5, "file_bytes": 9e9})
+    assert larger is not None
+    assert larger.expected == pytest.approx(more.expected)
+    assert more.upper > 1.5 * usual.upper or runs == 1
+    assert more.upper > 2 * more.expected
+
+
+def test_where_some_runs_lack_a_number_it_counts_as_typical() -> None:
+    with_it = [run(1e-6 * n, {"rows": 100.0, "n": n}) for n in (1e5, 2e5, 4e5)]
+    without = [run(0.2, {"rows": 100.0}), run(0.21, {"rows": 100.0})]
+    answer = ask(LearnedModel(MemoryHistory([*without, *with_it])), {"rows": 100.0, "n": 3e5})
+    assert answer is not None
+    assert answer.expected == pytest.approx(0.3, rel=0.1)

@@ -19,6 +19,8 @@ def formula(fit: Fit, surface: Surface | None = None) -> str:
     log_scale = float(law.theta[0])
     factors: list[str] = []
     for i, name in enumerate(design.sizes):
+        if name in design.new:
+            continue
         power = float(powers[i])
         centre = float(design.centre[i])
         if law.log_size:

@@ -48,15 +48,16 @@ class Design:
     centre: Floats
     mean: Floats
     spread: Floats
+    new: frozenset[str] = frozenset()
 
     def row(self, request: RequestKey, inputs: InputsKey) -> Floats:
-        """One row, of length ``len(mean)``. A number that is missing counts as a typical one."""
+        """One row, of length ``len(mean)``. A number that is missing, or new, counts as a typical one."""
         values = dict(inputs)
         row = np.zeros(len(self.mean))
         row[0] = 1.0
         for i, name in enumerate(self.sizes):
             value = values.get(name)
-            if isinstance(value, float):
+            if isinstance(value, float) and name not in self.new:
                 row[1 + i] = self._log(name, value) - self.centre[i]
         at = 1 + len(self.sizes)
         for i, (name, wanted) in enumerate(self.marks):
@@ -72,9 +73,10 @@ class Design:
         return math.log(value) if value > 0 else 0.0
 
     def unseen(self, inputs: InputsKey) -> float:
-        """Variance of log time to add for values of categories that have no column."""
+        """Variance of log time to add for values of categories that have no column, and for new numbers."""
         known = set(self.marks)
-        return CATEGORY_SPREAD**2 * sum(pair not in known for pair in categories(inputs))
+        strange = sum(pair not in known for pair in categories(inputs)) + len(self.new)
+        return CATEGORY_SPREAD**2 * strange
 
 
 def make_design(
@@ -127,6 +129,13 @@ def make_design(
     rows = np.array([blank.row(cell.request, cell.inputs) for cell in cells])
     columns = [*range(1, 1 + len(sizes)), *range(1 + len(sizes) + len(marks), len(blank.mean))]
     centre = rows[:, columns].mean(axis=0)
+    new: set[str] = set()
+    for i, name in enumerate(sizes):
+        having = [row for row, cell in enumerate(cells) if isinstance(dict(cell.inputs).get(name), float)]
+        if having:
+            centre[i] = rows[having, 1 + i].mean()
+        else:
+            new.add(name)
     mean = blank.mean.copy()
     mean[0] = float(np.mean([cell.y for cell in cells]))
-    return Design(sizes, signed, tuple(marks), scaled, centre, mean, blank.spread)
+    return Design(sizes, signed, tuple(marks), scaled, centre, mean, blank.spread, frozenset(new))
