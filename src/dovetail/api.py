@@ -109,49 +109,6 @@ def simulate(
     scales the workload to that offered load (all gaps between submissions by one factor). Times are
     seconds. Raises `InputError` (`UnsupportedWorkload` where the policy cannot place the jobs).
     """
-    result = simulate_result(
-        workload,
-        cluster=cluster,
-        policy=policy,
-        seed=seed,
-        knowledge=knowledge,
-        model=model,
-        history=history,
-        learn=learn,
-        overrun=overrun,
-        default_walltime=default_walltime,
-        rates=rates,
-        journal=journal,
-        lenient=lenient,
-        on=on,
-        load=load,
-        progress=progress,
-        **reader,
-    )
-    return Report(result)
-
-
-def simulate_result(
-    workload: Workload | PathLike,
-    *,
-    cluster: Cluster | str | None = None,
-    policy: str | Policy | Planner = "history",
-    seed: int | None = None,
-    knowledge: Knowledge | None = None,
-    model: str = DEFAULT_MODEL,
-    history: PathLike | None = None,
-    learn: bool = False,
-    overrun: Literal["kill", "run"] = "kill",
-    default_walltime: Seconds | Literal["actual"] = "actual",
-    rates: str | RateModel | None = None,
-    journal: PathLike | None = None,
-    lenient: bool = False,
-    on: Sequence[str] = (),
-    load: float | None = None,
-    progress: Callable[[int, int], None] | None = None,
-    **reader: Any,
-) -> Result:
-    """As `simulate`, but returns the `Result` (which can be sent between processes)."""
     _one_of("knowledge", knowledge, (None, "perfect", "learned"))
     _check_options(seed, overrun, default_walltime, "actual")
     machine = _cluster(cluster)
@@ -199,7 +156,12 @@ def simulate_result(
                 progress=progress,
             ),
         )
-    return replace(result, load=load, ignores_priorities=_ignored(jobs, loaded))
+    return Report(replace(result, load=load, ignores_priorities=_ignored(jobs, loaded)))
+
+
+def simulate_result(workload: Workload | PathLike, **options: Any) -> Result:
+    """As `simulate`, with its options, but returns the `Result` (which can be sent between processes)."""
+    return simulate(workload, **options).result
 
 
 def _ignored(jobs: Workload, loaded: LoadedPolicy) -> bool:

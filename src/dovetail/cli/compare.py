@@ -23,9 +23,7 @@ __all__ = ["compare"]
 
 
 def compare(
-    file: Annotated[
-        str, typer.Argument(metavar="FILE|published:NAME", help="Job file, trace or published workload.")
-    ],
+    file: opt.Source,
     policy: Annotated[
         str, typer.Option(metavar="A,B,…", help="Policies, joined by commas.")
     ] = "history,best-device",
@@ -39,17 +37,13 @@ def compare(
         int | None, typer.Option(min=1, metavar="N", help="Processes. Default: one for each CPU.")
     ] = None,
     live: Annotated[bool, typer.Option("--live", help="Really run, one policy after the other.")] = False,
-    knowledge: Annotated[opt.Knowledge | None, typer.Option(help="What policies know of run times.")] = None,
+    knowledge: opt.Known = None,
     model: opt.Model = DEFAULT_MODEL,
     history: opt.HistoryFile = None,
-    overrun: Annotated[
-        opt.Overrun, typer.Option(help="At its walltime a job is killed, or runs on.")
-    ] = opt.Overrun.kill,
+    overrun: opt.AtWalltime = opt.Overrun.kill,
     default_walltime: opt.DefaultWalltime = None,
-    rates: Annotated[str | None, typer.Option(metavar="NAME", help="Rate model of sharing.")] = None,
-    cpus_per_node: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Of a trace that counts processors.")
-    ] = None,
+    rates: opt.Rates = None,
+    cpus_per_node: opt.CpusPerNode = None,
     on: opt.On = None,
     lenient: opt.Lenient = False,
     by: opt.Breakdowns = None,

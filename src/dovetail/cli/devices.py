@@ -9,13 +9,14 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from dovetail.cli.options import Json
 from dovetail.executors.discovery import Inventory, inventory
 
 __all__ = ["devices"]
 
 
 def devices(
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON alone.")] = False,
+    as_json: Json = False,
     timeout: Annotated[float, typer.Option(min=0.1, help="Seconds that drivers may take.")] = 20.0,
 ) -> None:
     """Show the cores, GPUs and OpenCL devices of this machine, and why something was not found."""

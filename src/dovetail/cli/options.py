@@ -13,11 +13,13 @@ from dovetail.report.metrics import Cut
 
 __all__ = [
     "App",
+    "AtWalltime",
     "Breakdown",
     "Breakdowns",
     "BusyWatts",
     "Cluster",
     "Cooldown",
+    "CpusPerNode",
     "Csv",
     "DefaultWalltime",
     "Drop",
@@ -28,15 +30,18 @@ __all__ = [
     "JournalFile",
     "Json",
     "Knowledge",
+    "Known",
     "Lenient",
     "Model",
     "On",
     "Overrun",
     "Policy",
     "Quiet",
+    "Rates",
     "Reference",
     "ReportFolder",
     "Seed",
+    "Source",
     "Warmup",
     "cut",
     "kinds",
@@ -70,6 +75,9 @@ class Breakdown(StrEnum):
     size = "size"
 
 
+Source: TypeAlias = Annotated[
+    str, typer.Argument(metavar="FILE|published:NAME", help="Job file, trace or published workload.")
+]
 Cluster: TypeAlias = Annotated[
     str | None,
     typer.Option(metavar="FILE|SHORT", help="Cluster file, or e.g. 16x8cpu+1gpu. Default: this machine."),
@@ -100,6 +108,16 @@ On: TypeAlias = Annotated[
 ]
 Lenient: TypeAlias = Annotated[
     bool, typer.Option("--lenient", help="Skip and count malformed lines of a trace.")
+]
+Known: TypeAlias = Annotated[
+    Knowledge | None, typer.Option("--knowledge", help="What policies know of run times.")
+]
+AtWalltime: TypeAlias = Annotated[
+    Overrun, typer.Option("--overrun", help="At its walltime a job is killed, or runs on.")
+]
+Rates: TypeAlias = Annotated[str | None, typer.Option(metavar="NAME", help="Rate model of sharing.")]
+CpusPerNode: TypeAlias = Annotated[
+    int | None, typer.Option(min=1, metavar="N", help="Of a trace that counts processors.")
 ]
 DefaultWalltime: TypeAlias = Annotated[
     str | None, typer.Option(metavar="SECONDS", help="Of jobs without a walltime ('actual' in simulation).")

@@ -56,7 +56,7 @@ def pack(
     ] = None,
     k: Annotated[int | None, typer.Option("--k", help="Most tasks in a pack; default: p.")] = None,
     algorithm: Annotated[str, typer.Option(metavar="NAME", help="See docs/reference/pack.md.")] = "auto",
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON alone on standard output.")] = False,
+    as_json: opt.Json = False,
     compare: Annotated[bool, typer.Option(help="Run all algorithms.")] = False,
     seed: Annotated[int, typer.Option(help="Of everything random.", min=0)] = 1,
     time_limit: Annotated[

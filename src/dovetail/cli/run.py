@@ -35,9 +35,7 @@ def run(
     seed: opt.Seed = None,
     model: opt.Model = DEFAULT_MODEL,
     history: opt.HistoryFile = None,
-    overrun: Annotated[
-        opt.Overrun, typer.Option(help="At its walltime a job is killed, or runs on.")
-    ] = opt.Overrun.kill,
+    overrun: opt.AtWalltime = opt.Overrun.kill,
     default_walltime: opt.DefaultWalltime = None,
     grace: Annotated[float, typer.Option(min=0, help="Seconds between TERM and KILL.")] = 5.0,
     run_dir: Annotated[

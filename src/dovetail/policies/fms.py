@@ -24,10 +24,14 @@ Score = Literal["rollout", "area"]
 Option = tuple[Choice, Seconds]
 
 
+@dataclass(frozen=True)
 class _Fms:
     """The rule; the policies below differ in which options a job has."""
 
-    score: Score
+    score: Score = "rollout"
+
+    settles: ClassVar[bool] = True
+    walltime: ClassVar[str] = "learned"
 
     def __post_init__(self) -> None:
         """Have the kernels compiled, or loaded, before the first decision."""
@@ -142,11 +146,7 @@ class Fms(_Fms):
     priorities and ``implementation``.
     """
 
-    score: Score = "rollout"
-
     paper: ClassVar[str] = "Ravi 2012, section III.B"
-    settles: ClassVar[bool] = True
-    walltime: ClassVar[str] = "learned"
 
     def options(self, view: View, job: Job) -> list[Option]:
         """Every type on N, N/2 and N/4 nodes."""
@@ -157,11 +157,7 @@ class Fms(_Fms):
 class FmsType(_Fms):
     """FMS that molds the resource type only: every job gets the nodes that it asks for."""
 
-    score: Score = "rollout"
-
     paper: ClassVar[str] = "Ravi 2012, section IV.D (Molding ResType Only)"
-    settles: ClassVar[bool] = True
-    walltime: ClassVar[str] = "learned"
 
     def options(self, view: View, job: Job) -> list[Option]:
         """Every type on N nodes."""
@@ -172,11 +168,7 @@ class FmsType(_Fms):
 class FmsNodes(_Fms):
     """FMS that molds the node count only: N, N/2 or N/4 of the type asked for, or else the fastest on N."""
 
-    score: Score = "rollout"
-
     paper: ClassVar[str] = "Ravi 2012, section IV.D (Molding NumNodes Only)"
-    settles: ClassVar[bool] = True
-    walltime: ClassVar[str] = "learned"
 
     def options(self, view: View, job: Job) -> list[Option]:
         """The one type on N, N/2 and N/4 nodes."""
@@ -193,11 +185,7 @@ class FmsNodes(_Fms):
 class FmsOrder(_Fms):
     """FMS without molding: only its grouping and sorting, and which of two jobs is placed first."""
 
-    score: Score = "rollout"
-
     paper: ClassVar[str] = "Ravi 2012, section III.B, grouping and sorting alone"
-    settles: ClassVar[bool] = True
-    walltime: ClassVar[str] = "learned"
 
     def options(self, view: View, job: Job) -> list[Option]:
         """The fastest type on N nodes."""

@@ -7,14 +7,18 @@ known the predicted CPU time stands in, so that MP = 1.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from math import inf
-from typing import Literal, NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
 from dovetail.interfaces import View
-from dovetail.model import CPU, Choice, Job
-from dovetail.policies.resources import Way, kinds_of, ways
+from dovetail.model import CPU, Choice, Cluster, Decision, Job, Unit
+from dovetail.policies.devices import refuse_gangs
+from dovetail.policies.resources import Placement, Resources, Way, kinds_of, ways
 
-__all__ = ["Difference", "SpeedupQueues", "speedups"]
+__all__ = ["Difference", "RelativeSpeedup", "SpeedupQueues", "speedups"]
 
 Difference = Literal["speedup", "ratio"]
 """What "difference in performance" means: of the speedups, or how many times one is the other."""
@@ -79,12 +83,16 @@ class SpeedupQueues:
             self._queues[preferred].append(Relative(job, choices, speedup, preferred))
         for queue in self._queues.values():
             queue.sort(key=self._least_loss, reverse=True)
+        self._own = {kind: self._in_order(kind) for kind in self.kinds}
         self._stolen = {kind: self._by_loss(kind) for kind in self.kinds}
 
     def _least_loss(self, entry: Relative) -> float:
         """The difference to the next best kind."""
         others = (kind for kind in self.kinds if kind != entry.preferred)
         return min((entry.loss(kind, self._difference) for kind in others), default=0.0)
+
+    def _in_order(self, kind: str) -> list[tuple[Job, Choice]]:
+        return [(entry.job, entry.choices[kind]) for entry in self._queues[kind]]
 
     def _by_loss(self, kind: str) -> list[tuple[Job, Choice]]:
         others = [
@@ -99,8 +107,33 @@ class SpeedupQueues:
 
     def own(self, kind: str) -> list[tuple[Job, Choice]]:
         """The jobs that prefer this kind, front first."""
-        return [(entry.job, entry.choices[kind]) for entry in self._queues[kind]]
+        return self._own[kind]
 
     def others_from_back(self, kind: str) -> list[tuple[Job, Choice]]:
         """The jobs that prefer another kind but run on this one too, least loss first: the back first."""
         return self._stolen[kind]
+
+
+@dataclass(frozen=True, slots=True)
+class RelativeSpeedup(ABC):
+    """What RSA and RSC share: every resource with room is offered a job; they differ in which."""
+
+    difference: Difference = "speedup"
+
+    paper: ClassVar[str] = "Ravi 2012, section III.A"
+    settles: ClassVar[bool] = True
+
+    def refuses(self, jobs: Sequence[Job], cluster: Cluster) -> str | None:
+        """Gangs are refused."""
+        return refuse_gangs(jobs)
+
+    def decide(self, view: View) -> Iterable[Decision]:
+        """Offer every resource with room a job until nothing changes. O(n log n) in the waiting jobs."""
+        resources = Resources(view)
+        if resources.open:
+            queues = SpeedupQueues(view, self.difference)
+            yield from resources.offer(lambda unit: self.choose(unit, resources, queues))
+
+    @abstractmethod
+    def choose(self, unit: Unit, resources: Resources, queues: SpeedupQueues) -> Placement | None:
+        """The job that this unit of a resource takes, if any."""
