@@ -54,12 +54,15 @@ def test_the_mapping(tmp_path):
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("1, 2, 3", "line 2: line: found '1,2,3', expected 13 fields, not 3"),
+        ("1, 2, 3", r"line 2: found 3 fields \('1, 2, 3'\), expected 13"),
         ("1, 2, 3, 0, x, 8, 1, 0, 1, 1, 1, 1, 1", "line 2: nodes: found 'x', expected a number"),
         ("1, 2, 3, 0, 1, 1.5, 1, 0, 1, 1, 1, 1, 1", "gpus: found '1.5', expected a whole number"),
         ("1, 2, 3, 0, 1, -1, 1, 0, 1, 1, 1, 1, 1", "gpus: found '-1', expected a number of at least 0"),
         ("1, 2, 3, 0, 1, 1, 1, 0, nan, 1, 1, 1, 1", "time_submit"),
         ("1, 2, 3, 0, 1, 1, 1, 0, 1, 1, 1, 1,", "walltime: found '', expected a number"),
+        (", 2, 3, 0, 1, 1, 1, 0, 1, 1, 1, 1, 1", "id: found '', expected a job id"),
+        ("1, 2, 3, 0, 1_0, 1, 1, 0, 1, 1, 1, 1, 1", "nodes: found '1_0', expected a number"),
+        ("1, 2, 3, 0, \u0661, 1, 1, 0, 1, 1, 1, 1, 1", r"nodes: found '\\u0661', expected a number"),
     ],
 )
 def test_a_malformed_line_is_one_sentence_or_counted(tmp_path, line, message):

@@ -85,6 +85,12 @@ def test_scale_refuses_a_load_that_is_none(load):
         scale(FOUR, load, MACHINE)
 
 
+@pytest.mark.parametrize("load", [1e-300, 1e-15])
+def test_scale_keeps_times_within_bounds(load):
+    with pytest.raises(InputError, match="expected one that keeps times below"):
+        scale(FOUR, load, MACHINE)
+
+
 def test_scale_refuses_a_workload_without_load():
     with pytest.raises(InputError, match="has no load on this cluster"):
         scale(made((3, 10, Request(1, 1))), 0.5, MACHINE)

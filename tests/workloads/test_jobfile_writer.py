@@ -155,6 +155,10 @@ GPU = (("gpu", 1.0),)
         (job_with(Request(1, 1, GPU), priority=-1.0), "found -1.0"),
         (job_with(Request(1, 1, GPU), inputs={"n": -1.0}), "found -1.0"),
         (job_with(Request(1, 1, GPU), user=" x"), "found ' x'"),
+        (job_with(Request(1, 1, GPU), walltime=1e13), r"found 1e\+?13|found 10000000000000"),
+        (job_with(Request(1, 1, GPU), submit_time=2e12), "expected at most 1e\\+12"),
+        (job_with(Request(1, 1, (("gpu", 20_000.0),))), "found 20000.0, expected at most 10000"),
+        (job_with(Request(1, 2_000_000, GPU)), "found 2000000, expected at most 1e\\+06"),
         (Workload("w", job_with(Request(1, 1, GPU)).jobs, TableTruth()), "no true time"),
     ],
 )

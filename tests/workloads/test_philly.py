@@ -60,7 +60,7 @@ def test_the_mapping(tmp_path):
         ("yesterday,1,1,1,a", "line 2: timestamp: found 'yesterday', expected a moment such as"),
         ("2017-13-02 00:01:55,1,1,1,a", "timestamp"),
         ("2017-10-02 00:01:55,1,1.5,1,a", "num_gpus: found '1.5', expected a whole number"),
-        ("2017-10-02 00:01:55,inf,1,1,a", "duration: found 'inf', expected a number"),
+        ("2017-10-02 00:01:55,inf,1,1,a", r"duration: found 'inf', expected a finite number below 2\^53"),
         ('"2017-10-02 00:01:55,1,1,1,a', "line 2"),
     ],
 )

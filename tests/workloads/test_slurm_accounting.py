@@ -98,7 +98,7 @@ def test_other_columns(tmp_path):
         ),
         ("1|a|b|c|2026-01-05T10:00:00|x|00:01|1|COMPLETED|one|1||", "NNodes: found 'one', expected a count"),
         ("|a|b|c|2026-01-05T10:00:00|x|00:01|1|COMPLETED|1|1||", "JobID: found '', expected a job id"),
-        ("1|a|b", "expected 13 fields, not 3"),
+        ("1|a|b", r"found 3 fields \('1\|a\|b'\), expected 13"),
     ],
 )
 def test_a_malformed_line_is_one_sentence_or_counted(tmp_path, line, message):

@@ -115,7 +115,7 @@ def test_a_number_used_twice_is_made_unique_in_file_order(tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("1 2 3\n", r"t\.swf: line 1: found 3 fields in the line: found '1 2 3', expected 18 numbers"),
+        ("1 2 3\n", r"t\.swf: line 1: found 3 fields \('1 2 3'\), expected 18 numbers"),
         (line() + line()[:-4] + "\n", r"line 2: found 17 fields"),
         (line() + line().rstrip() + " 5\n", r"line 2: found 19 fields"),
         (line(run="abc"), r"line 1: field 4 \(run time\): found 'abc', expected a number"),

@@ -129,6 +129,33 @@ def test_a_part_of_a_log_keeps_its_lines():
     assert lines == [LOG.splitlines()[i] for i in (0, 1, 3, 4, 7)]
 
 
+def test_a_byte_order_mark_is_no_part_of_the_first_line():
+    log = b"\xef\xbb\xbf" + LOG.split(b"4\n", 1)[1]
+    workload = swf_workload(parse_swf(log, "f.swf", lenient=True))
+    kept = [line.split()[:2] for line in edited_swf(log, workload).splitlines() if line[:1] == b" "]
+    assert kept == [[b"1", b"0"], [b"2", b"10"], [b"4", b"30"]]
+
+
+def test_a_log_with_carriage_returns_gets_line_feeds():
+    log = LOG.replace(b"\n", b"\r\n")
+    workload = swf_workload(parse_swf(log, "f.swf", lenient=True))
+    assert edited_swf(log, workload) == edited_swf(LOG, workload)
+
+
+def test_nothing_is_written_for_no_job():
+    none = swf_workload(parse_swf(b"1 0 7 -1 1" + b" -1" * 13, "f.swf"))
+    for write in (lambda: edited_swf(LOG, none), lambda: workload_as_swf(none)):
+        with pytest.raises(InputError, match="found no jobs, expected at least one to write"):
+            write()
+
+
+def test_numbers_that_a_reader_would_refuse_are_not_written():
+    far = TraceBuilder("w", None, app="x")
+    far.add("a", 0, 5, swf_request(1), walltime=2.0**54)
+    with pytest.raises(InputError, match=r"job a: found a number of 2\^53 or more"):
+        workload_as_swf(far.workload())
+
+
 def test_a_scaled_log_changes_field_two_alone():
     workload = swf_workload(parse_swf(LOG, "f.swf", lenient=True), Cluster.uniform(4, 1))
     scaled = scale(workload, 50 / 120 / 2, Cluster.uniform(4, 1))  # half of its load

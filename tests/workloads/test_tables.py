@@ -60,6 +60,53 @@ def test_an_unknown_table_is_one_sentence(tmp_path):
         read_node_list(path)
 
 
+def test_a_header_that_lacks_a_column_is_told_which(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text("timestamp,duration,cluster\n2017-10-02 00:01:55,5,a\n")
+    with pytest.raises(InputError, match=r"line 1: found .*, expected also num_gpus, as in those of philly"):
+        read_table(path)
+    path.write_text("sn,cpu_milli,memory_mib,gpu\na,1000,5,1\n")
+    with pytest.raises(InputError, match="expected also model, as in those of openb"):
+        read_node_list(path)
+
+
+def test_an_empty_table_is_called_empty(tmp_path):
+    path = tmp_path / "a.csv"
+    for text in ("", "\n\n"):
+        path.write_text(text)
+        with pytest.raises(InputError, match=r"a\.csv: the file is empty; expected a header line"):
+            read_table(path)
+
+
+LINES = [b"timestamp,duration,num_gpus,cluster", *(b"2017-10-02 00:01:5%d,5,1,a" % i for i in range(4))]
+
+
+@pytest.mark.parametrize(
+    "broken", [b'"2017-10-02 00:01:50,5,1,a', b"2017-10-02 00:01:50,5,1,\xe9", b"2017-10-02 00:01:50,5,1"]
+)
+@pytest.mark.parametrize("ends", [b"\n", b"\r\n", b"\r"])
+def test_a_broken_line_costs_no_other_line(tmp_path, broken, ends):
+    path = tmp_path / "a.csv"
+    path.write_bytes(ends.join([*LINES[:2], broken, *LINES[2:]]))
+    if ends != b"\r":
+        with pytest.raises(InputError, match=r"a\.csv: line 3: "):
+            read_table(path)
+    found = read_table(path, lenient=True)
+    assert (len(found.jobs), found.skipped) == (4, 1)
+
+
+def test_columns_may_stand_in_quotes(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_bytes(b"\n".join(b",".join(b'"%s"' % cell for cell in line.split(b",")) for line in LINES))
+    assert len(read_table(path).jobs) == 4
+
+
+def test_text_that_opens_with_a_header_of_sacct_is_no_list_of_commands(tmp_path):
+    path = tmp_path / "jobs.txt"
+    path.write_text("JobID|Submit|State|Elapsed|NCPUS\n5|100|COMPLETED|00:00:05|2\n")
+    assert [(job.id, job.app.name) for job in load_workload(path).jobs] == [("5", "slurm")]
+
+
 @pytest.mark.parametrize("path", sorted(CORPUS.glob("*")), ids=lambda p: p.name)
 @pytest.mark.parametrize("lenient", [False, True])
 def test_the_corpus_of_broken_tables_never_escapes(path, lenient):

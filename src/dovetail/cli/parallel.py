@@ -120,6 +120,23 @@ def _deaf_to_interrupts() -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
+@contextmanager
+def _interrupts_later() -> Iterator[None]:
+    """Ctrl-C takes effect after the block: a worker whose start was broken off would be known to nobody."""
+    before = signal.getsignal(signal.SIGINT)
+    if before is signal.SIG_IGN or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    pressed = threading.Event()
+    signal.signal(signal.SIGINT, lambda *_: pressed.set())
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if pressed.is_set():
+        raise KeyboardInterrupt
+
+
 def _work(place: int, task: Task) -> Result:
     def tell(part: float) -> None:
         _parts[place] = part
@@ -138,7 +155,8 @@ def _in_workers(tasks: Sequence[Task], count: int, show: Callable[[int, float], 
         min(count, len(tasks)), mp_context=context, initializer=_begin, initargs=(parts,)
     )
     try:
-        futures = [pool.submit(_work, i, task) for i, task in enumerate(tasks)]
+        with _interrupts_later():
+            futures = [pool.submit(_work, i, task) for i, task in enumerate(tasks)]
         waiting: set[Future[Result]] = set(futures)
         while waiting:
             done, waiting = wait(waiting, timeout=BEAT, return_when=FIRST_COMPLETED)

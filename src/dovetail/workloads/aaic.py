@@ -17,7 +17,7 @@ from pathlib import Path
 
 from dovetail.model import Cluster, Device, Node, Workload
 from dovetail.workloads.builder import TraceBuilder, gpu_request
-from dovetail.workloads.textfile import number, parse_table, whole
+from dovetail.workloads.textfile import job_id, number, parse_table, whole
 
 __all__ = ["read_aaic", "read_aaic_nodes"]
 
@@ -38,7 +38,7 @@ def read_aaic(path: str | Path, cluster: Cluster | None = None, *, lenient: bool
         submit, run = number(row, "time_submit", least=0), number(row, "walltime")
         walltime = number(row, "walltime_req")
         builder.add(
-            row["id"],
+            job_id(row, "id"),
             submit,
             run,
             gpu_request(nodes, gpus),

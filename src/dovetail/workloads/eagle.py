@@ -17,7 +17,7 @@ from pathlib import Path
 
 from dovetail.model import Cluster, Workload
 from dovetail.workloads.builder import TraceBuilder, gpu_request
-from dovetail.workloads.textfile import number, parse_table, whole
+from dovetail.workloads.textfile import job_id, number, parse_table, whole
 from dovetail.workloads.timestamps import wall_clock
 
 __all__ = ["read_eagle"]
@@ -57,7 +57,7 @@ def read_eagle(path: str | Path, cluster: Cluster | None = None, *, lenient: boo
         submit, run = wall_clock(row, "submit_time"), number(row, "run_time")
         walltime = number(row, "wallclock_req")
         builder.add(
-            row["job_id"],
+            job_id(row, "job_id"),
             submit,
             run,
             request,

@@ -8,6 +8,7 @@ from dataclasses import replace
 from dovetail.errors import InputError
 from dovetail.model import Cluster, Seconds, Workload
 from dovetail.workloads.resources import offered_load
+from dovetail.workloads.textfile import LARGEST
 
 __all__ = ["cut", "scale"]
 
@@ -38,7 +39,7 @@ def scale(workload: Workload, load: float, cluster: Cluster) -> Workload:
 
     The first submission stays where it is; where all submit times are whole seconds they stay whole, and
     the load is met but for that rounding. Raises `InputError` where no load is defined: without true
-    times, jobs, or a span of time. O(jobs).
+    times, jobs, or a span of time; and for a load so small that times leave all bounds. O(jobs).
     """
     if not (math.isfinite(load) and load > 0):
         raise InputError(f"load: found {load:g}, expected a number above 0")
@@ -53,5 +54,7 @@ def scale(workload: Workload, load: float, cluster: Cluster) -> Workload:
     moved = []
     for job in workload.jobs:
         submit = first + (job.submit_time - first) * factor
+        if not abs(submit) < LARGEST:
+            raise InputError(f"load: found {load:g}, expected one that keeps times below 2^53 s")
         moved.append(replace(job, submit_time=float(round(submit)) if whole else submit))
     return replace(workload, jobs=moved)

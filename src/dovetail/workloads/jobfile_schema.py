@@ -11,12 +11,16 @@ from typing import Annotated
 from pydantic import BeforeValidator, Discriminator, Field, Tag, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
-from dovetail.model.files import Bytes, Entry, Name, Seconds, real, whole
+from dovetail.model.files import LONGEST, Bytes, Entry, Name, Seconds, real, whole
 
 __all__ = ["MOST_NODES", "AppEntry", "ImplementationEntry", "JobEntry", "JobFile"]
 
 MOST_NODES = 1_000_000
 MOST_COPIES = 10_000_000
+MOST_CPUS = 1_000_000
+MOST_DEVICES = 10_000
+MOST_RATIO = 1e12
+MOST_PRIORITY = 1e15
 
 
 def _input(value: object) -> float | str:
@@ -39,7 +43,7 @@ def _node_count(value: object) -> int:
 
 def _share(value: object) -> float:
     """Devices on each node: whole, or a share of one."""
-    number = real("a number of devices", most=10_000, above_zero=True)(value)
+    number = real("a number of devices", most=MOST_DEVICES, above_zero=True)(value)
     if number < 1e-6:
         raise PydanticCustomError("dovetail", "expected a share of a device of at least 0.000001")
     if number > 1 and not number.is_integer():
@@ -54,11 +58,11 @@ def _either(table: str, other: str, kind: type) -> Discriminator:
 
 Nodes = Annotated[int, Field(ge=1, le=MOST_NODES), BeforeValidator(whole(1, MOST_NODES))]
 Copies = Annotated[int, Field(ge=1, le=MOST_COPIES), BeforeValidator(whole(1, MOST_COPIES))]
-Cpus = Annotated[int, Field(ge=0, le=1_000_000), BeforeValidator(whole(0, 1_000_000))]
+Cpus = Annotated[int, Field(ge=0, le=MOST_CPUS), BeforeValidator(whole(0, MOST_CPUS))]
 Share = Annotated[float, Field(gt=0), BeforeValidator(_share)]
-Ratio = Annotated[float, Field(gt=0), BeforeValidator(real("a ratio", most=1e12, above_zero=True))]
-Limit = Annotated[float, Field(gt=0), BeforeValidator(real("seconds", most=1e12, above_zero=True))]
-Priority = Annotated[float, Field(ge=0), BeforeValidator(real("a number", most=1e15))]
+Ratio = Annotated[float, Field(gt=0), BeforeValidator(real("a ratio", most=MOST_RATIO, above_zero=True))]
+Limit = Annotated[float, Field(gt=0), BeforeValidator(real("seconds", most=LONGEST, above_zero=True))]
+Priority = Annotated[float, Field(ge=0), BeforeValidator(real("a number", most=MOST_PRIORITY))]
 NodeCount = Annotated[
     int, BeforeValidator(_node_count), WithJsonSchema({"type": "string", "pattern": "^[1-9][0-9]{0,6}$"})
 ]

@@ -23,7 +23,8 @@ from dovetail.model import (
     Seconds,
     Workload,
 )
-from dovetail.model.files import NAME, is_name, shown
+from dovetail.model.files import LONGEST, MOST_BYTES, NAME, is_name, shown
+from dovetail.workloads.jobfile_schema import MOST_CPUS, MOST_DEVICES, MOST_NODES, MOST_PRIORITY, MOST_RATIO
 
 __all__ = ["dump_jobfile"]
 
@@ -35,7 +36,8 @@ def dump_jobfile(workload: Workload) -> str:
     """The workload as the text of a job file. Linear.
 
     Raises `InputError` for what a job file cannot say: a request for devices of several kinds, a moldable
-    job that has no true time at some of its node counts, a negative number.
+    job that has no true time at some of its node counts, a negative number, one beyond the bounds of a job
+    file.
     """
     jobs = sorted(workload.jobs, key=lambda job: job.index)
     if not jobs:
@@ -120,13 +122,13 @@ def _request(implementation: Implementation, where: str) -> list[str]:
             raise InputError(
                 f"{where}: found a request for CPUs that a job file cannot say, expected a number"
             )
-        lines.append(f"cpus = {request.cpus}")
+        lines.append(f"cpus = {_number(request.cpus, where, MOST_CPUS)}")
     if request.devices and request.devices[0][1] != 1:
-        lines.append(f"gpus = {_number(request.devices[0][1], where)}")
+        lines.append(f"gpus = {_number(request.devices[0][1], where, MOST_DEVICES)}")
     if request.models:
         lines.append(f"models = [{', '.join(map(_text, request.models))}]")
     if request.memory:
-        lines.append(f"memory = {request.memory}")
+        lines.append(f"memory = {_number(request.memory, where, MOST_BYTES)}")
     return lines
 
 
@@ -143,21 +145,23 @@ def _job(
     if times:
         lines.append(f"times = {_table((name, _seconds(t, where)) for name, t in times.items())}")
     if job.sequential is not None:
-        lines.append(f"sequential = {_number(job.sequential, where)}")
+        lines.append(f"sequential = {_number(job.sequential, where, LONGEST)}")
     if job.speedup:
-        lines.append(f"speedup = {_table((name, _number(s, where)) for name, s in job.speedup.items())}")
+        lines.append(
+            f"speedup = {_table((name, _number(s, where, MOST_RATIO)) for name, s in job.speedup.items())}"
+        )
     if job.submit_time:
-        lines.append(f"submit = {_number(job.submit_time, where)}")
+        lines.append(f"submit = {_number(job.submit_time, where, LONGEST)}")
     if job.nodes != 1:
-        lines.append(f"nodes = {job.nodes}")
+        lines.append(f"nodes = {_number(job.nodes, where, MOST_NODES)}")
     for key, value in (("implementation", job.implementation), ("user", job.user)):
         lines += [f"{key} = {_text(_named(value, where))}"] if value is not None else []
     for key, value in (("group", job.group), ("queue", job.queue)):
         lines += [f"{key} = {_text(_named(value, where))}"] if value is not None else []
     if job.walltime is not None:
-        lines.append(f"walltime = {_number(job.walltime, where)}")
+        lines.append(f"walltime = {_number(job.walltime, where, LONGEST)}")
     if job.priority:
-        lines.append(f"priority = {_number(job.priority, where)}")
+        lines.append(f"priority = {_number(job.priority, where, MOST_PRIORITY)}")
     return [*lines, ""]
 
 
@@ -187,18 +191,24 @@ def _times(job: Job, workload: Workload) -> dict[str, Seconds | Mapping[int, Sec
 
 def _seconds(value: Seconds | Mapping[int, Seconds], where: str) -> str:
     if isinstance(value, Mapping):
-        return _table((str(nodes), _number(seconds, where)) for nodes, seconds in value.items())
-    return _number(value, where)
+        return _table(
+            (_number(nodes, where, MOST_NODES), _number(seconds, where, LONGEST))
+            for nodes, seconds in value.items()
+        )
+    return _number(value, where, LONGEST)
 
 
 def _value(value: float | str, where: str) -> str:
     return _text(value) if isinstance(value, str) else _number(value, where)
 
 
-def _number(value: float, where: str) -> str:
+def _number(value: float, where: str, most: float = math.inf) -> str:
     if not math.isfinite(value) or value < 0:
         raise InputError(f"{where}: found {value!r}, expected a finite number of at least 0")
-    return str(int(value)) if float(value).is_integer() and value < 1e15 else repr(float(value))
+    if value > most:
+        raise InputError(f"{where}: found {value!r}, expected at most {most:g}, as a job file holds")
+    whole = isinstance(value, int) or (value.is_integer() and value < 1e15)
+    return str(int(value)) if whole else repr(float(value))
 
 
 def _named(name: str, where: str) -> str:

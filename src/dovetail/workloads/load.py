@@ -5,7 +5,7 @@
     FORMAT:PATH                    a file in that format, whatever its name
     *.toml                         a job file
     *.swf, *.swf.gz, …             a trace whose suffix names its format
-    any other text                 commands, one a line
+    any other text                 commands, one a line; accounting where its first line is sacct's header
 
 Formats are those of `TRACES`, and the entry points ``dovetail.workloads``: each names a `WorkloadReader`.
 """
@@ -29,6 +29,7 @@ from dovetail.workloads.commands import load_commands
 from dovetail.workloads.jobfile import load_jobfile
 from dovetail.workloads.order import shuffled
 from dovetail.workloads.published import load_published, takes_seed
+from dovetail.workloads.slurm_accounting import is_sacct
 from dovetail.workloads.synthetic import synthesize
 
 __all__ = ["TRACES", "formats", "load_workload"]
@@ -145,6 +146,8 @@ def _from_file(
             f"published:NAME, or FORMAT:PATH with one of {', '.join(known)}",
             where=file_name(spec),
         )
+    if not on and is_sacct(spec):
+        return _trace("sacct", spec, cluster, lenient, options)
     _no_options("a list of commands", options, spec)
     return load_commands(spec, on=on, app=app, drop=drop, add=add)
 

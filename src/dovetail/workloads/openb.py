@@ -23,7 +23,7 @@ from pathlib import Path
 from dovetail.model import Cluster, Device, Node, Request, Workload
 from dovetail.workloads.builder import TraceBuilder, gpu_request
 from dovetail.workloads.fitting import Fitting
-from dovetail.workloads.textfile import Malformed, number, parse_table, whole
+from dovetail.workloads.textfile import Malformed, job_id, number, parse_table, whole
 
 __all__ = ["read_openb", "read_openb_nodes"]
 
@@ -55,7 +55,7 @@ def read_openb(path: str | Path, cluster: Cluster | None = None, *, lenient: boo
         created = number(row, "creation_time", least=0)
         begun = number(row, "scheduled_time", least=0) if row["scheduled_time"] else created
         run = number(row, "deletion_time", least=0) - begun if row["deletion_time"] else None
-        builder.add(row["name"], created, run, request, queue=row.get("qos"))
+        builder.add(job_id(row, "name"), created, run, request, queue=row.get("qos"))
 
     _, skipped = parse_table(path, COLUMNS, parse, lenient=lenient)
     return builder.workload(skipped=skipped)

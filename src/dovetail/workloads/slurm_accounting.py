@@ -42,10 +42,10 @@ from dovetail.model import Cluster, Request, Workload
 from dovetail.model.files import file_name
 from dovetail.workloads.builder import UNKNOWN_LENGTH, TraceBuilder, gpu_request
 from dovetail.workloads.fitting import Fitting
-from dovetail.workloads.textfile import LARGEST, Malformed, parse_table, read_text
+from dovetail.workloads.textfile import LARGEST, Malformed, job_id, parse_table, read_text
 from dovetail.workloads.timestamps import duration, wall_clock
 
-__all__ = ["parse_tres", "read_sacct", "read_sacct_json", "read_sacct_parsable"]
+__all__ = ["is_sacct", "parse_tres", "read_sacct", "read_sacct_json", "read_sacct_parsable"]
 
 REQUIRED = ("JobID", "Submit", "State")
 UNFINISHED = ("PENDING", "RUNNING", "SUSPENDED", "REQUEUED", "REQUEUE_HOLD", "CONFIGURING", "RESIZING")
@@ -71,9 +71,20 @@ STEP = re.compile(r"\d+(?:_\d+|\+\d+)?\.", re.ASCII)
 MEBIBYTE = 2**20
 
 
+def is_sacct(path: str | Path) -> bool:
+    """Whether the file's first line is the header of ``sacct --parsable2`` with the columns needed."""
+    try:
+        with open(path, "rb") as lines:
+            header = lines.readline(10_000)
+    except (OSError, ValueError):  # whoever reads the file says so
+        return False
+    names = header.decode("utf-8-sig", "replace").strip().split("|")
+    return set(REQUIRED) <= set(names)
+
+
 def read_sacct(path: str | Path, cluster: Cluster | None = None, *, lenient: bool = False) -> Workload:
     """Jobs of either form: JSON if the text opens with a brace. Raises `InputError`."""
-    if read_text(path).lstrip()[:1] == "{":
+    if read_text(path, lenient=True).lstrip()[:1] == "{":
         return read_sacct_json(path, cluster, lenient=lenient)
     return read_sacct_parsable(path, cluster, lenient=lenient)
 
@@ -90,13 +101,11 @@ def read_sacct_parsable(
     def parse(row: Mapping[str, str]) -> None:
         if STEP.match(row["JobID"]):
             return
-        if not row["JobID"]:
-            raise Malformed("JobID", "", "a job id")
         request = _request(row, builder.fitting)
         submit = wall_clock(row, "Submit")
         run = _elapsed(row)
         builder.add(
-            row["JobID"],
+            job_id(row, "JobID"),
             submit,
             run,
             request,

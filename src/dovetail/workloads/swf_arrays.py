@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from dovetail.errors import InputError
 from dovetail.model.files import file_name
-from dovetail.workloads.textfile import LARGEST, Malformed, read_bytes
+from dovetail.workloads.textfile import LARGEST, Malformed, WrongCount, read_bytes
 
 __all__ = ["FIELDS", "SwfArrays", "parse_swf", "read_swf_arrays", "readable_lines"]
 
@@ -46,6 +46,7 @@ FIELDS = (
     "think time",
 )
 WIDTH = len(FIELDS)
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 WANTED = (0, 1, 3, 4, 7, 8, 11, 12, 13, 14)
 """Columns that become arrays, counted from 0."""
 WHOLE = (0, 4, 7, 11, 12, 13, 14)
@@ -91,7 +92,7 @@ def parse_swf(data: bytes, where: str, *, lenient: bool = False) -> SwfArrays:
     """The same from bytes; ``where`` names them in messages."""
     if 0 in data:
         raise InputError(f"found binary data at byte {data.index(0)}, expected SWF text", where=where)
-    data = data.removeprefix(b"\xef\xbb\xbf")
+    data = data.removeprefix(BYTE_ORDER_MARK)
     header, body = _split_header(data)
     columns = _clean_integers(body)
     if columns is None:
@@ -231,7 +232,7 @@ def _line_by_line(data: bytes, where: str, *, lenient: bool) -> tuple[dict[int, 
 def _row(tokens: list[bytes]) -> list[float]:
     if len(tokens) != WIDTH:
         found = b" ".join(tokens).decode("latin-1")
-        raise Malformed(f"found {len(tokens)} fields in the line", found, f"{WIDTH} numbers")
+        raise WrongCount(len(tokens), found, f"{WIDTH} numbers")
     row: list[float] = []
     for column, token in enumerate(tokens):
         name = f"field {column + 1} ({FIELDS[column]})"
@@ -250,7 +251,7 @@ def _row(tokens: list[bytes]) -> list[float]:
 
 def readable_lines(data: bytes) -> Iterator[tuple[bytes, list[bytes] | None]]:
     """Comment lines with ``None``, job lines with their 18 fields; blank and malformed lines are left out."""
-    for line in data.split(b"\n"):
+    for line in data.removeprefix(BYTE_ORDER_MARK).split(b"\n"):
         tokens = line.split()
         if tokens and tokens[0].startswith(b";"):
             yield line, None

@@ -13,7 +13,7 @@ from dovetail.errors import InputError
 from dovetail.model import Cluster, Workload
 from dovetail.model.files import file_name
 from dovetail.workloads import aaic, eagle, openb, philly, slurm_accounting
-from dovetail.workloads.textfile import read_text, shown
+from dovetail.workloads.textfile import EMPTY_TABLE, read_text, shown
 
 __all__ = ["TABLES", "read_node_list", "read_table"]
 
@@ -39,28 +39,48 @@ def read_table(path: str | Path, cluster: Cluster | None = None, *, lenient: boo
         return slurm_accounting.read_sacct_json(path, cluster, lenient=lenient)
     if "|" in header:
         return slurm_accounting.read_sacct_parsable(path, cluster, lenient=lenient)
-    columns = {cell.strip() for cell in header.split(",")}
+    columns = _columns(header)
     for required, reader in TABLES.values():
         if columns.issuperset(required):
             return reader(path, cluster, lenient=lenient)
-    raise InputError(
-        f"found the columns {shown(header, limit=80)}, expected those of {', '.join(TABLES)}, or sacct's",
-        where=f"{file_name(path)}: line 1",
-    )
+    formats = ", ".join(TABLES)
+    raise _unknown(path, header, columns, TABLES, f"those of {formats}, or sacct's")
 
 
 def read_node_list(path: str | Path) -> Cluster:
     """The cluster of a node list, in the format that its header tells. Raises `InputError`."""
     header = _header(path)
-    columns = {cell.strip() for cell in header.split(",")}
+    columns = _columns(header)
     for required, reader in NODE_LISTS.values():
         if columns.issuperset(required):
             return reader(path)
-    raise InputError(
-        f"found the columns {shown(header, limit=80)}, expected a node list of {', '.join(NODE_LISTS)}",
-        where=f"{file_name(path)}: line 1",
+    raise _unknown(path, header, columns, NODE_LISTS, f"a node list of {', '.join(NODE_LISTS)}")
+
+
+def _unknown(
+    path: str | Path,
+    header: str,
+    columns: frozenset[str],
+    known: Mapping[str, tuple[Sequence[str], object]],
+    expected: str,
+) -> InputError:
+    """What to say of a header: the columns that are missing from the format that it nearly is."""
+    where = file_name(path)
+    if not header:
+        return InputError(EMPTY_TABLE, where=where)
+    near = max(known, key=lambda name: len(columns.intersection(known[name][0])) / len(known[name][0]))
+    required = known[near][0]
+    missing = [name for name in required if name not in columns]
+    if 2 * len(missing) <= len(required):
+        expected = f"also {', '.join(missing)}, as in those of {near}"
+    return InputError(
+        f"found the columns {shown(header, limit=80)}, expected {expected}", where=f"{where}: line 1"
     )
 
 
+def _columns(header: str) -> frozenset[str]:
+    return frozenset(cell.strip().strip('"') for cell in header.split(","))
+
+
 def _header(path: str | Path) -> str:
-    return next((line.strip() for line in read_text(path).splitlines() if line.strip()), "")
+    return next((line.strip() for line in read_text(path, lenient=True).splitlines() if line.strip()), "")

@@ -9,6 +9,7 @@ from dovetail.errors import InputError
 from dovetail.model import Cluster, Workload
 from dovetail.workloads.resources import counts, uses_devices
 from dovetail.workloads.swf_arrays import readable_lines
+from dovetail.workloads.textfile import LARGEST
 
 __all__ = ["SwfLine", "as_number", "edited_swf", "numbers_for", "swf_header", "workload_as_swf"]
 
@@ -68,8 +69,10 @@ def workload_as_swf(workload: Workload, cluster: Cluster | None = None) -> str:
     GPUs (a note in the header says so). Job ids that are no numbers, or not unique as numbers, are counted
     from 1. Apps, inputs, memory and priorities have no place in SWF and are left out. Raises `InputError`
     for jobs that SWF cannot tell: on CPUs and on GPUs side by side, shares of a GPU, several
-    implementations or node counts, all CPUs of nodes of unknown size.
+    implementations or node counts, all CPUs of nodes of unknown size, numbers of 2^53 or more; and where
+    there is no job.
     """
+    _check_some(workload)
     devices = uses_devices(workload.jobs)
     sizes = counts(workload, cluster, devices=devices)
     for job, size in zip(workload.jobs, sizes, strict=True):
@@ -94,7 +97,10 @@ def workload_as_swf(workload: Workload, cluster: Cluster | None = None) -> str:
         line = SwfLine()
         line.set(1, numbers[job.id])
         line.set(2, job.submit_time)
-        line.set(4, workload.truth.seconds(job, choice.implementation, choice.request))
+        run = workload.truth.seconds(job, choice.implementation, choice.request)
+        if max(job.submit_time, run or 0, size or 0, job.walltime or 0) >= LARGEST:
+            raise InputError(f"job {job.id}: found a number of 2^53 or more, expected what SWF can hold")
+        line.set(4, run)
         line.set(5, size)
         line.set(8, size)
         line.set(9, job.walltime)
@@ -105,17 +111,24 @@ def workload_as_swf(workload: Workload, cluster: Cluster | None = None) -> str:
     return "\n".join(lines) + "\n"
 
 
+def _check_some(workload: Workload) -> None:
+    if not workload.jobs:
+        raise InputError(f"{workload.name}: found no jobs, expected at least one to write")
+
+
 def edited_swf(data: bytes, workload: Workload) -> bytes:
     """The SWF text from which ``workload`` was read, with the lines of its jobs alone, in file order.
 
-    Comments stay; of a line only the submit time changes, and only if the job's has. O(bytes).
+    Comments stay; of a line only the submit time changes, and only if the job's has; lines end in line
+    feeds. Raises `InputError` where there is no job. O(bytes).
     """
+    _check_some(workload)
     submits = {job.index: job.submit_time for job in workload.jobs}
     kept: list[bytes] = []
     place = 0
     for line, tokens in readable_lines(data):
         if tokens is None:
-            kept.append(line)
+            kept.append(line.rstrip(b"\r"))
             continue
         submit = submits.get(place)
         place += 1
