@@ -15,6 +15,7 @@ from dovetail.history.sqlite import SqliteHistory, default_history_path
 from dovetail.interfaces import Policy
 from dovetail.model import Cluster, DeviceClass, Run
 from dovetail.plugins import load_policy
+from dovetail.policies.fcfs import Fcfs
 from dovetail.report import tables
 
 JOBS = """
@@ -172,3 +173,34 @@ def test_jobs_without_times_take_as_long_as_the_history_expects(tmp_path: Path) 
         assert (record.job.id, record.run_time) == ("a", 8.0)
         assert [r.id for r in result.rejected] == ["b"]  # other inputs: nothing can be compared
     assert runs(store) == 2
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"workload": None}, "workload: found None, expected a Workload"),
+        ({"cluster": 3}, "cluster: found 3, expected a short form"),
+        ({"policy": 3}, "policy: found 3, expected a name"),
+        ({"policy": Fcfs}, "policy: found <class .*Fcfs'>, expected a name"),
+        ({"seed": True}, "seed: found True, expected a whole number"),
+        ({"rates": 4}, "rates: found 4, expected a rate model"),
+        ({"load": "x"}, "load: found 'x', expected a number above 0"),
+        ({"load": -1}, "load: found -1, expected a number above 0"),
+        ({"on": [5]}, r"on: found \[5\], expected names"),
+    ],
+)
+def test_objects_of_the_wrong_kind_are_named(jobs: Path, options: dict[str, Any], message: str) -> None:
+    given: dict[str, Any] = {"workload": jobs, "cluster": CLUSTER} | options
+    with pytest.raises(InputError, match=message):
+        dovetail.simulate(**given)
+
+
+def test_policies_to_compare_are_a_list_or_one_text(jobs: Path) -> None:
+    for policies in (["fcfs", "easy"], ["fcfs", load_policy("easy").policy], "fcfs, easy"):
+        found = dovetail.compare(jobs, policies=policies, cluster=CLUSTER)
+        assert [entry["policy"].lower() for entry in found.to_json()] == ["fcfs", "easy"]
+    for policies in ([], "", "fcfs,"):
+        with pytest.raises(InputError, match="policies: found"):
+            dovetail.compare(jobs, policies=policies, cluster=CLUSTER)
+    with pytest.raises(InputError, match="seeds: found 0, expected a whole number of at least 1"):
+        dovetail.compare(jobs, policies="fcfs", seeds=0, cluster=CLUSTER)

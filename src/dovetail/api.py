@@ -55,10 +55,30 @@ PathLike = str | os.PathLike[str]
 Knowledge = Literal["perfect", "learned"]
 
 
-def _cluster(cluster: Cluster | str | None) -> Cluster:
-    if isinstance(cluster, Cluster):
-        return cluster
-    return discover() if cluster is None else Cluster.parse(os.fspath(cluster))
+def _cluster(cluster: Cluster | PathLike | None) -> Cluster:
+    if cluster is None:
+        return discover()
+    return cluster if isinstance(cluster, Cluster) else Cluster.parse(cluster)
+
+
+def _jobs(
+    workload: Workload | PathLike, cluster: Cluster, on: str | Sequence[str], **options: Any
+) -> Workload:
+    """The jobs, from a path, a name or as they are; ``on`` may be written as on the command line."""
+    if not isinstance(workload, Workload | str | os.PathLike):
+        raise InputError(f"workload: found {workload!r}, expected a Workload, a path or a name")
+    return load_workload(workload, cluster, on=_listed(on, "on"), **options)
+
+
+def _listed(names: Any, what: str) -> list[str]:
+    """Names as a list, or as one text with commas between them."""
+    found = names.split(",") if isinstance(names, str) else names
+    if not isinstance(found, Sequence):
+        raise InputError(f"{what}: found {names!r}, expected names")
+    wrong = [name for name in found if not (isinstance(name, str) and name.strip())]
+    if wrong:
+        raise InputError(f"{what}: found {names!r}, expected names")
+    return [name.strip() for name in found]
 
 
 def _one_of(name: str, found: object, allowed: Sequence[object]) -> None:
@@ -67,11 +87,21 @@ def _one_of(name: str, found: object, allowed: Sequence[object]) -> None:
         raise InputError(f"{name}: found {found!r}, expected one of {expected}")
 
 
+def _whole(name: str, found: object, least: int) -> None:
+    if isinstance(found, bool) or not isinstance(found, int | np.integer) or found < least:
+        raise InputError(f"{name}: found {found!r}, expected a whole number of at least {least}")
+
+
+def _check_load(load: object) -> None:
+    if load is not None and not (isinstance(load, int | float) and 0 < load < math.inf):
+        raise InputError(f"load: found {load!r}, expected a number above 0")
+
+
 def _check_options(seed: object, overrun: object, walltime: object, instead: str | None) -> None:
     """Refuse what types alone would not stop; ``instead`` may stand for a default walltime."""
     _one_of("overrun", overrun, ("kill", "run"))
-    if seed is not None and (not isinstance(seed, int | np.integer) or seed < 0):
-        raise InputError(f"seed: found {seed!r}, expected a whole number of at least 0")
+    if seed is not None:
+        _whole("seed", seed, 0)
     number = isinstance(walltime, int | float) and math.isfinite(walltime) and walltime > 0
     if walltime != instead and not number:
         expected = "a number of seconds above 0" + ("" if instead is None else f" or {instead!r}")
@@ -81,7 +111,7 @@ def _check_options(seed: object, overrun: object, walltime: object, instead: str
 def simulate(
     workload: Workload | PathLike,
     *,
-    cluster: Cluster | str | None = None,
+    cluster: Cluster | PathLike | None = None,
     policy: str | Policy | Planner = "history",
     seed: int | None = None,
     knowledge: Knowledge | None = None,
@@ -93,7 +123,7 @@ def simulate(
     rates: str | RateModel | None = None,
     journal: PathLike | None = None,
     lenient: bool = False,
-    on: Sequence[str] = (),
+    on: str | Sequence[str] = (),
     load: float | None = None,
     progress: Callable[[int, int], None] | None = None,
     **reader: Any,
@@ -111,9 +141,10 @@ def simulate(
     """
     _one_of("knowledge", knowledge, (None, "perfect", "learned"))
     _check_options(seed, overrun, default_walltime, "actual")
+    _check_load(load)
     machine = _cluster(cluster)
     loaded = load_policy(policy)
-    jobs = load_workload(workload, machine, on=on, lenient=lenient, seed=seed, **reader)
+    jobs = _jobs(workload, machine, on, lenient=lenient, seed=seed, **reader)
     if load is not None:
         jobs = scale(jobs, load, machine)
     perfect = knowledge == "perfect" or (knowledge is None and jobs.fully_timed)
@@ -139,7 +170,7 @@ def simulate(
             machine,
             loaded.policy,
             runtimes,
-            rates=load_rates(rates) if isinstance(rates, str) else rates,
+            rates=_rates(rates),
             observe=observe if learn or not perfect else None,
             journal=sink,
             follow=FollowPlan(),
@@ -162,6 +193,14 @@ def simulate(
 def simulate_result(workload: Workload | PathLike, **options: Any) -> Result:
     """As `simulate`, with its options, but returns the `Result` (which can be sent between processes)."""
     return simulate(workload, **options).result
+
+
+def _rates(rates: str | RateModel | None) -> RateModel | None:
+    if isinstance(rates, str):
+        return cast(RateModel, load_rates(rates))
+    if rates is not None and not hasattr(rates, "changed"):
+        raise InputError(f"rates: found {rates!r}, expected a rate model or its name")
+    return rates
 
 
 def _ignored(jobs: Workload, loaded: LoadedPolicy) -> bool:
@@ -187,20 +226,26 @@ def _journal(path: PathLike, cluster: Cluster, loaded: LoadedPolicy, **about: An
 def compare(
     workload: Workload | PathLike,
     *,
-    policies: Sequence[str],
-    cluster: Cluster | str | None = None,
+    policies: str | Sequence[str | Policy | Planner],
+    cluster: Cluster | PathLike | None = None,
     seeds: int | None = None,
     **options: Any,
 ) -> Comparison:
     """Simulate the workload under several policies, over seeds 1 to ``seeds`` if given.
 
-    Takes the options of `simulate`. Results are in order of policy, then seed.
+    ``policies`` is a list of names or policies, or one text with commas between names. Takes the options of
+    `simulate`. Results are in order of policy, then seed. Raises `InputError`.
     """
     machine = _cluster(cluster)
+    compared = _listed(policies, "policies") if isinstance(policies, str) else policies
+    if not compared:
+        raise InputError("policies: found none, expected at least one")
+    if seeds is not None:
+        _whole("seeds", seeds, 1)
     all_seeds: list[int | None] = [None] if seeds is None else list(range(1, seeds + 1))
     return Comparison(
         simulate_result(workload, cluster=machine, policy=policy, seed=seed, **options)
-        for policy in policies
+        for policy in compared
         for seed in all_seeds
     )
 
@@ -261,12 +306,12 @@ def _history_of(run_dir: Path) -> str | None:
 def run(
     workload: Workload | PathLike,
     *,
-    cluster: Cluster | str | None = None,
+    cluster: Cluster | PathLike | None = None,
     policy: str | Policy | Planner = "history",
     history: PathLike | None = None,
     model: str = DEFAULT_MODEL,
     seed: int | None = None,
-    on: Sequence[str] = (),
+    on: str | Sequence[str] = (),
     overrun: Literal["kill", "run"] = "kill",
     default_walltime: Seconds | None = None,
     run_dir: PathLike | None = None,
@@ -285,7 +330,7 @@ def run(
     _check_options(seed, overrun, default_walltime, None)
     machine = _cluster(cluster)
     loaded = load_policy(policy)
-    jobs = load_workload(workload, machine, on=on, seed=seed, **reader)
+    jobs = _jobs(workload, machine, on, seed=seed, **reader)
     _check_commands(jobs)
     recover_left_behind()
     history_path = default_history_path() if history is None else Path(history)

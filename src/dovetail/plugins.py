@@ -98,6 +98,8 @@ def split_spec(spec: str) -> tuple[str, dict[str, str]]:
 def load_policy(spec: str | Policy | Planner) -> LoadedPolicy:
     """A policy from its name with options, from a file, or as the object itself. Raises `InputError`."""
     if not isinstance(spec, str):
+        if isinstance(spec, type) or not isinstance(spec, Policy | Planner):
+            raise InputError(f"policy: found {spec!r}, expected a name, a policy or a planner")
         return LoadedPolicy(getattr(spec, "name", type(spec).__name__), spec, {})
     name, texts = split_spec(spec)
     source = ""

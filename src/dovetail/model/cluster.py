@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -172,7 +173,7 @@ class Cluster:
         return Cluster(tuple(Node(f"n{i}", cores, devices, memory) for i in range(count)), label)
 
     @staticmethod
-    def parse(text: str) -> Cluster:
+    def parse(text: str | os.PathLike[str]) -> Cluster:
         """A cluster from its short form, or from a cluster file (TOML). Raises `InputError`."""
         from dovetail.model.cluster_file import parse_cluster  # the parser needs pydantic: load it late
 

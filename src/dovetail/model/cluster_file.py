@@ -65,12 +65,14 @@ class ClusterFile(Entry):
     node: list[NodeEntry] = Field(min_length=1)
 
 
-def parse_cluster(text: str) -> Cluster:
+def parse_cluster(text: str | os.PathLike[str]) -> Cluster:
     """The cluster of a short form (``16x8cpu+1gpu``) or of a cluster file (TOML).
 
     Raises `InputError`, which names the file and the entry. Linear in the number of nodes.
     """
-    text = text.strip()
+    if not isinstance(text, str | os.PathLike):
+        raise InputError(f"cluster: found {shown(text)}, expected a short form such as {SHORT} or a path")
+    text = os.fspath(text).strip()
     match = _SHORT.fullmatch(text)
     if match is not None:
         return _short(text, *(int(number or 0) for number in match.groups()))

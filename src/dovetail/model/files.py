@@ -197,6 +197,8 @@ def _syntax(message: str, text: str) -> str:
     fault = " ".join((match[1] if match else message.removesuffix(" (at end of document)")).split())
     if "overwrite a value" in fault or "more than once" in fault:
         return f"{place}: found a key or table a second time, expected it once"
+    if fault.startswith("Expected "):
+        return f"{place}: found a fault in the TOML, e{fault[1:]}"
     return f"{place}: found a fault in the TOML ({fault[:1].lower()}{fault[1:]}), expected 'key = value'"
 
 
