@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import gzip
 from pathlib import Path
 
 import pytest
@@ -39,6 +41,41 @@ def test_what_cannot_be_written_is_named(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(InputError, match="file: cannot be made"):
         output.write_folder([made("fcfs")], Path(tmp_path / "file"))
+
+
+def test_what_cannot_be_written_is_known_before_anything_runs(tmp_path):
+    (tmp_path / "file").write_text("")
+    output.check_targets(tmp_path / "file", None, gantt=tmp_path / "g.svg", folder=tmp_path / "a" / "b")
+    assert not (tmp_path / "a").exists()
+    for arguments, named, expected in (
+        ([tmp_path], {}, "found a folder, expected a file"),
+        ([tmp_path / "none" / "x.csv"], {}, r"x\.csv: cannot be written: its folder is not there"),
+        ([], {"gantt": tmp_path / "x.doc"}, r"expected a name that ends in \.svg"),
+        ([], {"folder": tmp_path / "file" / "inner"}, "inner: cannot be made: found the file"),
+    ):
+        with pytest.raises(InputError, match=expected):
+            output.check_targets(*arguments, **named)
+
+
+def test_a_file_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
+    path = tmp_path / "x.txt"
+    output.write_text(path, "before")
+
+    def half(self, data):
+        with open(self, "wb") as out:
+            out.write(data[:2])
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_bytes", half)
+    with pytest.raises(InputError, match=r"x\.txt: cannot be written \(no space left on device\)"):
+        output.write_text(path, "after")
+    assert path.read_text() == "before"
+    assert [file.name for file in tmp_path.iterdir()] == ["x.txt"]
+
+
+def test_what_is_named_gz_is_gzip(tmp_path):
+    output.write_text(tmp_path / "x.json.gz", "{}")
+    assert gzip.decompress((tmp_path / "x.json.gz").read_bytes()) == b"{}"
 
 
 def test_tables_name_the_files_not_their_folders(tmp_path, capsys):

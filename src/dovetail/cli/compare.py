@@ -12,7 +12,7 @@ import typer
 
 from dovetail import api
 from dovetail.cli import options as opt
-from dovetail.cli.output import Asked, note, show_comparison
+from dovetail.cli.output import Asked, check_targets, note, show_comparison
 from dovetail.cli.parallel import Task, simulate_all
 from dovetail.errors import InputError
 from dovetail.model import Result, State
@@ -59,6 +59,7 @@ def compare(
     policies = _policies(policy)
     if seed is not None and seeds is not None:
         raise InputError("found --seed and --seeds, expected one of them")
+    check_targets(html, folder=report)
     asked = Asked(opt.cut(warmup, cooldown), [name.value for name in by or ()])
     if html is not None and loads is not None and "," in loads:
         raise InputError(

@@ -16,9 +16,12 @@ from dovetail.report import Comparison, Cut, Report, label, tables, wording
 from dovetail.report.energy import Watts, energy_metrics, use_of
 from dovetail.report.intervals import by_policy
 from dovetail.report.json_form import text_of, to_json
+from dovetail.report.report import check_figure
+from dovetail.workloads.textfile import write_text
 
 __all__ = [
     "Asked",
+    "check_targets",
     "file_names",
     "make_folder",
     "note",
@@ -59,7 +62,7 @@ def show(
     if csv is not None:
         _write_csv(result, csv)
     if gantt is not None:
-        report.gantt(_writable(gantt))
+        report.gantt(gantt)
     if folder is not None:
         write_folder([result], folder, asked, [reference])
     if as_json:
@@ -132,7 +135,7 @@ def show_comparison(
     if folder is not None:
         _write_comparison(results, folder, asked, references)
     if html is not None:
-        write_text(_writable(html), Comparison(results).html(cut=asked.cut))
+        write_text(html, Comparison(results).html(cut=asked.cut))
     if as_json:
         print(text_of(_forms(results, asked, references)))
         return
@@ -191,18 +194,21 @@ def _forms(
     ]
 
 
-def _writable(path: Path) -> Path:
-    if not path.parent.is_dir():
-        raise InputError("the folder does not exist", where=str(path.parent))
-    return path
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write a file whole; raises `InputError` where that cannot be done."""
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise InputError(f"cannot be written: {error.strerror}", where=str(path)) from error
+def check_targets(*files: Path | None, gantt: Path | None = None, folder: Path | None = None) -> None:
+    """That all this can be written, as far as can be told before anything runs; raises `InputError`."""
+    if gantt is not None:
+        check_figure(gantt)
+    for path in (*files, gantt):
+        if path is None:
+            continue
+        if path.is_dir():
+            raise InputError("cannot be written: found a folder, expected a file", where=str(path))
+        if not path.parent.is_dir():
+            raise InputError("cannot be written: its folder is not there, expected one", where=str(path))
+    if folder is not None:
+        there = next(part for part in (folder, *folder.absolute().parents) if part.exists())
+        if not there.is_dir():
+            raise InputError(f"cannot be made: found the file {there}, expected a folder", where=str(folder))
 
 
 def _write_csv(result: Result, path: Path) -> None:
@@ -257,7 +263,7 @@ def _write_comparison(
     plots.save_over_load(results, folder / "loads.svg", cut=asked.cut)
     write_text(folder / "results.json", text_of(_forms(results, asked, references)) + "\n")
     for load, chosen in loads:
-        inner = folder / f"load-{load:g}"
+        inner = folder / f"load-{load:.12g}"
         write_folder([results[i] for i in chosen], inner, asked, [references[i] for i in chosen])
 
 

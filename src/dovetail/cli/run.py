@@ -10,7 +10,7 @@ import typer
 from dovetail import api
 from dovetail.cli import options as opt
 from dovetail.cli.live_progress import LiveProgress
-from dovetail.cli.output import Asked, note, note_rejected, show, watts_of
+from dovetail.cli.output import Asked, check_targets, note, note_rejected, show, watts_of
 from dovetail.engine.live import LiveRun
 from dovetail.errors import InputError
 from dovetail.executors.local import LocalExecutor
@@ -54,6 +54,7 @@ def run(
     A single command goes after two dashes: dovetail run --on cpu,gpu -- python train.py --device {device}
     """
     asked = Asked(watts=watts_of(idle_watts, busy_watts))
+    check_targets(csv, gantt=gantt, folder=report)
     workload = _workload(file, list(context.obj or []), opt.kinds(on), app, drop or (), add or ())
     with LiveProgress(hidden=quiet) as progress:
         folder: list[Path] = []

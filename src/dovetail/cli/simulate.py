@@ -13,7 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemaining
 
 from dovetail import api
 from dovetail.cli import options as opt
-from dovetail.cli.output import Asked, note, note_rejected, show, watts_of, write_text
+from dovetail.cli.output import Asked, check_targets, note, note_rejected, show, watts_of, write_text
 from dovetail.model import Result
 from dovetail.plugins import load_policy
 from dovetail.runtimes.registry import DEFAULT_MODEL
@@ -60,6 +60,7 @@ def simulate(
     if history is not None and not learn and not history.exists():
         note(f"dovetail: history {history}: no such file; nothing is known from it")
     watts = watts_of(idle_watts, busy_watts)
+    check_targets(csv, perfetto, gantt=gantt, folder=report)
     asked = Asked(opt.cut(warmup, cooldown), [name.value for name in by or ()], watts)
     if reference is not None:
         load_policy(reference)  # a wrong name is said before anything runs

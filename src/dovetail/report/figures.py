@@ -14,7 +14,7 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec
 
-from dovetail.errors import InputError
+from dovetail.workloads.textfile import write_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -114,17 +114,16 @@ def heading(fig: Figure, title: str, subtitle: str = "") -> None:
 
 
 def save_figure(fig: Figure, path: str | Path) -> None:
-    """Write to a file; its ending says in which form. Raises `InputError` if it cannot be written.
+    """Write to a file, whole or not at all; its ending says in which form.
 
-    The same figure always gives the same bytes of SVG.
+    Raises `InputError` if it cannot be written. The same figure always gives the same bytes of SVG.
     """
     form = Path(path).suffix.lower().lstrip(".")
     about = {"Date": None} if form == "svg" else {"CreationDate": None} if form == "pdf" else {}
-    try:
-        with _writing():
-            fig.savefig(path, format=form, dpi=150, metadata=about)
-    except OSError as error:
-        raise InputError(f"cannot write the figure: {error.strerror}", where=str(path)) from error
+    drawn = io.BytesIO()
+    with _writing():
+        fig.savefig(drawn, format=form, dpi=150, metadata=about)
+    write_text(path, drawn.getvalue())
 
 
 def inline_svg(fig: Figure, title: str) -> str:

@@ -14,11 +14,12 @@ from dovetail.report import tables
 from dovetail.report.intervals import Paired, by_policy, paired
 from dovetail.report.json_form import dumps, plain, to_json
 from dovetail.report.metrics import Cut, metrics
+from dovetail.workloads.textfile import write_text
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Comparison", "Jobs", "Report"]
+__all__ = ["Comparison", "Jobs", "Report", "check_figure"]
 
 FIGURES = (".svg", ".png", ".pdf")
 
@@ -85,7 +86,7 @@ class Report:
 
         if path is None:
             return tables.render(gantt.terminal(self.result, width=width), width=width)
-        _check_figure(path)
+        check_figure(path)
         gantt.save(self.result, path)
         return str(path)
 
@@ -148,7 +149,7 @@ class Comparison(Sequence[Report]):
         """Bars with confidence intervals, to an SVG, PNG or PDF file. Returns the path."""
         from dovetail.report import plots
 
-        _check_figure(path)
+        check_figure(path)
         plots.save_comparison(self.results, path)
         return str(path)
 
@@ -170,7 +171,8 @@ class Comparison(Sequence[Report]):
         return html.comparison_fragment(self.results)
 
 
-def _check_figure(path: str | Path) -> None:
+def check_figure(path: str | Path) -> None:
+    """That the name says in which form to draw. Raises `InputError`."""
     if Path(path).suffix.lower() not in FIGURES:
         raise InputError(f"cannot draw to {str(path)!r}: expected a name that ends in {', '.join(FIGURES)}")
 
@@ -178,8 +180,5 @@ def _check_figure(path: str | Path) -> None:
 def _page(text: str, path: str | Path | None) -> str:
     if path is None:
         return text
-    try:
-        Path(path).write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise InputError(f"cannot write the page: {error.strerror}", where=str(path)) from error
+    write_text(path, text)
     return str(path)

@@ -256,7 +256,7 @@ def job_table(result: Result, *, width: int = 80, limit: int | None = None) -> T
     flawless = all(r.state is State.COMPLETED for r in records)
     together = all(r.job.submit_time == 0 for r in records)
     cells = [
-        Cells("job", [_clip(r.job.id, 20) for r in records], right=False),
+        Cells("job", [_clip_middle(r.job.id, 24) for r in records], right=False),
         Cells("app", [_clip(r.job.app.name, 20) for r in records], right=False, rank=4),
         Cells("as", [r.implementation.name if r.implementation else "-" for r in records], right=False),
         Cells("where", [_where(r, result.cluster) for r in records], right=False, rank=1),
@@ -277,6 +277,13 @@ def job_table(result: Result, *, width: int = 80, limit: int | None = None) -> T
 def _clip(text: str, most: int) -> str:
     text = wording.printable(text)
     return text if len(text) <= most else text[: most - 1] + "…"
+
+
+def _clip_middle(text: str, most: int) -> str:
+    """As `_clip`, but with the end, which tells jobs of one app apart."""
+    text = wording.printable(text)
+    end = most // 2
+    return text if len(text) <= most else f"{text[: most - end - 1]}…{text[-end:]}"
 
 
 def _state(record: Record) -> Text:
