@@ -163,3 +163,11 @@ def test_no_color_is_heeded_on_a_terminal(mixed: Result, monkeypatch: pytest.Mon
 )
 def test_seconds_in_words(value: float | None, text: str) -> None:
     assert wording.seconds(value) == text
+
+
+def test_long_ids_keep_the_end_that_tells_them_apart() -> None:
+    assert tables._clip_middle("python:dovetail.apps-1", 24) == "python:dovetail.apps-1"
+    shown = [tables._clip_middle(f"python:benchmarks/large/train.py-{i}", 24) for i in (1, 2)]
+    assert shown[0].endswith("train.py-1")
+    assert shown[1].endswith("train.py-2")
+    assert max(map(len, shown)) == 24
