@@ -177,8 +177,10 @@ class Profile(Protocol):
         """The first time, and before that one, from which the request fits for so long, and where."""
         ...
 
-    def may_move(self, start: Seconds, duration: Seconds, allocation: Allocation) -> bool:
-        """``False`` if a held slot could not begin earlier if it were given back. Cheap."""
+    def pull(
+        self, start: Seconds, duration: Seconds, allocation: Allocation
+    ) -> tuple[Seconds, Allocation] | None:
+        """Move a held slot to the first gap that begins earlier; where to, or ``None`` if it stays."""
         ...
 
     def at(self, start: Seconds, request: Request, duration: Seconds) -> Allocation | None:
@@ -191,10 +193,6 @@ class Profile(Protocol):
 
     def hold_all(self, slots: Iterable[Slot]) -> bool:
         """Take these slots, the first of all; ``False`` if not all are free (it is then of no use)."""
-        ...
-
-    def release(self, start: Seconds, duration: Seconds, allocation: Allocation) -> None:
-        """Give a held slot back."""
         ...
 
 

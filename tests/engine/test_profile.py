@@ -16,7 +16,7 @@ from dovetail.engine.profile import NodeProfile
 from dovetail.engine.simulate import SimulationOptions, simulate
 from dovetail.engine.view import EngineView
 from dovetail.interfaces import View
-from dovetail.model import Allocation, Cluster, Decision, Device, Node, Request
+from dovetail.model import Allocation, Cluster, Decision, Device, Node, Part, Request
 from dovetail.policies.conservative import Conservative
 from dovetail.testing.builders import Knowing, full
 
@@ -33,6 +33,17 @@ def free_throughout(layout: Layout, slots: Held, start: float, end: float) -> Fr
                 free.take(allocation)
         least.meet(free)
     return least
+
+
+def first_gap(
+    layout: Layout, slots: Held, request: Request, duration: float
+) -> tuple[float, set[Part]] | None:
+    """The first time from which the request fits for so long, and where."""
+    for start in sorted({0.0, *(end for _, end, _ in slots)}):
+        where = free_throughout(layout, slots, start, start + duration).fit(request)
+        if where is not None:
+            return start, set(where.parts)
+    return None
 
 
 @pytest.mark.parametrize("block", range(4))
@@ -55,9 +66,7 @@ def test_the_first_gap_is_the_first(block: int) -> None:
             duration = float(rng.randint(1, 6))
             kept = profile.copy()
             found = profile.earliest(request, duration)
-            times = sorted({0.0, *(end for _, end, _ in slots)})
-            plain = ((t, free_throughout(layout, slots, t, t + duration).fit(request)) for t in times)
-            expected = next(((t, set(where.parts)) for t, where in plain if where is not None), None)
+            expected = first_gap(layout, slots, request, duration)
             assert (found and (found[0], set(found[1].parts))) == expected
             if found is not None:
                 assert profile.hold(found[0], duration, found[1])
@@ -66,10 +75,17 @@ def test_the_first_gap_is_the_first(block: int) -> None:
             if slots and rng.random() < 0.4:
                 start, end, allocation = slots.pop(rng.randrange(len(slots)))
                 profile.give(start, end, allocation)
-                if profile.earliest(allocation.request, end - start, start) is not None:
-                    profile.take(start, end, allocation)
-                    assert profile.may_move(start, end - start, allocation)
-                    profile.give(start, end, allocation)
+            if slots:
+                start, end, allocation = slots.pop(rng.randrange(len(slots)))
+                expected = first_gap(layout, slots, allocation.request, end - start)
+                moved = profile.pull(start, end - start, allocation)
+                if expected is None or expected[0] >= start:
+                    assert moved is None
+                    slots.append((start, end, allocation))
+                else:
+                    assert moved is not None
+                    assert (moved[0], set(moved[1].parts)) == expected
+                    slots.append((moved[0], moved[0] + end - start, moved[1]))
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from dovetail.model import (
     Unit,
 )
 
-__all__ = ["FreeCapacity", "Layout", "Placement", "Share", "lowest"]
+__all__ = ["Fits", "FreeCapacity", "Layout", "Placement", "Share", "lowest"]
 
 Placement = Literal["pack", "spread", "first"]
 UNLIMITED = -1
@@ -96,6 +96,9 @@ class Fit(NamedTuple):
     after: int
 
 
+Fits = dict[int, Fit | None]
+"""How a request is met from each state asked for so far."""
+
 # A part from its fields as one tuple: a third of the cost of calling `Part`, in the hottest place there is.
 _part = partial(tuple.__new__, Part)
 
@@ -110,9 +113,9 @@ class Layout:
         self.rank: list[int] = []  # placement order of a state: lower is taken first
         self._ids: dict[NodeState, int] = {}
         self._classes: list[NodeClass] = []
-        self._fits: dict[Request, dict[int, Fit | None]] = {}
+        self._fits: dict[Request, Fits] = {}
         self.last_request: Request | None = None
-        self.last_fits: dict[int, Fit | None] = {}
+        self.last_fits: Fits = {}
         self._taken: dict[tuple[Any, ...], dict[int, int | None]] = {}
         self._given: dict[tuple[Any, ...], dict[int, int | None]] = {}
         self._least: dict[tuple[int, int], int] = {}
@@ -145,7 +148,7 @@ class Layout:
             self.rank.append({"pack": free_units, "spread": -most_free, "first": 0}[self.placement])
         return found
 
-    def fits(self, request: Request) -> dict[int, Fit | None]:
+    def fits(self, request: Request) -> Fits:
         """The remembered fits of a request, by state; fill gaps with `fit_state`."""
         found = self._fits.get(request)
         if found is None:
@@ -300,7 +303,7 @@ class FreeCapacity:
             return None
         return Allocation(request, (_part((lowest(eligible, wanted), *only[0])),))
 
-    def _fit_ranked(self, request: Request, fits: dict[int, Fit | None], within: int) -> Allocation | None:
+    def _fit_ranked(self, request: Request, fits: Fits, within: int) -> Allocation | None:
         """Nodes in several states fit: by rank, then lowest index."""
         layout = self._layout
         by_rank: dict[int, list[tuple[int, Share]]] = {}

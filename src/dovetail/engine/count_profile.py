@@ -36,10 +36,18 @@ class CountProfile:
         self._free.insert(at, free)
         self._instant.insert(at, instant)
 
-    def may_move(self, start: Seconds, duration: Seconds, allocation: Allocation) -> bool:
-        """``False`` if a held slot could not begin earlier if it were given back."""
+    def pull(
+        self, start: Seconds, duration: Seconds, allocation: Allocation
+    ) -> tuple[Seconds, Allocation] | None:
+        """Move a held slot to the first gap that begins earlier; where to, or ``None`` if it stays."""
         last = bisect_left(self._times, start)
-        return last > 0 and max(self._free[:last]) >= allocation.request.nodes
+        if not last or max(self._free[:last]) < allocation.request.nodes:
+            return None
+        self._release(start, duration, allocation)
+        found = self.earliest(allocation.request, duration, start)
+        to, where = found or (start, allocation)
+        self.hold(to, duration, where)
+        return found
 
     def earliest(
         self, request: Request, duration: Seconds, before: Seconds = inf
@@ -94,8 +102,7 @@ class CountProfile:
         self._instant = [None] * len(self._times)
         return min(self._free) >= 0
 
-    def release(self, start: Seconds, duration: Seconds, allocation: Allocation) -> None:
-        """Give a held slot back."""
+    def _release(self, start: Seconds, duration: Seconds, allocation: Allocation) -> None:
         nodes = allocation.request.nodes
         if duration <= 0:
             for at in range(bisect_left(self._times, start), self._begin(start)):

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from heapq import nsmallest
-from math import inf
+from math import inf, nextafter
 
-from dovetail.engine.capacity import FreeCapacity, Layout, Share
+from dovetail.engine.capacity import Fits, FreeCapacity, Layout, Share
 from dovetail.engine.timeline import NodeTimeline
 from dovetail.interfaces import Slot
 from dovetail.model import FRACTION_UNITS, Allocation, Request, Seconds, bits
@@ -18,9 +18,11 @@ class NodeProfile:
     """A profile of any nodes: a `NodeTimeline` of each on which something runs or is promised.
 
     A slot names nodes and devices, and has them from start to end. Nodes on which nothing will change
-    are kept as masks by state, so that they cost nothing. A query is O(busy nodes) where nothing has
-    changed since the same was asked (first gaps are remembered, by request and duration), and else
-    O(steps of a timeline) for each changed node.
+    are kept as masks by state, so that they cost nothing.
+
+    A slot can begin earlier only where something has been given back since it was last found that it could
+    not. So a profile counts what is given back (its *version*), notes when each node was last given
+    something, and with each slot as of which version it has no earlier gap.
     """
 
     def __init__(self, layout: Layout, now: Seconds, idle: dict[int, int]) -> None:
@@ -28,25 +30,25 @@ class NodeProfile:
         self._layout = layout
         self._idle = idle  # state -> nodes on which nothing will change
         self._lines: dict[int, NodeTimeline] = {}
-        self._keys: dict[tuple[Request, Seconds], int] = {}
-        self._bounds: dict[int, Seconds] = {}  # by key; until something changes
+        self._version = self._copied_at = 0
+        self._given: dict[int, int] = {}  # node -> version
+        self._given_since: dict[int, list[int]] = {}  # version -> nodes; until the next version
+        # (version, request's fits, duration) -> time before which there is no gap; until something changes
+        self._closed: dict[tuple[int, int, Seconds], Seconds] = {}
+        self._settled: dict[int, tuple[Allocation, int]] = {}  # by the identity of the slot's allocation
 
     def copy(self) -> NodeProfile:
-        """An independent copy; timelines are shared, being never changed. O(busy nodes)."""
+        """A copy to plan with; timelines are shared, being never changed. O(busy nodes).
+
+        What is found of slots is found for the original too, as of its version: it will be told of what the
+        copy gives back, or that is taken again.
+        """
         twin = NodeProfile(self._layout, self.now, self._idle.copy())
         twin._lines = self._lines.copy()
-        twin._keys = self._keys  # only ever added to
-        twin._bounds = self._bounds.copy()
+        twin._version = twin._copied_at = self._version
+        twin._given = self._given.copy()
+        twin._settled = self._settled
         return twin
-
-    def advance(self, now: Seconds) -> None:
-        """Time has passed: what begins before ``now`` is over."""
-        if now != self.now:
-            self.now = now
-            self._bounds.clear()
-
-    def _key(self, request: Request, duration: Seconds) -> int:
-        return self._keys.setdefault((request, duration), len(self._keys))
 
     def _idle_fit(self, request: Request) -> dict[int, int]:
         """Idle nodes that fit, by state."""
@@ -58,75 +60,117 @@ class NodeProfile:
                 found[state] = mask
         return found
 
-    def _bound(self, request: Request, duration: Seconds) -> Seconds:
-        """A time before which the request has no gap: for one node, the first gap's."""
-        key = self._key(request, duration)
-        bound = self._bounds.get(key)
-        if bound is None:
-            missing = request.nodes - sum(mask.bit_count() for mask in self._idle_fit(request).values())
-            if missing <= 0:
-                bound = self.now
-            elif missing > len(self._lines):
-                bound = inf
-            else:
-                layout, now = self._layout, self.now
-                firsts = [line.first(layout, request, duration, now, key) for line in self._lines.values()]
-                bound = min(firsts) if missing == 1 else nsmallest(missing, firsts)[-1]
-            self._bounds[key] = bound
-        return bound
+    def pull(
+        self, start: Seconds, duration: Seconds, allocation: Allocation
+    ) -> tuple[Seconds, Allocation] | None:
+        """Move a held slot to the first gap that begins earlier; where to, or ``None`` if it stays."""
+        if not self._may_move(start, duration, allocation):
+            self._settled[id(allocation)] = allocation, self._copied_at
+            return None
+        lines, given = self._lines, self._given
+        before = {node: (lines[node], given.get(node, 0)) for node in bits(allocation.mask)}
+        self.give(start, start + duration, allocation)
+        found = self.earliest(allocation.request, duration, start)
+        if found is None:
+            for node, (line, version) in before.items():
+                lines[node], given[node] = line, version
+            self._given_since.clear()
+            self._closed.clear()
+            self._settled[id(allocation)] = allocation, self._copied_at
+            return None
+        self.hold(found[0], duration, found[1])
+        if found[0] > self.now:
+            self._settled[id(found[1])] = found[1], self._copied_at
+        return found
 
-    def may_move(self, start: Seconds, duration: Seconds, allocation: Allocation) -> bool:
+    def _may_move(self, start: Seconds, duration: Seconds, allocation: Allocation) -> bool:
         """``False`` if a held slot could not begin earlier if it were given back.
 
         Another gap would have to begin earlier, or the slot's own nodes be free just before it.
         """
-        request = allocation.request
         if start <= self.now:
             return False
-        if self._bound(request, duration) < start:
-            return True
-        layout, lines = self._layout, self._lines
-        fits = layout.fits(request)
+        request = allocation.request
+        known = self._settled.get(id(allocation))
+        version = -1 if known is None else known[1]
+        fits = self._layout.fits(request)
+        key = version, id(fits), duration
+        if self._closed.get(key, self.now) < start:
+            if self._opens(version, request, fits, duration, start):
+                return True
+            self._closed[key] = start
         for node in bits(allocation.mask):
-            state = lines[node].before(start)
-            if (fits[state] if state in fits else layout.fit_state(request, state)) is not None:
+            if self._given.get(node, 0) > version:
+                state = self._lines[node].before(start)
+                fit = fits[state] if state in fits else self._layout.fit_state(request, state)
+                if fit is not None:
+                    return True
+        return False
+
+    def _opens(self, version: int, request: Request, fits: Fits, duration: Seconds, before: Seconds) -> bool:
+        """Whether a node to which something was given after that version has a gap before that time."""
+        layout, lines, now = self._layout, self._lines, self.now
+        idle = sum(self._idle_fit(request).values())
+        if version < 0:
+            if idle:
+                return True
+            given: Collection[int] = lines
+        else:
+            given = self._nodes_given(version)
+        for node in given:
+            line = lines.get(node)
+            if line is None:
+                if idle >> node & 1:
+                    return True
+            elif line.following(layout, request, fits, duration, now, before) < before:
                 return True
         return False
+
+    def _nodes_given(self, version: int) -> Collection[int]:
+        """Nodes to which something was given after that version."""
+        nodes = self._given_since.get(version)
+        if nodes is None:
+            nodes = self._given_since[version] = [n for n, when in self._given.items() if when > version]
+        return nodes
+
+    def forget(self, allocation: Allocation) -> None:
+        """Such a slot is held no more."""
+        self._settled.pop(id(allocation), None)
 
     def earliest(
         self, request: Request, duration: Seconds, before: Seconds = inf
     ) -> tuple[Seconds, Allocation] | None:
-        """The first gap, and the nodes by the placement rule."""
-        start = self._bound(request, duration)
-        key = self._key(request, duration)
-        layout, now = self._layout, self.now
-        idle = sum(mask.bit_count() for mask in self._idle_fit(request).values())
+        """The first gap, and the nodes by the placement rule. O(busy nodes · their open steps)."""
+        layout, start = self._layout, self.now
+        fits = layout.fits(request)
+        missing = request.nodes - sum(mask.bit_count() for mask in self._idle_fit(request).values())
+        firsts = dict.fromkeys(self._lines, start)
         while start < before:
-            ready: list[int] = []
-            later: list[Seconds] = []
-            for node, line in self._lines.items():
-                first = line.first(layout, request, duration, now, key)
-                if first < start:
-                    first = line.following(layout, request, duration, start)
-                if first == start:
-                    ready.append(node)
-                elif first < before:
-                    later.append(first)
-            missing = request.nodes - idle - len(ready)
-            if missing <= 0:
+            until = before
+            for node, first in firsts.items():
+                if first <= start:
+                    first = self._lines[node].following(layout, request, fits, duration, start, until)
+                    firsts[node] = first
+                    if missing == 1 and first < until:
+                        until = nextafter(first, inf)  # later ones are of no use, others of that time are
+            ready = [node for node, first in firsts.items() if first == start]
+            if missing <= len(ready):
                 return start, self._place(ready, request, start, duration)
-            if missing > len(later):
+            later = [first for first in firsts.values() if start < first < before]
+            if missing - len(ready) > len(later):
                 return None
-            start = nsmallest(missing, later)[-1]  # no earlier than this are there enough
+            start = nsmallest(missing - len(ready), later)[-1]  # no earlier than this are there enough
         return None
 
     def at(self, start: Seconds, request: Request, duration: Seconds) -> Allocation | None:
         """Where the request fits for so long from that very time."""
-        following = (
-            (node, line.following(self._layout, request, duration, start))
+        layout, fits = self._layout, self._layout.fits(request)
+        able = [
+            node
             for node, line in self._lines.items()
-        )
-        return self._fit([node for node, first in following if first == start], request, start, duration)
+            if line.following(layout, request, fits, duration, start, nextafter(start, inf)) == start
+        ]
+        return self._fit(able, request, start, duration)
 
     def _place(self, nodes: Iterable[int], request: Request, start: Seconds, duration: Seconds) -> Allocation:
         allocation = self._fit(nodes, request, start, duration)
@@ -152,14 +196,22 @@ class NodeProfile:
         """Take these slots; ``False`` if they are not all free (the profile is then of no use)."""
         return all(self.hold(*slot) for slot in instants_first(slots))
 
-    def release(self, start: Seconds, duration: Seconds, allocation: Allocation) -> None:
-        """Give a held slot back, or what is left of it."""
-        self.give(start, start + duration, allocation)
-
     def give(self, start: Seconds, end: Seconds, allocation: Allocation) -> None:
-        """The same with the end given; raises `ValueError` if it was not held."""
+        """Give a held slot back, or what is left of it; raises `ValueError` if it was not held."""
         if not self._change(start, end, allocation, giving=True):
             raise ValueError("a slot is given back that was not held")
+        self.was_given(allocation)
+
+    def was_given(self, allocation: Allocation) -> None:
+        """Note that nodes have been given something, as a copy sees it or this profile."""
+        self._version += 1
+        self._given_since.clear()
+        for node, _ in _shares(allocation):
+            self._given[node] = self._version
+
+    def unsettle(self) -> None:
+        """Any slot may have an earlier gap."""
+        self._settled.clear()
 
     def take(self, start: Seconds, end: Seconds, allocation: Allocation) -> bool:
         """`hold` with the end given."""
@@ -175,7 +227,7 @@ class NodeProfile:
                 return False
             changed[node] = after
         lines.update(changed)
-        self._bounds.clear()
+        self._closed.clear()
         return True
 
     def rest(self, allocation: Allocation) -> None:

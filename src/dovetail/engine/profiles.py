@@ -110,14 +110,24 @@ class ProfileBook:
         ]
         if any(self._duration(promise) <= 0 for promise in new):
             return False
-        profile.advance(now)
+        profile.now = now
+        if engine.view.changes.otherwise:
+            profile.unsettle()
+        for placed in engine.view.changes.ended:
+            if placed.bound > now:
+                profile.was_given(placed.allocation)  # it may have come and gone since: plans went around it
         over = [
             job
             for job, (what, _, _, _) in entered.items()
             if running.get(job) is not what and held.get(job) is not what
         ]
         for job in over:
-            _, start, end, allocation = entered.pop(job)
+            what, start, end, allocation = entered.pop(job)
+            profile.forget(allocation)
+            started = running.get(job)
+            if started is not None and isinstance(what, Promise) and _as_promised(what, start, end, started):
+                entered[job] = started, start, end, allocation
+                continue
             if end > now:
                 profile.give(max(start, now), end, allocation)
             profile.rest(allocation)
@@ -132,3 +142,9 @@ class ProfileBook:
         start, end = promise.start, promise.start + self._duration(promise)
         self._entered[promise.job.id] = promise, start, end, promise.allocation
         return profile.take(start, end, promise.allocation)
+
+
+def _as_promised(promise: Promise, start: Seconds, end: Seconds, placed: Placed) -> bool:
+    """Whether a job has started just as it was promised, so that it holds the very slot."""
+    same = placed.allocation.parts == promise.allocation.parts and not placed.allocation.donors
+    return same and start <= placed.start_time and end == placed.bound

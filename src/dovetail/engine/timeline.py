@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from math import inf
 
-from dovetail.engine.capacity import Layout, Share
+from dovetail.engine.capacity import Fits, Layout, Share
 from dovetail.model import Request, Seconds
 
 __all__ = ["NodeTimeline"]
@@ -19,7 +19,7 @@ class NodeTimeline:
     and stays when they are gone, since what begins at that time does not count in it.
     """
 
-    __slots__ = ("_found", "instants", "states", "times")
+    __slots__ = ("_open", "instants", "states", "times")
 
     def __init__(
         self, times: list[Seconds], states: list[int], instants: list[tuple[Share, ...] | None]
@@ -27,50 +27,72 @@ class NodeTimeline:
         self.times = times
         self.states = states
         self.instants = instants
-        self._found: dict[int, Seconds] = {}
+        self._open: dict[int, list[int]] = {}  # by the identity of the request's fits
 
     def _step(self, when: Seconds) -> int:
         """The step in force at a time, after its instants."""
         return bisect_right(self.times, when) - 1
 
-    def first(self, layout: Layout, request: Request, duration: Seconds, now: Seconds, key: int) -> Seconds:
-        """`following` from now on, remembered under a key of request and duration."""
-        found = self._found.get(key)
-        if found is None or found < now:
-            found = self._found[key] = self.following(layout, request, duration, now)
-        return found
+    def _open_steps(self, layout: Layout, request: Request, fits: Fits) -> list[int]:
+        """Steps in which the request fits, instants left out; remembered."""
+        steps = self._open[id(fits)] = []
+        for step, state in enumerate(self.states):
+            fit = fits[state] if state in fits else layout.fit_state(request, state)
+            if fit is not None and self.instants[step] is None:
+                steps.append(step)
+        return steps
 
-    def following(self, layout: Layout, request: Request, duration: Seconds, after: Seconds) -> Seconds:
-        """The first time, ``after`` or later, from which the request fits for so long; infinite if none."""
-        times, states, instants = self.times, self.states, self.instants
-        fits, count = layout.fits(request), len(times)
-        step, start = self._step(after), after
-        while True:
-            blocked = step
-            if instants[step] is None:
-                least = -1
-                end = start + duration
-                while True:
-                    state = states[blocked]
-                    if state != least:
-                        fit = fits[state] if state in fits else layout.fit_state(request, state)
-                        if fit is None:
-                            break  # whatever begins before this step and reaches it fails too
-                        if least >= 0:
-                            least = layout.least(least, state)
-                            fit = fits[least] if least in fits else layout.fit_state(request, least)
-                            if fit is None:
-                                blocked = step
-                                break
-                        else:
-                            least = state
-                    blocked += 1
-                    if blocked == count or times[blocked] >= end:
-                        return start
-            step = blocked + 1
-            if step >= count:
-                return inf
+    def following(
+        self,
+        layout: Layout,
+        request: Request,
+        fits: Fits,
+        duration: Seconds,
+        after: Seconds,
+        before: Seconds = inf,
+    ) -> Seconds:
+        """The first time, ``after`` or later and ``before`` another, from which the request fits for so long.
+
+        Infinite if there is none. ``fits`` is the layout's memory of the request.
+        """
+        times, steps = self.times, self._open.get(id(fits))
+        if steps is None:
+            steps = self._open_steps(layout, request, fits)
+        index = bisect_left(steps, bisect_right(times, after) - 1)
+        while index < len(steps):
+            step = steps[index]
             start = times[step]
+            if start < after:
+                start = after
+            if start >= before:
+                return inf
+            blocked = self._blocked(layout, request, fits, step, start + duration)
+            if blocked is None:
+                return start
+            index += 1
+            if blocked > step:  # whatever begins before that step and reaches it fails too
+                index = bisect_left(steps, blocked, index)
+        return inf
+
+    def _blocked(self, layout: Layout, request: Request, fits: Fits, step: int, end: Seconds) -> int | None:
+        """What ends a gap that begins in ``step``, before ``end``; ``None`` if nothing does.
+
+        A later step, if the request does not fit there; ``step``, if it only does not fit throughout.
+        """
+        times, states = self.times, self.states
+        least, at, count = states[step], step + 1, len(times)
+        while at < count and times[at] < end:
+            state = states[at]
+            if state != least:
+                fit = fits[state] if state in fits else layout.fit_state(request, state)
+                if fit is None:
+                    return at
+                least = layout.least(least, state)
+                fit = fits[least] if least in fits else layout.fit_state(request, least)
+                if fit is None:
+                    return step
+            at += 1
+        return None
 
     def least(self, layout: Layout, start: Seconds, duration: Seconds) -> int:
         """The state with what is free from ``start`` on, for so long."""

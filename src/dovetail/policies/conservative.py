@@ -153,18 +153,14 @@ class _Plan:
 
     def compress(self, promise: Promise) -> Iterator[Decision]:
         """Make one promise anew, with all the others in place."""
-        profile, request = self._profile, promise.allocation.request
         duration = _bound(self._view, promise)
-        if not profile.may_move(promise.start, duration, promise.allocation):
-            self.keep(promise)
-            return
-        profile.release(promise.start, duration, promise.allocation)
-        found = profile.earliest(request, duration, promise.start)
-        start, allocation = found or (promise.start, promise.allocation)
-        profile.hold(start, duration, allocation)
-        if promise.start > start > self._view.now:
-            yield Reserve(promise.job.id, promise.implementation.name, allocation, start)
-        self.keep(Promise(promise.job, promise.implementation, allocation, start))
+        moved = self._profile.pull(promise.start, duration, promise.allocation)
+        if moved is not None:
+            start, allocation = moved
+            promise = Promise(promise.job, promise.implementation, allocation, start)
+            if start > self._view.now:
+                yield Reserve(promise.job.id, promise.implementation.name, allocation, start)
+        self.keep(promise)
 
     def admit(self, job: Job) -> Iterator[Decision]:
         """Give a new job the earliest start that moves no promise."""
