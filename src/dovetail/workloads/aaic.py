@@ -15,8 +15,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from dovetail.model import Cluster, Device, Node, Workload
+from dovetail.model import Cluster, Node, Workload
 from dovetail.workloads.builder import TraceBuilder, gpu_request
+from dovetail.workloads.nodes import NodeList
 from dovetail.workloads.textfile import job_id, number, parse_table, whole
 
 __all__ = ["read_aaic", "read_aaic_nodes"]
@@ -55,12 +56,15 @@ def read_aaic(path: str | Path, cluster: Cluster | None = None, *, lenient: bool
 def read_aaic_nodes(path: str | Path) -> Cluster:
     """The cluster of a node list ``node_id,cpu_cores,gpus,memory_gib``. Raises `InputError`."""
 
+    found = NodeList()
+
     def parse(row: Mapping[str, str]) -> Node:
-        return Node(
-            row["node_id"],
-            tuple(range(whole(row, "cpu_cores", least=0))),
-            tuple(Device("gpu", "", i) for i in range(whole(row, "gpus", least=0))),
-            int(number(row, "memory_gib", least=0) * GIB),
+        return found.node(
+            row,
+            "node_id",
+            cpus=whole(row, "cpu_cores", least=0),
+            gpus=whole(row, "gpus", least=0),
+            memory=int(number(row, "memory_gib", least=0) * GIB),
         )
 
     nodes, _ = parse_table(path, NODE_COLUMNS, parse)

@@ -20,9 +20,11 @@ import math
 from collections.abc import Mapping
 from pathlib import Path
 
-from dovetail.model import Cluster, Device, Node, Request, Workload
+from dovetail.model import Cluster, Node, Request, Workload
+from dovetail.model.files import is_name
 from dovetail.workloads.builder import TraceBuilder, gpu_request
 from dovetail.workloads.fitting import Fitting
+from dovetail.workloads.nodes import NodeList
 from dovetail.workloads.textfile import Malformed, job_id, number, parse_table, whole
 
 __all__ = ["read_openb", "read_openb_nodes"]
@@ -84,15 +86,19 @@ def read_openb_nodes(path: str | Path) -> Cluster:
     Raises `InputError`.
     """
 
+    found = NodeList()
+
     def parse(row: Mapping[str, str]) -> Node:
         count, model = whole(row, "gpu", least=0), row["model"]
-        if count and not model:
+        if count and not is_name(model):
             raise Malformed("model", model, "the model of the node's GPUs")
-        return Node(
-            row["sn"],
-            tuple(range(int(number(row, "cpu_milli", least=0)) // MILLI)),
-            tuple(Device("gpu", model, i) for i in range(count)),
-            int(number(row, "memory_mib", least=0) * MIB),
+        return found.node(
+            row,
+            "sn",
+            cpus=int(number(row, "cpu_milli", least=0)) // MILLI,
+            gpus=count,
+            model=model,
+            memory=int(number(row, "memory_mib", least=0) * MIB),
         )
 
     nodes, _ = parse_table(path, NODE_COLUMNS, parse)

@@ -16,8 +16,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from dovetail.errors import InputError
-from dovetail.model import Cluster, Device, Node, Request, Workload
+from dovetail.model import Cluster, Node, Request, Workload
 from dovetail.workloads.builder import TraceBuilder, gpu_request
+from dovetail.workloads.nodes import NodeList
 from dovetail.workloads.textfile import number, parse_table, whole
 from dovetail.workloads.timestamps import wall_clock
 
@@ -61,9 +62,10 @@ def read_philly_machines(path: str | Path, *, cpus: int = 1) -> Cluster:
     Raises `InputError`.
     """
 
+    found = NodeList()
+
     def parse(row: Mapping[str, str]) -> Node:
-        gpus = whole(row, "gpus", least=0)
-        return Node(row["machine_id"], tuple(range(cpus)), tuple(Device("gpu", "", i) for i in range(gpus)))
+        return found.node(row, "machine_id", cpus=cpus, gpus=whole(row, "gpus", least=0))
 
     nodes, _ = parse_table(path, ("machine_id", "gpus"), parse)
     return Cluster(tuple(nodes), str(path))
