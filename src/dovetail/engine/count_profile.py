@@ -40,34 +40,47 @@ class CountProfile:
         self, start: Seconds, duration: Seconds, allocation: Allocation
     ) -> tuple[Seconds, Allocation] | None:
         """Move a held slot to the first gap that begins earlier; where to, or ``None`` if it stays."""
-        last = bisect_left(self._times, start)
-        if not last or max(self._free[:last]) < allocation.request.nodes:
+        nodes, times = allocation.request.nodes, self._times
+        before = bisect_left(times, start)
+        if not before or max(self._free[:before]) < nodes:
+            return None
+        first = bisect_right(times, start) - 1
+        own = (first, bisect_left(times, start + duration)) if duration > 0 else None
+        gap = self._gap(nodes, duration, start, own)
+        if gap is None:
             return None
         self._release(start, duration, allocation)
-        found = self.earliest(allocation.request, duration, start)
-        to, where = found or (start, allocation)
-        self.hold(to, duration, where)
-        return found
+        moved = Allocation(allocation.request, ())
+        self.hold(gap, duration, moved)
+        return gap, moved
 
     def earliest(
         self, request: Request, duration: Seconds, before: Seconds = inf
     ) -> tuple[Seconds, Allocation] | None:
         """The first gap; the allocation names no nodes."""
-        nodes, times, free = request.nodes, self._times, self._free
+        gap = self._gap(request.nodes, duration, before)
+        return None if gap is None else (gap, Allocation(request, ()))
+
+    def _gap(
+        self, nodes: int, duration: Seconds, before: Seconds, own: tuple[int, int] | None = None
+    ) -> Seconds | None:
+        """The first time from which so many nodes are free; those of the job's ``own`` slot are."""
+        times, free, instants = self._times, self._free, self._instant
+        first, last = own or (-1, -1)
         start, steps = 0, len(times)
         while start < steps:
             begin = times[start]
             if begin >= before:
                 return None
-            if duration > 0 and self._instant[start] is not None:
+            if duration > 0 and instants[start] is not None:
                 start += 1
                 continue
             end = begin + duration
             step = start
-            while free[step] >= nodes:
-                step += 1
+            while free[step] >= nodes or step == first:
+                step = last if step == first else step + 1
                 if step == steps or times[step] >= end:
-                    return begin, Allocation(request, ())
+                    return begin
             start = step + 1  # every gap that begins before the narrow step contains it
         return None
 
