@@ -179,6 +179,14 @@ def test_jobs_without_times_take_as_long_as_the_history_expects(tmp_path: Path) 
     ("options", "message"),
     [
         ({"workload": None}, "workload: found None, expected a Workload"),
+        ({"workload": ""}, "workload: found '', expected a Workload"),
+        (
+            {"policy": "optimal?time_limit=-1"},
+            "policy optimal: time_limit: found -1, expected seconds above 0",
+        ),
+        ({"policy": "optimal?workers=0"}, "policy optimal: workers: found 0, expected a whole number of at"),
+        ({"rates": "gpu-slowdown?factor=-1"}, "rate model gpu-slowdown: cannot be made: factor is -1"),
+        ({"rates": "isolated?x=1"}, "rate model isolated: found option 'x', expected no options"),
         ({"cluster": 3}, "cluster: found 3, expected a short form"),
         ({"policy": 3}, "policy: found 3, expected a name"),
         ({"policy": Fcfs}, "policy: found <class .*Fcfs'>, expected a name"),

@@ -61,11 +61,9 @@ def _cluster(cluster: Cluster | PathLike | None) -> Cluster:
     return cluster if isinstance(cluster, Cluster) else Cluster.parse(cluster)
 
 
-def _jobs(
-    workload: Workload | PathLike, cluster: Cluster, on: str | Sequence[str], **options: Any
-) -> Workload:
+def _jobs(workload: Any, cluster: Cluster, on: str | Sequence[str], **options: Any) -> Workload:
     """The jobs, from a path, a name or as they are; ``on`` may be written as on the command line."""
-    if not isinstance(workload, Workload | str | os.PathLike):
+    if not isinstance(workload, Workload | str | os.PathLike) or workload == "":
         raise InputError(f"workload: found {workload!r}, expected a Workload, a path or a name")
     return load_workload(workload, cluster, on=_listed(on, "on"), **options)
 
@@ -332,6 +330,8 @@ def run(
     loaded = load_policy(policy)
     jobs = _jobs(workload, machine, on, seed=seed, **reader)
     _check_commands(jobs)
+    if cwd is None:
+        _check_here()
     recover_left_behind()
     history_path = default_history_path() if history is None else Path(history)
     run_uid = uuid.uuid4().hex
@@ -407,6 +407,13 @@ def _handle_signals(live: LiveRun) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, live.interrupt)
+
+
+def _check_here() -> None:
+    try:
+        os.getcwd()
+    except OSError as error:
+        raise InputError(f"the current folder cannot be used: {error.strerror}") from error
 
 
 def _check_commands(workload: Workload) -> None:

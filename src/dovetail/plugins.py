@@ -109,11 +109,7 @@ def load_policy(spec: str | Policy | Planner) -> LoadedPolicy:
         source = f"{Path(path).absolute()}:{name}"
     else:
         factory = named("dovetail.policies", name, "policy")
-    options = _options(name, factory, texts)
-    try:
-        policy = factory(**options)
-    except (TypeError, ValueError) as error:
-        raise InputError(f"cannot be made: {error}", where=f"policy {name}") from error
+    policy, options = _made(f"policy {name}", factory, texts)
     if not isinstance(policy, Policy | Planner):
         raise InputError("has neither decide(view) nor plan(view)", where=f"policy {name}")
     return LoadedPolicy(name, policy, options, source)
@@ -146,15 +142,24 @@ def _fields(factory: Any) -> dict[str, dataclasses.Field[Any]]:
     return {field.name: field for field in dataclasses.fields(factory) if field.init}
 
 
-def _options(name: str, factory: Any, texts: Mapping[str, str]) -> dict[str, Any]:
+def _made(what: str, factory: Any, texts: Mapping[str, str]) -> tuple[Any, dict[str, Any]]:
+    """The object with its options, which are returned too; raises `InputError` that begins with ``what``."""
+    options = _options(what, factory, texts)
+    try:
+        return factory(**options), options
+    except (TypeError, ValueError) as error:
+        raise InputError(f"cannot be made: {error}", where=what) from error
+
+
+def _options(what: str, factory: Any, texts: Mapping[str, str]) -> dict[str, Any]:
     fields = _fields(factory)
     hints = typing.get_type_hints(factory) if fields else {}
     options: dict[str, Any] = {}
     for key, text in texts.items():
         if key not in fields:
             expected = ", ".join(fields) if fields else "no options"
-            raise InputError(f"found option {key!r}, expected {expected}", where=f"policy {name}")
-        options[key] = _convert(hints[key], text, f"policy {name}: {key}")
+            raise InputError(f"found option {key!r}, expected {expected}", where=what)
+        options[key] = _convert(hints[key], text, f"{what}: {key}")
     return options
 
 
@@ -213,4 +218,4 @@ def load_rates(spec: str) -> Any:
     """A rate model from ``NAME[?option=value]``; raises `InputError`."""
     name, texts = split_spec(spec)
     factory = named("dovetail.rates", name, "rate model")
-    return factory(**_options(name, factory, texts))
+    return _made(f"rate model {name}", factory, texts)[0]

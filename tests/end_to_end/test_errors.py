@@ -254,3 +254,17 @@ def test_the_package_is_the_command_too() -> None:
         timeout=60,
     )
     assert (done.returncode, done.stdout) == (0, f"dovetail {dovetail.__version__}\n")
+
+
+def test_a_closed_output_and_a_lost_folder(tmp_path: Path, environment: dict[str, str]) -> None:
+    def shell(line: str) -> subprocess.CompletedProcess[str]:
+        command = ["sh", "-c", line, "sh", *DOVETAIL]
+        return subprocess.run(
+            command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False, timeout=60
+        )
+
+    done = shell('"$@" simulate published:gregg-table2 --cluster 1x1cpu+1gpu >&-')
+    assert (done.returncode, done.stderr) == (0, "")
+    done = shell('mkdir gone && cd gone && rmdir ../gone && "$@" run --quiet -- true')
+    assert done.returncode == 2
+    assert done.stderr == "dovetail: the current folder cannot be used: No such file or directory\n"

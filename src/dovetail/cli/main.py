@@ -150,6 +150,8 @@ def _whole() -> Any:
 
 def run_cli(arguments: Sequence[str] | None = None) -> None:
     """Entry point: runs a command and leaves with its exit status."""
+    if sys.stdout is None:  # closed by whoever started us: there is nobody to print for
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - as long as the process
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # where names cannot be spelt: JSON stays JSON

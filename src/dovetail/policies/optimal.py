@@ -6,6 +6,7 @@ import importlib
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import inf
 from typing import Any, ClassVar
 
 from dovetail.errors import InputError
@@ -32,6 +33,17 @@ class Optimal:
     time_limit: float = 60.0
     workers: int = 1
     paper: ClassVar[str] = "Ravi 2012, section 5.2 (Manual Optimal)"
+
+    def __post_init__(self) -> None:
+        if not 0 < self.time_limit < inf:
+            raise InputError(
+                f"found {self.time_limit:g}, expected seconds above 0", where="policy optimal: time_limit"
+            )
+        if self.workers < 1:
+            raise InputError(
+                f"found {self.workers}, expected a whole number of at least 1",
+                where="policy optimal: workers",
+            )
 
     def refuses(self, jobs: Sequence[Job], cluster: Cluster) -> str | None:
         """Gangs, and jobs that need several units at once, are refused."""
