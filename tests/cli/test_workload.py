@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
+import threading
 from pathlib import Path
 
 import pytest
@@ -81,6 +83,38 @@ def test_export_prints_a_job_file(log, tmp_path, capsys):
     path = tmp_path / "jobs.toml"
     path.write_text(capsys.readouterr().out)
     assert len(load_workload(path).jobs) == 3
+
+
+def test_a_log_may_come_through_a_pipe_once(log, tmp_path, capsys):
+    pipe, out = tmp_path / "pipe", tmp_path / "out.swf"
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=pipe.write_text, args=(LOG,))
+    writer.start()
+    assert status_of(["workload", "cut", f"swf:{pipe}", str(out), "--jobs", "2"]) == 0
+    writer.join()
+    assert out.read_text().splitlines() == [LOG.splitlines()[i] for i in (0, 1, 2)]
+
+
+def test_names_in_capitals_are_names_too(log, tmp_path, capsys):
+    for name in ("LOG.SWF", "LOG.SWF.GZ", "LOG.TOML"):
+        assert status_of(["workload", "convert", str(log), str(tmp_path / name)]) == 0
+        assert status_of(["workload", "describe", str(tmp_path / name), "--json"]) == 0
+        assert json.loads(capsys.readouterr().out)["jobs"] == 3
+    assert (tmp_path / "LOG.SWF.GZ").read_bytes()[:2] == b"\x1f\x8b"
+
+
+def test_a_machine_beyond_all_bounds_in_the_header_is_none(tmp_path, capsys):
+    path = tmp_path / "log.swf"
+    path.write_text(LOG.replace("MaxProcs: 4", "MaxProcs: 9999999999"))
+    assert status_of(["workload", "describe", str(path), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["cluster"] is None
+
+
+def test_a_cut_that_holds_nothing_writes_nothing(log, tmp_path, capsys):
+    for name in ("out.swf", "out.toml"):
+        assert status_of(["workload", "cut", str(log), str(tmp_path / name), "--from", "1e6"]) == 2
+        assert "found no jobs, expected at least one to write" in capsys.readouterr().err
+        assert not (tmp_path / name).exists()
 
 
 def test_synthetic_workloads_have_a_name(tmp_path, capsys):

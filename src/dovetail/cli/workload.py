@@ -14,13 +14,14 @@ from dovetail.cli import options as opt
 from dovetail.engine.capacity import Placement
 from dovetail.errors import InputError
 from dovetail.model import Cluster, Workload
+from dovetail.model.files import file_name
 from dovetail.report.fragmentation import fill
 from dovetail.workloads import edit
 from dovetail.workloads.describe import describe as summary_of
 from dovetail.workloads.jobfile_writer import dump_jobfile
 from dovetail.workloads.load import load_workload
-from dovetail.workloads.swf import swf_machine
-from dovetail.workloads.swf_arrays import read_swf_arrays
+from dovetail.workloads.swf import swf_machine, swf_workload
+from dovetail.workloads.swf_arrays import parse_swf
 from dovetail.workloads.tables import read_node_list
 from dovetail.workloads.textfile import read_bytes, write_text
 from dovetail.workloads.writers.clusterfile import cluster_as_toml
@@ -59,34 +60,32 @@ CpusPerNode = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """A workload, where it is from, and the cluster that was named, or that the log's header tells."""
+    """A workload, where it is from, and the cluster that was named, or that the log's header tells.
+
+    ``log`` is the text of an SWF file, whose lines can be kept as they are.
+    """
 
     spec: str
     workload: Workload
     cluster: Cluster | None
-
-    @property
-    def is_swf(self) -> bool:
-        """Whether it was read from an SWF file, whose lines can be kept as they are."""
-        return self.spec.endswith(SWF) or self.spec.startswith("swf:")
-
-    @property
-    def path(self) -> str:
-        """The file, without the name of a format before it."""
-        return self.spec.removeprefix("swf:")
+    log: bytes | None = None
 
 
 def _load(spec: str, cluster: str | None, lenient: bool, cpus_per_node: int | None) -> Loaded:
     machine = Cluster.parse(cluster) if cluster is not None else None
-    options = opt.reader_options(cpus_per_node=cpus_per_node)
-    loaded = Loaded(spec, load_workload(spec, machine, lenient=lenient, **options), machine)
-    if machine is None and loaded.is_swf:
-        processors = swf_machine(read_swf_arrays(loaded.path, lenient=lenient))
+    if not (spec.startswith("swf:") or spec.lower().endswith(SWF)):
+        options = opt.reader_options(cpus_per_node=cpus_per_node)
+        return Loaded(spec, load_workload(spec, machine, lenient=lenient, **options), machine)
+    path = spec.removeprefix("swf:")
+    per_node = cpus_per_node or 1
+    log = read_bytes(path)  # once: it may be a pipe
+    arrays = parse_swf(log, file_name(path), lenient=lenient)
+    if machine is None:
+        processors = swf_machine(arrays)
         if processors is not None:
-            per_node = cpus_per_node or 1
             machine = Cluster.uniform(-(-processors // per_node), per_node)
-            loaded = Loaded(spec, load_workload(spec, machine, lenient=lenient, **options), machine)
-    return loaded
+    workload = swf_workload(arrays, machine, name=path, cpus_per_node=per_node)
+    return Loaded(spec, workload, machine, log)
 
 
 @workload_app.command()
@@ -145,12 +144,12 @@ def _as_swf(loaded: Loaded, workload: Workload) -> str:
 
 def _write(loaded: Loaded, workload: Workload, out: str) -> None:
     """Write by suffix; a part of an SWF log keeps its lines as they are."""
-    if out.endswith(SWF):
-        if loaded.is_swf:
-            write_text(out, edited_swf(read_bytes(loaded.path), workload))
+    if out.lower().endswith(SWF):
+        if loaded.log is not None:
+            write_text(out, edited_swf(loaded.log, workload))
         else:
             write_text(out, _as_swf(loaded, workload))
-    elif out.endswith(JOBFILE):
+    elif out.lower().endswith(JOBFILE):
         write_text(out, dump_jobfile(workload))
     else:
         raise InputError(

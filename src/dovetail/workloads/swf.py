@@ -31,6 +31,7 @@ import numpy as np
 
 from dovetail.errors import InputError
 from dovetail.model import Cluster, Job, Rejected, Request, TableTruth, Workload
+from dovetail.model.hostlist import MOST_NAMES
 from dovetail.workloads.builder import Interned, unique_ids
 from dovetail.workloads.fitting import Fitting
 from dovetail.workloads.swf_arrays import SwfArrays, read_swf_arrays
@@ -59,10 +60,13 @@ def swf_request(processors: int, cpus_per_node: int = 1) -> Request:
 
 
 def swf_machine(arrays: SwfArrays) -> int | None:
-    """Processors of the logged machine: the header's MaxProcs, else MaxNodes, else ``None``."""
+    """Processors of the logged machine: the header's MaxProcs, else MaxNodes, else ``None``.
+
+    A number beyond what a cluster can have is taken for none.
+    """
     for key in ("MaxProcs", "MaxNodes"):
         text = arrays.header.get(key, "").split(" ")[0]
-        if text.isascii() and text.isdigit() and 0 < int(text) <= 10_000_000:
+        if text.isascii() and text.isdigit() and len(text) < 10 and 0 < int(text) <= MOST_NAMES:
             return int(text)
     return None
 

@@ -74,7 +74,7 @@ def read_bytes(path: str | Path) -> bytes:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         raise InputError(f"cannot be read ({reason}); expected a readable file", where=where) from None
     if not data.startswith(GZIP_MAGIC):
-        if str(path).endswith(".gz") and data:
+        if str(path).lower().endswith(".gz") and data:
             raise InputError(f"found {shown(data[:8])} at the start, expected gzip data", where=where)
         return data
     try:
@@ -111,7 +111,7 @@ def write_text(path: str | Path, text: str | bytes) -> None:
     is written to. Raises `InputError` where it cannot be.
     """
     data = text.encode() if isinstance(text, str) else text
-    if str(path).endswith(".gz"):
+    if str(path).lower().endswith(".gz"):
         data = gzip.compress(data, mtime=0)
     try:
         wanted = os.path.realpath(path)
