@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from dovetail.errors import InputError
 from dovetail.model.files import LONGEST, file_name, read_text, shown
-from dovetail.packing.profiles import check_row, check_times, describe_repairs, fit_times, repair
+from dovetail.packing.profiles import SHORTEST, check_row, check_times, describe_repairs, fit_times, repair
 from dovetail.packing.synthetic import CORES_PER_PROCESSOR, model_times
 
 __all__ = ["Instance", "read_instance"]
@@ -156,10 +156,9 @@ def _profile(fields: Mapping[str, Any], processors: int, at: str) -> Floats:
 
 
 def _within_bounds(times: Floats, at: str) -> Floats:
-    if not (times.min() > 0.0 and times.max() <= LONGEST):
+    if not (times.min() >= SHORTEST and times.max() <= LONGEST):
         raise InputError(
-            f"found times from {times.min():g} to {times.max():g} seconds, expected some above 0, "
-            f"at most {LONGEST:g}",
+            f"found times of {times.min():g} to {times.max():g} seconds, expected {SHORTEST:g} to {LONGEST:g}",
             where=at,
         )
     return times

@@ -15,6 +15,7 @@ __all__ = ["Repair", "check_row", "check_times", "describe_repairs", "fit_profil
 
 Floats = NDArray[np.float64]
 
+SHORTEST = 1e-12  # seconds; with LONGEST it keeps ratios of times within what floats hold
 TOLERANCE = 1e-9  # Equation 2 may miss by this share: rounding, not a measurement
 
 
@@ -65,10 +66,10 @@ def check_row(row: object, *, processors: int | None = None, where: str = "times
     for j, value in enumerate(row, start=1):
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise InputError(f"time on {j} processors is {value!r}, expected a number", where=where)
-        if not 0 < value <= LONGEST:  # nor nan
+        if not SHORTEST <= value <= LONGEST:  # nor nan
             raise InputError(
                 f"time on {j} processors is {shown(value)}, expected a positive number of seconds, "
-                f"at most {LONGEST:g}",
+                f"{SHORTEST:g} to {LONGEST:g}",
                 where=where,
             )
     return [float(value) for value in row]
@@ -124,10 +125,10 @@ def fit_times(observations: Iterable[tuple[int, float]], processors: int) -> Flo
     for count, seconds in observations:
         if count < 1:
             raise InputError(f"observed on {count} processors: expected at least 1")
-        if not 0 < seconds <= LONGEST:  # nor nan
+        if not SHORTEST <= seconds <= LONGEST:  # nor nan
             raise InputError(
                 f"observed {seconds} seconds on {count} processors: expected a positive number, "
-                f"at most {LONGEST:g}"
+                f"{SHORTEST:g} to {LONGEST:g}"
             )
         by_count.setdefault(int(count), []).append(float(seconds))
     if not by_count:
