@@ -158,7 +158,7 @@ def _profile(fields: Mapping[str, Any], processors: int, at: str) -> Floats:
 def _within_bounds(times: Floats, at: str) -> Floats:
     if not (times.min() >= SHORTEST and times.max() <= LONGEST):
         raise InputError(
-            f"found times of {times.min():g} to {times.max():g} seconds, expected {SHORTEST:g} to {LONGEST:g}",
+            f"found {times.min():g} to {times.max():g} seconds, expected {SHORTEST:g} to {LONGEST:g}",
             where=at,
         )
     return times
