@@ -11,6 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dovetail.apps.registry import APPS
+from dovetail.cli.main import status_of
+from dovetail.model import Cluster, Record, State
 from dovetail.reproduce import gregg
 from dovetail.reproduce.gregg_decisions import decision_time
 from dovetail.reproduce.gregg_figures import CASES, Found, cases, optimum, preferred
@@ -23,7 +26,10 @@ from dovetail.reproduce.gregg_training import (
     suite,
     training,
 )
+from dovetail.reproduce.study_suite import Measured, Point
 from dovetail.testing.builders import full, workload
+
+Outcome = tuple[list[Measured], list[Record]]
 
 REPETITIONS = full(1000, 60)
 POLICIES = ("history", "history-guarded")
@@ -171,3 +177,42 @@ def test_the_command_prints_tables(capsys: pytest.CaptureFixture[str]) -> None:
     said = capsys.readouterr().out
     for part in ("Figure 1", "Figure 2", "Figures 3 to 5", "Section 4.1", "Section 4.3", "two clocks"):
         assert part in said
+
+
+def _stand_in(points: list[Point], cluster: Cluster, *, repeat: int, **_: object) -> Outcome:
+    """Measurements without running anything: seconds grow with the size."""
+    return [
+        Measured(point.app, kind, point.role, point.n, 0.1 + 1e-7 * point.n * (1 + turn / 100), 0.1, 0.0)
+        for turn in range(repeat)
+        for point in points
+        for kind in ("cpu", "opencl")
+    ], []
+
+
+def test_live_learns_from_the_table_of_sizes_and_predicts_the_medium_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(gregg, "measure", _stand_in)
+    found = gregg.study(repetitions=1, orders=1, queues=(), live=True)
+    assert found.source == "this machine, now"
+    assert len(found.bars) == 32
+    assert {bar.n for bar in found.bars} == {app.sizes.medium for app in APPS.values()}
+    assert all(bar.trials >= gregg.LIVE_TRIALS for bar in found.bars)
+
+
+def test_an_interrupted_live_study_is_an_interruption(monkeypatch: pytest.MonkeyPatch) -> None:
+    cancelled = Record(workload([("a", {"cpu": 1.0})]).jobs[0], State.CANCELLED)
+
+    def interrupted(*_: object, **__: object) -> Outcome:
+        return [], [cancelled]
+
+    monkeypatch.setattr(gregg, "measure", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        gregg.study(repetitions=1, orders=1, queues=(), live=True)
+
+
+def test_the_folder_is_tried_before_the_work(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").write_text("")
+    for name in ("gregg", "wrong-predictions"):
+        assert status_of(["reproduce", name, "--out", str(tmp_path / "file" / "out")]) == 2
+        assert "file/out: cannot be made: " in capsys.readouterr().err

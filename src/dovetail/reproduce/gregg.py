@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import tempfile
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import fmean
@@ -17,15 +18,25 @@ from typing import Annotated, Any
 
 import typer
 
+from dovetail.engine.core import Engine
 from dovetail.errors import InputError
+from dovetail.model import Record, State
 from dovetail.reproduce import gregg_show
 from dovetail.reproduce.gregg_decisions import PAPER as PAPER_DECISION
 from dovetail.reproduce.gregg_decisions import QUEUES, DecisionTime, decision_time
 from dovetail.reproduce.gregg_figures import Found, cases
 from dovetail.reproduce.gregg_predictions import Bar, bars
 from dovetail.reproduce.gregg_training import GPU_ONLY, REFERENCE, Curve, training
-from dovetail.reproduce.study_pool import StudyProgress
-from dovetail.reproduce.study_suite import Measured, measure, names, points, stored_measurements, two_devices
+from dovetail.reproduce.study_pool import StudyProgress, make_folder
+from dovetail.reproduce.study_suite import (
+    Measured,
+    measure,
+    names,
+    points,
+    sizes_table,
+    stored_measurements,
+    two_devices,
+)
 
 __all__ = ["Study", "command", "study"]
 
@@ -39,8 +50,10 @@ CLOCKS = (
 )
 """Where the paper's figures come from different clocks."""
 
-LIVE_REPEAT = 3
-LIVE_TRIALS = 5
+LIVE_REPEAT = 2
+"""Runs of every size that is learned from …"""
+LIVE_TRIALS = 6
+"""… and of the medium size, which is predicted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +141,8 @@ def study(
     source = "stored: 2-core AMD EPYC virtual machine, 2026-11-20"
     measured = stored_measurements()
     if live:
-        source, measured = "this machine, now", _measured_now()
+        with StudyProgress("measuring", hidden=quiet) as progress:
+            source, measured = "this machine, now", _measured_now(progress.tell)
     with StudyProgress("training", hidden=quiet) as progress:
         curves = training(repetitions=repetitions, seed=seed, workers=workers, tell=progress.tell)
     with StudyProgress("orders", hidden=quiet) as progress:
@@ -137,25 +151,33 @@ def study(
     return Study(source, tuple(bars(measured)), tuple(curves), tuple(found), decisions)
 
 
-def _measured_now() -> list[Measured]:
+def _measured_now(tell: Callable[[int, int], None]) -> list[Measured]:
+    """Runs of the sizes to learn from, then of the medium ones; ``tell`` hears how many of how many ended."""
     cluster = two_devices()
-    apps = names(None)
+    sized = [point for point in sizes_table() if point.role == "train"]
+    parts = ((sized, LIVE_REPEAT), (points(names(None), ("medium",)), LIVE_TRIALS))
+    total = len(cluster.classes) * sum(len(found) * repeat for found, repeat in parts)
+    done: list[Measured] = []
+    undone: list[Record] = []
+
+    def changed(engine: Engine) -> None:
+        tell(len(done) + sum(record.end is not None for record in engine.records.values()), total)
+
     with tempfile.TemporaryDirectory(prefix="dovetail-gregg-") as folder:
-        where = Path(folder)
-        sized = points(apps, ("small", "medium", "large"))
-        trials = points(apps, ("medium",))
-        done, undone = measure(
-            sized, cluster, repeat=LIVE_REPEAT, history=where / "history.sqlite", run_dir=where / "sizes"
-        )
-        if not undone:
+        for i, (found, repeat) in enumerate(parts):
             more, undone = measure(
-                trials,
+                found,
                 cluster,
-                repeat=LIVE_TRIALS,
-                history=where / "history.sqlite",
-                run_dir=where / "trials",
+                repeat=repeat,
+                history=Path(folder) / "history.sqlite",
+                run_dir=Path(folder) / f"runs-{i}",
+                changed=changed,
             )
             done += more
+            if undone:
+                break
+    if any(record.state is State.CANCELLED for record in undone):
+        raise KeyboardInterrupt  # the run ended what it could; nothing is left to show
     if undone:
         first = undone[0]
         raise InputError(f"job {first.job.id} ended as {first.state} {first.detail}".rstrip(), where="--live")
@@ -182,6 +204,8 @@ def command(
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
 ) -> None:
     """Gregg 2011: predictions, training, placement, fairness, decision time; paper, reference, ours."""
+    if out is not None:
+        make_folder(out)  # before minutes of work
     found = study(
         repetitions=repetitions,
         orders=orders,
@@ -201,7 +225,6 @@ def command(
 
 def _write(found: Study, out: Path) -> None:
     try:
-        out.mkdir(parents=True, exist_ok=True)
         text = json.dumps(found.as_dict(), indent=1) + "\n"
         (out / "gregg.json").write_text(text, encoding="utf-8")
     except OSError as error:

@@ -8,10 +8,11 @@ average, which always lies between.)
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
+from dovetail.apps.registry import APPS
 from dovetail.model import Prediction, Seconds
 from dovetail.reproduce.study_accuracy import ask
 from dovetail.reproduce.study_suite import Measured, to_history
@@ -54,7 +55,7 @@ class Bar:
 
 
 def bars(measured: Sequence[Measured]) -> list[Bar]:
-    """For each app and device the size with most runs, predicted from the runs of its other sizes."""
+    """For each app and device its medium size, predicted from the runs of its other sizes."""
     places = dict.fromkeys((m.app, m.device) for m in measured)
     found: list[Bar] = []
     for app, device in places:
@@ -64,7 +65,7 @@ def bars(measured: Sequence[Measured]) -> list[Bar]:
             counts[m.n] = counts.get(m.n, 0) + 1
         if len(counts) < 3:
             continue  # two other sizes at least, or there is no line
-        n = max(counts, key=lambda size: counts[size])
+        n = _trial_size(app, counts)
         trials = [m for m in own if m.n == n]
         others = to_history(m for m in own if m.n != n)
         paper, learned = (ask(make_model(model, others), trials[0]) for model in ("least-squares", "learned"))
@@ -87,6 +88,14 @@ def bars(measured: Sequence[Measured]) -> list[Bar]:
             )
         )
     return found
+
+
+def _trial_size(app: str, counts: Mapping[int, int]) -> int:
+    """The medium size of the app where it was run; else the one run most often, of several the middle one."""
+    if app in APPS and APPS[app].sizes.medium in counts:
+        return APPS[app].sizes.medium
+    most = sorted(size for size in counts if counts[size] == max(counts.values()))
+    return most[len(most) // 2]
 
 
 def _expected(found: Prediction | None) -> Seconds | None:

@@ -1,16 +1,25 @@
-"""The tasks of a study over several processes."""
+"""The tasks of a study over several processes; its progress, its folder."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import multiprocessing
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from multiprocessing import get_context
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from multiprocessing import forkserver, get_context
+from pathlib import Path
 from typing import TypeVar
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
 
-__all__ = ["StudyProgress", "mapped"]
+from dovetail.errors import DovetailError, InputError
+
+__all__ = ["StudyProgress", "make_folder", "mapped"]
 
 Task = TypeVar("Task")
 Found = TypeVar("Found")
@@ -24,7 +33,7 @@ def mapped(
 ) -> list[Found]:
     """``work`` of every task, in order, by up to ``workers`` processes (1: in this one).
 
-    ``tell`` hears how many of how many are done. An interruption cancels what has not begun.
+    ``tell`` hears how many of how many are done. An interruption ends them all.
     """
     total = len(tasks)
     if workers <= 1 or total <= 1:
@@ -35,17 +44,64 @@ def mapped(
                 tell(done, total)
         return results
     found: dict[int, Found] = {}
-    with ProcessPoolExecutor(min(workers, total), mp_context=get_context("forkserver")) as pool:
+    context = get_context("forkserver")
+    with _deaf_to_interrupts():
+        forkserver.ensure_running()
+    others = set(multiprocessing.active_children())
+    pool = ProcessPoolExecutor(min(workers, total), mp_context=context, initializer=_begin)
+    try:
         futures = {pool.submit(work, task): i for i, task in enumerate(tasks)}
-        try:
-            for future in as_completed(futures):
-                found[futures[future]] = future.result()
-                if tell is not None:
-                    tell(len(found), total)
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
+        for future in as_completed(futures):
+            found[futures[future]] = future.result()
+            if tell is not None:
+                tell(len(found), total)
+    except BrokenProcessPool:
+        raise DovetailError(
+            "a worker process was killed, perhaps for want of memory; --workers 1 needs the least"
+        ) from None
+    except BaseException:
+        for child in set(multiprocessing.active_children()) - others:
+            child.kill()
+        raise
+    finally:
+        pool.shutdown(cancel_futures=True)
     return [found[i] for i in range(total)]
+
+
+def _begin() -> None:
+    """Set a worker up: Ctrl-C is the parent's to handle, and without the parent there is no work."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_leave_with_parent, daemon=True).start()
+
+
+def _leave_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
+
+
+@contextmanager
+def _deaf_to_interrupts() -> Iterator[None]:
+    """What starts meanwhile ignores Ctrl-C for good: it would answer with a traceback of its own."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def make_folder(out: Path) -> None:
+    """Make the folder that a study will write to; raises `InputError` if it could not write there."""
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"cannot be made: {error.strerror}", where=str(out)) from error
+    if not os.access(out, os.W_OK):
+        raise InputError("cannot be written: permission denied", where=str(out))
 
 
 class StudyProgress:

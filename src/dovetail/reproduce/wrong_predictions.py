@@ -30,7 +30,7 @@ from dovetail.policies.follow_plan import FollowPlan
 from dovetail.report import tables
 from dovetail.report.figures import clean, figure, heading, save_figure, styled
 from dovetail.report.intervals import interval
-from dovetail.reproduce.study_pool import StudyProgress, mapped
+from dovetail.reproduce.study_pool import StudyProgress, make_folder, mapped
 from dovetail.workloads.load import load_workload
 from dovetail.workloads.order import shuffled
 
@@ -206,6 +206,8 @@ def command(
     else:
         chosen = [name.strip() for name in names.split(",")]
     processes = workers or len(os.sched_getaffinity(0))
+    if out is not None:
+        make_folder(out)  # before minutes of work
     with StudyProgress("wrong predictions", hidden=quiet or as_json) as progress:
         rows = study(
             workload, cluster=cluster, names=chosen, seeds=seeds, workers=processes, tell=progress.tell
@@ -241,7 +243,6 @@ def _cell(row: Row) -> str:
 
 def _write(rows: Sequence[Row], form: dict[str, object], out: Path) -> None:
     try:
-        out.mkdir(parents=True, exist_ok=True)
         (out / "wrong-predictions.json").write_text(json.dumps(form, indent=1) + "\n", encoding="utf-8")
     except OSError as error:
         raise InputError(f"cannot be written: {error.strerror}", where=str(out)) from error
