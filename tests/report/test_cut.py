@@ -100,3 +100,22 @@ def test_a_chart_over_the_load(run, tmp_path):
 def test_a_cut_is_finite(value):
     with pytest.raises(InputError):
         Cut(value)
+
+
+def test_a_cut_that_leaves_no_job_compares_nothing_seed_by_seed(run):
+    results = [run(f, policy=p, seed=s) for f, p in ((1.0, "a"), (2.0, "b")) for s in (1, 2)]
+    assert "Mean wait" in Comparison(results).html(cut=MIDDLE).partition("Seed by seed")[2]
+    page = Comparison(results).html(cut=Cut(1e6, 1e6))
+    assert "Makespan" in page.partition("Seed by seed")[2]
+    assert "Mean wait" not in page.partition("Seed by seed")[2]
+
+
+@pytest.mark.parametrize(
+    ("warmup", "found"),
+    [("60%", "found 60.0% and 60.0%"), ("-5", "found -5 and -5"), ("nan", "found nan and nan")],
+)
+def test_a_cut_that_cannot_be_is_one_sentence(warmup, found):
+    with pytest.raises(InputError, match=rf"warm-up and cool-down: {found}, expected two finite numbers"):
+        Cut.parse(warmup)
+    with pytest.raises(InputError, match="found '10%%' and '10%%', expected seconds or 10%"):
+        Cut.parse("10%%")

@@ -14,7 +14,7 @@ from dovetail.errors import InputError
 from dovetail.model import Result
 from dovetail.report import Comparison, Cut, Report, label, tables, wording
 from dovetail.report.energy import Watts, energy_metrics, use_of
-from dovetail.report.intervals import by_policy
+from dovetail.report.intervals import by_policy, comparable
 from dovetail.report.json_form import text_of, to_json
 from dovetail.report.report import check_figure
 from dovetail.workloads.textfile import write_text
@@ -158,6 +158,8 @@ def _show_one_load(results: Sequence[Result], references: Sequence[Result | None
     if len(groups) > 1 and min(map(len, groups.values())) > 1:
         shown = [n for n in tables.compared_metrics(results) if n in ("makespan", "mean_wait")]
         for metric in shown:
+            if not comparable(list(groups.values()), metric, asked.cut):
+                continue
             console.print(tables.paired_table(results, metric=metric, cut=asked.cut, width=width))
             console.print()
     known = [reference for reference in references if reference is not None]

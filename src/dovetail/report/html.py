@@ -14,7 +14,7 @@ from importlib.resources import files
 from dovetail.model import Record, Result, State
 from dovetail.report import gantt, plots, tables, wording
 from dovetail.report.figures import inline_svg
-from dovetail.report.intervals import HIGHER_IS_BETTER, by_policy, interval, label, paired
+from dovetail.report.intervals import HIGHER_IS_BETTER, by_policy, comparable, interval, label, paired
 from dovetail.report.json_form import Spelling
 from dovetail.report.metrics import Cut, Metrics, breakdown, final_metrics
 from dovetail.report.svg import gantt_svg
@@ -297,6 +297,8 @@ def _pairs(results: Sequence[Result], cut: Cut | None) -> str:
     base, *others = groups
     rows = []
     for metric in ("makespan", "mean_wait", "mean_bounded_slowdown"):
+        if not comparable(list(groups.values()), metric, cut):
+            continue
         found = [paired(groups[name], groups[base], metric, cut=cut) for name in others]
         unit, texts = tables.scaled(metric, [pair.difference for pair in found])
         heading = f"{wording.title(metric)}{f', {unit}' if unit else ''}"

@@ -16,7 +16,7 @@ from dovetail.errors import InputError
 from dovetail.model import Result
 from dovetail.report.metrics import Cut, final_metrics
 
-__all__ = ["HIGHER_IS_BETTER", "Interval", "Paired", "by_policy", "interval", "label", "paired"]
+__all__ = ["HIGHER_IS_BETTER", "Interval", "Paired", "by_policy", "comparable", "interval", "label", "paired"]
 
 HIGHER_IS_BETTER = frozenset(
     {"utilisation", "gpu_utilisation", "fairness_users", "prediction_coverage", "jobs_completed"}
@@ -94,16 +94,26 @@ def paired(
     ``cut`` leaves out a warm-up and a cool-down. Raises `InputError` if they have no seed in
     common, or a seed twice.
     """
-    first, second = _values(a, metric, cut), _values(b, metric, cut)
-    seeds = [seed for seed in first if seed in second]
-    pairs = [(first[s], second[s]) for s in seeds]
-    known = [(x, y) for x, y in pairs if x is not None and y is not None]
+    known = _common(a, b, metric, cut)
     if not known:
         raise InputError(
             f"cannot compare {label(a[0]) if a else 'nothing'} with {label(b[0]) if b else 'nothing'} by "
             f"{metric}: no seed has it under both"
         )
     return compare_pairs(known, metric, label(a[0]), label(b[0]), confidence)
+
+
+def comparable(groups: Sequence[Sequence[Result]], metric: str, cut: Cut | None = None) -> bool:
+    """Whether each of the policies has the metric on a seed on which the first has it too."""
+    return all(_common(group, groups[0], metric, cut) for group in groups[1:])
+
+
+def _common(
+    a: Sequence[Result], b: Sequence[Result], metric: str, cut: Cut | None
+) -> list[tuple[float, float]]:
+    first, second = _values(a, metric, cut), _values(b, metric, cut)
+    pairs = [(first[seed], second[seed]) for seed in first if seed in second]
+    return [(x, y) for x, y in pairs if x is not None and y is not None]
 
 
 def compare_pairs(

@@ -203,9 +203,10 @@ class Cut:
     def __post_init__(self) -> None:
         valid = 0 <= self.warmup < math.inf and 0 <= self.cooldown < math.inf
         if not valid or (self.fraction and self.warmup + self.cooldown >= 1):
+            form = ".1%" if self.fraction else "g"
             raise InputError(
-                f"cannot cut a warm-up of {self.warmup:g} and a cool-down of {self.cooldown:g}: expected "
-                "two numbers that are not negative and, as shares, add up to less than 1"
+                f"warm-up and cool-down: found {self.warmup:{form}} and {self.cooldown:{form}}, expected "
+                "two finite numbers that are not negative and, as shares, add up to less than 100%"
             )
 
     @staticmethod
@@ -215,11 +216,13 @@ class Cut:
         shares = [text.strip().endswith("%") for text in texts]
         try:
             values = [
-                float(t.strip().rstrip("%")) / (100 if s else 1) for t, s in zip(texts, shares, strict=True)
+                float(t.strip().removesuffix("%")) / (100 if s else 1)
+                for t, s in zip(texts, shares, strict=True)
             ]
         except ValueError:
             found = " and ".join(repr(t) for t in texts)
             raise InputError(f"warm-up and cool-down: found {found}, expected seconds or 10%") from None
+        values = [n / (100 if share else 1) for n, share in zip(numbers, shares, strict=True)]
         if shares[0] != shares[1] and all(values):
             raise InputError("warm-up and cool-down: expected both in seconds or both in per cent")
         return Cut(values[0], values[1], any(s and v for s, v in zip(shares, values, strict=True)))
