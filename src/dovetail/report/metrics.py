@@ -215,10 +215,7 @@ class Cut:
         texts = (warmup, warmup if cooldown is None else cooldown)
         shares = [text.strip().endswith("%") for text in texts]
         try:
-            values = [
-                float(t.strip().removesuffix("%")) / (100 if s else 1)
-                for t, s in zip(texts, shares, strict=True)
-            ]
+            numbers = [float(text.strip().removesuffix("%")) for text in texts]
         except ValueError:
             found = " and ".join(repr(t) for t in texts)
             raise InputError(f"warm-up and cool-down: found {found}, expected seconds or 10%") from None
