@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -94,3 +96,11 @@ def test_checksum_sees_position_and_size() -> None:
     weights = 1 + np.arange(5000) % 1021 / 1021
     assert checksum(ordered) == pytest.approx(float(np.sum(ordered * weights)), rel=1e-12)
     assert checksum(ordered.reshape(50, 100)) == checksum(ordered)
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"n": 1.5}, {"n": True}, {"n": "8"}, {"n": 8, "seed": 0.5}, {"n": 8, "repeat": 2.0}]
+)
+def test_what_is_no_whole_number_is_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match="expected a whole number"):
+        run("scan", "cpu", **wrong)

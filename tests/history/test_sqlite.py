@@ -340,6 +340,39 @@ def test_a_read_only_file_can_be_read_not_written(tmp_path: Path) -> None:
     assert out.strip() == "1 history h.sqlite: cannot be written: the file or its folder is read-only"
 
 
+@pytest.mark.skipif(os.name != "posix" or not hasattr(os, "fork"), reason="needs users")
+def test_a_read_only_folder_can_be_looked_at(tmp_path: Path) -> None:
+    folder = tmp_path / "a %3f folder?"
+    with SqliteHistory(folder / "h.sqlite") as history:
+        history.record(run(4.0))
+    (folder / "h.sqlite").chmod(0o444)
+    folder.chmod(0o555)
+    code = (
+        "import os\n"
+        "from dovetail.errors import HistoryError\n"
+        "os.chdir(sys.argv[1])\n"
+        "if os.getuid() == 0: os.setuid(65534)\n"
+        "with SqliteHistory('h.sqlite', must_exist=True) as h:\n"
+        "    print(len(h.runs('mm')), end=' ')\n"
+        "    try: h.record(run())\n"
+        "    except HistoryError as error: print(error)\n"
+        "try: SqliteHistory('h.sqlite')\n"
+        "except HistoryError as error: print(error)\n"
+    )
+    for parent in folder.parents:
+        if parent.name.startswith(("pytest-", "popen-")) or parent == tmp_path:
+            parent.chmod(0o755)
+    try:
+        out, _ = python(code, folder).communicate(timeout=60)
+    finally:
+        folder.chmod(0o755)
+    assert out.splitlines() == [
+        "1 history h.sqlite: cannot be written: the file or its folder is read-only",
+        "history h.sqlite: cannot be opened: the file or its folder is read-only",
+    ]
+    assert [path.name for path in folder.iterdir()] == ["h.sqlite"]
+
+
 def test_forget_by_app_device_and_age(tmp_path: Path) -> None:
     gpu = DeviceClass("gpu")
     with SqliteHistory(tmp_path / "h.sqlite") as history:

@@ -221,6 +221,10 @@ def run(name: str, device: str = "cpu", n: int | None = None, seed: int = 0, rep
     spec = find(name)
     app = implementation(spec.name)
     size = spec.sizes.medium if n is None else n
+    given: dict[str, object] = {"n": size, "seed": seed, "repeat": repeat}
+    for what, value in given.items():
+        if not isinstance(value, int) or isinstance(value, bool):
+            raise InputError(f"{what} is {value!r}; expected a whole number")
     if size < 0:
         raise InputError(f"n is {size}; expected zero or more")
     if size > spec.largest:

@@ -15,6 +15,7 @@ from collections.abc import Hashable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from dovetail.errors import HistoryError
 from dovetail.history.base import (
@@ -84,8 +85,9 @@ class SqliteHistory:
         self._still = _Still()
         self._make_file(must_exist)
         with self._explained("opened"):
+            name, uri = self._name(only_looks=must_exist)
             self._db = sqlite3.connect(
-                self.path, timeout=wait, isolation_level=None, check_same_thread=False, cached_statements=64
+                name, wait, isolation_level=None, check_same_thread=False, cached_statements=64, uri=uri
             )
         try:
             self._prepare()
@@ -114,6 +116,18 @@ class SqliteHistory:
             ) from error
         except OSError as error:
             raise HistoryError(f"history {self.path}: cannot be made: {error.strerror}") from error
+
+    def _name(self, *, only_looks: bool) -> tuple[str, bool]:
+        """What to tell SQLite, and whether it is a URI.
+
+        To read a database SQLite writes two small files beside it. Where it may not, and no writer has left
+        any (a finished history on a read-only disk, a colleague's), it is read as a file that never changes.
+        """
+        path = os.path.abspath(self.path)
+        fixed = not (os.access(path, os.W_OK) and os.access(os.path.dirname(path), os.W_OK))
+        if only_looks and fixed and os.access(path, os.R_OK) and not os.path.exists(f"{path}-wal"):
+            return f"file:{quote(path)}?mode=ro&immutable=1", True
+        return path, False
 
     def _prepare(self) -> None:
         with self._explained("opened"):

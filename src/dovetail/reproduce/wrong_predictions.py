@@ -237,7 +237,7 @@ def show(rows: Sequence[Row], about: str) -> None:
 
 
 def _cell(row: Row) -> str:
-    spread = "" if row.half_width is None else f" ±{row.half_width:.2f}"
+    spread = "" if row.half_width is None else f" ±{row.half_width:.{2 if row.half_width < 10 else 0}f}"
     return f"{row.relative:.2f}{spread} ({row.worse:.0%})"
 
 
