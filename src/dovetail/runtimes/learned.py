@@ -27,6 +27,8 @@ MAX_SPREAD = 3.0
 """Cap of the standard deviation of log time: beyond a factor of e³ nothing is known anyway."""
 
 
+MOST_DOUBTED = 8
+"""Cold runs of inputs that never ran warm, to which the law is compared."""
 REFIT_GROWTH = 1.1
 ALWAYS_REFIT = 30
 
@@ -196,7 +198,7 @@ def _faster_than(fit: Fit | None, cells: Cells, query: Query) -> list[Cell]:
     names = {name for name, _ in numbers(query.inputs)}
     return [
         replace(cell, cold=False)
-        for cell in cells.doubted
+        for cell in cells.doubted[-MOST_DOUBTED:]
         if cell.request == query.request
         and {name for name, _ in numbers(cell.inputs)} == names
         and cell.y < fit.at(cell.request, cell.inputs)[0]
