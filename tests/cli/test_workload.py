@@ -117,6 +117,13 @@ def test_a_cut_that_holds_nothing_writes_nothing(log, tmp_path, capsys):
         assert not (tmp_path / name).exists()
 
 
+def test_names_move_no_cursor(tmp_path, capsys):
+    path = tmp_path / "log.txt"
+    path.write_text("JobID|User|Submit|State|Elapsed|NCPUS\n5|\x1b[31mu|100|COMPLETED|00:00:05|2\n")
+    assert status_of(["workload", "describe", str(path)]) == 0
+    assert "users      1 (?[31mu 1)" in capsys.readouterr().out
+
+
 def test_synthetic_workloads_have_a_name(tmp_path, capsys):
     spec = "synthetic:rigid?jobs=100&nodes=16"
     assert status_of(["workload", "describe", spec, "--cluster", "16x1cpu", "--json"]) == 0

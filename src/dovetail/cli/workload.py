@@ -16,6 +16,7 @@ from dovetail.errors import InputError
 from dovetail.model import Cluster, Workload
 from dovetail.model.files import file_name
 from dovetail.report.fragmentation import fill
+from dovetail.report.wording import printable
 from dovetail.workloads import edit
 from dovetail.workloads.describe import describe as summary_of
 from dovetail.workloads.jobfile_writer import dump_jobfile
@@ -111,7 +112,7 @@ def _lines(found: Mapping[str, Any]) -> list[str]:
     if found["load"] is not None:
         load = f"{found['load']:.4g} of the {found['resources']} of {found['cluster']}"
     lines = [
-        f"workload   {found['workload']}",
+        f"workload   {printable(found['workload'])}",
         f"jobs       {found['jobs']}",
         f"rejected   {len(found['rejected'])}",
         f"skipped    {found['skipped']} malformed lines",
@@ -129,9 +130,11 @@ def _lines(found: Mapping[str, Any]) -> list[str]:
         lines.append(f"{name:<12}{row['count']:>9}{cells} {unit}")
     lines.append("")
     for name in ("users", "groups", "queues", "apps"):
-        most = ", ".join(f"{who} {jobs}" for who, jobs in list(found[name]["jobs"].items())[:5])
+        most = ", ".join(f"{printable(who)} {jobs}" for who, jobs in list(found[name]["jobs"].items())[:5])
         lines.append(f"{name:<10} {found[name]['count']}" + (f" ({most})" if most else ""))
-    lines += [f"rejected   {count} × {reason}" for reason, count in found["rejected_reasons"].items()]
+    lines += [
+        f"rejected   {count} × {printable(reason)}" for reason, count in found["rejected_reasons"].items()
+    ]
     return lines
 
 
