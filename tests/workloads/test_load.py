@@ -106,3 +106,8 @@ def test_a_reader_of_a_plugin_is_found_by_its_entry_point(
     assert "mine" in formats()
     assert len(load_workload(tmp_path / "x.mine").jobs) == 16
     assert len(load_workload(f"mine:{tmp_path}/y").jobs) == 16
+
+
+def test_a_format_without_a_path_is_one_sentence():
+    with pytest.raises(InputError, match="found no name of a file, expected one"):
+        load_workload("swf:")

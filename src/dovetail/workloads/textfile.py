@@ -64,6 +64,8 @@ def read_bytes(path: str | Path) -> bytes:
     Raises `InputError` for a file that is missing, unreadable, or a truncated or damaged gzip.
     """
     where = file_name(path)
+    if not str(path):
+        raise InputError("found no name of a file, expected one")
     try:
         data = Path(path).read_bytes()
     except FileNotFoundError:
