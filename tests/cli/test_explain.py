@@ -40,3 +40,21 @@ def test_options_name_the_app_drop_and_add_features(
     named = json.loads(capsys.readouterr().out)[0]
     assert (named["app"], named["features"]) == ("mine", {"arg1_bytes": 5.0, "k": 3.0, "where": "here"})
     assert not (tmp_path / "none.sqlite").exists()
+
+
+def test_a_policy_that_is_not_there_and_a_journal_without_jobs(
+    nothing_known: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert status_of([*nothing_known, "--policy", "nope", "--", "ls"]) == 2
+    assert "found policy 'nope'" in capsys.readouterr().err
+    jobs, journal = tmp_path / "jobs.toml", tmp_path / "journal.jsonl"
+    jobs.write_text(
+        '[[app]]\nname = "a"\n[[app.implementation]]\nname = "cpu"\ntime = 1.0\n[[job]]\napp = "a"\n'
+    )
+    assert (
+        status_of(["simulate", str(jobs), "--cluster", "1x1cpu", "--journal", str(journal), "--quiet"]) == 0
+    )
+    journal.write_text(journal.read_text().splitlines(keepends=True)[0])
+    capsys.readouterr()
+    assert status_of(["explain", str(journal)]) == 0
+    assert capsys.readouterr().out == "No job was submitted yet.\n"

@@ -197,7 +197,7 @@ def test_live_learns_from_the_table_of_sizes_and_predicts_the_medium_one(
     assert found.source == "this machine, now"
     assert len(found.bars) == 32
     assert {bar.n for bar in found.bars} == {app.sizes.medium for app in APPS.values()}
-    assert all(bar.trials >= gregg.LIVE_TRIALS for bar in found.bars)
+    assert all(bar.trials >= gregg.LIVE_ROUNDS * gregg.LIVE_TRIALS for bar in found.bars)
 
 
 def test_an_interrupted_live_study_is_an_interruption(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -34,6 +34,7 @@ from dovetail.model import (
     Wait,
     Workload,
 )
+from dovetail.plugins import load_policy
 from dovetail.report import tables, wording
 from dovetail.runtimes.registry import DEFAULT_MODEL, make_model
 from dovetail.workloads.commands import command_workload
@@ -113,6 +114,7 @@ def explain(
     Of a run that has been: from its journal, predicted beside actual. Of jobs that have not run: what
     they are taken for (app, features), and what the history predicts.
     """
+    load_policy(policy)  # refuses a name that is not there; what it would decide depends on run times
     command = list(context.obj or [])
     journal = None if command else _journal(target)
     if journal is not None:
@@ -132,8 +134,10 @@ def explain(
         raise InputError(f"found no job {', '.join(job)}", where=target or "the last run")
     if as_json:
         print(json.dumps(rows, indent=2))
-    else:
+    elif rows:
         _print(rows)
+    else:
+        print("No job was submitted yet.")
     return 0
 
 

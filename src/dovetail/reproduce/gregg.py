@@ -16,6 +16,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Annotated, Any
 
+import numpy as np
 import typer
 
 from dovetail.engine.core import Engine
@@ -50,10 +51,10 @@ CLOCKS = (
 )
 """Where the paper's figures come from different clocks."""
 
-LIVE_REPEAT = 2
-"""Runs of every size that is learned from …"""
-LIVE_TRIALS = 6
-"""… and of the medium size, which is predicted."""
+LIVE_ROUNDS = 2
+"""How often the sizes that are learned from run: once a round …"""
+LIVE_TRIALS = 3
+"""… and after them the medium size, which is predicted, this often: machines have slow minutes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +143,7 @@ def study(
     measured = stored_measurements()
     if live:
         with StudyProgress("measuring", hidden=quiet) as progress:
-            source, measured = "this machine, now", _measured_now(progress.tell)
+            source, measured = "this machine, now", _measured_now(seed, progress.tell)
     with StudyProgress("training", hidden=quiet) as progress:
         curves = training(repetitions=repetitions, seed=seed, workers=workers, tell=progress.tell)
     with StudyProgress("orders", hidden=quiet) as progress:
@@ -151,11 +152,13 @@ def study(
     return Study(source, tuple(bars(measured)), tuple(curves), tuple(found), decisions)
 
 
-def _measured_now(tell: Callable[[int, int], None]) -> list[Measured]:
+def _measured_now(seed: int, tell: Callable[[int, int], None]) -> list[Measured]:
     """Runs of the sizes to learn from, then of the medium ones; ``tell`` hears how many of how many ended."""
     cluster = two_devices()
     sized = [point for point in sizes_table() if point.role == "train"]
-    parts = ((sized, LIVE_REPEAT), (points(names(None), ("medium",)), LIVE_TRIALS))
+    trials = points(names(None), ("medium",))
+    parts = ((sized, 1), (trials, LIVE_TRIALS)) * LIVE_ROUNDS
+    rng = np.random.Generator(np.random.PCG64(seed))
     total = len(cluster.classes) * sum(len(found) * repeat for found, repeat in parts)
     done: list[Measured] = []
     undone: list[Record] = []
@@ -172,6 +175,7 @@ def _measured_now(tell: Callable[[int, int], None]) -> list[Measured]:
                 history=Path(folder) / "history.sqlite",
                 run_dir=Path(folder) / f"runs-{i}",
                 changed=changed,
+                rng=rng,
             )
             done += more
             if undone:
