@@ -11,6 +11,7 @@ import pytest
 from dovetail.cli import options, output
 from dovetail.errors import InputError
 from dovetail.model import Cluster, Result
+from dovetail.report.json_form import to_json
 
 
 def made(policy, *, seed=None, **options):
@@ -87,6 +88,7 @@ def test_tables_name_the_files_not_their_folders(tmp_path, capsys):
         folder=None,
     )
     assert capsys.readouterr().out.startswith("jobs.toml on two.toml\n")
+    assert to_json(Result("fcfs", "jobs.toml", cluster, []))["cluster"] == str(tmp_path / "two.toml")
 
 
 @pytest.mark.parametrize(

@@ -37,7 +37,7 @@ def to_json(
         "policy": result.policy,
         "options": plain(result.options),
         "workload": result.workload,
-        "cluster": machine(result.cluster),
+        "cluster": result.cluster.label or machine(result.cluster),
         "seed": result.seed,
         "knowledge": result.knowledge,
         "makespan": plain(result.makespan),
