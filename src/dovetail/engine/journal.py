@@ -155,8 +155,10 @@ def read_journal(path: str | Path) -> Journal:
 def _lines(path: str | Path) -> Iterator[tuple[int, dict[str, Any]]]:
     try:
         text = Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise JournalError(f"{path}: cannot be read: {error}") from error
+    except OSError as error:
+        raise JournalError(f"{path}: cannot be read: {error.strerror or error}") from error
+    except UnicodeDecodeError as error:
+        raise JournalError(f"{path}: found bytes that are no UTF-8, expected a Dovetail journal") from error
     lines = text.split("\n")
     for number, line in enumerate(lines, 1):
         if not line:
