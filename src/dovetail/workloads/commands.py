@@ -222,7 +222,7 @@ def load_commands(
     file and line. Linear.
     """
     source = file_name(path)
-    text = read_text(path, "commands, one a line")
+    text = read_text(path, "a job file, a trace, or commands, one a line")
     lines = [
         line
         for number, raw in enumerate(text.splitlines(), 1)
