@@ -193,6 +193,22 @@ def test_interrupted_it_leaves_at_once(workers: str, tmp_path: Path, environment
         time.sleep(0.1)
 
 
+def test_an_interrupt_waits_until_workers_have_started() -> None:
+    done = False
+    before = signal.getsignal(signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt), parallel._interrupts_later():
+        signal.raise_signal(signal.SIGINT)
+        done = True
+    assert done
+    assert signal.getsignal(signal.SIGINT) is before
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with parallel._interrupts_later():
+            signal.raise_signal(signal.SIGINT)
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 def _alive(group: int) -> bool:
     try:
         os.killpg(group, 0)
