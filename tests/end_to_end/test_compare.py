@@ -194,11 +194,16 @@ def test_interrupted_it_leaves_at_once(workers: str, tmp_path: Path, environment
 
 
 def test_an_interrupt_waits_until_workers_have_started() -> None:
-    done = False
+    done = []
     before = signal.getsignal(signal.SIGINT)
-    with pytest.raises(KeyboardInterrupt), parallel._interrupts_later():
-        signal.raise_signal(signal.SIGINT)
-        done = True
+
+    def interrupted() -> None:
+        with parallel._interrupts_later():
+            signal.raise_signal(signal.SIGINT)
+            done.append(True)
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
     assert done
     assert signal.getsignal(signal.SIGINT) is before
     signal.signal(signal.SIGINT, signal.SIG_IGN)
