@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 from pathlib import Path
 
 import pytest
@@ -105,6 +106,12 @@ def test_text_that_opens_with_a_header_of_sacct_is_no_list_of_commands(tmp_path)
     path = tmp_path / "jobs.txt"
     path.write_text("JobID|Submit|State|Elapsed|NCPUS\n5|100|COMPLETED|00:00:05|2\n")
     assert [(job.id, job.app.name) for job in load_workload(path).jobs] == [("5", "slurm")]
+    packed = tmp_path / "jobs.txt.gz"
+    packed.write_bytes(gzip.compress(path.read_bytes()))
+    assert [(job.id, job.app.name) for job in load_workload(packed).jobs] == [("5", "slurm")]
+    packed.write_bytes(packed.read_bytes()[:20])
+    with pytest.raises(InputError):
+        load_workload(packed)
 
 
 @pytest.mark.parametrize("path", sorted(CORPUS.glob("*")), ids=lambda p: p.name)

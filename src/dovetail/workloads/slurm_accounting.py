@@ -31,8 +31,10 @@ JobID,User,Account,Partition,Submit,Start,Elapsed,Timelimit,State,NNodes,NCPUS,R
 
 from __future__ import annotations
 
+import gzip
 import json
 import re
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -42,7 +44,7 @@ from dovetail.model import Cluster, Request, Workload
 from dovetail.model.files import file_name
 from dovetail.workloads.builder import UNKNOWN_LENGTH, TraceBuilder, gpu_request
 from dovetail.workloads.fitting import Fitting
-from dovetail.workloads.textfile import LARGEST, Malformed, job_id, parse_table, read_text
+from dovetail.workloads.textfile import GZIP_MAGIC, LARGEST, Malformed, job_id, parse_table, read_text
 from dovetail.workloads.timestamps import duration, wall_clock
 
 __all__ = ["is_sacct", "parse_tres", "read_sacct", "read_sacct_json", "read_sacct_parsable"]
@@ -69,14 +71,18 @@ UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40, "P": 2**50}
 AMOUNT = re.compile(r"(\d{1,20}(?:\.\d{1,6})?)([KMGTP]?)", re.ASCII)
 STEP = re.compile(r"\d+(?:_\d+|\+\d+)?\.", re.ASCII)
 MEBIBYTE = 2**20
+LONGEST_HEADER = 10_000
 
 
 def is_sacct(path: str | Path) -> bool:
     """Whether the file's first line is the header of ``sacct --parsable2`` with the columns needed."""
     try:
         with open(path, "rb") as lines:
-            header = lines.readline(10_000)
-    except (OSError, ValueError):  # whoever reads the file says so
+            header = lines.readline(LONGEST_HEADER)
+        if header.startswith(GZIP_MAGIC):
+            with gzip.open(path) as lines:
+                header = lines.readline(LONGEST_HEADER)
+    except (OSError, ValueError, EOFError, zlib.error):  # whoever reads the file says so
         return False
     names = header.decode("utf-8-sig", "replace").strip().split("|")
     return set(REQUIRED) <= set(names)

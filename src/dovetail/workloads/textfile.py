@@ -16,6 +16,7 @@ from dovetail.model.files import file_name
 
 __all__ = [
     "EMPTY_TABLE",
+    "GZIP_MAGIC",
     "Malformed",
     "WrongCount",
     "job_id",
