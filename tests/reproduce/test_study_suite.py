@@ -14,7 +14,7 @@ from dovetail.executors.discovery import Cores, Found, Inventory
 from dovetail.history.sqlite import SqliteHistory
 from dovetail.model import Cluster
 from dovetail.reproduce.gregg_predictions import bars
-from dovetail.reproduce.study_accuracy import accuracy
+from dovetail.reproduce.study_accuracy import accuracy, ask
 from dovetail.reproduce.study_bench import Change, changes, table
 from dovetail.reproduce.study_suite import (
     Measured,
@@ -26,9 +26,11 @@ from dovetail.reproduce.study_suite import (
     sizes_table,
     stored_measurements,
     suite,
+    to_history,
     two_devices,
     write_measurements,
 )
+from dovetail.runtimes.registry import make_model
 
 
 def test_the_table_of_sizes_has_sizes_to_learn_from_and_unseen_ones_inside_and_outside() -> None:
@@ -190,3 +192,20 @@ def test_where_the_preferred_device_changes() -> None:
     alone = [m for m in made_up() if m.device == "cpu"]
     assert changes(alone) == {"fft": [Change(10, "cpu")]}
     assert changes([]) == {}
+
+
+@pytest.mark.parametrize("runs", [2, 3, 6])
+def test_a_few_runs_of_one_size_promise_no_more_than_they_know(runs: int) -> None:
+    """The next run of the same size lies in the interval in most cases, though only a few have been seen."""
+    measured = stored_measurements()
+    rng = np.random.Generator(np.random.PCG64(5))
+    held: list[bool] = []
+    for place in dict.fromkeys((m.app, m.device) for m in measured):
+        own = [m for m in measured if (m.app, m.device) == place]
+        for n in rng.choice(sorted({m.n for m in own}), 3, replace=False).tolist():
+            same = [m for m in own if m.n == n]
+            first = int(rng.integers(len(same) - runs))
+            answer = ask(make_model("learned", to_history(same[first : first + runs])), same[first + runs])
+            assert answer is not None
+            held.append(answer.lower <= same[first + runs].seconds <= answer.upper)
+    assert sum(held) / len(held) >= 0.8

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from dovetail.history.base import InputsKey, RequestKey
 from dovetail.runtimes.base import categories, numbers, scalar_size
-from dovetail.runtimes.cells import COLD_SPREAD, MAX_CELLS, Cell, Cells
+from dovetail.runtimes.cells import COLD_SPREAD, MAX_CELLS, NOISE_PRIOR, NOISE_PRIOR_WEIGHT, Cell, Cells
 from dovetail.runtimes.features import EXPONENT_SPREAD, Design, make_design
 from dovetail.runtimes.gaussian import ALONE, Surface, fit_surfaces
 from dovetail.runtimes.intervals import LEVEL, student
@@ -35,6 +35,10 @@ FEWEST = 4
 """Cells from which on laws are judged by leaving one out."""
 FEW = (0.0, 1.0, 0.15)
 """Form (amplitude, length, nugget) of laws over fewer cells: nothing shows how well they fit."""
+USUAL_NOISE = 0.2
+"""Standard deviation of log time from run to run of an ordinary program on an ordinary machine …"""
+USUAL_WEIGHT = 2.0
+"""… worth so many repetitions where few inputs have run."""
 OVERHEAD = 3.0
 """Odds that an app has an overhead, before anything is known: a process costs something to start …"""
 OVERHEAD_ELSEWHERE = 1.0
@@ -70,7 +74,15 @@ class Fit:
 
     @property
     def run_noise(self) -> float:
-        """Spread of log time from run to run: as repeated runs show it, else as residuals suggest it."""
+        """Spread of log time from run to run: as repeated runs show it, else as residuals suggest it.
+
+        Of few inputs nothing but a few runs tells, which often agree by chance: there programs as they are
+        count too.
+        """
+        if len(self.cells) < FEWEST:
+            seen = self.noise**2 * (self.freedom + NOISE_PRIOR_WEIGHT) - NOISE_PRIOR_WEIGHT * NOISE_PRIOR**2
+            usual = USUAL_WEIGHT * USUAL_NOISE**2
+            return math.sqrt((max(seen, 0.0) + usual) / (self.freedom + USUAL_WEIGHT))
         scale = sum(share * s.scale**2 for share, s in zip(self.shares, self.surfaces, strict=True))
         return self.noise * math.sqrt((self.freedom + NOISE_DOUBT * scale) / (self.freedom + NOISE_DOUBT))
 
