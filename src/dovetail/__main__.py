@@ -1,5 +1,5 @@
 """``python -m dovetail``: the command, where its script is not on the path."""
 
-from dovetail.cli.main import run_cli
+from dovetail.start import main
 
-run_cli()
+main()

@@ -33,3 +33,13 @@ def test_priorities_are_ignored() -> None:
     jobs = [replace(job, priority=job.index) for job in work.jobs]
     result = simulate(Workload("ranked", jobs, work.truth), cluster, Sjf(), Knowing(work.truth))
     assert [record.start for record in result.records] == [0, 4, 5]
+
+
+def test_learned_walltimes_order_the_queue_anew_as_more_is_known() -> None:
+    """By walltimes the second job goes first; its upper bound by the model is the larger one."""
+    work, cluster = rigid_workload([(0, 1, 4, 4), (1, 1, 6, 10), (1, 1, 2, 20)], 1)
+    user = simulate(work, cluster, Sjf(), Knowing(work.truth))
+    learned = simulate(work, cluster, Sjf(walltime="learned"), Knowing(work.truth))
+    check_schedule(learned, work)
+    assert [record.start for record in user.records] == [0, 4, 10]
+    assert [record.start for record in learned.records] == [0, 6, 4]

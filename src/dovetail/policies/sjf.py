@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from dovetail.interfaces import View
-from dovetail.model import Decision, Start
+from dovetail.model import Decision, Job, Seconds, Start
 from dovetail.policies.choosing import fastest
 from dovetail.policies.orders import shortest
 
@@ -19,19 +19,22 @@ class Sjf:
     """Shortest job first: jobs start by ascending walltime, then submission; the head blocks.
 
     A job without a walltime counts with the default one, or comes last. Priorities are ignored. Of
-    several implementations a job takes the one predicted to be fastest, and waits for it.
+    several implementations a job takes the one predicted to be fastest, and waits for it. With
+    ``walltime=learned`` the upper end of the prediction counts where something is known; what is known
+    changes with every run, so the queue is then sorted at each decision.
     """
 
+    walltime: Literal["user", "learned"] = "user"
     placement: Literal["pack", "spread", "first"] = "pack"
 
     paper: ClassVar[str] = "Conway, Maxwell and Miller 1967, Theory of Scheduling"
     settles: ClassVar[bool] = True
 
     def decide(self, view: View) -> Iterable[Decision]:
-        """Start the shortest while they fit. O(jobs started)."""
+        """Start the shortest while they fit. O(jobs started); O(n log n) with learned walltimes."""
         decisions: list[Decision] = []
         free = view.free()
-        for job in view.queue.by(shortest, bounded=True):
+        for job in self._line(view):
             choice = fastest(view, job)
             allocation = free.fit(choice.request)
             if allocation is None:
@@ -39,3 +42,13 @@ class Sjf:
             free.take(allocation)
             decisions.append(Start(job.id, choice.implementation.name, allocation))
         return decisions
+
+    def _line(self, view: View) -> Sequence[Job]:
+        if self.walltime == "user":
+            return view.queue.by(shortest, bounded=True)
+
+        def learned(job: Job) -> Seconds:
+            choice = fastest(view, job)
+            return view.bound(job, choice.implementation, choice.request)
+
+        return sorted(view.queue, key=learned)
