@@ -1,5 +1,6 @@
 import shlex
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -179,3 +180,17 @@ def test_any_list_is_read_or_refused(tmp_path: Path, data: bytes) -> None:
 def test_the_template_gives_back_the_words(argv: list[str]) -> None:
     template = identify(argv, cwd="/").argv
     assert [render(word, {"device": "{device}"}) for word in template] == argv
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"drop": ["nope"]}, "--drop: found 'nope', expected a feature of a command: arg1, rows"),
+        ({"drop": ["rows", "rwos"]}, "--drop: found 'rwos', expected a feature of a command: arg1, rows"),
+        ({"app": " "}, "--app: found an empty name, expected the app's name"),
+    ],
+)
+def test_options_that_fit_no_command_are_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError) as error:
+        command_workload(["count", "--rows", "3", "7"], **options)
+    assert str(error.value) == message

@@ -51,6 +51,7 @@ class Identity:
     inputs: Mapping[str, float | str]
     argv: tuple[str, ...]
     explanation: tuple[str, ...] = ()
+    dropped: tuple[str, ...] = ()
 
 
 def identify(
@@ -76,9 +77,8 @@ def identify(
     source = "as named" if app else ("program and script" if script else "program")
     reading.said.append(f"app {name!r} ({source})")
     reading.arguments(argv[rest:])
-    for key in drop:
-        if reading.inputs.pop(key, None) is not None:
-            reading.said.append(f"{key}: dropped")
+    dropped = tuple(key for key in drop if reading.inputs.pop(key, None) is not None)
+    reading.said.extend(f"{key}: dropped" for key in dropped)
     for text in add:
         key, equals, value = text.partition("=")
         if not equals or not key:
@@ -86,7 +86,9 @@ def identify(
         number = _number(value)
         reading.inputs[key] = value if number is None else number
         reading.said.append(f"{key} = {value} (added)")
-    return Identity(name, reading.inputs, tuple(_template(word) for word in argv), tuple(reading.said))
+    return Identity(
+        name, reading.inputs, tuple(_template(word) for word in argv), tuple(reading.said), dropped
+    )
 
 
 def _template(word: str) -> str:
@@ -289,6 +291,9 @@ def _workload(
     add: Sequence[str],
 ) -> Workload:
     forms = _forms(on)
+    if app is not None and not app.strip():
+        raise InputError("found an empty name, expected the app's name", where="--app")
+    features: set[str] = set()
     apps: dict[tuple[str, Command], tuple[App, tuple[Choice, ...]]] = {}
     counts: dict[str, int] = {}
     jobs: list[Job] = []
@@ -297,6 +302,7 @@ def _workload(
             identity = identify(line.argv, cwd=cwd, app=app, drop=drop, add=add)
         except InputError as error:
             raise InputError(str(error), where=line.where) from None
+        features |= {*identity.inputs, *identity.dropped}
         command = Command(identity.argv, line.env)
         key = (identity.app, command)
         if key not in apps:
@@ -306,6 +312,10 @@ def _workload(
         counts[identity.app] = counts.get(identity.app, 0) + 1
         id = f"{identity.app}-{counts[identity.app]}"
         jobs.append(Job(id, made, choices, index=len(jobs), inputs=identity.inputs))
+    unknown = next((key for key in drop if key not in features), None)
+    if unknown is not None:
+        known = ", ".join(sorted(features)) or "none"
+        raise InputError(f"found {shown(unknown)}, expected a feature of a command: {known}", where="--drop")
     return Workload(name, jobs, TableTruth())
 
 
