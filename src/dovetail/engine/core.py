@@ -137,6 +137,7 @@ class Engine:
         self._last_choices: tuple[Choice, ...] | None = None
         self._settles = bool(getattr(policy, "settles", False))
         self._told = False
+        self._expected = -1  # version of the predictions
         self.learned_bounds = getattr(policy, "walltime", "user") == "learned"
         self._timer = timer
         self._keep_asked = keep_asked
@@ -242,6 +243,8 @@ class Engine:
             self._release(placed)
             if now > placed.bound:
                 self.promises.overran(now)
+            elif now < placed.bound:
+                self.profiles.ended_early(placed)
             self.view.changes.ended.append(placed)
         record.state = event.state
         record.end = now
@@ -272,6 +275,7 @@ class Engine:
         self._unqueue(record.job)
         self.view.changes.otherwise = True
         self.promises.drop(job)
+        self.profiles.cancelled()
         record.state, record.end, record.exit_code = State.CANCELLED, now, None
         self.predictions.drop(job)
         return False
@@ -478,6 +482,8 @@ class Engine:
         old = self.promises.held.get(decision.job)
         if old is not None and old.start == promise.start and old.allocation == promise.allocation:
             return False
+        if self.learned_bounds:
+            self._expect()
         bound = self._learned_bound(record.job, choice.implementation, decision.allocation.request)
         wrong = self.promises.reserve(promise, now, bound)
         if wrong:
@@ -548,6 +554,16 @@ class Engine:
     def _learned_bound(self, job: Job, implementation: Implementation, request: Request) -> Seconds:
         """The bound where it may change as more is learned; 0 where it cannot."""
         return self.bound(job, implementation, request) if self.learned_bounds else 0.0
+
+    def _expect(self) -> None:
+        """Note what is known of the jobs that hold promises, if that is more than last time."""
+        version = self.predictions.version
+        if version != self._expected:
+            self._expected = version
+            for held in self.promises.held.values():
+                self.promises.expect(
+                    held.job.id, self.bound(held.job, held.implementation, held.allocation.request)
+                )
 
     def limit(self, job: Job) -> Seconds:
         """The largest bound of the job's run time over its choices, learned bounds aside."""

@@ -49,6 +49,18 @@ class ProfileBook:
             return self._kept.copy()
         return self._rebuild()
 
+    def ended_early(self, placed: Placed) -> None:
+        """A job has ended before its bound. It may have come and gone since the last question: plans went
+        around it.
+        """
+        if self._kept is not None:
+            self._kept.was_given(placed.allocation)
+
+    def cancelled(self) -> None:
+        """A waiting job has gone, of whose promise we may not have heard."""
+        if self._kept is not None:
+            self._kept.unsettle()
+
     def _validity(self) -> tuple[int, int]:
         engine = self._engine
         return engine.incidents, engine.predictions.version if engine.learned_bounds else 0
@@ -111,11 +123,6 @@ class ProfileBook:
         if any(self._duration(promise) <= 0 for promise in new):
             return False
         profile.now = now
-        if engine.view.changes.otherwise:
-            profile.unsettle()
-        for placed in engine.view.changes.ended:
-            if placed.bound > now:
-                profile.was_given(placed.allocation)  # it may have come and gone since: plans went around it
         over = [
             job
             for job, (what, _, _, _) in entered.items()

@@ -14,15 +14,15 @@ class PromiseBook:
     """What has been promised to whom.
 
     ``broken`` counts late starts, ``broken_by_overrun`` those among them after whose promise was made some
-    job ran past its bound (walltime or learned), or started with a learned bound above the one that was
-    known when it was promised its own start: promises behind it rested on that.
+    job ran past its bound (walltime or learned), or started with a learned bound above one that was known
+    while it was promised its own start: promises behind it may have rested on that.
     """
 
     def __init__(self) -> None:
         self.held: dict[JobId, Promise] = {}
         self.broken = 0
         self.broken_by_overrun = 0
-        self._made: dict[JobId, tuple[Seconds, Seconds]] = {}  # when, and the job's bound then
+        self._made: dict[JobId, tuple[Seconds, Seconds]] = {}  # when, and the job's least bound since
         self._late: set[JobId] = set()
         self._last_overrun = float("-inf")
 
@@ -41,6 +41,11 @@ class PromiseBook:
             self._made[promise.job.id] = now, bound
         self.held[promise.job.id] = promise
         return None
+
+    def expect(self, job: JobId, bound: Seconds) -> None:
+        """What is known now of how long a promised job may take: promises to others rest on it."""
+        made, least = self._made[job]
+        self._made[job] = made, min(bound, least)
 
     def overran(self, now: Seconds) -> None:
         """Some job is running past its bound, or will run past the one that was counted on."""

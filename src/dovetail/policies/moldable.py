@@ -202,8 +202,10 @@ class Timeline:
         if not started:
             start = max(float(self.ready[at].max()), self.after_now)
             sure = max(float(self.bound[at].max()), self.after_now)
-        self.ready[at] = max(start + seconds, self.after_now)
-        self.bound[at] = max(self.after_now, sure + self.view.bound(job, promise.implementation, request))
+        sure += self.view.bound(job, promise.implementation, request)
+        # A pool on which it has started beside another job is free after the last of them.
+        self.ready[at] = np.maximum(self.ready[at], max(start + seconds, self.after_now))
+        self.bound[at] = np.maximum(self.bound[at], max(sure, self.after_now))
         self.latest = max(self.latest, start + seconds)
 
     def _take(self, allocation: Allocation) -> bool:
