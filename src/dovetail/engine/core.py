@@ -243,7 +243,7 @@ class Engine:
             self._release(placed)
             if now > placed.bound:
                 self.promises.overran(now)
-            elif now < placed.bound:
+            elif self.profiles.kept is not None and now < placed.bound:
                 self.profiles.ended_early(placed)
             self.view.changes.ended.append(placed)
         record.state = event.state

@@ -26,7 +26,7 @@ class ProfileBook:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._kept: NodeProfile | None = None
+        self.kept: NodeProfile | None = None
         self._valid: tuple[int, int] = (0, 0)
         self._entered: dict[JobId, tuple[Placed | Promise, Seconds, Seconds, Allocation]] = {}
 
@@ -43,23 +43,23 @@ class ProfileBook:
         if engine.view.interchangeable:
             counted = self._counted()
             return counted if counted.hold_all(self._slots()) else None
-        known = self._kept is not None and self._valid == self._validity() and self._renew(self._kept)
+        known = self.kept is not None and self._valid == self._validity() and self._renew(self.kept)
         if known:
-            assert self._kept is not None
-            return self._kept.copy()
+            assert self.kept is not None
+            return self.kept.copy()
         return self._rebuild()
 
     def ended_early(self, placed: Placed) -> None:
         """A job has ended before its bound. It may have come and gone since the last question: plans went
         around it.
         """
-        if self._kept is not None:
-            self._kept.was_given(placed.allocation)
+        if self.kept is not None:
+            self.kept.was_given(placed.allocation)
 
     def cancelled(self) -> None:
         """A waiting job has gone, of whose promise we may not have heard."""
-        if self._kept is not None:
-            self._kept.unsettle()
+        if self.kept is not None:
+            self.kept.unsettle()
 
     def _validity(self) -> tuple[int, int]:
         engine = self._engine
@@ -96,7 +96,7 @@ class ProfileBook:
         Overdue jobs are expected at the next moment, again and again; and in the instant of a job of no
         length counts what began at its time when it was entered.
         """
-        engine, self._kept = self._engine, None
+        engine, self.kept = self._engine, None
         now, held = engine.view.now, engine.promises.held.values()
         profile = self._fresh()
         self._entered = {
@@ -108,7 +108,7 @@ class ProfileBook:
                 return None
         if instants or (engine.releases and engine.releases[0][0] <= now):
             return profile
-        self._kept, self._valid = profile, self._validity()
+        self.kept, self._valid = profile, self._validity()
         return profile.copy()
 
     def _renew(self, profile: NodeProfile) -> bool:
