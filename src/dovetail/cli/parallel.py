@@ -24,6 +24,7 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 from dovetail import api
 from dovetail.errors import DovetailError
 from dovetail.model import Result
+from dovetail.workers import begin_worker, deaf_to_interrupts
 
 __all__ = ["Task", "simulate_all"]
 
@@ -93,31 +94,10 @@ _parts: MutableSequence[float] = []
 
 
 def _begin(parts: MutableSequence[float]) -> None:
-    """Set a worker up: Ctrl-C is the parent's to handle, and without the parent there is no work."""
+    """Set a worker up."""
     global _parts
     _parts = parts
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_leave_with_parent, daemon=True).start()
-
-
-def _leave_with_parent() -> None:
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        parent.join()
-        os._exit(1)
-
-
-@contextmanager
-def _deaf_to_interrupts() -> Iterator[None]:
-    """What starts meanwhile ignores Ctrl-C for good: it would answer with a traceback of its own."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
+    begin_worker()
 
 
 @contextmanager
@@ -147,7 +127,7 @@ def _work(place: int, task: Task) -> Result:
 def _in_workers(tasks: Sequence[Task], count: int, show: Callable[[int, float], None]) -> list[Result]:
     context = get_context("forkserver")
     context.set_forkserver_preload(["dovetail.api"])
-    with _deaf_to_interrupts():
+    with deaf_to_interrupts():
         forkserver.ensure_running()
     parts = context.RawArray("d", len(tasks))
     others = set(multiprocessing.active_children())

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import signal
-import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
 from multiprocessing import forkserver, get_context
 from pathlib import Path
 from typing import TypeVar
@@ -18,6 +15,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
 
 from dovetail.errors import DovetailError, InputError
+from dovetail.workers import begin_worker, deaf_to_interrupts
 
 __all__ = ["StudyProgress", "make_folder", "mapped"]
 
@@ -45,10 +43,10 @@ def mapped(
         return results
     found: dict[int, Found] = {}
     context = get_context("forkserver")
-    with _deaf_to_interrupts():
+    with deaf_to_interrupts():
         forkserver.ensure_running()
     others = set(multiprocessing.active_children())
-    pool = ProcessPoolExecutor(min(workers, total), mp_context=context, initializer=_begin)
+    pool = ProcessPoolExecutor(min(workers, total), mp_context=context, initializer=begin_worker)
     try:
         futures = {pool.submit(work, task): i for i, task in enumerate(tasks)}
         for future in as_completed(futures):
@@ -66,32 +64,6 @@ def mapped(
     finally:
         pool.shutdown(cancel_futures=True)
     return [found[i] for i in range(total)]
-
-
-def _begin() -> None:
-    """Set a worker up: Ctrl-C is the parent's to handle, and without the parent there is no work."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_leave_with_parent, daemon=True).start()
-
-
-def _leave_with_parent() -> None:
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        parent.join()
-        os._exit(1)
-
-
-@contextmanager
-def _deaf_to_interrupts() -> Iterator[None]:
-    """What starts meanwhile ignores Ctrl-C for good: it would answer with a traceback of its own."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 def make_folder(out: Path) -> None:
