@@ -6,10 +6,52 @@ import multiprocessing
 import os
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Executor, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
+from multiprocessing import forkserver, get_context
+from typing import Any
 
-__all__ = ["begin_worker", "deaf_to_interrupts"]
+from dovetail.errors import DovetailError
+
+__all__ = ["begin_worker", "interrupts_later", "worker_pool"]
+
+
+@contextmanager
+def worker_pool(
+    count: int,
+    begin: Callable[..., None] | None = None,
+    arguments: tuple[Any, ...] = (),
+    *,
+    preload: Sequence[str] = (),
+) -> Iterator[Executor]:
+    """So many worker processes, each set up by ``begin(*arguments)``; `begin_worker` where there is none.
+
+    Where the block is left early they are killed. Raises `DovetailError` if one was killed by others.
+    """
+    context = get_context("forkserver")
+    if preload:
+        context.set_forkserver_preload(list(preload))
+    with _deaf_to_interrupts():
+        forkserver.ensure_running()
+    others = set(multiprocessing.active_children())
+    pool = ProcessPoolExecutor(
+        count, mp_context=context, initializer=begin or begin_worker, initargs=arguments
+    )
+    finished = False
+    try:
+        yield pool
+        finished = True
+    except BrokenProcessPool:
+        raise DovetailError(
+            "a worker process was killed, perhaps for want of memory; --workers 1 needs the least"
+        ) from None
+    finally:
+        if not finished:
+            for child in set(multiprocessing.active_children()) - others:
+                child.kill()
+        pool.shutdown(cancel_futures=True)
 
 
 def begin_worker() -> None:
@@ -26,7 +68,7 @@ def _leave_with_parent() -> None:
 
 
 @contextmanager
-def deaf_to_interrupts() -> Iterator[None]:
+def _deaf_to_interrupts() -> Iterator[None]:
     """What starts meanwhile ignores Ctrl-C for good: it would answer with a traceback of its own."""
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -36,3 +78,20 @@ def deaf_to_interrupts() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+@contextmanager
+def interrupts_later() -> Iterator[None]:
+    """Ctrl-C takes effect after the block: a worker whose start was broken off would be known to nobody."""
+    before = signal.getsignal(signal.SIGINT)
+    if before is signal.SIG_IGN or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    pressed = threading.Event()
+    signal.signal(signal.SIGINT, lambda *_: pressed.set())
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if pressed.is_set():
+        raise KeyboardInterrupt

@@ -5,26 +5,21 @@ What takes less than a second in all is done here, without processes.
 
 from __future__ import annotations
 
-import multiprocessing
 import os
-import signal
-import threading
 import time
 from collections.abc import Callable, Iterator, MutableSequence, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from concurrent.futures.process import BrokenProcessPool
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import contextmanager
 from functools import partial
-from multiprocessing import forkserver, get_context
+from multiprocessing import get_context
 from typing import Any, TypeAlias
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
 from dovetail import api
-from dovetail.errors import DovetailError
 from dovetail.model import Result
-from dovetail.workers import begin_worker, deaf_to_interrupts
+from dovetail.workers import begin_worker, interrupts_later, worker_pool
 
 __all__ = ["Task", "simulate_all"]
 
@@ -100,23 +95,6 @@ def _begin(parts: MutableSequence[float]) -> None:
     begin_worker()
 
 
-@contextmanager
-def _interrupts_later() -> Iterator[None]:
-    """Ctrl-C takes effect after the block: a worker whose start was broken off would be known to nobody."""
-    before = signal.getsignal(signal.SIGINT)
-    if before is signal.SIG_IGN or threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    pressed = threading.Event()
-    signal.signal(signal.SIGINT, lambda *_: pressed.set())
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
-    if pressed.is_set():
-        raise KeyboardInterrupt
-
-
 def _work(place: int, task: Task) -> Result:
     def tell(part: float) -> None:
         _parts[place] = part
@@ -125,17 +103,9 @@ def _work(place: int, task: Task) -> Result:
 
 
 def _in_workers(tasks: Sequence[Task], count: int, show: Callable[[int, float], None]) -> list[Result]:
-    context = get_context("forkserver")
-    context.set_forkserver_preload(["dovetail.api"])
-    with deaf_to_interrupts():
-        forkserver.ensure_running()
-    parts = context.RawArray("d", len(tasks))
-    others = set(multiprocessing.active_children())
-    pool = ProcessPoolExecutor(
-        min(count, len(tasks)), mp_context=context, initializer=_begin, initargs=(parts,)
-    )
-    try:
-        with _interrupts_later():
+    parts = get_context("forkserver").RawArray("d", len(tasks))
+    with worker_pool(min(count, len(tasks)), _begin, (parts,), preload=["dovetail.api"]) as pool:
+        with interrupts_later():
             futures = [pool.submit(_work, i, task) for i, task in enumerate(tasks)]
         waiting: set[Future[Result]] = set(futures)
         while waiting:
@@ -145,16 +115,6 @@ def _in_workers(tasks: Sequence[Task], count: int, show: Callable[[int, float], 
             for i, part in enumerate(parts):
                 show(i, part)
         return [future.result() for future in futures]
-    except BrokenProcessPool:
-        raise DovetailError(
-            "a worker process was killed, perhaps for want of memory; --workers 1 needs the least"
-        ) from None
-    except BaseException:
-        for child in set(multiprocessing.active_children()) - others:
-            child.kill()
-        raise
-    finally:
-        pool.shutdown(cancel_futures=True)
 
 
 @contextmanager

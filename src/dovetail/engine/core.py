@@ -13,6 +13,7 @@ from dataclasses import replace
 
 from dovetail.engine.capacity import FreeCapacity, Layout, Placement
 from dovetail.engine.cores import CoreBook
+from dovetail.engine.gangs import gang_fault
 from dovetail.engine.predictions import Predictions
 from dovetail.engine.profiles import ProfileBook
 from dovetail.engine.promises import PromiseBook
@@ -368,7 +369,9 @@ class Engine:
         choice = job.choices[0]
         if choice.request is not allocation.request or choice.implementation.name != decision.implementation:
             choice = self._choice(job, decision.implementation, allocation.request)
-        self._check_gang(job, choice, allocation)
+        fault = gang_fault(self.cluster, choice, allocation)
+        if fault is not None:
+            raise self._wrong(job.id, fault)
         if unit is None:
             self.queue.remove(job)
         else:
@@ -377,32 +380,6 @@ class Engine:
             bound = self._learned_bound(job, choice.implementation, allocation.request)
             record.promised = self.promises.settle(decision.job, now, bound)
         self._place(record, choice.implementation, allocation, now)
-
-    def _check_gang(self, job: Job, choice: Choice, allocation: Allocation) -> None:
-        """The allocation gives on every node what the request asks for."""
-        request, parts = choice.request, allocation.parts
-        if len(parts) == 1:
-            nodes = together = parts[0].nodes.bit_count()
-        else:
-            nodes = sum(part.nodes.bit_count() for part in parts)
-            together = allocation.mask.bit_count()
-        if nodes != request.nodes or together != nodes:
-            raise self._wrong(job.id, f"is given {nodes} nodes and asks for {request.nodes}")
-        local = not allocation.donors
-        for part in parts:
-            if part.memory != request.memory:
-                raise self._wrong(job.id, f"is given {part.memory} bytes and asks for {request.memory}")
-            if request.cpus >= 0 and part.cpus != request.cpus:
-                raise self._wrong(job.id, f"is given {part.cpus} CPUs and asks for {request.cpus}")
-            if request.cpus < 0:
-                first = self.cluster.nodes[(part.nodes & -part.nodes).bit_length() - 1]
-                expected = first.cpus if request.cpus == -1 else first.host_cpus
-                if part.cpus != expected:
-                    raise self._wrong(job.id, f"is given {part.cpus} CPUs and asks for {expected}")
-            if local and (request.devices or part.devices):
-                wanted = sum(max(1, int(count)) for _, count in request.devices)
-                if len(part.devices) != wanted or len(set(part.devices)) != wanted:
-                    raise self._wrong(job.id, f"is given {len(part.devices)} devices and asks for {wanted}")
 
     def _place(
         self, record: Record, implementation: Implementation, allocation: Allocation, now: Seconds

@@ -12,7 +12,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Hashable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -89,11 +89,10 @@ class SqliteHistory:
             self._db = sqlite3.connect(
                 name, wait, isolation_level=None, check_same_thread=False, cached_statements=64, uri=uri
             )
-        try:
+        with ExitStack() as undo:
+            undo.callback(self._db.close)
             self._prepare()
-        except BaseException:
-            self._db.close()
-            raise
+            undo.pop_all()
 
     # -- opening ---------------------------------------------------------------------------------------
 
@@ -212,10 +211,9 @@ class SqliteHistory:
             try:
                 yield self._db
                 self._db.execute("COMMIT")
-            except BaseException:
-                if self._db.in_transaction:  # a full disk has rolled back by itself
+            finally:
+                if self._db.in_transaction:  # broken off; a full disk has rolled back by itself
                     self._db.execute("ROLLBACK")
-                raise
 
     def close(self) -> None:
         """Close the file. Nothing is waiting to be written: every run was committed when recorded."""

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 from collections.abc import Callable, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from concurrent.futures.process import BrokenProcessPool
-from multiprocessing import forkserver, get_context
+from concurrent.futures import as_completed
 from pathlib import Path
 from typing import TypeVar
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
 
-from dovetail.errors import DovetailError, InputError
-from dovetail.workers import begin_worker, deaf_to_interrupts
+from dovetail.errors import InputError
+from dovetail.workers import interrupts_later, worker_pool
 
 __all__ = ["StudyProgress", "make_folder", "mapped"]
 
@@ -42,27 +39,13 @@ def mapped(
                 tell(done, total)
         return results
     found: dict[int, Found] = {}
-    context = get_context("forkserver")
-    with deaf_to_interrupts():
-        forkserver.ensure_running()
-    others = set(multiprocessing.active_children())
-    pool = ProcessPoolExecutor(min(workers, total), mp_context=context, initializer=begin_worker)
-    try:
-        futures = {pool.submit(work, task): i for i, task in enumerate(tasks)}
+    with worker_pool(min(workers, total)) as pool:
+        with interrupts_later():
+            futures = {pool.submit(work, task): i for i, task in enumerate(tasks)}
         for future in as_completed(futures):
             found[futures[future]] = future.result()
             if tell is not None:
                 tell(len(found), total)
-    except BrokenProcessPool:
-        raise DovetailError(
-            "a worker process was killed, perhaps for want of memory; --workers 1 needs the least"
-        ) from None
-    except BaseException:
-        for child in set(multiprocessing.active_children()) - others:
-            child.kill()
-        raise
-    finally:
-        pool.shutdown(cancel_futures=True)
     return [found[i] for i in range(total)]
 
 
