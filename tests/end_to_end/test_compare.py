@@ -16,6 +16,7 @@ from dovetail_command import DOVETAIL, load
 from dovetail.cli import parallel
 from dovetail.cli.main import status_of
 from dovetail.errors import DovetailError, InputError, PolicyError
+from dovetail.workers import interrupts_later
 
 Call = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -198,7 +199,7 @@ def test_an_interrupt_waits_until_workers_have_started() -> None:
     before = signal.getsignal(signal.SIGINT)
 
     def interrupted() -> None:
-        with parallel._interrupts_later():
+        with interrupts_later():
             signal.raise_signal(signal.SIGINT)
             done.append(True)
 
@@ -208,7 +209,7 @@ def test_an_interrupt_waits_until_workers_have_started() -> None:
     assert signal.getsignal(signal.SIGINT) is before
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
-        with parallel._interrupts_later():
+        with interrupts_later():
             signal.raise_signal(signal.SIGINT)
     finally:
         signal.signal(signal.SIGINT, before)
