@@ -7,14 +7,21 @@ integers; node names are spelt out only when somebody reads them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from array import array
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from typing import NamedTuple
 
-from dovetail.model.cluster import Cluster, Node
+from dovetail.model.cluster import Cluster
 from dovetail.model.frozen import frozen
 from dovetail.model.job import EMPTY, FRACTION_UNITS, Request
+from dovetail.model.masks import runs
+from dovetail.model.node import Node
 
-__all__ = ["Allocation", "Donor", "Part", "bits"]
+__all__ = ["NARROW", "Allocation", "Donor", "Part", "bits", "together", "without_nodes"]
+
+NARROW = 2048
+"""Up to so many nodes a mask is small enough to be kept, and remembered."""
 
 
 def bits(mask: int) -> Iterator[int]:
@@ -104,3 +111,103 @@ class Allocation:
     def node_names(self, cluster: Cluster) -> list[str]:
         """Names of the gang's nodes, in node order."""
         return [cluster.nodes[n].name for n in bits(self.mask)]
+
+    def packed(self) -> Allocation:
+        """The same in the memory of its runs of nodes, where that is less: for what is only kept."""
+        if all(part.nodes.bit_length() <= NARROW for part in self.parts):
+            return self
+        found = Packed(self.request, self.parts, self.cores, self.donors)
+        return found if found.worth_it else self
+
+
+class Packed(Allocation):
+    """An allocation that keeps runs of neighbouring nodes, and spells the masks out when it is asked.
+
+    A mask takes an eighth of a byte for each node below its last one: kilobytes on a wide machine, for every
+    job that ever ran there.
+    """
+
+    __slots__ = ("_packed",)
+    _packed: tuple[tuple[array[int], tuple[int, tuple[int, ...], int, int]], ...]
+
+    def __init__(
+        self,
+        request: Request,
+        parts: tuple[Part, ...],
+        cores: Mapping[int, tuple[int, ...]] = EMPTY,
+        donors: tuple[Donor, ...] = (),
+    ) -> None:
+        packed = tuple((array("i", chain.from_iterable(runs(part.nodes))), part[1:]) for part in parts)
+        for name, value in (("request", request), ("cores", cores), ("donors", donors), ("_packed", packed)):
+            object.__setattr__(self, name, value)
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """As of any allocation. O(runs) steps on masks."""
+        return tuple(Part(_mask(edges), *share) for edges, share in self._packed)
+
+    @property
+    def worth_it(self) -> bool:
+        """Whether it takes less than the masks do."""
+        return all(32 * len(edges) < edges[-1] for edges, _ in self._packed if edges)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Allocation):
+            return NotImplemented
+        return (self.request, self.parts, self.cores, self.donors) == (
+            other.request,
+            other.parts,
+            other.cores,
+            other.donors,
+        )
+
+    def __hash__(self) -> int:
+        return hash((self.request, self.parts, self.cores, self.donors))
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return Packed, (self.request, self.parts, self.cores, self.donors)
+
+
+def _mask(edges: Sequence[int]) -> int:
+    """The mask of runs, given by their first nodes and those after their last ones."""
+    mask = 0
+    for low, high in zip(edges[::2], edges[1::2], strict=True):
+        mask |= ((1 << (high - low)) - 1) << low
+    return mask
+
+
+def together(one: Allocation, other: Allocation) -> Allocation:
+    """What a job holds while it moves from one place to the other: all of both, what they share once.
+
+    Raises `ValueError` where a node gives different CPUs, memory or shares of devices in the two.
+    """
+    parts: dict[Part, int] = {}
+    for n in bits(one.mask | other.mask):
+        before, after = one.part_on(n), other.part_on(n)
+        part = before or after
+        assert part is not None
+        if before is not None and after is not None:
+            if (before.cpus, before.memory) != (after.cpus, after.memory):
+                raise ValueError("CPUs and memory of a node stay as they are while a job moves on it")
+            if before.devices and after.devices and before.units != after.units:
+                raise ValueError("shares of devices stay as they are while a job moves")
+            units = before.units if before.devices else after.units
+            devices = tuple(sorted({*before.devices, *after.devices}))
+            part = before._replace(devices=devices, units=units)
+        key = part._replace(nodes=0)
+        parts[key] = parts.get(key, 0) | 1 << n
+    donors = {(d.donor, d.device): d for d in (*one.donors, *other.donors)}
+    return Allocation(
+        other.request,
+        tuple(key._replace(nodes=mask) for key, mask in parts.items()),
+        {**other.cores, **one.cores} or EMPTY,
+        tuple(donors.values()),
+    )
+
+
+def without_nodes(allocation: Allocation, mask: int) -> Allocation:
+    """What of an allocation lies on other nodes than those of the mask (donors too)."""
+    parts = tuple(p._replace(nodes=p.nodes & ~mask) for p in allocation.parts if p.nodes & ~mask)
+    donors = tuple(d for d in allocation.donors if not mask >> d.donor & 1)
+    cores = {n: c for n, c in allocation.cores.items() if not mask >> n & 1}
+    return Allocation(allocation.request, parts, cores or EMPTY, donors)

@@ -1,81 +1,31 @@
-"""Nodes and devices: where jobs can run."""
+"""Where jobs can run: nodes in a fixed order, and the units in them."""
 
 from __future__ import annotations
 
 import os
+from bisect import bisect_right
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import accumulate
+from typing import overload
 
-__all__ = ["CPU", "Cluster", "Device", "DeviceClass", "Node", "Unit"]
+from dovetail.model.node import (
+    CPU,
+    HERE,
+    DeviceClass,
+    Node,
+    NodeGroup,
+    Nodes,
+    Numbered,
+    short_form,
+    uniform_node,
+)
 
-CPU = "cpu"
+__all__ = ["Cluster", "Unit", "Units"]
 
-
-@dataclass(frozen=True, slots=True, order=True)
-class DeviceClass:
-    """What history is kept apart by: a T4 and an A100 are two classes.
-
-    ``kind`` is ``cpu``, a device kind, or ``cpu+KIND`` for implementations that use both.
-    """
-
-    kind: str
-    model: str = ""
-
-    def __str__(self) -> str:
-        return f"{self.kind}:{self.model}" if self.model else self.kind
-
-
-@dataclass(frozen=True, slots=True)
-class Device:
-    """A device that is not a CPU. ``cores`` host it and are not in the node's pool.
-
-    ``local`` is its number among the devices of its kind (what CUDA_VISIBLE_DEVICES takes).
-    """
-
-    kind: str
-    model: str = ""
-    local: int = 0
-    cores: tuple[int, ...] = ()
-
-    @property
-    def name(self) -> str:
-        """Its name on the node, e.g. ``gpu0``."""
-        return f"{self.kind}{self.local}"
-
-    @property
-    def device_class(self) -> DeviceClass:
-        """Kind and model."""
-        return DeviceClass(self.kind, self.model)
-
-
-@dataclass(frozen=True, slots=True)
-class Node:
-    """A machine: a pool of CPU cores, devices, memory in bytes (``None``: not limited).
-
-    ``host_cpus`` is the number of CPUs that a job on a device takes when it does not say.
-    """
-
-    name: str
-    cores: tuple[int, ...]
-    devices: tuple[Device, ...] = ()
-    memory: int | None = None
-    host_cpus: int = 0
-    cpu_model: str = ""
-
-    @property
-    def cpus(self) -> int:
-        """CPUs in the pool."""
-        return len(self.cores)
-
-    def device_class(self, kind: str) -> DeviceClass | None:
-        """The class in which an implementation of this kind runs here, or ``None`` if it cannot."""
-        if kind == CPU:
-            return DeviceClass(CPU, self.cpu_model) if self.cores else None
-        wanted = kind.removeprefix("cpu+")
-        for device in self.devices:
-            if device.kind == wanted:
-                return DeviceClass(kind, device.model)
-        return None
+MADE_AT_ONCE = 20_000
+"""Up to so many nodes all are made at once, which is quickest where every one is looked at."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,31 +48,98 @@ class Unit:
         return self.device_class.kind
 
 
+class Units(Sequence[Unit]):
+    """The units of a large cluster, each made when it is asked for."""
+
+    def __init__(self, nodes: Sequence[Node], groups: Sequence[NodeGroup]) -> None:
+        self._nodes = nodes
+        self._groups = groups
+        self._starts = [0, *accumulate(group.count * _units_of(group.node) for group in groups)]
+
+    def __len__(self) -> int:
+        return self._starts[-1]
+
+    @overload
+    def __getitem__(self, index: int) -> Unit: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Unit]: ...
+    def __getitem__(self, index: int | slice) -> Unit | Sequence[Unit]:
+        if isinstance(index, slice):
+            return tuple(self[i] for i in range(len(self))[index])
+        place = range(len(self))[index]
+        g = bisect_right(self._starts, place) - 1
+        group = self._groups[g]
+        n, local = divmod(place - self._starts[g], _units_of(group.node))
+        return _unit(self._nodes[group.first + n], group.first + n, local, place)
+
+
+def _units_of(node: Node) -> int:
+    return (1 if node.cores else 0) + len(node.devices)
+
+
+def _unit(node: Node, index: int, local: int, place: int) -> Unit:
+    """The unit of a node that is its ``local``-th: the CPU pool first, where there is one."""
+    device = local - 1 if node.cores else local
+    if device < 0:
+        return Unit(place, index, None, DeviceClass(CPU, node.cpu_model), f"{node.name}/cpu")
+    found = node.devices[device]
+    return Unit(place, index, device, found.device_class, f"{node.name}/{found.name}")
+
+
 @dataclass(frozen=True, eq=False)
 class Cluster:
-    """Nodes in a fixed order; a node is known by its index in ``nodes``."""
+    """Nodes in a fixed order; a node is known by its index in ``nodes``.
 
-    nodes: tuple[Node, ...]
+    ``gone`` are those that take no jobs now: lost or drained. They keep their index, and their units theirs.
+
+    What a cluster can tell of itself as a whole costs O(groups of like neighbours), not O(nodes).
+
+    >>> cluster = Cluster.parse("2x8cpu+1gpu")
+    >>> len(cluster), cluster.total_cpus, [unit.name for unit in cluster.units]
+    (2, 16, ['n0/cpu', 'n0/gpu0', 'n1/cpu', 'n1/gpu0'])
+    """
+
+    nodes: Sequence[Node]
     label: str = field(default="", compare=False)
+    gone: frozenset[int] = frozenset()
 
     def __len__(self) -> int:
         return len(self.nodes)
 
     @cached_property
-    def units(self) -> tuple[Unit, ...]:
+    def groups(self) -> tuple[NodeGroup, ...]:
+        """Neighbouring nodes that differ in name only, in order."""
+        if isinstance(self.nodes, Nodes):
+            return self.nodes.groups
+        firsts = [i for i, node in enumerate(self.nodes) if not i or not node.like(self.nodes[i - 1])]
+        ends = [*firsts[1:], len(self.nodes)]
+        return tuple(NodeGroup(self.nodes[i], i, end - i) for i, end in zip(firsts, ends, strict=False))
+
+    @cached_property
+    def units(self) -> Sequence[Unit]:
         """Every CPU pool and device, node by node, the CPU first."""
-        units: list[Unit] = []
+        if isinstance(self.nodes, Nodes):
+            return Units(self.nodes, self.groups)
+        made: list[Unit] = []
         for n, node in enumerate(self.nodes):
-            if node.cores:
-                units.append(Unit(len(units), n, None, DeviceClass(CPU, node.cpu_model), f"{node.name}/cpu"))
-            for d, device in enumerate(node.devices):
-                units.append(Unit(len(units), n, d, device.device_class, f"{node.name}/{device.name}"))
-        return tuple(units)
+            first = len(made)
+            made += [_unit(node, n, local, first + local) for local in range(_units_of(node))]
+        return tuple(made)
+
+    def short_name(self, node: int, unit: str) -> str:
+        """``n0/gpu0``; on this machine alone, whose name says nothing, ``gpu0``."""
+        name = self.nodes[node].name
+        return unit if name == HERE and len(self) == 1 else f"{name}/{unit}"
 
     @cached_property
     def classes(self) -> tuple[DeviceClass, ...]:
         """Device classes in order of first appearance."""
-        return tuple(dict.fromkeys(unit.device_class for unit in self.units))
+        found: dict[DeviceClass, None] = {}
+        for group in self.groups:
+            if group.node.cores:
+                found[DeviceClass(CPU, group.node.cpu_model)] = None
+            found.update({device.device_class: None for device in group.node.devices})
+        return tuple(found)
 
     @cached_property
     def index_of(self) -> dict[str, int]:
@@ -132,12 +149,12 @@ class Cluster:
     @cached_property
     def total_cpus(self) -> int:
         """CPUs in all pools."""
-        return sum(node.cpus for node in self.nodes)
+        return sum(group.count * group.node.cpus for group in self.groups)
 
     @cached_property
     def total_devices(self) -> int:
         """Devices that are not CPUs."""
-        return sum(len(node.devices) for node in self.nodes)
+        return sum(group.count * len(group.node.devices) for group in self.groups)
 
     @cached_property
     def _known_classes(self) -> dict[str, tuple[DeviceClass, ...]]:
@@ -152,7 +169,10 @@ class Cluster:
 
     def _find_classes(self, kind: str) -> tuple[DeviceClass, ...]:
         found: dict[DeviceClass, None] = {}
-        for node in self.nodes:
+        for group in self.groups:
+            node = group.node
+            if self.gone and all(n in self.gone for n in range(group.first, group.first + group.count)):
+                continue
             if kind == CPU or not kind.startswith("cpu+"):
                 if kind == CPU:
                     if node.cores:
@@ -167,14 +187,18 @@ class Cluster:
     @staticmethod
     def uniform(count: int, cpus: int, gpus: int = 0, *, memory: int | None = None) -> Cluster:
         """``count`` identical nodes n0, n1, … as the short form ``COUNTxCPUScpu[+GPUSgpu]`` gives them."""
-        cores = tuple(range(cpus))
-        devices = tuple(Device("gpu", "", g) for g in range(gpus))
-        label = f"{count}x{cpus}cpu" + (f"+{gpus}gpu" if gpus else "")
-        return Cluster(tuple(Node(f"n{i}", cores, devices, memory) for i in range(count)), label)
+        groups = [(uniform_node(cpus, gpus, memory), Numbered("n", count))]
+        return Cluster.of(groups, short_form(count, cpus, gpus))
+
+    @staticmethod
+    def of(groups: Sequence[tuple[Node, Sequence[str]]], label: str = "") -> Cluster:
+        """A cluster of groups of like nodes: what each is like, and the names."""
+        nodes: Sequence[Node] = Nodes(groups)
+        return Cluster(tuple(nodes) if len(nodes) <= MADE_AT_ONCE else nodes, label)
 
     @staticmethod
     def parse(text: str | os.PathLike[str]) -> Cluster:
         """A cluster from its short form, or from a cluster file (TOML). Raises `InputError`."""
-        from dovetail.model.cluster_file import parse_cluster  # the parser needs pydantic: load it late
+        from dovetail.model.cluster_file import parse_groups  # the parser needs pydantic: load it late
 
-        return parse_cluster(text)
+        return Cluster.of(*parse_groups(text))

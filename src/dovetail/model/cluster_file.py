@@ -8,16 +8,19 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from typing import Annotated
+from collections.abc import Sequence
+from typing import Annotated, TypeAlias
 
 from pydantic import BeforeValidator, Field
 
 from dovetail.errors import InputError
-from dovetail.model.cluster import CPU, Cluster, Device, Node
-from dovetail.model.files import Bytes, Entry, Name, file_name, read_toml, shown, validated, whole
+from dovetail.files.fields import Bytes, Entry, Name, real, validated, whole
+from dovetail.files.sentences import file_name, shown
+from dovetail.files.toml import read_toml
 from dovetail.model.hostlist import MOST_NAMES, expand
+from dovetail.model.node import CPU, Device, Node, Numbered, short_form, uniform_node
 
-__all__ = ["ClusterFile", "parse_cluster"]
+__all__ = ["ClusterFile", "Group", "is_short", "parse_groups"]
 
 MOST_CPUS = 1_000_000
 MOST_DEVICES = 10_000
@@ -30,6 +33,8 @@ Count = Annotated[int, Field(ge=1, le=MOST_DEVICES), BeforeValidator(whole(1, MO
 Devices = Annotated[int, Field(ge=0, le=MOST_DEVICES), BeforeValidator(whole(0, MOST_DEVICES))]
 Cpus = Annotated[int, Field(ge=0, le=MOST_CPUS), BeforeValidator(whole(0, MOST_CPUS))]
 Core = Annotated[int, Field(ge=0, le=MOST_CPUS), BeforeValidator(whole(0, MOST_CPUS))]
+
+Bandwidth = Annotated[float, Field(gt=0), BeforeValidator(real("bytes a second", above_zero=True))]
 
 
 class DeviceEntry(Entry):
@@ -57,6 +62,13 @@ class NodeEntry(Entry):
     devices: list[DeviceEntry] = Field(default_factory=list)
     host_cpus: Cpus = Field(default=0, description="CPUs that a job on a device takes when it does not say")
     cpu_model: str = Field(default="", description="keeps the history of unlike CPUs apart")
+    partitions: list[Name] = Field(default_factory=list, description="to which the node belongs; for traces")
+    network_bandwidth: Bandwidth | None = Field(
+        default=None, description="bytes a second of its network; default 7e9, as in Markthub 2015"
+    )
+    gpu_bandwidth: Bandwidth | None = Field(
+        default=None, description="bytes a second between its memory and a GPU; default 7e9"
+    )
 
 
 class ClusterFile(Entry):
@@ -65,10 +77,14 @@ class ClusterFile(Entry):
     node: list[NodeEntry] = Field(min_length=1)
 
 
-def parse_cluster(text: str | os.PathLike[str]) -> Cluster:
-    """The cluster of a short form (``16x8cpu+1gpu``) or of a cluster file (TOML).
+Group: TypeAlias = tuple[Node, Sequence[str]]
+"""What the nodes of an entry are like, and their names."""
 
-    Raises `InputError`, which names the file and the entry. Linear in the number of nodes.
+
+def parse_groups(text: str | os.PathLike[str]) -> tuple[list[Group], str]:
+    """The nodes of a short form (``16x8cpu+1gpu``) or of a cluster file (TOML), and what to call the cluster.
+
+    Raises `InputError`, which names the file and the entry. Linear in the entries and the names in them.
     """
     if not isinstance(text, str | os.PathLike):
         raise InputError(f"cluster: found {shown(text)}, expected a short form such as {SHORT} or a path")
@@ -83,7 +99,12 @@ def parse_cluster(text: str | os.PathLike[str]) -> Cluster:
     return _from_file(text)
 
 
-def _short(text: str, nodes: int, cpus: int, gpus: int) -> Cluster:
+def is_short(text: str) -> bool:
+    """Whether the text is a short form, such as ``16x8cpu+1gpu``."""
+    return _SHORT.fullmatch(text) is not None
+
+
+def _short(text: str, nodes: int, cpus: int, gpus: int) -> tuple[list[Group], str]:
     for found, most, what in (
         (nodes, MOST_NAMES, "nodes"),
         (cpus, MOST_CPUS, "CPUs a node"),
@@ -94,32 +115,30 @@ def _short(text: str, nodes: int, cpus: int, gpus: int) -> Cluster:
     if nodes == 0 or cpus + gpus == 0:
         what = "nodes" if nodes == 0 else "CPUs and no GPUs"
         raise InputError(f"cluster {text!r}: found 0 {what}, expected at least one, as in {SHORT}")
-    return Cluster.uniform(nodes, cpus, gpus)
+    return [(uniform_node(cpus, gpus), Numbered("n", nodes))], short_form(nodes, cpus, gpus)
 
 
-def _from_file(path: str) -> Cluster:
+def _from_file(path: str) -> tuple[list[Group], str]:
     data = read_toml(path, f"a cluster file with [[node]] entries or a short form such as {SHORT}")
     source = file_name(path)
     entries = validated(ClusterFile, data, source).node
-    nodes: list[Node] = []
+    groups: list[Group] = []
+    total = 0
     for number, entry in enumerate(entries, 1):
         where = f"{source}: node {number} {entry.name!r}"
         try:
             names = expand(entry.name)
         except InputError as error:
             raise InputError(str(error), where=where) from None
-        if len(nodes) + len(names) > MOST_NAMES:
+        total += len(names)
+        if total > MOST_NAMES:
             raise InputError(f"found more than {MOST_NAMES} nodes, expected fewer", where=where)
-        first = _node(names[0], entry, where)
-        nodes.append(first)
-        nodes.extend(
-            Node(name, first.cores, first.devices, first.memory, first.host_cpus, first.cpu_model)
-            for name in names[1:]
-        )
-    twice = [name for name, count in Counter(node.name for node in nodes).items() if count > 1]
-    if twice:
-        raise InputError(f"found the node name {twice[0]!r} twice, expected each name once", where=source)
-    return Cluster(tuple(nodes), label=path)
+        groups.append((_node(names[0], entry, where), names))
+    counts = Counter(name for _, names in groups for name in names)
+    if len(counts) < total:
+        twice = next(name for name, count in counts.items() if count > 1)
+        raise InputError(f"found the node name {twice!r} twice, expected each name once", where=source)
+    return groups, path
 
 
 def _node(name: str, entry: NodeEntry, where: str) -> Node:
@@ -164,7 +183,17 @@ def _node(name: str, entry: NodeEntry, where: str) -> Node:
             f"host_cpus: found {entry.host_cpus}, expected at most the {len(pool)} CPUs of the node's pool",
             where=where,
         )
-    return Node(name, pool, tuple(devices), entry.memory, entry.host_cpus, entry.cpu_model)
+    return Node(
+        name,
+        pool,
+        tuple(devices),
+        entry.memory,
+        entry.host_cpus,
+        entry.cpu_model,
+        tuple(dict.fromkeys(entry.partitions)),
+        entry.network_bandwidth,
+        entry.gpu_bandwidth,
+    )
 
 
 def _unique(cores: tuple[int, ...] | list[int], what: str, where: str) -> None:

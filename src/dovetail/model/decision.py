@@ -2,13 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from dovetail.model.allocation import Allocation
 from dovetail.model.frozen import frozen
 from dovetail.model.job import JobId, Request, Seconds
+from dovetail.model.outside import Shape
 
-__all__ = ["Decision", "Dequeue", "Enqueue", "Migrate", "Reserve", "Start", "Submit", "Wait"]
+__all__ = [
+    "Decision",
+    "Dequeue",
+    "Enqueue",
+    "Inquire",
+    "Intend",
+    "Migrate",
+    "Preempt",
+    "Renew",
+    "Reserve",
+    "Start",
+    "Submit",
+    "Wait",
+    "spelt_out",
+]
 
 
 @frozen(frozen=True, slots=True)
@@ -46,23 +62,54 @@ class Reserve:
     start: Seconds
 
 
+@frozen(frozen=True, slots=True)
+class Renew:
+    """Promises made anew all at once, each earlier than before; what `Profile.renew` returns."""
+
+    promises: Sequence[Reserve]
+
+
 @dataclass(frozen=True, slots=True)
 class Migrate:
-    """Give a running job another allocation, e.g. a local device instead of a remote one."""
+    """Move a running job to another allocation, e.g. to a local device from a remote one.
+
+    Two phases: decided, then `Migrated`. Where work moves for real, or with ``held``, the job holds its old
+    place and its new one until it has moved; else (in a simulation) both fall in one instant.
+    """
 
     job: JobId
     allocation: Allocation
+    held: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Preempt:
+    """Stop a running job and put it back into the queue; it keeps what it holds until it has ended."""
+
+    job: JobId
+    reason: str = "preempted"
 
 
 @dataclass(frozen=True, slots=True)
 class Submit:
-    """Hand a job to an outside scheduler (late binding), which picks the nodes and reports `Started`."""
+    """Hand a job to an outside scheduler (late binding), which picks the nodes and reports `Started`.
+
+    ``walltime`` is the limit that it is to keep to; ``reason`` says for `explain` why it goes there so.
+    """
 
     job: JobId
     implementation: str
     request: Request
     target: str
     walltime: Seconds | None = None
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Inquire:
+    """Ask the outside scheduler when it would start such a job; `Foreseen` follows, sooner or later."""
+
+    shape: Shape
 
 
 @frozen(frozen=True, slots=True)
@@ -74,4 +121,30 @@ class Wait:
     until: Seconds | None = None
 
 
-Decision = Start | Enqueue | Dequeue | Reserve | Migrate | Submit | Wait
+@dataclass(frozen=True, slots=True)
+class Intend:
+    """What the policy means to do with a waiting job as things stand; promises nothing, binds nobody.
+
+    It is to run as ``implementation`` on ``nodes`` nodes from ``start`` on; ``why`` is for `explain`. Held by
+    the engine until the job starts or is cancelled, and shown in `View.intended`: a plan is gone on with.
+    """
+
+    job: JobId
+    implementation: str
+    nodes: int
+    start: Seconds
+    why: str = ""
+
+
+Decision = Start | Enqueue | Dequeue | Intend | Reserve | Renew | Migrate | Preempt | Submit | Inquire | Wait
+
+
+def spelt_out(decisions: Iterable[Decision]) -> list[Decision]:
+    """The decisions with each promise of a `Renew` by itself, as journals keep them."""
+    single: list[Decision] = []
+    for decision in decisions:
+        if isinstance(decision, Renew):
+            single.extend(decision.promises)
+        else:
+            single.append(decision)
+    return single

@@ -4,20 +4,33 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 from dovetail.model.allocation import Allocation
 from dovetail.model.frozen import frozen
-from dovetail.model.job import Job, JobId, Seconds
+from dovetail.model.job import Job, JobId, Request, Seconds
+from dovetail.model.node import DeviceClass, Node
+from dovetail.model.outside import Shape
 from dovetail.model.plan import Plan
 
 __all__ = [
+    "Adopted",
+    "Arrival",
     "Cancelled",
+    "ClusterEnds",
     "Ended",
     "Estimated",
     "Event",
+    "Foreseen",
+    "Held",
+    "Migrated",
+    "NodeDrained",
     "NodeJoined",
     "NodeLost",
     "Planned",
+    "Recalled",
+    "Released",
+    "Requeued",
     "Started",
     "State",
     "Submitted",
@@ -57,17 +70,50 @@ class Usage:
 
 @frozen(frozen=True, slots=True)
 class Submitted:
-    """A job enters the queue."""
+    """A job is known from now on: in the queue, or held back for the reason ``held``.
+
+    Under an earlier driver it was started ``attempts`` times, of which ``failures`` count as retried.
+    """
 
     job: Job
+    held: str = ""
+    attempts: int = 0
+    failures: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Adopted:
+    """A job that was just submitted runs already: an earlier driver started it at ``start_time``.
+
+    ``start_time`` may lie before this driver's time 0. ``attempt`` counts the starts of the job, this one
+    included. ``predicted`` are the seconds that were expected at its start and ``limit`` the bound of its run
+    time then; ``None``: they are asked for now.
+    """
+
+    job: JobId
+    implementation: str
+    allocation: Allocation
+    start_time: Seconds
+    attempt: int = 1
+    predicted: Seconds | None = None
+    limit: Seconds | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """A backend started the job; ``allocation`` where it chose the nodes itself (after `Submit`)."""
+    """A backend started the job.
+
+    After `Submit`, what an outside scheduler chose: ``allocation`` in terms of our cluster where it knows
+    them, and the ``device_class`` that runs it (``None``: the one that the allocation says); ``at`` is when,
+    if that was before (an earlier driver may have been told); ``started_at`` is that in seconds since the
+    epoch, from a backend that has measured it.
+    """
 
     job: JobId
     allocation: Allocation | None = None
+    device_class: DeviceClass | None = None
+    at: Seconds | None = None
+    started_at: Seconds | None = None
 
 
 @frozen(frozen=True, slots=True)
@@ -75,7 +121,8 @@ class Ended:
     """A job ended in a final state.
 
     ``started_at`` and ``ended_at`` are seconds since the epoch, where the backend has measured them
-    nearer to the process than whoever hears of it later.
+    nearer to the process than whoever hears of it later. ``attempt`` says which start of the job ended
+    (``None``: the present one). ``ran``: its command was executed, as far as is known.
     """
 
     job: JobId
@@ -85,13 +132,46 @@ class Ended:
     usage: Usage | None = None
     started_at: Seconds | None = None
     ended_at: Seconds | None = None
+    attempt: int | None = None
+    ran: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Migrated:
+    """A migration is over: the job holds its new place alone, or its old one where ``failed`` says why."""
+
+    job: JobId
+    failed: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Requeued:
+    """An ended job goes back into the queue, at its old place, for another attempt."""
+
+    job: JobId
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A waiting job is held back: no policy sees it until it is `Released`."""
+
+    job: JobId
+    reason: str = "held"
+
+
+@dataclass(frozen=True, slots=True)
+class Released:
+    """A held job goes into the queue, at its old place."""
+
+    job: JobId
 
 
 @dataclass(frozen=True, slots=True)
 class Cancelled:
-    """Somebody cancelled the job; a running one is stopped by the driver and then reported `Ended`."""
+    """A waiting job is cancelled; ``detail`` says why. A running one is stopped and then `Ended`."""
 
     job: JobId
+    detail: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,10 +182,31 @@ class NodeLost:
 
 
 @dataclass(frozen=True, slots=True)
-class NodeJoined:
-    """A lost node is back."""
+class NodeDrained:
+    """A node starts nothing more; what runs on it goes on."""
 
     node: int
+
+
+@dataclass(frozen=True, slots=True)
+class NodeJoined:
+    """A lost or drained node is back; or, with ``new``, one that was never seen before.
+
+    A new node takes the next index of the cluster.
+    """
+
+    node: int
+    new: Node | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterEnds:
+    """All nodes will be gone in ``left`` seconds, counted from this instant; ``None``: no end is known.
+
+    Jobs that are not expected to end before that are set aside, until a later end is told.
+    """
+
+    left: Seconds | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,10 +217,39 @@ class Estimated:
 
 
 @dataclass(frozen=True, slots=True)
+class Foreseen:
+    """The outside scheduler's answer: jobs of that shape would start in ``wait`` seconds from this instant.
+
+    ``None``: never, for the reason ``why``. ``room`` is how many of them would find free nodes at once.
+    """
+
+    shape: Shape
+    wait: Seconds | None
+    room: int = 0
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Planned:
     """A planner has made a plan, which replaces the one before."""
 
     plan: Plan
+
+
+class Arrival(NamedTuple):
+    """A submission as it is remembered: when, what was asked for, and the bound of its run time."""
+
+    time: Seconds
+    request: Request
+    bound: Seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Recalled:
+    """What an engine before this one remembered of the last hours: run times over bounds, and submissions."""
+
+    ratios: tuple[float, ...]
+    arrivals: tuple[Arrival, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,4 +257,23 @@ class Woken:
     """A moment that a `Wait` asked for has come."""
 
 
-Event = Submitted | Started | Ended | Cancelled | NodeLost | NodeJoined | Estimated | Planned | Woken
+Event = (
+    Submitted
+    | Adopted
+    | Started
+    | Ended
+    | Migrated
+    | Requeued
+    | Held
+    | Released
+    | Cancelled
+    | NodeLost
+    | NodeDrained
+    | NodeJoined
+    | ClusterEnds
+    | Estimated
+    | Foreseen
+    | Planned
+    | Recalled
+    | Woken
+)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 __all__ = [
     "EMPTY",
@@ -18,11 +18,15 @@ __all__ = [
     "App",
     "Choice",
     "Command",
+    "Communication",
+    "Dependency",
     "Implementation",
     "Job",
     "JobId",
+    "Launch",
     "Request",
     "Seconds",
+    "Throttle",
 ]
 
 Seconds = float
@@ -69,7 +73,7 @@ class Request:
 
     ``cpus`` is a count, `WHOLE_POOL` or `HOST_CPUS`. ``devices`` pairs a device kind with a number of
     devices; a number below 1 is a share of one device. ``models`` restricts the device models (empty:
-    any). ``memory`` 0 is not counted.
+    any), ``partition`` the nodes to those of that partition (empty: any). ``memory`` 0 is not counted.
     """
 
     nodes: int = 1
@@ -77,10 +81,11 @@ class Request:
     devices: tuple[tuple[str, float], ...] = ()
     memory: int = 0
     models: tuple[str, ...] = ()
+    partition: str = ""
     _hash: int = field(init=False, repr=False, compare=False, default=0)
 
     def __post_init__(self) -> None:
-        key = (self.nodes, self.cpus, self.devices, self.memory, self.models)
+        key = (self.nodes, self.cpus, self.devices, self.memory, self.models, self.partition)
         object.__setattr__(self, "_hash", hash(key))
 
     def __hash__(self) -> int:  # requests key hot dictionaries: hash once
@@ -88,9 +93,9 @@ class Request:
 
     def on(self, nodes: int) -> Request:
         """The same request over another number of nodes."""
-        return (
-            self if nodes == self.nodes else Request(nodes, self.cpus, self.devices, self.memory, self.models)
-        )
+        if nodes == self.nodes:
+            return self
+        return Request(nodes, self.cpus, self.devices, self.memory, self.models, self.partition)
 
     @property
     def gpus(self) -> float:
@@ -100,10 +105,14 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A program and its arguments, with ``{input}`` placeholders; never given to a shell."""
+    """A program and its arguments, with ``{input}`` placeholders; never given to a shell.
+
+    ``tasks`` is how many processes are started on each node (for MPI); executors without gangs start one.
+    """
 
     argv: tuple[str, ...]
     env: tuple[tuple[str, str], ...] = ()
+    tasks: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,18 +124,18 @@ class Implementation:
     request: Request
     command: Command | None = None
 
-    @property
-    def device_kind(self) -> str:
-        """The kind of device it needs besides CPUs, or ``cpu``."""
-        return self.request.devices[0][0] if self.request.devices else "cpu"
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class App:
-    """A program under one name, with its implementations in file order."""
+    """A program under one name, with its implementations in file order.
+
+    ``restartable`` says that a run which was cut short may begin again: the program takes up where it was,
+    or loses nothing.
+    """
 
     name: str
     implementations: tuple[Implementation, ...]
+    restartable: bool = False
 
     def implementation(self, name: str) -> Implementation:
         """The implementation of that name; raises `KeyError`."""
@@ -144,6 +153,74 @@ class Choice:
     request: Request
 
 
+@dataclass(frozen=True, slots=True)
+class Dependency:
+    """A job may not start before another one has ended: ``afterok`` as COMPLETED, ``afterany`` in any way."""
+
+    kind: Literal["afterok", "afterany"]
+    job: JobId
+
+    @classmethod
+    def parse(cls, text: str) -> Dependency:
+        """``afterok:JOB`` or ``afterany:JOB``, as job files and ``sbatch`` have it; raises `ValueError`.
+
+        >>> Dependency.parse("afterok:train-1")
+        Dependency(kind='afterok', job='train-1')
+        """
+        kind, _, job = text.partition(":")
+        if kind == "afterok" and job:
+            return cls("afterok", job)
+        if kind == "afterany" and job:
+            return cls("afterany", job)
+        raise ValueError(f"found {text!r}, expected afterok:JOB or afterany:JOB")
+
+    def __str__(self) -> str:
+        return f"{self.kind}:{self.job}"
+
+
+@dataclass(frozen=True, slots=True)
+class Communication:
+    """What a job sends to its GPUs and between its nodes, which remote GPUs make slower (Markthub 2015).
+
+    ``other`` is the seconds of everything but communication. ``gpu_calls`` and ``gpu_bytes`` count for each
+    GPU, ``net_calls`` and ``net_bytes`` for the job.
+    """
+
+    other: Seconds
+    gpu_calls: float = 0.0
+    gpu_bytes: float = 0.0
+    net_calls: float = 0.0
+    net_bytes: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Throttle:
+    """Of all jobs with this key at most ``limit`` are let through to the policy, or run, at once."""
+
+    key: str
+    limit: int
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """Where a job's processes start, if not where Dovetail did: what comes with a submission.
+
+    ``environ`` replaces Dovetail's own environment (name and value pairs). ``stdout`` and ``stderr`` are
+    paths, as seen from ``folder``; without them the run folder holds the output. ``signal`` is sent
+    ``notice`` seconds before the walltime. Beyond ``memory`` bytes a node the job is ended. With ``slurm``
+    its environment has what `sbatch` would set.
+    """
+
+    folder: str | None = None
+    environ: tuple[tuple[str, str], ...] | None = None
+    stdout: str | None = None
+    stderr: str | None = None
+    signal: int | None = None
+    notice: Seconds = 0.0
+    memory: int | None = None
+    slurm: bool = False
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Job:
     """A run of an app.
@@ -151,7 +228,10 @@ class Job:
     ``choices`` lists every (implementation, node count) in which it may run: the implementations in
     file order, node counts ascending. ``nodes`` is what its user asked for. ``index`` is its place in
     the file: the last tie-break everywhere. ``walltime`` is a limit, not an estimate. ``implementation``,
-    ``sequential`` and ``speedup`` are what the user asked or told (Ravi 2012: SQ, MP, GP).
+    ``sequential`` and ``speedup`` are what the user asked or told (Ravi 2012: SQ, MP, GP). ``retries`` is how
+    often it may start again after FAILED or NODE_FAIL; ``communication`` gives its time where a rate model
+    makes it; ``slurm`` is passed to ``sbatch`` as it stands. ``name`` is for people. A ``foreign`` job is not
+    ours: it stands for what somebody else holds of the cluster.
     """
 
     id: JobId
@@ -169,6 +249,14 @@ class Job:
     implementation: str | None = None
     sequential: Seconds | None = None
     speedup: Mapping[str, float] = EMPTY
+    depends: tuple[Dependency, ...] = ()
+    retries: int = 0
+    communication: Communication | None = None
+    slurm: tuple[str, ...] = ()
+    throttles: tuple[Throttle, ...] = ()
+    launch: Launch | None = None
+    name: str | None = None
+    foreign: bool = False
 
     def __repr__(self) -> str:
         return f"Job({self.id!r}, app={self.app.name!r})"

@@ -6,12 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from dovetail.model.allocation import Allocation
-from dovetail.model.cluster import DeviceClass
 from dovetail.model.event import State, Usage
 from dovetail.model.frozen import frozen
 from dovetail.model.job import EMPTY, Implementation, Job, JobId, Request, Seconds
+from dovetail.model.node import CPU, DeviceClass
 
-__all__ = ["Placed", "Prediction", "Promise", "Record", "Run"]
+__all__ = ["Placed", "Prediction", "Promise", "Record", "Run", "Span"]
+
+CPU_CLASS = DeviceClass(CPU)
 
 
 @frozen(frozen=True, slots=True)
@@ -34,7 +36,7 @@ class Placed:
     """A running job as policies see it: no progress, which would give the true time away.
 
     ``predicted`` is the expected time at its start; ``bound`` the moment by which it ends if walltimes
-    (or learned bounds) hold, infinite where there is none.
+    (or learned bounds) hold, infinite where there is none. ``attempt`` counts its starts.
     """
 
     job: Job
@@ -43,6 +45,8 @@ class Placed:
     start_time: Seconds
     predicted: Seconds | None
     bound: Seconds
+    device_class: DeviceClass = CPU_CLASS
+    attempt: int = 1
 
 
 @frozen(frozen=True, slots=True)
@@ -55,9 +59,30 @@ class Promise:
     start: Seconds
 
 
+@dataclass(frozen=True, slots=True)
+class Span:
+    """What a job held from ``start`` to ``end``, before the present place: an attempt, or before a move.
+
+    ``state`` is how the attempt ended; ``None`` where the job moved on and the attempt went on.
+    """
+
+    start: Seconds
+    end: Seconds
+    allocation: Allocation
+    implementation: Implementation
+    state: State | None = None
+    detail: str = ""
+
+
 @dataclass(slots=True)
 class Record:
-    """What became of one job; the row of the results."""
+    """What became of one job; the row of the results.
+
+    ``start`` is that of the last attempt, ``since`` the moment from which it holds its present allocation
+    (``None``: since its start), ``earlier`` what it held before. ``remote_gpus`` were borrowed at its start,
+    ``migrations`` are the devices that have moved home since. ``failures`` are failed attempts under an
+    earlier driver, which ``earlier`` does not have. ``stdout`` and ``stderr`` are paths, of real runs.
+    """
 
     job: Job
     state: State = State.PENDING
@@ -72,6 +97,15 @@ class Record:
     promised: Seconds | None = None
     wait_reason: str = ""
     considered: tuple[tuple[str, Seconds | None], ...] = ()
+    device_class: DeviceClass | None = None
+    attempts: int = 0
+    since: Seconds | None = None
+    earlier: tuple[Span, ...] = ()
+    stdout: str | None = None
+    stderr: str | None = None
+    remote_gpus: int = 0
+    migrations: int = 0
+    failures: int = 0
 
     @property
     def run_time(self) -> Seconds | None:

@@ -24,7 +24,8 @@ class Result:
     jobs that started after a promised start, ``broken_by_overrun`` those of them that had a blocker past
     its bound. ``overrun`` and ``default_walltime`` say how walltimes were taken. ``load`` is the offered
     load that the workload was scaled to, if it was. ``ignores_priorities``: jobs have priorities, which this
-    policy does not look at.
+    policy does not look at. ``simulation_seconds`` is the CPU time of the simulation itself. ``notes`` are
+    sentences about what was assumed, for people.
     """
 
     policy: str
@@ -47,10 +48,15 @@ class Result:
     started_at: float | None = None
     load: float | None = None
     ignores_priorities: bool = False
+    simulation_seconds: float | None = None
+    notes: Sequence[str] = ()
 
     @property
     def makespan(self) -> Seconds:
         """First submission to last end over the jobs that ended; 0 without any."""
+        known: float | None = getattr(self.records, "makespan", None)  # of a `RecordTable`
+        if known is not None:
+            return known
         ends = [r.end for r in self.records if r.end is not None and r.start is not None]
         if not ends:
             return 0.0

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 
-__all__ = ["DEVICE", "device_word", "escape", "placeholders", "render"]
+__all__ = ["DEVICE", "bind", "device_word", "escape", "placeholders", "render"]
 
 DEVICE = "device"
 """The placeholder that stands for the device."""
@@ -46,6 +46,19 @@ def render(text: str, values: Mapping[str, float | str]) -> str:
 
     def fill(match: re.Match[str]) -> str:
         return match[0][0] if match[1] is None else _text(values[match[1]])
+
+    return _TOKEN.sub(fill, text)
+
+
+def bind(text: str, values: Mapping[str, str]) -> str:
+    """``text`` with some placeholders filled in for good; it stays a template for the others.
+
+    >>> bind("{file} {n} {{}}", {"file": "a{b"})
+    'a{{b {n} {{}}'
+    """
+
+    def fill(match: re.Match[str]) -> str:
+        return escape(values[match[1]]) if match[1] in values else match[0]
 
     return _TOKEN.sub(fill, text)
 

@@ -4,9 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Protocol
 
-from dovetail.model.job import Implementation, Job, JobId, Request, Seconds
+from dovetail.model.allocation import Allocation
+from dovetail.model.cluster import Cluster
+from dovetail.model.job import EMPTY, Implementation, Job, JobId, Request, Seconds
+
+if TYPE_CHECKING:
+    from dovetail.model.tables import JobTable
 
 __all__ = ["Rejected", "TableTruth", "Truth", "Workload"]
 
@@ -47,7 +53,9 @@ class Rejected:
 class Workload:
     """Jobs sorted by (submit time, file order), their true times, and what was left out.
 
-    ``skipped`` counts malformed lines that a lenient reader passed over.
+    ``skipped`` counts malformed lines that a lenient reader passed over. ``machine`` is the cluster that
+    the file itself names, which a simulation takes where no other is given. ``recorded`` is when jobs really
+    started, as far as a log tells; ``placed`` in which implementation and where, on ``machine``.
     """
 
     name: str
@@ -55,6 +63,20 @@ class Workload:
     truth: Truth
     rejected: Sequence[Rejected] = ()
     skipped: int = 0
+    machine: Cluster | None = None
+    recorded: Mapping[JobId, Seconds] = EMPTY
+    placed: Mapping[JobId, tuple[str, Allocation]] = EMPTY
+
+    @property
+    def table(self) -> JobTable | None:
+        """The jobs as columns, where a reader kept them so and the times there are the true ones."""
+        jobs: Any = self.jobs
+        times = getattr(jobs, "times", None)  # only a `JobTable` has them
+        truth = self.truth
+        if times is None or not isinstance(truth, TableTruth) or truth.table or truth.fixed is not times:
+            return None
+        table: JobTable = jobs
+        return table
 
     def without(self, rejected: Sequence[Rejected]) -> Workload:
         """The same workload with more jobs rejected."""
@@ -64,9 +86,11 @@ class Workload:
         kept = [job for job in self.jobs if job.id not in gone]
         return replace(self, jobs=kept, rejected=[*self.rejected, *rejected])
 
-    @property
+    @cached_property
     def fully_timed(self) -> bool:
         """Whether every job gives its times: those of the ways in which a simulation may run it."""
+        if self.table is not None:
+            return True
         seconds = self.truth.seconds
         return all(
             any(seconds(job, c.implementation, c.request) is not None for c in job.choices)

@@ -1,4 +1,4 @@
-"""Reading the files that people write: every fault becomes one sentence of an `InputError`.
+"""The entries of the files that people write: every fault becomes one sentence of an `InputError`.
 
 A sentence names the file, the place in it (entries are counted from 1), what was found and what was
 expected, for example ``jobs.toml: app 2 'mm', implementation 1 'cpu', cpus: found -3, expected a whole
@@ -7,19 +7,23 @@ number of at least 1``.
 
 from __future__ import annotations
 
-import difflib
 import math
-import os
-import re
-import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Annotated, Any, TypeVar, get_args
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, ValidationError
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    StringConstraints,
+    ValidationError,
+    WithJsonSchema,
+)
 from pydantic_core import ErrorDetails, PydanticCustomError
 
 from dovetail.errors import InputError
+from dovetail.files.sentences import closest, shown
+from dovetail.files.units import DURATION, SIZE, bytes_of, seconds_of
 
 __all__ = [
     "LONGEST",
@@ -28,11 +32,11 @@ __all__ = [
     "Entry",
     "Name",
     "Seconds",
-    "closest",
-    "read_text",
-    "read_toml",
+    "duration",
+    "is_name",
+    "number_or_text",
     "real",
-    "shown",
+    "size",
     "validated",
     "whole",
 ]
@@ -48,28 +52,6 @@ class Entry(BaseModel):
     """Base of all entries: no conversion between types, no unknown keys."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
-
-
-def shown(value: object) -> str:
-    """A value as the sentences show it: short, on one line."""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, int) and value.bit_length() > 128:
-        return "a number beyond all bounds"
-    if isinstance(value, Mapping):
-        return "a table" if value else "an empty table"
-    if isinstance(value, list | tuple):
-        return "a list" if value else "an empty list"
-    text = repr(value) if isinstance(value, str | int | float) or value is None else str(value)
-    return text if len(text) <= 60 else f"{text[:40]}…{text[-12:]}"
-
-
-def closest(word: str, known: Sequence[str]) -> str:
-    """``, expected one of a, b; did you mean 'b'?``: the end of a sentence about an unknown word."""
-    near = difflib.get_close_matches(word, known, n=1)
-    hint = f"; did you mean {near[0]!r}?" if near else ""
-    listed = ", ".join(known[:24]) + (" …" if len(known) > 24 else "")
-    return f", expected one of {listed}{hint}"
 
 
 # -- checks that give their own sentence ---------------------------------------------------------------
@@ -113,8 +95,44 @@ def real(what: str, *, most: float = math.inf, above_zero: bool = False) -> Call
     return check
 
 
+def duration(*, above_zero: bool = False) -> Callable[[object], float]:
+    """A check for seconds: a number, or a text such as ``1h30m`` (`dovetail.files.units`)."""
+    return _in_units(seconds_of, DURATION, real("seconds", most=LONGEST, above_zero=above_zero))
+
+
+def size() -> Callable[[object], float]:
+    """A check for bytes: a number, or a text such as ``8GB`` (`dovetail.files.units`)."""
+    return _in_units(bytes_of, SIZE, real("bytes", most=MOST_BYTES))
+
+
+def _in_units(
+    read: Callable[[str], float], expected: str, check: Callable[[object], float]
+) -> Callable[[object], float]:
+    def either(value: object) -> float:
+        if not isinstance(value, str):
+            return check(value)
+        try:
+            number = read(value)
+        except ValueError:
+            raise _wrong(expected) from None
+        return check(number)
+
+    return either
+
+
+def number_or_text(*, least: float = 0, most: float | None = None, above: bool = False) -> WithJsonSchema:
+    """The JSON Schema of a number that may also be written with a unit."""
+    number: dict[str, Any] = {"type": "number", "exclusiveMinimum" if above else "minimum": least}
+    if most is not None:
+        number["maximum"] = most
+    return WithJsonSchema({"anyOf": [number, {"type": "string"}]})
+
+
+_SIZE = size()
+
+
 def _bytes(value: object) -> int:
-    return math.ceil(real("bytes", most=MOST_BYTES)(value))
+    return math.ceil(_SIZE(value))
 
 
 NAME = "a name: text of 1 to 200 characters, no control characters, no blanks around it"
@@ -131,75 +149,12 @@ def _name(value: object) -> object:
     return value
 
 
-Seconds = Annotated[float, Field(ge=0, le=LONGEST), BeforeValidator(real("seconds", most=LONGEST))]
-Bytes = Annotated[int, Field(ge=0, le=MOST_BYTES), BeforeValidator(_bytes)]
+Seconds = Annotated[float, BeforeValidator(duration()), number_or_text(most=LONGEST)]
+Bytes = Annotated[int, BeforeValidator(_bytes), number_or_text(most=MOST_BYTES)]
 Name = Annotated[str, StringConstraints(min_length=1, max_length=200), BeforeValidator(_name)]
 
 
-# -- reading -------------------------------------------------------------------------------------------
-
-
-def file_name(path: str | os.PathLike[str]) -> str:
-    """A path as the sentences show it: on one line, whatever characters it has."""
-    text = os.fspath(path)
-    return text if text.isprintable() else repr(text)
-
-
-def read_text(path: str | os.PathLike[str], expected: str) -> str:
-    """The text of a UTF-8 file; ``expected`` says what kind of file was wanted.
-
-    Raises `InputError` if it cannot be read, is not UTF-8, or is empty.
-    """
-    source = file_name(path)
-    try:
-        raw = Path(path).read_bytes()
-    except OSError as error:
-        reason = {FileNotFoundError: "no such file", IsADirectoryError: "a directory"}.get(
-            type(error), f"a file that cannot be read ({(error.strerror or str(error)).lower()})"
-        )
-        raise InputError(f"found {reason}, expected {expected}", where=source) from None
-    except ValueError:  # a null character in the path
-        raise InputError(f"found the file name {source}, expected {expected}") from None
-    try:
-        text = raw.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = raw.count(b"\n", 0, error.start) + 1
-        raise InputError(
-            f"line {line}: found a byte 0x{raw[error.start]:02x}, expected text in UTF-8",
-            where=source,
-        ) from None
-    if not text.strip():
-        raise InputError(f"found an empty file, expected {expected}", where=source)
-    return text
-
-
-def read_toml(path: str | os.PathLike[str], expected: str) -> dict[str, Any]:
-    """The tables of a TOML file. Raises `InputError` as `read_text`, and at the line of a syntax error."""
-    text = read_text(path, expected)
-    where = file_name(path)
-    try:
-        data = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise InputError(_syntax(str(error), text), where=where) from None
-    except (ValueError, RecursionError):  # a number of thousands of digits, hundreds of nested brackets
-        raise InputError(
-            "found a number or a nesting beyond all bounds, expected TOML", where=where
-        ) from None
-    if not data:
-        raise InputError(f"found only comments, expected {expected}", where=where)
-    return data
-
-
-def _syntax(message: str, text: str) -> str:
-    """``line 3, column 5: …`` from what tomllib says."""
-    match = re.match(r"(.*) \(at (line [0-9]+, column [0-9]+)\)$", message, re.DOTALL)
-    place = match[2] if match else f"line {text.rstrip().count(chr(10)) + 1}"
-    fault = " ".join((match[1] if match else message.removesuffix(" (at end of document)")).split())
-    if "overwrite a value" in fault or "more than once" in fault:
-        return f"{place}: found a key or table a second time, expected it once"
-    if fault.startswith("Expected "):
-        return f"{place}: found a fault in the TOML, e{fault[1:]}"
-    return f"{place}: found a fault in the TOML ({fault[:1].lower()}{fault[1:]}), expected 'key = value'"
+# -- validation ----------------------------------------------------------------------------------------
 
 
 def validated(model: type[M], data: Mapping[str, Any], source: str) -> M:

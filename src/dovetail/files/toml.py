@@ -1,0 +1,77 @@
+"""Reading TOML: within bounds, a fault named with its line."""
+
+from __future__ import annotations
+
+import os
+import re
+import tomllib
+from typing import Any
+
+from dovetail.errors import InputError
+from dovetail.files.reading import read_text
+from dovetail.files.sentences import file_name
+
+__all__ = ["read_toml"]
+
+MOST_PARTS = 64
+"""Parts of a dotted key. The parser keeps every prefix of a key, so its memory grows with their square."""
+
+_TOKEN = re.compile(
+    r'"""(?:\\.|[^\\])*?"""'  # strings of several lines hold what looks like keys
+    r"|'''.*?'''"
+    r"|#[^\n]*"
+    r'|(?P<part>[A-Za-z0-9_-]+|"(?:\\.|[^"\\\n])*"|\'[^\'\n]*\')'
+    r"|(?P<dot>[ \t]*\.[ \t]*)"
+    r"|(?P<other>.)",
+    re.DOTALL,
+)
+
+
+def read_toml(path: str | os.PathLike[str], expected: str) -> dict[str, Any]:
+    """The tables of a TOML file. Raises `InputError` as `read_text`, and at the line of a syntax error."""
+    text = read_text(path, expected)
+    where = file_name(path)
+    long = _long_key(text)
+    if long:
+        raise InputError(
+            f"line {long}: found a key of more than {MOST_PARTS} parts, expected {expected}", where=where
+        )
+    try:
+        data = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise InputError(_syntax(str(error), text), where=where) from None
+    except (ValueError, RecursionError):  # a number of thousands of digits, hundreds of nested brackets
+        raise InputError(
+            "found a number or a nesting beyond all bounds, expected TOML", where=where
+        ) from None
+    if not data:
+        raise InputError(f"found only comments, expected {expected}", where=where)
+    return data
+
+
+def _long_key(text: str) -> int:
+    """The line of the first dotted key that is too long, 0 if there is none. O(text)."""
+    if max((line.count(".") for line in text.splitlines()), default=0) < MOST_PARTS:
+        return 0
+    parts, joined = 0, False
+    for token in _TOKEN.finditer(text):
+        if token["part"] is not None:
+            parts, joined = parts + 1 if joined else 1, False
+            if parts > MOST_PARTS:
+                return text.count("\n", 0, token.start()) + 1
+        else:
+            joined = token["dot"] is not None and parts > 0
+            parts = parts if joined else 0
+    return 0
+
+
+def _syntax(message: str, text: str) -> str:
+    """``line 3, column 5: …`` from what tomllib says."""
+    match = re.match(r"(.*) \(at (line [0-9]+, column [0-9]+)\)$", message, re.DOTALL)
+    place = match[2] if match else f"line {text.rstrip().count(chr(10)) + 1}"
+    fault = " ".join((match[1] if match else message.removesuffix(" (at end of document)")).split())
+    if "overwrite a value" in fault or "more than once" in fault:
+        return f"{place}: found a key or table a second time, expected it once"
+    if fault.startswith("Expected "):
+        return f"{place}: found a fault in the TOML, e{fault[1:]}"
+    return f"{place}: found a fault in the TOML ({fault[:1].lower()}{fault[1:]}), expected 'key = value'"

@@ -1,0 +1,88 @@
+"""Durations and sizes as people write them: ``1h30m``, ``00:10:00``, ``8GB``, ``512MiB``.
+
+A plain number is seconds, or bytes. What is written here is read everywhere: in job files and cluster files,
+and by the options of commands.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+
+__all__ = ["DURATION", "SIZE", "bytes_of", "seconds_of"]
+
+DURATION = "seconds, or a duration such as 1h30m, 2d or 00:10:00"
+"""What `seconds_of` reads, for sentences."""
+SIZE = "bytes, or a size such as 8GB or 512MiB"
+"""What `bytes_of` reads, for sentences."""
+
+_NUMBER = r"(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]{1,3})?"
+_PLAIN = re.compile(_NUMBER)
+_SECONDS = {"w": 604800, "d": 86400, "h": 3600, "m": 60, "min": 60, "s": 1, "ms": 1e-3}
+_PART = re.compile(r"([0-9]+\.?[0-9]*|\.[0-9]+)(w|d|h|min|ms|m|s)", re.IGNORECASE)
+_CLOCK = re.compile(r"(?:([0-9]{1,6})-)?(?:([0-9]{1,6}):)?([0-9]{1,6}):([0-5][0-9](?:\.[0-9]+)?)")
+_DAYS_AND_HOURS = re.compile(r"([0-9]{1,6})-([0-9]{1,2})")
+_BYTES = re.compile(rf"({_NUMBER}) ?([kmgtpe]?)(i?)b?", re.IGNORECASE)
+_LONGEST_TEXT = 60
+
+
+def seconds_of(text: str) -> float:
+    """Seconds of a duration; raises `ValueError` for anything else.
+
+    Read are a number of seconds; numbers with w, d, h, m (or min), s, ms, largest unit first;
+    ``[DAYS-]HOURS:MINUTES:SECONDS``, ``MINUTES:SECONDS`` and ``DAYS-HOURS[:MINUTES]``, as Slurm has them.
+
+    >>> seconds_of("1h30m"), seconds_of("00:10:00"), seconds_of("2-12"), seconds_of("1.5d"), seconds_of("90")
+    (5400.0, 600.0, 216000.0, 129600.0, 90.0)
+    """
+    found = _seconds(text.strip()) if len(text) <= _LONGEST_TEXT and text.isascii() else None
+    if found is None or not math.isfinite(found):
+        raise ValueError(f"found {text[:_LONGEST_TEXT]!r}, expected {DURATION}")
+    return found
+
+
+def _seconds(text: str) -> float | None:
+    if _PLAIN.fullmatch(text):
+        return float(text)
+    clock = _CLOCK.fullmatch(text)
+    if clock is not None:
+        days, hours, minutes, seconds = clock.groups()
+        if days is not None and hours is None:  # DAYS-HOURS:MINUTES
+            return float(int(days) * 86400 + int(minutes) * 3600) + float(seconds) * 60
+        return float(int(days or 0) * 86400 + int(hours or 0) * 3600 + int(minutes) * 60) + float(seconds)
+    whole = _DAYS_AND_HOURS.fullmatch(text)
+    if whole is not None:
+        return float(int(whole[1]) * 86400 + int(whole[2]) * 3600)
+    return _of_parts(text)
+
+
+def _of_parts(text: str) -> float | None:
+    """``1d 2h 30m``: each unit once, the largest first."""
+    total, at, below = 0.0, 0, math.inf
+    while at < len(text):
+        part = _PART.match(text, at)
+        unit = math.inf if part is None else _SECONDS[part[2].lower()]
+        if part is None or unit >= below:
+            return None
+        below = unit
+        total += float(part[1]) * unit
+        at = part.end()
+        while at < len(text) and text[at] == " ":
+            at += 1
+    return total if text else None
+
+
+def bytes_of(text: str) -> float:
+    """Bytes of a size; raises `ValueError` for anything else. k, M, G … are 1000s, Ki, Mi, Gi … 1024s.
+
+    >>> bytes_of("8GB"), bytes_of("512MiB"), bytes_of("4e9"), bytes_of("1.5k")
+    (8000000000.0, 536870912.0, 4000000000.0, 1500.0)
+    """
+    match = _BYTES.fullmatch(text.strip()) if len(text) <= _LONGEST_TEXT and text.isascii() else None
+    found = math.inf
+    if match is not None and (match[2] or not match[3]):
+        base, power = 1024.0 if match[3] else 1000.0, " kmgtpe".index(match[2].lower() or " ")
+        found = float(match[1]) * math.pow(base, power)
+    if not math.isfinite(found):
+        raise ValueError(f"found {text[:_LONGEST_TEXT]!r}, expected {SIZE}")
+    return found

@@ -1,0 +1,130 @@
+"""Writing files: whole or not at all, never through another's link, private where that is asked for."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import secrets
+import stat
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO, cast
+
+from dovetail.errors import InputError
+from dovetail.files.sentences import file_name, reason
+
+__all__ = ["create", "make_folder", "private_folder", "write_text"]
+
+NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+def write_text(
+    path: str | os.PathLike[str], text: str | bytes | Iterable[str], *, private: bool = False
+) -> None:
+    """Write the file whole or not at all, as gzip where its name ends in ``.gz``.
+
+    A long text may come in pieces, which are written as they come.
+
+    The text goes to a new file beside it, under a name that nobody can guess, which then takes the place and
+    the mode of the old one; a link is followed to what it names. What is no file (``/dev/stdout``) is written
+    to as it is. A ``private`` file can be read by its owner only. Raises `InputError` where it cannot be
+    written.
+    """
+    zipped = os.fspath(path).lower().endswith(".gz")
+    try:
+        wanted = Path(os.path.realpath(path))
+        mode = _mode_of(wanted)
+        if mode is not None and not stat.S_ISREG(mode):
+            with wanted.open("wb") as there:
+                _write(there, text, zipped)
+            return
+        part = wanted.with_name(f".{wanted.name[:40]}.{secrets.token_hex(8)}.part")
+        with _gone_unless_moved(part):
+            with create(part, private=private) as file:
+                _write(file, text, zipped)
+                if mode is not None and not private:
+                    os.fchmod(file.fileno(), stat.S_IMODE(mode))
+                file.flush()
+                os.fsync(file.fileno())  # else a crash could leave the name without the text
+            part.replace(wanted)
+    except (OSError, ValueError) as error:
+        raise InputError(
+            f"cannot be written ({reason(error)}); expected a path that can", where=file_name(path)
+        ) from None
+
+
+def _write(file: BinaryIO, text: str | bytes | Iterable[str], zipped: bool) -> None:
+    if zipped:
+        with gzip.GzipFile("", "wb", fileobj=file, mtime=0) as inside:
+            _write(cast(BinaryIO, inside), text, False)
+    elif isinstance(text, bytes):
+        file.write(text)
+    else:
+        for piece in [text] if isinstance(text, str) else text:
+            file.write(piece.encode())
+
+
+def create(path: str | os.PathLike[str], *, private: bool = True) -> BinaryIO:
+    """A new file, open for writing; ``private``: mode 0600, whatever the umask says.
+
+    Raises `OSError`, `FileExistsError` also where a link of that name leads nowhere.
+    """
+    descriptor = os.open(path, NEW, 0o600 if private else 0o666)
+    if private:
+        os.fchmod(descriptor, 0o600)
+    return os.fdopen(descriptor, "wb")
+
+
+def make_folder(path: str | os.PathLike[str], *, private: bool = False) -> Path:
+    """Make a folder and those above it, and see that it can be written to.
+
+    A ``private`` folder that is new can be entered by its owner only, whatever the umask says. Raises
+    `InputError` where that cannot be done.
+    """
+    folder = Path(path)
+    try:
+        if private:
+            private_folder(folder)
+        else:
+            folder.mkdir(parents=True, exist_ok=True)
+    except (OSError, ValueError) as error:
+        found = f"cannot be made: {reason(error)}"
+        raise InputError(found, where=file_name(path)) from None
+    if not os.access(folder, os.W_OK | os.X_OK):
+        found = "cannot be written to (permission denied), expected a folder that can"
+        raise InputError(found, where=file_name(path))
+    return folder
+
+
+def private_folder(path: str | os.PathLike[str]) -> bool:
+    """Make a folder and those above it that are missing; whether the folder itself is new.
+
+    Each that is new can be entered by its owner only, whatever the umask says. Raises `OSError`.
+    """
+    folder = Path(path)
+    try:
+        folder.mkdir(mode=0o700)
+    except FileNotFoundError:
+        private_folder(folder.parent)
+        return private_folder(folder)
+    except FileExistsError:
+        if not folder.is_dir():
+            raise
+        return False
+    return True
+
+
+def _mode_of(path: Path) -> int | None:
+    try:
+        return path.stat().st_mode
+    except FileNotFoundError:
+        return None
+
+
+@contextmanager
+def _gone_unless_moved(part: Path) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        part.unlink(missing_ok=True)

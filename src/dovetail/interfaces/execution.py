@@ -1,0 +1,194 @@
+"""Where jobs run: executors, what they can do beyond that, and the backends that make them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol, runtime_checkable
+
+from dovetail.model import (
+    Allocation,
+    Cluster,
+    Ended,
+    Event,
+    Job,
+    JobId,
+    Placed,
+    Seconds,
+    Shape,
+    Submit,
+)
+
+__all__ = [
+    "AdoptsJobs",
+    "Backend",
+    "Executor",
+    "HearsEvents",
+    "KeepsOutput",
+    "LeavesJobs",
+    "LeftBehind",
+    "MigratesJobs",
+    "RunFolder",
+    "SignalsJobs",
+    "StillRuns",
+    "SubmitsJobs",
+]
+
+
+class Executor(Protocol):
+    """Runs jobs for real. Never raises for a job's own failure: that is an `Ended` event.
+
+    What `launch` raises ends that job alone. Events carry the ``attempt`` of the `Placed` that they are
+    about, since a job may start again before the news of its last end has come in.
+    """
+
+    async def launch(self, placed: Placed) -> None:
+        """Start the job on what it was given."""
+        ...
+
+    async def stop(self, job: JobId, reason: str) -> None:
+        """End it (TERM, then KILL of the whole group); ``Ended`` follows, with the state ``reason``.
+
+        A job that has ended already, or is not known, is no error.
+        """
+        ...
+
+    def events(self) -> AsyncIterator[Event]:
+        """What happens, as it happens: ends, and nodes that are lost, drained or join."""
+        ...
+
+    async def close(self) -> None:
+        """Stop what still runs and free what is held. May be called again."""
+        ...
+
+
+@runtime_checkable
+class HearsEvents(Protocol):
+    """An executor that hands events over as they come in, without a task switch."""
+
+    def listen(self, heard: Callable[[Event], None]) -> None:
+        """Call ``heard`` with every event, from the loop that runs; instead of `Executor.events`."""
+        ...
+
+
+@runtime_checkable
+class KeepsOutput(Protocol):
+    """An executor that knows where its jobs' output lies."""
+
+    def output_paths(self, job: JobId) -> tuple[Path, Path] | None:
+        """Files of standard output and error of the job's last attempt; ``None`` before its first."""
+        ...
+
+
+@runtime_checkable
+class SubmitsJobs(Protocol):
+    """An executor with a scheduler of its own behind it (late binding)."""
+
+    async def submit(self, job: Job, decision: Submit, attempt: int) -> None:
+        """Hand the job over; `Started` says where it runs, `Ended` how it ended (also before a start).
+
+        ``attempt`` counts the starts of the job, this one included.
+        """
+        ...
+
+    async def inquire(self, shape: Shape) -> None:
+        """Ask when such a job would start; `Foreseen` follows, however long the answer takes."""
+        ...
+
+
+@runtime_checkable
+class MigratesJobs(Protocol):
+    """An executor that can move a running job's work to other devices."""
+
+    async def migrate(self, placed: Placed, target: Allocation) -> None:
+        """Begin to move it; `Migrated` follows, and until then it holds both places."""
+        ...
+
+
+@runtime_checkable
+class SignalsJobs(Protocol):
+    """An executor that can send a running job a signal."""
+
+    async def signal(self, job: JobId, number: int) -> None:
+        """Send it to the job's processes; one that has ended is no error."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class RunFolder:
+    """Where a run keeps its files, its unique name, and what its jobs start in.
+
+    ``cwd`` is their working folder, ``environ`` what their environment is built on (``None``: ours),
+    ``grace`` the seconds between TERM and KILL. An ``endless`` one (a service) has any number of jobs, with
+    ids that are names of files: nothing is kept in memory of those that have ended.
+    """
+
+    path: Path
+    uid: str
+    cwd: str
+    grace: Seconds = 5.0
+    environ: Mapping[str, str] | None = None
+    endless: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class StillRuns:
+    """A job of an earlier Dovetail that runs on; ``since`` is in seconds since the epoch."""
+
+    job: JobId
+    attempt: int
+    since: Seconds
+
+
+@dataclass(frozen=True, slots=True)
+class LeftBehind:
+    """What became of the last attempt of each job of a run whose Dovetail is gone.
+
+    Jobs that are ``running`` will be heard of when they end. ``ended`` have ended, in the order of their
+    ends; of ``unknown`` nobody will know how, and nothing of them runs. Jobs in none of the three were
+    never started, but those that were ``handed_over`` to an outside scheduler: these are in its hands, or
+    were until they ended. With the number of the start that each was to be.
+    """
+
+    running: Sequence[StillRuns] = ()
+    ended: Sequence[Ended] = ()
+    unknown: Sequence[Ended] = ()
+    handed_over: Sequence[tuple[Submit, int]] = ()
+
+
+@runtime_checkable
+class Backend(Protocol):
+    """A place where jobs run: one file, one entry point of ``dovetail.executors``.
+
+    A frozen dataclass of its options (``--executor NAME[?option=value]``).
+    """
+
+    def discover(self) -> Cluster:
+        """What is there to run jobs on. Raises `InputError` with a sentence on what is missing."""
+        ...
+
+    def open(self, folder: RunFolder, cluster: Cluster) -> Executor:
+        """An executor for a new run. Raises `InputError` where the cluster is not what is there."""
+        ...
+
+
+@runtime_checkable
+class AdoptsJobs(Protocol):
+    """A backend whose jobs outlive Dovetail, and can be taken up by the next one."""
+
+    def resume(self, folder: RunFolder, cluster: Cluster) -> tuple[Executor, LeftBehind]:
+        """An executor that goes on where that of an earlier Dovetail was cut short.
+
+        Raises `ExecutorError` while that one still lives.
+        """
+        ...
+
+
+@runtime_checkable
+class LeavesJobs(Protocol):
+    """An executor that can go without its jobs, which the next Dovetail takes up."""
+
+    async def leave(self) -> None:
+        """Free what is held here and let what runs go on; instead of `Executor.close`."""
+        ...

@@ -1,0 +1,139 @@
+"""What is known of run times: models, the histories they learn from, rates of jobs that share, forecasts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Literal, NamedTuple, Protocol, runtime_checkable
+
+from dovetail.model import (
+    DeviceClass,
+    Implementation,
+    Job,
+    JobId,
+    Placed,
+    Prediction,
+    Request,
+    Run,
+    Seconds,
+)
+from dovetail.model.remote_costs import RemoteCosts
+
+__all__ = [
+    "Expected",
+    "Forecast",
+    "History",
+    "PricesBorrowing",
+    "RateModel",
+    "RuntimeModel",
+    "SeesProgress",
+]
+
+
+class RuntimeModel(Protocol):
+    """Predicts how long a job takes."""
+
+    @property
+    def version(self) -> int:
+        """Changes whenever a prediction may have changed; constant for perfect knowledge."""
+        ...
+
+    def predict(
+        self, job: Job, implementation: Implementation, request: Request, device: DeviceClass
+    ) -> Prediction | None:
+        """The prediction, or ``None`` where nothing is known. Milliseconds at most, usually cached."""
+        ...
+
+    def runs(self, app: str, implementation: str, device: DeviceClass) -> int:
+        """Completed runs of this app and implementation on this class, whatever the inputs or request.
+
+        0 is the "no history" of Gregg 2011's rule 2.
+        """
+        ...
+
+
+class History(Protocol):
+    """Measured runs."""
+
+    @property
+    def version(self) -> int:
+        """Grows with every change that this process or another has made."""
+        ...
+
+    def record(self, run: Run) -> bool:
+        """Keep a run; ``False`` if a run of this ``uid`` was there already (nothing changes then)."""
+        ...
+
+    def runs(
+        self, app: str, implementation: str | None = None, device: DeviceClass | None = None
+    ) -> Sequence[Run]:
+        """Completed runs, oldest first."""
+        ...
+
+    def count(self, app: str, implementation: str, device: DeviceClass) -> int:
+        """Number of completed runs. O(1)."""
+        ...
+
+
+class RateModel(Protocol):
+    """How fast jobs progress while they share a cluster; used in simulation only."""
+
+    def changed(
+        self, started: Sequence[Placed], ended: Sequence[Placed], migrated: Sequence[Placed]
+    ) -> tuple[Mapping[JobId, float], Mapping[JobId, Seconds]]:
+        """New rates (1 is the speed alone) and one-time stalls, of the jobs for which they changed.
+
+        Asked once an instant; the model keeps what it needs to know of what runs. ``migrated`` holds the
+        jobs with their new allocation.
+        """
+        ...
+
+
+class Expected(NamedTuple):
+    """What is expected of a running job: ``left`` of ``total`` seconds of work (at rate 1) as of ``since``.
+
+    While it is stalled ``since`` lies ahead.
+    """
+
+    total: Seconds
+    left: Seconds
+    since: Seconds
+    rate: float
+
+
+class Forecast(Protocol):
+    """What a rate model expects of running jobs, over predicted times."""
+
+    @property
+    def rates(self) -> RateModel:
+        """The model; policies ask it what sharing would cost."""
+        ...
+
+    def expected(self, job: JobId) -> Expected | None:
+        """What is left of a running job; ``None`` where nothing was predicted."""
+        ...
+
+
+@runtime_checkable
+class SeesProgress(Protocol):
+    """A rate model whose stalls depend on how far a job has come."""
+
+    def watch(self, done: Callable[[JobId], float]) -> None:
+        """Said before a simulation: ``done`` tells the fraction of its work that a running job has done."""
+        ...
+
+
+@runtime_checkable
+class PricesBorrowing(Protocol):
+    """A rate model of borrowed GPUs, which says what it takes them to cost (Markthub 2015).
+
+    ``processes``: a job has one a ``node``, or one for each ``gpu``. ``recorded``: whether calls to borrowed
+    GPUs are recorded, so that these can move home (``yes``, ``no``).
+    """
+
+    constants: RemoteCosts
+    processes: Literal["node", "gpu"]
+    recorded: Literal["auto", "yes", "no"]
+
+    def standing(self, job: JobId) -> tuple[Seconds, Mapping[int, int]]:
+        """How long a running job takes in all if everything stays as it is; GPUs that came home, by node."""
+        ...

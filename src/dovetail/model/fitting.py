@@ -1,0 +1,102 @@
+"""Whether a node fits: what a request takes of a node, and whether the node has it.
+
+The node is taken as it is, with nothing in use. Of a node that is partly in use `engine.capacity` answers,
+by the same functions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+
+from dovetail.model.cluster import Cluster, Unit
+from dovetail.model.job import FRACTION_UNITS, HOST_CPUS, WHOLE_POOL, Request
+from dovetail.model.node import CPU, Device, Node
+
+__all__ = [
+    "cpus_on",
+    "device_kind",
+    "devices_on",
+    "fits_node",
+    "fits_unit",
+    "share_of_device",
+    "suits",
+    "units_for",
+    "whole_devices",
+]
+
+
+def cpus_on(request: Request, cpus: int, host_cpus: int) -> int:
+    """CPUs that the request takes of a node with so many in its pool, and so many for a device's host.
+
+    >>> [cpus_on(Request(cpus=cpus), 8, 1) for cpus in (WHOLE_POOL, HOST_CPUS, 2)]
+    [8, 1, 2]
+    """
+    if request.cpus == WHOLE_POOL:
+        return cpus
+    return host_cpus if request.cpus == HOST_CPUS else request.cpus
+
+
+def whole_devices(count: float) -> int:
+    """Devices that a count touches: a share below one device is of one device."""
+    return 1 if count < 1 else int(count)
+
+
+def share_of_device(count: float) -> int:
+    """What is taken of each device, in `FRACTION_UNITS`."""
+    return max(1, round(count * FRACTION_UNITS)) if count < 1 else FRACTION_UNITS
+
+
+def suits(device: Device, kind: str, request: Request) -> bool:
+    """Whether the device is of this kind, and of a model that the request accepts."""
+    return device.kind == kind and (not request.models or device.model in request.models)
+
+
+def devices_on(request: Request, devices: Sequence[Device]) -> Iterator[tuple[int, list[int]]]:
+    """For each kind of device asked for: how many devices, and the indices of those that suit."""
+    for kind, count in request.devices:
+        yield whole_devices(count), [d for d, device in enumerate(devices) if suits(device, kind, request)]
+
+
+def fits_node(request: Request, node: Node) -> bool:
+    """Whether the node could give one node's share if nothing else ran. O(devices).
+
+    >>> gpu = Request(cpus=2, devices=(("gpu", 1),))
+    >>> fits_node(gpu, Node("n0", (0, 1), (Device("gpu"),))), fits_node(gpu, Node("n1", (0, 1)))
+    (True, False)
+    """
+    if request.partition and request.partition not in node.partitions:
+        return False
+    cpus = cpus_on(request, node.cpus, node.host_cpus)
+    if cpus > node.cpus or (request.cpus == WHOLE_POOL and not node.cpus):
+        return False  # all CPUs of a node without any are not enough
+    if node.memory is not None and request.memory > node.memory:
+        return False
+    return all(len(suitable) >= wanted for wanted, suitable in devices_on(request, node.devices))
+
+
+def device_kind(request: Request) -> str:
+    """The kind of unit that a request occupies: its device's, or the CPU."""
+    return request.devices[0][0] if request.devices else CPU
+
+
+def fits_unit(cluster: Cluster, request: Request, unit: Unit) -> bool:
+    """Whether a request for one node could be run on this unit if nothing else ran.
+
+    A request for devices runs on a device that suits, any other on a CPU pool; the unit's node must have
+    the rest, and be there.
+    """
+    if unit.node in cluster.gone:
+        return False
+    node = cluster.nodes[unit.node]
+    if request.nodes != 1 or unit.kind != device_kind(request):
+        return False
+    if unit.device is not None and not suits(node.devices[unit.device], unit.kind, request):
+        return False
+    return fits_node(request, node)
+
+
+@lru_cache(maxsize=1024)
+def units_for(cluster: Cluster, request: Request) -> tuple[Unit, ...]:
+    """The units on which a request for one node can be run, in their order. O(units) once, then O(1)."""
+    return tuple(unit for unit in cluster.units if fits_unit(cluster, request, unit))

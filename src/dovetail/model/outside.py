@@ -1,0 +1,46 @@
+"""What an outside scheduler is asked about: shapes of jobs, and when it would start one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dovetail.model.job import Request, Seconds
+
+__all__ = ["HandedOver", "Outlook", "Shape"]
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What an outside scheduler would see of a job: where it is to go, what it asks for, for how long.
+
+    ``target`` is a queue of that scheduler (Slurm: a partition), ``walltime`` ``None`` where none is asked
+    for, ``options`` what is passed on to it as it stands.
+    """
+
+    target: str
+    request: Request
+    walltime: Seconds | None = None
+    options: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """When such a job would have started, by the outside scheduler, had it been handed over at ``asked_at``.
+
+    ``start`` is in the engine's time; ``None``: never, for the reason ``why``. Of such jobs ``room`` would
+    have found free nodes at once.
+    """
+
+    asked_at: Seconds
+    start: Seconds | None
+    room: int = 0
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class HandedOver:
+    """A job that was handed over: when, what it asked for, and the run time then predicted (or ``None``)."""
+
+    at: Seconds
+    request: Request
+    expected: Seconds | None
