@@ -11,10 +11,8 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Any, Literal, NamedTuple
 
-from dovetail.interfaces import Free
 from dovetail.model import (
     FRACTION_UNITS,
-    HOST_CPUS,
     WHOLE_POOL,
     Allocation,
     Cluster,
@@ -25,6 +23,7 @@ from dovetail.model import (
     Seconds,
     Unit,
 )
+from dovetail.model.fitting import cpus_on, share_of_device, suits, whole_devices
 
 __all__ = ["Fits", "FreeCapacity", "Layout", "Placement", "Share", "lowest"]
 
@@ -69,6 +68,7 @@ class NodeClass(NamedTuple):
     host_cpus: int
     memory: int
     devices: tuple[Device, ...]
+    partitions: tuple[str, ...]
 
 
 class NodeState(NamedTuple):
@@ -118,25 +118,38 @@ class Layout:
         self.last_fits: Fits = {}
         self._taken: dict[tuple[Any, ...], dict[int, int | None]] = {}
         self._given: dict[tuple[Any, ...], dict[int, int | None]] = {}
-        self._least: dict[tuple[int, int], int] = {}
         self.full: dict[int, int] = {}  # state -> mask, nothing in use
-        index: dict[NodeClass, int] = {}
-        for n, node in enumerate(cluster.nodes):
-            node_class = self._class_of(node)
-            c = index.setdefault(node_class, len(index))
-            if c == len(self._classes):
-                self._classes.append(node_class)
-            state = self._intern(
-                NodeState(c, node_class.cpus, node_class.memory, (FRACTION_UNITS,) * len(node_class.devices))
-            )
-            self.full[state] = self.full.get(state, 0) | (1 << n)
+        self._least: dict[tuple[int, int], int] = {}
+        self.everything = 0  # mask of all nodes
+        self._class_index: dict[NodeClass, int] = {}
+        for group in cluster.groups:
+            self._add(group.node, group.first, group.count)
+
+    def _add(self, node: Node, first: int, count: int) -> None:
+        """Neighbouring nodes that are all like this one."""
+        node_class = self._class_of(node)
+        c = self._class_index.setdefault(node_class, len(self._class_index))
+        if c == len(self._classes):
+            self._classes.append(node_class)
+        state = self._intern(
+            NodeState(c, node_class.cpus, node_class.memory, (FRACTION_UNITS,) * len(node_class.devices))
+        )
+        mask = ((1 << count) - 1) << first
+        self.full[state] = self.full.get(state, 0) | mask
+        self.everything |= mask
+
+    def grow(self, node: Node) -> Cluster:
+        """One more node, at the end; returns the cluster with it."""
+        self._add(node, len(self.cluster), 1)
+        self.cluster = Cluster((*self.cluster.nodes, node), self.cluster.label)
+        return self.cluster
 
     @staticmethod
     def _class_of(node: Node) -> NodeClass:
         # Core ids of hosts do not matter for capacity: leave them out, so that alike nodes are alike.
         devices = tuple(Device(d.kind, d.model, d.local) for d in node.devices)
         memory = UNLIMITED if node.memory is None else node.memory
-        return NodeClass(node.cpus, node.host_cpus, memory, devices)
+        return NodeClass(node.cpus, node.host_cpus, memory, devices, node.partitions)
 
     def _intern(self, state: NodeState) -> int:
         found = self._ids.get(state)
@@ -167,11 +180,8 @@ class Layout:
 
     def cpus_of(self, request: Request, node_class: int) -> int:
         """CPUs that the request takes on a node of this class."""
-        if request.cpus == WHOLE_POOL:
-            return self._classes[node_class].cpus
-        if request.cpus == HOST_CPUS:
-            return self._classes[node_class].host_cpus
-        return request.cpus
+        node = self._classes[node_class]
+        return cpus_on(request, node.cpus, node.host_cpus)
 
     def _share(self, request: Request, state: NodeState) -> Share | None:
         node_class = self._classes[state.node_class]
@@ -180,25 +190,35 @@ class Layout:
             return None  # a CPU implementation needs a CPU
         if cpus > state.cpus:
             return None
+        if request.partition and request.partition not in node_class.partitions:
+            return None
         if request.memory and state.memory != UNLIMITED and request.memory > state.memory:
             return None
         chosen: list[int] = []
         units = FRACTION_UNITS
         for kind, count in request.devices:
-            wanted = 1 if count < 1 else int(count)
-            if count < 1:
-                units = max(1, round(count * FRACTION_UNITS))
+            wanted = whole_devices(count)
+            units = min(units, share_of_device(count))
             eligible = [
                 d
                 for d, device in enumerate(node_class.devices)
-                if device.kind == kind
-                and state.devices[d] >= units
-                and (not request.models or device.model in request.models)
+                if state.devices[d] >= units and suits(device, kind, request)
             ]
             if len(eligible) < wanted:
                 return None
             chosen += eligible[:wanted]
         return Share(cpus, tuple(chosen), units, request.memory)
+
+    def whole_devices(self, state_id: int, kind: str, models: tuple[str, ...]) -> tuple[int, ...]:
+        """Indices of the devices of a kind of which nothing is taken in this state."""
+        state = self.states[state_id]
+        return tuple(
+            d
+            for d, device in enumerate(self._classes[state.node_class].devices)
+            if device.kind == kind
+            and state.devices[d] == FRACTION_UNITS
+            and (not models or device.model in models)
+        )
 
     def after_take(self, state_id: int, share: Share) -> int | None:
         """State after a node gives the share; ``None`` if it has not got it."""
@@ -280,6 +300,25 @@ class FreeCapacity:
                 total += (mask & within).bit_count()
         return total
 
+    def nodes(self, request: Request) -> int:
+        """Bit mask of the nodes that could give one share now. O(distinct states)."""
+        layout = self._layout
+        fits = layout.fits(request)
+        found = 0
+        for state, mask in self._states.items():
+            if (fits[state] if state in fits else layout.fit_state(request, state)) is not None:
+                found |= mask
+        return found
+
+    def devices(self, kind: str, models: tuple[str, ...] = ()) -> list[tuple[int, tuple[int, ...]]]:
+        """Wholly free devices of a kind: (nodes that have the same free, their indices). O(states)."""
+        found: dict[tuple[int, ...], int] = {}
+        for state, mask in self._states.items():
+            indices = self._layout.whole_devices(state, kind, models)
+            if indices:
+                found[indices] = found.get(indices, 0) | mask
+        return [(mask, indices) for indices, mask in found.items()]
+
     def fit(self, request: Request, *, within: int = -1) -> Allocation | None:
         """Where the request fits by the placement rule, or ``None``. O(distinct states)."""
         layout = self._layout
@@ -302,6 +341,43 @@ class FreeCapacity:
         if only is None or eligible.bit_count() < wanted:
             return None
         return Allocation(request, (_part((lowest(eligible, wanted), *only[0])),))
+
+    def claim(self, request: Request) -> Allocation | None:
+        """`fit`, and take what was found. O(distinct states)."""
+        layout, states = self._layout, self._states
+        fits = layout.last_fits if request is layout.last_request else layout.fits(request)
+        only, where, eligible = None, -1, 0
+        for state, mask in states.items():
+            try:
+                fit = fits[state]
+            except KeyError:
+                fit = layout.fit_state(request, state)
+            if fit is not None:
+                if only is not None:
+                    found = self._fit_ranked(request, fits, -1)
+                    if found is not None:
+                        self.take(found)
+                    return found
+                only, where, eligible = fit, state, mask
+        if only is None or eligible.bit_count() < request.nodes:
+            return None
+        chosen = lowest(eligible, request.nodes)
+        if chosen == eligible:
+            del states[where]
+        else:
+            states[where] = eligible ^ chosen
+        states[only[1]] = states.get(only[1], 0) | chosen
+        return Allocation(request, (_part((chosen, *only[0])),))
+
+    def claim_as(self, allocation: Allocation) -> Allocation | None:
+        """Take it, or any nodes for its request if it names none; ``None`` if that is not free."""
+        if not allocation.parts:
+            return self.claim(allocation.request)
+        try:
+            self.take(allocation)
+        except ValueError:
+            return None
+        return allocation
 
     def _fit_ranked(self, request: Request, fits: Fits, within: int) -> Allocation | None:
         """Nodes in several states fit: by rank, then lowest index."""
@@ -342,9 +418,8 @@ class FreeCapacity:
                     return self.fit(request, within=bit)  # more than this one device: any that fit
                 if request.models and unit.device_class.model not in request.models:
                     return None
-                units = FRACTION_UNITS if count == 1 else max(1, round(count * FRACTION_UNITS))
                 cpus = layout.cpus_of(request, state.node_class)
-                share = Share(cpus, (unit.device,), units, request.memory)
+                share = Share(cpus, (unit.device,), share_of_device(count), request.memory)
                 if layout.after_take(state_id, share) is None:
                     return None
                 return Allocation(request, (Part(bit, *share),))
@@ -404,22 +479,6 @@ class FreeCapacity:
                 del states[before]
             states[after] = states.get(after, 0) | hit
 
-    def meet(self, other: Free) -> None:
-        """Keep of every node only what is free here and in ``other``. O(pairs of states)."""
-        assert isinstance(other, FreeCapacity)
-        least = self._layout.least
-        states: dict[int, int] = {}
-        for mine, mask in self._states.items():
-            for theirs, there in other._states.items():
-                both = mask & there
-                if both:
-                    state = mine if mine == theirs else least(mine, theirs)
-                    states[state] = states.get(state, 0) | both
-                    mask ^= both
-                    if not mask:
-                        break
-        self._states = states
-
     def earliest(
         self, request: Request, releases: Iterable[tuple[Seconds, Allocation]], now: Seconds
     ) -> tuple[Seconds, Allocation] | None:
@@ -456,6 +515,17 @@ class FreeCapacity:
             if mask & bit:
                 self._states[state] = self._states.get(state, 0) | bit
                 return
+
+    def state_of(self, node: int) -> int:
+        """Id of the state that a node is in; raises `ValueError` for one that is lost."""
+        for state, mask in self._states.items():
+            if mask >> node & 1:
+                return state
+        raise ValueError("a node is lost or unknown")
+
+    def set_state(self, node: int, state: int) -> None:
+        """A node that was not there is, in this state."""
+        self._states[state] = self._states.get(state, 0) | (1 << node)
 
     def alike(self) -> bool:
         """Whether all nodes of the cluster are alike, with CPUs and without devices."""

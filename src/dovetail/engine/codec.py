@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from dovetail.errors import JournalError
+from dovetail.files.sentences import shown
 from dovetail.model import (
     EMPTY,
+    Adopted,
     Allocation,
     App,
+    Arrival,
     Cancelled,
     Choice,
     Cluster,
+    ClusterEnds,
     Command,
+    Communication,
     Decision,
+    Dependency,
     Dequeue,
     Device,
     DeviceClass,
@@ -24,10 +29,18 @@ from dovetail.model import (
     Enqueue,
     Estimated,
     Event,
+    Foreseen,
+    Held,
     Implementation,
+    Inquire,
+    Intend,
     Job,
+    JobId,
+    Launch,
     Migrate,
+    Migrated,
     Node,
+    NodeDrained,
     NodeJoined,
     NodeLost,
     Part,
@@ -35,49 +48,120 @@ from dovetail.model import (
     PlanItem,
     Planned,
     Prediction,
+    Preempt,
+    Recalled,
+    Released,
     Request,
+    Requeued,
     Reserve,
+    Run,
+    Shape,
     Start,
     Started,
     State,
     Submit,
     Submitted,
+    Throttle,
     Usage,
     Wait,
     Woken,
 )
+from dovetail.model.hostlist import MOST_NAMES
+from dovetail.model.node import Nodes, Numbered
 
-__all__ = ["Codec", "decode_cluster", "encode_cluster"]
+__all__ = [
+    "Codec",
+    "decode_allocation",
+    "decode_app",
+    "decode_cluster",
+    "decode_job",
+    "decode_launch",
+    "decode_node",
+    "decode_run",
+    "encode_allocation",
+    "encode_app",
+    "encode_cluster",
+    "encode_job",
+    "encode_launch",
+    "encode_node",
+    "encode_run",
+]
 
 Json = Any
 T = TypeVar("T")
 
 
 def encode_cluster(cluster: Cluster) -> Json:
-    """A cluster as JSON; node by node."""
-    return {
-        "label": cluster.label,
-        "nodes": [
-            {**_plain(node), "devices": [_plain(device) for device in node.devices]} for node in cluster.nodes
-        ],
-    }
+    """A cluster as JSON: node by node, a large one group by group, numbered names as their stem and count."""
+    if not isinstance(cluster.nodes, Nodes):
+        return {"label": cluster.label, "nodes": [encode_node(node) for node in cluster.nodes]}
+    groups = [
+        {
+            "node": encode_node(node),
+            "names": [names.stem, len(names)] if isinstance(names, Numbered) else list(names),
+        }
+        for node, names in cluster.nodes.parts
+    ]
+    return {"label": cluster.label, "groups": groups}
+
+
+def encode_node(node: Node) -> Json:
+    """A node as JSON."""
+    return {**_plain(node), "devices": [_plain(device) for device in node.devices]}
+
+
+def decode_node(data: Json) -> Node:
+    """The node that `encode_node` wrote."""
+    devices = tuple(Device(**{**device, "cores": tuple(device["cores"])}) for device in data["devices"])
+    return Node(
+        data["name"],
+        tuple(data["cores"]),
+        devices,
+        data["memory"],
+        data["host_cpus"],
+        data["cpu_model"],
+        tuple(data.get("partitions", ())),
+        data.get("network_bandwidth"),
+        data.get("gpu_bandwidth"),
+    )
 
 
 def decode_cluster(data: Json) -> Cluster:
-    """The cluster that `encode_cluster` wrote."""
-    nodes = tuple(
-        Node(
-            n["name"],
-            tuple(n["cores"]),
-            tuple(Device(d["kind"], d["model"], d["local"], tuple(d["cores"])) for d in n["devices"]),
-            n["memory"],
-            n["host_cpus"],
-            n["cpu_model"],
-        )
-        for n in data["nodes"]
-    )
-    return Cluster(nodes, data["label"])
+    """The cluster that `encode_cluster` wrote. Raises `ValueError` where it has too many nodes."""
+    if "groups" not in data:
+        return Cluster(tuple(decode_node(n) for n in data["nodes"]), data["label"])
+    groups = [(decode_node(group["node"]), _names(group["names"])) for group in data["groups"]]
+    found = sum(len(names) for _, names in groups)
+    if found > MOST_NAMES:
+        raise ValueError(f"{shown(found)} nodes")
+    return Cluster.of(groups, data["label"])
 
+
+def _names(data: Json) -> Sequence[str]:
+    """The names of a group: all of them, or a stem and a count."""
+    if len(data) == 2 and type(data[1]) is int:
+        stem, count = data
+        if type(stem) is not str or not 0 < count <= MOST_NAMES:
+            raise ValueError(f"{shown(count)} nodes named {shown(stem)}")
+        return Numbered(stem, count)
+    if not all(type(name) is str for name in data):
+        raise ValueError("a node whose name is no text")
+    return list(data)
+
+
+_SIMPLE: dict[type, str] = {
+    Cancelled: "cancelled",
+    ClusterEnds: "cluster_ends",
+    Estimated: "estimated",
+    Held: "held",
+    Migrated: "migrated",
+    NodeDrained: "node_drained",
+    NodeLost: "node_lost",
+    Released: "released",
+    Requeued: "requeued",
+    Woken: "woken",
+}
+"""Events that are their fields."""
 
 _NAMES: dict[type, tuple[str, ...]] = {}
 
@@ -90,15 +174,23 @@ def _plain(item: Any) -> dict[str, Any]:
 
 
 def _request(request: Request) -> Json:
-    return [request.nodes, request.cpus, [list(d) for d in request.devices], request.memory, request.models]
+    asked = [request.nodes, request.cpus, [list(d) for d in request.devices], request.memory, request.models]
+    return [*asked, request.partition] if request.partition else asked
 
 
 def _request_from(data: Json) -> Request:
-    nodes, cpus, devices, memory, models = data
-    return Request(nodes, cpus, tuple((kind, count) for kind, count in devices), memory, tuple(models))
+    nodes, cpus, devices, memory, models, *partition = data
+    shares = tuple((kind, count) for kind, count in devices)
+    return Request(nodes, cpus, shares, memory, tuple(models), *partition)
 
 
-def _allocation(allocation: Allocation | None) -> Json:
+def _arrival_from(data: Json) -> Arrival:
+    time, request, bound = data
+    return Arrival(time, _request_from(request), bound)
+
+
+def encode_allocation(allocation: Allocation | None) -> Json:
+    """An allocation; ``None`` as it is."""
     if allocation is None:
         return None
     return {
@@ -123,7 +215,8 @@ def _allocation_from(data: Json) -> Allocation | None:
     )
 
 
-def _given(data: Json) -> Allocation:
+def decode_allocation(data: Json) -> Allocation:
+    """The allocation that `encode_allocation` wrote."""
     allocation = _allocation_from(data)
     assert allocation is not None
     return allocation
@@ -139,11 +232,118 @@ def _plan_from(data: Json) -> Plan:
     return Plan(**{**data, "items": items})
 
 
+_PARTS: dict[str, tuple[Callable[[Any], Json], Callable[[Json], Any]]] = {
+    "inputs": (dict, dict),
+    "speedup": (dict, dict),
+    "depends": (
+        lambda depends: [[one.kind, one.job] for one in depends],
+        lambda data: tuple(Dependency(kind, job) for kind, job in data),
+    ),
+    "communication": (lambda found: _plain(found), lambda data: Communication(**data)),
+    "throttles": (
+        lambda throttles: [[one.key, one.limit] for one in throttles],
+        lambda data: tuple(Throttle(key, limit) for key, limit in data),
+    ),
+    "launch": (lambda found: encode_launch(found), lambda data: decode_launch(data)),
+    "slurm": (list, tuple),
+}
+"""Fields of a job that are not plain values: how they are written and read."""
+
 _OPTIONAL = tuple(
     (field.name, field.default)
     for field in dataclasses.fields(Job)
-    if field.name not in ("id", "app", "choices")
+    if field.name not in ("id", "app", "choices", "launch")
 )
+
+
+def _command(command: Command | None) -> Json:
+    if command is None:
+        return None
+    tasks = [] if command.tasks == 1 else [command.tasks]
+    return [list(command.argv), [list(entry) for entry in command.env], *tasks]
+
+
+def _command_from(data: Json) -> Command | None:
+    if data is None:
+        return None
+    argv, env, *tasks = data
+    return Command(tuple(argv), tuple(map(tuple, env)), *tasks)
+
+
+def encode_app(app: App) -> dict[str, Json]:
+    """An app without its name."""
+    data: dict[str, Json] = {
+        "implementations": [
+            [
+                i.name,
+                i.kind,
+                _request(i.request),
+                _command(i.command),
+            ]
+            for i in app.implementations
+        ]
+    }
+    return {**data, "restartable": True} if app.restartable else data
+
+
+def decode_app(name: str, data: Mapping[str, Json]) -> App:
+    """The app that `encode_app` wrote."""
+    implementations = tuple(
+        Implementation(
+            name,
+            kind,
+            _request_from(request),
+            _command_from(command),
+        )
+        for name, kind, request, command in data["implementations"]
+    )
+    return App(name, implementations, data.get("restartable", False))
+
+
+def _choices(job: Job) -> Json:
+    return [[c.implementation.name, _request(c.request)] for c in job.choices]
+
+
+def encode_job(job: Job, choices: Json = None) -> dict[str, Json]:
+    """A job without its app and what it starts in; ``choices`` where they are encoded already."""
+    data: dict[str, Json] = {"id": job.id, "choices": _choices(job) if choices is None else choices}
+    for name, default in _OPTIONAL:
+        value = getattr(job, name)
+        if value is not default and value != default:
+            data[name] = _PARTS[name][0](value) if name in _PARTS else value
+    return data
+
+
+def decode_job(data: Mapping[str, Json], app: App, launch: Launch | None = None) -> Job:
+    """The job of this app that `encode_job` wrote."""
+    choices = tuple(Choice(app.implementation(name), _request_from(r)) for name, r in data["choices"])
+    parts = {name: _PARTS[name][1](value) for name, value in data.items() if name in _PARTS}
+    return Job(**{"launch": launch, **data, **parts, "app": app, "choices": choices})
+
+
+def encode_launch(launch: Launch) -> Json:
+    """What a job starts in."""
+    return _plain(launch)
+
+
+def decode_launch(data: Json) -> Launch:
+    """The launch that `encode_launch` wrote."""
+    environ = data.get("environ")
+    return Launch(**{**data, "environ": None if environ is None else tuple(map(tuple, environ))})
+
+
+def encode_run(run: Run) -> Json:
+    """A measured run."""
+    usage = None if run.usage is None else _plain(run.usage)
+    device = [run.device_class.kind, run.device_class.model]
+    return {**_plain(run), "device_class": device, "inputs": dict(run.inputs), "usage": usage}
+
+
+def decode_run(data: Json) -> Run:
+    """The run that `encode_run` wrote."""
+    usage = None if data["usage"] is None else Usage(**data["usage"])
+    device = DeviceClass(*data["device_class"])
+    return Run(**{**data, "device_class": device, "usage": usage, "state": State(data["state"])})
 
 
 class Codec:
@@ -156,62 +356,50 @@ class Codec:
     # ------------------------------------------------------------------- jobs
 
     def _job(self, job: Job) -> Json:
-        data: dict[str, Any] = {
-            "id": job.id,
-            "app": job.app.name,
-            "choices": self._choices_of(job),
-        }
-        for name, default in _OPTIONAL:
-            value = getattr(job, name)
-            if value is not default and value != default:
-                data[name] = dict(value) if isinstance(value, Mapping) else value
+        data = {**encode_job(job, self._choices_of(job)), "app": job.app.name}
         if self._apps.get(job.app.name) is not job.app:
             self._apps[job.app.name] = job.app
-            data["implementations"] = [
-                [
-                    i.name,
-                    i.kind,
-                    _request(i.request),
-                    None if i.command is None else [list(i.command.argv), [list(e) for e in i.command.env]],
-                ]
-                for i in job.app.implementations
-            ]
+            data |= encode_app(job.app)
         return data
 
     def _choices_of(self, job: Job) -> Json:
         """Its choices; jobs that follow each other mostly share them."""
         if self._choices[0] is not job.choices:
-            encoded = [[c.implementation.name, _request(c.request)] for c in job.choices]
-            self._choices = (job.choices, encoded)
+            self._choices = (job.choices, _choices(job))
         return self._choices[1]
 
     def _job_from(self, data: dict[str, Any]) -> Job:
         data = dict(data)
+        name = data.pop("app")
         if "implementations" in data:
-            implementations = tuple(
-                Implementation(
-                    name,
-                    kind,
-                    _request_from(request),
-                    None if command is None else Command(tuple(command[0]), tuple(map(tuple, command[1]))),
-                )
-                for name, kind, request, command in data.pop("implementations")
-            )
-            self._apps[data["app"]] = App(data["app"], implementations)
-        app = self._apps[data["app"]]
-        choices = tuple(Choice(app.implementation(name), _request_from(r)) for name, r in data["choices"])
-        return Job(**{**data, "app": app, "choices": choices})
+            self._apps[name] = decode_app(name, data)
+            data.pop("restartable", None)
+            del data["implementations"]
+        return decode_job(data, self._apps[name])
 
     # ----------------------------------------------------------------- events
 
     def event(self, event: Event) -> Json:
         """An event as a list: its name, then its fields."""
         if isinstance(event, Submitted):
-            return ["submitted", self._job(event.job)]
+            job = self._job(event.job)
+            if event.attempts:
+                return ["submitted", job, event.held, event.attempts, event.failures]
+            return ["submitted", job, event.held] if event.held else ["submitted", job]
         if isinstance(event, Started):
-            return ["started", event.job, _allocation(event.allocation)]
+            device = event.device_class
+            place = None if device is None else [device.kind, device.model]
+            return ["started", event.job, encode_allocation(event.allocation), place, event.at]
+        if isinstance(event, Adopted):
+            allocation = encode_allocation(event.allocation)
+            limit = None if event.limit == float("inf") else event.limit
+            known = event.limit is not None  # an infinite one is written as nothing
+            start, predicted = event.start_time, event.predicted
+            told: list[Json] = [event.job, event.implementation, allocation, start, event.attempt]
+            return ["adopted", *told, predicted, limit, known]
         if isinstance(event, Ended):
             usage = None if event.usage is None else _plain(event.usage)
+            told = [] if event.ran else [None, False]
             return [
                 "ended",
                 event.job,
@@ -221,33 +409,36 @@ class Codec:
                 usage,
                 event.started_at,
                 event.ended_at,
+                *told,
             ]
-        if isinstance(event, Cancelled):
-            return ["cancelled", event.job]
-        if isinstance(event, NodeLost):
-            return ["node_lost", event.node]
         if isinstance(event, NodeJoined):
-            return ["node_joined", event.node]
-        if isinstance(event, Estimated):
-            return ["estimated", event.app]
+            return ["node_joined", event.node, None if event.new is None else encode_node(event.new)]
         if isinstance(event, Planned):
             return ["planned", _plan(event.plan)]
-        return ["woken"]
+        if isinstance(event, Recalled):
+            arrivals = [[one.time, _request(one.request), one.bound] for one in event.arrivals]
+            return ["recalled", list(event.ratios), arrivals]
+        if isinstance(event, Foreseen):
+            return ["foreseen", _shape(event.shape), event.wait, event.room, event.why]
+        name = _SIMPLE[type(event)]
+        return [name, *_plain(event).values()]
 
     def event_from(self, data: Json) -> Event:
         """The event that `event` encoded."""
         makers: dict[str, Callable[..., Event]] = {
-            "submitted": lambda job: Submitted(self._job_from(job)),
-            "started": lambda job, allocation: Started(job, _allocation_from(allocation)),
-            "ended": lambda job, state, code, detail, usage, began, ended: Ended(
-                job, State(state), code, detail, None if usage is None else Usage(**usage), began, ended
+            **{name: kind for kind, name in _SIMPLE.items()},
+            "submitted": lambda job, *told: Submitted(self._job_from(job), *told),
+            "started": lambda job, allocation, device=None, at=None: Started(
+                job, _allocation_from(allocation), None if device is None else DeviceClass(*device), at
             ),
-            "cancelled": Cancelled,
-            "node_lost": NodeLost,
-            "node_joined": NodeJoined,
-            "estimated": Estimated,
+            "adopted": _adopted,
+            "ended": lambda job, state, code, detail, usage, *told: Ended(
+                job, State(state), code, detail, None if usage is None else Usage(**usage), *told
+            ),
+            "node_joined": lambda node, new=None: NodeJoined(node, None if new is None else decode_node(new)),
             "planned": lambda plan: Planned(_plan_from(plan)),
-            "woken": Woken,
+            "recalled": lambda ratios, arrivals: Recalled(tuple(ratios), tuple(map(_arrival_from, arrivals))),
+            "foreseen": lambda shape, *said: Foreseen(_shape_from(shape), *said),
         }
         return _make(makers, data)
 
@@ -256,16 +447,20 @@ class Codec:
     def decision(self, decision: Decision) -> Json:
         """A decision as a list: its name, then its fields."""
         if isinstance(decision, Start):
-            return ["start", decision.job, decision.implementation, _allocation(decision.allocation)]
+            return ["start", decision.job, decision.implementation, encode_allocation(decision.allocation)]
         if isinstance(decision, Enqueue):
             return ["enqueue", decision.job, decision.implementation, decision.unit]
         if isinstance(decision, Dequeue):
             return ["dequeue", decision.job]
+        if isinstance(decision, Intend):
+            return ["intend", *_plain(decision).values()]
         if isinstance(decision, Reserve):
-            allocation = _allocation(decision.allocation)
+            allocation = encode_allocation(decision.allocation)
             return ["reserve", decision.job, decision.implementation, allocation, decision.start]
         if isinstance(decision, Migrate):
-            return ["migrate", decision.job, _allocation(decision.allocation)]
+            return ["migrate", decision.job, encode_allocation(decision.allocation), decision.held]
+        if isinstance(decision, Preempt):
+            return ["preempt", decision.job, decision.reason]
         if isinstance(decision, Submit):
             request = _request(decision.request)
             return [
@@ -275,20 +470,27 @@ class Codec:
                 request,
                 decision.target,
                 decision.walltime,
+                decision.reason,
             ]
+        if isinstance(decision, Inquire):
+            return ["inquire", _shape(decision.shape)]
+        assert isinstance(decision, Wait), "renewals are spelt out"
         return ["wait", decision.job, decision.reason, decision.until]
 
     def decision_from(self, data: Json) -> Decision:
         """The decision that `decision` encoded."""
         makers: dict[str, Callable[..., Decision]] = {
-            "start": lambda job, name, allocation: Start(job, name, _given(allocation)),
+            "start": lambda job, name, allocation: Start(job, name, decode_allocation(allocation)),
             "enqueue": Enqueue,
             "dequeue": Dequeue,
-            "reserve": lambda job, name, allocation, at: Reserve(job, name, _given(allocation), at),
-            "migrate": lambda job, allocation: Migrate(job, _given(allocation)),
-            "submit": lambda job, name, request, target, walltime: Submit(
-                job, name, _request_from(request), target, walltime
+            "intend": Intend,
+            "reserve": lambda job, name, allocation, at: Reserve(
+                job, name, decode_allocation(allocation), at
             ),
+            "migrate": lambda job, allocation, held=False: Migrate(job, decode_allocation(allocation), held),
+            "preempt": Preempt,
+            "submit": lambda job, name, request, *told: Submit(job, name, _request_from(request), *told),
+            "inquire": lambda shape: Inquire(_shape_from(shape)),
             "wait": Wait,
         }
         return _make(makers, data)
@@ -303,12 +505,38 @@ class Codec:
             if type(item) is DeviceClass:
                 plain[i] = (item.kind, item.model)
             elif type(item) is Prediction:
-                plain[i] = _plain(item)
+                plain[i] = found = _plain(item)
+                if found["upper"] == float("inf"):
+                    found["upper"] = None
         return plain
+
+
+def _adopted(
+    job: JobId,
+    name: str,
+    allocation: Json,
+    start: float,
+    attempt: int,
+    predicted: float | None = None,
+    limit: float | None = None,
+    known: bool = False,
+) -> Adopted:
+    if known and limit is None:
+        limit = float("inf")
+    return Adopted(job, name, decode_allocation(allocation), start, attempt, predicted, limit)
+
+
+def _shape(shape: Shape) -> Json:
+    return [shape.target, _request(shape.request), shape.walltime, list(shape.options)]
+
+
+def _shape_from(data: Json) -> Shape:
+    target, request, walltime, options = data
+    return Shape(target, _request_from(request), walltime, tuple(options))
 
 
 def _make(makers: Mapping[str, Callable[..., T]], data: Json) -> T:
     name, *fields = data
     if name not in makers:
-        raise JournalError(f"journal: found {name!r}, expected one of {', '.join(makers)}")
+        raise ValueError(f"{shown(name)}, expected one of {', '.join(makers)}")
     return makers[name](*fields)

@@ -7,45 +7,54 @@ schedule cannot.
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from math import inf
 
-from dovetail.engine.capacity import FreeCapacity, Layout, Placement
-from dovetail.engine.cores import CoreBook
+from dovetail.engine.books import PENDING, Books, Bound, no_bound
+from dovetail.engine.capacity import Placement
+from dovetail.engine.expectations import Expectations
 from dovetail.engine.gangs import gang_fault
-from dovetail.engine.predictions import Predictions
-from dovetail.engine.profiles import ProfileBook
-from dovetail.engine.promises import PromiseBook
-from dovetail.engine.queue import JobQueue
-from dovetail.engine.view import EngineView, InstantChanges
+from dovetail.engine.phases import STEPS, Phase
+from dovetail.engine.view import InstantChanges
 from dovetail.errors import PolicyError
-from dovetail.interfaces import Policy, RateModel, RuntimeModel
+from dovetail.interfaces import Policy, RuntimeModel
 from dovetail.model import (
     CPU,
-    EMPTY,
+    Adopted,
     Allocation,
     Cancelled,
     Choice,
     Cluster,
+    ClusterEnds,
     Decision,
     Dequeue,
-    DeviceClass,
     Ended,
     Enqueue,
     Estimated,
     Event,
-    Implementation,
+    Foreseen,
+    Held,
+    Inquire,
+    Intend,
     Job,
     JobId,
     Migrate,
+    Migrated,
+    NodeDrained,
     NodeJoined,
     NodeLost,
     Placed,
     Planned,
+    Preempt,
     Promise,
+    Recalled,
     Record,
+    Released,
+    Renew,
     Request,
+    Requeued,
     Reserve,
     Seconds,
     Start,
@@ -53,31 +62,39 @@ from dovetail.model import (
     State,
     Submit,
     Submitted,
-    Unit,
     Wait,
     Woken,
-    bits,
+    together,
 )
+from dovetail.model.allocation import NARROW
 
-__all__ = ["Bound", "Engine"]
+__all__ = ["Bound", "Engine", "no_bound"]
 
-Bound = Callable[[Job, Implementation, Request], Seconds]
-"""Upper bound of a job's run time: its walltime or what stands in for it; may be infinite."""
-
-INFINITE = float("inf")
-PENDING, RUNNING = State.PENDING, State.RUNNING  # an enum's members are looked up slowly
-
-# At one instant ends come first, then submissions; then the policy is asked.
+# At one instant ends come first, then what became of nodes, then submissions and what people say of jobs;
+# then the policy is asked.
 _ORDER: dict[type, int] = {
-    Ended: 0,
-    Cancelled: 1,
-    NodeLost: 2,
-    NodeJoined: 3,
-    Started: 4,
-    Estimated: 5,
-    Submitted: 6,
-    Planned: 7,
-    Woken: 8,
+    kind: rank
+    for rank, kinds in enumerate(
+        (
+            (Ended,),
+            (Migrated,),
+            (NodeLost, NodeDrained, NodeJoined),  # as they came: a node may join and be lost at once
+            (ClusterEnds,),
+            (Submitted,),
+            (Adopted,),
+            (Requeued,),
+            (Held,),
+            (Released,),
+            (Cancelled,),
+            (Started,),
+            (Estimated,),
+            (Foreseen,),
+            (Planned,),
+            (Recalled,),
+            (Woken,),
+        )
+    )
+    for kind in kinds
 }
 
 
@@ -85,17 +102,13 @@ def _rank(event: Event) -> int:
     return _ORDER[type(event)]
 
 
-def no_bound(job: Job, implementation: Implementation, request: Request) -> Seconds:
-    """The walltime where the job has one, else infinite."""
-    return INFINITE if job.walltime is None else job.walltime
-
-
-class Engine:
+class Engine(Books):
     """Holds the state of a run, asks the policy, checks and applies what it decides.
 
     ``timer`` is called around every ``decide`` and its differences kept in ``decision_seconds``.
     ``keep_asked`` remembers predictions for a journal; ``keep_considered`` keeps with each started job
-    what was predicted for its other choices, for ``explain``.
+    what was predicted for its other choices, for ``explain``. With ``hold_moves`` a migrating job holds
+    source and target until `Migrated`; without, only where the policy asks for that.
     """
 
     def __init__(
@@ -107,47 +120,19 @@ class Engine:
         policy_name: str = "",
         bound: Bound = no_bound,
         placement: Placement = "pack",
-        forecast: RateModel | None = None,
+        forecast: Expectations | None = None,
         timer: Callable[[], float] | None = None,
         keep_asked: bool = False,
         keep_considered: bool = False,
+        hold_moves: bool = False,
     ) -> None:
-        self.cluster = cluster
-        self.policy = policy
+        super().__init__(cluster, policy, runtimes, bound, placement, forecast, keep_asked, keep_considered)
         self.policy_name = policy_name or type(policy).__name__
-        self.predictions = Predictions(runtimes, keep=keep_asked)
-        self.forecast = forecast
-        self.layout = Layout(cluster, getattr(policy, "placement", None) or placement)
-        self.free = FreeCapacity(self.layout)
-        self.queue = JobQueue(self.limit)
-        self.running: dict[JobId, Placed] = {}
-        self.handed_over: dict[JobId, Submit] = {}
-        self.device_queues: dict[int, list[tuple[Job, Implementation]]] = {}
-        self.promises = PromiseBook()
-        self.records: dict[JobId, Record] = {}
-        self.releases: list[tuple[Seconds, Allocation]] = []  # ascending; times apart, for the search
-        self._release_times: list[Seconds] = []
-        self.last_enqueued: int | None = None
-        self.decision_seconds: list[float] = []
-        self.wake_times: list[Seconds] = []  # ascending
-        self._cores = CoreBook(cluster)
-        self._bound_to: dict[JobId, int] = {}
-        self._on_unit: dict[tuple[int, int | None], list[Placed]] | None = None
-        self._user_bound = bound
-        self._whole: dict[Request, bool] = {}
-        self._last_choices: tuple[Choice, ...] | None = None
         self._settles = bool(getattr(policy, "settles", False))
         self._told = False
-        self._expected = -1  # version of the predictions
-        self.learned_bounds = getattr(policy, "walltime", "user") == "learned"
+        self._wide = len(cluster) > NARROW
         self._timer = timer
-        self._keep_asked = keep_asked
-        self._keep_considered = keep_considered
-        self.lost: set[int] = set()
-        self.incidents = 0  # nodes lost and back
-        self._classes: dict[str, DeviceClass | None] = {}
-        self.profiles = ProfileBook(self)
-        self.view = EngineView(self)
+        self._hold_moves = hold_moves
 
     # ------------------------------------------------------------------ events
 
@@ -172,55 +157,94 @@ class Engine:
                 self._end(event, now)
                 quiet = False
             elif type(event) is Submitted:
-                self._submit(event.job)
+                self._submit(event)
                 quiet = False
             else:
                 quiet = self._apply_event(event, now) and quiet
         if quiet or not ask:
+            if self.forecast is not None and not quiet:
+                self.forecast.shift(now, self.changes)
             return ()
         self.predictions.refresh()
-        if self._release_times and self._release_times[0] < now:
+        if now >= self.horizon.next_look and self.horizon.due(now):
+            for job in [*self.queue, *(job for fifo in self.device_queues.values() for job, _ in fifo)]:
+                self._narrow(job, now)
+        bounds = self.occupancy.release_times
+        if bounds and bounds[0] < now:
             self.promises.overran(now)
-        return self._ask(now)
+        decided = self._ask(now)
+        if self.forecast is not None:
+            self.forecast.shift(now, self.changes)
+        return decided
 
     def _apply_event(self, event: Event, now: Seconds) -> bool:
         """Apply one event; ``True`` if the policy need not be asked because of it."""
         if isinstance(event, Started):
             return self._started(event, now)
         elif isinstance(event, Cancelled):
-            return self._cancel(event.job, now)
-        else:
-            self._other(event, now)
-        return False
-
-    def _other(self, event: Event, now: Seconds) -> None:
-        if isinstance(event, Woken):
-            return
+            return self._cancel(event, now)
+        elif isinstance(event, Held):
+            return self._hold(event)
+        elif isinstance(event, Released):
+            return self._let_go(event.job)
+        elif isinstance(event, Migrated):
+            return self._migrated(event, now)
+        elif isinstance(event, Woken):
+            return False
         self.view.changes.otherwise = True
-        if isinstance(event, NodeLost):
+        if isinstance(event, Adopted):
+            self._adopt(event)
+        elif isinstance(event, Requeued):
+            self._requeue(event.job)
+        elif isinstance(event, NodeLost):
             self._lose(event.node, now)
+        elif isinstance(event, NodeDrained):
+            self._drain(event.node)
         elif isinstance(event, NodeJoined):
-            if event.node in self.lost:
-                self.lost.remove(event.node)
-                self.incidents += 1
-                self.free.join(event.node)
+            self._join(event)
+        elif isinstance(event, ClusterEnds):
+            self._move_horizon(now, event.left)
+            self._wake_at(self.horizon.end, now)
         elif isinstance(event, Planned):
             self.view.plan = event.plan
+        elif isinstance(event, Recalled):
+            self.lately.recall(event.ratios, event.arrivals)
+        elif isinstance(event, Foreseen):
+            self.outside.answered(event, now)
+        return False
 
-    def _submit(self, job: Job) -> None:
-        record = Record(job)
+    def _submit(self, event: Submitted) -> None:
+        job = event.job
+        record = Record(job, attempts=event.attempts, failures=event.failures)
         if self.records.setdefault(job.id, record) is not record:
             raise ValueError(f"job {job.id} was submitted twice")
-        self.queue.add(job)
+        if event.held:
+            self._hold_back(record, event.held)
+        else:
+            self._enter_queue(job)
         self.view.changes.submitted.append(job)
-        if self.view.interchangeable and job.choices is not self._last_choices:
-            self._last_choices = job.choices
-            for choice in job.choices:
-                known = self._whole.get(choice.request)
-                if known is None:
-                    known = self._whole[choice.request] = self.free.takes_whole_nodes(choice.request)
-                if not known:
-                    self.view.interchangeable = False
+        if self.looks_back:
+            self.lately.submitted(job, self.view.now, self.limit(job))
+
+    def _hold(self, event: Held) -> bool:
+        """A job that waits is held back; one that runs, or is not known, is left alone."""
+        if (self.phase(event.job), Held) not in STEPS:
+            return True
+        record = self.records[event.job]
+        if event.job not in self.held:
+            self._withdraw(record.job)
+        self._hold_back(record, event.reason)
+        self.view.changes.otherwise = True
+        return False
+
+    def _let_go(self, job: JobId) -> bool:
+        if self.held.pop(job, None) is None:
+            return True
+        record = self.records[job]
+        record.wait_reason = ""
+        self._enter_queue(record.job)
+        self.view.changes.submitted.append(record.job)
+        return False
 
     def _started(self, event: Started, now: Seconds) -> bool:
         submitted = self.handed_over.pop(event.job, None)
@@ -228,25 +252,54 @@ class Engine:
             return True  # our own start, confirmed
         record = self.records[event.job]
         implementation = record.job.app.implementation(submitted.implementation)
-        if event.allocation is None:
-            record.state, record.start, record.implementation = State.RUNNING, now, implementation
-            return False
-        self._place(record, implementation, event.allocation, now)
+        nowhere = Allocation(submitted.request, ())
+        allocation = event.allocation or nowhere
+        try:  # what an outside scheduler chose is a fact, also where it overlaps what others hold
+            counted = bool(allocation.parts) and self._fault(record.job, allocation) is None
+            allocation = self.occupancy.reserve(allocation) if counted else allocation
+        except ValueError:
+            counted = False
+        device = event.device_class or self.class_of(implementation, allocation if counted else nowhere)
+        start = now if event.at is None else event.at
+        self._run(record, implementation, allocation, device, start, counted=counted)
         return False
+
+    def _adopt(self, event: Adopted) -> None:
+        """The job runs already: its place is a fact, which must be free."""
+        record = self.records[event.job]
+        implementation = record.job.app.implementation(event.implementation)
+        fault = self._fault(record.job, event.allocation)
+        if fault is not None:
+            raise ValueError(f"job {event.job} cannot be adopted: it {fault}")
+        allocation = self.occupancy.reserve(event.allocation)
+        self.queue.remove(record.job)
+        record.attempts = event.attempt - 1
+        device = self.class_of(implementation, allocation)
+        expected = None if event.limit is None else (event.predicted, event.limit)
+        self._run(record, implementation, allocation, device, event.start_time, expected=expected)
 
     def _end(self, event: Ended, now: Seconds) -> None:
         record = self.records[event.job]
-        placed = self.running.pop(event.job, None)
+        placed = self.running.get(event.job)
         if placed is None:
-            if self.handed_over.pop(event.job, None) is None and record.state is not State.RUNNING:
+            if self.handed_over.pop(event.job, None) is None:
                 raise ValueError(f"job {event.job} ended but was not running")
         else:
-            self._release(placed)
+            self.profiles.ended(placed, now)
+            self.occupancy.leave(placed)
             if now > placed.bound:
                 self.promises.overran(now)
-            elif self.profiles.kept is not None and now < placed.bound:
-                self.profiles.ended_early(placed)
             self.view.changes.ended.append(placed)
+            if self.looks_back:
+                self.lately.ended(placed, now)
+            if event.job in self.moving:  # it held both places to the last, and has arrived nowhere
+                before, _ = self.moving.pop(event.job)
+                self._close_span(record, now, None)
+                record.since, record.allocation = now, before.allocation
+        if self.outside.cut:
+            self.outside.ended(event.job, at_limit=event.state is State.TIMEOUT)
+        if record.allocation is not None and self._wide:
+            record.allocation = record.allocation.packed()
         record.state = event.state
         record.end = now
         record.exit_code = event.exit_code
@@ -255,44 +308,85 @@ class Engine:
         if self.predictions.cached:
             self.predictions.drop(event.job)
 
-    def _release(self, placed: Placed) -> None:
-        allocation = placed.allocation
-        self.free.give(allocation)
-        if allocation.cores is not EMPTY:
-            self._cores.release(allocation)
-        times, releases = self._release_times, self.releases
-        at = bisect_left(times, placed.bound)
-        while releases[at][1] is not allocation:
-            at += 1
-        del times[at], releases[at]
-        if self._on_unit is not None:
-            for key in _unit_keys(allocation):
-                self._on_unit[key].remove(placed)
+    def _requeue(self, job: JobId) -> None:
+        """An ended job waits again, at its old place; what it held so far stays on record."""
+        record = self.records[job]
+        if self.phase(job) is not Phase.ENDED:
+            raise ValueError(f"job {job} is requeued while it is {self.phase(job).value}")
+        self.preempted.discard(job)
+        if record.start is not None and record.end is not None:
+            self._close_span(record, record.end, record.state)
+        elif record.state in (State.FAILED, State.NODE_FAIL):
+            record.failures += 1  # it never began, under an outside scheduler
+        record.state, record.start, record.end = PENDING, None, None
+        record.implementation, record.allocation, record.device_class = None, None, None
+        record.exit_code, record.predicted, record.promised, record.usage = None, None, None, None
+        self._enter_queue(record.job)
+        self.view.changes.submitted.append(record.job)
 
-    def _cancel(self, job: JobId, now: Seconds) -> bool:
-        record = self.records.get(job)
-        if record is None or record.state is not State.PENDING or job in self.handed_over:
-            return True  # running elsewhere: its driver stops it and reports the end
-        self._unqueue(record.job)
+    def _cancel(self, event: Cancelled, now: Seconds) -> bool:
+        job = event.job
+        if (self.phase(job), Cancelled) not in STEPS:
+            return True  # it runs, here or elsewhere: its driver stops it and reports the end
+        record = self.records[job]
+        if self.held.pop(job, None) is None:
+            self._withdraw(record.job)
         self.view.changes.otherwise = True
-        self.promises.drop(job)
-        self.profiles.cancelled()
         record.state, record.end, record.exit_code = State.CANCELLED, now, None
+        record.detail = event.detail
         self.predictions.drop(job)
         return False
 
+    def retire(self, job: JobId) -> Record:
+        """Forget a job that has ended, for memory's sake. Raises `ValueError` before its end."""
+        if self.phase(job) is not Phase.ENDED:
+            raise ValueError(f"job {job} cannot be retired while it is {self.phase(job).value}")
+        self.queue.forget(job)
+        return self.records.pop(job)
+
+    # ------------------------------------------------------------------- nodes
+
     def _lose(self, node: int, now: Seconds) -> None:
-        if node in self.lost:
+        if node in self.lost or node >= len(self.cluster):
             return
-        bit = 1 << node
-        for placed in list(self.running.values()):
-            donors = any(donor.donor == node for donor in placed.allocation.donors)
-            if placed.allocation.mask & bit or donors:
-                self._end(Ended(placed.job.id, State.NODE_FAIL, None, "a node was lost"), now)
-        self.lost.add(node)
-        self.incidents += 1
-        self.free.lose(node)
+        for placed in self.occupancy.held_on(node):
+            self._end(Ended(placed.job.id, State.NODE_FAIL, None, "a node was lost"), now)
+        self.occupancy.lose(node)
+        self._leave_fifos(node)
+        self._machine_changed()
         self.promises.drop_all()
+
+    def _drain(self, node: int) -> None:
+        if node >= len(self.cluster):
+            return
+        self.occupancy.drain(node)
+        self._leave_fifos(node)
+        self._machine_changed()
+        self.promises.drop_all()
+
+    def _join(self, event: NodeJoined) -> None:
+        if event.new is None:
+            self.occupancy.join(event.node)
+        elif event.node != len(self.cluster):
+            raise ValueError(f"new node {event.new.name} has index {event.node}, not {len(self.cluster)}")
+        else:
+            self.cluster = self.occupancy.grow(event.new)
+            self._classes.clear()
+        self._machine_changed()
+
+    def _leave_fifos(self, node: int) -> None:
+        """Jobs that were bound to a node which takes none any more wait for any node again."""
+        for unit in self.cluster.units if self.device_queues else ():
+            if unit.node == node:
+                for job, _ in list(self.device_queues.get(unit.index, ())):
+                    self._unqueue(job)
+                    self.queue.add(job)
+
+    def _machine_changed(self) -> None:
+        self.incidents += 1
+        self.profiles.machine_changed()
+        gone = frozenset(self.occupancy.lost | self.occupancy.drained)
+        self.view.cluster = replace(self.cluster, gone=gone) if gone else self.cluster
 
     # --------------------------------------------------------------- decisions
 
@@ -307,20 +401,28 @@ class Engine:
             if not isinstance(batch, list):
                 batch = list(batch)  # the view is not to change while decisions are collected
             if timer:
-                self.decision_seconds.append(timer() - before)
-            fresh = False
+                self.decision_seconds.add(timer() - before)
+            fresh = again = False
             for decision in batch:
                 if type(decision) is Start:
-                    self._start(decision, now)
+                    if not self._start(decision, now):
+                        again = True
+                        continue
                 elif not self._decide(decision, now):
                     continue
                 fresh = True
                 decided.append(decision)
-            if not fresh or self._settles:
+            if not again and (not fresh or self._settles):
                 return decided
             rounds += 1
-            if rounds > 1000 + 4 * len(self.records):
+            if rounds > 1000 + 4 * (len(self.queue) + len(self.running)):
                 raise PolicyError(self.policy_name, "-", "decides something new at one instant without end")
+
+    def impose(self, now: Seconds, decisions: Iterable[Decision], enqueued: int | None) -> None:
+        """Take decisions that were made before (see `dovetail.engine.checkpoint`), checked as any other."""
+        for decision in decisions:
+            self._decide(decision, now)
+        self.last_enqueued = enqueued
 
     def _decide(self, decision: Decision, now: Seconds) -> bool:
         """Check and apply one decision; ``True`` if it changed anything that a policy sees."""
@@ -328,6 +430,8 @@ class Engine:
             return self._wait(decision, now)
         elif isinstance(decision, Reserve):
             return self._reserve(decision, now)
+        elif isinstance(decision, Renew):
+            return self._renew(decision, now)
         elif isinstance(decision, Enqueue):
             self._enqueue(decision)
         elif isinstance(decision, Dequeue):
@@ -336,10 +440,16 @@ class Engine:
                 raise self._wrong(decision.job, "is in no device's FIFO")
             self._unqueue(job)
             self.queue.add(job)
+        elif isinstance(decision, Intend):
+            return self._intend(decision)
         elif isinstance(decision, Migrate):
             self._migrate(decision, now)
+        elif isinstance(decision, Preempt):
+            return self._preempt(decision)
         elif isinstance(decision, Submit):
-            self._hand_over(decision)
+            self._hand_over(decision, now)
+        elif isinstance(decision, Inquire):
+            return self.outside.ask(decision.shape)
         return True
 
     def _wrong(self, job: JobId, message: str) -> PolicyError:
@@ -357,7 +467,8 @@ class Engine:
                 return choice
         raise self._wrong(job.id, f"cannot run as {implementation} with {request}")
 
-    def _start(self, decision: Start, now: Seconds) -> None:
+    def _start(self, decision: Start, now: Seconds) -> bool:
+        """Start the job; ``False``, and it loses that choice, where the cluster would end before it does."""
         record = self.records.get(decision.job) or self._record(decision.job)
         job = record.job
         if record.state is not PENDING or decision.job in self.handed_over:
@@ -372,66 +483,24 @@ class Engine:
         fault = gang_fault(self.cluster, choice, allocation)
         if fault is not None:
             raise self._wrong(job.id, fault)
+        if self.horizon.end != inf and self.horizon.too_late(job, choice, now, allocation):
+            return not self._narrow(job, now, choice)
         if unit is None:
             self.queue.remove(job)
         else:
             self._unqueue(job)
+        if self.intended:
+            self.intended.pop(decision.job, None)
         if self.promises.held:
             bound = self._learned_bound(job, choice.implementation, allocation.request)
             record.promised = self.promises.settle(decision.job, now, bound)
-        self._place(record, choice.implementation, allocation, now)
-
-    def _place(
-        self, record: Record, implementation: Implementation, allocation: Allocation, now: Seconds
-    ) -> None:
-        job = record.job
         try:
-            self.free.take(allocation)
-            cores = self._cores.assign(allocation)
+            allocation = self.occupancy.reserve(allocation)
         except ValueError as error:
             raise self._wrong(job.id, f"cannot be started: {error}") from None
-        if cores is not EMPTY:
-            allocation = replace(allocation, cores=cores)
-        device = self.class_of(implementation, allocation)
-        predict = self.predictions.predict if self._keep_considered else self.predictions.at_start
-        prediction = predict(job, implementation, allocation.request, device)
-        if self._keep_considered:
-            known = self.predictions.known_of(job.id)
-            record.considered = tuple(
-                (f"{name} on {cls}" + (f" x{nodes}" if job.moldable else ""), p.expected if p else None)
-                for (name, nodes, cls), p in known.items()
-            )
-        bound_of = self.bound if self.learned_bounds or self._keep_asked else self._user_bound
-        bound = now + bound_of(job, implementation, allocation.request)
-        expected = None if prediction is None else prediction.expected
-        placed = Placed(job, implementation, allocation, now, expected, bound)
-        self.running[job.id] = placed
-        times = self._release_times
-        at = bisect_right(times, bound)
-        times.insert(at, bound)
-        self.releases.insert(at, (bound, allocation))
-        if self._on_unit is not None:
-            for key in _unit_keys(allocation):
-                self._on_unit.setdefault(key, []).append(placed)
-        self.view.changes.started.append(placed)
-        record.state = RUNNING
-        record.start = now
-        record.implementation = implementation
-        record.allocation = allocation
-        record.predicted = prediction
-
-    def _unqueue(self, job: Job) -> None:
-        unit = self._bound_to.pop(job.id, None)
-        if unit is None:
-            self.queue.remove(job)
-            return
-        fifo = self.device_queues[unit]
-        if fifo[0][0] is job:
-            del fifo[0]
-        else:
-            del fifo[next(i for i, (waiting, _) in enumerate(fifo) if waiting is job)]
-        if not fifo:
-            del self.device_queues[unit]
+        device = self.class_of(choice.implementation, allocation)
+        self._run(record, choice.implementation, allocation, device, now)
+        return True
 
     def _enqueue(self, decision: Enqueue) -> None:
         job = self._record(decision.job).job
@@ -455,6 +524,8 @@ class Engine:
         if record.state is not State.PENDING:
             raise self._wrong(decision.job, f"gets a promise while {record.state}")
         choice = self._choice(record.job, decision.implementation, decision.allocation.request)
+        if self.horizon.too_late(record.job, choice, decision.start, decision.allocation):
+            return self._narrow(record.job, now, choice)
         promise = Promise(record.job, choice.implementation, decision.allocation, decision.start)
         old = self.promises.held.get(decision.job)
         if old is not None and old.start == promise.start and old.allocation == promise.allocation:
@@ -465,129 +536,106 @@ class Engine:
         wrong = self.promises.reserve(promise, now, bound)
         if wrong:
             raise self._wrong(decision.job, wrong)
+        self.profiles.reserved(promise)
         return True
 
+    def _renew(self, decision: Renew, now: Seconds) -> bool:
+        if self.learned_bounds:
+            self._expect()
+        if self.horizon.end == inf and self.profiles.renewed(decision):
+            return True
+        changed = [self._reserve(promise, now) for promise in decision.promises]
+        return any(changed)
+
     def _migrate(self, decision: Migrate, now: Seconds) -> None:
+        """Checked like a start: the target is a gang of the job's request, free beside what it holds."""
         placed = self.running.get(decision.job)
         if placed is None:
             raise self._wrong(decision.job, "is migrated while it does not run")
-        if decision.allocation.request != placed.allocation.request:
+        if decision.job in self.moving:
+            raise self._wrong(decision.job, "is migrated while it is moving")
+        if decision.job in self.occupancy.uncounted:
+            raise self._wrong(decision.job, "is migrated while an outside scheduler runs it")
+        target = decision.allocation
+        if target.request != placed.allocation.request:
             raise self._wrong(decision.job, "is migrated to another request")
-        record = self.records[decision.job]
-        self._release(placed)
+        choice = self._choice(placed.job, placed.implementation.name, target.request)
+        fault = gang_fault(self.cluster, choice, target)
+        if fault is not None:
+            raise self._wrong(decision.job, f"is migrated and {fault}")
         try:
-            self.free.take(decision.allocation)
-            cores = self._cores.assign(decision.allocation)
+            if self._hold_moves or decision.held:
+                self._change_place(placed, together(placed.allocation, target), now)
+                self.moving[decision.job] = placed, target
+                self.view.changes.moved.append(replace(placed, allocation=target))
+            else:
+                self._arrive(placed, placed, target, now)
+                self.view.changes.moved.append(self.running[decision.job])
         except ValueError as error:
             raise self._wrong(decision.job, f"cannot be migrated: {error}") from None
-        allocation = replace(decision.allocation, cores=cores) if cores else decision.allocation
-        moved = replace(placed, allocation=allocation)
-        self.running[decision.job] = moved
-        at = bisect_right(self._release_times, moved.bound)
-        self._release_times.insert(at, moved.bound)
-        self.releases.insert(at, (moved.bound, allocation))
-        if self._on_unit is not None:
-            for key in _unit_keys(allocation):
-                self._on_unit.setdefault(key, []).append(moved)
-        record.allocation = allocation
 
-    def _hand_over(self, decision: Submit) -> None:
+    def _arrive(self, before: Placed, placed: Placed, target: Allocation, now: Seconds) -> None:
+        """The work has moved: the old place is free, and what is expected of the job is renewed."""
+        self._change_place(placed, target, now, expected=self._renewed(before, target, now))
+        record = self.records[placed.job.id]
+        record.migrations += max(0, len(before.allocation.donors) - len(target.donors))
+        self.view.changes.migrated.append(self.running[placed.job.id])
+
+    def _migrated(self, event: Migrated, now: Seconds) -> bool:
+        placed = self.running.get(event.job)
+        if placed is None or event.job not in self.moving:
+            return True  # it has ended meanwhile
+        before, target = self.moving.pop(event.job)
+        if event.failed:
+            self._change_place(placed, before.allocation, now)
+            self.view.changes.otherwise = True
+            self.view.changes.moved.append(self.running[event.job])
+        else:
+            self._arrive(before, placed, target, now)
+        return False
+
+    def _preempt(self, decision: Preempt) -> bool:
+        record = self._record(decision.job)
+        if (self.phase(decision.job), Preempt) not in STEPS:
+            raise self._wrong(decision.job, f"is preempted while it is {self.phase(decision.job).value}")
+        if decision.job in self.preempted:
+            return False
+        self.preempted.add(decision.job)
+        record.wait_reason = decision.reason
+        return True
+
+    def _hand_over(self, decision: Submit, now: Seconds) -> None:
         record = self._record(decision.job)
         if record.state is not State.PENDING or decision.job in self.handed_over:
             raise self._wrong(decision.job, f"is submitted to {decision.target} while {record.state}")
-        self._choice(record.job, decision.implementation, decision.request)
-        self._unqueue(record.job)
-        self.promises.drop(decision.job)
-        self.handed_over[decision.job] = decision
+        choice = self._choice(record.job, decision.implementation, decision.request)
+        self._withdraw(record.job)
+        record.wait_reason = decision.reason
+        known = [
+            found.expected
+            for device in self._classes_of(choice, None)
+            if (found := self.predictions.predict(record.job, choice.implementation, choice.request, device))
+        ]
+        self.outside.hand_over(decision, record.job.walltime, now, known)
+
+    def _intend(self, decision: Intend) -> bool:
+        record = self._record(decision.job)
+        if (self.phase(decision.job), Intend) not in STEPS:
+            raise self._wrong(decision.job, f"is planned while it is {self.phase(decision.job).value}")
+        before = self.intended.pop(decision.job, None)  # they stand in the order in which a plan names them
+        self.intended[decision.job] = decision
+        record.wait_reason = decision.why
+        return decision != before
 
     def _wait(self, decision: Wait, now: Seconds) -> bool:
         self._record(decision.job).wait_reason = decision.reason
-        until, wakes = decision.until, self.wake_times
-        if until is not None and until > now:
+        if decision.until is not None:
+            self._wake_at(decision.until, now)
+        return False
+
+    def _wake_at(self, until: Seconds, now: Seconds) -> None:
+        wakes = self.wake_times
+        if now < until < inf:
             at = bisect_left(wakes, until)
             if at == len(wakes) or wakes[at] != until:
                 wakes.insert(at, until)
-        return False
-
-    # ----------------------------------------------------------------- queries
-
-    @property
-    def changes(self) -> InstantChanges:
-        """What happened since the policy was last asked."""
-        return self.view.changes
-
-    def bound(self, job: Job, implementation: Implementation, request: Request) -> Seconds:
-        """Upper bound of the run time: learned where the policy asks for that and something is known."""
-        if self.learned_bounds:
-            classes = self.cluster.device_classes(implementation.kind)
-            known = [self.predictions.predict(job, implementation, request, device) for device in classes]
-            uppers = [prediction.upper for prediction in known if prediction is not None]
-            if uppers:
-                return max(uppers)
-        if self._keep_asked:
-            return self._told_bound(job, implementation, request)
-        return self._user_bound(job, implementation, request)
-
-    def _learned_bound(self, job: Job, implementation: Implementation, request: Request) -> Seconds:
-        """The bound where it may change as more is learned; 0 where it cannot."""
-        return self.bound(job, implementation, request) if self.learned_bounds else 0.0
-
-    def _expect(self) -> None:
-        """Note what is known of the jobs that hold promises, if that is more than last time."""
-        version = self.predictions.version
-        if version != self._expected:
-            self._expected = version
-            for held in self.promises.held.values():
-                self.promises.expect(
-                    held.job.id, self.bound(held.job, held.implementation, held.allocation.request)
-                )
-
-    def limit(self, job: Job) -> Seconds:
-        """The largest bound of the job's run time over its choices, learned bounds aside."""
-        bound = self._told_bound if self._keep_asked else self._user_bound
-        if len(job.choices) == 1:
-            return bound(job, job.choices[0].implementation, job.choices[0].request)
-        return max(bound(job, choice.implementation, choice.request) for choice in job.choices)
-
-    def _told_bound(self, job: Job, implementation: Implementation, request: Request) -> Seconds:
-        """The bound by the walltime, kept for the journal: a replay asks for it again."""
-        return self.predictions.bound(job, implementation, request, self._user_bound)
-
-    def class_of(self, implementation: Implementation, allocation: Allocation) -> DeviceClass:
-        """The device class on which an allocation runs an implementation (of its first node)."""
-        kind = implementation.kind
-        if kind not in self._classes:
-            classes = self.cluster.device_classes(kind)
-            self._classes[kind] = classes[0] if len(classes) == 1 else None
-        only = self._classes[kind]
-        if only is not None:
-            return only
-        if allocation.donors and not any(part.devices for part in allocation.parts):
-            donor = allocation.donors[0]
-            return DeviceClass(kind, self.cluster.nodes[donor.donor].devices[donor.device].model)
-        part = allocation.parts[0]
-        node = self.cluster.nodes[allocation.first_node]
-        part = allocation.part_on(allocation.first_node) or part
-        if part.devices:
-            return DeviceClass(kind, node.devices[part.devices[0]].model)
-        return DeviceClass(kind, node.cpu_model)
-
-    def on_unit(self, unit: Unit) -> Sequence[Placed]:
-        """Jobs that use a unit; the index is built at the first question, then kept."""
-        if self._on_unit is None:
-            self._on_unit = {}
-            for placed in self.running.values():
-                for key in _unit_keys(placed.allocation):
-                    self._on_unit.setdefault(key, []).append(placed)
-        return self._on_unit.get((unit.node, unit.device), ())
-
-
-def _unit_keys(allocation: Allocation) -> list[tuple[int, int | None]]:
-    keys: list[tuple[int, int | None]] = []
-    for part in allocation.parts:
-        for node in bits(part.nodes):
-            if part.cpus:
-                keys.append((node, None))
-            keys.extend((node, device) for device in part.devices)
-    keys.extend((donor.donor, donor.device) for donor in allocation.donors)
-    return keys

@@ -14,9 +14,15 @@ class CoreBook:
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-        pools = {node.cpus for node in cluster.nodes}
+        pools = {group.node.cpus for group in cluster.groups}
         self._pool = pools.pop() if len(pools) == 1 else None
         self._free: dict[int, int] = {}  # node -> bit mask over positions in the pool
+
+    def grow(self, cluster: Cluster) -> None:
+        """The cluster has more nodes, at the end."""
+        self._cluster = cluster
+        if self._pool != cluster.nodes[-1].cpus:
+            self._pool = None
 
     def assign(self, allocation: Allocation) -> Mapping[int, tuple[int, ...]]:
         """Take core ids for every node of which only some CPUs are taken.

@@ -1,157 +1,227 @@
-"""Free capacity over time where nodes are interchangeable: a number."""
+"""Free nodes over time where nodes are alike, with the promises in it: kept from question to question.
+
+Arrays and kernels (`dovetail.kernels.free_steps`); `plain_profile` says the same in plain Python.
+"""
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+from collections import Counter
 from collections.abc import Iterable
-from itertools import accumulate
 from math import inf
-from operator import sub
+from typing import Any
 
-from dovetail.engine.profile import instants_first
-from dovetail.interfaces import Slot
-from dovetail.model import Allocation, Request, Seconds
+import numpy as np
 
-__all__ = ["CountProfile"]
+from dovetail.engine.lineup import Lineup, PromiseInLine, Renewal
+from dovetail.kernels import free_steps
+from dovetail.kernels.free_steps import Floats, Ints
+from dovetail.model import Allocation, JobId, Promise, Renew, Request, Seconds
+
+__all__ = ["CountPlan", "CountProfile", "Held"]
+
+Held = tuple[Any, Promise, Seconds]
+"""A promise with its key in the order of the queue and its duration."""
 
 
 class CountProfile:
-    """A profile of interchangeable nodes: in each step, a number.
+    """How many nodes are free from now on; running jobs and promises hold theirs.
 
-    A slot needs no names: jobs that start at a promised time find as many nodes as were counted. All
-    operations are O(steps).
+    A slot needs no names: jobs that start at a promised time find as many nodes as were counted. Slots of
+    no length are not for this profile, nor jobs that are past their limit.
     """
 
-    def __init__(self, now: Seconds, free: int, releases: Iterable[tuple[Seconds, Allocation]]) -> None:
-        self._times = [now]
-        self._free = [free]
-        self._instant: list[list[int] | None] = [None]  # nodes of who is in it; not one: None
-        for when, allocation in releases:
-            if when > self._times[-1]:
-                self._insert(len(self._times), when, self._free[-1], None)
-            self._free[-1] += allocation.request.nodes
+    def __init__(self, now: Seconds, most: int, free: int, releases: Iterable[tuple[Seconds, int]]) -> None:
+        self.now = now
+        self.line = Lineup()
+        self._changes: dict[Seconds, int] = {now: free}
+        self._classes = _classes_up_to(most)
+        classes = int(self._classes[-1]) + 1
+        self._log: Ints = np.zeros((classes, free_steps.DEPTH + 3), np.int64)
+        self._since: Floats = np.zeros((classes, free_steps.DEPTH))
+        self._memo: Floats = np.zeros((free_steps.MEMO, 4))
+        self._looked_at = 0  # version as of which all promises have been looked at
+        self._counts: Ints = np.zeros((0, 0), np.int64)
+        self._times: Floats = np.zeros((0, 0))
+        for when, nodes in releases:
+            self._change(when, nodes)
 
-    def _insert(self, at: int, when: Seconds, free: int, instant: list[int] | None) -> None:
-        self._times.insert(at, when)
-        self._free.insert(at, free)
-        self._instant.insert(at, instant)
+    def _change(self, when: Seconds, nodes: int) -> None:
+        if when < inf:
+            self._changes[when] = self._changes.get(when, 0) + nodes
 
-    def pull(
-        self, start: Seconds, duration: Seconds, allocation: Allocation
-    ) -> tuple[Seconds, Allocation] | None:
-        """Move a held slot to the first gap that begins earlier; where to, or ``None`` if it stays."""
-        nodes, times = allocation.request.nodes, self._times
-        before = bisect_left(times, start)
-        if not before or max(self._free[:before]) < nodes:
+    def enter(self, held: Iterable[Held]) -> bool:
+        """Begin with these promises; ``False`` if there is no room for them all. O(n log n).
+
+        Whether they have gaps before their starts is not known.
+        """
+        for key, promise, duration in held:
+            nodes = promise.allocation.request.nodes
+            self._change(promise.start, -nodes)
+            self._change(promise.start + duration, nodes)
+            self._line_up(key, promise, duration)
+        times = sorted(self._changes)
+        free = np.cumsum([self._changes[time] for time in times], dtype=np.int64)
+        self._changes.clear()
+        self._counts, self._times = free_steps.steps_of(np.array(times), free)
+        free_steps.note_all(self._counts, self._log, self._since, self.now)
+        return bool(free.min() >= 0)
+
+    def _line_up(self, key: Any, promise: Promise, duration: Seconds) -> PromiseInLine:
+        waiting = PromiseInLine(promise.job, promise.implementation, promise.allocation, self.line, key)
+        class_ = int(self._classes[promise.allocation.request.nodes])
+        self.line.insert(waiting, (promise.start, duration), class_, self._version)
+        return waiting
+
+    @property
+    def _version(self) -> int:
+        """How often nodes have been given back."""
+        return int(self._counts[-1, free_steps.VERSION]) if len(self._counts) else 0
+
+    def advance(self, now: Seconds) -> None:
+        """Go to this instant."""
+        if now > self.now:
+            self.now = now
+            free_steps.drop_past(self._counts, self._times, now)
+
+    def gap(self, nodes: int, duration: Seconds) -> Seconds:
+        """The first time from which so many nodes are free for so long; infinite if there is none."""
+        return float(free_steps.first_gap(self._counts, self._times, nodes, duration, inf, self.now))
+
+    def take(self, start: Seconds, end: Seconds, nodes: int) -> bool:
+        """Take nodes; ``False``, nothing changed, if they are not free."""
+        if start < end:
+            if free_steps.least(self._counts, self._times, start, end) < nodes:
+                return False
+            self._make_room(2)
+            free_steps.add(self._counts, self._times, start, end, -nodes)
+        return True
+
+    def give(self, start: Seconds, end: Seconds, nodes: int) -> None:
+        """Give nodes back that were taken, or what is left of the time."""
+        start = max(start, self.now)
+        if start < end:
+            self._make_room(2)
+            free_steps.give(
+                self._counts, self._times, self._classes, self._log, self._since, start, end, nodes
+            )
+
+    def _make_room(self, steps: int) -> None:
+        self._counts, self._times = free_steps.room_for(self._counts, self._times, steps)
+
+    def promise(self, key: Any, promise: Promise, duration: Seconds) -> PromiseInLine:
+        """Line up a promise whose slot has been taken."""
+        return self._line_up(key, promise, duration)
+
+    def forget(self, job: JobId) -> tuple[Seconds, Seconds, int] | None:
+        """A job holds no promise any more; start, end and nodes of the slot, which it still takes."""
+        promise = self.line.of_job.get(job)
+        if promise is None:
             return None
-        first = bisect_right(times, start) - 1
-        own = (first, bisect_left(times, start + duration)) if duration > 0 else None
-        gap = self._gap(nodes, duration, start, own)
-        if gap is None:
-            return None
-        self._release(start, duration, allocation)
-        moved = Allocation(allocation.request, ())
-        self.hold(gap, duration, moved)
-        return gap, moved
+        start, duration = self.line.remove(promise)
+        return start, start + duration, promise.allocation.request.nodes
 
-    def earliest(
-        self, request: Request, duration: Seconds, before: Seconds = inf
-    ) -> tuple[Seconds, Allocation] | None:
-        """The first gap; the allocation names no nodes."""
-        gap = self._gap(request.nodes, duration, before)
-        return None if gap is None else (gap, Allocation(request, ()))
+    def renew(self) -> Renewal | None:
+        """Make every promise anew, in order, all others in place; ``None`` if none can start earlier.
 
-    def _gap(
-        self, nodes: int, duration: Seconds, before: Seconds, own: tuple[int, int] | None = None
-    ) -> Seconds | None:
-        """The first time from which so many nodes are free; those of the job's ``own`` slot are."""
-        times, free, instants = self._times, self._free, self._instant
-        first, last = own or (-1, -1)
-        start, steps = 0, len(times)
-        while start < steps:
-            begin = times[start]
-            if begin >= before:
-                return None
-            if duration > 0 and instants[start] is not None:
-                start += 1
-                continue
-            end = begin + duration
-            step = start
-            while free[step] >= nodes or step == first:
-                step = last if step == first else step + 1
-                if step == steps or times[step] >= end:
-                    return begin
-            start = step + 1  # every gap that begins before the narrow step contains it
+        O(runs) quick checks, and about √n for each look at what has been given back and each move.
+        """
+        line = self.line
+        draft, runs = line.draft(), line.runs
+        self._make_room(4 * len(line))
+        free_steps.forget_log(self._log, self._looked_at)
+        self._looked_at = self._version
+        draft.count, moved = free_steps.compress(
+            self._counts,
+            self._times,
+            self._classes,
+            self._log,
+            self._since,
+            self._memo,
+            self.now,
+            runs.shape[: runs.count],
+            runs.slot[: runs.count],
+            draft.shape,
+            draft.slot,
+        )
+        draft.changed()
+        if moved:
+            return Renewal(line, draft, self.now)
+        line.adopt(draft, self.now)
         return None
 
-    def at(self, start: Seconds, request: Request, duration: Seconds) -> Allocation | None:
-        """The slot needs no names."""
-        return Allocation(request, ())
+
+_KNOWN_CLASSES: dict[int, Ints] = {}
+
+
+def _classes_up_to(most: int) -> Ints:
+    if most not in _KNOWN_CLASSES:
+        _KNOWN_CLASSES[most] = free_steps.classes_up_to(most)
+    return _KNOWN_CLASSES[most]
+
+
+class CountPlan:
+    """The kept profile in the hands of a policy; implements `dovetail.interfaces.Profile`.
+
+    The policy plans in it directly. What it plans must be what it decides: else the profile is made anew.
+    """
+
+    def __init__(self, profile: CountProfile) -> None:
+        self._profile = profile
+        self.undecided: Counter[tuple[Seconds, Seconds, int]] = Counter()
+        self.renewal: Renewal | None = None
+
+    @property
+    def settled(self) -> bool:
+        """Whether all that was planned has been decided."""
+        return self.renewal is None and not self.undecided
+
+    def earliest(self, request: Request, duration: Seconds) -> tuple[Seconds, Allocation] | None:
+        """The first time from which the request fits for so long; the allocation names no nodes."""
+        start = self._profile.gap(request.nodes, duration)
+        return None if start == inf else (start, Allocation(request, ()))
 
     def hold(self, start: Seconds, duration: Seconds, allocation: Allocation) -> bool:
         """Take a slot; ``False``, nothing changed, if it is not free."""
-        nodes, free = allocation.request.nodes, self._free
-        if duration <= 0:
-            return self._hold_instant(start, nodes)
-        first, last = self._between(start, start + duration)
-        if min(free[first:last]) < nodes:
-            return False
-        for step in range(first, last):
-            free[step] -= nodes
-        return True
-
-    def hold_all(self, slots: Iterable[Slot]) -> bool:
-        """Take these slots; ``False`` if they are not all free. O(n log n) for n slots and steps."""
-        slots = list(slots)
-        if any(slot[1] <= 0 for slot in slots):
-            return all(self.hold(*slot) for slot in instants_first(slots))
-        changes = dict(zip(self._times, [self._free[0], *map(sub, self._free[1:], self._free)], strict=True))
-        for start, duration, allocation in slots:
-            nodes, end = allocation.request.nodes, start + duration
-            changes[start] = changes.get(start, 0) - nodes
-            changes[end] = changes.get(end, 0) + nodes
-        self._times = sorted(changes)
-        self._free = list(accumulate([changes[time] for time in self._times]))
-        self._instant = [None] * len(self._times)
-        return min(self._free) >= 0
-
-    def _release(self, start: Seconds, duration: Seconds, allocation: Allocation) -> None:
         nodes = allocation.request.nodes
-        if duration <= 0:
-            for at in range(bisect_left(self._times, start), self._begin(start)):
-                instant = self._instant[at]
-                if instant is not None and nodes in instant:
-                    instant.remove(nodes)
-                    self._free[at] += nodes
-                    return
-        first, last = self._between(start, start + duration)
-        for step in range(first, last):
-            self._free[step] += nodes
-
-    def _hold_instant(self, start: Seconds, nodes: int) -> bool:
-        base, free = self._begin(start), self._free
-        for at in range(bisect_left(self._times, start), base):
-            instant = self._instant[at]
-            if instant is not None and free[at] >= nodes:
-                instant.append(nodes)
-                free[at] -= nodes
-                return True
-        if free[base] < nodes:
+        if not self._profile.take(start, start + duration, nodes):
             return False
-        self._insert(base, start, free[base] - nodes, [nodes])
+        if duration > 0:
+            self.undecided[start, start + duration, nodes] += 1
         return True
 
-    def _between(self, start: Seconds, end: Seconds) -> tuple[int, int]:
-        first = self._begin(start)
-        last = bisect_left(self._times, end)
-        if last == len(self._times) or self._times[last] != end:
-            self._insert(last, end, self._free[last - 1], None)
-        return first, last
+    def renew(self) -> Renew | None:
+        """The decision to make every promise anew; ``None`` if none can start earlier."""
+        self.renewal = self._profile.renew()
+        return None if self.renewal is None else Renew(self.renewal)
 
-    def _begin(self, when: Seconds) -> int:
-        """The step in which slots begin at this time, after the instants of jobs without length."""
-        at = bisect_right(self._times, when) - 1
-        if self._times[at] != when:
-            at += 1
-            self._insert(at, when, self._free[at - 1], None)
-        return at
+    def due(self) -> list[Promise]:
+        """The promises whose time has come, in the order of the queue."""
+        line = self._profile.line
+        return list(line.until(line.runs if self.renewal is None else self.renewal.draft, self._profile.now))
+
+    def next_due(self) -> Promise | None:
+        """The promise whose time comes next."""
+        line = self._profile.line
+        runs = line.runs if self.renewal is None else self.renewal.draft
+        return line.first_after(runs, self._profile.now)
+
+    def decided(self, start: Seconds, end: Seconds, nodes: int) -> bool:
+        """Whether this slot was taken here, and not decided on yet; it is then."""
+        slot = start, end, nodes
+        if slot not in self.undecided:
+            return False
+        self.undecided[slot] -= 1
+        if not self.undecided[slot]:
+            del self.undecided[slot]
+        return True
+
+    def adopt(self, renewal: object) -> bool:
+        """Whether this is the renewal that was planned here; it counts then.
+
+        Jobs that are due now keep the promise that they had: they start.
+        """
+        if renewal is not self.renewal or self.renewal is None:
+            return False
+        self._profile.line.adopt(self.renewal.draft, self._profile.now)
+        self.renewal = None
+        return True

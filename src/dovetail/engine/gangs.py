@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from dovetail.model import Allocation, Choice, Cluster
+from collections import Counter
+
+from dovetail.model import FRACTION_UNITS, Allocation, Choice, Cluster, Node, Part, Request, bits
 
 __all__ = ["gang_fault"]
 
 
 def gang_fault(cluster: Cluster, choice: Choice, allocation: Allocation) -> str | None:
-    """What is wrong if it does not give on every node what the request asks for; ``None`` if it does."""
+    """What is wrong if it does not give on every node what the request asks for; ``None`` if it does.
+
+    A node may have devices lent by other nodes (`Donor`): whole ones, of a kind and model that the request
+    allows, and never more in all than it asks for.
+    """
     request, parts = choice.request, allocation.parts
     if len(parts) == 1:
         nodes = together = parts[0].nodes.bit_count()
@@ -17,19 +23,52 @@ def gang_fault(cluster: Cluster, choice: Choice, allocation: Allocation) -> str 
         together = allocation.mask.bit_count()
     if nodes != request.nodes or together != nodes:
         return f"is given {nodes} nodes and asks for {request.nodes}"
-    local = not allocation.donors
     for part in parts:
         if part.memory != request.memory:
             return f"is given {part.memory} bytes and asks for {request.memory}"
         if request.cpus >= 0 and part.cpus != request.cpus:
             return f"is given {part.cpus} CPUs and asks for {request.cpus}"
         if request.cpus < 0:
-            first = cluster.nodes[(part.nodes & -part.nodes).bit_length() - 1]
+            first = _first(cluster, part)
             expected = first.cpus if request.cpus == -1 else first.host_cpus
             if part.cpus != expected:
                 return f"is given {part.cpus} CPUs and asks for {expected}"
-        if local and (request.devices or part.devices):
+        if not allocation.donors and (request.devices or part.devices):
             wanted = sum(max(1, int(count)) for _, count in request.devices)
             if len(part.devices) != wanted or len(set(part.devices)) != wanted:
                 return f"is given {len(part.devices)} devices and asks for {wanted}"
+    return _lent_fault(cluster, request, allocation) if allocation.donors else None
+
+
+def _first(cluster: Cluster, part: Part) -> Node:
+    return cluster.nodes[(part.nodes & -part.nodes).bit_length() - 1]
+
+
+def _lent_fault(cluster: Cluster, request: Request, allocation: Allocation) -> str | None:
+    """The same of an allocation with borrowed devices, node by node."""
+    wanted = Counter({kind: int(count) for kind, count in request.devices})
+    if any(count < 1 for _, count in request.devices):
+        return "borrows a device and asks for a share of one"
+    lent: dict[int, list[tuple[int, int]]] = {}
+    for donor in allocation.donors:
+        if donor.donor == donor.client:
+            return "borrows a device of its own node"
+        if not 0 <= donor.donor < len(cluster):
+            return "borrows a device of a node that does not exist"
+        lent.setdefault(donor.client, []).append((donor.donor, donor.device))
+    if not lent.keys() <= set(bits(allocation.mask)):
+        return "borrows a device for a node that it does not use"
+    for part in allocation.parts:
+        for n in bits(part.nodes):
+            held = [(n, device) for device in part.devices] + lent.get(n, [])
+            if any(not 0 <= d < len(cluster.nodes[node].devices) for node, d in held):
+                return "is given a device that does not exist"
+            devices = [cluster.nodes[node].devices[device] for node, device in held]
+            if Counter(device.kind for device in devices) != wanted or len(set(held)) != len(held):
+                asked = sum(wanted.values())
+                return f"is given {len(held)} devices on {cluster.nodes[n].name} and asks for {asked}"
+            if request.models and any(device.model not in request.models for device in devices):
+                return "is given a device model that it does not allow"
+            if part.devices and part.units != FRACTION_UNITS:
+                return "is given a share of a device beside borrowed ones"
     return None

@@ -13,10 +13,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, cast
 
+from dovetail.engine.checked import DAMAGED, checked
 from dovetail.engine.codec import Codec, decode_cluster, encode_cluster
+from dovetail.engine.compact import encoded
 from dovetail.engine.core import Engine
+from dovetail.engine.expectations import Expectations
+from dovetail.engine.plausible import Plausible, check_nodes
 from dovetail.engine.predictions import Asked
-from dovetail.errors import JournalError
+from dovetail.errors import InputError, JournalError, PolicyError
+from dovetail.files.reading import read_text
+from dovetail.files.sentences import printable, shown
 from dovetail.interfaces import Policy
 from dovetail.model import (
     Cluster,
@@ -27,6 +33,7 @@ from dovetail.model import (
     Implementation,
     Job,
     JobId,
+    Planned,
     Prediction,
     Request,
     Seconds,
@@ -35,7 +42,10 @@ from dovetail.model import (
     Submitted,
     TableTruth,
     Workload,
+    spelt_out,
 )
+from dovetail.plugins import holding
+from dovetail.rates.remote_gpu import RemoteGpu
 
 __all__ = [
     "Journal",
@@ -48,13 +58,17 @@ __all__ = [
 ]
 
 VERSION = 1
+MOST_JOURNAL = 1 << 30
+"""Bytes of a journal, which is taken in as a whole."""
+PLACEMENTS = ("pack", "spread", "first")
 _ENCODE = json.JSONEncoder(separators=(",", ":")).encode
 
 
 class JournalWriter:
     """Appends one line an instant; each is handed to the operating system at once.
 
-    ``path`` is created with mode 0600 and must not exist, unless ``file`` gives an open stream.
+    ``path`` is created with mode 0600 and must not exist, unless ``file`` gives an open stream. What a full
+    disk does not take is kept and written with a later line, or when the journal is closed.
     """
 
     def __init__(
@@ -67,11 +81,14 @@ class JournalWriter:
         about: Mapping[str, Any] | None = None,
         file: IO[str] | None = None,
     ) -> None:
+        self._file = file
+        self._descriptor = -1
+        self._owed = b""
+        self.size = 0
         if file is None:
             assert path is not None
-            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o600)
-            file = os.fdopen(descriptor, "w", encoding="utf-8")
-        self._file = file
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC
+            self._descriptor = os.open(path, flags, 0o600)
         self._codec = Codec()
         header = {
             "dovetail_journal": VERSION,
@@ -80,11 +97,19 @@ class JournalWriter:
             "cluster": encode_cluster(cluster),
             **(about or {}),
         }
-        self._line(header)
+        self._line(_ENCODE(header).encode())
 
-    def _line(self, data: Mapping[str, Any]) -> None:
-        self._file.write(_ENCODE(data) + "\n")
-        self._file.flush()
+    def _line(self, line: bytes) -> None:
+        self.size += len(line) + 1
+        if self._file is not None:
+            self._file.write(line.decode() + "\n")
+            return
+        owed = self._owed + line + b"\n" if self._owed else line + b"\n"
+        try:
+            done = os.write(self._descriptor, owed)
+        except OSError:  # the disk is full; what decides whether jobs may start is the ledger
+            done = 0
+        self._owed = owed[done:]
 
     def batch(
         self,
@@ -94,20 +119,36 @@ class JournalWriter:
         decisions: Sequence[Decision],
         *,
         ask: bool = True,
+        imposed: bool = False,
     ) -> None:
-        """One call of the engine; without ``ask`` the policy was not asked."""
+        """One call of the engine; without ``ask`` the policy was not asked.
+
+        ``imposed`` decisions were made before: the engine is to take them as they are (`checkpoint`).
+        """
         codec = self._codec
-        line = {
+        line: dict[str, Any] = {
             "now": now,
             "events": [codec.event(event) for event in events],
             "asked": [codec.asked(asked) for asked in engine.predictions.take_asked()],
-            "decisions": [codec.decision(decision) for decision in decisions],
+            "decisions": [codec.decision(decision) for decision in spelt_out(decisions)],
         }
-        self._line(line if ask else {**line, "ask": False})
+        if not ask:
+            line["ask"] = False
+        if imposed:
+            line["imposed"] = True
+            line["enqueued"] = engine.last_enqueued
+        plans = any(isinstance(event, Planned) for event in events)  # their numbers may be infinite
+        self._line(_ENCODE(line).encode() if plans else encoded(line))
 
     def close(self) -> None:
-        """Close the file."""
-        self._file.close()
+        """Close the file, with what could not be written before, if that can be done now."""
+        if self._owed:
+            self._line(b"")
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+        if self._file is not None:
+            self._file.close()
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +160,8 @@ class JournalBatch:
     asked: Sequence[Asked]
     decisions: Sequence[Decision]
     ask: bool = True
+    imposed: bool = False
+    enqueued: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,59 +175,97 @@ class Journal:
 
 
 def read_journal(path: str | Path) -> Journal:
-    """Read a journal whole. Raises `JournalError` with file and line."""
+    """Read a journal whole, and check it as any other input. Raises `JournalError` with file and line."""
     name = str(path)
     codec = Codec()
     batches: list[JournalBatch] = []
     header: Mapping[str, Any] | None = None
+    plausible: Plausible | None = None
+    cluster = Cluster(())
     for number, data in _lines(path):
         try:
-            if header is None:
-                if data.get("dovetail_journal") != VERSION:
-                    raise JournalError(f"{name}: line 1: expected a Dovetail journal of version {VERSION}")
-                header = data
+            if plausible is None:
+                header, cluster = _header(data, name)
+                plausible = Plausible(cluster)
             else:
-                batches.append(_batch(codec, data))
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise JournalError(f"{name}: line {number}: found {error}, expected an instant") from error
+                batches.append(_batch(codec, data, plausible))
+        except DAMAGED as error:
+            what = "the first line of a journal" if header is None else "an instant"
+            raise JournalError(f"{name}: line {number}: found {_found(error)}, expected {what}") from error
     if header is None:
         raise JournalError(f"{name}: the file is empty, expected a Dovetail journal")
-    return Journal(name, header, decode_cluster(header["cluster"]), batches)
+    return Journal(name, header, cluster, batches)
 
 
-def _lines(path: str | Path) -> Iterator[tuple[int, dict[str, Any]]]:
+def _found(error: Exception) -> str:
+    """What is wrong, on one line."""
+    if isinstance(error, KeyError):
+        return f"no field {shown(str(error.args[0]))}"
+    return printable(str(error)) if type(error) is ValueError else "something of another form"
+
+
+def _header(data: Any, name: str) -> tuple[Mapping[str, Any], Cluster]:
+    if not isinstance(data, dict) or data.get("dovetail_journal") != VERSION:
+        raise JournalError(f"{name}: line 1: expected a Dovetail journal of version {VERSION}")
+    for field, kind in (("policy", str), ("placement", str), ("hold_moves", bool)):
+        if not isinstance(data.get(field, False if kind is bool else None), kind):
+            raise ValueError(f"{field} {shown(data.get(field))}")
+    if data["placement"] not in PLACEMENTS:
+        raise ValueError(f"placement {shown(data['placement'])}")
+    return data, check_nodes(checked(decode_cluster(data["cluster"])))
+
+
+def _lines(path: str | Path) -> Iterator[tuple[int, Any]]:
     try:
-        text = Path(path).read_text(encoding="utf-8")
-    except OSError as error:
-        raise JournalError(f"{path}: cannot be read: {error.strerror or error}") from error
-    except UnicodeDecodeError as error:
-        raise JournalError(f"{path}: found bytes that are no UTF-8, expected a Dovetail journal") from error
+        text = read_text(path, "a Dovetail journal", most=MOST_JOURNAL)
+    except InputError as error:
+        raise JournalError(str(error)) from error
     lines = text.split("\n")
     for number, line in enumerate(lines, 1):
         if not line:
             continue
         try:
-            yield number, json.loads(line)
-        except ValueError:
+            data = json.loads(line, parse_constant=_no_number)
+        except (ValueError, RecursionError):
             if number == len(lines):
                 return  # torn by a kill: everything before it is whole
             raise JournalError(f"{path}: line {number}: found no JSON, expected an instant") from None
+        yield number, data
 
 
-def _batch(codec: Codec, data: Mapping[str, Any]) -> JournalBatch:
-    return JournalBatch(
-        data["now"],
-        [codec.event_from(event) for event in data["events"]],
-        [_asked(asked) for asked in data["asked"]],
-        [codec.decision_from(decision) for decision in data["decisions"]],
+def _no_number(text: str) -> float:
+    if text == "Infinity":  # plans have bounds that are
+        return float("inf")
+    raise ValueError(text)
+
+
+def _batch(codec: Codec, data: Mapping[str, Any], plausible: Plausible) -> JournalBatch:
+    """One instant; events are checked one by one, since jobs are known from their submission on."""
+    now = plausible.moment(data["now"])
+    events = [plausible.event(codec.event_from(event)) for event in data["events"]]
+    batch = JournalBatch(
+        now,
+        events,
+        [plausible.asked(_asked(asked)) for asked in data["asked"]],
+        [plausible.decision(codec.decision_from(decision)) for decision in data["decisions"]],
         data.get("ask", True),
+        data.get("imposed", False),
+        data.get("enqueued"),
     )
+    if not all(type(data.get(name, True)) is bool for name in ("ask", "imposed")):
+        raise ValueError("a switch that is neither true nor false")
+    if batch.enqueued is not None and type(batch.enqueued) is not int:
+        raise ValueError(f"enqueued {shown(batch.enqueued)}")
+    return batch
 
 
 def _asked(data: list[Any]) -> Asked:
     if data[0] == "predict":
         _, job, name, nodes, device, found = data
-        return ("predict", job, name, nodes, DeviceClass(*device), found and Prediction(**found))
+        if found is not None:
+            upper = float("inf") if found["upper"] is None else found["upper"]
+            found = Prediction(**{**found, "upper": upper})
+        return ("predict", job, name, nodes, DeviceClass(*device), found)
     if data[0] == "runs":
         _, app, name, device, count = data
         return ("runs", app, name, DeviceClass(*device), count)
@@ -229,24 +310,36 @@ def replay(journal: Journal, policy: Policy) -> int:
     Raises `JournalError` at the first difference.
     """
     remembered = _Remembered()
+    told, holds = journal.header.get("forecast"), journal.header.get("hold_moves", False)
     engine = Engine(
         journal.cluster,
-        policy,
+        cast(Policy, holding(policy)) if holds else policy,
         remembered,
+        forecast=None if told is None else Expectations(RemoteGpu.retold(told, journal.cluster)),
         policy_name=journal.header["policy"],
         bound=remembered.bound,
         placement=journal.header["placement"],
+        hold_moves=holds,
     )
     total = 0
     for number, batch in enumerate(journal.batches, 1):
         remembered.learn(batch.asked)
-        decided = engine.handle(batch.now, batch.events, ask=batch.ask)
-        if list(decided) != list(batch.decisions):
+        try:
+            decided = engine.handle(batch.now, batch.events, ask=batch.ask)
+            if batch.imposed:
+                engine.impose(batch.now, batch.decisions, batch.enqueued)
+                decided = batch.decisions
+        except (*DAMAGED, PolicyError) as error:  # what cannot have happened, on the journal's own terms
+            raise JournalError(
+                f"{journal.name}: instant {number} (at {batch.now:g} s) cannot be replayed: "
+                f"{printable(str(error)) or type(error).__name__}"
+            ) from error
+        if spelt_out(decided) != list(batch.decisions):
             raise JournalError(
                 f"{journal.name}: the decisions at {batch.now:g} s (instant {number}) differ: "
-                f"the journal has {len(batch.decisions)}, the replay {len(decided)}"
+                f"the journal has {len(batch.decisions)}, the replay {len(spelt_out(decided))}"
             )
-        total += len(decided)
+        total += len(batch.decisions)
     return total
 
 
@@ -262,7 +355,8 @@ def workload_from_journal(journal: Journal) -> Workload:
     for batch in journal.batches:
         for event in batch.events:
             if isinstance(event, Submitted):
-                jobs.append(event.job)
+                if not event.job.foreign:
+                    jobs.append(event.job)
             elif isinstance(event, Ended) and event.state is State.COMPLETED and event.job in started:
                 start, name, nodes = started[event.job]
                 took = batch.now - start
@@ -277,9 +371,9 @@ def workload_from_journal(journal: Journal) -> Workload:
                 nodes = decision.allocation.request.nodes
                 started[decision.job] = (batch.now, decision.implementation, nodes)
     jobs.sort(key=lambda job: (job.submit_time, job.index))
-    return Workload(journal.name, jobs, TableTruth({**table, **measured}))
+    return Workload(journal.name, jobs, TableTruth({**table, **measured}), machine=journal.cluster)
 
 
-def read_journal_workload(path: str, cluster: Cluster, *, lenient: bool = False) -> Workload:
+def read_journal_workload(path: str, cluster: Cluster | None, *, lenient: bool = False) -> Workload:
     """A journal as a workload (`WorkloadReader`): jobs as submitted, times as measured, else as predicted."""
     return workload_from_journal(read_journal(path))

@@ -19,7 +19,7 @@ class Predictions:
     """A `RuntimeModel` in front of another one; keeps what was asked since the last `take_asked`."""
 
     def __init__(self, model: RuntimeModel, *, keep: bool) -> None:
-        self._model = model
+        self.model = model
         self._version = model.version
         self._keep = keep
         self.cached: dict[JobId, dict[tuple[str, int, DeviceClass], Prediction | None]] = {}
@@ -29,15 +29,20 @@ class Predictions:
     @property
     def version(self) -> int:
         """The version of the model behind."""
-        return self._model.version
+        return self.model.version
 
     def refresh(self) -> None:
         """Forget the cache if the model has changed; called once an instant."""
-        version = self._model.version
+        version = self.model.version
         if version != self._version:
             self._version = version
             self.cached.clear()
             self._runs.clear()
+
+    def forget(self) -> None:
+        """Ask everything anew: a journal that begins here has no earlier answer."""
+        self.cached.clear()
+        self._runs.clear()
 
     def predict(
         self, job: Job, implementation: Implementation, request: Request, device: DeviceClass
@@ -49,7 +54,7 @@ class Predictions:
         key = (implementation.name, request.nodes, device)
         if key in of_job:
             return of_job[key]
-        found = of_job[key] = self._model.predict(job, implementation, request, device)
+        found = of_job[key] = self.model.predict(job, implementation, request, device)
         if self._keep:
             self._asked.append(("predict", job.id, implementation.name, request.nodes, device, found))
         return found
@@ -60,14 +65,14 @@ class Predictions:
         """The same for a job that starts: nobody will ask again, so nothing new is cached."""
         if self._keep or job.id in self.cached:
             return self.predict(job, implementation, request, device)
-        return self._model.predict(job, implementation, request, device)
+        return self.model.predict(job, implementation, request, device)
 
     def runs(self, app: str, implementation: str, device: DeviceClass) -> int:
         """The cached number of completed runs, or the model's."""
         key = (app, implementation, device)
         found = self._runs.get(key)
         if found is None:
-            found = self._runs[key] = self._model.runs(app, implementation, device)
+            found = self._runs[key] = self.model.runs(app, implementation, device)
             if self._keep:
                 self._asked.append(("runs", app, implementation, device, found))
         return found

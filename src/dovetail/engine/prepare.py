@@ -1,72 +1,126 @@
-"""What happens to a workload before a run: impossible choices go, impossible jobs are rejected."""
+"""What is checked before a job may enter: impossible choices go, impossible jobs are rejected."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from graphlib import CycleError, TopologicalSorter
 
 from dovetail.engine.capacity import FreeCapacity, Layout
-from dovetail.errors import UnsupportedWorkload
-from dovetail.model import Choice, Cluster, Job, Rejected, Request, Workload
+from dovetail.engine.lacking import lacking
+from dovetail.errors import InputError, UnsupportedWorkload
+from dovetail.model import Choice, Cluster, Job, JobId, Rejected, Request, Truth, Workload
+from dovetail.model.tables import JobTable
 
-__all__ = ["check_policy", "prepare"]
+__all__ = ["MOST_UNITS", "Gate", "check_depends", "check_policy", "prepare"]
+
+MOST_UNITS = 250_000
+"""CPU pools and devices of the largest cluster for policies that look at each of them at every instant."""
+
+
+class Gate:
+    """Checks jobs against a cluster, one at a time; with ``truth`` only timed choices pass.
+
+    O(1) a job after the first of its request.
+    """
+
+    def __init__(self, cluster: Cluster, truth: Truth | None = None) -> None:
+        self._whole = FreeCapacity(Layout(cluster))
+        self._possible: dict[Request, bool] = {}
+        self._truth = truth
+        self._cluster = cluster
+
+    def _fits(self, request: Request) -> bool:
+        found = self._possible.get(request)
+        if found is None:
+            found = self._possible[request] = self._whole.count(request) >= request.nodes
+        return found
+
+    def _timed(self, job: Job, choice: Choice) -> bool:
+        truth = self._truth
+        return truth is None or truth.seconds(job, choice.implementation, choice.request) is not None
+
+    def admits(self, table: JobTable) -> bool:
+        """Whether all jobs of a table may enter as they are. O(forms)."""
+        return all(self._fits(choices[0].request) for _, choices in table.forms)
+
+    def admit(self, job: Job) -> Job | Rejected:
+        """The job with the choices that are possible here, or why there is none."""
+        choices = job.choices
+        if len(choices) == 1 and self._fits(choices[0].request) and self._timed(job, choices[0]):
+            return job  # traces have a hundred thousand of these
+        fitting = [choice for choice in choices if self._fits(choice.request)]
+        if not fitting:
+            return Rejected(job.id, lacking(choices, self._cluster))
+        timed = tuple(choice for choice in fitting if self._timed(job, choice))
+        if not timed:
+            return Rejected(job.id, "its run time is unknown")
+        return job if len(timed) == len(choices) else replace(job, choices=timed)
 
 
 def prepare(workload: Workload, cluster: Cluster, *, need_truth: bool) -> Workload:
-    """Drop choices that can never fit, or whose true time is unknown where that is needed.
-
-    A job that has no choice left is rejected, with the reason. O(jobs) with one capacity look-up per
-    distinct request.
-    """
-    whole = FreeCapacity(Layout(cluster))
-    possible: dict[Request, bool] = {}
-
-    def fits(request: Request) -> bool:
-        found = possible.get(request)
-        if found is None:
-            found = possible[request] = whole.count(request) >= request.nodes
-        return found
-
+    """The workload as it can run on the cluster: choices dropped, jobs rejected with a reason. O(jobs)."""
+    gate = Gate(cluster, workload.truth if need_truth else None)
+    if workload.table is not None and gate.admits(workload.table):
+        return workload
     jobs: list[Job] = []
     rejected: list[Rejected] = []
-    seconds = workload.truth.seconds
+    changed = False
     for job in workload.jobs:
-        choices = job.choices
-        first = choices[0]
-        if (  # traces have a hundred thousand of these
-            len(choices) == 1
-            and fits(first.request)
-            and not (need_truth and seconds(job, first.implementation, first.request) is None)
-        ):
-            jobs.append(job)
+        found = gate.admit(job)
+        if isinstance(found, Rejected):
+            rejected.append(found)
             continue
-        fitting = choices if all(fits(c.request) for c in choices) else _only(choices, fits)
-        if not fitting:
-            rejected.append(Rejected(job.id, "larger than the machine"))
-            continue
-        if need_truth:
-            timed = tuple(c for c in fitting if seconds(job, c.implementation, c.request) is not None)
-            if not timed:
-                rejected.append(Rejected(job.id, "its run time is unknown"))
-                continue
-            fitting = fitting if len(timed) == len(fitting) else timed
-        jobs.append(job if fitting is choices else replace(job, choices=fitting))
-    if not rejected and all(a is b for a, b in zip(jobs, workload.jobs, strict=True)):
+        changed = changed or found is not job
+        jobs.append(found)
+    if not rejected and not changed:
         return workload
     return replace(workload, jobs=jobs, rejected=[*workload.rejected, *rejected])
-
-
-def _only(choices: tuple[Choice, ...], fits: object) -> tuple[Choice, ...]:
-    assert callable(fits)
-    return tuple(choice for choice in choices if fits(choice.request))
 
 
 def check_policy(policy: object, name: str, workload: Workload, cluster: Cluster) -> None:
     """Ask the policy whether it can place these jobs here, before anything runs.
 
     A policy may have a method ``refuses(jobs, cluster) -> str | None``; the string says why not, e.g.
-    ``places jobs on one node only; job a asks for 4``. Raises `UnsupportedWorkload`.
+    ``places jobs on one node only; job a asks for 4``. One that keeps requests to their partition says so
+    with a class attribute ``partitions = True``; one that looks at every unit of the cluster with
+    ``each_unit = True``: it is refused where they are more than `MOST_UNITS`. Raises `UnsupportedWorkload`.
+    O(jobs).
     """
+    if getattr(policy, "each_unit", False) and len(cluster.units) > MOST_UNITS:
+        raise UnsupportedWorkload(
+            f"policy {name} looks at every CPU pool and device by itself: found {len(cluster.units):,} "
+            f"in the cluster, expected at most {MOST_UNITS:,} "
+            "(fcfs, sjf, easy and conservative have no such limit)"
+        )
     refuses = getattr(policy, "refuses", None)
     reason = refuses(workload.jobs, cluster) if refuses is not None else None
     if reason:
         raise UnsupportedWorkload(f"policy {name} {reason}")
+    if workload.table is None and not getattr(policy, "partitions", False):
+        job = next((job for job in workload.jobs if any(c.request.partition for c in job.choices)), None)
+        if job is not None:
+            raise UnsupportedWorkload(
+                f"policy {name} knows no partitions of nodes; job {job.id} asks for one "
+                "(fcfs, sjf, easy and conservative know them)"
+            )
+
+
+def check_depends(workload: Workload) -> None:
+    """Refuse dependencies on jobs that are not there, or that go round in a circle. Raises `InputError`."""
+    jobs = [] if workload.table is not None else [job for job in workload.jobs if job.depends]
+    if not jobs:
+        return
+    known = {job.id for job in workload.jobs} | {rejected.id for rejected in workload.rejected}
+    graph: Mapping[JobId, list[JobId]] = {job.id: [d.job for d in job.depends] for job in jobs}
+    for job, others in graph.items():
+        missing = [other for other in others if other not in known]
+        if missing:
+            raise InputError(
+                f"job {job} depends on {missing[0]!r}, which is no job here", where=workload.name
+            )
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        circle = " -> ".join(error.args[1])
+        raise InputError(f"dependencies go round in a circle: {circle}", where=workload.name) from None

@@ -7,11 +7,11 @@ from heapq import nsmallest
 from math import inf, nextafter
 
 from dovetail.engine.capacity import Fits, FreeCapacity, Layout, Share
+from dovetail.engine.plain_plan import Slot, instants_first
 from dovetail.engine.timeline import NodeTimeline
-from dovetail.interfaces import Slot
 from dovetail.model import FRACTION_UNITS, Allocation, Request, Seconds, bits
 
-__all__ = ["NodeProfile", "instants_first"]
+__all__ = ["NodeProfile"]
 
 
 class NodeProfile:
@@ -265,8 +265,3 @@ def _shares(allocation: Allocation) -> Iterator[tuple[int, Share]]:
             yield node, share
     for donor in allocation.donors:
         yield donor.donor, Share(0, (donor.device,), FRACTION_UNITS, 0)
-
-
-def instants_first(slots: Iterable[Slot]) -> list[Slot]:
-    """Slots of no length go before others of their time."""
-    return sorted(slots, key=lambda slot: slot[1] > 0)

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import heapq
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from dovetail.interfaces import RateModel
+from dovetail.interfaces import RateModel, SeesProgress
 from dovetail.model import Ended, Event, JobId, Placed, Seconds, State
 
-__all__ = ["Progress"]
+__all__ = ["Progress", "Work"]
 
 INFINITE = float("inf")
 COMPLETED = State.COMPLETED  # an enum's members are looked up slowly
 
 
 @dataclass(slots=True)
-class _Work:
+class Work:
     """Seconds of work left (at rate 1) as of ``since``, which lies ahead while the job is stalled."""
 
+    total: Seconds
     left: Seconds
     since: Seconds
     rate: float
@@ -33,10 +35,14 @@ class Progress:
 
     def __init__(self, rates: RateModel | None) -> None:
         self._rates = rates
-        self._work: dict[JobId, _Work] = {}
+        told: object = rates
+        if isinstance(told, SeesProgress):
+            told.watch(self.done)
+        self._work: dict[JobId, Work] = {}
         # time, 1 for a time limit (an end at the limit is an end), order of start, version, job, state
         self._heap: list[tuple[Seconds, int, int, int, JobId, State]] = []
         self._count = 0
+        self._now: Seconds = 0.0
 
     def start(self, job: JobId, now: Seconds, seconds: Seconds, limit: Seconds) -> None:
         """A job starts that needs ``seconds`` alone."""
@@ -48,7 +54,7 @@ class Progress:
                 entry = (limit, 0, self._count, 0, job, State.TIMEOUT)
             heapq.heappush(self._heap, entry)
             return
-        self._work[job] = _Work(seconds, now, 1.0, self._count)
+        self._work[job] = Work(seconds, seconds, now, 1.0, self._count)
         heapq.heappush(self._heap, (end, 0, self._count, 0, job, State.COMPLETED))
         if limit != float("inf"):
             heapq.heappush(self._heap, (limit, 1, self._count, 0, job, State.TIMEOUT))
@@ -66,7 +72,9 @@ class Progress:
 
     def _current(self, entry: tuple[Seconds, int, int, int, JobId, State]) -> bool:
         work = self._work.get(entry[4])
-        return work is not None and (entry[1] == 1 or entry[3] == work.version)
+        if work is None or entry[2] != work.order:
+            return False  # it has ended, or been started anew
+        return entry[1] == 1 or entry[3] == work.version
 
     def ended(self, now: Seconds) -> list[Event]:
         """Jobs that end at ``now``, in order of their start."""
@@ -94,10 +102,23 @@ class Progress:
         else:
             self._work.pop(job, None)
 
-    def shift(self, now: Seconds, started: list[Placed], ended: list[Placed], migrated: list[Placed]) -> None:
-        """Ask the rate model what the changes of this instant do to the rates."""
+    def work(self, job: JobId) -> Work | None:
+        """What is left of a running job, where there is a rate model."""
+        return self._work.get(job)
+
+    def done(self, job: JobId) -> float:
+        """The fraction of its work that a running job has done by the instant that is shifted to."""
+        work = self._work[job]
+        left = work.left - max(0.0, self._now - work.since) * work.rate
+        return 1.0 - max(0.0, left) / work.total if work.total > 0 else 1.0
+
+    def shift(
+        self, now: Seconds, started: list[Placed], ended: list[Placed], migrated: list[Placed]
+    ) -> Mapping[JobId, Seconds]:
+        """Ask the rate model what the changes of this instant do to the rates; returns the new stalls."""
         if self._rates is None or not (started or ended or migrated):
-            return
+            return {}
+        self._now = now
         rates, stalls = self._rates.changed(started, ended, migrated)
         for job in rates.keys() | stalls.keys():
             work = self._work.get(job)
@@ -112,3 +133,4 @@ class Progress:
             end = work.since + work.left / work.rate if work.rate > 0 else float("inf")
             if end != float("inf"):
                 heapq.heappush(self._heap, (end, 0, work.order, work.version, job, State.COMPLETED))
+        return stalls

@@ -6,10 +6,13 @@ from bisect import bisect_left, insort
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, overload
 
-from dovetail.engine.groups import Groups
+from dovetail.engine.like_jobs import ByRequest, Entry
+from dovetail.interfaces import Deadlines
 from dovetail.model import Job, JobId, Request, Seconds
 
 __all__ = ["JobQueue"]
+
+INFINITE = float("inf")
 
 Key = Callable[..., Any]
 
@@ -89,14 +92,14 @@ class _Order:
     As long as there is only one value (nobody sets priorities), the order is that of submission.
     """
 
-    __slots__ = ("bounded", "constant", "groups", "key", "line")
+    __slots__ = ("bounded", "by_request", "constant", "key", "line")
 
     def __init__(self, key: Key, bounded: bool) -> None:
         self.key = key
         self.bounded = bounded
         self.line: Line | None = None
         self.constant: Any = None
-        self.groups: Groups | None = None
+        self.by_request: ByRequest | None = None
 
 
 class JobQueue:
@@ -107,7 +110,8 @@ class JobQueue:
     """
 
     def __init__(self, limit: Callable[[Job], Seconds]) -> None:
-        self._place: dict[JobId, int] = {}  # every job ever submitted
+        self._place: dict[JobId, int] = {}  # of every job that is not forgotten
+        self._places = 0
         self._line = Line([])
         self._orders: dict[Key, _Order] = {}
         self._requests: dict[Request, int] | None = None
@@ -128,7 +132,7 @@ class JobQueue:
 
     def add(self, job: Job) -> None:
         """Put a job at the end, or back at its old place. O(log n) and a move of pointers for each order."""
-        place = self._place.setdefault(job.id, len(self._place))
+        place = self.keep_place(job)
         empty = not self._line
         self._line.add((0, place, job))
         for order in self._orders.values():
@@ -139,11 +143,23 @@ class JobQueue:
                 order.line.add((key, place, job))
             elif key != order.constant:
                 order.line = self._sorted(order)
-            if order.groups is not None:
-                order.groups.add(place, job)
+            if order.by_request is not None:
+                order.by_request.add(place, job)
         if self._requests is not None:
             for choice in job.choices:
                 self._requests[choice.request] = self._requests.get(choice.request, 0) + 1
+
+    def keep_place(self, job: Job) -> int:
+        """The job's place in the order of submission, whether it is in the queue or not."""
+        place = self._place.get(job.id)
+        if place is None:
+            place = self._place[job.id] = self._places
+            self._places += 1
+        return place
+
+    def forget(self, job: JobId) -> None:
+        """A job that will not come back gives up its place."""
+        self._place.pop(job, None)
 
     def remove(self, job: Job) -> None:
         """Take a waiting job out. O(log n) and a move of pointers for each order."""
@@ -152,8 +168,8 @@ class JobQueue:
         for order in self._orders.values():
             if order.line is not None:
                 order.line.remove(self._key(order, job), place)
-            if order.groups is not None and not order.groups.forget(place):
-                order.groups.remove(self._key(order, job), place, job)
+            if order.by_request is not None and not order.by_request.forget(place):
+                order.by_request.remove(self._key(order, job), place, job)
         if self._requests is not None:
             for choice in job.choices:
                 left = self._requests[choice.request] - 1
@@ -183,19 +199,45 @@ class JobQueue:
         """The waiting jobs by ascending key, then submission; kept up to date from the first call on."""
         return self._order(key, bounded).line or self._line
 
-    def groups(self, key: Key, *, bounded: bool = False) -> Groups | None:
-        """The same jobs by what they ask for; ``None`` if some could run in several ways.
+    def place_in(self, key: Key, bounded: bool) -> Callable[[Job], Any]:
+        """What a job of the queue is sorted by in this order: its key, then its place of submission."""
+        order = self._order(key, bounded)
+        return lambda job: (self._key(order, job), self._place[job.id])
 
-        Kept up to date from the first call on.
+    def in_time(
+        self, key: Key, now: Seconds, deadlines: Deadlines, *, bounded: bool = False
+    ) -> Iterator[Job]:
+        """The jobs of an order that end by their request's deadline if they start now.
+
+        Jobs that ask for the same are passed over at once. Jobs that could run in several ways come anyway.
         """
         order = self._order(key, bounded)
-        if order.groups is None:
-            order.groups = Groups()
+        by_request = self._by_request(order)
+        if by_request.several:
+            yield from order.line or self._line
+            return
+        after: Entry | None = None
+        while True:
+            found: Entry | None = None
+            for request, end in deadlines(by_request):
+                alike = by_request[request]
+                entry = alike.first(after) if end == INFINITE else alike.first_in_time(after, now, end)
+                if entry is not None and (found is None or entry < found):
+                    found = entry
+            if found is None:
+                return
+            yield found[3]
+            after = found
+
+    def _by_request(self, order: _Order) -> ByRequest:
+        """The jobs of an order by what they ask for; kept up to date from the first call on."""
+        if order.by_request is None:
+            order.by_request = ByRequest()
             for _, place, job in self._line.entries():
-                order.groups.add(place, job)
-        for place, job in order.groups.new():
-            order.groups.insert(self._key(order, job), place, job, self._limit(job))
-        return None if order.groups.several else order.groups
+                order.by_request.add(place, job)
+        for place, job in order.by_request.new():
+            order.by_request.insert(self._key(order, job), place, job, self._limit(job))
+        return order.by_request
 
     def requests(self) -> Mapping[Request, int]:
         """How many waiting jobs ask for each request; kept up to date from the first call on."""

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from dovetail.model import Cluster, DeviceClass, Record, Run, Seconds, State, Usage
+from dovetail.model import Record, Run, Seconds, State, Usage
 
 __all__ = ["run_of"]
 
 
 def run_of(
     record: Record,
-    device_class: DeviceClass,
-    cluster: Cluster,
     *,
     end: Seconds,
     state: State,
@@ -28,15 +26,15 @@ def run_of(
     assert record.start is not None
     assert record.implementation is not None
     assert record.allocation is not None
-    part = record.allocation.parts[0]
-    request = record.allocation.request
+    assert record.device_class is not None
+    parts, request = record.allocation.parts, record.allocation.request
     seconds = end - record.start if measured is None else measured
     return Run(
         app=record.job.app.name,
         implementation=record.implementation.name,
-        device_class=device_class,
+        device_class=record.device_class,
         nodes=request.nodes,
-        cpus=part.cpus,
+        cpus=parts[0].cpus if parts else max(0, request.cpus),
         gpus=request.gpus,
         inputs=record.job.inputs,
         seconds=seconds,

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from dovetail.engine.capacity import FreeCapacity
-from dovetail.interfaces import Free, Profile, Queue, RateModel, RuntimeModel
+from dovetail.engine.shadow import CountShadow, NodeShadow
+from dovetail.interfaces import Forecast, Free, Lately, Outside, Profile, Queue, RuntimeModel, Shadow
 from dovetail.model import (
     Allocation,
+    Choice,
     Cluster,
     DeviceClass,
     Implementation,
+    Intend,
     Job,
     JobId,
     Placed,
@@ -26,7 +28,7 @@ from dovetail.model import (
 )
 
 if TYPE_CHECKING:
-    from dovetail.engine.core import Engine
+    from dovetail.engine.books import Books
 
 __all__ = ["EngineView", "InstantChanges"]
 
@@ -38,6 +40,8 @@ class InstantChanges:
     submitted: list[Job] = field(default_factory=list)
     ended: list[Placed] = field(default_factory=list)
     started: list[Placed] = field(default_factory=list)
+    moved: list[Placed] = field(default_factory=list)  # as they will be, at the decision
+    migrated: list[Placed] = field(default_factory=list)  # when they have arrived
     otherwise: bool = False
 
 
@@ -49,26 +53,34 @@ class EngineView:
         "changes",
         "cluster",
         "device_queues",
-        "interchangeable",
+        "elsewhere",
+        "intended",
+        "lately",
+        "moving",
         "now",
+        "outside",
         "plan",
         "queue",
         "reservations",
         "running",
     )
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Books) -> None:
         self._engine = engine
         self.now: Seconds = 0.0
         self.cluster: Cluster = engine.cluster
         self.queue: Queue = engine.queue
         self.changes = InstantChanges()
-        self.interchangeable = engine.free.alike()
         self.running: Mapping[JobId, Placed] = MappingProxyType(engine.running)
+        self.moving: Container[JobId] = engine.moving.keys()
+        self.elsewhere: Container[JobId] = engine.occupancy.uncounted
         self.device_queues: Mapping[int, Sequence[tuple[Job, Implementation]]] = MappingProxyType(
             engine.device_queues
         )
+        self.lately: Lately = engine.lately
+        self.intended: Mapping[JobId, Intend] = MappingProxyType(engine.intended)
         self.reservations: Mapping[JobId, Promise] = MappingProxyType(engine.promises.held)
+        self.outside: Outside = engine.outside
         self.plan: Plan | None = None
 
     @property
@@ -77,8 +89,8 @@ class EngineView:
         return self._engine.predictions
 
     @property
-    def forecast(self) -> RateModel | None:
-        """A rate model over predicted times, if there is one."""
+    def forecast(self) -> Forecast | None:
+        """What a rate model expects of running jobs, over predicted times, if there is one."""
         return self._engine.forecast
 
     @property
@@ -111,6 +123,36 @@ class EngineView:
         """Upper bound of the run time, on which promises rest."""
         return self._engine.bound(job, implementation, request)
 
+    @property
+    def interchangeable(self) -> bool:
+        """Whether all nodes are alike and every job so far takes whole nodes."""
+        return self._engine.profiles.counted
+
+    @property
+    def freed(self) -> bool:
+        """Whether jobs that could not start when the policy was last asked might now.
+
+        Where nodes are counted nothing grows but by ends and incidents. Else a job may find other nodes,
+        that delay nobody, when those that it was to get have gone to somebody else.
+        """
+        changes = self.changes
+        freed = changes.otherwise or changes.ended or changes.migrated
+        return bool(freed) or not self.interchangeable
+
+    def shadow(
+        self, request: Request, free: Free, started: Sequence[tuple[Job, Choice, Allocation]]
+    ) -> Shadow:
+        """When a job can start that does not fit on ``free``, and what others may take of it meanwhile."""
+        releases = self.releases()
+        if started:
+            new = [
+                (self.now + self.bound(job, choice.implementation, choice.request), allocation)
+                for job, choice, allocation in started
+            ]
+            releases = sorted([*releases, *new], key=_time)
+        kind = CountShadow if self.interchangeable else NodeShadow
+        return kind(request, free, releases, self.now)
+
     def releases(self) -> Sequence[tuple[Seconds, Allocation]]:
         """When running jobs end by their bounds, ascending, never before now, and what they free."""
         entries = self._engine.releases
@@ -120,12 +162,24 @@ class EngineView:
         return entries
 
     def profile(self) -> Profile:
-        """Free capacity from now on, as running jobs end by their bounds."""
+        """Free capacity from now on, as running jobs end by their limits, without promises."""
         return self._engine.profiles.running()
 
-    def promised(self) -> Profile | None:
-        """The same with all promises entered; ``None`` where an overrun has made them impossible."""
-        return self._engine.profiles.promised()
+    def promised(self, key: Callable[..., Any], *, bounded: bool = False) -> Profile | None:
+        """The same with every promise in its place; ``None`` where an overrun has made them impossible."""
+        return self._engine.profiles.promised(key, bounded)
+
+    def unpromised(self, key: Callable[..., Any], *, bounded: bool = False) -> Sequence[Job]:
+        """The waiting jobs that hold no promise, in this order. O(new jobs) mostly."""
+        held, queue = self._engine.promises.held, self._engine.queue
+        missing = len(queue) - len(held)
+        if not missing and not self.device_queues:
+            return ()
+        if held and not self.device_queues and not self.changes.otherwise:
+            new = [job for job in self.changes.submitted if job.id not in held and job in queue]
+            if len(new) == missing:
+                return sorted(new, key=queue.place_in(key, bounded))
+        return [job for job in queue.by(key, bounded=bounded) if job.id not in held]
 
     def remaining(self, placed: Placed) -> Seconds:
         """Predicted seconds until it ends, never negative; 0 where nothing was predicted."""
@@ -133,6 +187,6 @@ class EngineView:
             return 0.0
         return max(0.0, placed.start_time + placed.predicted - self.now)
 
-    def full(self) -> FreeCapacity:
-        """The capacity of the cluster with nothing in use."""
-        return FreeCapacity(self._engine.layout)
+
+def _time(release: tuple[Seconds, Allocation]) -> Seconds:
+    return release[0]

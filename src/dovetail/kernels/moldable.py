@@ -1,4 +1,4 @@
-"""Compiled inner loops of moldable scheduling; ``moldable_plain`` holds the readable twin of each.
+"""Compiled inner loops of moldable scheduling; readable twins stand in ``moldable_plain`` and `policies.fms`.
 
 ``ready``: float64, shape ``(nodes, 1 + devices)``, the absolute second at which a node's CPU pool (column
 0) and each of its devices will be free, never before now, and infinite for a device that is not there. A

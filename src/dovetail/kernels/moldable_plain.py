@@ -1,21 +1,20 @@
-"""Plain-Python twins of the kernels of moldable scheduling: slow, short, and the oracle of the tests.
+"""Plain-Python twins of the kernels that place a gang: slow, short, and the oracle of the tests.
 
-The arguments are those of `dovetail.kernels.moldable`, without its scratch arrays.
+The arguments are those of `dovetail.kernels.moldable`, without its scratch arrays. The twin of its
+``best_pair`` is the rule of `dovetail.policies.fms`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import product
 from math import inf
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["best_pair", "occupy", "place"]
+__all__ = ["occupy", "place"]
 
 Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
 
@@ -60,45 +59,3 @@ def occupy(
         free = [c for c in range(1, ready.shape[1]) if eligible[n, c] and ready[n, c] <= start]
         for c in free[:count] + ([0] if pool else []):
             ready[n, c] = end
-
-
-def best_pair(
-    ready: Floats,
-    latest: float,
-    pool: Bools,
-    count: Ints,
-    eligible: Bools,
-    able: Bools,
-    first: Ints,
-    first_seconds: Floats,
-    second: Ints,
-    second_seconds: Floats,
-    rest: Ints,
-    rest_seconds: Floats,
-    roll_out: bool,
-) -> tuple[int, int, bool]:
-    """(option of the first, of the second, is the second placed first); option -1: there is no second."""
-    orders = [False, True] if len(second) else [False]
-    scores = []
-    for a, b, swapped in product(range(len(first)), range(len(second)) if len(second) else [-1], orders):
-        state = ready.copy()
-        ends: list[float] = []
-        area = 0.0
-        pair = [(*first[a], first_seconds[a])]
-        if b >= 0:
-            pair.append((*second[b], second_seconds[b]))
-        for s, wanted, seconds in reversed(pair) if swapped else pair:
-            start, nodes = place(state, pool[s], count[s], eligible[s], able[s], wanted, True)
-            occupy(state, pool[s], count[s], eligible[s], nodes, start, start + seconds)
-            ends.append(start + seconds)
-            area += (int(pool[s]) + count[s]) * wanted * seconds
-        last = max([latest, *ends])
-        if roll_out and last < inf:
-            for (s, wanted), seconds in zip(rest, rest_seconds, strict=True):
-                start, nodes = place(state, pool[s], count[s], eligible[s], able[s], wanted, False)
-                if nodes:
-                    occupy(state, pool[s], count[s], eligible[s], nodes, start, start + seconds)
-                    last = max(last, start + seconds)
-        score = tuple(np.rint(value * 1e6) for value in (last, area, sum(ends)))
-        scores.append((score, (a, b, swapped)))
-    return min(scores, key=lambda entry: entry[0])[1]

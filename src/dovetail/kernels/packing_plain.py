@@ -20,6 +20,7 @@ __all__ = [
     "best_ratio",
     "contiguous",
     "list_schedule",
+    "listed_program",
     "make_pack",
     "one_pack",
     "pack_approx",
@@ -184,6 +185,25 @@ def subset_program(times: Floats, k: int) -> float:
         return memory[tasks]
 
     return cheapest(tuple(range(times.shape[0])))
+
+
+def listed_program(n: int, packs: Sequence[tuple[float, frozenset[int]]]) -> float:
+    """The least cost of listed packs, (cost, tasks), that hold each of n tasks once; infinite if none do."""
+    memory: dict[frozenset[int], float] = {frozenset(): 0.0}
+
+    def cheapest(tasks: frozenset[int]) -> float:
+        if tasks not in memory:
+            memory[tasks] = min(
+                (
+                    cost + cheapest(tasks - pack)
+                    for cost, pack in packs
+                    if min(tasks) in pack and pack <= tasks
+                ),
+                default=math.inf,
+            )
+        return memory[tasks]
+
+    return cheapest(frozenset(range(n)))
 
 
 def partitions(times: Floats, k: int) -> float:

@@ -1,4 +1,4 @@
-"""Compiled exact methods over subsets of tasks: subset costs, the subset program, all partitions.
+"""Compiled exact methods over subsets of tasks: subset costs, programs over subsets, all partitions.
 
 A subset is a bit mask.  ``packing_plain`` holds the readable twins.
 """
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from dovetail.kernels.packing import pack_cost
 
-__all__ = ["partitions", "subset_costs", "subset_program"]
+__all__ = ["listed_program", "partitions", "subset_costs", "subset_program"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -69,6 +69,37 @@ def subset_program(
             if part == rest:
                 break
             part = (part - rest) & rest  # the next subset of ``rest``: ties go to the lowest tasks
+        best[full] = least
+        choice[full] = taken
+
+
+@njit(cache=True)
+def listed_program(
+    masks: Ints, costs: Floats, first: Ints, best: Floats, choice: Ints, start: int, stop: int, step: int
+) -> None:
+    """``subset_program`` over listed packs only: f(S) = min of costs[c] + f(S without masks[c]).
+
+    The packs whose lowest task is i are ``first[i]..first[i + 1] - 1``, by increasing cost.  ``choice`` is
+    the place of the pack taken; ``best`` is infinite where the packs cannot make up the set.
+    """
+    for full in range(start, stop, step):
+        if full == 0:
+            best[0] = 0.0
+            choice[0] = -1
+            continue
+        lowest = 0
+        while not full >> lowest & 1:
+            lowest += 1
+        least = np.inf
+        taken = -1
+        for c in range(first[lowest], first[lowest + 1]):
+            if costs[c] >= least:
+                break
+            if masks[c] & full == masks[c]:
+                cost = costs[c] + best[full ^ masks[c]]
+                if cost < least:
+                    least = cost
+                    taken = c
         best[full] = least
         choice[full] = taken
 

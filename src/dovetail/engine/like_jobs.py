@@ -1,4 +1,4 @@
-"""Waiting jobs grouped by what they ask for, so that a policy can skip all that do not fit at once."""
+"""Waiting jobs by what they ask for, so that all that cannot start now are passed over at once."""
 
 from __future__ import annotations
 
@@ -6,25 +6,26 @@ from bisect import bisect_right, insort
 from collections.abc import Iterator
 from typing import Any
 
-from dovetail.interfaces import Entry
 from dovetail.model import Job, Request, Seconds
 
-__all__ = ["Group", "Groups"]
+__all__ = ["ByRequest", "Entry", "LikeJobs"]
 
 BLOCK = 64
 
+Entry = tuple[Any, int, Seconds, Job]
+"""Key of an order, place of submission, limit of the run time, job: entries compare as the order."""
 
-class Group:
-    """Waiting jobs with the same request, in order, with the least bound of every block of them.
+
+class LikeJobs:
+    """Waiting jobs with the same request, in order, with the least limit of every block of them.
 
     A change costs O(n / 64) at worst and is next to free at the ends. The first job that ends in time is
     found in O(n / 64 + 64).
     """
 
-    __slots__ = ("_blocks", "_least", "request", "size")
+    __slots__ = ("_blocks", "_least", "size")
 
-    def __init__(self, request: Request) -> None:
-        self.request = request
+    def __init__(self) -> None:
         self.size = 0
         self._blocks: list[list[Entry]] = []
         self._least: list[Seconds] = []
@@ -50,7 +51,7 @@ class Group:
         if len(block) > 2 * BLOCK:
             blocks.insert(at + 1, block[BLOCK:])
             del block[BLOCK:]
-            least[at : at + 1] = [min(map(_bound, block)), min(map(_bound, blocks[at + 1]))]
+            least[at : at + 1] = [min(map(_limit, block)), min(map(_limit, blocks[at + 1]))]
 
     def remove(self, key: Any, place: int) -> None:
         """Take an entry out."""
@@ -60,11 +61,11 @@ class Group:
         if len(blocks) > 1:
             at = max(0, bisect_right(blocks, (key, place + 1), key=_first) - 1)
         block = blocks[at]
-        bound = block.pop(bisect_right(block, (key, place + 1)) - 1)[2]
+        limit = block.pop(bisect_right(block, (key, place + 1)) - 1)[2]
         if not block:
             del blocks[at], self._least[at]
-        elif bound <= self._least[at]:
-            self._least[at] = min(map(_bound, block))
+        elif limit <= self._least[at]:
+            self._least[at] = min(map(_limit, block))
 
     def first(self, after: Entry | None) -> Entry | None:
         """The first entry, or the first after another one."""
@@ -72,16 +73,16 @@ class Group:
             return self._blocks[0][0] if self._blocks else None
         return next(self._from(after), None)
 
-    def first_in_time(self, after: Entry | None, now: Seconds, end: Seconds) -> Entry | None:
-        """The first entry, after another one, that has ended by ``end`` if it starts now."""
+    def first_in_time(self, after: Entry | None, now: Seconds, deadline: Seconds) -> Entry | None:
+        """The first entry, after another one, that has ended by the deadline if it starts now."""
         blocks = self._blocks
         at = 0
         if after is not None:
             at = max(0, bisect_right(blocks, after, key=_first) - 1)
         for number in range(at, len(blocks)):
-            if now + self._least[number] <= end:
+            if now + self._least[number] <= deadline:
                 for entry in blocks[number]:
-                    if now + entry[2] <= end and (after is None or entry > after):
+                    if now + entry[2] <= deadline and (after is None or entry > after):
                         return entry
         return None
 
@@ -98,15 +99,14 @@ def _first(block: list[Entry]) -> tuple[Any, ...]:
     return block[0]
 
 
-def _bound(entry: Entry) -> Seconds:
+def _limit(entry: Entry) -> Seconds:
     return entry[2]
 
 
-class Groups(dict[Request, Group]):
-    """Groups of the waiting jobs by request; ``several`` jobs could run in several ways and are left out.
+class ByRequest(dict[Request, LikeJobs]):
+    """The waiting jobs by request; ``several`` jobs could run in several ways and are left out.
 
-    Groups are never removed: a request that was asked for once will be asked for again. Jobs that enter
-    the queue are put into their groups when these are asked for: many have left by then.
+    Jobs that enter the queue are put in when somebody looks: many have left by then.
     """
 
     def __init__(self) -> None:
@@ -130,20 +130,25 @@ class Groups(dict[Request, Group]):
         """A job leaves the queue; ``False`` if it has been inserted and is still to be removed."""
         return self._new.pop(place, None) is not None
 
-    def insert(self, key: Any, place: int, job: Job, bound: Seconds) -> None:
-        """Put a job into its group."""
+    def insert(self, key: Any, place: int, job: Job, limit: Seconds) -> None:
+        """Put a job among those that ask for the same."""
         if len(job.choices) > 1:
             self.several += 1
             return
         request = job.choices[0].request
-        group = self.get(request)
-        if group is None:
-            group = self[request] = Group(request)
-        group.add((key, place, bound, job))
+        alike = self.get(request)
+        if alike is None:
+            alike = self[request] = LikeJobs()
+        alike.add((key, place, limit, job))
 
     def remove(self, key: Any, place: int, job: Job) -> None:
-        """Take a job out of its group."""
+        """Take a job out again."""
         if len(job.choices) > 1:
             self.several -= 1
+            return
+        request = job.choices[0].request
+        alike = self[request]
+        if alike.size == 1:
+            del self[request]
         else:
-            self[job.choices[0].request].remove(key, place)
+            alike.remove(key, place)

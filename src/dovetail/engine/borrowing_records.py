@@ -1,0 +1,185 @@
+"""The outcome of a compiled simulation as records, as the engine would have kept them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import groupby
+
+import numpy as np
+import numpy.typing as npt
+
+from dovetail.kernels.borrowing_arrays import Columns, Outcome
+from dovetail.kernels.borrowing_cores import assign_cores
+from dovetail.model import (
+    EMPTY,
+    Allocation,
+    Cluster,
+    DeviceClass,
+    Donor,
+    Job,
+    Part,
+    Prediction,
+    Record,
+    Span,
+    State,
+    Workload,
+    bits,
+)
+
+__all__ = ["records_of"]
+
+Ints = npt.NDArray[np.int64]
+Move = tuple[int, float, int, int, int, int]
+"""Job, time, client, donor, the donor's GPU, the client's GPU."""
+
+
+def records_of(
+    workload: Workload,
+    cluster: Cluster,
+    device: DeviceClass,
+    columns: Columns,
+    outcome: Outcome,
+    *,
+    considered: bool,
+) -> list[Record]:
+    """A record for each job of the workload, in its order. O(their nodes, borrowed GPUs and moves)."""
+    places = _Places(cluster, columns, outcome)
+    starts, ends, borrowed = outcome.start.tolist(), outcome.end.tolist(), outcome.borrowed.tolist()
+    base = columns.base.tolist()
+    records = []
+    for j, job in enumerate(workload.jobs):
+        first, later = places.of(j, job)
+        implementation = job.choices[0].implementation
+        known = Prediction(base[j], base[j], 1, "true time", base[j])
+        record = Record(
+            job,
+            State.COMPLETED,
+            implementation,
+            first,
+            starts[j],
+            ends[j],
+            known,
+            0,
+            considered=((f"{implementation.name} on {device}", base[j]),) if considered else (),
+            device_class=device,
+            attempts=1,
+            remote_gpus=borrowed[j],
+        )
+        for time, allocation, count in later:
+            assert record.allocation is not None
+            assert record.start is not None
+            since = record.start if record.since is None else record.since
+            if since < time:
+                span = Span(since, time, record.allocation, implementation)
+                record.earlier = (*record.earlier, span)
+            record.since, record.allocation = time, allocation
+            record.migrations += count
+        records.append(record)
+    return records
+
+
+class _Places:
+    """Where jobs are, from the arrays."""
+
+    def __init__(self, cluster: Cluster, columns: Columns, outcome: Outcome) -> None:
+        self._cluster = cluster
+        self._cpus: list[int] = columns.cpus.tolist()
+        self._lists: dict[int, tuple[int, ...]] = {}  # positions of a mask
+        pools = [node.cores for node in cluster.nodes]
+        alike = dict.fromkeys(pools)
+        numbers = {pool: i for i, pool in enumerate(alike)}
+        self._pools = [numbers[pool] for pool in pools]
+        self._sizes = [len(pool) for pool in pools]
+        self._ids: list[dict[int, tuple[int, ...]]] = [{} for _ in alike]  # core ids of a mask, by pool
+        self._node: list[int] = outcome.node.tolist()
+        self._mask: list[int] = outcome.mask.tolist()
+        self._client: list[int] = outcome.client.tolist()
+        self._donor: list[int] = outcome.donor.tolist()
+        self._gpu: list[int] = outcome.gpu.tolist()
+        self._first_node: list[int] = outcome.first_node.tolist()
+        self._first_lent: list[int] = outcome.first_lent.tolist()
+        self._borrowed: list[int] = outcome.borrowed.tolist()
+        self._cores: list[int] = assign_cores(columns, outcome, np.array(self._sizes, np.int64)).tolist()
+        self._moves = dict(_by_job(outcome))
+
+    def of(self, j: int, job: Job) -> tuple[Allocation, Iterator[tuple[float, Allocation, int]]]:
+        """Where it starts; then, of each move, when, where to, and how many GPUs came home."""
+        request = job.choices[0].request
+        at, lent = self._first_node[j], self._first_lent[j]
+        nodes = range(at, at + request.nodes)
+        own = {self._node[i]: self._mask[i] for i in nodes}
+        donors = {
+            (self._donor[i], self._gpu[i]): Donor(
+                self._client[i], self._donor[i], self._gpu[i].bit_length() - 1
+            )
+            for i in range(lent, lent + self._borrowed[j])
+        }
+        cores = self._cores_of(j, nodes)
+        first = self._allocation(job, own, donors, cores)
+        return first, self._later(j, job, own, donors, cores)
+
+    def _later(
+        self,
+        j: int,
+        job: Job,
+        own: dict[int, int],
+        donors: dict[tuple[int, int], Donor],
+        cores: Mapping[int, tuple[int, ...]],
+    ) -> Iterator[tuple[float, Allocation, int]]:
+        for time, moves in groupby(self._moves.get(j, ()), key=lambda move: move[1]):
+            count = 0
+            for _, _, client, donor, gpu, home in moves:
+                own[client] |= home
+                del donors[donor, gpu]
+                count += 1
+            yield time, self._allocation(job, own, donors, cores), count
+
+    def _allocation(
+        self,
+        job: Job,
+        own: Mapping[int, int],
+        donors: Mapping[tuple[int, int], Donor],
+        cores: Mapping[int, tuple[int, ...]],
+    ) -> Allocation:
+        request = job.choices[0].request
+        shares: dict[int, int] = {}
+        for n, mask in own.items():
+            shares[mask] = shares.get(mask, 0) | 1 << n
+        parts = tuple(
+            Part(nodes, request.cpus, self._positions(mask), memory=request.memory)
+            for mask, nodes in shares.items()
+        )
+        return Allocation(request, parts, cores, tuple(donors.values()))
+
+    def _cores_of(self, j: int, nodes: range) -> Mapping[int, tuple[int, ...]]:
+        """Core ids on nodes of which the job takes a part."""
+        found: dict[int, tuple[int, ...]] = {}
+        cpus = self._cpus[j]
+        if not cpus:
+            return EMPTY
+        for i in nodes:
+            n = self._node[i]
+            if self._sizes[n] != cpus:
+                mask, known = self._cores[i], self._ids[self._pools[n]]
+                cores = known.get(mask)
+                if cores is None:
+                    pool = self._cluster.nodes[n].cores
+                    cores = known[mask] = tuple(pool[c] for c in self._positions(mask))
+                found[n] = cores
+        return found or EMPTY
+
+    def _positions(self, mask: int) -> tuple[int, ...]:
+        found = self._lists.get(mask)
+        if found is None:
+            found = self._lists[mask] = tuple(bits(mask))
+        return found
+
+
+def _by_job(outcome: Outcome) -> Iterator[tuple[int, list[Move]]]:
+    """The moves of each job that moved, by time."""
+    moves, count = outcome.moves, int(outcome.moves.made[0])
+    order = np.argsort(moves.job[:count], kind="stable")
+    columns = (moves.job, moves.time, moves.client, moves.donor, moves.gpu, moves.home)
+    rows = zip(*(column[:count][order].tolist() for column in columns), strict=True)
+    for job, group in groupby(rows, key=lambda row: row[0]):
+        yield job, list(group)

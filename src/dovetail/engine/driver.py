@@ -1,0 +1,664 @@
+"""One driver for every world: what a simulation, a live run, a service and a map have in common.
+
+    what happened ──► Driver.instant(now) ──► orders: start this, stop that, move, hand over
+                          │
+                          ├─ admission    who may be seen by the policy (dependencies, holds, throttles)
+                          ├─ turns        who goes first, where that is asked for (priorities, fair shares)
+                          ├─ history      every end is recorded before the policy is asked again
+                          ├─ planner      makes a plan where jobs came in
+                          ├─ Engine       checks and applies what the policy decides
+                          ├─ ledger       every job and its place on disk, before anything is done
+                          └─ journal      what happened, what was asked, what was decided
+
+The driver knows no clock and does nothing by itself: its callers say what the next instant is and carry out
+its orders, in virtual time (`dovetail.engine.simulate`) or on real machines (`dovetail.engine.live`).
+"""
+
+from __future__ import annotations
+
+import heapq
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal, Protocol, runtime_checkable
+
+from dovetail.engine.admission import Admission
+from dovetail.engine.books import Bound
+from dovetail.engine.capacity import Placement
+from dovetail.engine.checkpoint import checkpoint
+from dovetail.engine.core import Engine
+from dovetail.engine.expectations import Expectations
+from dovetail.engine.orders import Ask, HandOver, Move, Order, Signal, Stop
+from dovetail.engine.phases import Phase
+from dovetail.engine.runs import run_of
+from dovetail.engine.sinks import JournalSink, LedgerSink
+from dovetail.engine.turns import Turns
+from dovetail.interfaces import History, Planner, Policy, RuntimeModel
+from dovetail.model import (
+    Adopted,
+    Cancelled,
+    Cluster,
+    Decision,
+    DeviceClass,
+    Ended,
+    Event,
+    Held,
+    Inquire,
+    Job,
+    JobId,
+    Migrate,
+    NodeLost,
+    Placed,
+    Planned,
+    Preempt,
+    Record,
+    Rejected,
+    Released,
+    Requeued,
+    Result,
+    Run,
+    Seconds,
+    Start,
+    Started,
+    State,
+    Submit,
+    Submitted,
+    Woken,
+    Workload,
+)
+
+__all__ = ["INTERRUPTED", "RETRIED", "Driver", "DriverOptions"]
+
+INFINITE = float("inf")
+RETRIED = (State.FAILED, State.NODE_FAIL)
+PATIENCE: Seconds = 1.0
+"""Between attempts to keep what could not be kept."""
+INTERRUPTED = "the run was interrupted"
+"""Detail of jobs that `Driver.cancel_everything` has cancelled: those that never started can be taken up."""
+
+
+@dataclass(frozen=True, slots=True)
+class DriverOptions:
+    """What a run keeps to, in whatever world.
+
+    ``overrun``: jobs that reach their walltime are killed, or run on; ``default_walltime`` is that of jobs
+    without one, in seconds. ``enforce``: the driver orders the kill (a simulation's world does it by itself).
+    ``hold_moves``: a migrating job holds both places until it has moved. ``requeues`` bounds how often a job
+    starts. ``run_uid`` makes the runs of this session unique in the history.
+    """
+
+    overrun: Literal["kill", "run"] = "kill"
+    default_walltime: Seconds | None = None
+    placement: Placement = "pack"
+    seed: int | None = None
+    policy_name: str = ""
+    policy_options: dict[str, object] = field(default_factory=dict)
+    enforce: bool = False
+    hold_moves: bool = False
+    requeues: int = 64
+    keep_considered: bool = False
+    run_uid: str = ""
+    timer: Callable[[], float] | None = None
+
+
+@runtime_checkable
+class _RecordsMany(Protocol):
+    """A history that takes several runs at once."""
+
+    def record_many(self, runs: Sequence[Run]) -> int: ...
+
+
+class Driver:
+    """One run of a policy over a cluster.
+
+    `happened` gathers what comes in between instants (events of the world, and what people say: `submit`,
+    `cancel`, `hold`, `release`, `requeue`); `instant` takes it in, asks the policy and returns the orders;
+    `note` writes the journal, after the orders were given. A `Planner` plans whenever jobs have come in, and
+    ``follow`` carries its plan out.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        policy: Policy | Planner,
+        runtimes: RuntimeModel,
+        *,
+        options: DriverOptions,
+        bound: Bound,
+        history: History | None = None,
+        journal: JournalSink | None = None,
+        ledger: LedgerSink | None = None,
+        forecast: Expectations | None = None,
+        follow: Policy | None = None,
+        rejected: Iterable[Rejected] = (),
+        ended_before: Callable[[JobId], State | None] = lambda job: None,
+    ) -> None:
+        self.options = options
+        self.history = history
+        self.journal = journal
+        self.ledger = ledger
+        self.planner: Planner | None = None
+        if not isinstance(policy, Policy):
+            assert follow is not None, "a planner needs a policy that follows its plan"
+            self.planner, policy = policy, follow
+        self.engine = Engine(
+            cluster,
+            policy,
+            runtimes,
+            policy_name=options.policy_name or type(self.planner or policy).__name__,
+            bound=bound,
+            placement=options.placement,
+            forecast=forecast,
+            timer=options.timer,
+            keep_asked=journal is not None,
+            keep_considered=options.keep_considered,
+            hold_moves=options.hold_moves,
+        )
+        self.epoch: Seconds = 0.0  # wall-clock time of time 0, in seconds
+        self.draining = False
+        self.admission = Admission(self._final_state)
+        self.turns: Turns | None = None
+        self._rejected = {rejection.id for rejection in rejected}
+        self._ended_before = ended_before
+        self.pending: list[Event] = []  # what the next instant takes in
+        self._orders: list[Order] = []
+        self._noted: tuple[Seconds, Sequence[Event], Sequence[Decision], bool] | None = None
+        self._deadlines: list[tuple[Seconds, JobId, int, int]] = []  # heap; attempt, signal (0: the end)
+        self._withheld: list[Order] = []  # decided, and not on record yet
+        self._retry: Seconds = INFINITE
+        self._stopping: set[JobId] = set()
+        self._to_requeue: set[JobId] = set()
+        self._warm: set[tuple[str, str, DeviceClass]] = set()
+        self._ended: list[Record] = []
+        self._reasons: dict[JobId, str] = {}  # why handed over jobs were stopped
+        self._elsewhere: set[JobId] = set()  # started by an outside scheduler, at a moment that was measured
+
+    def take_turns(self, turns: Turns, now: Seconds) -> None:
+        """From now on jobs come before the policy by rank. Call it before any job waits."""
+        self.turns = turns
+        for placed in self.engine.running.values():
+            turns.started(placed, self.engine.cluster, now)
+
+    # ------------------------------------------------------------- what comes in
+
+    def happened(self, *events: Event) -> None:
+        """Keep events for the next instant."""
+        self.pending.extend(events)
+
+    def submit(self, job: Job, *, held: str = "", attempts: int = 0, failures: int = 0) -> None:
+        """A job comes in (held back by its user, if ``held``; started ``attempts`` times before)."""
+        self.pending.append(Submitted(job, held, attempts, failures))
+
+    def adopt(self, job: Job, adopted: Adopted, *, failures: int = 0) -> None:
+        """A job comes in that runs already: its place counts as used, its deadline holds."""
+        self.pending += [Submitted(job, "", adopted.attempt - 1, failures), adopted]
+
+    def cancel(self, job: JobId, detail: str = "") -> None:
+        """Cancel a waiting job, stop a running one."""
+        self.pending.append(Cancelled(job, detail))
+
+    def hold(self, job: JobId) -> None:
+        """Keep a waiting job back until it is released."""
+        self.pending.append(Held(job))
+
+    def release(self, job: JobId) -> None:
+        """Let a held job go."""
+        self.pending.append(Released(job))
+
+    def requeue(self, job: JobId) -> None:
+        """Another attempt: of an ended job now, of a running one after it has been stopped."""
+        self.pending.append(Requeued(job))
+
+    def cancel_everything(self, *, running: bool = True) -> None:
+        """Cancel what waits and (``running``) stop what runs; jobs that come in later are not touched."""
+        engine = self.engine
+        waiting = [*engine.held, *(job.id for job in engine.queue)]
+        waiting += [job.id for fifo in engine.device_queues.values() for job, _ in fifo]
+        own = [job for job, placed in engine.running.items() if not placed.job.foreign] if running else []
+        for job in (*waiting, *engine.handed_over, *own):
+            self.cancel(job, INTERRUPTED)
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing has come in that the next instant would take in, and nobody's turn has come."""
+        return not self.pending and (self.turns is None or not self.turns.due)
+
+    @property
+    def busy(self) -> bool:
+        """Whether anything of ours runs, here or elsewhere."""
+        engine = self.engine
+        return bool(engine.handed_over) or any(not p.job.foreign for p in engine.running.values())
+
+    @property
+    def waiting(self) -> bool:
+        """Whether anything waits for what may still come: in the queue, in a FIFO, or held back.
+
+        Jobs that cannot end before the cluster does, and those that wait for them, wait for another one.
+        """
+        engine = self.engine
+        return bool(engine.queue or engine.device_queues or (engine.held and not self.left_over))
+
+    @property
+    def left_over(self) -> Sequence[JobId]:
+        """Waiting jobs that cannot end before the cluster does."""
+        engine = self.engine
+        return [job for job in engine.horizon.narrowed if job in engine.held]
+
+    @property
+    def blocked(self) -> bool:
+        """Whether what was decided cannot be kept on record, so that nothing starts until it can."""
+        return self.ledger is not None and self.ledger.blocked
+
+    @property
+    def withheld(self) -> int:
+        """How many orders wait until they are on record."""
+        return len(self._withheld)
+
+    def next_time(self) -> Seconds:
+        """When something is due of which no event tells: a wake-up, a deadline; or infinite."""
+        wakes, deadlines = self.engine.wake_times, self._deadlines
+        due = min(wakes[0], self._retry) if wakes else self._retry
+        return min(due, deadlines[0][0]) if deadlines else due
+
+    # --------------------------------------------------------------- one instant
+
+    def instant(self, now: Seconds, events: Iterable[Event] = ()) -> Sequence[Order]:
+        """Take in what has happened up to now, ask the policy, and say what is to be done.
+
+        The orders have taken effect in the engine. Call `note` when they were given.
+        """
+        happened = [*self.pending, *events]
+        self.pending.clear()
+        self._orders = []
+        if self._retry <= now:
+            self._try_again(now)
+        self._begun(happened, now)
+        batch = self._batch(happened, now)
+        ask = not self.draining and not self.blocked
+        decisions: Sequence[Decision] = ()
+        if batch:
+            decisions = self._handle(now, batch, ask)
+            for decision in decisions:
+                self._order(decision, now)
+            self._noted = (now, batch, decisions, ask)
+        self._enforce(now)
+        if self.ledger is not None and batch:
+            self.ledger.keep(now, batch, self._orders, self.engine)
+            if self.ledger.blocked:
+                self._withhold(now)
+        return self._orders
+
+    def _begun(self, happened: list[Event], now: Seconds) -> None:
+        """Jobs that an outside scheduler has started and that have ended since have run: start them first."""
+        handed_over = self.engine.handed_over
+        if not handed_over:
+            return
+        over = {event.job for event in happened if isinstance(event, Ended)}
+        begun: list[Event] = [
+            event
+            for event in happened
+            if isinstance(event, Started) and event.job in over and event.job in handed_over
+        ]
+        if begun:
+            begun = [self._dated(event, now) for event in begun]
+            self.engine.handle(now, begun, ask=False)
+            if self.ledger is not None:
+                self.ledger.keep(now, begun, (), self.engine)
+            if self.journal is not None:
+                self.journal.batch(now, begun, self.engine, (), ask=False)
+
+    def _withhold(self, now: Seconds) -> None:
+        """Give no order that would begin something: it is not on record."""
+        begins = (Placed, HandOver, Move)
+        self._withheld += [order for order in self._orders if isinstance(order, begins)]
+        self._orders = [order for order in self._orders if not isinstance(order, begins)]
+        if self._retry == INFINITE:
+            self._retry = now + PATIENCE
+
+    def _try_again(self, now: Seconds) -> None:
+        """What was withheld may go as soon as it is on record; then the policy is asked again."""
+        assert self.ledger is not None
+        if not self.ledger.settle():
+            self._retry = now + PATIENCE
+            return
+        self._retry = INFINITE
+        self._orders, self._withheld = self._withheld, []
+        self.engine.wake_times.insert(0, now)
+
+    def quick(self, now: Seconds, events: list[Event]) -> list[Placed]:
+        """`instant` for worlds without history, journal, planner, deadlines and people: what starts."""
+        running = self.engine.running
+        return [running[d.job] for d in self.engine.handle(now, events) if type(d) is Start]
+
+    def note(self) -> None:
+        """Write the last instant into the journal."""
+        noted, self._noted = self._noted, None
+        if noted is not None and self.journal is not None:
+            now, events, decisions, ask = noted
+            self.journal.batch(now, events, self.engine, decisions, ask=ask)
+
+    def impose(self, now: Seconds, decisions: Sequence[Decision]) -> None:
+        """Decisions that an earlier driver has made, and given the orders for: they stand."""
+        engine = self.engine
+        engine.impose(now, decisions, engine.last_enqueued)
+        if self.journal is not None and decisions:
+            self.journal.batch(now, [], engine, decisions, ask=False, imposed=True)
+
+    def begin_journal(self, now: Seconds, make: Callable[[], JournalSink]) -> JournalSink | None:
+        """Go on in a new journal, which begins with how things stand; returns the old one.
+
+        ``None``, and nothing changed, at a moment at which that cannot be done. Call it between instants.
+        Jobs that have ended are forgotten, as by `retire`: the new journal knows nothing of them.
+        """
+        engine, before = self.engine, self.journal
+        found = None if self.pending or self._noted else checkpoint(engine, now)
+        if found is None:
+            return None
+        for job in [job for job, record in engine.records.items() if record.end is not None]:
+            engine.retire(job)
+        self.journal = journal = make()
+        journal.batch(now, found.jobs, engine, (), ask=False)
+        journal.batch(now, found.nodes, engine, found.decisions, ask=False, imposed=True)
+        return before
+
+    def _handle(self, now: Seconds, batch: list[Event], ask: bool) -> Sequence[Decision]:
+        engine = self.engine
+        if (
+            self.planner is not None
+            and ask
+            and any(isinstance(event, Submitted | Released) for event in batch)
+        ):
+            engine.handle(now, batch, ask=False)
+            engine.predictions.refresh()
+            planned = Planned(self.planner.plan(engine.view))
+            batch.append(planned)
+            decisions = engine.handle(now, [planned])
+        else:
+            decisions = engine.handle(now, batch, ask=ask)
+        self._date_ends(batch, now)
+        for event in batch:
+            if isinstance(event, Adopted):
+                self.admission.adopted(engine.records[event.job].job)
+                self._watch(engine.running[event.job])
+        return decisions
+
+    def _batch(self, happened: list[Event], now: Seconds) -> list[Event]:
+        """What the engine is to be told: late news left out, consequences added."""
+        engine = self.engine
+        batch: list[Event] = []
+        submitted: dict[JobId, Job] = {}
+        ends: list[Ended] = []
+        # Ends come first: a job that ended with its node has ended.
+        for event in sorted(happened, key=_not_an_end) if len(happened) > 1 else happened:
+            if isinstance(event, Ended):
+                if self._current(event):
+                    ends.append(self._explained(event))
+            elif isinstance(event, NodeLost):
+                ends.extend(self._lost_with(event.node))
+                batch.append(event)
+            elif isinstance(event, Started):
+                batch.append(self._dated(event, now))
+            elif isinstance(event, Submitted):
+                submitted[event.job.id] = event.job
+                batch.extend(self.admission.submitted(event))
+            elif isinstance(event, Cancelled | Requeued | Held | Released):
+                batch.extend(self._said(event, submitted))
+            else:
+                batch.append(event)
+        if ends:
+            ends = list({event.job: event for event in reversed(ends)}.values())[::-1]
+            self._record(ends, now)
+            for event in ends:
+                batch.append(event)
+                batch.extend(self._after(event, now))
+        if self.turns is not None:
+            for event in ends:
+                self.turns.ended(event.job, now)
+            batch = self.turns.in_turn(batch, now, engine.records)
+        wakes = engine.wake_times
+        if wakes and wakes[0] <= now:
+            del wakes[: bisect_right(wakes, now)]
+            batch.append(Woken())
+        return batch
+
+    def _dated(self, event: Event, now: Seconds) -> Event:
+        """A start that was measured where it happened, in this driver's time; news of it may come late."""
+        if (
+            not isinstance(event, Started)
+            or event.started_at is None
+            or event.job not in self.engine.handed_over
+        ):
+            return event
+        self._elsewhere.add(event.job)
+        return replace(event, at=min(now, max(0.0, event.started_at - self.epoch)))
+
+    def _date_ends(self, batch: Sequence[Event], now: Seconds) -> None:
+        """The same of ends; what runs here ends when it is heard of."""
+        for event in batch if self._elsewhere else ():
+            if isinstance(event, Ended) and event.job in self._elsewhere:
+                self._elsewhere.discard(event.job)
+                record = self.engine.records[event.job]
+                if event.ended_at is not None and record.start is not None and record.end is not None:
+                    record.end = min(now, max(record.start, event.ended_at - self.epoch))
+
+    def _explained(self, event: Ended) -> Ended:
+        """The end of a job that never began under an outside scheduler, because we had it stopped: why."""
+        why = self._reasons.pop(event.job, "") if self._reasons else ""
+        if why and event.state is State.CANCELLED and event.job in self.engine.handed_over:
+            return replace(event, detail=why)
+        return event
+
+    def _current(self, event: Ended) -> bool:
+        """Whether an end is news: of a job that runs, and of its present attempt."""
+        placed = self.engine.running.get(event.job)
+        if placed is None:
+            return event.job in self.engine.handed_over
+        return event.attempt in (None, placed.attempt)
+
+    def _lost_with(self, node: int) -> list[Ended]:
+        """Ends of the jobs that a lost node takes along; whoever runs them stops what is left of them."""
+        ends: list[Ended] = []
+        for placed in self.engine.occupancy.held_on(node):
+            name = self.engine.cluster.nodes[node].name
+            ends.append(Ended(placed.job.id, State.NODE_FAIL, None, f"node {name} was lost"))
+            self._orders.append(Stop(placed.job.id, placed.attempt, State.NODE_FAIL, f"node {name} was lost"))
+        return ends
+
+    def _said(
+        self, event: Cancelled | Requeued | Held | Released, new: Mapping[JobId, Job]
+    ) -> Iterable[Event]:
+        """What somebody wants of a job, as it stands (``new``: jobs that come in at this instant)."""
+        phase, admission = self.engine.phase(event.job), self.admission
+        runs = phase in (Phase.RUNNING, Phase.MOVING, Phase.HANDED_OVER)
+        waits = phase in (Phase.HELD, Phase.QUEUED, Phase.BOUND) or event.job in new
+        job = new[event.job] if event.job in new else self.engine.records[event.job].job if waits else None
+        if isinstance(event, Cancelled):
+            if runs:
+                self._stop(event.job, State.CANCELLED, event.detail)
+            return [event, *admission.ended(job, State.CANCELLED)] if job is not None else []
+        if isinstance(event, Requeued):
+            if runs:
+                self._to_requeue.add(event.job)
+                self._stop(event.job, State.CANCELLED, "requeued")
+            if phase is not Phase.ENDED:
+                return []
+            return [event, *admission.again(self.engine.records[event.job].job)]
+        if isinstance(event, Held):
+            return admission.hold(job) if job is not None else []
+        return admission.release(event.job)
+
+    def _after(self, event: Ended, now: Seconds) -> list[Event]:
+        """What an end brings with it: another attempt, or news for those who wait for it."""
+        self._stopping.discard(event.job)
+        engine = self.engine
+        record = engine.records[event.job]
+        asked = event.job in engine.preempted or event.job in self._to_requeue
+        self._to_requeue.discard(event.job)
+        before = record.failures + sum(span.state in RETRIED for span in record.earlier)
+        # One that was refused before it ran would be refused again.
+        refused = event.state is State.FAILED and record.start is None
+        failed = event.state in RETRIED and before < record.job.retries and not refused
+        cut = event.state is State.TIMEOUT and event.job in engine.outside.cut
+        if (asked or failed or cut) and record.attempts <= self.options.requeues:
+            return [Requeued(event.job)]
+        self._ended.append(record)
+        return list(self.admission.ended(record.job, event.state))
+
+    def _final_state(self, job: JobId) -> State | None:
+        record = self.engine.records.get(job)
+        if record is None:
+            return State.CANCELLED if job in self._rejected else self._ended_before(job)
+        return record.state if self.engine.phase(job) is Phase.ENDED else None
+
+    # -------------------------------------------------------------------- orders
+
+    def _order(self, decision: Decision, now: Seconds) -> None:
+        engine = self.engine
+        if isinstance(decision, Start):
+            placed = engine.running[decision.job]
+            self._watch(placed)
+            self._orders.append(placed)
+            if self.turns is not None:
+                self.turns.started(placed, engine.cluster, now)
+        elif isinstance(decision, Submit):
+            if self.turns is not None:
+                self.turns.left(decision.job)
+            record = engine.records[decision.job]
+            self._orders.append(HandOver(record.job, decision, record.attempts + 1))
+        elif isinstance(decision, Inquire):
+            self._orders.append(Ask(decision.shape))
+        elif isinstance(decision, Migrate):
+            if decision.job in engine.moving:
+                self._orders.append(Move(*engine.moving[decision.job]))
+        elif isinstance(decision, Preempt):
+            self._stop(decision.job, State.CANCELLED, decision.reason)
+
+    def _stop(self, job: JobId, state: State, detail: str = "") -> None:
+        if self._withheld and self._never_began(job):
+            self.pending.append(Ended(job, state, None, detail))
+        elif job not in self._stopping:
+            self._stopping.add(job)
+            if job in self.engine.handed_over:
+                self._reasons[job] = detail
+            placed = self.engine.running.get(job)
+            self._orders.append(Stop(job, 1 if placed is None else placed.attempt, state, detail))
+
+    def _never_began(self, job: JobId) -> bool:
+        """Whether the order that would have begun the job was withheld; it will not be given then."""
+        kept = [one for one in self._withheld if not isinstance(one, Placed | HandOver) or one.job.id != job]
+        found = len(kept) < len(self._withheld)
+        self._withheld = kept
+        return found
+
+    def limit(self, job: Job) -> Seconds:
+        """How long the job may run before it is killed; infinite where it is not."""
+        if self.options.overrun != "kill":
+            return INFINITE
+        if job.walltime is not None:
+            return job.walltime
+        return INFINITE if self.options.default_walltime is None else self.options.default_walltime
+
+    def _watch(self, placed: Placed) -> None:
+        """Note when a started job is to be signalled and killed."""
+        if not self.options.enforce or placed.job.foreign:
+            return
+        limit, launch = self.limit(placed.job), placed.job.launch
+        if limit == INFINITE:
+            return
+        end = placed.start_time + limit
+        heapq.heappush(self._deadlines, (end, placed.job.id, placed.attempt, 0))
+        if launch is not None and launch.signal is not None:
+            notice = max(placed.start_time, end - launch.notice)
+            heapq.heappush(self._deadlines, (notice, placed.job.id, placed.attempt, launch.signal))
+
+    def _enforce(self, now: Seconds) -> None:
+        """Order what is due: signals, and the end of jobs at their limit."""
+        deadlines = self._deadlines
+        while deadlines and deadlines[0][0] <= now:
+            _, job, attempt, number = heapq.heappop(deadlines)
+            placed = self.engine.running.get(job)
+            if placed is None or placed.attempt != attempt:
+                continue
+            if number:
+                self._orders.append(Signal(job, number))
+            else:
+                self._stop(job, State.TIMEOUT)
+
+    # ------------------------------------------------------------------- history
+
+    def _record(self, ends: Sequence[Ended], now: Seconds) -> None:
+        """Runs that end at one instant are in the history, together, before the policy is asked again."""
+        history = self.history
+        if history is None:
+            return
+        runs = [run for event in ends if (run := self._run_of(event, now, history)) is not None]
+        if len(runs) > 1 and isinstance(history, _RecordsMany):
+            history.record_many(runs)
+            return
+        for run in runs:
+            history.record(run)
+
+    def _run_of(self, event: Ended, now: Seconds, history: History) -> Run | None:
+        """What history keeps of an end; ``None`` of a job that never ran."""
+        record = self.engine.records[event.job]
+        if record.job.foreign or not event.ran:
+            return None
+        if record.implementation is None or record.device_class is None:
+            return None
+        began, ended, uid = event.started_at, event.ended_at, self.options.run_uid
+        measured = None if began is None or ended is None else ended - began
+        place = (record.job.app.name, record.implementation.name, record.device_class)
+        # Only what really ran can have paid for a cold start.
+        first = measured is not None and place not in self._warm and not history.count(*place)
+        self._warm.add(place)
+        attempt = "" if record.attempts == 1 else f".{record.attempts}"
+        return run_of(
+            record,
+            end=now,
+            state=event.state,
+            uid=f"{uid}{attempt}/{event.job}" if uid else "",
+            when=self.epoch + now if ended is None else ended,
+            usage=event.usage,
+            measured=measured,
+            first_on_device=first,
+        )
+
+    # -------------------------------------------------------------------- result
+
+    def ended(self) -> list[Record]:
+        """Records of the jobs that have ended for good since this was last asked."""
+        ended, self._ended = self._ended, []
+        return ended
+
+    def retire(self, job: JobId) -> Record:
+        """Forget an ended job (see `Engine.retire`); who depends on it later asks ``ended_before``."""
+        return self.engine.retire(job)
+
+    def result(self, workload: Workload, **about: object) -> Result:
+        """What became of the workload's jobs, in file order; ``about`` are further fields of the result."""
+        engine, options = self.engine, self.options
+        order = sorted(workload.jobs, key=_file_order)
+        return Result(
+            policy=engine.policy_name,
+            options=options.policy_options,
+            workload=workload.name,
+            cluster=engine.cluster,
+            seed=options.seed,
+            records=[engine.records[job.id] for job in order if job.id in engine.records],
+            rejected=workload.rejected,
+            skipped=workload.skipped,
+            decision_seconds=engine.decision_seconds,
+            plan=engine.view.plan,
+            promises_broken=engine.promises.broken,
+            broken_by_overrun=engine.promises.broken_by_overrun,
+            overrun=options.overrun,
+            **about,  # type: ignore[arg-type]
+        )
+
+
+def _not_an_end(event: Event) -> bool:
+    return not isinstance(event, Ended)
+
+
+def _file_order(job: Job) -> int:
+    return job.index

@@ -1,0 +1,90 @@
+"""Where a job stands, and every step that it may take: the one table of transitions.
+
+A phase is finer than the `State` that people see: PENDING jobs are held, queued, bound to a unit's FIFO or
+handed over to an outside scheduler; RUNNING ones run or move. `Engine.phase` tells a job's phase from the
+engine's books, `Engine.validate` holds the books to it.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from types import MappingProxyType
+
+from dovetail.model import (
+    Adopted,
+    Cancelled,
+    ClusterEnds,
+    Dequeue,
+    Ended,
+    Enqueue,
+    Held,
+    Intend,
+    Migrate,
+    Migrated,
+    Preempt,
+    Released,
+    Requeued,
+    Reserve,
+    Start,
+    Started,
+    Submit,
+    Submitted,
+)
+
+__all__ = ["STEPS", "Phase"]
+
+
+class Phase(Enum):
+    """Where a job stands."""
+
+    UNKNOWN = "unknown"
+    HELD = "held"
+    QUEUED = "queued"
+    BOUND = "bound to a unit's FIFO"
+    HANDED_OVER = "handed over"
+    RUNNING = "running"
+    MOVING = "moving"
+    ENDED = "ended"
+
+
+_P = Phase
+
+STEPS = MappingProxyType(
+    {
+        # What happens: events. A step that leads back to its own phase changes nothing of it.
+        (_P.UNKNOWN, Submitted): _P.QUEUED,  # or HELD, if it is submitted so
+        (_P.QUEUED, Adopted): _P.RUNNING,
+        (_P.QUEUED, Held): _P.HELD,
+        (_P.BOUND, Held): _P.HELD,
+        (_P.HELD, Held): _P.HELD,
+        (_P.HELD, Released): _P.QUEUED,
+        (_P.HELD, Cancelled): _P.ENDED,
+        (_P.QUEUED, Cancelled): _P.ENDED,
+        (_P.BOUND, Cancelled): _P.ENDED,
+        (_P.HANDED_OVER, Started): _P.RUNNING,
+        (_P.RUNNING, Started): _P.RUNNING,  # our own start, confirmed
+        (_P.HANDED_OVER, Ended): _P.ENDED,
+        (_P.RUNNING, Ended): _P.ENDED,
+        (_P.QUEUED, ClusterEnds): _P.HELD,  # where the job cannot end before that
+        (_P.BOUND, ClusterEnds): _P.HELD,
+        (_P.HELD, ClusterEnds): _P.QUEUED,  # where it now can
+        (_P.MOVING, Ended): _P.ENDED,
+        (_P.MOVING, Migrated): _P.RUNNING,
+        (_P.ENDED, Requeued): _P.QUEUED,
+        # What the policy decides.
+        (_P.QUEUED, Start): _P.RUNNING,
+        (_P.BOUND, Start): _P.RUNNING,
+        (_P.QUEUED, Enqueue): _P.BOUND,
+        (_P.BOUND, Dequeue): _P.QUEUED,
+        (_P.QUEUED, Intend): _P.QUEUED,
+        (_P.BOUND, Intend): _P.BOUND,
+        (_P.QUEUED, Reserve): _P.QUEUED,
+        (_P.BOUND, Reserve): _P.BOUND,
+        (_P.QUEUED, Submit): _P.HANDED_OVER,
+        (_P.BOUND, Submit): _P.HANDED_OVER,
+        (_P.RUNNING, Migrate): _P.MOVING,  # RUNNING at once where both phases fall in one instant
+        (_P.RUNNING, Preempt): _P.RUNNING,  # until it has ended and is requeued
+    }
+)
+"""(phase, event or decision) -> phase. What is not here cannot happen: events of that kind are passed over,
+since the world may be late with its news; decisions are errors of the policy."""

@@ -1,0 +1,131 @@
+"""When a job that cannot start now will, and what others may use without delaying it.
+
+Lifka 1995 speaks of the shadow time, at which the head of the queue can start if running jobs end by their
+walltimes, and of the extra nodes, which are free then and not needed by the head. Where nodes are alike
+and taken whole the extra nodes are a number; else it is known of each node what is free at that time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from math import inf
+
+from dovetail.interfaces import Free
+from dovetail.model import Allocation, Request, Seconds
+
+__all__ = ["CountShadow", "NodeShadow"]
+
+Releases = Iterable[tuple[Seconds, Allocation]]
+
+
+class NodeShadow:
+    """The shadow on any nodes; implements `dovetail.interfaces.Shadow`.
+
+    A job that runs past the shadow time uses only extra nodes if the head still fits then; tried are the
+    normal placement, and nodes outside those planned for the head.
+    """
+
+    def __init__(self, head: Request, free: Free, releases: Releases, now: Seconds) -> None:
+        self._head = head
+        self._free = free
+        self._then = free.copy()
+        time, self._planned = self._first_fit(releases, now)
+        self.start = time if self._planned is not None else inf
+        self.allocation = self._planned if self.start < inf else None
+        self._places: dict[tuple[Request, bool], Allocation | None] = {}  # until something is taken
+
+    def _first_fit(self, releases: Releases, now: Seconds) -> tuple[Seconds, Allocation | None]:
+        """When the head fits and where; it does not now. What ends at that very time is free then too.
+
+        Its time is infinite, and what is free then all that there is, if only jobs without a limit are in
+        its way.
+        """
+        then, time, changed = self._then, now, False
+        for when, allocation in releases:
+            if when > time:
+                found = then.fit(self._head) if changed else None
+                if found is not None:
+                    return time, found
+                time = when
+            then.give(allocation)
+            changed = True
+        return time, then.fit(self._head)
+
+    def deadlines(self, requests: Iterable[Request]) -> Iterator[tuple[Request, Seconds]]:
+        """Of these the requests of jobs that may start, and when those must have ended."""
+        for request in requests:
+            if self._free.count(request) >= request.nodes:
+                if self._place(request, False) is not None:
+                    yield request, inf
+                elif self.start < inf:
+                    yield request, self.start
+
+    def backfill(self, request: Request, end: Seconds) -> Allocation | None:
+        """Take nodes for a job that starts now and ends by then; ``None`` if that would delay the head."""
+        in_time = end <= self.start < inf
+        allocation = self._place(request, in_time)
+        if allocation is not None:
+            self._free.take(allocation)
+            self._places.clear()
+            if not in_time:
+                self._then.take(allocation)
+                self._planned = self._then.fit(self._head)
+        return allocation
+
+    def _place(self, request: Request, in_time: bool) -> Allocation | None:
+        """Where a job would start; remembered. O(distinct node states)."""
+        key = request, in_time
+        if key not in self._places:
+            self._places[key] = self._free.fit(request) if in_time else self._fit_extra(request)
+        return self._places[key]
+
+    def _fit_extra(self, request: Request) -> Allocation | None:
+        """Nodes for a job of any length, such that the head still fits at its time."""
+        allocation, planned = self._free.fit(request), self._planned
+        if allocation is None or planned is None:
+            return None  # where the head never fits, nothing may make that worse
+        if not planned.mask & allocation.mask:
+            return allocation
+        without = self._then.copy()
+        without.take(allocation)
+        if without.fit(self._head) is not None:
+            return allocation
+        return self._free.fit(request, within=~planned.mask)
+
+
+class CountShadow:
+    """The shadow where nodes are counted; implements `dovetail.interfaces.Shadow`."""
+
+    def __init__(self, head: Request, free: Free, releases: Releases, now: Seconds) -> None:
+        self._free = free
+        self._idle = free.count(head)
+        extra = self._idle - head.nodes
+        self.start = inf
+        for when, allocation in releases:
+            if extra >= 0 and when > self.start:
+                break
+            extra += allocation.request.nodes
+            if extra >= 0:
+                self.start = max(when, now)
+        self._extra = extra
+        self.allocation = Allocation(head, ()) if self.start < inf else None
+
+    def deadlines(self, requests: Iterable[Request]) -> list[tuple[Request, Seconds]]:
+        """Of these the requests of jobs that may start, and when those must have ended."""
+        extra, start = self._extra, self.start
+        most = self._idle if start < inf else min(self._idle, extra)
+        return [
+            (request, inf if request.nodes <= extra else start)
+            for request in requests
+            if request.nodes <= most
+        ]
+
+    def backfill(self, request: Request, end: Seconds) -> Allocation | None:
+        """Take nodes for a job that starts now and ends by then; ``None`` if that would delay the head."""
+        nodes, in_time = request.nodes, end <= self.start < inf
+        if nodes > self._idle or (not in_time and nodes > self._extra):
+            return None
+        self._idle -= nodes
+        if not in_time:
+            self._extra -= nodes
+        return self._free.claim(request)

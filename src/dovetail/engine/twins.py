@@ -1,0 +1,56 @@
+"""Compiled simulations that stand in for the engine where they model all that was asked for.
+
+A twin takes what a simulation was asked and returns its result, or ``None`` where it does not model some of
+it: then the next one is asked, and in the end the engine. Whatever a twin returns is what the engine would
+have returned, job by job, but for the times of decisions: property tests hold it to that. A new twin is a
+function in a module of its own and a name in `TWINS`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from dovetail.engine.rigid_twin import rigid_twin
+from dovetail.interfaces import Planner, Policy, RateModel, RuntimeModel
+from dovetail.model import Cluster, Result, Workload
+
+if TYPE_CHECKING:
+    from dovetail.engine.simulate import SimulationOptions
+
+__all__ = ["TWINS", "Asked", "Twin", "compiled"]
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a simulation was asked; the workload has been prepared for the cluster."""
+
+    workload: Workload
+    cluster: Cluster
+    policy: Policy | Planner
+    runtimes: RuntimeModel
+    rates: RateModel | None
+    options: SimulationOptions
+
+
+Twin = Callable[[Asked], Result | None]
+
+TWINS: Sequence[Twin] = (rigid_twin,)
+
+
+def compiled(asked: Asked) -> Result | None:
+    """The result of the first twin that models what was asked, ``None`` where none does.
+
+    Journals, incidents, forecasts and histories are the engine's: `dovetail.engine.simulate` asks no twin
+    then.
+    """
+    if asked.options.validate or asked.options.keep_considered:
+        return None
+    for twin in TWINS:
+        found = twin(asked)
+        if found is not None:
+            if asked.options.progress is not None:
+                asked.options.progress(len(found.records), len(found.records))
+            return found
+    return None

@@ -1,0 +1,186 @@
+"""Compiled roll-outs of EASY backfilling over counted processors: what an order of the queue would lead to.
+
+Times are seconds from now. Jobs are numbered: first those that wait, then those that are thought to come, by
+``submit``. A roll-out knows of each job its ``width`` (processors), its ``wall`` (the bound that EASY plans
+with) and how ``long`` it is assumed to run. Kernels that call one another live in this one file.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+__all__ = ["LAST_END", "SLOWDOWN", "WAIT", "lengths", "roll_out", "warm_up"]
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+WAIT, SLOWDOWN, LAST_END = 0, 1, 2
+"""What is summed: waits, bounded slowdowns (10 s), or the last end alone with a little of the waits."""
+LEAST = 10.0
+
+
+@njit(cache=True)
+def _mixed(number: int) -> int:
+    """A whole number from 0 to 2^31 - 1 that looks drawn at random, the same for the same number."""
+    x = number * 6364136223846793005 + 1442695040888963407
+    x = (x ^ (x >> 29)) * 3202034522624059733
+    x = x ^ (x >> 32)
+    return int((x >> 17) & 0x7FFFFFFF)
+
+
+@njit(cache=True)
+def lengths(numbers: Ints, wall: Floats, spent: Floats, ratios: Floats, future: int, long: Floats) -> None:
+    """Write how long each job is assumed to run in a future: its wall times a ratio that was seen lately.
+
+    ``numbers`` tells jobs apart, so that a job has the same length in a future whatever the order. A job
+    that has run for ``spent`` seconds, more than its ratio makes, takes some part of what is left.
+    """
+    for j in range(len(wall)):
+        drawn = _mixed(numbers[j] * 64 + future)
+        long[j] = wall[j] * ratios[drawn % len(ratios)] if len(ratios) else wall[j]
+        if long[j] <= spent[j]:
+            long[j] = spent[j] + (wall[j] - spent[j]) * ((drawn >> 9) % 1000 + 1) / 1000
+        long[j] = max(0.0, long[j] - spent[j])
+
+
+@njit(cache=True)
+def _enter(width: int, end: float, bound: float, n: int, widths: Ints, ends: Floats, bounds: Floats) -> None:
+    """Put a job that starts among the ``n`` running ones, which stand by their bounds."""
+    at = n
+    while at > 0 and bounds[at - 1] > bound:
+        widths[at], ends[at], bounds[at] = widths[at - 1], ends[at - 1], bounds[at - 1]
+        at -= 1
+    widths[at], ends[at], bounds[at] = width, end, bound
+
+
+@njit(cache=True)
+def _leave(now: float, n: int, widths: Ints, ends: Floats, bounds: Floats) -> tuple[int, int]:
+    """Take out of the running jobs those that have ended; how many are left, and what the others held."""
+    kept, given = 0, 0
+    for i in range(n):
+        if ends[i] > now:
+            widths[kept], ends[kept], bounds[kept] = widths[i], ends[i], bounds[i]
+            kept += 1
+        else:
+            given += widths[i]
+    return kept, given
+
+
+@njit(cache=True)
+def roll_out(
+    free: int,
+    running_width: Ints,
+    running_long: Floats,
+    running_bound: Floats,
+    width: Ints,
+    wall: Floats,
+    long: Floats,
+    submit: Floats,
+    known: int,
+    rank: Ints,
+    head: int,
+    summed: int,
+    enough: float,
+) -> float:
+    """The score if EASY goes on in this order; stops with infinity once it is above ``enough``.
+
+    Running jobs are given by their ascending bounds. ``rank`` is each job's place in the order, ``known`` the
+    number of jobs that wait already, ``head`` the one that holds a promise, or -1. O(events · jobs waiting).
+    """
+    total = len(width)
+    n = len(running_width)
+    widths, ends, bounds = np.empty(n + total, np.int64), np.empty(n + total), np.empty(n + total)
+    widths[:n], ends[:n], bounds[:n] = running_width, running_long, running_bound
+    waiting = np.empty(total, np.int64)
+    waiting[:known] = np.argsort(rank[:known])
+    m, coming = known, known
+    now, score, last = 0.0, 0.0, 0.0
+    while m > 0 or coming < total:
+        while coming < total and submit[coming] <= now:  # keep the line in its order
+            at = m
+            while at > 0 and rank[waiting[at - 1]] > rank[coming]:
+                waiting[at] = waiting[at - 1]
+                at -= 1
+            waiting[at] = coming
+            m += 1
+            coming += 1
+        while m > 0:  # start from the front while jobs fit; who does not becomes the head, and stays it
+            j = head if head >= 0 else waiting[0]
+            if width[j] > free:
+                head = j
+                break
+            head = -1
+            kept = 0
+            for i in range(m):
+                if waiting[i] != j:
+                    waiting[kept] = waiting[i]
+                    kept += 1
+            m = kept
+            free -= width[j]
+            _enter(width[j], now + long[j], now + wall[j], n, widths, ends, bounds)
+            n += 1
+            score += _cost(now - submit[j], long[j], total, summed)
+            last = max(last, now + long[j])
+        if m > 1 and free > 0:  # backfill behind the head
+            shadow, extra = _shadow(free, width[head], n, widths, bounds)
+            shadow = max(shadow, now)
+            kept = 0
+            for i in range(m):
+                j = waiting[i]
+                in_time = now + wall[j] <= shadow
+                if j == head or width[j] > free or not (in_time or width[j] <= extra):
+                    waiting[kept] = j
+                    kept += 1
+                    continue
+                if not in_time:
+                    extra -= width[j]
+                free -= width[j]
+                _enter(width[j], now + long[j], now + wall[j], n, widths, ends, bounds)
+                n += 1
+                score += _cost(now - submit[j], long[j], total, summed)
+                last = max(last, now + long[j])
+            m = kept
+        if score + (last if summed == LAST_END else 0.0) > enough:
+            return np.inf
+        now = submit[coming] if coming < total else np.inf
+        for r in range(n):
+            now = min(now, ends[r])
+        if now == np.inf:
+            return np.inf  # what is left never fits
+        n, given = _leave(now, n, widths, ends, bounds)
+        free += given
+    return score + last if summed == LAST_END else score
+
+
+@njit(cache=True)
+def _cost(wait: float, long: float, total: int, summed: int) -> float:
+    """What a start adds to the score."""
+    if summed == WAIT:
+        return wait
+    if summed == SLOWDOWN:
+        return max(1.0, (wait + long) / max(long, LEAST))
+    return 1e-3 * wait / total
+
+
+@njit(cache=True)
+def _shadow(free: int, wanted: int, n: int, widths: Ints, bounds: Floats) -> tuple[float, int]:
+    """When the head can start by the bounds of what runs, and what is free then beside it."""
+    extra = free - wanted
+    when = np.inf
+    for i in range(n):
+        if extra >= 0 and bounds[i] > when:
+            break
+        extra += widths[i]
+        if extra >= 0:
+            when = bounds[i]
+    return when, max(extra, 0)
+
+
+def warm_up() -> None:
+    """Compile the kernels, or load them from the cache: no decision then waits for it."""
+    ones, times = np.ones(1, np.int64), np.ones(1)
+    long = np.empty(1)
+    lengths(ones, times, np.zeros(1), times, 0, long)
+    roll_out(1, ones, times, times, ones, times, long, times, 1, np.zeros(1, np.int64), -1, WAIT, np.inf)
