@@ -39,7 +39,11 @@ InputsKey = tuple[tuple[str, float | str], ...]
 
 
 def canonical_inputs(inputs: Mapping[str, float | str]) -> InputsKey:
-    """Inputs as a hashable key: sorted by name, 2048 and 2048.0 alike. O(k log k)."""
+    """Inputs as a hashable key: sorted by name, 2048 and 2048.0 alike. O(k log k).
+
+    >>> canonical_inputs({"n": 2048, "kind": "dense"})
+    (('kind', 'dense'), ('n', 2048.0))
+    """
     if not inputs:
         return ()
     if len(inputs) == 1:
@@ -49,7 +53,11 @@ def canonical_inputs(inputs: Mapping[str, float | str]) -> InputsKey:
 
 
 def inputs_text(key: InputsKey) -> str:
-    """Canonical JSON of an inputs key; whole numbers are written as integers."""
+    """Canonical JSON of an inputs key; whole numbers are written as integers.
+
+    >>> inputs_text((("kind", "dense"), ("n", 2048.0)))
+    '{"kind":"dense","n":2048}'
+    """
     plain = {
         name: int(value) if isinstance(value, float) and value.is_integer() and abs(value) < 2**53 else value
         for name, value in key
@@ -207,4 +215,12 @@ class MeasuredHistory(History, Protocol):
 
     def recent(self, app: str, implementation: str, device: DeviceClass, limit: int) -> Sequence[Run]:
         """The last ``limit`` completed runs, oldest first."""
+        ...
+
+    def total(self) -> int:
+        """Number of completed runs of all apps. O(1)."""
+        ...
+
+    def latest(self, limit: int) -> Sequence[Run]:
+        """The last ``limit`` completed runs of any app on any device, in order of recording, oldest first."""
         ...

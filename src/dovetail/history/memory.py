@@ -39,6 +39,11 @@ class MemoryHistory:
 
     With ``base`` it shows the base's runs too and keeps new ones to itself: a simulation that starts from
     a real history learns on, and the database stays as it was.
+
+    >>> cpu = DeviceClass("cpu")
+    >>> history = MemoryHistory([Run("mm", "cpu", cpu, 1, 1, 0.0, {"n": 512.0}, 1.5)])
+    >>> history.count("mm", "cpu", cpu), history.aggregates("mm", "cpu", cpu)[0].mean
+    (1, 1.5)
     """
 
     def __init__(self, runs: Iterable[Run] = (), *, base: MeasuredHistory | None = None) -> None:
@@ -46,6 +51,7 @@ class MemoryHistory:
         self._apps: dict[str, _App] = {}
         self._uids: set[str] = set()
         self._version = 0
+        self._completed: list[Run] = []
         for run in runs:
             self.record(run)
 
@@ -53,6 +59,11 @@ class MemoryHistory:
     def version(self) -> int:
         """Grows with every change, the base's included."""
         return self._version if self._base is None else self._version + self._base.version
+
+    @property
+    def changes(self) -> int:
+        """How many changes there were here, the base's left out."""
+        return self._version
 
     def record(self, run: Run) -> bool:
         """Keep a run; ``False`` if its ``uid`` was there already. O(1). Raises `InputError`.
@@ -75,6 +86,7 @@ class MemoryHistory:
         completed = run.state is State.COMPLETED
         if completed:
             app.runs[place].append(run)
+            self._completed.append(run)
         group = (*place, key[0])
         good, bad = app.counts.get(group, (0, 0))
         app.counts[group] = (good + completed, bad + (not completed))
@@ -98,6 +110,17 @@ class MemoryHistory:
         found = len(own.runs.get((implementation, device), ())) if own else 0
         return found if self._base is None else found + self._base.count(app, implementation, device)
 
+    def total(self) -> int:
+        """Number of completed runs of all apps. O(1)."""
+        return len(self._completed) + (0 if self._base is None else self._base.total())
+
+    def latest(self, limit: int) -> Sequence[Run]:
+        """The last ``limit`` completed runs of any app, in order of recording, oldest first. O(limit)."""
+        found = self._completed[-limit:] if limit > 0 else []
+        if self._base is not None and len(found) < limit:
+            found = [*self._base.latest(limit), *found][-limit:]  # it keeps an answer of one length at hand
+        return found
+
     def runs(
         self, app: str, implementation: str | None = None, device: DeviceClass | None = None
     ) -> Sequence[Run]:
@@ -114,9 +137,11 @@ class MemoryHistory:
     def recent(self, app: str, implementation: str, device: DeviceClass, limit: int) -> Sequence[Run]:
         """The last ``limit`` completed runs, oldest first. O(limit)."""
         own = self._apps.get(app)
-        found = own.runs.get((implementation, device), [])[-limit:] if own and limit > 0 else []
+        found = list(own.runs.get((implementation, device), ())[-limit:]) if own and limit > 0 else []
         if self._base is not None and len(found) < limit:
-            found = [*self._base.recent(app, implementation, device, limit - len(found)), *found]
+            # Always the same limit: what a base has read for it, it keeps.
+            before = self._base.recent(app, implementation, device, limit)
+            found = [*before[-(limit - len(found)) :], *found]
         return found
 
     def aggregates(

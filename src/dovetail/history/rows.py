@@ -10,6 +10,7 @@ from typing import Any
 
 from dovetail.history.base import (
     Aggregate,
+    Group,
     InputsKey,
     RequestKey,
     canonical_inputs,
@@ -26,6 +27,7 @@ __all__ = [
     "RUN_TABLES",
     "Writer",
     "aggregate_of",
+    "group_of",
     "pack_uid",
     "run_of",
     "unpack_uid",
@@ -68,6 +70,9 @@ def pack_uid(uid: str) -> str | bytes | None:
     """A uid as it is stored: the hexadecimal part of a UUID, or of UUID/job, takes half the space.
 
     A mark keeps the forms apart: 16 bytes alone; ``-`` and 16 bytes; ``/``, 16 bytes and the job.
+
+    >>> pack_uid("00112233445566778899aabbccddeeff/mm-1")[17:]
+    b'mm-1'
     """
     if _JOB_OF_SESSION.match(uid):
         return b"/" + bytes.fromhex(uid[:32]) + uid[33:].encode()
@@ -253,10 +258,18 @@ class Writer:
         return row
 
 
+def _check_numbers(needed: Sequence[Any], others: Sequence[Any] = ()) -> None:
+    """SQLite keeps whatever a damaged page says, of whatever type; ``others`` may be missing."""
+    for value in (*needed, *(other for other in others if other is not None)):
+        if not isinstance(value, int | float) or not -math.inf < value < math.inf:
+            raise ValueError(f"found {value!r}, expected a number")
+
+
 def aggregate_of(
     app: str, implementation: str, device: DeviceClass, request: RequestKey, row: Sequence[Any]
 ) -> Aggregate:
-    """The averages of one row of `KEY_COLUMNS`."""
+    """The averages of one row of `KEY_COLUMNS`. Raises `ValueError` and the like for what cannot be one."""
+    _check_numbers((*row[1:3], *row[5:]), row[3:5])
     inputs, (count, mean, minimum, maximum) = inputs_from_text(row[0]), row[1:5]
     if minimum is None:  # fewer than two runs: the database saves the space
         minimum, maximum = (mean, mean) if count else (math.inf, 0.0)
@@ -265,8 +278,17 @@ def aggregate_of(
     )
 
 
+def group_of(row: Sequence[Any]) -> Group:
+    """The group of a row of app, implementation, kind, model, nodes, cpus, gpus, completed, failed."""
+    if not all(isinstance(word, str) for word in row[:4]):
+        raise ValueError(f"found the names {row[:4]!r}, expected text")
+    _check_numbers(row[4:9])
+    return Group(row[0], row[1], DeviceClass(row[2], row[3]), (row[4], row[5], row[6]), row[7], row[8])
+
+
 def run_of(row: Sequence[Any]) -> Run:
-    """The run of one row of `RUN_COLUMNS`."""
+    """The run of one row of `RUN_COLUMNS`. Raises `ValueError` and the like for what cannot be one."""
+    _check_numbers((row[0], *row[5:8], row[9], row[18]), row[11:18])
     usage = None if all(value is None for value in row[12:18]) else Usage(*row[12:18])
     return Run(
         app=row[1],

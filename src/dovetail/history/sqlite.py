@@ -8,16 +8,15 @@ processes may use one file; each sees the others' runs at its next question.
 from __future__ import annotations
 
 import os
-import sqlite3
-import threading
 import time
+from collections import deque
 from collections.abc import Hashable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager
+from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
-from dovetail.errors import HistoryError
 from dovetail.history.base import (
     Aggregate,
     Group,
@@ -25,15 +24,29 @@ from dovetail.history.base import (
     RequestKey,
     inputs_text,
 )
+from dovetail.history.file import TROUBLE, HistoryBusy, HistoryFile
 from dovetail.history.mirror import Mirror
-from dovetail.history.rows import KEY_COLUMNS, RUN_COLUMNS, RUN_TABLES, Writer, aggregate_of, pack_uid, run_of
-from dovetail.history.schema import APPLICATION_ID, AVERAGE_ALL, SCHEMA_VERSION, create_or_migrate
+from dovetail.history.rows import (
+    KEY_COLUMNS,
+    RUN_COLUMNS,
+    RUN_TABLES,
+    Writer,
+    aggregate_of,
+    group_of,
+    pack_uid,
+    run_of,
+)
+from dovetail.history.schema import AVERAGE_ALL
 from dovetail.model import DeviceClass, Run, State
 
-__all__ = ["SqliteHistory", "default_history_path"]
+__all__ = ["HistoryBusy", "SqliteHistory", "default_history_path"]
 
 _Stamp = tuple[tuple[int, int], ...]
 """(id, changes) of every group of an app."""
+PIECE = 1_000
+"""Runs that are recorded in one transaction where there are many: others write in between."""
+PAUSE = 0.2
+"""Share of the time of a piece for which the next one waits, so that another writer gets its turn."""
 CARRIED = 100
 """Up to so many runs recorded together, what has been read is carried forward; beyond, read anew."""
 REMEMBERED = 10_000
@@ -61,7 +74,7 @@ class _Still:
         self.depth -= 1
 
 
-class SqliteHistory:
+class SqliteHistory(HistoryFile):
     """Measured runs in a SQLite file, made with mode 0600 if it is not there.
 
     ``wait`` is how many seconds a writer waits for another before it gives up. ``must_exist`` refuses to
@@ -72,153 +85,19 @@ class SqliteHistory:
     def __init__(
         self, path: str | os.PathLike[str] | None = None, *, wait: float = 10.0, must_exist: bool = False
     ) -> None:
-        self.path = default_history_path() if path is None else Path(path)
-        self._wait = wait
-        self._lock = threading.RLock()
+        super().__init__(
+            default_history_path() if path is None else Path(path), wait=wait, must_exist=must_exist
+        )
         self._own = 0
         self._foreign = 0
         self._data_version = -1
         self._stamps: dict[str, _Stamp] = {}
         self._counts: dict[tuple[str, str, DeviceClass], int] = {}
         self._mirrors: dict[str, Mirror] = {}
+        self._total: int | None = None
+        self._latest: deque[Run] | None = None
         self._writer: Writer | None = None
         self._still = _Still()
-        self._make_file(must_exist)
-        with self._explained("opened"):
-            name, uri = self._name(only_looks=must_exist)
-            self._db = sqlite3.connect(
-                name, wait, isolation_level=None, check_same_thread=False, cached_statements=64, uri=uri
-            )
-        with ExitStack() as undo:
-            undo.callback(self._db.close)
-            self._prepare()
-            undo.pop_all()
-
-    # -- opening ---------------------------------------------------------------------------------------
-
-    def _make_file(self, must_exist: bool) -> None:
-        if self.path.is_dir():
-            raise HistoryError(f"history {self.path}: found a folder, expected a database file")
-        if self.path.exists():
-            return
-        if must_exist:
-            raise HistoryError(
-                f"history {self.path}: no such file, expected a history database (`dovetail run` makes one)"
-            )
-        try:
-            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            # SQLite gives its -wal and -shm files the mode of the database.
-            os.close(os.open(self.path, os.O_CREAT | os.O_RDWR, 0o600))
-        except (FileExistsError, NotADirectoryError) as error:
-            raise HistoryError(
-                f"history {self.path}: cannot be made: found a file, expected a folder above it"
-            ) from error
-        except OSError as error:
-            raise HistoryError(f"history {self.path}: cannot be made: {error.strerror}") from error
-
-    def _name(self, *, only_looks: bool) -> tuple[str, bool]:
-        """What to tell SQLite, and whether it is a URI.
-
-        To read a database SQLite writes two small files beside it. Where it may not, and no writer has left
-        any (a finished history on a read-only disk, a colleague's), it is read as a file that never changes.
-        """
-        path = os.path.abspath(self.path)
-        fixed = not (os.access(path, os.W_OK) and os.access(os.path.dirname(path), os.W_OK))
-        if only_looks and fixed and os.access(path, os.R_OK) and not os.path.exists(f"{path}-wal"):
-            return f"file:{quote(path)}?mode=ro&immutable=1", True
-        return path, False
-
-    def _prepare(self) -> None:
-        with self._explained("opened"):
-            version = self._identity()
-            if version > SCHEMA_VERSION:
-                raise HistoryError(
-                    f"history {self.path}: found schema version {version}, expected at most "
-                    f"{SCHEMA_VERSION}: it was written by a newer Dovetail"
-                )
-            if version < SCHEMA_VERSION:
-                self._turn_on_wal()
-                with self._transaction():
-                    self._identity()  # another process may have been faster
-                    create_or_migrate(self._db)
-            # NORMAL: a killed process loses nothing; a power cut may lose the last runs, never the file.
-            self._db.execute("PRAGMA synchronous = NORMAL")
-            self._db.execute("PRAGMA temp_store = MEMORY")
-
-    def _turn_on_wal(self) -> None:
-        """Switch the journal; SQLite does not wait for another process here, so we do."""
-        deadline = time.monotonic() + self._wait
-        while True:
-            try:
-                self._db.execute("PRAGMA journal_mode = WAL")
-                return
-            except sqlite3.OperationalError as error:
-                if "locked" not in str(error) or time.monotonic() > deadline:
-                    raise
-                time.sleep(0.01)
-
-    def _identity(self) -> int:
-        """The schema version; refuses a database that another program made."""
-        # One snapshot: between two reads another process may make the tables.
-        whole = not self._db.in_transaction
-        if whole:
-            self._db.execute("BEGIN")
-        try:
-            (tables,) = self._db.execute("SELECT count(*) FROM sqlite_master").fetchone()
-            (version,) = self._db.execute("PRAGMA user_version").fetchone()
-            (application,) = self._db.execute("PRAGMA application_id").fetchone()
-        finally:
-            if whole and self._db.in_transaction:
-                self._db.execute("ROLLBACK")
-        if application != APPLICATION_ID and (tables or version):
-            raise HistoryError(
-                f"history {self.path}: found the SQLite database of another program, expected a history"
-            )
-        return int(version)
-
-    def _failure(self, what: str, error: sqlite3.Error) -> HistoryError:
-        """What SQLite says as one sentence about this file."""
-        text = str(error)
-        if "locked" in text or "busy" in text:
-            reason = f"another process has been writing for more than {self._wait:g} s"
-        elif "not a database" in text:
-            reason = "found a file that is no SQLite database, expected a history"
-        elif "malformed" in text:
-            reason = "the database is damaged (`sqlite3 FILE .recover` may save what is left)"
-        elif "readonly" in text:
-            reason = "the file or its folder is read-only"
-        elif "full" in text:
-            reason = "the disk is full"
-        elif "unable to open" in text:
-            reason = "no permission to open the file, or to write in its folder"
-        else:
-            reason = text
-        return HistoryError(f"history {self.path}: cannot be {what}: {reason}")
-
-    @contextmanager
-    def _explained(self, what: str) -> Iterator[None]:
-        """Turn what SQLite says into `HistoryError`. What runs per job raises `_failure` itself."""
-        try:
-            yield
-        except sqlite3.Error as error:
-            raise self._failure(what, error) from error
-
-    @contextmanager
-    def _transaction(self) -> Iterator[sqlite3.Connection]:
-        """One write transaction: everything or nothing."""
-        with self._lock:
-            self._db.execute("BEGIN IMMEDIATE")
-            try:
-                yield self._db
-                self._db.execute("COMMIT")
-            finally:
-                if self._db.in_transaction:  # broken off; a full disk has rolled back by itself
-                    self._db.execute("ROLLBACK")
-
-    def close(self) -> None:
-        """Close the file. Nothing is waiting to be written: every run was committed when recorded."""
-        with self._lock:
-            self._db.close()
 
     def __enter__(self) -> SqliteHistory:
         return self
@@ -243,6 +122,7 @@ class SqliteHistory:
             self._data_version = seen
             self._stamps.clear()
             self._counts.clear()
+            self._total = self._latest = None
             self._writer = None
 
     @property
@@ -251,7 +131,7 @@ class SqliteHistory:
         with self._lock:
             try:
                 self._look()
-            except sqlite3.Error as error:
+            except TROUBLE as error:
                 raise self._failure("read", error) from error
             return self._own + self._foreign
 
@@ -261,7 +141,7 @@ class SqliteHistory:
             try:
                 self._look()
                 return self._stamp(app)
-            except sqlite3.Error as error:
+            except TROUBLE as error:
                 raise self._failure("read", error) from error
 
     def count(self, app: str, implementation: str, device: DeviceClass) -> int:
@@ -278,7 +158,7 @@ class SqliteHistory:
                         (app, implementation, device.kind, device.model),
                     ).fetchone()
                     self._counts[place] = found
-            except sqlite3.Error as error:
+            except TROUBLE as error:
                 raise self._failure("read", error) from error
             return int(found)
 
@@ -330,7 +210,7 @@ class SqliteHistory:
                     after = self._after(before, writer.finish())
             except BaseException as error:
                 self._writer = None
-                if isinstance(error, sqlite3.Error):
+                if isinstance(error, TROUBLE):
                     raise self._failure("written", error) from error
                 raise
             if added:
@@ -339,6 +219,20 @@ class SqliteHistory:
                 for run in added:
                     self._carry(run, before[run.app], after[run.app])
             return len(added)
+
+    def record_in_pieces(self, runs: Iterable[Run]) -> int:
+        """Keep many runs, `PIECE` of them a transaction; returns how many were new.
+
+        Other processes write in between, and see what is there so far. Broken off, what was committed stays:
+        the uids of the runs make it safe to begin again. Raises as `record`.
+        """
+        new = 0
+        waiting = iter(runs)
+        while piece := list(islice(waiting, PIECE)):
+            since = time.monotonic()
+            new += self.record_many(piece)
+            time.sleep(PAUSE * (time.monotonic() - since) if len(piece) == PIECE else 0.0)
+        return new
 
     def _after(self, before: dict[str, _Stamp], touched: frozenset[int]) -> dict[str, _Stamp]:
         """The stamps after our changes: worked out where all groups were there before, else read."""
@@ -350,7 +244,12 @@ class SqliteHistory:
         return {app: self._read_stamp(app) for app in before}
 
     def _carry(self, run: Run, before: _Stamp, after: _Stamp) -> None:
-        """Bring what this process has read of an app forward by a run."""
+        """Bring what this process has read of an app, and of all together, forward by a run."""
+        if run.state is State.COMPLETED:
+            if self._total is not None:
+                self._total += 1
+            if self._latest is not None:
+                self._latest.append(run)
         place = (run.app, run.implementation, run.device_class)
         if place in self._counts:
             self._counts[place] += run.state is State.COMPLETED
@@ -363,6 +262,7 @@ class SqliteHistory:
         self._stamps.clear()
         self._counts.clear()
         self._mirrors.clear()
+        self._total = self._latest = None
         self._writer = None
 
     def forget(
@@ -435,14 +335,12 @@ class SqliteHistory:
 
     def _read_groups(self, app: str | None) -> list[Group]:
         where, values = _where(app, None, None)
-        return [
-            Group(row[0], row[1], DeviceClass(row[2], row[3]), (row[4], row[5], row[6]), row[7], row[8])
-            for row in self._rows(
-                "SELECT app, implementation, kind, model, nodes, cpus, gpus, completed, failed FROM groups g "
-                f"WHERE {where} ORDER BY 1, 2, 3, 4, 5, 6, 7",
-                values,
-            )
-        ]
+        rows = self._rows(
+            "SELECT app, implementation, kind, model, nodes, cpus, gpus, completed, failed FROM groups g "
+            f"WHERE {where} ORDER BY 1, 2, 3, 4, 5, 6, 7",
+            values,
+        )
+        return self._made(group_of, rows)
 
     def _group_ids(self, app: str, implementation: str, device: DeviceClass) -> list[tuple[int, RequestKey]]:
         where, values = _where(app, implementation, device)
@@ -483,7 +381,8 @@ class SqliteHistory:
                 (group, -1 if limit is None else limit),
             )
             place = (app, implementation, device, request)
-            found.extend((row[0], aggregate_of(*place, row[1:])) for row in rows)
+            made = self._made(partial(aggregate_of, *place), (row[1:] for row in rows))
+            found.extend(zip((row[0] for row in rows), made, strict=True))
         found.sort(key=lambda pair: pair[0])
         return [aggregate for _, aggregate in (found if limit is None else found[-limit:])]
 
@@ -501,7 +400,8 @@ class SqliteHistory:
             "AND nodes = ? AND cpus = ? AND gpus = ?",
             (inputs_text(inputs), app, implementation, device.kind, device.model, *request),
         )
-        return aggregate_of(app, implementation, device, request, rows[0]) if rows else None
+        made = self._made(partial(aggregate_of, app, implementation, device, request), rows[:1])
+        return made[0] if made else None
 
     def recent(self, app: str, implementation: str, device: DeviceClass, limit: int) -> Sequence[Run]:
         """The last ``limit`` completed runs in order of recording, oldest first. Mirrored as above."""
@@ -523,9 +423,36 @@ class SqliteHistory:
                 "ORDER BY runs.id DESC LIMIT ?",
                 (group, limit),
             )
-            found.extend((row[0], run_of(row)) for row in rows)
+            found.extend(zip((row[0] for row in rows), self._made(run_of, rows), strict=True))
         found.sort(key=lambda pair: pair[0])
         return [run for _, run in found[-limit:]]
+
+    def total(self) -> int:
+        """Number of completed runs of all apps. O(1)."""
+        with self._lock, self._explained("read"):
+            self._look()
+            if self._total is None:
+                (found,) = self._db.execute("SELECT coalesce(sum(completed), 0) FROM groups").fetchone()
+                self._total = int(found)
+            return self._total
+
+    def latest(self, limit: int) -> Sequence[Run]:
+        """The last ``limit`` completed runs of any app, in order of recording, oldest first.
+
+        Read once, then kept up to date in memory while only this process records.
+        """
+        if limit <= 0:
+            return []
+        with self._lock, self._explained("read"):
+            self._look()
+            kept = self._latest
+            if kept is None or (kept.maxlen or 0) < limit:
+                newest = "SELECT * FROM runs WHERE state = 0 ORDER BY id DESC LIMIT ?"
+                rows = self._db.execute(
+                    f"SELECT {RUN_COLUMNS} FROM ({newest}) AS {RUN_TABLES} ORDER BY runs.id DESC", (limit,)
+                ).fetchall()
+                kept = self._latest = deque(reversed(self._made(run_of, rows)), maxlen=limit)
+            return list(kept)[-limit:]
 
     def runs(
         self, app: str, implementation: str | None = None, device: DeviceClass | None = None
@@ -537,7 +464,7 @@ class SqliteHistory:
             "ORDER BY runs.finished, runs.id",
             values,
         )
-        return [run_of(row) for row in rows]
+        return self._made(run_of, rows)
 
     def all_runs(self, app: str | None = None) -> Iterator[Run]:
         """Every run, failed ones too, in order of recording; read in pages, so memory stays small."""
@@ -552,7 +479,7 @@ class SqliteHistory:
             if not rows:
                 return
             last = rows[-1][0]
-            yield from map(run_of, rows)
+            yield from self._made(run_of, rows)
 
     def known(self, uids: Iterable[str]) -> set[str]:
         """Those of the uids that are recorded already."""

@@ -2,41 +2,57 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from heapq import heapify, heapreplace
 from typing import ClassVar, Literal, NamedTuple
 
 from dovetail.interfaces import View
-from dovetail.model import CPU, Choice, Cluster, Decision, Job, Seconds, Unit
-from dovetail.policies.devices import refuse_gangs
-from dovetail.policies.resources import Placement, Resources, kinds_of, resources_of, ways
+from dovetail.model import CPU, Cluster, Decision, Job, Seconds, Unit, Way
+from dovetail.policies.parts.idle_units import (
+    Assignment,
+    IdleUnits,
+    unit_kinds,
+    units_in_turn,
+    ways_by_kind,
+)
+from dovetail.policies.parts.one_node import OneNode
 
 __all__ = ["Asjf"]
 
 
 class Timed(NamedTuple):
-    """A waiting job with its seconds on each kind of resource; what nobody knows counts as 0: try it."""
+    """A waiting job with its best way on each kind of unit; what nobody knows counts as 0 s: try it."""
 
     job: Job
-    choices: dict[str, Choice]
-    seconds: dict[str, Seconds]
+    ways: dict[str, Way]
     preferred: str
+
+    def seconds(self, kind: str) -> Seconds:
+        """How long it takes on this kind."""
+        return self.ways[kind].least
 
     def penalty(self, kind: str) -> Seconds:
         """How much longer it takes on this kind than on the one that it prefers."""
-        return self.seconds[kind] - self.seconds[self.preferred]
+        return self.seconds(kind) - self.seconds(self.preferred)
 
 
 @dataclass(frozen=True, slots=True)
-class Asjf:
-    """Shortest job first on the resource where it is fastest; elsewhere only if that costs less than waiting.
+class Asjf(OneNode):
+    """Shortest job first on the unit where it is fastest; elsewhere only if that costs less than waiting.
 
-    A resource without jobs of its own looks for the job that loses least by coming. It takes it if that
-    penalty is smaller than the wait for the preferred resource. ``wait`` is how that wait is reckoned:
-    ``residual``, until the first preferred resource is free; ``queue``, until the jobs ahead of it have
-    started as well; ``gain``, like ``queue``, and of all jobs the one whose wait exceeds its penalty most
+    A unit takes the shortest of the jobs that are fastest on its kind. If there is none, it looks at the
+    jobs of the other kinds. Each has a penalty: how much longer it takes here. The job with the least
+    penalty is taken if its penalty is less than its wait for a unit of its own kind. ``wait`` says how
+    that wait is reckoned: ``residual``, until the first such unit is free; ``queue``, until the jobs ahead
+    of it have started as well; ``gain``, like ``queue``, but the job whose wait exceeds its penalty most
     is taken. Ignores priorities.
+
+    Waiting 4 s for the GPU would cost the second job more than the 2 s that it loses on the CPU:
+
+    >>> from dovetail.testing.examples import one_node
+    >>> one_node(Asjf(), "1x1cpu+1gpu", [("a", {"cpu": 9.0, "gpu": 4.0}), ("b", {"cpu": 7.0, "gpu": 5.0})])
+    a gpu 0 to 4, b cpu 0 to 7
     """
 
     wait: Literal["residual", "queue", "gain"] = "residual"
@@ -44,38 +60,33 @@ class Asjf:
     paper: ClassVar[str] = "Ravi 2012, section III.A"
     settles: ClassVar[bool] = True
 
-    def refuses(self, jobs: Sequence[Job], cluster: Cluster) -> str | None:
-        """Gangs are refused."""
-        return refuse_gangs(jobs)
-
     def decide(self, view: View) -> Iterable[Decision]:
-        """Ask every idle resource until nothing changes. O(n log n) in the waiting jobs and the resources."""
-        resources = Resources(view)
-        if not resources.open:
+        """Ask every idle unit until nothing changes. O(n log n) in the waiting jobs and the units."""
+        units = IdleUnits(view)
+        if not units.open:
             return
         queues = _queues(view)
 
-        def choose(unit: Unit) -> Placement | None:
-            own = [entry for entry in queues[unit.kind] if resources.waits(entry.job)]
-            queues[unit.kind] = own
+        def choose(unit: Unit) -> Assignment | None:
+            kind = unit.kind
+            own = queues[kind] = [entry for entry in queues[kind] if units.waits(entry.job)]
             if own:
-                return resources.first_fit(((e.job, e.choices[unit.kind]) for e in own), unit)
-            entry = self._worth_moving(view.cluster, resources, queues, unit)
-            return entry and resources.first_fit([(entry.job, entry.choices[unit.kind])], unit)
+                return units.first_fit(((entry.job, entry.ways[kind].choice) for entry in own), unit)
+            entry = self._worth_moving(view.cluster, units, queues, kind)
+            return entry and units.first_fit([(entry.job, entry.ways[kind].choice)], unit)
 
-        yield from resources.offer(choose)
+        yield from units.offer(choose)
 
     def _worth_moving(
-        self, cluster: Cluster, resources: Resources, queues: dict[str, list[Timed]], unit: Unit
+        self, cluster: Cluster, units: IdleUnits, queues: dict[str, list[Timed]], kind: str
     ) -> Timed | None:
-        """The job of another queue that is better run here than kept waiting, if there is one."""
-        kind = unit.kind
+        """The job of another kind's queue that is better run here than kept waiting, if there is one."""
         candidates = [
             (entry, wait)
             for preferred, queue in queues.items()
             if preferred != kind
-            for entry, wait in self._waits(cluster, resources, queue, preferred)
-            if kind in entry.choices
+            for entry, wait in self._waits(cluster, units, queue, preferred)
+            if kind in entry.ways
         ]
         if not candidates:
             return None
@@ -86,31 +97,29 @@ class Asjf:
         return entry if entry.penalty(kind) < wait else None
 
     def _waits(
-        self, cluster: Cluster, resources: Resources, queue: Iterable[Timed], kind: str
+        self, cluster: Cluster, units: IdleUnits, queue: Iterable[Timed], kind: str
     ) -> Iterator[tuple[Timed, Seconds]]:
-        """The waiting jobs of a queue, and how long each would wait for its preferred resource."""
-        ready = [resources.ready(unit) for unit in resources_of(cluster) if unit.kind == kind]
+        """The waiting jobs of a queue, and how long each would wait for a unit of its preferred kind."""
+        ready = [units.ready(unit) for unit in units_in_turn(cluster) if unit.kind == kind]
         heapify(ready)
         for entry in queue:
-            if resources.waits(entry.job):
+            if units.waits(entry.job):
                 yield entry, ready[0]
                 if self.wait != "residual":
-                    heapreplace(ready, ready[0] + entry.seconds[kind])
+                    heapreplace(ready, ready[0] + entry.seconds(kind))
 
 
 def _queues(view: View) -> dict[str, list[Timed]]:
-    """For each kind of resource the jobs that are fastest there, shortest first.
+    """For each kind of unit the jobs that are fastest there, shortest first.
 
     Equally fast means: not on the CPU. Ties keep the order of submission.
     """
-    queues: dict[str, list[Timed]] = {kind: [] for kind in kinds_of(view.cluster)}
+    queues: dict[str, list[Timed]] = {kind: [] for kind in unit_kinds(view.cluster)}
     for job in view.queue:
-        found = ways(view, job)
-        if found:
-            seconds = {kind: way[1] or 0.0 for kind, way in found.items()}
-            preferred = min(seconds, key=lambda kind: (seconds[kind], kind == CPU))
-            choices = {kind: way[0] for kind, way in found.items()}
-            queues[preferred].append(Timed(job, choices, seconds, preferred))
+        ways = ways_by_kind(view, job)
+        if ways:
+            preferred = min(ways, key=lambda kind: (ways[kind].least, kind == CPU))
+            queues[preferred].append(Timed(job, ways, preferred))
     for preferred, queue in queues.items():
-        queue.sort(key=lambda entry: entry.seconds[preferred])
+        queue.sort(key=lambda entry: entry.seconds(preferred))
     return queues

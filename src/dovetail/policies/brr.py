@@ -2,47 +2,60 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
 from dovetail.interfaces import View
-from dovetail.model import CPU, Choice, Cluster, Decision, Enqueue, Job, Unit
-from dovetail.policies.devices import one_node_choices, refuse_gangs, start_heads
-from dovetail.policies.resources import Resources, could_run, kind_of
+from dovetail.model import (
+    CPU,
+    Choice,
+    Cluster,
+    Decision,
+    Enqueue,
+    Job,
+    Unit,
+    device_kind,
+    fits_unit,
+    one_node_choices,
+)
+from dovetail.policies.parts.backlog import start_heads
+from dovetail.policies.parts.idle_units import IdleUnits
+from dovetail.policies.parts.one_node import OneNode
 
 __all__ = ["Brr", "BrrDynamic"]
 
 
 def _choice_for(cluster: Cluster, job: Job, unit: Unit) -> Choice | None:
-    """The job's first implementation for this resource; one that takes the CPUs as well if need be."""
-    usable = [choice for choice in one_node_choices(job) if could_run(cluster, choice, unit)]
+    """The job's first implementation for this unit; one that takes the CPUs as well if need be."""
+    usable = [choice for choice in one_node_choices(job) if fits_unit(cluster, choice.request, unit)]
     return min(usable, key=lambda choice: choice.implementation.kind.startswith(f"{CPU}+"), default=None)
 
 
 @dataclass(frozen=True, slots=True)
-class Brr:
-    """Blind round robin: each job is bound to the next resource in turn, first in first out there.
+class Brr(OneNode):
+    """Blind round robin: each job is assigned to the next unit in turn, first in first out there.
 
-    Resources are counted node by node, the CPU first; the count goes on from batch to batch, and passes
-    over resources for which the job has no implementation. Ignores run times and priorities.
+    Units are counted node by node, the CPU first; the count goes on from batch to batch, and passes over
+    units for which the job has no implementation. Ignores run times and priorities.
+
+    >>> from dovetail.testing.examples import one_node
+    >>> one_node(Brr(), "1x1cpu+1gpu", [("a", {"cpu": 9.0, "gpu": 1.0})] * 3)
+    a-1 cpu 0 to 9, a-2 gpu 0 to 1, a-3 cpu 9 to 18
     """
 
     paper: ClassVar[str] = "Ravi 2012, section IV.C"
-
-    def refuses(self, jobs: Sequence[Job], cluster: Cluster) -> str | None:
-        """Gangs are refused."""
-        return refuse_gangs(jobs)
+    each_unit: ClassVar[bool] = False
 
     def decide(self, view: View) -> Iterable[Decision]:
-        """Bind what has been submitted, and start what has reached the front of its resource."""
+        """Assign what has been submitted, and start what has reached the front of its unit."""
         if len(view.queue):
-            yield from self._bind(view)
+            yield from self._assign(view)
         else:
             yield from start_heads(view)
 
     @staticmethod
-    def _bind(view: View) -> Iterator[Decision]:
+    def _assign(view: View) -> Iterator[Decision]:
         units = view.cluster.units
         last = -1 if view.enqueued is None else view.enqueued
         for job in view.queue:
@@ -56,28 +69,28 @@ class Brr:
 
 
 @dataclass(frozen=True, slots=True)
-class BrrDynamic:
-    """The next free resource takes the next job, whatever it is: list scheduling without knowledge.
+class BrrDynamic(OneNode):
+    """The next free unit takes the next job, whatever it is: list scheduling without knowledge.
 
-    Resources that are free at the same time are asked in the order of RSA: CPUs, then GPUs. Ignores run
-    times and priorities.
+    Units that are free at the same time are asked in the order of RSA: CPUs, then GPUs. Ignores run times
+    and priorities.
+
+    >>> from dovetail.testing.examples import one_node
+    >>> one_node(BrrDynamic(), "1x1cpu+1gpu", [("a", {"cpu": 9.0, "gpu": 1.0})] * 3)
+    a-1 cpu 0 to 9, a-2 gpu 0 to 1, a-3 gpu 1 to 2
     """
 
     paper: ClassVar[str] = "Ravi 2012, section IV.C, read as list scheduling"
     settles: ClassVar[bool] = True
 
-    def refuses(self, jobs: Sequence[Job], cluster: Cluster) -> str | None:
-        """Gangs are refused."""
-        return refuse_gangs(jobs)
-
     def decide(self, view: View) -> Iterable[Decision]:
-        """Give each free resource the first job that it can run."""
-        resources = Resources(view)
-        if not resources.open:
+        """Give each free unit the first job that it can run."""
+        units = IdleUnits(view)
+        if not units.open:
             return
         waiting = list(view.queue)
         runnable = {
-            kind: [(j, c) for j in waiting for c in one_node_choices(j) if kind_of(c.request) == kind]
-            for kind in {unit.kind for unit in resources.open}
+            kind: [(j, c) for j in waiting for c in one_node_choices(j) if device_kind(c.request) == kind]
+            for kind in {unit.kind for unit in units.open}
         }
-        yield from resources.offer(lambda unit: resources.first_fit(runnable[unit.kind], unit))
+        yield from units.offer(lambda unit: units.first_fit(runnable[unit.kind], unit))

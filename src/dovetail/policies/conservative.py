@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain
 from typing import ClassVar, Literal
 
-from dovetail.interfaces import Free, Profile, Slot, View
-from dovetail.model import Allocation, Decision, Job, JobId, Promise, Reserve, Seconds, Start, Wait
-from dovetail.policies.choosing import fastest
-from dovetail.policies.orders import priority_first
+from dovetail.interfaces import Profile, View
+from dovetail.model import Choice, Decision, Job, Promise, Reserve, Seconds, Start, Wait, fastest
+from dovetail.policies.parts.orders import ORDERS, Order
 
 __all__ = ["Conservative"]
 
@@ -19,12 +17,21 @@ __all__ = ["Conservative"]
 class Conservative:
     """Conservative backfilling: every job is promised a start, and none moves later.
 
-    On submission a job gets the earliest start that moves no promise (priority, then file order within
-    one instant). When a job has ended early, every promise is taken out in queue order and made anew at
-    the earliest start; the promises of all others stay where they are meanwhile, so none gets later.
-    ``walltime=learned`` takes the upper end of the prediction for the walltime where something is known.
+    On submission a job gets the earliest start that moves no promise. When a job has ended early, every
+    promise is made anew in the order of the queue: it moves to the earliest start that the others leave,
+    which stay where they are meanwhile, so none gets later. ``order`` is the order of the queue, and of
+    jobs that are submitted together. ``walltime=learned`` takes the upper end of the prediction for the
+    walltime where something is known.
+
+    Job 4 fits beside the first one, but job 3 is promised the node from 15 on:
+
+    >>> from dovetail.testing.examples import on_nodes
+    >>> rows = [(0, 2, 10, 10), (1, 3, 5, 5), (1, 3, 5, 5), (2, 1, 8, 8), (2, 1, 9, 9)]
+    >>> on_nodes(Conservative(), "3x1cpu", rows)
+    0 n[0-1] 0 to 10, 1 n[0-2] 10 to 15, 2 n[0-2] 15 to 20, 3 n2 2 to 10, 4 n0 20 to 29
     """
 
+    order: Order = "fcfs"
     walltime: Literal["user", "learned"] = "user"
     placement: Literal["pack", "spread", "first"] = "pack"
 
@@ -33,211 +40,104 @@ class Conservative:
     )
     settles: ClassVar[bool] = True
     priorities: ClassVar[bool] = True
+    partitions: ClassVar[bool] = True
 
     def decide(self, view: View) -> Iterable[Decision]:
-        """Start what is due, move promises forward after an early end, promise new jobs a start."""
+        """Move promises forward after an early end, promise new jobs a start, start what is due."""
         if not view.queue:
             return
-        plan = _Plan(view)
-        queue: Iterable[Job] = view.queue.by(priority_first)
-        if not plan.held:
-            queue = plan.start_front(queue)
-        elif not _renewing(view) and len(plan.held) == len(view.queue) and not _overrun(view):
-            queue = ()  # nothing ended early, nobody is new: the promises stand
-            for promise in plan.held.values():
-                plan.keep(promise)
-        waiting = list(queue)
-        if waiting:
-            yield from plan.name_nodes()
-            if plan.keep_promises():
-                yield from self._carry_on(view, plan, waiting)
+        order = ORDERS[self.order]
+        new = view.unpromised(order.key, bounded=order.bounded)
+        front = [] if view.reservations else list(_front(view, new))
+        new = new[len(front) :]
+        if not new and not view.reservations:
+            yield from _start(view, front)
+            return
+        plan = view.promised(order.key, bounded=order.bounded)
+        if plan is None:
+            yield from _start(view, _startable_under_overrun(view, new))
+            return
+        for promise in front:
+            plan.hold(promise.start, _limit(view, promise), promise.allocation)
+        if _came_free(view):
+            renewal = plan.renew()
+            if renewal is not None:
+                yield renewal
+        due = front + plan.due()
+        later = plan.next_due()
+        for promise in _admitted(view, plan, new):
+            if promise.start <= view.now:
+                due.append(promise)
             else:
-                plan.renew(waiting)
-        yield from plan.start_due()
-        if plan.next is not None:
-            yield Wait(plan.next.job.id, f"is promised a start at {plan.next.start:g}", plan.next.start)
-
-    @staticmethod
-    def _carry_on(view: View, plan: _Plan, queue: Sequence[Job]) -> Iterator[Decision]:
-        held = plan.held
-        if _renewing(view):
-            for job in queue:
-                if job.id in held:
-                    yield from plan.compress(held[job.id])
-        else:
-            for promise in held.values():
-                plan.keep(promise)
-        for job in queue:
-            if job.id not in held:
-                yield from plan.admit(job)
+                yield Reserve(promise.job.id, promise.implementation.name, promise.allocation, promise.start)
+                later = promise if later is None or promise.start < later.start else later
+        yield from _start(view, due)
+        if later is not None:  # it need not be an event that frees its nodes
+            yield Wait(later.job.id, f"is promised a start at {later.start:g}", later.start)
 
 
-def _renewing(view: View) -> bool:
+def _front(view: View, jobs: Sequence[Job]) -> Iterator[Promise]:
+    """While nobody holds a promise: the jobs from the front that can start now."""
+    free = view.free()
+    for job in jobs:
+        choice = fastest(view, job)
+        allocation = free.claim(choice.request)
+        if allocation is None:
+            return
+        yield Promise(job, choice.implementation, allocation, view.now)
+
+
+def _came_free(view: View) -> bool:
     """Whether capacity has become free that was not counted on."""
     changes, now = view.changes, view.now
     return changes.otherwise or any(placed.bound > now for placed in changes.ended)
 
 
-def _overrun(view: View) -> bool:
-    """Whether a running job or a promise is overdue."""
-    releases, now = view.releases(), view.now
-    return bool(releases and releases[0][0] <= now) or any(
-        promise.start < now for promise in view.reservations.values()
-    )
+def _admitted(view: View, plan: Profile, jobs: Sequence[Job]) -> Iterator[Promise]:
+    """The earliest start of each new job that moves no promise.
 
-
-class _Plan:
-    """The profile of one instant, and the decisions that follow from it."""
-
-    _profile: Profile
-
-    def __init__(self, view: View) -> None:
-        self._view = view
-        self._free = view.free()
-        self._due: list[Promise] = []
-        self._front: list[Slot] = []
-        self.held: Mapping[JobId, Promise] = view.reservations
-        self.next: Promise | None = None
-        """The first promise to fall due: it need not be an event that frees its nodes."""
-
-    def start_front(self, queue: Iterable[Job]) -> Iterator[Job]:
-        """Start jobs that fit, while nobody holds a promise; gives the queue from the first that waits."""
-        waiting = iter(queue)
-        free = self._free.copy()
-        for job in waiting:
-            choice = fastest(self._view, job)
-            allocation = free.fit(choice.request)
-            if allocation is None:
-                return chain([job], waiting)
-            free.take(allocation)
-            duration = self._view.bound(job, choice.implementation, choice.request)
-            self._front.append((self._view.now, duration, allocation))
-            self._due.append(Promise(job, choice.implementation, allocation, self._view.now))
-        return iter(())
-
-    def name_nodes(self) -> Iterator[Decision]:
-        """Choose nodes for promises that named none, now that nodes are no longer interchangeable.
-
-        By their starts: whoever starts later finds as many nodes as were counted.
-        """
-        view = self._view
-        if view.interchangeable or all(promise.allocation.parts for promise in self.held.values()):
-            return
-        profile = view.profile()
-        named: dict[JobId, Promise] = dict(self.held)
-        for promise in sorted(self.held.values(), key=lambda p: (p.start, _bound(view, p) > 0)):
-            duration = _bound(view, promise)
-            start = max(promise.start, view.now)
-            found = profile.at(start, promise.allocation.request, duration)
-            if found is None:
-                continue  # an overrun has made it impossible
-            profile.hold(start, duration, found)
-            named[promise.job.id] = Promise(promise.job, promise.implementation, found, promise.start)
-            if promise.start >= view.now:
-                yield Reserve(promise.job.id, promise.implementation.name, found, promise.start)
-        self.held = named
-
-    def keep_promises(self) -> bool:
-        """Plan with all promises in place; ``False`` if an overrun has made them impossible."""
-        view, held = self._view, self.held
-        if held and held is view.reservations:
-            promised = view.promised()
-            if promised is not None:
-                self._profile = promised
-            return promised is not None
-        self._profile = view.profile()  # nobody holds a promise yet, or nodes have only just been named
-        if any(promise.start < view.now for promise in held.values()):
-            return False
-        slots = [(promise.start, _bound(view, promise), promise.allocation) for promise in held.values()]
-        return self._profile.hold_all(self._front + slots)
-
-    def compress(self, promise: Promise) -> Iterator[Decision]:
-        """Make one promise anew, with all the others in place."""
-        duration = _bound(self._view, promise)
-        moved = self._profile.pull(promise.start, duration, promise.allocation)
-        if moved is not None:
-            start, allocation = moved
-            promise = Promise(promise.job, promise.implementation, allocation, start)
-            if start > self._view.now:
-                yield Reserve(promise.job.id, promise.implementation.name, allocation, start)
-        self.keep(promise)
-
-    def admit(self, job: Job) -> Iterator[Decision]:
-        """Give a new job the earliest start that moves no promise."""
-        choice = fastest(self._view, job)
-        duration = self._view.bound(job, choice.implementation, choice.request)
-        found = self._profile.earliest(choice.request, duration)
-        if found is None:
-            return  # behind jobs that may run for ever: nothing can be promised yet
-        start, allocation = found
-        self._profile.hold(start, duration, allocation)
-        if start > self._view.now:
-            yield Reserve(job.id, choice.implementation.name, allocation, start)
-        self.keep(Promise(job, choice.implementation, allocation, start))
-
-    def keep(self, promise: Promise) -> None:
-        """Note whether the job is due, and if not, when it will be."""
-        if promise.start <= self._view.now:
-            self._due.append(promise)
-        elif self.next is None or promise.start < self.next.start:
-            self.next = promise
-
-    def start_due(self) -> Iterator[Decision]:
-        """Start the jobs that are due, those of no length first.
-
-        What they hold, others may get at the same instant: these are promised now, and start when those
-        have ended and the policy is asked again.
-        """
-        free = self._free
-        for promise in sorted(self._due, key=lambda promise: _bound(self._view, promise) > 0):
-            allocation: Allocation | None = promise.allocation
-            if not promise.allocation.parts:
-                allocation = free.fit(promise.allocation.request)
-            if allocation is not None and _take(free, allocation):
-                yield Start(promise.job.id, promise.implementation.name, allocation)
-            else:
-                name = promise.implementation.name
-                yield Reserve(promise.job.id, name, promise.allocation, self._view.now)
-
-    def renew(self, queue: Sequence[Job]) -> None:
-        """While an overrun makes promises impossible: plan anew, those with the earliest promises first.
-
-        Promises stay as they are; new jobs are promised nothing yet.
-        """
-        view = self._view
-        self._profile = view.profile()
-        held = self.held
-        for promise in sorted(held.values(), key=lambda p: (p.start, _bound(view, p) > 0)):
-            duration = _bound(view, promise)
-            found = self._profile.earliest(promise.allocation.request, duration)
-            if found is None:
-                continue
-            start, allocation = found
-            self._profile.hold(start, duration, allocation)
-            if start <= view.now:
-                self.keep(Promise(promise.job, promise.implementation, allocation, start))
-        for job in queue:
-            if job.id not in held:
-                self._squeeze_in(job)
-
-    def _squeeze_in(self, job: Job) -> None:
-        choice = fastest(self._view, job)
-        duration = self._view.bound(job, choice.implementation, choice.request)
-        found = self._profile.earliest(choice.request, duration)
+    Behind jobs that may run for ever nothing can be promised yet.
+    """
+    for job in jobs:
+        choice = fastest(view, job)
+        duration = view.bound(job, choice.implementation, choice.request)
+        found = plan.earliest(choice.request, duration)
         if found is not None:
-            self._profile.hold(found[0], duration, found[1])
-            if found[0] <= self._view.now:
-                self.keep(Promise(job, choice.implementation, found[1], found[0]))
+            plan.hold(found[0], duration, found[1])
+            yield Promise(job, choice.implementation, found[1], found[0])
 
 
-def _bound(view: View, promise: Promise) -> Seconds:
+def _start(view: View, due: Iterable[Promise]) -> Iterator[Decision]:
+    """Start the jobs that are due, those of no length first.
+
+    What they hold, others may get at the same instant: these are promised now, and start when those have
+    ended and the policy is asked again.
+    """
+    free = view.free()
+    for promise in sorted(due, key=lambda promise: _limit(view, promise) > 0):
+        name, allocation = promise.implementation.name, free.claim_as(promise.allocation)
+        if allocation is not None:
+            yield Start(promise.job.id, name, allocation)
+        else:
+            yield Reserve(promise.job.id, name, promise.allocation, view.now)
+
+
+def _startable_under_overrun(view: View, new: Sequence[Job]) -> Iterator[Promise]:
+    """While an overrun makes promises impossible: who can start now, those with the earliest promises first.
+
+    Promises stay as they are; new jobs are promised nothing yet.
+    """
+    profile = view.profile()
+    held = sorted(view.reservations.values(), key=lambda p: (p.start, _limit(view, p) > 0))
+    wishes = [(promise.job, Choice(promise.implementation, promise.allocation.request)) for promise in held]
+    for job, choice in [*wishes, *((job, fastest(view, job)) for job in new)]:
+        duration = view.bound(job, choice.implementation, choice.request)
+        found = profile.earliest(choice.request, duration)
+        if found is not None:
+            profile.hold(found[0], duration, found[1])
+            if found[0] <= view.now:
+                yield Promise(job, choice.implementation, found[1], found[0])
+
+
+def _limit(view: View, promise: Promise) -> Seconds:
     return view.bound(promise.job, promise.implementation, promise.allocation.request)
-
-
-def _take(free: Free, allocation: Allocation) -> bool:
-    """Take it if it is free."""
-    try:
-        free.take(allocation)
-    except ValueError:
-        return False
-    return True

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import chain
 from math import inf
-from operator import itemgetter
 from typing import ClassVar, Literal
 
-from dovetail.interfaces import Entry, Free, Group, View
-from dovetail.model import Allocation, Choice, Decision, Job, JobId, Promise, Request, Reserve, Seconds, Start
-from dovetail.policies.choosing import fastest
-from dovetail.policies.orders import ORDERS, Order
-from dovetail.policies.shadow import CountShadow, NodeShadow, Releases, Shadow
+from dovetail.interfaces import Shadow, View
+from dovetail.model import (
+    Allocation,
+    Choice,
+    Decision,
+    Job,
+    JobId,
+    Promise,
+    Reserve,
+    Start,
+    fastest,
+)
+from dovetail.policies.parts.orders import ORDERS, Order
 
-__all__ = ["Easy"]
-
-Placement = tuple[Job, Choice, Allocation]
+__all__ = ["Easy", "promised_choice"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +33,13 @@ class Easy:
     either ends by the shadow time or uses only nodes that the head does not need then. ``order`` is the
     order of the queue; the head keeps its place once it holds a promise. ``walltime=learned`` takes the
     upper end of the prediction for the walltime where something is known.
+
+    Job 1 needs both nodes and is promised them for 10, when job 0 must have ended. Job 2 ends before; job
+    3 would not:
+
+    >>> from dovetail.testing.examples import on_nodes
+    >>> on_nodes(Easy(), "2x1cpu", [(0, 1, 10, 10), (1, 2, 5, 5), (2, 1, 8, 8), (2, 1, 9, 9)])
+    0 n0 0 to 10, 1 n[0-1] 10 to 15, 2 n1 2 to 10, 3 n0 15 to 24
     """
 
     order: Order = "fcfs"
@@ -36,129 +49,74 @@ class Easy:
     paper: ClassVar[str] = "Lifka 1995, The ANL/IBM SP scheduling system"
     settles: ClassVar[bool] = True
     priorities: ClassVar[bool] = True
+    partitions: ClassVar[bool] = True
 
     def decide(self, view: View) -> Iterable[Decision]:
         """Start from the front while jobs fit, promise the head its start, backfill behind it."""
-        queue, promise = view.queue, next(iter(view.reservations.values()), None)
-        if not queue:
+        promise = next(iter(view.reservations.values()), None)
+        if not view.queue or _nothing_new(view, promise):
             return []
-        if promise is not None and _nothing_freed(view, promise):
-            new = [job for job in view.changes.submitted if _fits(view, job)]
-            if not new:
-                return []
-        key, bounded = ORDERS[self.order]
-        line = queue.by(key, bounded=bounded)
-        waiting = iter(line) if promise is None else _promised_first(promise.job, line)
-        free, allocation = view.free(), None
+        free = view.free()
         decisions: list[Decision] = []
-        started: list[Placement] = []
-        for head in waiting:
-            if allocation is not None:
-                free.take(allocation)
-            choice = _choice(view, head, promise)
-            allocation = free.fit(choice.request)
+        started: list[tuple[Job, Choice, Allocation]] = []
+        for head in self._line(view, promise):
+            choice = promised_choice(view, head, promise)
+            allocation = free.claim(choice.request)
             if allocation is None:
                 break
             started.append((head, choice, allocation))
             decisions.append(Start(head.id, choice.implementation.name, allocation))
         else:
             return decisions
-        kind = CountShadow if view.interchangeable else NodeShadow
-        shadow: Shadow = kind(choice.request, free, _releases(view, started), view.now)
-        promised = inf if promise is None or promise.job is not head else promise.start
-        groups = queue.groups(key, bounded=bounded) if self.walltime == "user" else None
-        if groups is None:
-            backfilled = _backfill(view, waiting, free, shadow)
-        else:
-            passed = {head.id, *[decision.job for decision in decisions]}
-            backfilled = _backfill_groups(view.now, groups, passed, free, shadow)
-        if shadow.start < promised and shadow.allocation is not None:
+        shadow = view.shadow(choice.request, free, started)
+        promised = promise.start if promise is not None and promise.job is head else inf
+        if shadow.allocation is not None and shadow.start < promised:
             decisions.append(Reserve(head.id, choice.implementation.name, shadow.allocation, shadow.start))
-        return decisions + backfilled
+        ahead = {head.id, *(job.id for job, _, _ in started)}
+        return decisions + self._backfill(view, shadow, ahead)
+
+    def _line(self, view: View, promise: Promise | None) -> Iterable[Job]:
+        """The queue in its order, the job that holds the promise before all others."""
+        order = ORDERS[self.order]
+        line = view.queue.by(order.key, bounded=order.bounded)
+        if promise is None:
+            return line
+        return chain([promise.job], (job for job in line if job is not promise.job))
+
+    def _backfill(self, view: View, shadow: Shadow, ahead: set[JobId]) -> list[Decision]:
+        """Start, in order, each job behind the head that does not delay it."""
+        decisions: list[Decision] = []
+        order = ORDERS[self.order]
+        if self.walltime == "user":  # jobs whose walltime rules them out cost no time
+            line: Iterable[Job] = view.queue.in_time(
+                order.key, view.now, shadow.deadlines, bounded=order.bounded
+            )
+        else:
+            line = view.queue.by(order.key, bounded=order.bounded)
+        for job in line:
+            if job.id not in ahead:
+                choice = fastest(view, job)
+                end = view.now + view.bound(job, choice.implementation, choice.request)
+                allocation = shadow.backfill(choice.request, end)
+                if allocation is not None:
+                    decisions.append(Start(job.id, choice.implementation.name, allocation))
+        return decisions
 
 
-def _releases(view: View, started: Sequence[Placement]) -> Releases:
-    """What ends when by the walltimes, with the jobs that this very call starts."""
-    releases = view.releases()
-    if not started:
-        return releases
-    new = [
-        (view.now + view.bound(job, choice.implementation, choice.request), allocation)
-        for job, choice, allocation in started
-    ]
-    return sorted([*releases, *new], key=itemgetter(0))
+def _nothing_new(view: View, promise: Promise | None) -> bool:
+    """Whether the head still waits for its promised start, and nobody who could start has come since."""
+    if promise is None or promise.start <= view.now or view.freed:
+        return False
+    free = view.free()
+    for job in view.changes.submitted:
+        request = fastest(view, job).request
+        if free.count(request) >= request.nodes:
+            return False
+    return True
 
 
-def _nothing_freed(view: View, promise: Promise) -> bool:
-    """Whether the head still waits, and whoever was refused when the policy was last asked still is.
-
-    So it is on interchangeable nodes if nothing has ended since: what is free now and at the shadow time
-    has not grown, and the shadow time is where it was.
-    """
-    changes = view.changes
-    return not changes.ended and not changes.otherwise and promise.start > view.now and view.interchangeable
-
-
-def _fits(view: View, job: Job) -> bool:
-    request = fastest(view, job).request
-    return view.free().count(request) >= request.nodes
-
-
-def _promised_first(head: Job, line: Sequence[Job]) -> Iterator[Job]:
-    yield head
-    for job in line:
-        if job is not head:
-            yield job
-
-
-def _choice(view: View, job: Job, promise: Promise | None) -> Choice:
+def promised_choice(view: View, job: Job, promise: Promise | None) -> Choice:
     """How the job is to run: as it was promised, else the fastest way."""
     if promise is None or promise.job is not job:
         return fastest(view, job)
     return Choice(promise.implementation, promise.allocation.request)
-
-
-def _backfill(view: View, candidates: Iterable[Job], free: Free, shadow: Shadow) -> list[Decision]:
-    """Start, in order, each candidate that does not delay the head."""
-    decisions: list[Decision] = []
-    refused: set[tuple[Request, bool]] = set()  # as long as nothing more starts
-    for job in candidates:
-        choice = fastest(view, job)
-        bound = view.bound(job, choice.implementation, choice.request)
-        in_time = view.now + bound <= shadow.start < inf
-        if (choice.request, in_time) in refused:
-            continue
-        allocation = shadow.place(choice.request, free, in_time)
-        if allocation is None:
-            refused.add((choice.request, in_time))
-            continue
-        refused.clear()
-        shadow.took(allocation, in_time, free)
-        decisions.append(Start(job.id, choice.implementation.name, allocation))
-    return decisions
-
-
-def _backfill_groups(
-    now: Seconds, groups: Mapping[Request, Group], passed: set[JobId], free: Free, shadow: Shadow
-) -> list[Decision]:
-    """The same, when each job can run in one way only: groups that do not fit are skipped as a whole."""
-    decisions: list[Decision] = []
-    position: Entry | None = None
-    end = shadow.start
-    while True:
-        found: Entry | None = None
-        for group, whoever in shadow.rooms(groups, free):
-            entry = group.first(position) if whoever else group.first_in_time(position, now, end)
-            while entry is not None and entry[3].id in passed:
-                entry = group.first(entry) if whoever else group.first_in_time(entry, now, end)
-            if entry is not None and (found is None or entry < found):
-                found = entry
-        if found is None:
-            return decisions
-        job, in_time = found[3], now + found[2] <= end < inf
-        choice = job.choices[0]
-        allocation = shadow.place(choice.request, free, in_time)
-        assert allocation is not None, "there was room"
-        shadow.took(allocation, in_time, free)
-        decisions.append(Start(job.id, choice.implementation.name, allocation))
-        position = found

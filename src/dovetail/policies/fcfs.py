@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from dovetail.interfaces import View
-from dovetail.model import Decision, Start
-from dovetail.policies.choosing import fastest
-from dovetail.policies.orders import priority_first
+from dovetail.model import Decision, Start, fastest
+from dovetail.policies.parts.orders import priority_first
 
 __all__ = ["Fcfs"]
 
@@ -18,27 +17,31 @@ __all__ = ["Fcfs"]
 class Fcfs:
     """First come, first served: jobs start in order of priority, then submission; the head blocks.
 
-    Of several implementations a job takes the one predicted to be fastest, and waits for it.
+    Of several implementations a job takes the one predicted to be fastest, and waits for it. With ``skip`` so
+    many jobs behind a head that does not fit may go first.
     """
 
     placement: Literal["pack", "spread", "first"] = "pack"
+    skip: int = 0
 
     paper: ClassVar[str] = "Feitelson and Rudolph 1995, Parallel job scheduling: issues and approaches"
     settles: ClassVar[bool] = True
     priorities: ClassVar[bool] = True
+    partitions: ClassVar[bool] = True
 
     def decide(self, view: View) -> Iterable[Decision]:
         """Start from the front of the queue while jobs fit. O(jobs started)."""
         decisions: list[Decision] = []
         if not view.queue:
             return decisions
-        free, allocation = view.free(), None
+        free, passed = view.free(), 0
         for job in view.queue.by(priority_first):
-            if allocation is not None:
-                free.take(allocation)
             choice = fastest(view, job)
-            allocation = free.fit(choice.request)
+            allocation = free.claim(choice.request)
             if allocation is None:
-                break
+                passed += 1
+                if passed > self.skip:
+                    break
+                continue
             decisions.append(Start(job.id, choice.implementation.name, allocation))
         return decisions

@@ -1,37 +1,42 @@
 """FMS: Flexible Moldable Scheduling, pairs of jobs molded in type and number of nodes (Ravi 2012, III.B).
 
-The paper leaves the score of an option open. Here the best option is the one with the least completion
-time of everything that is known, if all other waiting jobs followed unmolded, in order; of equal ones, the
-one that uses least; then the one whose two jobs end first.
+The paper leaves the score of an option open. Here the best way to place a pair is the one with the least
+completion time of everything that is known, if all other waiting jobs followed unmolded, in order; of
+equal ones, the one that uses least; then the one whose two jobs end first.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal, NamedTuple
+from itertools import product
+from math import inf
+from typing import ClassVar, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dovetail.interfaces import View
-from dovetail.model import CPU, Choice, Decision, Job, Request, Seconds, Start, Wait
-from dovetail.policies.moldable import Shape, Timeline, asked_for, by_kind, expected, fastest_asked
+from dovetail.model import CPU, Choice, Decision, Job, Seconds, Start, Wait, Way, way
+from dovetail.policies.parts.asked_for import asked_for, by_kind, fastest_asked
+from dovetail.policies.parts.ready_times import Floats, ReadyTimes
+from dovetail.policies.parts.shape_tables import Shapes, Table, Tables
 
-__all__ = ["Fms", "FmsNodes", "FmsOrder", "FmsType"]
+__all__ = ["Fms", "FmsNodes", "FmsOrder", "FmsType", "best_pair"]
 
 Score = Literal["rollout", "area"]
-Option = tuple[Choice, Seconds]
 
 
 @dataclass(frozen=True)
-class _Fms:
-    """The rule; the policies below differ in which options a job has."""
+class _Fms(ABC):
+    """The rule; the policies below differ in which ways of running a job they choose among."""
 
     score: Score = "rollout"
 
     settles: ClassVar[bool] = True
     walltime: ClassVar[str] = "learned"
+    compiled: ClassVar[bool] = True
+    each_unit: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         """Have the kernels compiled, or loaded, before the first decision."""
@@ -45,72 +50,51 @@ class _Fms:
         O(log n) a job for the order; for each pair at most 162 options of O(nodes) each, times the waiting
         jobs when they are rolled out.
         """
-        timeline = Timeline(view)
-        yield from timeline.keep_promises()
+        times = ReadyTimes(view)
+        yield from times.keep_promises()
         waiting = [job for job in view.queue if job.id not in view.reservations]
-        if waiting and timeline.any_free():
-            yield from self._pairs(view, timeline, grouped_and_sorted(view, waiting))
+        if waiting and times.any_free():
+            yield from self._pairs(view, times, grouped_and_sorted(view, waiting))
 
-    def _pairs(self, view: View, timeline: Timeline, queue: Sequence[Job]) -> Iterator[Decision]:
-        from dovetail.kernels.moldable import best_pair
-
-        shapes = _Shapes(timeline)
-        followers = [self.unmolded(view, job) for job in queue] if self.score == "rollout" else []
-        rest, rest_seconds = shapes.table(followers)
-        at = 0
-        while at < len(queue) and timeline.any_free():
+    def _pairs(self, view: View, times: ReadyTimes, queue: Sequence[Job]) -> Iterator[Decision]:
+        tables = Tables(times)
+        follows = self.score == "rollout"
+        rest = tables.of([self.unmolded(view, job) for job in queue] if follows else [])
+        for at in range(0, len(queue), 2):
+            if not times.any_free():
+                return
             pair = queue[at : at + 2]
-            options = [self.options(view, job) for job in pair] + [[]] * (2 - len(pair))
-            (first, first_seconds), (second, second_seconds) = map(shapes.table, options)
-            a, b, swapped = best_pair(
-                timeline.ready,
-                timeline.latest,
-                *shapes.arrays(),
-                first,
-                first_seconds,
-                second,
-                second_seconds,
-                rest[at + 2 :],
-                rest_seconds[at + 2 :],
-                self.score == "rollout",
-            )
-            chosen = [(job, options[i][(a, b)[i]]) for i, job in enumerate(pair)]
-            if swapped:
-                chosen.reverse()
-            decisions = _commit(timeline, chosen)
+            options = [self.options(view, job) for job in pair]
+            first, second = tables.of(options[0]), tables.of(options[1] if len(pair) == 2 else [])
+            best = self._best_pair(times, tables, first, second, rest.after(at + 2), follows)
+            chosen = [(job, options[i][best[i]]) for i, job in enumerate(pair)]
+            decisions = _commit(times, chosen[::-1] if best[2] else chosen)
             if decisions is None:
                 yield Wait(queue[at].id, "no way to run the first two jobs starts one of them now")
                 return
             yield from decisions
-            at += 2
 
-    def options(self, view: View, job: Job) -> list[Option]:
+    def _best_pair(
+        self, times: ReadyTimes, tables: Tables, first: Table, second: Table, rest: Table, follows: bool
+    ) -> tuple[int, int, bool]:
+        """The rule, compiled unless ``compiled`` says otherwise."""
+        shapes = tables.shapes()
+        if not self.compiled:
+            return best_pair(times.ready, times.latest, shapes, first, second, rest if follows else None)
+        from dovetail.kernels import moldable
+
+        best: tuple[int, int, bool] = moldable.best_pair(
+            times.ready, times.latest, *shapes, *first, *second, *rest, follows
+        )
+        return best
+
+    @abstractmethod
+    def options(self, view: View, job: Job) -> list[Way]:
         """The ways of running the job among which FMS may choose."""
-        raise TypeError("one of the policies below says which")
 
-    def unmolded(self, view: View, job: Job) -> Option:
+    def unmolded(self, view: View, job: Job) -> Way:
         """How a job is thought to run when it follows: the fastest type on the nodes asked for."""
-        choice = fastest_asked(view, job)
-        return choice, expected(view, job, choice) or 0.0
-
-
-def _commit(timeline: Timeline, chosen: Sequence[tuple[Job, Option]]) -> list[Decision] | None:
-    """Place the jobs in this order; ``None``, and nothing decided, if none of them starts now."""
-    before = timeline.state()
-    decisions: list[Decision] = []
-    starts = False
-    for job, (choice, seconds) in chosen:
-        gang = timeline.find(job, choice, seconds, packed=True)
-        decision = None if gang is None else timeline.commit(gang)
-        if decision is None:
-            timeline.restore(before)
-            return None
-        decisions.append(decision)
-        starts = starts or isinstance(decision, Start)
-    if not starts:
-        timeline.restore(before)
-        return None
-    return decisions
+        return way(view, job, fastest_asked(view, job))
 
 
 def grouped_and_sorted(view: View, jobs: Sequence[Job]) -> list[Job]:
@@ -121,8 +105,58 @@ def grouped_and_sorted(view: View, jobs: Sequence[Job]) -> list[Job]:
 def _time_with_both(view: View, job: Job) -> Seconds:
     """T(i, N, CG); of a job that cannot use both, its least time on N nodes."""
     both = [c for c in job.asked if c.implementation.kind.startswith(f"{CPU}+")]
-    known = (expected(view, job, choice) for choice in both or job.asked or job.choices)
+    known = (way(view, job, choice).seconds for choice in both or job.asked or job.choices)
     return min((seconds for seconds in known if seconds is not None), default=0.0)
+
+
+def best_pair(
+    ready: Floats, latest: Seconds, shapes: Shapes, first: Table, second: Table, rest: Table | None
+) -> tuple[int, int, bool]:
+    """How to place two jobs: (option of the first, option of the second, is the second placed first).
+
+    The rule itself. What runs is `dovetail.kernels.moldable.best_pair`, the same compiled. ``ready`` says
+    when each pool and device is free, ``latest`` when all that runs has ended. An empty ``second`` means
+    the first job alone (its option is then -1); without a ``rest`` nobody is thought to follow.
+    """
+    best, least = (-1, -1, False), (inf, inf, inf)
+    orders = (False, True) if len(second.seconds) else (False,)
+    for a, b, swapped in product(range(len(first.seconds)), range(len(second.seconds)) or (-1,), orders):
+        pair = [(first, a), (second, b)][: len(orders)]
+        state, area = ready.copy(), 0.0
+        ends: list[Seconds] = []
+        for table, option in reversed(pair) if swapped else pair:
+            ends.append(shapes.put(state, table, option, packed=True))
+            area += shapes.units_of(table, option) * table.seconds[option]
+        last = max(latest, *ends)
+        if rest is not None and last < inf:
+            followed = (shapes.put(state, rest, job, packed=False) for job in range(len(rest.seconds)))
+            last = max([last, *(end for end in followed if end < inf)])
+        score = _microseconds(last), _microseconds(area), _microseconds(sum(ends))
+        if best[0] < 0 or score < least:
+            best, least = (a, b, swapped), score
+    return best
+
+
+def _microseconds(seconds: Seconds) -> float:
+    """Scores are compared in whole microseconds: sums of the same times in another order are ties."""
+    return float(np.rint(seconds * 1e6))
+
+
+def _commit(times: ReadyTimes, chosen: Sequence[tuple[Job, Way]]) -> list[Decision] | None:
+    """Place the jobs in this order; ``None``, and nothing decided, if none of them starts now."""
+    before = times.state()
+    decisions: list[Decision] = []
+    for job, chosen_way in chosen:
+        gang = times.find(job, chosen_way, packed=True)
+        decision = None if gang is None else times.commit(gang)
+        if decision is None:
+            times.restore(before)
+            return None
+        decisions.append(decision)
+    if not any(isinstance(decision, Start) for decision in decisions):
+        times.restore(before)
+        return None
+    return decisions
 
 
 def _molded(job: Job) -> list[Choice]:
@@ -131,9 +165,9 @@ def _molded(job: Job) -> list[Choice]:
     return [choice for n in sizes for choice in job.choices if choice.request.nodes == n]
 
 
-def _timed(view: View, job: Job, choices: Sequence[Choice]) -> list[Option]:
+def _ways(view: View, job: Job, choices: Sequence[Choice]) -> list[Way]:
     """The choices, or whatever the job offers if there are none, with their times; a type at a time."""
-    return [(choice, expected(view, job, choice) or 0.0) for choice in by_kind(choices or job.choices)]
+    return [way(view, job, choice) for choice in by_kind(choices or job.choices)]
 
 
 @dataclass(frozen=True)
@@ -144,13 +178,21 @@ class Fms(_Fms):
     two the best is taken. ``score=rollout`` judges by when everything would be done if the rest followed
     unmolded; ``score=area`` only by when all that is committed is done, and is far cheaper. Ignores
     priorities and ``implementation``.
+
+    Either job alone would use both; together each takes what it can spare least:
+
+    >>> from dovetail.testing.examples import moldable
+    >>> a = ("a", 2, {"cpu+gpu": {2: 6.0}, "gpu": {2: 7.0}, "cpu": {2: 40.0}})
+    >>> b = ("b", 2, {"cpu+gpu": {2: 6.0}, "gpu": {2: 20.0}, "cpu": {2: 8.0}})
+    >>> moldable(Fms(), "2x4cpu+1gpu", [a, b])
+    a gpu n0/gpu0,n1/gpu0 0 to 7, b cpu n[0-1] 0 to 8
     """
 
     paper: ClassVar[str] = "Ravi 2012, section III.B"
 
-    def options(self, view: View, job: Job) -> list[Option]:
+    def options(self, view: View, job: Job) -> list[Way]:
         """Every type on N, N/2 and N/4 nodes."""
-        return _timed(view, job, _molded(job))
+        return _ways(view, job, _molded(job))
 
 
 @dataclass(frozen=True)
@@ -159,9 +201,9 @@ class FmsType(_Fms):
 
     paper: ClassVar[str] = "Ravi 2012, section IV.D (Molding ResType Only)"
 
-    def options(self, view: View, job: Job) -> list[Option]:
+    def options(self, view: View, job: Job) -> list[Way]:
         """Every type on N nodes."""
-        return _timed(view, job, job.asked)
+        return _ways(view, job, job.asked)
 
 
 @dataclass(frozen=True)
@@ -170,15 +212,14 @@ class FmsNodes(_Fms):
 
     paper: ClassVar[str] = "Ravi 2012, section IV.D (Molding NumNodes Only)"
 
-    def options(self, view: View, job: Job) -> list[Option]:
+    def options(self, view: View, job: Job) -> list[Way]:
         """The one type on N, N/2 and N/4 nodes."""
         kept = asked_for(view, job).implementation
-        return _timed(view, job, [choice for choice in _molded(job) if choice.implementation is kept])
+        return _ways(view, job, [choice for choice in _molded(job) if choice.implementation is kept])
 
-    def unmolded(self, view: View, job: Job) -> Option:
+    def unmolded(self, view: View, job: Job) -> Way:
         """The type asked for, or else the fastest, on the nodes asked for."""
-        choice = asked_for(view, job)
-        return choice, expected(view, job, choice) or 0.0
+        return way(view, job, asked_for(view, job))
 
 
 @dataclass(frozen=True)
@@ -187,49 +228,6 @@ class FmsOrder(_Fms):
 
     paper: ClassVar[str] = "Ravi 2012, section III.B, grouping and sorting alone"
 
-    def options(self, view: View, job: Job) -> list[Option]:
+    def options(self, view: View, job: Job) -> list[Way]:
         """The fastest type on N nodes."""
         return [self.unmolded(view, job)]
-
-
-class _Shapes:
-    """The shapes of the requests seen so far, numbered, in the arrays that the kernel takes."""
-
-    def __init__(self, timeline: Timeline) -> None:
-        self._timeline = timeline
-        self._number: dict[Request, int] = {}
-        self._shapes: list[Shape] = []
-        self._arrays: _Arrays | None = None
-
-    def table(self, options: Sequence[Option]) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        """(shape, nodes) and seconds of each option."""
-        rows = [(self._of(choice.request), choice.request.nodes) for choice, _ in options]
-        seconds = np.array([seconds for _, seconds in options], np.float64)
-        return np.array(rows, np.int64).reshape(len(rows), 2), seconds
-
-    def _of(self, request: Request) -> int:
-        one = request.on(1)
-        found = self._number.get(one)
-        if found is None:
-            found = self._number[one] = len(self._shapes)
-            self._shapes.append(self._timeline.shape(request))
-            self._arrays = None
-        return found
-
-    def arrays(self) -> _Arrays:
-        """Pool, count, eligible and able of every shape."""
-        if self._arrays is None:
-            self._arrays = _Arrays(
-                np.array([shape.pool for shape in self._shapes]),
-                np.array([shape.count for shape in self._shapes], np.int64),
-                np.stack([shape.eligible for shape in self._shapes]),
-                np.stack([shape.able for shape in self._shapes]),
-            )
-        return self._arrays
-
-
-class _Arrays(NamedTuple):
-    pool: NDArray[np.bool_]
-    devices: NDArray[np.int64]
-    eligible: NDArray[np.bool_]
-    able: NDArray[np.bool_]

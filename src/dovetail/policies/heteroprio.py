@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from math import inf
 from typing import ClassVar
 
 from dovetail.interfaces import View
-from dovetail.model import Choice, Cluster, Decision, Job, Seconds
-from dovetail.policies.devices import refuse_gangs
-from dovetail.policies.resources import Resources, kinds_of, ways
+from dovetail.model import Choice, Decision, Job, Seconds
+from dovetail.policies.parts.idle_units import IdleUnits, unit_kinds, ways_by_kind
+from dovetail.policies.parts.one_node import OneNode
 
 __all__ = ["Heteroprio"]
 
 
 @dataclass(frozen=True, slots=True)
-class Heteroprio:
+class Heteroprio(OneNode):
     """A free GPU takes the job that a GPU accelerates most, a free CPU the one that it accelerates least.
 
-    Never leaves a resource idle while a waiting job could run there, and never takes a job back once it
+    Never leaves a unit idle while a waiting job could run there, and never takes a job back once it
     has started (no spoliation). With several kinds of device, the acceleration on one is measured against
     the best of the others. Ignores priorities.
     """
@@ -27,23 +27,19 @@ class Heteroprio:
     paper: ClassVar[str] = "Agullo, Bramas, Coulaud, Darve, Messner, Takahashi 2014; Beaumont et al. 2017"
     settles: ClassVar[bool] = True
 
-    def refuses(self, jobs: Sequence[Job], cluster: Cluster) -> str | None:
-        """Gangs are refused."""
-        return refuse_gangs(jobs)
-
     def decide(self, view: View) -> Iterable[Decision]:
-        """Offer every resource with room the job with the greatest acceleration there. O(n log n)."""
-        resources = Resources(view)
-        if not resources.open:
+        """Offer every unit with room the job with the greatest acceleration there. O(n log n)."""
+        units = IdleUnits(view)
+        if not units.open:
             return
-        waiting = [(job, ways(view, job)) for job in view.queue]
+        waiting = [(job, ways_by_kind(view, job)) for job in view.queue]
         by_acceleration: dict[str, list[tuple[Job, Choice]]] = {}
-        for kind in kinds_of(view.cluster):
+        for kind in unit_kinds(view.cluster):
             able = [(job, found) for job, found in waiting if kind in found]
-            seconds = [{k: way[1] for k, way in found.items()} for _, found in able]
+            seconds = [{k: way.seconds for k, way in found.items()} for _, found in able]
             order = sorted(range(len(able)), key=lambda i: -acceleration(seconds[i], kind))
-            by_acceleration[kind] = [(able[i][0], able[i][1][kind][0]) for i in order]
-        yield from resources.offer(lambda unit: resources.first_fit(by_acceleration[unit.kind], unit))
+            by_acceleration[kind] = [(able[i][0], able[i][1][kind].choice) for i in order]
+        yield from units.offer(lambda unit: units.first_fit(by_acceleration[unit.kind], unit))
 
 
 def acceleration(seconds: dict[str, Seconds | None], kind: str) -> float:

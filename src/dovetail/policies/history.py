@@ -2,52 +2,16 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import ClassVar
 
-from dovetail.interfaces import View
-from dovetail.model import CPU, Choice, Cluster, Decision, Job, Seconds, Unit
-from dovetail.policies.devices import (
-    Devices,
-    class_on,
-    one_node_choices,
-    refuse_gangs,
-    start_heads,
-    units_for,
-)
+from dovetail.model import CPU, Job, Seconds
+from dovetail.policies.parts.backlog import Backlog, Place
+from dovetail.policies.parts.dynamic_queue import DynamicQueue
 
-__all__ = ["DynamicQueue", "History", "Option", "earliest_end", "known"]
-
-Option = tuple[Choice, Unit]
-
-
-class DynamicQueue(ABC):
-    """Rules 1 and 4: the FIFOs of the devices, and a main queue that is emptied while a device is idle."""
-
-    def refuses(self, jobs: Sequence[Job], cluster: Cluster) -> str | None:
-        """Gangs are refused."""
-        return refuse_gangs(jobs)
-
-    def decide(self, view: View) -> Iterable[Decision]:
-        """One pass over the queue while a device is idle (rule 4)."""
-        heads = list(start_heads(view))  # rule 1
-        if heads or not len(view.queue):
-            yield from heads
-            return  # asked again once they run
-        devices = Devices(view)
-        for job in view.queue:
-            options = [(c, u) for c in one_node_choices(job) for u in units_for(view.cluster, c)]
-            options.sort(key=lambda option: option[1].index)  # device order, whatever the file's
-            if not any(devices.idle) and not any(devices.can_start(*option) for option in options):
-                return
-            choice, unit = self.place(devices, job, options)
-            yield devices.assign(job, choice, unit)
-
-    @abstractmethod
-    def place(self, devices: Devices, job: Job, options: Sequence[Option]) -> Option:
-        """Where the next job goes: started there if it is idle, else into its FIFO (rules 2 and 3)."""
+__all__ = ["History"]
 
 
 @dataclass(frozen=True)
@@ -57,38 +21,53 @@ class History(DynamicQueue):
     Rules 1 to 4 of section 4.1, over any number of devices and nodes. A job whose best device is busy
     waits in that device's FIFO if it ends earlier so than on an idle, slower device. With
     ``explore=false`` no app that is known on one device is sent to another just to try it; the paper does.
+
+    The first job of an app goes to the GPU, the next tries the idle CPU. From then on both are known:
+
+    >>> from dovetail.testing.examples import one_node
+    >>> jobs = [("a", {"cpu": 3.0, "gpu": 1.0})] * 2 + [("a", {"cpu": 3.0, "gpu": 1.0}, 10.0)] * 4
+    >>> one_node(History(), "1x1cpu+1gpu", jobs, model="mean")
+    a-1 gpu 0 to 1, a-2 cpu 0 to 3, a-3 gpu 10 to 11, a-4 gpu 11 to 12, a-5 gpu 12 to 13, a-6 cpu 10 to 13
     """
 
     explore: bool = True
     paper: ClassVar[str] = "Gregg 2011, section 4.1"
 
-    def place(self, devices: Devices, job: Job, options: Sequence[Option]) -> Option:
-        """Exploration first (rule 2), else the earliest predicted end (rule 3)."""
-        new = [o for o in options if not known(devices.view, job, o)]
-        if new:
-            idle = [o for o in options if devices.can_start(*o)]
-            if all(devices.idle):
-                accelerated = [o for o in idle if o[1].kind != CPU]
-                if accelerated:
-                    return accelerated[0]
-            unexplored = [o for o in idle if o in new]
-            if unexplored and (self.explore or len(new) == len(options)):
-                return unexplored[0]
-        return earliest_end(devices, job, [o for o in options if o not in new] or options)
+    def place(self, backlog: Backlog, job: Job, places: Sequence[Place]) -> Place | None:
+        """Exploration first (rule 2), then the earliest predicted end (rule 3), else what is idle (5.2)."""
+        untried = [place for place in places if not tried(backlog, job, place)]
+        if untried and all(backlog.idle):
+            for place in places:
+                if place.unit.kind != CPU and backlog.can_start(place):
+                    return place
+        if self.explore or len(untried) == len(places):
+            for place in untried:
+                if backlog.can_start(place):
+                    return place
+        ends = [(end, place) for place in places if (end := predicted_end(backlog, job, place)) is not None]
+        return min(ends, key=itemgetter(0))[1] if ends else whatever_is_idle(backlog, places)
 
 
-def known(view: View, job: Job, option: Option) -> bool:
-    """Whether this app and implementation ever completed on this class, whatever the inputs."""
-    implementation, unit = option[0].implementation, option[1]
-    return view.runtimes.runs(job.app.name, implementation.name, class_on(implementation, unit)) > 0
+def tried(backlog: Backlog, job: Job, place: Place) -> bool:
+    """Whether the app has run on that class, or is assigned to it now, whatever the inputs (rule 2)."""
+    return backlog.runs(job, place) > 0 or backlog.is_assigned(job, place)
 
 
-def earliest_end(devices: Devices, job: Job, options: Sequence[Option]) -> Option:
-    """The option predicted to end first; ties: the faster class, then device order."""
+def predicted_end(backlog: Backlog, job: Job, place: Place) -> tuple[Seconds, Seconds, int] | None:
+    """When the job would end there, and what decides between equals: the faster class, then device order.
 
-    def end(option: Option) -> tuple[Seconds, Seconds, int]:
-        seconds = devices.time(job, option[0].implementation, option[1])
-        own = float("inf") if seconds is None else seconds
-        return devices.ready_in(*option) + own, own, option[1].index
+    ``None`` where that cannot be predicted: nothing is known of the job there, or a job of unknown length
+    is ahead of it.
+    """
+    if not backlog.runs(job, place):
+        return None  # of a busy class without history nothing is known
+    seconds, ahead = backlog.seconds(job, place), backlog.ahead(place)
+    if seconds is None or ahead.unknown:
+        return None
+    return ahead.seconds + seconds, seconds, place.unit.index
 
-    return min(options, key=end)
+
+def whatever_is_idle(backlog: Backlog, places: Sequence[Place]) -> Place | None:
+    """With limited information: an idle device, else an idle CPU; ``None`` where all are busy (5.2)."""
+    idle = (place for place in places if backlog.can_start(place))
+    return min(idle, key=lambda place: place.unit.kind == CPU, default=None)

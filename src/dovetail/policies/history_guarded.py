@@ -6,14 +6,17 @@ arrives in the same place of the queue may never be tried on its better device.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import ClassVar
+from math import inf
+from operator import itemgetter
+from typing import ClassVar, NamedTuple
 
-from dovetail.model import CPU, Job, Seconds
-from dovetail.policies.devices import Devices, class_on, one_node_choices, units_for
-from dovetail.policies.history import DynamicQueue, Option
+from dovetail.interfaces import View
+from dovetail.model import CPU, Decision, Dequeue, Job, Seconds
+from dovetail.policies.parts.backlog import Backlog, Place, place_of, places_for
+from dovetail.policies.parts.dynamic_queue import DynamicQueue
 
 __all__ = ["HistoryGuarded"]
 
@@ -25,12 +28,28 @@ LOOK_AHEAD = 100
 class HistoryGuarded(DynamicQueue):
     """As history, but explores only behind work that takes long enough to hide a slow run.
 
-    An app that never ran goes to the first class that is not a CPU, and waits for it. An untried CPU is
-    assumed to take ``caution`` times as long as the best known class; the assumption halves with every
-    further run of the app, down to one. The cheapest waiting job of an app explores, on an idle CPU, while
-    what else runs and waits keeps the other devices busy for that long, after ``patience`` runs in any case.
-    Nothing stays untried because it always finds the device busy: an untried CPU counts as half as long as
-    the best known class, halving on, after twice ``patience`` runs, another device from the first run on.
+    1. An app that never ran goes to the first class that is not a CPU, and waits for it.
+    2. A CPU that the app has never used is feared to take ``caution`` times as long as the best known
+       class. The fear halves with every further run of the app, down to one time as long.
+    3. The cheapest waiting job of the app tries an idle CPU while the other units have so much to do that
+       the feared time is hidden; after ``patience`` runs of the app in any case.
+    4. So that no class stays untried because it is always busy, it is thought faster and faster: a device
+       that is not a CPU takes half as long as the best known class after the first run, a CPU after twice
+       ``patience`` runs, and half of that after each further run.
+    5. Else a job goes where it ends first by these times. A unit on which an app is being tried is thought
+       to be held for as long as was feared, and then for as long again as it has been.
+
+    6. Whenever a job has ended and a unit is idle, what waits in FIFOs is thought about again: the job that
+       gains most by starting there leaves its FIFO, or else the one that explores at the least cost.
+
+    While one job of an app tries a class, no other does (rules 3 and 4).
+
+    Here the last job waits for the GPU until a third run has made the CPU less to be feared (rules 2 and 6):
+
+    >>> from dovetail.testing.examples import one_node
+    >>> jobs = [("a", {"cpu": 3.0, "gpu": 1.0})] * 2 + [("a", {"cpu": 3.0, "gpu": 1.0}, 10.0)] * 4
+    >>> one_node(HistoryGuarded(), "1x1cpu+1gpu", jobs, model="mean")
+    a-1 gpu 0 to 1, a-2 gpu 1 to 2, a-3 gpu 10 to 11, a-4 gpu 11 to 12, a-5 gpu 12 to 13, a-6 cpu 11 to 14
     """
 
     caution: float = 8.0
@@ -43,100 +62,153 @@ class HistoryGuarded(DynamicQueue):
         if self.patience < 1:
             raise ValueError(f"patience is {self.patience}, expected 1 or more")
 
-    def place(self, devices: Devices, job: Job, options: Sequence[Option]) -> Option:
-        """Exploration where it is hidden, else the earliest end by what is known or assumed."""
-        times = [known_time(devices, job, option) for option in options]
-        known = [seconds for seconds in times if seconds is not None]
-        if not known:
-            return first_try(devices, options)
-        best, experience = min(known), max(runs(devices, job, option) for option in options)
-        ends: list[tuple[Seconds, Seconds, int]] = []
-        for option, seconds in zip(options, times, strict=True):
-            if seconds is None and not underway(devices, job, option):
-                if self.explores(devices, job, option, best, experience):
-                    return option
-                seconds = self.assumed(option, best, experience)
-            own = float("inf") if seconds is None else seconds
-            wait = devices.ready_in(*option) + self.unknown_rest(devices, option)
-            ends.append((wait + own, own, option[1].index))
-        return options[ends.index(min(ends))]
+    def decide(self, view: View) -> Iterable[Decision]:
+        """The paper's rules 1 and 4; while a unit is idle then, think again about what waits (rule 6)."""
+        return list(super().decide(view)) or self.reconsidered(view)
 
-    def explores(self, devices: Devices, job: Job, option: Option, best: Seconds, experience: int) -> bool:
-        """Whether this job is to try an idle CPU now: hidden behind other work, or overdue."""
-        if option[1].kind != CPU or not devices.can_start(*option):
+    def place(self, backlog: Backlog, job: Job, places: Sequence[Place]) -> Place | None:
+        """Exploration where it is hidden, else the earliest end by what is known or assumed."""
+        known = known_of(backlog, job, places)
+        if known is None:
+            return first_try(backlog, places)  # rule 1
+        return self.exploration(backlog, job, known) or self.earliest(backlog, known)[1]
+
+    def exploration(self, backlog: Backlog, job: Job, known: Known) -> Place | None:
+        """Where the job is to be the first of its app, if anywhere (rule 3)."""
+        for place, untried in zip(known.places, known.untried, strict=True):
+            if untried and self.explores(backlog, job, place, known.best, known.experience):
+                return place
+        return None
+
+    def earliest(self, backlog: Backlog, known: Known) -> tuple[Seconds, Place]:
+        """Seconds until the earliest end, and where that is, by these times (rules 4 and 5)."""
+        ends: list[tuple[Seconds, Seconds, int]] = []
+        for place, seconds, untried in zip(known.places, known.times, known.untried, strict=True):
+            counted = self.assumed(place, known.best, known.experience) if untried else seconds
+            own = inf if counted is None else counted
+            wait = backlog.ahead(place).seconds + self.feared_rest(backlog, place)
+            ends.append((wait + own, own, place.unit.index))
+        least = min(ends)
+        return least[0], known.places[ends.index(least)]
+
+    def reconsidered(self, view: View) -> list[Decision]:
+        """Of the jobs in FIFOs the one that should rather start on an idle unit now: it does (rule 6)."""
+        if not view.device_queues or not view.changes.ended:
+            return []
+        everything, ahead = Backlog(view), Backlog(view)
+        if not any(everything.idle):
+            return []
+        movers: list[tuple[bool, Seconds, Job, Place]] = []
+        for index, fifo in view.device_queues.items():
+            for job, implementation in reversed(fifo[-LOOK_AHEAD:]):
+                here = place_of(view, job, implementation, index)
+                ahead.take_out(job, here)
+                known = known_of(everything, job, places_for(view, job))
+                if known is None:
+                    continue
+                end, there = self.earliest(ahead, known)
+                now_here = ahead.ahead(here).seconds + (ahead.seconds(job, here) or 0.0)
+                if there.unit.index != index and ahead.can_start(there) and end < now_here * (1 - 1e-9):
+                    movers.append((False, end - now_here, job, there))
+                elif (there_first := self.exploration(everything, job, known)) is not None:
+                    movers.append((True, known.best, job, there_first))
+        if not movers:
+            return []
+        _, _, job, there = min(movers, key=itemgetter(0, 1))
+        return [Dequeue(job.id), everything.assign(job, there)]
+
+    def explores(self, backlog: Backlog, job: Job, place: Place, best: Seconds, experience: int) -> bool:
+        """Whether this job is to try an idle CPU now: hidden behind other work, or overdue (rule 3)."""
+        if place.unit.kind != CPU or not backlog.can_start(place):
             return False
         waiting = [
             other
-            for other in islice(devices.view.queue, LOOK_AHEAD + len(devices.decided))
-            if other is not job and other.id not in devices.decided
+            for other in islice(backlog.view.queue, LOOK_AHEAD + len(backlog.decided))
+            if other is not job and other.id not in backlog.decided
         ]
-        own_app = (best_time(devices, other) for other in waiting if other.app.name == job.app.name)
+        own_app = (best_time(backlog, other) for other in waiting if other.app.name == job.app.name)
         if any(other is not None and other < best for other in own_app):
-            return False
-        doubt = max(1.0, self.caution / 2.0 ** min(experience - 1, 60))
-        return experience >= self.patience or hidden(devices, option, waiting, doubt * best)
+            return False  # a cheaper job of the app will
+        fear = max(1.0, self.caution / 2.0 ** min(experience - 1, 60)) * best  # rule 2
+        return experience >= self.patience or hidden(backlog, place, waiting, fear)
 
-    def assumed(self, option: Option, best: Seconds, experience: int) -> Seconds | None:
-        """What an untried class counts as in a comparison; ``None``: it does not count yet."""
-        halvings = experience - 2 * self.patience + 1 if option[1].kind == CPU else experience
+    def assumed(self, place: Place, best: Seconds, experience: int) -> Seconds | None:
+        """What an untried class counts as in a comparison; ``None``: it does not count yet (rule 4)."""
+        halvings = experience - 2 * self.patience + 1 if place.unit.kind == CPU else experience
         return best / 2.0 ** min(halvings, 60) if halvings > 0 else None
 
-    def unknown_rest(self, devices: Devices, option: Option) -> Seconds:
-        """Seconds that an exploring job is assumed to hold the device yet; 0 where nothing explores.
+    def feared_rest(self, backlog: Backlog, place: Place) -> Seconds:
+        """Seconds for which a job that explores there is thought to hold the unit yet (rule 5).
 
-        What is left of ``caution`` times its best known time (once, on a device that is not a CPU), or as
-        long again as it has run by now.
+        Twice as long in all as it has run where it has outlasted the fear; 0 where nothing explores. On a
+        device that is not a CPU the fear is the best known time, once.
         """
-        occupant = devices.view.occupant(option[1])
+        occupant = backlog.view.occupant(place.unit)
         if occupant is None or occupant.predicted is not None:
             return 0.0
-        spent = devices.view.now - occupant.start_time
-        doubt = self.caution if option[1].kind == CPU else 1.0
-        return max(doubt * (best_time(devices, occupant.job) or 0.0) - spent, spent)
+        spent = backlog.view.now - occupant.start_time
+        caution = self.caution if place.unit.kind == CPU else 1.0
+        return max(caution * (best_time(backlog, occupant.job) or 0.0) - spent, spent)
 
 
-def first_try(devices: Devices, options: Sequence[Option]) -> Option:
+class Known(NamedTuple):
+    """What is known of a job's app: its predicted seconds by place, which places are to be tried, the least
+    of the seconds, and the most runs on one class.
+    """
+
+    places: Sequence[Place]
+    times: Sequence[Seconds | None]
+    untried: Sequence[bool]
+    best: Seconds
+    experience: int
+
+
+def known_of(backlog: Backlog, job: Job, places: Sequence[Place]) -> Known | None:
+    """What is known of a job; ``None`` if nothing is."""
+    times = [known_time(backlog, job, place) for place in places]
+    best = min((seconds for seconds in times if seconds is not None), default=None)
+    if best is None:
+        return None
+    untried = [
+        seconds is None and not backlog.is_assigned(job, place)
+        for place, seconds in zip(places, times, strict=True)
+    ]
+    return Known(places, times, untried, best, max(backlog.runs(job, place) for place in places))
+
+
+def first_try(backlog: Backlog, places: Sequence[Place]) -> Place:
     """For an app that never ran: of the first class that is not a CPU the unit with the fewest jobs."""
-    first = next((o for o in options if o[1].kind != CPU), options[0])
-    same = [o for o in options if o[1].device_class == first[1].device_class and o[0] is first[0]]
+    first = next((place for place in places if place.unit.kind != CPU), places[0])
+    same = [
+        place
+        for place in places
+        if place.unit.device_class == first.unit.device_class and place.choice is first.choice
+    ]
 
-    def ahead(option: Option) -> tuple[int, Seconds, int]:
-        jobs = 0 if devices.can_start(*option) else 1 + devices.fifo[option[1].index]
-        return jobs, devices.ready_in(*option), option[1].index
+    def ahead(place: Place) -> tuple[int, Seconds, int]:
+        jobs = 0 if backlog.can_start(place) else 1 + backlog.fifo[place.unit.index]
+        return jobs, backlog.ahead(place).seconds, place.unit.index
 
     return min(same, key=ahead)
 
 
-def hidden(devices: Devices, option: Option, waiting: Sequence[Job], seconds: Seconds) -> bool:
+def hidden(backlog: Backlog, place: Place, waiting: Sequence[Job], seconds: Seconds) -> bool:
     """Whether the other units are busy for so long, on average, with what they hold and what waits."""
-    others = [u for u in range(len(devices.backlog)) if u != option[1].index]
-    needed = seconds * len(others) - sum(devices.backlog[u] for u in others)
+    others = [unit.index for unit in backlog.view.cluster.units if unit is not place.unit]
+    needed = seconds * len(others) - sum(backlog.load(other) for other in others)
     for job in waiting:
         if needed <= 0:
             break
-        needed -= best_time(devices, job) or 0.0
+        needed -= best_time(backlog, job) or 0.0
     return bool(others) and needed <= 0
 
 
-def underway(devices: Devices, job: Job, option: Option) -> bool:
-    """Whether a job of the app runs or waits on that class already: it will soon be known."""
-    target = class_on(option[0].implementation, option[1])
-    return (job.app.name, option[0].implementation.name, target) in devices.underway
-
-
-def runs(devices: Devices, job: Job, option: Option) -> int:
-    """Completed runs of the app in this way."""
-    implementation, unit = option[0].implementation, option[1]
-    return devices.view.runtimes.runs(job.app.name, implementation.name, class_on(implementation, unit))
-
-
-def known_time(devices: Devices, job: Job, option: Option) -> Seconds | None:
+def known_time(backlog: Backlog, job: Job, place: Place) -> Seconds | None:
     """Predicted seconds there, ``None`` on a class that the app has never used."""
-    return devices.time(job, option[0].implementation, option[1]) if runs(devices, job, option) else None
+    return backlog.seconds(job, place) if backlog.runs(job, place) else None
 
 
-def best_time(devices: Devices, job: Job) -> Seconds | None:
+def best_time(backlog: Backlog, job: Job) -> Seconds | None:
     """The least predicted seconds over the classes that the app has used."""
-    options = [(c, u) for c in one_node_choices(job) for u in units_for(devices.view.cluster, c)]
-    times = [t for o in options if (t := known_time(devices, job, o)) is not None]
-    return min(times, default=None)
+    times = (known_time(backlog, job, place) for place in places_for(backlog.view, job))
+    return min((seconds for seconds in times if seconds is not None), default=None)

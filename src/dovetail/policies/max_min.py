@@ -2,33 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
 from dovetail.interfaces import View
-from dovetail.model import Cluster, Decision, Job
-from dovetail.policies.batch_mapping import Completions, map_batch
-from dovetail.policies.devices import refuse_gangs
+from dovetail.model import Decision
+from dovetail.policies.parts.batch_mapping import Completions, map_batch
+from dovetail.policies.parts.one_node import OneNode
 
 __all__ = ["MaxMin"]
 
 
 @dataclass(frozen=True, slots=True)
-class MaxMin:
-    """Map first the job whose best completion is the latest, to the resource where it ends first.
+class MaxMin(OneNode):
+    """Map first the job whose best completion is the latest, to the unit where it ends first.
 
     Long jobs go first, short ones fill up. Ignores priorities.
     """
 
     paper: ClassVar[str] = "Maheswaran, Ali, Siegel, Hensgen, Freund 1999, section 3.3"
     settles: ClassVar[bool] = True
-
-    def refuses(self, jobs: Sequence[Job], cluster: Cluster) -> str | None:
-        """Gangs are refused."""
-        return refuse_gangs(jobs)
 
     def decide(self, view: View) -> Iterable[Decision]:
         """Map the whole queue, start what can start now."""

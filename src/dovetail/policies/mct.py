@@ -9,8 +9,8 @@ from operator import itemgetter
 from typing import ClassVar
 
 from dovetail.interfaces import View
-from dovetail.model import Allocation, Decision, Seconds, Start, Wait
-from dovetail.policies.moldable import by_kind, expected
+from dovetail.model import Allocation, Decision, Seconds, Start, Wait, way
+from dovetail.policies.parts.asked_for import by_kind
 
 __all__ = ["Mct"]
 
@@ -33,7 +33,7 @@ class Mct:
         for job in view.queue:
             best, end, start, place = None, inf, inf, None
             for choice in by_kind(job.asked or job.choices):
-                seconds = expected(view, job, choice) or 0.0
+                seconds = way(view, job, choice).least
                 found = free.earliest(choice.request, releases, view.now)
                 if found is not None and found[0] + seconds < end:
                     best, end, (start, place) = choice, found[0] + seconds, found

@@ -4,21 +4,27 @@ from __future__ import annotations
 
 import importlib
 import itertools
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf
 from typing import Any, ClassVar
 
+import numpy as np
+
 from dovetail.errors import InputError
 from dovetail.interfaces import View
-from dovetail.model import Choice, Cluster, Job, Plan, PlanItem, Seconds, Unit
-from dovetail.policies.devices import class_on, one_node_choices, refuse_gangs, units_for
+from dovetail.model import Cluster, Job, Plan, PlanItem, Seconds, Unit, one_node_choices
+from dovetail.policies.parts.backlog import Place, places_for
+from dovetail.policies.parts.one_node import refuse_gangs
 
 __all__ = ["Optimal", "least_makespan"]
 
 RESOLUTION = 1 << 30
 """The longest possible schedule is this many integer time steps. With 2^40, CP-SAT 9.15 returned a wrong
 optimum (a symmetry cut with such coefficients); a test keeps the case."""
+EVALUATIONS = 100_000
+"""Moves and swaps of the local search that the solver's plan begins with."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +38,8 @@ class Optimal:
 
     time_limit: float = 60.0
     workers: int = 1
-    paper: ClassVar[str] = "Ravi 2012, section 5.2 (Manual Optimal)"
+    paper: ClassVar[str] = "Ravi 2012, section IV.C (Manual Optimal)"
+    each_unit: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if not 0 < self.time_limit < inf:
@@ -56,34 +63,16 @@ class Optimal:
     def plan(self, view: View) -> Plan:
         """A plan for all waiting jobs, given what already runs. Exponential in the worst case."""
         jobs = list(view.queue)
-        ready = [0.0] * len(view.cluster.units)
-        for unit in view.cluster.units:
-            occupant = view.occupant(unit)
-            if occupant is not None:
-                ready[unit.index] = view.remaining(occupant)
-        options: list[list[tuple[Choice, Unit, Seconds]]] = []
-        for job in jobs:
-            timed = []
-            for choice in one_node_choices(job):
-                for unit in units_for(view.cluster, choice):
-                    found = view.predict(
-                        job, choice.implementation, choice.request, class_on(choice.implementation, unit)
-                    )
-                    if found is not None:
-                        timed.append((choice, unit, found.expected))
-            if not timed:
-                raise InputError(
-                    f"job {job.id} has no predicted time, which a plan needs", where="policy optimal"
-                )
-            options.append(timed)
-        table = [{(unit.index, k): t for k, (_, unit, t) in enumerate(row)} for row in options]
-        chosen, status, bound, seconds = least_makespan(
+        ready = [_busy_for(view, unit) for unit in view.cluster.units]
+        timed = [_timed_places(view, job) for job in jobs]
+        table = [{(p.unit.index, k): seconds for k, (p, seconds) in enumerate(row)} for row in timed]
+        chosen, status, bound, spent = least_makespan(
             table, ready, _alike(view, ready), self.time_limit, self.workers
         )
         items: list[PlanItem] = []
         at = list(ready)
-        for job, row, pick in zip(jobs, options, chosen, strict=True):
-            choice, unit, duration = row[pick]
+        for job, row, pick in zip(jobs, timed, chosen, strict=True):
+            (choice, unit, _), duration = row[pick]
             start = view.now + at[unit.index]
             at[unit.index] += duration
             items.append(
@@ -91,7 +80,26 @@ class Optimal:
             )
         used = {item.unit for item in items}
         objective = max((at[u] for u in used if u is not None), default=0.0)
-        return Plan(tuple(items), objective, status, objective if status == "optimal" else bound, seconds)
+        return Plan(tuple(items), objective, status, objective if status == "optimal" else bound, spent)
+
+
+def _busy_for(view: View, unit: Unit) -> Seconds:
+    """Predicted seconds for which the unit is still in use."""
+    occupant = view.occupant(unit)
+    return 0.0 if occupant is None else view.remaining(occupant)
+
+
+def _timed_places(view: View, job: Job) -> list[tuple[Place, Seconds]]:
+    """Where the job can run, with its predicted seconds; raises `InputError` if nothing is known of it."""
+    timed = []
+    for place in places_for(view, job):
+        choice = place.choice
+        found = view.predict(job, choice.implementation, choice.request, place.device_class)
+        if found is not None:
+            timed.append((place, found.expected))
+    if not timed:
+        raise InputError(f"job {job.id} has no predicted time, which a plan needs", where="policy optimal")
+    return timed
 
 
 def _alike(view: View, ready: Sequence[Seconds]) -> list[list[int]]:
@@ -114,7 +122,8 @@ def least_makespan(
     """Assign each job to one of its (unit, option) pairs so that the last unit is done as early as possible.
 
     ``table[j]`` maps (unit, option) to seconds; ``ready[u]`` is when unit u is free. Units in one group of
-    ``alike`` are interchangeable. Returns the chosen option of every job, ``optimal`` or ``feasible``, a
+    ``alike`` are interchangeable. The solver begins with the plan of a local search, which is also the result
+    where it finds none in time. Returns the chosen option of every job, ``optimal`` or ``feasible``, a
     lower bound and the solver's seconds. Times are rounded to 1 / 2^30 of the longest schedule.
     """
     try:
@@ -126,7 +135,8 @@ def least_makespan(
     if not table:
         return [], "optimal", 0.0, 0.0
     longest = max(ready, default=0.0) + sum(max(row.values()) for row in table)
-    scale = RESOLUTION / longest if longest > 0 else 1.0
+    # Where all times are below 1e-290 s the quotient is infinite: they count as nothing.
+    scale = min(RESOLUTION / longest, sys.float_info.max) if longest > 0 else 1.0
     model = cp_model.CpModel()
     horizon = RESOLUTION + len(table)
     makespan = model.new_int_var(0, horizon, "makespan")
@@ -145,14 +155,17 @@ def least_makespan(
         for first, second in itertools.pairwise(used):
             model.add(cp_model.LinearExpr.sum(loads[first]) >= cp_model.LinearExpr.sum(loads[second]))
     model.minimize(makespan)
-    _hint(model, table, chosen, ready)
+    searched, searched_bound = _searched(table, ready, alike)
+    for key, variables in zip(searched, chosen, strict=True):
+        for other, variable in variables.items():
+            model.add_hint(variable, other == key)
     solver = cp_model.CpSolver()
     solver.parameters.max_time_in_seconds = time_limit
     solver.parameters.num_workers = workers
     solver.parameters.random_seed = 1
     outcome = solver.solve(model)
-    if outcome not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
-        raise InputError(f"found no plan within {time_limit:g} s", where="policy optimal")
+    if outcome not in (cp_model.OPTIMAL, cp_model.FEASIBLE):  # there was no time even to look at the hint
+        return [option for _, option in searched], "feasible", searched_bound, solver.wall_time
     picks = [
         next(option for (_, option), variable in variables.items() if solver.boolean_value(variable))
         for variables in chosen
@@ -161,16 +174,27 @@ def least_makespan(
     return picks, status, solver.best_objective_bound / scale, solver.wall_time
 
 
-def _hint(
-    model: Any,
-    table: Sequence[dict[tuple[int, int], Seconds]],
-    chosen: Sequence[dict[tuple[int, int], Any]],
-    ready: Sequence[Seconds],
-) -> None:
-    """Start the solver from the greedy plan: longest job first, where it ends earliest."""
-    at = list(ready)
-    for j in sorted(range(len(table)), key=lambda j: -min(table[j].values())):
-        pick = min(table[j], key=lambda key: at[key[0]] + table[j][key])
-        at[pick[0]] += table[j][pick]
-        for key, variable in chosen[j].items():
-            model.add_hint(variable, key == pick)
+def _searched(
+    table: Sequence[dict[tuple[int, int], Seconds]], ready: Sequence[Seconds], alike: Sequence[Sequence[int]]
+) -> tuple[list[tuple[int, int]], Seconds]:
+    """The (unit, option) of every job in the plan that a local search finds, and a lower bound.
+
+    Of interchangeable units the first is the one that ends last, as the solver is told to have it.
+    """
+    from dovetail.kernels.assigning import least_makespan as search  # numba: load it when it is needed
+
+    times = np.full((len(table), len(ready)), inf)
+    best: dict[tuple[int, int], tuple[int, int]] = {}
+    for j, row in enumerate(table):
+        for key, seconds in row.items():
+            if seconds < times[j, key[0]]:
+                times[j, key[0]] = seconds
+                best[j, key[0]] = key
+    at, units = np.array(ready, np.float64), np.arange(len(ready))
+    assigned, _, bound = search(times, at, units, np.empty(0, np.int64), EVALUATIONS, 1)
+    load = at + np.bincount(assigned, times[np.arange(len(table)), assigned], len(ready))
+    name = units.copy()
+    for group in alike:
+        by_load = sorted(group, key=lambda u: -load[u])
+        name[by_load] = group
+    return [best[j, int(name[unit])] for j, unit in enumerate(assigned.tolist())], bound

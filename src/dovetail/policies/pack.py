@@ -37,6 +37,7 @@ class Pack:
     seed: int = 1
     time_limit: float | None = None
     paper: ClassVar[str] = "Aupy 2013"
+    each_unit: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         from dovetail.packing.registry import ALGORITHMS

@@ -5,23 +5,23 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dovetail.model import Unit
-from dovetail.policies.resources import Placement, Resources
-from dovetail.policies.speedups import RelativeSpeedup, SpeedupQueues
+from dovetail.policies.parts.idle_units import Assignment, IdleUnits
+from dovetail.policies.parts.speedups import RelativeSpeedup, SpeedupQueues
 
 __all__ = ["Rsa"]
 
 
 @dataclass(frozen=True, slots=True)
 class Rsa(RelativeSpeedup):
-    """A free resource takes the job that gains most there, else the one that loses least by coming.
+    """A free unit takes the job that gains most there, else the one that loses least by coming.
 
     Its own queue from the front while there is one, then the other queue from the back. Only relative
     speedups are needed. ``difference`` is that of the speedups, or their ratio. Ignores priorities.
     """
 
-    def choose(self, unit: Unit, resources: Resources, queues: SpeedupQueues) -> Placement | None:
+    def choose(self, unit: Unit, units: IdleUnits, queues: SpeedupQueues) -> Assignment | None:
         """From the unit's own queue while a job waits in it, else from the back of the others."""
         own = queues.own(unit.kind)
-        if any(resources.waits(job) for job, _ in own):
-            return resources.first_fit(own, unit)
-        return resources.first_fit(queues.others_from_back(unit.kind), unit)
+        if any(units.waits(job) for job, _ in own):
+            return units.first_fit(own, unit)
+        return units.first_fit(queues.others_from_back(unit.kind), unit)

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from dovetail.interfaces import View
-from dovetail.model import Decision, Job, Seconds, Start
-from dovetail.policies.choosing import fastest
-from dovetail.policies.orders import shortest
+from dovetail.model import Decision, Job, Seconds, Start, fastest
+from dovetail.policies.parts.orders import shortest
 
 __all__ = ["Sjf"]
 
@@ -29,6 +28,7 @@ class Sjf:
 
     paper: ClassVar[str] = "Conway, Maxwell and Miller 1967, Theory of Scheduling"
     settles: ClassVar[bool] = True
+    partitions: ClassVar[bool] = True
 
     def decide(self, view: View) -> Iterable[Decision]:
         """Start the shortest while they fit. O(jobs started); O(n log n) with learned walltimes."""
@@ -36,10 +36,9 @@ class Sjf:
         free = view.free()
         for job in self._line(view):
             choice = fastest(view, job)
-            allocation = free.fit(choice.request)
+            allocation = free.claim(choice.request)
             if allocation is None:
                 break
-            free.take(allocation)
             decisions.append(Start(job.id, choice.implementation.name, allocation))
         return decisions
 

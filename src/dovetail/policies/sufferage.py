@@ -2,35 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
 from dovetail.interfaces import View
-from dovetail.model import Cluster, Decision, Job
-from dovetail.policies.batch_mapping import Completions, map_batch
-from dovetail.policies.devices import refuse_gangs
+from dovetail.model import Decision
+from dovetail.policies.parts.batch_mapping import Completions, map_batch
+from dovetail.policies.parts.one_node import OneNode
 
 __all__ = ["Sufferage"]
 
 
 @dataclass(frozen=True, slots=True)
-class Sufferage:
-    """Map first the job that would lose most if it did not get its best resource.
+class Sufferage(OneNode):
+    """Map first the job that would lose most if it did not get its best unit.
 
-    Its sufferage is its second best completion less its best one, over all resources. One job is mapped at
-    a time, and the sufferages taken anew (the paper maps at most one job to each resource before it does
+    Its sufferage is its second best completion less its best one, over all units. One job is mapped at
+    a time, and the sufferages taken anew (the paper maps at most one job to each unit before it does
     so). Ignores priorities.
     """
 
     paper: ClassVar[str] = "Maheswaran, Ali, Siegel, Hensgen, Freund 1999, section 3.3"
     settles: ClassVar[bool] = True
-
-    def refuses(self, jobs: Sequence[Job], cluster: Cluster) -> str | None:
-        """Gangs are refused."""
-        return refuse_gangs(jobs)
 
     def decide(self, view: View) -> Iterable[Decision]:
         """Map the whole queue, start what can start now."""
@@ -38,7 +34,7 @@ class Sufferage:
 
 
 def suffers_most(completions: Completions) -> int:
-    """The unmapped job with the greatest sufferage; infinite where no second resource will do."""
+    """The unmapped job with the greatest sufferage; infinite where no second unit will do."""
     suffers = np.full(len(completions.best), -np.inf)
     at = completions.unmapped
     suffers[at] = completions.second[at] - completions.best[at]

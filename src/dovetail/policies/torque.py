@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from dovetail.interfaces import View
-from dovetail.model import Decision, Start, Wait
-from dovetail.policies.moldable import Timeline, asked_for, expected
+from dovetail.model import Decision, Start, Wait, way
+from dovetail.policies.parts.asked_for import asked_for
+from dovetail.policies.parts.ready_times import ReadyTimes
 
 __all__ = ["Torque", "TorquePlan"]
 
@@ -28,11 +29,10 @@ class Torque:
         free = view.free()
         for job in view.queue:
             choice = asked_for(view, job)
-            allocation = free.fit(choice.request)
+            allocation = free.claim(choice.request)
             if allocation is None:
                 yield Wait(job.id, f"waits for {choice.implementation.name} on {choice.request.nodes} nodes")
                 return
-            free.take(allocation)
             yield Start(job.id, choice.implementation.name, allocation)
 
 
@@ -57,14 +57,14 @@ class TorquePlan:
 
     def decide(self, view: View) -> Iterable[Decision]:
         """Start the reservations that are due, then reserve for what was submitted. O(promises + nodes)."""
-        timeline = Timeline(view)
-        yield from timeline.keep_promises()
+        times = ReadyTimes(view)
+        yield from times.keep_promises()
         for job in view.queue:
             if job.id in view.reservations:
                 continue
             choice = asked_for(view, job)
-            gang = timeline.find(job, choice, expected(view, job, choice) or 0.0, packed=True)
-            decision = None if gang is None else timeline.commit(gang)
+            gang = times.find(job, way(view, job, choice), packed=True)
+            decision = None if gang is None else times.commit(gang)
             if decision is None:
                 yield Wait(job.id, f"waits for {choice.implementation.name} on {choice.request.nodes} nodes")
                 return

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field, replace
+from functools import partial
+from operator import is_
 from typing import cast
 
 import numpy as np
@@ -27,12 +28,15 @@ from dovetail.model import DeviceClass, Implementation, Job, Prediction, Request
 from dovetail.model.frozen import frozen
 
 __all__ = [
+    "MARGIN",
     "MAX_KEYS",
     "MAX_RUNS",
     "TINY",
     "HistoryModel",
     "KeyTimes",
     "LogTimes",
+    "Measure",
+    "Pending",
     "Query",
     "RecentRuns",
     "Sample",
@@ -40,14 +44,19 @@ __all__ = [
     "key_of",
     "measured",
     "numbers",
+    "run_time",
     "scalar_size",
     "shape",
+    "shape_and_size",
 ]
 
 MAX_KEYS = 512
 """Newest keys of an app, implementation and class that a fit looks at: bounds its time."""
 MAX_RUNS = 256
 """Newest runs of an app, implementation and class that a fit looks at."""
+MARGIN = 64
+"""So many more are read: a fit may look at what there was as many runs ago (`dovetail.runtimes.learned`)."""
+Measure = Callable[[Run], Seconds | None]
 TINY: Seconds = 1e-9
 """No prediction is below this: run times are positive."""
 
@@ -64,19 +73,34 @@ def categories(inputs: InputsKey) -> tuple[tuple[str, str], ...]:
 
 def shape(inputs: InputsKey) -> Hashable:
     """What must agree for two inputs to be compared by size: categories, and the numbers' names."""
-    return categories(inputs), tuple(name for name, _ in numbers(inputs))
+    return shape_and_size(inputs)[0]
+
+
+def shape_and_size(inputs: InputsKey) -> tuple[Hashable, float | None]:
+    """`shape` and `scalar_size` in one pass."""
+    words: list[tuple[str, str]] = []
+    names: list[str] = []
+    product: float | None = None
+    for name, value in inputs:
+        if isinstance(value, str):
+            words.append((name, value))
+            continue
+        names.append(name)
+        if value > 0:
+            product = value if product is None else product * value
+    size = product if product is not None and 0 < product < math.inf else None
+    return (tuple(words), tuple(names)), size
 
 
 def scalar_size(inputs: InputsKey) -> float | None:
     """One size for all numeric inputs: their product, which for two sides of an array is its elements.
 
     Numbers of 0 or below cannot scale anything and are left out; ``None`` without any size.
+
+    >>> scalar_size((("columns", 30.0), ("kind", "dense"), ("rows", 20.0)))
+    600.0
     """
-    sizes = [value for _, value in numbers(inputs) if value > 0]
-    if not sizes:
-        return None
-    product = math.prod(sizes)
-    return product if 0 < product < math.inf else None
+    return shape_and_size(inputs)[1]
 
 
 @frozen(frozen=True, slots=True)
@@ -135,12 +159,22 @@ class KeyTimes:
         return self.cold if run.first_on_device else self.warm
 
 
-class RecentRuns:
-    """The newest runs of one (app, implementation, class) by key, carried forward from look to look."""
+def run_time(run: Run) -> Seconds | None:
+    """What is mostly asked of a run."""
+    return run.seconds
 
-    def __init__(self) -> None:
+
+class RecentRuns:
+    """The newest runs of one (app, implementation, class) by key, carried forward from look to look.
+
+    ``measure`` is what counts of a run; runs that lack it are left out.
+    """
+
+    def __init__(self, runs: Sequence[Run] = (), measure: Measure = run_time) -> None:
+        self._measure = measure
         self._runs: Sequence[Run] = ()
         self._by_key: dict[tuple[RequestKey, InputsKey], KeyTimes] = {}
+        self.update(runs)
 
     def update(self, runs: Sequence[Run]) -> None:
         """Look at the newest runs again. O(1) for each that came or went, where the others are the same."""
@@ -155,20 +189,30 @@ class RecentRuns:
             came, gone = len(new), 0
         for run in old[:gone]:
             key = key_of(run)
+            if self._measure(run) is None:
+                continue
             times = self._by_key[key]
             times.of(run).drop()
             if not (times.warm or times.cold):
                 del self._by_key[key]
         for run in new[len(new) - came :]:
+            measured = self._measure(run)
+            if measured is None:
+                continue
             key = key_of(run)
             if key not in self._by_key:
                 self._by_key[key] = KeyTimes()
-            self._by_key[key].of(run).add(run.seconds)
+            self._by_key[key].of(run).add(measured)
 
     @property
     def runs(self) -> Sequence[Run]:
         """All of them, oldest first."""
         return self._runs
+
+    def log(self, run: Run) -> float | None:
+        """Logarithm of what counts of a run."""
+        measured = self._measure(run)
+        return None if measured is None else math.log(max(measured, TINY))
 
     @property
     def by_key(self) -> Mapping[tuple[RequestKey, InputsKey], KeyTimes]:
@@ -181,13 +225,34 @@ def key_of(run: Run) -> tuple[RequestKey, InputsKey]:
     return request_key(run), canonical_inputs(run.inputs)
 
 
-@dataclass(slots=True)
 class Sample:
-    """What is known of one (app, implementation, class): averages by key and the newest runs."""
+    """What is known of one (app, implementation, class): averages by key; the newest runs, if asked for.
 
-    aggregates: Sequence[Aggregate]
-    recent: RecentRuns
-    fits: dict[Hashable, object] = field(default_factory=dict)
+    ``fits`` are kept from the sample before where no run has been added since.
+    """
+
+    __slots__ = ("_read", "_recent", "_runs", "aggregates", "fits")
+
+    def __init__(
+        self, aggregates: Sequence[Aggregate], read: Callable[[], RecentRuns], before: Sample | None
+    ) -> None:
+        self.aggregates = aggregates
+        self._runs = sum([a.count for a in aggregates])
+        self.fits: dict[Hashable, object] = before.fits if before and self._same(before) else {}
+        self._read = read
+        self._recent: RecentRuns | None = None
+
+    def _same(self, before: Sample) -> bool:
+        """Whether these are the very averages of another sample, of as many runs."""
+        mine, others = self.aggregates, before.aggregates
+        return self._runs == before._runs and len(mine) == len(others) and all(map(is_, mine, others))
+
+    @property
+    def recent(self) -> RecentRuns:
+        """The newest runs; read at the first question."""
+        if self._recent is None:
+            self._recent = self._read()
+        return self._recent
 
 
 def measured(history: History) -> MeasuredHistory:
@@ -248,6 +313,22 @@ class _Averaged:
     def recent(self, app: str, implementation: str, device: DeviceClass, limit: int) -> Sequence[Run]:
         return self._memory(app).recent(app, implementation, device, limit)
 
+    def total(self) -> int:
+        return 0  # it cannot be asked about all apps at once
+
+    def latest(self, limit: int) -> Sequence[Run]:
+        return ()
+
+
+class Pending(ABC):
+    """An answer that changes with what runs beside it: known but for the present moment."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def now(self) -> Prediction:
+        """The prediction at this moment. Microseconds."""
+
 
 _UNKNOWN = object()
 # Implementation, kind and model of the class, request, inputs, walltime: hashed without a call into Python.
@@ -268,8 +349,9 @@ class HistoryModel(ABC):
         self._rounds = False
         self._stamps: dict[str, Hashable] = {}
         self._samples: dict[str, dict[tuple[str, DeviceClass], Sample]] = {}
-        self._answers: dict[str, dict[_Asked, Prediction | None]] = {}
+        self._answers: dict[str, dict[_Asked, Prediction | Pending | None]] = {}
         self._recent: dict[tuple[str, str, DeviceClass], RecentRuns] = {}
+        self._last: dict[tuple[str, str, DeviceClass], Sample] = {}
         self._requests: dict[str, dict[_Ways, list[tuple[int, RequestKey]]]] = {}
 
     @property
@@ -302,7 +384,7 @@ class HistoryModel(ABC):
             key = (implementation.name, device.kind, device.model, request_asked, inputs, job.walltime)
             found = answers.get(key, _UNKNOWN)
             if found is not _UNKNOWN:
-                return cast("Prediction | None", found)
+                return found.now() if isinstance(found, Pending) else cast("Prediction | None", found)
             return self.ask(Query(app, implementation.name, device, request_asked, inputs, job.walltime))
 
     def ask(self, query: Query) -> Prediction | None:
@@ -316,9 +398,10 @@ class HistoryModel(ABC):
         if key not in answers:
             with self.history.still():
                 answers[key] = self.answer(self._resolved(query))
-        return answers[key]
+        found = answers[key]
+        return found.now() if isinstance(found, Pending) else found
 
-    def _answers_of(self, app: str) -> dict[_Asked, Prediction | None]:
+    def _answers_of(self, app: str) -> dict[_Asked, Prediction | Pending | None]:
         """What has been answered since anything of this app changed."""
         stamp = self.history.stamp(app)
         if self._stamps.get(app) != stamp:
@@ -343,7 +426,10 @@ class HistoryModel(ABC):
                 way = (group.implementation, group.device_class, group.request[0], group.request[2])
                 ways.setdefault(way, []).append((group.completed, group.request))
         found = self._requests[query.app].get((query.implementation, query.device, nodes, gpus), [])
-        return replace(query, request=max(found)[1]) if found else query
+        if not found:
+            return query
+        request, inputs = max(found)[1], query.inputs
+        return Query(query.app, query.implementation, query.device, request, inputs, query.walltime)
 
     def sample(self, query: Query) -> Sample:
         """The averages and newest runs that an answer may rest on, read once after each change."""
@@ -351,11 +437,18 @@ class HistoryModel(ABC):
         place = (query.implementation, query.device)
         if place not in kept:
             where = (query.app, *place)
-            recent = self._recent.setdefault(where, RecentRuns())
-            recent.update(self.history.recent(*where, MAX_RUNS))
-            kept[place] = Sample([a for a in self.history.aggregates(*where, MAX_KEYS) if a.count], recent)
+            found = self.history.aggregates(*where, MAX_KEYS + MARGIN)
+            sample = Sample(
+                [a for a in found if a.count], partial(self._newest, where), self._last.get(where)
+            )
+            kept[place] = self._last[where] = sample
         return kept[place]
 
+    def _newest(self, where: tuple[str, str, DeviceClass]) -> RecentRuns:
+        recent = self._recent.setdefault(where, RecentRuns())
+        recent.update(self.history.recent(*where, MAX_RUNS + MARGIN))
+        return recent
+
     @abstractmethod
-    def answer(self, query: Query) -> Prediction | None:
-        """The prediction, made anew."""
+    def answer(self, query: Query) -> Prediction | Pending | None:
+        """The prediction, made anew; it stands until the history of the app changes."""

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dovetail.history.base import Aggregate, InputsKey, RequestKey
-from dovetail.runtimes.base import MAX_RUNS, TINY, KeyTimes, RecentRuns, key_of
+from dovetail.runtimes.base import MAX_RUNS, TINY, KeyTimes, RecentRuns, key_of, numbers
 
 __all__ = ["COLD_SPREAD", "HALF_LIFE", "MAX_CELLS", "Cell", "Cells", "make_cells", "one_cell"]
 
@@ -62,13 +62,15 @@ class Cell:
 class Cells:
     """All cells of an app, implementation and class; ``noise`` is the run-to-run spread of log time.
 
-    ``doubted`` are those of cold runs alone, left out because there are warm ones.
+    ``doubted`` are those of cold runs alone, left out because there are warm ones. ``sizes`` counts the
+    different numeric inputs.
     """
 
     cells: list[Cell]
     noise: float
     freedom: int
     doubted: list[Cell] = field(default_factory=list)
+    sizes: int = 0
 
     @property
     def runs(self) -> int:
@@ -160,8 +162,8 @@ def _weighted_median(values: Floats, weights: Floats) -> float:
     return lower
 
 
-def make_cells(aggregates: Sequence[Aggregate], recent: RecentRuns) -> Cells:
-    """Cells from the newest raw runs; keys without any from their averages. O(runs).
+def make_cells(aggregates: Sequence[Aggregate], recent: RecentRuns, *, averages: bool = True) -> Cells:
+    """Cells from the newest raw runs; keys without any from their averages, which are of run times. O(runs).
 
     Runs flagged `Run.first_on_device` count only where nothing else is known. An unflagged first run of
     the whole history is believed, with more doubt.
@@ -171,8 +173,9 @@ def make_cells(aggregates: Sequence[Aggregate], recent: RecentRuns) -> Cells:
     first, first_log = None, 0.0
     if 0 < len(recent.runs) < MAX_RUNS:
         oldest = recent.runs[0]
-        first = key_of(oldest)
-        first_log = math.log(max(oldest.seconds, TINY))
+        log = recent.log(oldest)
+        if log is not None:
+            first, first_log = key_of(oldest), log
     cells: list[Cell] = []
     doubted: list[Cell] = []
     for aggregate in aggregates:
@@ -180,6 +183,8 @@ def make_cells(aggregates: Sequence[Aggregate], recent: RecentRuns) -> Cells:
         known = by_key.get(key)
         cold = known is not None and not known.warm
         if known is None:
+            if not averages:
+                continue
             y = math.log(max(aggregate.mean, TINY))
             cell = Cell((0, 0, 0.0), (), y, min(aggregate.count, HALF_LIFE), aggregate.count)
         elif cold and len(known.cold) == aggregate.count and warm:
@@ -197,7 +202,8 @@ def make_cells(aggregates: Sequence[Aggregate], recent: RecentRuns) -> Cells:
     freedom = sum(cell.freedom for cell in cells)
     squares = math.fsum(cell.squares for cell in cells)
     noise = math.sqrt((squares + NOISE_PRIOR_WEIGHT * NOISE_PRIOR**2) / (freedom + NOISE_PRIOR_WEIGHT))
-    return Cells(cells, noise, freedom, doubted)
+    sizes = len({numbers(cell.inputs) for cell in cells})
+    return Cells(cells, noise, freedom, doubted, sizes)
 
 
 def one_cell(aggregate: Aggregate, known: KeyTimes | None) -> Cell:

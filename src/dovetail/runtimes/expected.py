@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from dovetail.interfaces import RuntimeModel
-from dovetail.model import Cluster, Implementation, Job, JobId, Request, Seconds, Truth, Workload
+from dovetail.model import Choice, Cluster, Implementation, Job, JobId, Request, Seconds, Truth, Workload
+from dovetail.model.ways import ModelOn, known
 
-__all__ = ["with_expected_times"]
+__all__ = ["expected_seconds", "with_expected_times"]
 
 
 @dataclass(slots=True)
@@ -26,7 +27,7 @@ class _Expected:
 def with_expected_times(workload: Workload, cluster: Cluster, model: RuntimeModel) -> Workload:
     """The workload, with the times that the model expects for jobs that give none at all.
 
-    A job takes as long as expected on the first device class of the cluster about which something is known.
+    A job takes as long as expected on the first device class that it can use and of which something is known.
     Jobs of which the model knows nothing stay without a time. One prediction for each such job and way.
     """
     told = workload.truth
@@ -35,17 +36,15 @@ def with_expected_times(workload: Workload, cluster: Cluster, model: RuntimeMode
         if any(told.seconds(job, c.implementation, c.request) is not None for c in job.choices):
             continue
         for choice in job.choices:
-            seconds = _expected(job, choice.implementation, choice.request, cluster, model)
+            seconds = expected_seconds(job, choice.implementation, choice.request, cluster, model)
             if seconds is not None:
                 table[job.id, choice.implementation.name, choice.request.nodes] = seconds
     return replace(workload, truth=_Expected(told, table)) if table else workload
 
 
-def _expected(
+def expected_seconds(
     job: Job, implementation: Implementation, request: Request, cluster: Cluster, model: RuntimeModel
 ) -> Seconds | None:
-    for device in cluster.device_classes(implementation.kind):
-        found = model.predict(job, implementation, request, device)
-        if found is not None:
-            return found.expected
-    return None
+    """What a model expects on the first device class of the cluster about which something is known."""
+    found = next(iter(known(ModelOn(cluster, model.predict), job, Choice(implementation, request))), None)
+    return None if found is None else found.expected

@@ -22,6 +22,8 @@ EXPONENT = 1.0
 """Expected power of a numeric input before anything is known: time in proportion to size …"""
 EXPONENT_SPREAD = 0.7
 """… give or take this."""
+SIZE_SPREAD = 0.4
+"""The same for a size in bytes, which is a size for certain: another number may be a seed or a level."""
 REQUEST_EXPONENT = -0.7
 """Expected power of the number of nodes, CPUs or devices: speedup, at less than full efficiency."""
 REQUEST_SPREAD = 0.4
@@ -79,6 +81,10 @@ class Design:
         return CATEGORY_SPREAD**2 * strange
 
 
+def _spread(name: str) -> float:
+    return SIZE_SPREAD if name.endswith("_bytes") else EXPONENT_SPREAD
+
+
 def make_design(
     cells: Sequence[Cell],
     request: RequestKey,
@@ -121,7 +127,7 @@ def make_design(
             + [REQUEST_EXPONENT] * len(scaled)
         ),
         np.array(
-            [3.0, *(exponents.get(name, (0.0, EXPONENT_SPREAD))[1] for name in sizes)]
+            [3.0, *(exponents.get(name, (0.0, _spread(name)))[1] for name in sizes)]
             + [CATEGORY_SPREAD] * len(marks)
             + [REQUEST_SPREAD] * len(scaled)
         ),

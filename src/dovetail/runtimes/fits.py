@@ -39,6 +39,10 @@ USUAL_NOISE = 0.2
 """Standard deviation of log time from run to run of an ordinary program on an ordinary machine …"""
 USUAL_WEIGHT = 2.0
 """… worth so many repetitions where few inputs have run."""
+DOUBTED = 3
+"""Cells from which on a law shows its power; of fewer …"""
+DOUBTED_NOISE = 0.25
+"""… each is doubted by this standard deviation of log time: two close sizes that differ by chance."""
 OVERHEAD = 3.0
 """Odds that an app has an overhead, before anything is known: a process costs something to start …"""
 OVERHEAD_ELSEWHERE = 1.0
@@ -238,6 +242,8 @@ def fit_cells(
     noise = np.array(
         [cells.noise**2 / cell.weight + (COLD_SPREAD**2 if cell.cold else 0.0) for cell in found]
     )
+    if len(found) < DOUBTED:
+        noise = noise + DOUBTED_NOISE**2
     rows = np.array([design.row(cell.request, cell.inputs) for cell in found])
     fitted, loss = fit_laws(_laws(design, y, rows, fixed=not only_power), y, noise)
     best: dict[str, tuple[float, Law]] = {}

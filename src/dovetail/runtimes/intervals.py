@@ -30,6 +30,9 @@ def student(freedom: int) -> float:
     Here rather than from SciPy, whose import takes longer than most simulations. An expansion about the
     normal quantile (Abramowitz & Stegun 1964, 26.7.5), and for few degrees of freedom Newton's method from
     there on the finite sum of the distribution (26.7.3, 26.7.4). Raises `ValueError` below 1.
+
+    >>> round(student(4), 4)
+    2.1318
     """
     if freedom < 1:
         raise ValueError(f"found {freedom} degrees of freedom, expected at least 1")

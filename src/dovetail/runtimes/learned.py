@@ -2,7 +2,12 @@
 
 For each app, implementation and class: runs are condensed to robust times per key (`cells`), several laws
 are fitted and judged by leaving out one key at a time (`fits`), and what the law says is combined with what
-runs of exactly these inputs say, each by its uncertainty.
+runs of exactly these inputs say, each by its uncertainty. All that is done for the run times, and for the CPU
+times too where they were measured: a law of these times the present slowdown of the machine (`lately`) is
+the answer where it would have been the better one (`routes`).
+
+What is predicted depends on the history alone, not on what was asked before: laws rest on the runs up to a
+`milestone`, so that a model that has followed the history and one that has just been made fit the same runs.
 """
 
 from __future__ import annotations
@@ -11,42 +16,101 @@ import math
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 
-from dovetail.history.base import RequestKey
+from dovetail.history.base import Aggregate, RequestKey, canonical_inputs, request_key
 from dovetail.interfaces import History
-from dovetail.model import Prediction
-from dovetail.runtimes.base import TINY, HistoryModel, Query, Sample, categories, numbers
+from dovetail.model import DeviceClass, Prediction, Run
+from dovetail.runtimes.base import (
+    MAX_KEYS,
+    MAX_RUNS,
+    TINY,
+    HistoryModel,
+    Pending,
+    Query,
+    RecentRuns,
+    categories,
+    numbers,
+)
 from dovetail.runtimes.cells import COLD_SPREAD, Cell, Cells, make_cells, one_cell
 from dovetail.runtimes.describe import law_name
-from dovetail.runtimes.fits import Fit, exponents_of, fit_cells
+from dovetail.runtimes.extrapolation import calmed
+from dovetail.runtimes.fits import FEWEST, Fit, exponents_of, fit_cells
+from dovetail.runtimes.lately import Lately, cpu_time
+from dovetail.runtimes.routes import Route, choose_route
 
-__all__ = ["LearnedModel"]
+__all__ = ["LearnedModel", "milestone"]
 
 WELL_MEASURED = 3
 """Sizes from which on a device's own exponents are good enough to help another device."""
 MAX_SPREAD = 3.0
 """Cap of the standard deviation of log time: beyond a factor of e³ nothing is known anyway."""
-
-
 MOST_DOUBTED = 8
 """Cold runs of inputs that never ran warm, to which the law is compared."""
-REFIT_GROWTH = 1.1
-ALWAYS_REFIT = 30
+ALWAYS = 32
+"""Below so many runs laws are fitted anew with each."""
+
+_Place = tuple[str, str, DeviceClass]
+
+
+def milestone(runs: int) -> int:
+    """Of so many runs, those on which laws rest: all of the first `ALWAYS`, then up to a sixteenth fewer.
+
+    >>> [milestone(n) for n in (5, 33, 200, 5000)]
+    [5, 32, 200, 4992]
+    """
+    if runs < ALWAYS:
+        return runs
+    return runs - runs % min(64, 1 << ((runs // 16).bit_length() - 1))
+
+
+@dataclass(frozen=True, slots=True)
+class _Settled:
+    """What laws of one place rest on: the cells of run times and of CPU times, as of a milestone."""
+
+    newest: Run | None
+    runs: int
+    times: Cells
+    work: Cells
 
 
 @dataclass(frozen=True, slots=True)
 class _Fitted:
-    """A fit and how many runs and keys there were when it was made."""
+    """A fit, and what it was made of."""
 
     fit: Fit | None
-    runs: int
-    keys: int
+    cells: Cells
+    elsewhere: dict[str, tuple[float, float]] | None
 
-    def still_good(self, runs: int, keys: int) -> bool:
-        """Whether so little was added that the law need not be fitted anew."""
-        if (runs, keys) == (self.runs, self.keys):
-            return True
-        few = runs < ALWAYS_REFIT or runs < self.runs or keys < self.keys
-        return not few and runs < REFIT_GROWTH * self.runs and keys < max(REFIT_GROWTH * self.keys, 2)
+
+@dataclass(frozen=True, slots=True)
+class _Said:
+    """What a fit says of a query: log time, how unsure that is, and on what it rests."""
+
+    mean: float
+    unsure: float
+    samples: int
+    basis: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Loaded(Pending):
+    """A prediction for a machine on which nothing else runs, to be made longer by what does."""
+
+    idle: Prediction
+    lately: Lately
+    device: DeviceClass
+
+    def now(self) -> Prediction:
+        """At the present slowdown."""
+        self.lately.look()
+        factor = math.exp(self.lately.slowdown(self.device))
+        idle = self.idle
+        return Prediction(
+            max(idle.expected * factor, TINY),
+            max(idle.upper * factor, TINY),
+            idle.samples,
+            idle.basis,
+            idle.lower * factor,
+        )
 
 
 class LearnedModel(HistoryModel):
@@ -57,34 +121,40 @@ class LearnedModel(HistoryModel):
     """
 
     only_power = False
+    by_cpu_time = True
 
     def __init__(self, history: History) -> None:
         super().__init__(history)
+        self.lately = Lately(self.history)
+        self._settled: dict[_Place, _Settled] = {}
+        self._work: dict[_Place, RecentRuns] = {}
         self._fitted: dict[Hashable, _Fitted] = {}
+        self._shown: dict[Hashable, tuple[Cells, dict[str, tuple[float, float]] | None]] = {}
+        self._routes: dict[Hashable, tuple[Fit, Fit, object, Route | None]] = {}
 
-    def answer(self, query: Query) -> Prediction | None:
+    def answer(self, query: Query) -> Prediction | Pending | None:
         """The prediction; milliseconds after a change, microseconds while nothing changes."""
         fit = self.fit(query)
         if fit is None:
             return None
-        own = self._own_cell(query)
+        work = self.fit(query, work=True) if self.by_cpu_time else None
+        route = None if work is None else self._route(query, fit, work)
+        if work is None or route is None:
+            return _interval(self._said(fit, self._own_cell(query), query), fit, 0.0)
+        said = self._said(work, self._own_work(query), query)
+        shifted = replace(said, mean=said.mean + route.ratio, basis=f"{said.basis}, by CPU time")
+        return _Loaded(_interval(shifted, work, route.spread), self.lately, query.device)
+
+    def _said(self, fit: Fit, own: Cell | None, query: Query) -> _Said:
         position = fit.position.get((query.request, query.inputs))
         if own is None:
             mean, unsure = fit.at(query.request, query.inputs)
-            unsure, samples, basis = min(unsure, MAX_SPREAD), fit.runs, self._basis(fit)
-        else:
-            mean, unsure, trusted = self._combined(fit, position, own, query)
-            samples = own.runs if trusted else fit.runs
-            basis = self._basis_of_own(fit, own) if trusted else self._basis(fit)
-        half = fit.quantile(unsure) * math.sqrt(unsure**2 + fit.run_noise**2)
-        expected = max(math.exp(min(mean, 690.0)), TINY)
-        return Prediction(
-            expected,
-            max(math.exp(min(mean + half, 700.0)), expected),
-            samples,
-            basis,
-            min(math.exp(min(mean - half, 690.0)), expected),
-        )
+            mean = calmed(fit, query.inputs, mean, unsure)
+            return _Said(mean, min(unsure, MAX_SPREAD), fit.runs, self._basis(fit))
+        mean, unsure, trusted = self._combined(fit, position, own, query)
+        if trusted:
+            return _Said(mean, unsure, own.runs, self._basis_of_own(fit, own))
+        return _Said(mean, unsure, fit.runs, self._basis(fit))
 
     def _combined(self, fit: Fit, position: int | None, own: Cell, query: Query) -> tuple[float, float, bool]:
         """Log time and spread from runs of exactly these inputs and from the law, by their certainty.
@@ -96,44 +166,38 @@ class LearnedModel(HistoryModel):
         doubt = fit.noise**2 / own.weight + (COLD_SPREAD**2 if cold else 0.0)
         if position is None:
             law, spread = fit.at(query.request, query.inputs)
-        elif len(fit.cells) < 4:  # too few to leave one out: the law is no second opinion
+        elif len(fit.cells) < FEWEST:  # too few to leave one out: the law is no second opinion
             return own.y, math.sqrt(doubt), True
         else:
             law, spread = fit.without(position)
         share = spread**2 / (spread**2 + doubt)
         return law + share * (own.y - law), math.sqrt(share * doubt), share > 0.5
 
-    def fit(self, query: Query) -> Fit | None:
-        """The fit that answers this query.
+    # -- fits ------------------------------------------------------------------------------------------
 
-        Made anew with every run while there are few; later when runs or inputs have grown by a tenth. In
-        between only what runs of the same inputs say is brought up to date.
+    def fit(self, query: Query, *, work: bool = False) -> Fit | None:
+        """The fit that answers this query, of run times or (``work``) of CPU times.
+
+        Made anew with every run while there are few; later when a milestone is passed. In between only what
+        runs of the same inputs say is brought up to date.
         """
         names = tuple(name for name, _ in numbers(query.inputs))
         signed = tuple(name for name, value in numbers(query.inputs) if value <= 0)
-        key = (
-            query.app,
-            query.implementation,
-            query.device,
-            query.request,
-            names,
-            signed,
-            categories(query.inputs),
-        )
-        sample = self.sample(query)
-        runs, keys = self.runs(query.app, query.implementation, query.device), len(sample.aggregates)
+        place = (query.app, query.implementation, query.device)
+        key = (*place, query.request, names, signed, categories(query.inputs), work)
+        settled = self._settle(query)
+        cells = settled.work if work else settled.times
+        elsewhere = self._exponents_elsewhere(query, cells, work=work)
         known = self._fitted.get(key)
-        if known is not None and known.still_good(runs, keys):
+        if known is not None and known.cells is cells and known.elsewhere == elsewhere:
             return known.fit
-        cells = self.cells(sample)
         fit = None if known is None else _same_lone_cell(known.fit, cells, query)
         if fit is None:
-            elsewhere = self._exponents_elsewhere(query, cells)
             fit = self._fit(cells, query, elsewhere)
             faster = _faster_than(fit, cells, query)
             if faster:
                 fit = self._fit(replace(cells, cells=[*cells.cells, *faster]), query, elsewhere)
-        self._fitted[key] = _Fitted(fit, runs, keys)
+        self._fitted[key] = _Fitted(fit, cells, elsewhere)
         return fit
 
     def _fit(
@@ -141,16 +205,41 @@ class LearnedModel(HistoryModel):
     ) -> Fit | None:
         return fit_cells(cells, query.request, query.inputs, exponents=elsewhere, only_power=self.only_power)
 
-    def cells(self, sample: Sample) -> Cells:
-        """The sample's runs as cells; made once."""
-        cells = sample.fits.get("cells")
-        if not isinstance(cells, Cells):
-            cells = sample.fits["cells"] = make_cells(sample.aggregates, sample.recent)
-        return cells
+    def _settle(self, query: Query) -> _Settled:
+        """The cells of a place as of its milestone; made once for each."""
+        place = (query.app, query.implementation, query.device)
+        sample = self.sample(query)
+        count = self.runs(*place)
+        later = min(count - milestone(count), len(sample.recent.runs))
+        until = len(sample.recent.runs) - later
+        kept = sample.recent.runs[max(0, until - MAX_RUNS) : until]
+        newest = kept[-1] if kept else None
+        known = self._settled.get(place)
+        if known is not None and known.runs == count - later and known.newest == newest:
+            return known
+        aggregates = _without(sample.aggregates, sample.recent.runs[until:])[-MAX_KEYS:]
+        whole = len(kept) == len(sample.recent.runs)
+        times = make_cells(aggregates, sample.recent if whole else RecentRuns(kept))
+        work = Cells([], times.noise, 0)
+        if self.by_cpu_time:
+            recent = self._recent_work(query) if whole else RecentRuns(kept, cpu_time)
+            work = make_cells(aggregates, recent, averages=False)
+        found = self._settled[place] = _Settled(newest, count - later, times, work)
+        return found
 
-    def _exponents_elsewhere(self, query: Query, own: Cells) -> dict[str, tuple[float, float]] | None:
+    def _recent_work(self, query: Query) -> RecentRuns:
+        """The CPU times of the place's newest runs, carried forward."""
+        recent = self._work.setdefault(
+            (query.app, query.implementation, query.device), RecentRuns(measure=cpu_time)
+        )
+        recent.update(self.sample(query).recent.runs)
+        return recent
+
+    def _exponents_elsewhere(
+        self, query: Query, own: Cells, *, work: bool
+    ) -> dict[str, tuple[float, float]] | None:
         """Exponents that other implementations and devices of the app have shown, where this one has few."""
-        if _sizes(own.cells) >= WELL_MEASURED or not numbers(query.inputs):
+        if own.sizes >= WELL_MEASURED or not numbers(query.inputs):
             return None
         places = {
             (group.implementation, group.device_class)
@@ -158,26 +247,70 @@ class LearnedModel(HistoryModel):
             if group.completed
             and (group.implementation, group.device_class) != (query.implementation, query.device)
         }
-        best: Fit | None = None
+        best: tuple[int, dict[str, tuple[float, float]] | None] = (0, None)
         for implementation, device in sorted(places):
             other = Query(query.app, implementation, device, query.request, query.inputs)
-            cells = self.cells(self.sample(other))
-            if _sizes(cells.cells) < WELL_MEASURED:
+            settled = self._settle(other)
+            cells = settled.work if work else settled.times
+            if cells.sizes < WELL_MEASURED:
                 continue
+            shown = self._shown_by(other, cells, work=work)
+            if shown is not None and len(cells.cells) > best[0]:
+                best = (len(cells.cells), shown)
+        return best[1]
+
+    def _shown_by(self, query: Query, cells: Cells, *, work: bool) -> dict[str, tuple[float, float]] | None:
+        """Exponents that the cells of a place show for a query's inputs; made once."""
+        key = (query.app, query.implementation, query.device, query.inputs, work)
+        known = self._shown.get(key)
+        if known is None or known[0] is not cells:
             requests = sorted({cell.request for cell in cells.cells})
             fit = fit_cells(cells, requests[0], query.inputs, only_power=True)
-            if fit is not None and (best is None or len(fit.cells) > len(best.cells)):
-                best = fit
-        return None if best is None else exponents_of(best)
+            known = self._shown[key] = (cells, None if fit is None else exponents_of(fit))
+        return known[1]
+
+    # -- CPU times -------------------------------------------------------------------------------------
+
+    def route(self, query: Query) -> Route | None:
+        """How CPU times lead to run times, where that is the better way; ``None`` where run times are."""
+        fit = self.fit(query)
+        work = self.fit(query, work=True) if self.by_cpu_time else None
+        return None if fit is None or work is None else self._route(query, fit, work)
+
+    def _route(self, query: Query, fit: Fit, work: Fit) -> Route | None:
+        self.lately.look()
+        timed = self.lately.runs(query.app, query.implementation, query.device, query.request)
+        if not timed or 2 * len(work.cells) < len(fit.cells):
+            return None
+        names = tuple(name for name, _ in numbers(query.inputs))
+        key = (query.app, query.implementation, query.device, query.request, names, categories(query.inputs))
+        known = self._routes.get(key)
+        if known is not None and known[0] is fit and known[1] is work and known[2] is timed[-1]:
+            return known[3]
+        route = choose_route(timed, fit, work)
+        self._routes[key] = (fit, work, timed[-1], route)
+        return route
+
+    def _own_work(self, query: Query) -> Cell | None:
+        """What the CPU times of runs of exactly this key say."""
+        known = self._recent_work(query).by_key.get((query.request, query.inputs))
+        found = self._own_average(query)
+        return None if known is None or found is None else one_cell(found, known)
 
     def _own_cell(self, query: Query) -> Cell | None:
         """What runs of exactly this key say, the newest included."""
+        found = self._own_average(query)
+        if found is None:
+            return None
+        return one_cell(found, self.sample(query).recent.by_key.get((query.request, query.inputs)))
+
+    def _own_average(self, query: Query) -> Aggregate | None:
         found = self.history.aggregate(
             query.app, query.implementation, query.device, query.request, query.inputs
         )
-        if found is None or not found.count:
-            return None
-        return one_cell(found, self.sample(query).recent.by_key.get((query.request, query.inputs)))
+        return found if found is not None and found.count else None
+
+    # -- words -----------------------------------------------------------------------------------------
 
     def _basis_of_own(self, fit: Fit, own: Cell) -> str:
         runs = "1 run" if own.runs == 1 else f"{own.runs} runs"
@@ -188,7 +321,40 @@ class LearnedModel(HistoryModel):
         runs = "1 run" if fit.runs == 1 else f"{fit.runs} runs"
         if len(fit.cells) == 1 and not fit.design.sizes:
             return f"mean of {runs}"
-        return f"{basis_of(fit)} over {len(fit.cells)} inputs ({runs})"
+        sizes = "1 size" if len(fit.cells) == 1 else f"{len(fit.cells)} sizes"
+        return f"{basis_of(fit)} over {sizes} ({runs})"
+
+
+def _interval(said: _Said, fit: Fit, spread: float) -> Prediction:
+    """Nine runs out of ten about what was said; ``spread`` is added to the noise of a run."""
+    half = fit.quantile(said.unsure) * math.sqrt(said.unsure**2 + fit.run_noise**2 + spread**2)
+    expected = max(math.exp(min(said.mean, 690.0)), TINY)
+    return Prediction(
+        expected,
+        max(math.exp(min(said.mean + half, 700.0)), expected),
+        said.samples,
+        said.basis,
+        min(math.exp(min(said.mean - half, 690.0)), expected),
+    )
+
+
+def _without(aggregates: Sequence[Aggregate], later: Sequence[Run]) -> Sequence[Aggregate]:
+    """The averages as they were before some runs came; keys that had none are gone."""
+    if not later:
+        return aggregates
+    times: dict[Hashable, list[float]] = {}
+    for run in later:
+        times.setdefault((request_key(run), canonical_inputs(run.inputs)), []).append(run.seconds)
+    found: list[Aggregate] = []
+    for aggregate in aggregates:
+        gone = times.get((aggregate.request, aggregate.inputs))
+        if gone is None:
+            found.append(aggregate)
+        elif aggregate.count > len(gone):
+            count = aggregate.count - len(gone)
+            mean = (aggregate.mean * aggregate.count - math.fsum(gone)) / count
+            found.append(replace(aggregate, count=count, mean=mean))
+    return found
 
 
 def _faster_than(fit: Fit | None, cells: Cells, query: Query) -> list[Cell]:
@@ -235,12 +401,7 @@ def describe_request(request: RequestKey) -> str:
     nodes, cpus, gpus = request
     text = "1 node" if nodes == 1 else f"{nodes} nodes"
     if cpus > 0:
-        text += f" x {cpus} cpus"
+        text += " x 1 CPU" if cpus == 1 else f" x {cpus} CPUs"
     if gpus > 0:
-        text += f" x {gpus:g} gpus"
+        text += " x 1 device" if gpus == 1 else f" x {gpus:g} devices"
     return text
-
-
-def _sizes(cells: Sequence[Cell]) -> int:
-    """How many different numeric inputs there are."""
-    return len({numbers(cell.inputs) for cell in cells})

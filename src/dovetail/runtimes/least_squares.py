@@ -12,13 +12,19 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
+import numpy as np
+
 from dovetail.history.base import Aggregate, InputsKey
 from dovetail.model import Prediction, Seconds
-from dovetail.runtimes.base import TINY, HistoryModel, Query, scalar_size, shape
+from dovetail.runtimes.base import TINY, HistoryModel, Query, scalar_size, shape_and_size
 from dovetail.runtimes.intervals import GUESSED_SPREAD, student
 from dovetail.runtimes.mean import same_inputs
 
 __all__ = ["LeastSquaresModel", "Line", "fit_line"]
+
+
+MANY = 24
+"""Points from which on array operations are quicker."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +62,12 @@ def fit_line(points: Sequence[tuple[float, Aggregate]]) -> Line | None:
     Weighting averages by their counts gives the line through all raw runs. The residual variance takes in
     the spread within each key (``m2``). O(points).
     """
-    runs = sum(a.count for _, a in points)
+    runs = sum([a.count for _, a in points])
     sizes = len({size for size, _ in points})
     if sizes < 2:
         return None
+    if len(points) > MANY:
+        return _fit_many(points, runs, sizes)
     centre = math.fsum(a.count * size for size, a in points) / runs
     mean = math.fsum(a.count * a.mean for _, a in points) / runs
     spread = math.fsum(a.count * (size - centre) ** 2 for size, a in points)
@@ -71,10 +79,26 @@ def fit_line(points: Sequence[tuple[float, Aggregate]]) -> Line | None:
     return Line(intercept, slope, runs, sizes, residual / max(runs - 2, 1), centre, spread)
 
 
+def _fit_many(points: Sequence[tuple[float, Aggregate]], runs: int, sizes: int) -> Line | None:
+    """The same as array operations, quicker for many points; sums may differ in their last digit."""
+    size = np.array([size for size, _ in points])
+    figures = np.array([(a.count, a.mean, a.m2) for _, a in points])
+    count, mean, m2 = figures[:, 0], figures[:, 1], figures[:, 2]
+    centre = float((count * size).sum()) / runs
+    average = float((count * mean).sum()) / runs
+    away, above = size - centre, mean - average
+    spread = float((count * away**2).sum())
+    if not 0 < spread < math.inf:
+        return None
+    slope = float((count * away * above).sum()) / spread
+    residual = float((m2 + count * (above - slope * away) ** 2).sum())
+    return Line(average - slope * centre, slope, runs, sizes, residual / max(runs - 2, 1), centre, spread)
+
+
 @lru_cache(maxsize=1 << 15)
 def _shape_and_size(inputs: InputsKey) -> tuple[Hashable, float | None]:
-    """`shape` and `scalar_size`, kept: a line is drawn anew after every run, over the same inputs."""
-    return shape(inputs), scalar_size(inputs)
+    """Kept: a line is drawn anew after every run, over the same inputs."""
+    return shape_and_size(inputs)
 
 
 class LeastSquaresModel(HistoryModel):

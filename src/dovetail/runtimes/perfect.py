@@ -17,6 +17,11 @@ class PerfectModel:
         self._truth = truth
 
     @property
+    def truth(self) -> Truth:
+        """Where the times come from."""
+        return self._truth
+
+    @property
     def version(self) -> int:
         """Constant: nothing is learned."""
         return 0

@@ -12,6 +12,7 @@ __all__ = ["PowerModel"]
 
 
 class PowerModel(LearnedModel):
-    """Keeps to the power law, with overhead where leave-one-out says that there is one."""
+    """Keeps to the power law of run times, with overhead where leave-one-out says that there is one."""
 
     only_power = True
+    by_cpu_time = False

@@ -8,15 +8,15 @@ known the predicted CPU time stands in, so that MP = 1.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from math import inf
 from typing import ClassVar, Literal, NamedTuple
 
 from dovetail.interfaces import View
-from dovetail.model import CPU, Choice, Cluster, Decision, Job, Unit
-from dovetail.policies.devices import refuse_gangs
-from dovetail.policies.resources import Placement, Resources, Way, kinds_of, ways
+from dovetail.model import CPU, Choice, Decision, Job, Unit, Way
+from dovetail.policies.parts.idle_units import Assignment, IdleUnits, unit_kinds, ways_by_kind
+from dovetail.policies.parts.one_node import OneNode
 
 __all__ = ["Difference", "RelativeSpeedup", "SpeedupQueues", "speedups"]
 
@@ -25,15 +25,17 @@ Difference = Literal["speedup", "ratio"]
 
 
 def speedups(job: Job, found: dict[str, Way]) -> dict[str, float]:
-    """Speedup by kind of resource, of the kinds on which the job can run.
+    """Speedup by kind of unit, of the kinds on which the job can run.
 
     A kind about which nothing is known counts as no better and no worse than the best known one.
     """
     cpu = found.get(CPU)
-    seconds = [way[1] for way in found.values() if way[1] is not None]
+    seconds = [way.seconds for way in found.values() if way.seconds is not None]
     sequential = job.sequential
     if sequential is None:
-        sequential = cpu[1] if cpu is not None and cpu[1] is not None else max(seconds, default=None)
+        sequential = cpu.seconds if cpu is not None else None
+        if sequential is None:
+            sequential = max(seconds, default=None)
     known: dict[str, float] = {}
     for kind, (choice, predicted) in found.items():
         told = job.speedup.get(choice.implementation.name)
@@ -64,22 +66,22 @@ class Relative(NamedTuple):
 
 
 class SpeedupQueues:
-    """CJQ and GJQ: for each kind of resource the jobs that run fastest there, greatest difference first.
+    """CJQ and GJQ: for each kind of unit the jobs that run fastest there, greatest difference first.
 
     Equally fast on both means GJQ, ties keep the order of submission. O(n log n) in the waiting jobs.
     """
 
     def __init__(self, view: View, difference: Difference) -> None:
-        self.kinds = kinds_of(view.cluster)
+        self.kinds = unit_kinds(view.cluster)
         self._difference: Difference = difference
         self._queues: dict[str, list[Relative]] = {kind: [] for kind in self.kinds}
         for job in view.queue:
-            found = ways(view, job)
+            found = ways_by_kind(view, job)
             if not found:
                 continue
             speedup = speedups(job, found)
             preferred = max(speedup, key=lambda kind: (speedup[kind], kind != CPU, -self.kinds.index(kind)))
-            choices = {kind: way[0] for kind, way in found.items()}
+            choices = {kind: way.choice for kind, way in found.items()}
             self._queues[preferred].append(Relative(job, choices, speedup, preferred))
         for queue in self._queues.values():
             queue.sort(key=self._least_loss, reverse=True)
@@ -115,25 +117,21 @@ class SpeedupQueues:
 
 
 @dataclass(frozen=True, slots=True)
-class RelativeSpeedup(ABC):
-    """What RSA and RSC share: every resource with room is offered a job; they differ in which."""
+class RelativeSpeedup(OneNode, ABC):
+    """What RSA and RSC share: every unit with room is offered a job; they differ in which."""
 
     difference: Difference = "speedup"
 
     paper: ClassVar[str] = "Ravi 2012, section III.A"
     settles: ClassVar[bool] = True
 
-    def refuses(self, jobs: Sequence[Job], cluster: Cluster) -> str | None:
-        """Gangs are refused."""
-        return refuse_gangs(jobs)
-
     def decide(self, view: View) -> Iterable[Decision]:
-        """Offer every resource with room a job until nothing changes. O(n log n) in the waiting jobs."""
-        resources = Resources(view)
-        if resources.open:
+        """Offer every unit with room a job until nothing changes. O(n log n) in the waiting jobs."""
+        units = IdleUnits(view)
+        if units.open:
             queues = SpeedupQueues(view, self.difference)
-            yield from resources.offer(lambda unit: self.choose(unit, resources, queues))
+            yield from units.offer(lambda unit: self.choose(unit, units, queues))
 
     @abstractmethod
-    def choose(self, unit: Unit, resources: Resources, queues: SpeedupQueues) -> Placement | None:
-        """The job that this unit of a resource takes, if any."""
+    def choose(self, unit: Unit, units: IdleUnits, queues: SpeedupQueues) -> Assignment | None:
+        """The job that this unit takes, if any."""

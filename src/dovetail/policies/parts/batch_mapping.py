@@ -1,4 +1,4 @@
-"""Mapping a whole batch onto resources by expected completion times (Maheswaran et al. 1999, section 3.3).
+"""Mapping a whole batch onto units by expected completion times (Maheswaran et al. 1999, section 3.3).
 
 Min-min, max-min and sufferage differ only in which job is mapped next; every job goes where it is expected
 to end first. Here the whole queue is mapped anew at each event, and only what can start now is started.
@@ -13,9 +13,17 @@ import numpy as np
 import numpy.typing as npt
 
 from dovetail.interfaces import View
-from dovetail.model import Choice, Decision, DeviceClass, Unit
-from dovetail.policies.devices import class_on, one_node_choices
-from dovetail.policies.resources import Resources, could_run, seconds_on
+from dovetail.model import (
+    Choice,
+    Decision,
+    DeviceClass,
+    Unit,
+    class_on,
+    fits_unit,
+    one_node_choices,
+    seconds_on,
+)
+from dovetail.policies.parts.idle_units import Assignment, IdleUnits
 
 __all__ = ["Completions", "Pick", "map_batch"]
 
@@ -26,7 +34,7 @@ Times = npt.NDArray[np.float64]
 class Completions:
     """Expected completion of every unmapped job: shape (jobs,), seconds from now; mapped ones infinite.
 
-    ``best`` is the least over all resources, ``second`` the least over all but the one with the least
+    ``best`` is the least over all units, ``second`` the least over all but the one with the least
     (infinite where there is no other).
     """
 
@@ -40,39 +48,39 @@ Pick = Callable[[Completions], int]
 
 
 def map_batch(view: View, pick: Pick) -> Iterator[Decision]:
-    """Map the queue by the rule; start the jobs whose turn on their resource is now.
+    """Map the queue by the rule; start the jobs whose turn on their unit is now.
 
-    O(jobs² · groups of like resources) array steps in the worst case; ends as soon as no resource has
+    O(jobs² · sets of like units) array steps in the worst case; ends as soon as no unit has
     room left, since what is mapped afterwards cannot start now.
     """
-    resources = Resources(view)
-    if resources.open:
-        yield from _Mapping(view, resources).run(pick)
+    units = IdleUnits(view)
+    if units.open:
+        yield from _Mapping(view, units).run(pick)
 
 
 class _Mapping:
-    """Expected times of the jobs on groups of like resources, and when each resource is ready."""
+    """Expected times of the jobs on sets of like units, and when each resource is ready."""
 
-    def __init__(self, view: View, resources: Resources) -> None:
+    def __init__(self, view: View, units: IdleUnits) -> None:
         self.view = view
-        self.resources = resources
+        self.units = units
         self.jobs = list(view.queue)
-        self.groups = _like_units(view)
-        self.times = np.full((len(self.jobs), len(self.groups)), np.inf)
+        self.alike = _like_units(view)
+        self.times = np.full((len(self.jobs), len(self.alike)), np.inf)
         self.choices: dict[tuple[int, int], Choice] = {}
-        for g, group in enumerate(self.groups):
-            self._time_group(g, group[0])
-        self.open = {unit.index for unit in resources.open}
+        for g, like in enumerate(self.alike):
+            self._time(g, like[0])
+        self.open = {unit.index for unit in units.open}
         self.ready = [
-            np.array([0.0 if unit.index in self.open else resources.ready(unit) for unit in group])
-            for group in self.groups
+            np.array([0.0 if unit.index in self.open else units.ready(unit) for unit in like])
+            for like in self.alike
         ]
 
-    def _time_group(self, g: int, unit: Unit) -> None:
-        """Seconds of each job on the resources of a group, by its fastest choice; 0 where unknown."""
+    def _time(self, g: int, unit: Unit) -> None:
+        """Seconds of each job on one of the like units, by its fastest choice; 0 where unknown."""
         for j, job in enumerate(self.jobs):
             for choice in one_node_choices(job):
-                if could_run(self.view.cluster, choice, unit):
+                if fits_unit(self.view.cluster, choice.request, unit):
                     device = class_on(choice.implementation, unit)
                     seconds = seconds_on(self.view, job, choice, device) or 0.0
                     if seconds < self.times[j, g]:
@@ -91,41 +99,43 @@ class _Mapping:
             yield from self._assign(j, self._earliest(ends[j]))
 
     def _second(self, ends: Times) -> Times:
-        """The least completion over all resources but the best one; shape (jobs,)."""
+        """The least completion over all units but the best one; shape (jobs,)."""
         next_ready = [np.partition(ready, 1)[1] if len(ready) > 1 else np.inf for ready in self.ready]
         both = np.concatenate([ends, self.times + np.array(next_ready)], axis=1)
         return both.min(axis=1) if both.shape[1] == 1 else np.partition(both, 1, axis=1)[:, 1]
 
     def _earliest(self, ends: Times) -> tuple[int, int]:
-        """(group, place in it) of the first resource, in order of its index, with the least completion."""
+        """(set of like units, place in it) of the first unit, by its index, with the least completion."""
         least = ends.min()
         ties = [(int(g), int(self.ready[g].argmin())) for g in np.flatnonzero(ends == least)]
-        return min(ties, key=lambda at: self.groups[at[0]][at[1]].index)
+        return min(ties, key=lambda at: self.alike[at[0]][at[1]].index)
 
     def _assign(self, j: int, at: tuple[int, int]) -> Iterator[Decision]:
         g, i = at
-        job, unit, choice = self.jobs[j], self.groups[g][i], self.choices[j, g]
-        resources, seconds = self.resources, self.times[j, g]
+        job, unit, choice = self.jobs[j], self.alike[g][i], self.choices[j, g]
+        units, seconds = self.units, self.times[j, g]
         if unit.index not in self.open:
             self.ready[g][i] += seconds
             return
-        allocation = resources.free.fit_unit(choice.request, unit)
+        allocation = units.free.fit_unit(choice.request, unit)
         if allocation is None:  # there is room, but not for this one: it waits there
             self.open.discard(unit.index)
-            self.ready[g][i] = resources.ready(unit) + seconds
+            self.ready[g][i] = units.ready(unit) + seconds
             return
-        yield resources.start(unit, job, choice, allocation)
-        if not resources.has_room(unit):
+        yield units.start(unit, Assignment(job, choice, allocation))
+        if not units.has_room(unit):
             self.open.discard(unit.index)
-            self.ready[g][i] = resources.ready(unit)
+            self.ready[g][i] = units.ready(unit)
 
 
 def _like_units(view: View) -> list[list[Unit]]:
-    """Resources in groups of the same class on like nodes, in order of their first index."""
-    groups: dict[tuple[DeviceClass, object], list[Unit]] = {}
+    """Units of the same class on like nodes that are there together, in order of their first index."""
+    sets: dict[tuple[DeviceClass, object], list[Unit]] = {}
     for unit in view.cluster.units:
+        if unit.node in view.cluster.gone:
+            continue
         node = view.cluster.nodes[unit.node]
         models = tuple((device.kind, device.model) for device in node.devices)
-        alike = (node.cpus, node.host_cpus, node.memory, node.cpu_model, models)
-        groups.setdefault((unit.device_class, alike), []).append(unit)
-    return list(groups.values())
+        alike = (node.cpus, node.host_cpus, node.memory, node.cpu_model, node.partitions, models)
+        sets.setdefault((unit.device_class, alike), []).append(unit)
+    return list(sets.values())

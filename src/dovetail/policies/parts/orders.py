@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import inf, log10
+from math import inf, log10, sqrt
 from typing import Any, Literal, NamedTuple
 
 from dovetail.model import WHOLE_POOL, Job, Seconds
 
 __all__ = ["ORDERS", "Order", "OrderKey", "f1_first", "largest_first", "priority_first", "shortest"]
 
-Order = Literal["fcfs", "sjf", "largest", "f1"]
+Order = Literal["fcfs", "sjf", "largest", "f1", "saf", "sqrtsaf"]
 
 
 def priority_first(job: Job) -> float:
@@ -38,16 +38,29 @@ def largest_first(job: Job) -> tuple[float, float, float, float]:
 def f1_first(job: Job, limit: Seconds) -> tuple[float, float]:
     """Higher priority first, then ascending F1 (Carastan-Santos and de Camargo 2017).
 
-    F1 = log10(r) * n + 870 * log10(s): r is the requested time, n the processors (nodes times CPUs on
-    each; whole pools count as one), s the submission time. r and s below one second count as one second.
+    F1 = log10(r) * n + 870 * log10(s): r is the requested time, n the processors, s the submission time.
+    r and s below one second count as one second.
     """
-    request = job.choices[0].request
-    processors = job.nodes * max(1, request.cpus)
-    return -job.priority, log10(max(1.0, limit)) * processors + 870 * log10(max(1.0, job.submit_time))
+    return -job.priority, log10(max(1.0, limit)) * processors(job) + 870 * log10(max(1.0, job.submit_time))
+
+
+def smallest_area_first(job: Job, limit: Seconds) -> tuple[float, float]:
+    """Higher priority first, then ascending area: walltime times processors."""
+    return -job.priority, limit * processors(job)
+
+
+def smallest_root_area_first(job: Job, limit: Seconds) -> tuple[float, float]:
+    """Higher priority first, then ascending walltime times the root of the processors."""
+    return -job.priority, limit * sqrt(processors(job))
+
+
+def processors(job: Job) -> int:
+    """Nodes times CPUs on each, as the job asks for them; whole pools and none count as one."""
+    return job.nodes * max(1, job.choices[0].request.cpus)
 
 
 class OrderKey(NamedTuple):
-    """A key for `Queue.by` and `Queue.groups`; ``bounded``: it is called with the walltime too."""
+    """A key for `Queue.by` and `Queue.in_time`; ``bounded``: it is called with the walltime too."""
 
     key: Callable[..., Any]
     bounded: bool
@@ -58,4 +71,6 @@ ORDERS: dict[Order, OrderKey] = {
     "sjf": OrderKey(shortest_first, True),
     "largest": OrderKey(largest_first, False),
     "f1": OrderKey(f1_first, True),
+    "saf": OrderKey(smallest_area_first, True),
+    "sqrtsaf": OrderKey(smallest_root_area_first, True),
 }

@@ -1,4 +1,4 @@
-"""What policies for jobs on many nodes share: when each CPU pool and device will be free, and gangs on them.
+"""When each CPU pool and device will be free, and gangs on them: what policies for moldable jobs plan with.
 
 This is the model of Ravi 2012, section III.B: a node has one CPU pool and its devices, each is used by one
 job at a time, and each has one time at which it is free, after all that runs there or is promised it. What
@@ -7,7 +7,7 @@ a job leaves of a pool or of a device goes unused until it ends; the engine's ca
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from math import inf, nextafter
@@ -17,17 +17,12 @@ from numpy.typing import NDArray
 
 from dovetail.interfaces import Free, View
 from dovetail.model import (
-    CPU,
     FRACTION_UNITS,
-    HOST_CPUS,
-    WHOLE_POOL,
     Allocation,
     Choice,
     Cluster,
     Decision,
-    Implementation,
     Job,
-    Node,
     Part,
     Promise,
     Request,
@@ -35,52 +30,18 @@ from dovetail.model import (
     Seconds,
     Start,
     Wait,
+    Way,
     bits,
+    fits_node,
+    predicted_seconds,
 )
+from dovetail.model.fitting import cpus_on, share_of_device, suits, whole_devices
 
-__all__ = ["Gang", "Shape", "Timeline", "asked_for", "expected", "fastest_asked"]
+__all__ = ["Gang", "ReadyTimes", "Shape"]
 
 Floats = NDArray[np.float64]
 Column = tuple[int, int]
 """(node, column): column 0 is the CPU pool, column 1 + d is device d."""
-
-
-def expected(view: View, job: Job, choice: Choice) -> Seconds | None:
-    """Predicted seconds of a gang, on the best device class that it can run on; ``None`` if unknown."""
-    known = [
-        prediction.expected
-        for device in view.cluster.device_classes(choice.implementation.kind)
-        if not choice.request.models or device.model in choice.request.models
-        if (prediction := view.predict(job, choice.implementation, choice.request, device)) is not None
-    ]
-    return min(known, default=None)
-
-
-def kind_order(implementation: Implementation) -> int:
-    """CPU and device together first, then a device, then the CPU: the order in which equals are taken."""
-    return 0 if implementation.kind.startswith(f"{CPU}+") else 2 if implementation.kind == CPU else 1
-
-
-def by_kind(choices: Sequence[Choice]) -> list[Choice]:
-    """The choices with those that use most of a node first."""
-    return sorted(choices, key=lambda choice: kind_order(choice.implementation))
-
-
-def fastest_asked(view: View, job: Job) -> Choice:
-    """The fastest implementation at the node count that was asked for; ties: the one that uses most."""
-    return min(by_kind(job.asked or job.choices), key=lambda choice: _known(expected(view, job, choice)))
-
-
-def asked_for(view: View, job: Job) -> Choice:
-    """What the user asked for; without an ``implementation`` the one that is fastest at the node count."""
-    for choice in job.asked or job.choices:
-        if choice.implementation.name == job.implementation:
-            return choice
-    return fastest_asked(view, job)
-
-
-def _known(seconds: Seconds | None) -> Seconds:
-    return inf if seconds is None else seconds
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -99,48 +60,36 @@ def _shape(cluster: Cluster, request: Request) -> Shape:
     columns = 1 + max((len(node.devices) for node in cluster.nodes), default=0)
     eligible = np.zeros((len(cluster), columns), np.bool_)
     able = np.zeros(len(cluster), np.bool_)
-    kinds = {kind for kind, _ in request.devices}
-    count = sum(max(1, int(number)) for _, number in request.devices)
     pool = False
     for n, node in enumerate(cluster.nodes):
-        cpus = _cpus(request, node)
+        cpus = cpus_on(request, node.cpus, node.host_cpus)
         for d, device in enumerate(node.devices):
-            wanted = device.kind in kinds and (not request.models or device.model in request.models)
-            eligible[n, 1 + d] = wanted
-        able[n] = (0 < cpus <= node.cpus or (cpus == 0 and bool(request.devices))) and eligible[
-            n
-        ].sum() >= count
-        if node.memory is not None and request.memory > node.memory:
-            able[n] = False
+            eligible[n, 1 + d] = any(suits(device, kind, request) for kind, _ in request.devices)
+        able[n] = fits_node(request, node) and (cpus > 0 or bool(request.devices))
         pool = pool or cpus > 0
-    return Shape(pool, count, eligible, able)
-
-
-def _cpus(request: Request, node: Node) -> int:
-    return {WHOLE_POOL: node.cpus, HOST_CPUS: node.host_cpus}.get(request.cpus, request.cpus)
+    return Shape(pool, sum(whole_devices(number) for _, number in request.devices), eligible, able)
 
 
 @dataclass(frozen=True, slots=True)
 class Gang:
-    """A choice with its time and a place: nodes, and a start from which they can all be had."""
+    """A job, how it is to run, and its place: nodes, and a start from which they can all be had."""
 
     job: Job
-    choice: Choice
-    seconds: Seconds
+    way: Way
     nodes: tuple[int, ...]
     start: Seconds
 
     @property
     def end(self) -> Seconds:
         """When it is expected to end."""
-        return self.start + self.seconds
+        return self.start + self.way.least
 
 
-class Timeline:
+class ReadyTimes:
     """When every CPU pool and device will be free, given what runs and what is promised.
 
     Building it costs a step for each node of each running job and promise. ``ready`` holds expected times,
-    by predictions; ``bound`` those by which it holds for sure, if jobs keep to their bounds: promises rest
+    by predictions; ``sure`` those by which it is so for sure, if jobs keep to their limits: promises rest
     on them. ``latest`` is the last expected end of all that runs or is promised.
     """
 
@@ -156,7 +105,7 @@ class Timeline:
             if node.cpus:
                 self.ready[n, 0] = self.now
             self.ready[n, 1 : 1 + len(node.devices)] = self.now
-        self.bound = self.ready.copy()
+        self.sure = self.ready.copy()
         self.latest = self.now
         self._shapes: dict[Request, Shape] = {}
         self._idle = (1 << len(cluster)) - 1
@@ -175,10 +124,10 @@ class Timeline:
                 for d in part.devices:
                     yield n, 1 + d
 
-    def _hold(self, allocation: Allocation, end: Seconds, bound: Seconds) -> None:
+    def _hold(self, allocation: Allocation, end: Seconds, sure: Seconds) -> None:
         for at in self._columns(allocation):  # a pool may be shared: it is free after the last
             self.ready[at] = max(end, self.ready[at])
-            self.bound[at] = max(bound, self.bound[at])
+            self.sure[at] = max(sure, self.sure[at])
         self.latest = max(self.latest, end)
 
     def keep_promises(self) -> Iterator[Decision]:
@@ -196,16 +145,16 @@ class Timeline:
     def _carry_on(self, promise: Promise, started: bool) -> None:
         """What a promise means for the times at which its place will be free again."""
         job, request = promise.job, promise.allocation.request
-        seconds = expected(self.view, job, Choice(promise.implementation, request)) or 0.0
+        seconds = predicted_seconds(self.view, job, Choice(promise.implementation, request)) or 0.0
         at = tuple(np.array(list(self._columns(promise.allocation))).T)
         start, sure = self.now, self.now
         if not started:
             start = max(float(self.ready[at].max()), self.after_now)
-            sure = max(float(self.bound[at].max()), self.after_now)
+            sure = max(float(self.sure[at].max()), self.after_now)
         sure += self.view.bound(job, promise.implementation, request)
         # A pool on which it has started beside another job is free after the last of them.
         self.ready[at] = np.maximum(self.ready[at], max(start + seconds, self.after_now))
-        self.bound[at] = np.maximum(self.bound[at], max(sure, self.after_now))
+        self.sure[at] = np.maximum(self.sure[at], max(sure, self.after_now))
         self.latest = max(self.latest, start + seconds)
 
     def _take(self, allocation: Allocation) -> bool:
@@ -235,25 +184,26 @@ class Timeline:
             able[n] = free.count(one, within=1 << int(n)) > 0
         return Shape(shape.pool, shape.count, shape.eligible, able)
 
-    def find(self, job: Job, choice: Choice, seconds: Seconds, *, packed: bool) -> Gang | None:
+    def find(self, job: Job, way: Way, *, packed: bool) -> Gang | None:
         """Where and when the gang can start first; ``None`` if it never can. See `kernels.moldable.place`."""
         from dovetail.kernels.moldable import place  # numba: only what places gangs waits for it
 
-        shape = self.shape(choice.request)
+        request = way.choice.request
+        shape = self.shape(request)
         start = place(
             self.ready,
             shape.pool,
             shape.count,
             shape.eligible,
             shape.able,
-            choice.request.nodes,
+            request.nodes,
             packed,
             self._chosen,
             self._scratch,
         )
         if start == inf:
             return None
-        return Gang(job, choice, seconds, tuple(self._chosen[: choice.request.nodes].tolist()), float(start))
+        return Gang(job, way, tuple(self._chosen[: request.nodes].tolist()), float(start))
 
     def commit(self, gang: Gang) -> Decision | None:
         """Give the gang its place: its start if that is now, else a promise.
@@ -263,7 +213,7 @@ class Timeline:
         memory, is missing.
         """
         allocation = self._allocation(gang)
-        job, implementation = gang.job, gang.choice.implementation
+        job, implementation = gang.job, gang.way.choice.implementation
         at = tuple(np.array(list(self._columns(allocation))).T)
         decision: Decision
         if gang.start <= self.now:
@@ -272,38 +222,38 @@ class Timeline:
             sure = self.now
             decision = Start(job.id, implementation.name, allocation)
         else:
-            sure = max(float(self.bound[at].max()), gang.start)
+            sure = max(float(self.sure[at].max()), gang.start)
             if sure < inf:
                 decision = Reserve(job.id, implementation.name, allocation, sure)
             else:
                 decision = Wait(job.id, f"is to run as {implementation.name} on {len(gang.nodes)} nodes")
         self.ready[at] = max(gang.end, self.after_now)
-        self.bound[at] = max(self.after_now, sure + self.view.bound(job, implementation, allocation.request))
+        self.sure[at] = max(self.after_now, sure + self.view.bound(job, implementation, allocation.request))
         self.latest = max(self.latest, gang.end)
         return decision
 
     def state(self) -> tuple[Floats, Floats, Free, Seconds]:
         """All that a commitment changes, to go back to it with `restore`."""
-        return self.ready.copy(), self.bound.copy(), self.free.copy(), self.latest
+        return self.ready.copy(), self.sure.copy(), self.free.copy(), self.latest
 
     def restore(self, state: tuple[Floats, Floats, Free, Seconds]) -> None:
         """Take back what was committed since."""
-        self.ready, self.bound, self.free, self.latest = state
+        self.ready, self.sure, self.free, self.latest = state
 
     def _allocation(self, gang: Gang) -> Allocation:
         """The engine's form of the gang's place: nodes that give the same make one part."""
-        request = gang.choice.request
+        request = gang.way.choice.request
         shape = self.shape(request)
-        units = [max(1, round(n * FRACTION_UNITS)) for _, n in request.devices if n < 1]
+        units = min((share_of_device(count) for _, count in request.devices), default=FRACTION_UNITS)
         masks: dict[tuple[int, tuple[int, ...]], int] = {}
         for n in gang.nodes:
             row, allowed = self.ready[n], shape.eligible[n]
             usable = [c - 1 for c in range(1, len(row)) if allowed[c] and row[c] <= gang.start]
-            share = (_cpus(request, self.view.cluster.nodes[n]), tuple(usable[: shape.count]))
+            node = self.view.cluster.nodes[n]
+            share = (cpus_on(request, node.cpus, node.host_cpus), tuple(usable[: shape.count]))
             masks[share] = masks.get(share, 0) | 1 << n
         parts = tuple(
-            Part(mask, cpus, devices, units[0] if units else FRACTION_UNITS, request.memory)
-            for (cpus, devices), mask in masks.items()
+            Part(mask, cpus, devices, units, request.memory) for (cpus, devices), mask in masks.items()
         )
         return Allocation(request, parts)
 

@@ -1,0 +1,231 @@
+"""A history in front of the database: one writer beside the loop, with a queue and patience.
+
+What is recorded is seen at once by who asks here, and written by a thread in batches. Another process that
+holds the database for as long as it likes, or a full disk, delays the writing and nothing else.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from contextlib import AbstractContextManager
+from typing import Protocol
+
+from dovetail.errors import HistoryError
+from dovetail.history.base import Aggregate, Group, InputsKey, MeasuredHistory, RequestKey
+from dovetail.history.memory import MemoryHistory
+from dovetail.history.sqlite import HistoryBusy, SqliteHistory
+from dovetail.model import DeviceClass, Run, Seconds
+
+__all__ = ["BufferedHistory", "Spool"]
+
+GATHER: Seconds = 0.05
+"""What is recorded within this time is written together."""
+RETRY: Seconds = 0.05
+"""Between attempts while another process writes."""
+RETRY_BROKEN: Seconds = 1.0
+"""Between attempts where the file cannot be written at all (a full disk)."""
+SAID_AFTER: Seconds = 10.0
+"""A writer that waits this long says so, once."""
+PIECE = 100
+"""Runs of one transaction; more of them where many wait."""
+MOST = 2000
+
+
+class Spool(Protocol):
+    """Where runs are kept on disk until they are in the history (`dovetail.running.ledger`)."""
+
+    def spool(self, runs: Iterable[Run]) -> None:
+        """Keep these."""
+        ...
+
+    def recorded(self, uids: Iterable[str]) -> None:
+        """These are in the history."""
+        ...
+
+
+class BufferedHistory:
+    """Measured runs of ``store`` and those that are still to be written to it.
+
+    ``spool`` is told of every run before it is written, and after that; both from the thread that records.
+    ``tell`` gets a sentence when writing has to wait for long, and when it goes on. Several threads may ask,
+    one may record.
+    """
+
+    def __init__(
+        self,
+        store: SqliteHistory,
+        *,
+        spool: Spool | None = None,
+        tell: Callable[[str], None] = lambda sentence: None,
+    ) -> None:
+        self.store = store
+        self.tell = tell
+        self._spool = spool
+        self._lock = threading.RLock()
+        self._some = threading.Condition(self._lock)
+        self._waiting: list[Run] = []
+        self._written: list[str] = []
+        self._ahead = MemoryHistory(base=store)
+        self._passed = 0  # changes of overlays before the present one
+        self._hurried = self._closing = False
+        self._trouble: str | None = None
+        self._thread: threading.Thread | None = None
+        store.never_wait()
+
+    # ------------------------------------------------------------------- writing
+
+    def record(self, run: Run) -> bool:
+        """Keep a run; ``False`` if a run of this uid waits already. Raises `InputError`."""
+        return self.record_many((run,)) == 1
+
+    def record_many(self, runs: Sequence[Run]) -> int:
+        """Keep several runs; returns how many of them are new here."""
+        with self._lock:
+            new = [run for run in runs if self._ahead.record(run)]
+            written, self._written = self._written, []
+            self._waiting += new
+            if new and self._thread is None:
+                self._thread = threading.Thread(target=self._write, name="history", daemon=True)
+                self._thread.start()
+            if len(self._waiting) == len(new):
+                self._some.notify_all()
+        if self._spool is not None:
+            self._spool.recorded(written)
+            self._spool.spool(new)
+        return len(new)
+
+    @property
+    def waiting(self) -> int:
+        """How many runs are still to be written."""
+        return len(self._waiting)
+
+    def close(self, patience: Seconds = 30.0) -> int:
+        """Write what waits, for ``patience`` seconds at most; returns how many runs could not be written.
+
+        They stay in the spool. The store is not closed.
+        """
+        deadline = time.monotonic() + patience
+        with self._some:
+            self._hurried = True
+            self._some.notify_all()
+            while self._waiting and time.monotonic() < deadline:
+                self._some.wait(min(RETRY, max(0.0, deadline - time.monotonic())))
+            self._closing = True
+            self._some.notify_all()
+            left, written = len(self._waiting), self._written
+            self._written = []
+        if self._thread is not None:
+            self._thread.join()
+        if self._spool is not None:
+            self._spool.recorded(written)
+        return left
+
+    def _write(self) -> None:
+        """The writer: gathers, writes, waits."""
+        since: float | None = None
+        while True:
+            with self._some:
+                while not self._waiting and not self._closing:
+                    self._some.wait()
+                if self._closing:
+                    return
+                if not self._hurried:
+                    self._some.wait(GATHER)
+            try:
+                self._write_some()
+                since = None
+            except HistoryError as error:
+                busy = isinstance(error, HistoryBusy)
+                since = time.monotonic() if since is None else since
+                if time.monotonic() - since > SAID_AFTER:
+                    self._say(f"{error}; runs are kept aside until they can be written")
+                with self._some:
+                    self._some.wait(RETRY if busy else RETRY_BROKEN)
+
+    def _write_some(self) -> None:
+        """One transaction: when it is over, the store shows what the overlay showed."""
+        with self._lock:
+            piece = self._waiting[: max(PIECE, min(MOST, len(self._waiting) // 4))]
+            self.store.record_many(piece)
+            del self._waiting[: len(piece)]
+            self._written += [run.uid for run in piece]
+            self._passed += self._ahead.changes
+            self._ahead = MemoryHistory(self._waiting, base=self.store)
+            self._passed -= self._ahead.changes
+            self._some.notify_all()
+        if self._trouble is not None:
+            self._trouble = None
+            self.tell("the history can be written again")
+
+    def _say(self, sentence: str) -> None:
+        if self._trouble is None:
+            self._trouble = sentence
+            self.tell(sentence)
+
+    # -------------------------------------------------------------------- asking
+
+    @property
+    def version(self) -> int:
+        """Grows with every change, by whomever."""
+        with self._lock:
+            return self._passed + self._ahead.version
+
+    def stamp(self, app: str) -> Hashable:
+        """Changes whenever anything about this app has changed."""
+        with self._lock:
+            return self._ahead.stamp(app)
+
+    def still(self) -> AbstractContextManager[object]:
+        """For several questions at one moment (see the store)."""
+        return self.store.still()
+
+    def count(self, app: str, implementation: str, device: DeviceClass) -> int:
+        """Number of completed runs."""
+        with self._lock:
+            return self._ahead.count(app, implementation, device)
+
+    def runs(
+        self, app: str, implementation: str | None = None, device: DeviceClass | None = None
+    ) -> Sequence[Run]:
+        """Completed runs, oldest first."""
+        with self._lock:
+            return self._ahead.runs(app, implementation, device)
+
+    def recent(self, app: str, implementation: str, device: DeviceClass, limit: int) -> Sequence[Run]:
+        """The last ``limit`` completed runs, oldest first."""
+        with self._lock:
+            return self._ahead.recent(app, implementation, device, limit)
+
+    def total(self) -> int:
+        """Number of completed runs of all apps."""
+        with self._lock:
+            return self._ahead.total()
+
+    def latest(self, limit: int) -> Sequence[Run]:
+        """The last ``limit`` completed runs of any app, oldest first."""
+        with self._lock:
+            return self._ahead.latest(limit)
+
+    def aggregates(
+        self, app: str, implementation: str, device: DeviceClass, limit: int | None = None
+    ) -> Sequence[Aggregate]:
+        """Averages by key; the newest ``limit`` keys."""
+        with self._lock:
+            return self._ahead.aggregates(app, implementation, device, limit)
+
+    def aggregate(
+        self, app: str, implementation: str, device: DeviceClass, request: RequestKey, inputs: InputsKey
+    ) -> Aggregate | None:
+        """The averages of one key."""
+        with self._lock:
+            return self._ahead.aggregate(app, implementation, device, request, inputs)
+
+    def groups(self, app: str | None = None) -> Sequence[Group]:
+        """What there is, by app, implementation, class, request."""
+        with self._lock:
+            return self._ahead.groups(app)
+
+
+_: type[MeasuredHistory] = BufferedHistory

@@ -1,0 +1,89 @@
+"""One policy to leave on: it plans ahead with what is known, in the way that suits the jobs that wait."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from math import inf
+from typing import ClassVar
+
+from dovetail.errors import InputError
+from dovetail.interfaces import View
+from dovetail.model import Decision, Seconds
+from dovetail.policies.lookahead_gangs import plan_gangs
+from dovetail.policies.lookahead_order import go_on_with_easy
+from dovetail.policies.lookahead_units import Objective, go_on, on_one_unit, plan_units
+
+__all__ = ["Lookahead"]
+
+DAY = 86_400.0
+EVALUATIONS = 20_000
+"""Moves and swaps that a plan of one-node jobs looks at."""
+DECODES = 1_000
+"""Plans of gangs that are looked at."""
+ROLL_OUTS = 24
+"""Roll-outs of a queue of rigid jobs: six orders, four futures."""
+
+
+@dataclass(frozen=True)
+class Lookahead:
+    """Tries its options over all that is known before it decides: the policy to leave on.
+
+    One-node jobs on unlike units are planned as a whole, gangs that can be molded in order and molding, and
+    of rigid jobs EASY's order is chosen by roll-outs. ``budget`` counts what is looked at in one plan: moves
+    (default 20,000), plans of gangs (1,000), roll-outs (24). Who has waited for ``age`` seconds goes first.
+    """
+
+    objective: Objective = "makespan"
+    budget: int | None = None
+    age: Seconds = 7 * DAY
+
+    paper: ClassVar[str] = "beyond the papers"
+    settles: ClassVar[bool] = True
+    looks_back: ClassVar[bool] = True
+    priorities: ClassVar[bool] = True
+    priorities_by_unit: ClassVar[bool] = True
+    partitions: ClassVar[bool] = True
+    each_unit: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        if self.budget is not None and self.budget < 1:
+            raise InputError(f"found {self.budget}, expected at least 1", where="policy lookahead: budget")
+        if not 0 < self.age < inf:
+            raise InputError(f"found {self.age:g}, expected seconds above 0", where="policy lookahead: age")
+        from dovetail.kernels import (  # numba: `dovetail policies` need not wait for it
+            assigning,
+            backfilling,
+            molding,
+        )
+
+        assigning.warm_up()
+        backfilling.warm_up()
+        molding.warm_up()
+
+    def decide(self, view: View) -> Iterable[Decision]:
+        """Plan in the way that suits the jobs that wait; a promise is kept by whom it was given.
+
+        One-node jobs are planned on units, rigid gangs are EASY's, all else is molded.
+        """
+        if view.reservations or (not view.device_queues and (_rigid(view) or _partitioned(view))):
+            return go_on_with_easy(view, self.objective, self.budget or ROLL_OUTS, self.age)
+        if not all(map(on_one_unit, view.queue)):  # those in FIFOs are
+            return plan_gangs(view, self.objective, self.budget or DECODES, self.age)
+        decisions = go_on(view)
+        if decisions is not None:
+            return decisions
+        return plan_units(view, self.objective, self.budget or EVALUATIONS, self.age)
+
+
+def _rigid(view: View) -> bool:
+    """Whether the waiting jobs are a batch system's: one way to run each, with walltimes or as gangs."""
+    return all(len(job.choices) == 1 for job in view.queue) and (
+        any(job.nodes > 1 or job.walltime is not None for job in view.queue)
+        or any(placed.job.nodes > 1 for placed in view.running.values())
+    )
+
+
+def _partitioned(view: View) -> bool:
+    """Whether some waiting job asks for a partition of the nodes: only EASY knows them."""
+    return any(request.partition for request in view.queue.requests())

@@ -1,0 +1,321 @@
+"""Looking ahead with gangs that can be run in several ways: their order and their molding, annealed.
+
+At each event all waiting jobs (the first `WINDOW`) with all their ways to run are put into one plan; what it
+starts now is started, nothing is promised. The model is that of Ravi 2012, section III.B: each CPU pool and
+each device is used by one job at a time and has one time at which it will be free; a pool of which jobs take
+parts is divided into lanes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from math import inf
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dovetail.interfaces import Free, View
+from dovetail.model import (
+    CPU,
+    HOST_CPUS,
+    WHOLE_POOL,
+    Choice,
+    Decision,
+    Dequeue,
+    Intend,
+    Job,
+    Placed,
+    Request,
+    Seconds,
+    Start,
+    bits,
+    predicted_seconds,
+)
+from dovetail.policies.lookahead_units import CAUTION, LEAST_SLOWDOWN, Objective
+
+__all__ = ["plan_gangs"]
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+WINDOW = 64
+"""Waiting jobs that are planned, the others come after them."""
+MOST_LANES = 16
+
+
+class Option(NamedTuple):
+    """A way to run a job, and how long that is expected to take."""
+
+    choice: Choice
+    seconds: Seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """What a plan is judged by: its last end, the mean ready time of the machine, each job's end or start."""
+
+    stretch: float
+    level: float
+    job: Floats
+    own: float
+
+
+def plan_gangs(view: View, objective: Objective, decodes: int, age: Seconds) -> list[Decision]:
+    """Plan what waits and start what the plan starts now."""
+    from dovetail.kernels.molding import anneal, where  # numba: load it when it is needed
+
+    bound = [job for fifo in view.device_queues.values() for job, _ in fifo]
+    unbound: list[Decision] = [Dequeue(job.id) for job in bound]
+    waiting = sorted([*bound, *view.queue], key=lambda job: (job.submit_time, job.index))
+    machine = _Machine(view, waiting)
+    jobs = list(islice((job for job in _urgent_first(view, waiting, age) if machine.could_run(job)), WINDOW))
+    if not jobs or not machine.any_free():
+        return unbound
+    overdue = sum(view.now - job.submit_time > age for job in jobs)
+    options = _timed(view, jobs, machine)
+    table = _Table(machine, options)
+    weights = _weights(objective, options)
+    orders, picks = _beginnings(options, overdue)
+    last = _last_plan(view, jobs, options, overdue)
+    orders, picks = np.vstack([last[0], orders]), np.vstack([last[1], picks])
+    seed = len(jobs) * 1_000_003 + jobs[0].index * 7919 + jobs[-1].index
+    order, option, _ = anneal(
+        machine.ready, machine.last, machine.lanes, *table.asked, table.bounds, *table.shapes,
+        weights.job, weights.own, weights.stretch, weights.level, orders, table.bounds[:-1] + picks,
+        overdue, decodes, seed,
+    )  # fmt: skip
+    starts, chosen = where(machine.ready, machine.lanes, *table.asked, *table.shapes, order, option)
+    free = view.free()
+    decisions: list[Start] = []
+    for j in order:
+        if starts[j] <= 0.0:
+            choice = options[j][option[j] - table.bounds[j]].choice
+            mask = sum(1 << int(node) for node in chosen[j] if node >= 0)
+            decisions += _start(jobs[j], choice, free, mask)
+    if not decisions and not view.running:  # what the plan does not count, such as memory, is in its way
+        decisions += next(filter(None, (_start(j, c, free, -1) for j in jobs for c in j.choices)), [])
+    intentions = [
+        _intention(view, jobs[j], options[j][option[j] - table.bounds[j]], float(starts[j])) for j in order
+    ]
+    return [*unbound, *intentions, *decisions]
+
+
+def _urgent_first(view: View, jobs: Sequence[Job], age: Seconds) -> list[Job]:
+    """Who has waited too long first, then by priority; otherwise as they were submitted."""
+    return sorted(jobs, key=lambda job: (view.now - job.submit_time <= age, -job.priority))
+
+
+def _last_plan(
+    view: View, jobs: Sequence[Job], options: Sequence[Sequence[Option]], fixed: int
+) -> tuple[Ints, Ints]:
+    """The plan in force, then the new jobs; each as it is meant to run, the new ones the fastest way."""
+    places = {job: place for place, job in enumerate(view.intended)}
+    order = sorted(range(len(jobs)), key=lambda j: (j >= fixed, places.get(jobs[j].id, len(places)), j))
+    picks = [_least(row, lambda o: o.seconds) for row in options]
+    for j, job in enumerate(jobs):
+        meant = view.intended.get(job.id)
+        for k, option in enumerate(options[j]):
+            choice = option.choice
+            if meant and (choice.implementation.name, choice.request.nodes) == (
+                meant.implementation,
+                meant.nodes,
+            ):
+                picks[j] = k
+    return np.array(order), np.array(picks)
+
+
+def _intention(view: View, job: Job, option: Option, start: Seconds) -> Intend:
+    name, nodes = option.choice.implementation.name, option.choice.request.nodes
+    why = f"planned as {name} on {nodes} node{'s' * (nodes > 1)} from {view.now + start:.6g} s on"
+    return Intend(job.id, name, nodes, view.now + start, why)
+
+
+def _start(job: Job, choice: Choice, free: Free, mask: int) -> list[Start]:
+    allocation = free.fit(choice.request, within=mask)
+    if allocation is None:
+        return []
+    free.take(allocation)
+    return [Start(job.id, choice.implementation.name, allocation)]
+
+
+def _timed(view: View, jobs: Sequence[Job], machine: _Machine) -> list[list[Option]]:
+    """Every way to run each job here; where nothing is known, it counts as slow as caution demands."""
+    known = [
+        [(c, predicted_seconds(view, job, c)) for c in job.choices if machine.able(c.request).any()]
+        for job in jobs
+    ]
+    bests = [min((s for _, s in row if s is not None), default=inf) for row in known]
+    finite = [best for best in bests if best < inf]
+    typical = float(np.median(finite)) if finite else 1.0
+
+    def assumed(choice: Choice, best: Seconds) -> Seconds:
+        if best < inf:
+            return CAUTION * best
+        return typical * (CAUTION if choice.implementation.kind == CPU else 1.0)
+
+    return [
+        [Option(c, assumed(c, best) if seconds is None else seconds) for c, seconds in row]
+        for row, best in zip(known, bests, strict=True)
+    ]
+
+
+def _weights(objective: Objective, options: Sequence[Sequence[Option]]) -> Weights:
+    n = len(options)
+    if objective == "makespan":
+        return Weights(1.0, 0.05, np.full(n, 0.2 / n), 1.0)
+    if objective == "slowdown":
+        best = np.array([min(option.seconds for option in row) for row in options])
+        weight = 1.0 / np.maximum(best, LEAST_SLOWDOWN)
+        return Weights(0.05, 0.05, weight / weight.sum(), 1.0)
+    return Weights(0.05, 0.05, np.full(n, 1.0 / n), 0.0 if objective == "wait" else 1.0)
+
+
+def _beginnings(options: Sequence[Sequence[Option]], fixed: int) -> tuple[Ints, Ints]:
+    """Plans to begin with: three orders by two ways to choose; the first ``fixed`` jobs stay in front."""
+    n = len(options)
+    fastest = np.array([_least(row, lambda o: o.seconds) for row in options])
+    thrifty = np.array([_least(row, lambda o: o.seconds * _takes(o.choice.request)) for row in options])
+    seconds = np.array([row[k].seconds for row, k in zip(options, fastest, strict=True)])
+    nodes = np.array([row[k].choice.request.nodes for row, k in zip(options, fastest, strict=True)])
+    front, back = np.arange(fixed), np.arange(fixed, n)
+    orders = [
+        back[np.lexsort((seconds[back], nodes[back]))],  # grouped and sorted, as FMS does
+        back[np.argsort(-seconds[back], kind="stable")],
+        back[np.argsort(seconds[back], kind="stable")],
+        back,
+    ]
+    rows = [(np.concatenate([front, order]), pick) for order in orders for pick in (fastest, thrifty)]
+    return np.array([order for order, _ in rows]), np.array([pick for _, pick in rows])
+
+
+def _least(row: Sequence[Option], cost: Callable[[Option], float]) -> int:
+    return min(range(len(row)), key=lambda k: cost(row[k]))
+
+
+def _takes(request: Request) -> float:
+    """Pools and devices that a gang holds."""
+    return request.nodes * ((request.cpus not in (0, HOST_CPUS)) + request.gpus)
+
+
+class _Machine:
+    """When each lane of each pool, and each device, will be free, in seconds from now."""
+
+    def __init__(self, view: View, waiting: Sequence[Job]) -> None:
+        self.view = view
+        nodes = view.cluster.nodes
+        self.lanes = _lanes(view, waiting)
+        self.columns = self.lanes + max((len(node.devices) for node in nodes), default=0)
+        self.ready = np.full((len(nodes), self.columns), inf)
+        for n, node in enumerate(nodes):
+            if n not in view.cluster.gone:
+                self.ready[n, : self.lanes if node.cpus else 0] = 0.0
+                self.ready[n, self.lanes : self.lanes + len(node.devices)] = 0.0
+        for placed in sorted(view.running.values(), key=self._left):
+            self._hold(placed)
+        finite = self.ready[np.isfinite(self.ready)]
+        self.last = float(finite.max()) if len(finite) else 0.0
+        self._able: dict[Request, NDArray[np.bool_]] = {}
+
+    def _left(self, placed: Placed) -> Seconds:
+        spent = self.view.now - placed.start_time
+        expected = spent * 2 if placed.predicted is None else placed.predicted
+        return max(expected - spent, spent - expected, 1e-9)  # it holds what it has at this instant
+
+    def _hold(self, placed: Placed) -> None:
+        left = self._left(placed)
+        for part in placed.allocation.parts:
+            for n in bits(part.nodes):
+                if n in self.view.cluster.gone:
+                    continue
+                if part.cpus:
+                    wanted = self.lanes_of(part.cpus, n)
+                    first = np.argsort(self.ready[n, : self.lanes], kind="stable")[:wanted]
+                    self.ready[n, first] = np.maximum(self.ready[n, first], left)
+                for d in part.devices:
+                    self.ready[n, self.lanes + d] = max(self.ready[n, self.lanes + d], left)
+
+    def lanes_of(self, cpus: int, node: int) -> int:
+        """Lanes that so many CPUs of a node are."""
+        return min(self.lanes, -(-cpus * self.lanes // max(1, self.view.cluster.nodes[node].cpus)))
+
+    def able(self, request: Request) -> NDArray[np.bool_]:
+        """The nodes that could give one node's share if nothing ran."""
+        found = self._able.get(request)
+        if found is None:
+            one = request.on(1)
+            allowed = self.allowed(one)
+            found = self._able[request] = np.zeros(len(self.ready), np.bool_)
+            count = _devices(one)
+            for n, node in enumerate(self.view.cluster.nodes):
+                cpus = cpus_on(one, node.cpus, node.host_cpus)
+                fits = cpus <= node.cpus and allowed[n, self.lanes :].sum() >= count
+                fits = fits and (cpus > 0 or count > 0) and (node.memory is None or one.memory <= node.memory)
+                found[n] = fits and n not in self.view.cluster.gone
+        return found
+
+    def allowed(self, request: Request) -> NDArray[np.bool_]:
+        """The columns of each node that may serve the request."""
+        kinds = {kind for kind, _ in request.devices}
+        allowed = np.zeros(self.ready.shape, np.bool_)
+        for n, node in enumerate(self.view.cluster.nodes):
+            allowed[n, : self.lanes] = node.cpus > 0
+            for d, device in enumerate(node.devices):
+                allowed[n, self.lanes + d] = device.kind in kinds and (
+                    not request.models or device.model in request.models
+                )
+        return allowed
+
+    def could_run(self, job: Job) -> bool:
+        """Whether enough nodes are there for one of the job's choices."""
+        return any(int(self.able(c.request).sum()) >= c.request.nodes for c in job.choices)
+
+    def any_free(self) -> bool:
+        """Whether some lane or device is free now."""
+        return bool((self.ready <= 0.0).any())
+
+
+def cpus_on(request: Request, cpus: int, host_cpus: int) -> int:
+    """CPUs that a request takes of a node with so many."""
+    return {WHOLE_POOL: cpus, HOST_CPUS: host_cpus}.get(request.cpus, request.cpus)
+
+
+def _devices(request: Request) -> int:
+    return sum(max(1, int(count)) for _, count in request.devices)
+
+
+def _lanes(view: View, waiting: Sequence[Job]) -> int:
+    """Into how many lanes pools are divided: as many of the narrowest requests as fit the smallest pool."""
+    requests = {choice.request for job in waiting for choice in job.choices}
+    requests |= {placed.allocation.request for placed in view.running.values()}
+    partial = [request.cpus for request in requests if request.cpus > 0]
+    pools = [node.cpus for node in view.cluster.nodes if node.cpus]
+    if not partial or not pools:
+        return 1
+    return max(1, min(MOST_LANES, min(pools) // min(partial)))
+
+
+class _Table:
+    """Options and shapes as the arrays of `dovetail.kernels.molding`."""
+
+    def __init__(self, machine: _Machine, options: Sequence[Sequence[Option]]) -> None:
+        numbers: dict[Request, int] = {}
+        rows = [option for row in options for option in row]
+        shape = [numbers.setdefault(o.choice.request.on(1), len(numbers)) for o in rows]
+        nodes = [o.choice.request.nodes for o in rows]
+        seconds = [o.seconds for o in rows]
+        self.asked = np.array(shape), np.array(nodes), np.array(seconds, np.float64)
+        self.bounds = np.cumsum([0, *(len(row) for row in options)])
+        some = machine.view.cluster.nodes[0]
+        pool = [
+            machine.lanes_of(cpus_on(request, some.cpus, some.host_cpus), 0) if some.cpus else 0
+            for request in numbers
+        ]
+        self.shapes = (
+            np.array(pool),
+            np.array([_devices(request) for request in numbers]),
+            np.stack([machine.allowed(request) for request in numbers]),
+            np.stack([machine.able(request) for request in numbers]),
+        )

@@ -1,0 +1,405 @@
+"""Looking ahead with one-node jobs on unlike units: plan all that is known, keep the plan in the FIFOs.
+
+A unit is a node's CPU pool or one device. A plan says which unit runs which job, in which order; it stands in
+the units' FIFOs, so nothing is remembered between calls. Heads are started as long as everything goes as
+predicted; whatever else happens makes a new plan, of which the one in force is the first candidate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import inf
+from typing import Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dovetail.interfaces import Free, View
+from dovetail.model import (
+    CPU,
+    HOST_CPUS,
+    WHOLE_POOL,
+    Choice,
+    Decision,
+    Dequeue,
+    Enqueue,
+    Intend,
+    Job,
+    JobId,
+    Placed,
+    Request,
+    Seconds,
+    Start,
+    Unit,
+    Wait,
+    bits,
+    class_on,
+    fits_unit,
+    one_node_choices,
+)
+from dovetail.policies.parts.backlog import NOWHERE
+
+__all__ = ["Objective", "go_on", "on_one_unit", "plan_units"]
+
+Objective = Literal["makespan", "response", "wait", "slowdown"]
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+KEPT = 1e-3
+"""An end within this part of its prediction is no news."""
+CAUTION = 8.0
+"""An untried class counts as this many times as slow as the best known one, halved with every run."""
+LEAST_SLOWDOWN = 10.0
+"""Seconds below which a job's slowdown is not counted (bounded slowdown)."""
+MOST_LANES = 64
+
+
+def on_one_unit(job: Job) -> bool:
+    """Whether each way to run the job takes one CPU pool, or one device, of one node."""
+    return all(
+        choice.request.nodes == 1
+        and choice.request.gpus <= 1
+        and not choice.implementation.kind.startswith(f"{CPU}+")
+        for choice in job.choices
+    )
+
+
+def go_on(view: View) -> list[Decision] | None:
+    """Start the heads whose turn it is; ``None`` if something is not as the plan in the FIFOs had it."""
+    changes, now = view.changes, view.now
+    if changes.submitted or changes.otherwise or len(view.queue):
+        return None
+    if any(not _as_predicted(placed, now) for placed in changes.ended):
+        return None
+    units, decisions = view.cluster.units, list[Decision]()
+    free = view.free() if view.device_queues else None
+    for index in sorted(view.device_queues, key=lambda index: (units[index].device is None, index)):
+        occupant = view.occupant(units[index])
+        if occupant is not None and _overran(occupant, now):
+            return None
+        assert free is not None
+        decisions += _start_heads(view, units[index], free)
+    return decisions
+
+
+def _as_predicted(placed: Placed, now: Seconds) -> bool:
+    if placed.predicted is None:
+        return False
+    return abs(now - placed.start_time - placed.predicted) <= KEPT * placed.predicted + 1e-9
+
+
+def _overran(placed: Placed, now: Seconds) -> bool:
+    return placed.predicted is None or now - placed.start_time > (1 + KEPT) * placed.predicted
+
+
+def _start_heads(view: View, unit: Unit, free: Free) -> Iterable[Decision]:
+    for job, implementation in view.device_queues[unit.index]:
+        request = next(c.request for c in one_node_choices(job) if c.implementation is implementation)
+        allocation = free.fit_unit(request, unit)
+        if allocation is None:
+            return
+        free.take(allocation)
+        yield Start(job.id, implementation.name, allocation)
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """A part of a unit that runs one job at a time; a CPU pool has several where jobs take few CPUs.
+
+    A job that takes a greater share of the unit than ``share`` counts as so much longer.
+    """
+
+    unit: int
+    share: float
+
+
+class Table:
+    """What is predicted or assumed of every job on every unit, in seconds; infinite where it cannot run."""
+
+    def __init__(self, view: View, jobs: Sequence[Job]) -> None:
+        self.view = view
+        self.jobs = jobs
+        units = view.cluster.units
+        self.times = np.full((len(jobs), len(units)), inf)
+        self.shares = np.ones((len(jobs), len(units)))
+        self.picks = np.full((len(jobs), len(units)), -1, np.int64)
+        self.assumed = np.zeros((len(jobs), len(units)), np.bool_)
+        self._groups: dict[tuple[str, Request], list[tuple[Ints, Floats]]] = {}
+        known = [self._known(job) for job in jobs]
+        bests = [min(times.values()) for times in known if times]
+        self.typical = float(np.median(bests)) if bests else 1.0
+        for row, (job, times) in enumerate(zip(jobs, known, strict=True)):
+            self._fill(row, job, times)
+
+    def _known(self, job: Job) -> dict[tuple[int, int], Seconds]:
+        """Predicted seconds by (choice, group of units)."""
+        found: dict[tuple[int, int], Seconds] = {}
+        units = self.view.cluster.units
+        for c, choice in enumerate(job.choices):
+            for g, (indices, _) in enumerate(self._units_for(choice)):
+                device = class_on(choice.implementation, units[int(indices[0])])
+                prediction = self.view.predict(job, choice.implementation, choice.request, device)
+                if prediction is not None:
+                    found[c, g] = prediction.expected
+        return found
+
+    def _units_for(self, choice: Choice) -> list[tuple[Ints, Floats]]:
+        """The units on which a choice could run, those of a class together, and its share of each."""
+        key = choice.implementation.kind, choice.request
+        if key not in self._groups:
+            cluster = self.view.cluster
+            by_class: dict[object, list[tuple[int, float]]] = {}
+            for unit in cluster.units:
+                if fits_unit(cluster, choice.request, unit):
+                    place = unit.index, _share(self.view, choice.request, unit)
+                    by_class.setdefault(class_on(choice.implementation, unit), []).append(place)
+            self._groups[key] = [
+                (np.array([unit for unit, _ in places]), np.array([share for _, share in places]))
+                for places in by_class.values()
+            ]
+        return self._groups[key]
+
+    def _fill(self, row: int, job: Job, known: dict[tuple[int, int], Seconds]) -> None:
+        best = min(known.values(), default=None)
+        for c, choice in enumerate(job.choices):
+            for g, (indices, shares) in enumerate(self._units_for(choice)):
+                seconds = known.get((c, g))
+                if seconds is None:
+                    seconds = self._assumed(job, choice, best)
+                better = indices[seconds < self.times[row, indices]]
+                self.times[row, better] = seconds
+                self.picks[row, better] = c
+                self.assumed[row, better] = (c, g) not in known
+                self.shares[row, indices] = shares
+
+    def _assumed(self, job: Job, choice: Choice, best: Seconds | None) -> Seconds:
+        """Where nothing is known: the typical time, longer on a CPU; else what is known, with caution."""
+        if best is None:
+            return self.typical * (CAUTION if choice.implementation.kind == CPU else 1.0)
+        runtimes, cluster = self.view.runtimes, self.view.cluster
+        runs = max(
+            runtimes.runs(job.app.name, implementation.name, device)
+            for implementation in job.app.implementations
+            for device in cluster.device_classes(implementation.kind)
+        )
+        return best * max(1.0, CAUTION / 2.0 ** min(max(0, runs - 1), 60))
+
+    @cached_property
+    def lanes(self) -> list[Lane]:
+        """The units that some job could use, as lanes."""
+        lanes: list[Lane] = []
+        for unit in range(self.times.shape[1]):
+            able = np.isfinite(self.times[:, unit])
+            if able.any():
+                width = float(np.mean(self.shares[able, unit]))
+                count = max(1, min(MOST_LANES, int(1 / width + 1e-9)))
+                lanes += [Lane(unit, 1.0 / count)] * count
+        return lanes
+
+    def ready(self) -> Floats:
+        """Seconds until each lane is free, given what runs."""
+        busy: dict[int, list[tuple[Seconds, float]]] = {}
+        for placed in self.view.running.values():
+            left = self.left(placed)
+            for unit, share in self._held(placed):
+                busy.setdefault(unit, []).append((left, share))
+        ready = np.zeros(len(self.lanes))
+        for at, lane in enumerate(self.lanes):
+            if at and self.lanes[at - 1].unit == lane.unit:
+                continue
+            places = range(at, at + round(1 / lane.share))
+            for left, share in sorted(busy.get(lane.unit, ()), reverse=True):
+                for _ in range(max(1, round(share / lane.share))):  # the lanes that are free first so far
+                    place = min(places, key=lambda p: (float(ready[p]), p))
+                    ready[place] = max(left, float(ready[place]))
+        return ready
+
+    @cached_property
+    def _unit_at(self) -> dict[tuple[int, int | None], int]:
+        return {(unit.node, unit.device): unit.index for unit in self.view.cluster.units}
+
+    def _held(self, placed: Placed) -> Iterable[tuple[int, float]]:
+        """The units that a running job uses, and its share of each."""
+        for part in placed.allocation.parts:
+            for node in bits(part.nodes):
+                pool = self._unit_at.get((node, None))
+                if part.cpus and pool is not None:
+                    yield pool, min(1.0, part.cpus / self.view.cluster.nodes[node].cpus)
+                for device in part.devices:
+                    yield self._unit_at[node, device], min(1.0, placed.allocation.request.gpus or 1.0)
+
+    def left(self, placed: Placed) -> Seconds:
+        """Seconds that a running job is taken to need: as long again as it overran, or as it ran unknown."""
+        spent = self.view.now - placed.start_time
+        expected = placed.predicted
+        if expected is None:
+            slow = CAUTION if placed.implementation.kind == CPU else 1.0
+            return max(slow * self.typical - spent, spent)
+        return max(expected - spent, spent - expected)
+
+
+def _share(view: View, request: Request, unit: Unit) -> float:
+    """The part of a unit that a request takes."""
+    if unit.device is not None:
+        return min(1.0, max(request.gpus, 1e-3))
+    node = view.cluster.nodes[unit.node]
+    cpus = {WHOLE_POOL: node.cpus, HOST_CPUS: node.host_cpus}.get(request.cpus, request.cpus)
+    memory = request.memory / node.memory if node.memory else 0.0
+    return min(1.0, max(cpus / node.cpus, memory, 1e-3))
+
+
+class Turn(NamedTuple):
+    """A job's place in a plan: how it runs, its start in seconds from now, and why there."""
+
+    job: Job
+    choice: Choice
+    start: Seconds
+    why: str
+
+
+Sequences = dict[int, list[Turn]]
+"""For each unit its jobs in order."""
+
+
+def plan_units(view: View, objective: Objective, budget: int, age: Seconds) -> list[Decision]:
+    """A new plan for everything that waits, and the decisions that put it in force."""
+    jobs, fifo_of = _waiting(view)
+    if not jobs:
+        return []
+    table = Table(view, jobs)
+    able = np.isfinite(table.times).any(axis=1)
+    stranded = [job for job, can in zip(jobs, able, strict=True) if not can]
+    decisions: list[Decision] = [Wait(job.id, NOWHERE) for job in stranded]
+    decisions += [Dequeue(job.id) for job in stranded if job.id in fifo_of]
+    if stranded:
+        table = Table(view, [job for job, can in zip(jobs, able, strict=True) if can])
+    if not table.jobs:
+        return decisions
+    plan = _search(table, fifo_of, objective, budget, age)
+    return decisions + _put_in_force(view, plan, fifo_of)
+
+
+def _waiting(view: View) -> tuple[list[Job], dict[JobId, int]]:
+    """All waiting jobs by submission (time, then file order), and the unit of those in a FIFO."""
+    bound = {job.id: unit for unit, fifo in view.device_queues.items() for job, _ in fifo}
+    jobs = [job for fifo in view.device_queues.values() for job, _ in fifo]
+    jobs = sorted([*jobs, *view.queue], key=lambda job: (job.submit_time, job.index))
+    return jobs, bound
+
+
+def _search(
+    table: Table, fifo_of: dict[JobId, int], objective: Objective, budget: int, age: Seconds
+) -> Sequences:
+    from dovetail.kernels.assigning import least_makespan, least_total  # numba: load it when it is needed
+
+    view, jobs, lanes = table.view, table.jobs, table.lanes
+    units = np.array([lane.unit for lane in lanes])
+    share = np.array([lane.share for lane in lanes])
+    times = table.times[:, units] * np.maximum(1.0, table.shares[:, units] / share)
+    ready = table.ready()
+    classes = {unit.index: unit.device_class for unit in view.cluster.units}
+    numbers = {device: n for n, device in enumerate(dict.fromkeys(classes.values()))}
+    kinds = np.array([numbers[classes[lane.unit]] for lane in lanes])
+    seed = len(jobs) * 1_000_003 + jobs[0].index * 7919 + jobs[-1].index
+    before = _as_it_is(table, units, ready, times, fifo_of)
+    best = times.min(axis=1)
+    weight = 1.0 / np.maximum(best, LEAST_SLOWDOWN) if objective == "slowdown" else np.ones(len(jobs))
+    if objective == "makespan":
+        assigned, _, _ = least_makespan(times, ready, kinds, before, budget, seed)
+    else:
+        own = 0.0 if objective == "wait" else 1.0
+        assigned = least_total(times, ready, weight, own, kinds, before, budget, seed)
+
+    def turn(row: int) -> tuple[bool, float, bool, float]:
+        """Who has waited too long goes first, then priority, then longest or shortest first.
+
+        What is tried for the first time goes before, the shortest first: all later plans know more.
+        """
+        seconds = float(times[row, assigned[row]])
+        overdue = view.now - jobs[row].submit_time > age
+        known = not table.assumed[row, units[assigned[row]]]
+        own_turn = -seconds if known and objective == "makespan" else seconds / float(weight[row])
+        return not overdue, -jobs[row].priority, known, 0.0 if overdue else own_turn
+
+    plan: Sequences = {}
+    at = ready.copy()
+    end_of_plan = ready + np.bincount(assigned, times[np.arange(len(jobs)), assigned], len(lanes))
+    for row in sorted(range(len(jobs)), key=turn):
+        lane = int(assigned[row])
+        unit = lanes[lane].unit
+        start, end = float(at[lane]), float(at[lane] + times[row, lane])
+        elsewhere = np.where(units == unit, inf, end_of_plan + times[row])
+        why = _why(view, unit, start, end, units[elsewhere.argmin()], float(elsewhere.min()))
+        choice = jobs[row].choices[int(table.picks[row, unit])]
+        plan.setdefault(unit, []).append(Turn(jobs[row], choice, start, why))
+        at[lane] = end
+    for turns in plan.values():
+        turns.sort(key=lambda turn: turn.start)  # lanes of one unit into one line; a stable sort
+    return plan
+
+
+def _why(view: View, unit: int, start: Seconds, end: Seconds, other: int, elsewhere: Seconds) -> str:
+    """What the plan expects for a job, and what its best alternative would mean."""
+    units = view.cluster.units
+    told = f"planned on {units[unit].name} from {view.now + start:.6g} s on"
+    if elsewhere == inf:
+        return told
+    verdict = "later" if elsewhere >= end else "sooner, and others later"
+    return f"{told}; at the end of {units[other].name} it would end {abs(elsewhere - end):.3g} s {verdict}"
+
+
+def _as_it_is(table: Table, units: Ints, ready: Floats, times: Floats, fifo_of: dict[JobId, int]) -> Ints:
+    """The plan in force with the new jobs where they end first; empty if there is none."""
+    if not fifo_of:
+        return np.empty(0, np.int64)
+    at = ready.copy()
+    assigned = np.empty(len(table.jobs), np.int64)
+    rows = sorted(range(len(table.jobs)), key=lambda row: table.jobs[row].id not in fifo_of)
+    for row in rows:
+        unit = fifo_of.get(table.jobs[row].id)
+        lanes = np.arange(len(units)) if unit is None else np.flatnonzero(units == unit)
+        ends = at[lanes] + times[row, lanes] if len(lanes) else np.array([inf])
+        if not np.isfinite(ends).any():  # it cannot stay there
+            lanes = np.arange(len(units))
+            ends = at + times[row]
+        assigned[row] = lanes[int(np.argmin(ends))]
+        at[assigned[row]] += times[row, assigned[row]]
+    return assigned
+
+
+def _put_in_force(view: View, plan: Sequences, fifo_of: dict[JobId, int]) -> list[Decision]:
+    """Dequeue what moved, start what fits now, enqueue the rest; devices before the CPU pools beside them."""
+    kept: dict[int, int] = {}
+    decisions: list[Decision] = []
+    for unit, fifo in view.device_queues.items():
+        row = plan.get(unit, [])
+        same = 0
+        while same < min(len(fifo), len(row)) and fifo[same][0] is row[same].job:
+            if fifo[same][1] is not row[same].choice.implementation:
+                break
+            same += 1
+        kept[unit] = same
+        decisions += [Dequeue(job.id) for job, _ in fifo[same:]]
+    free = view.free()
+    units = view.cluster.units
+    starts: list[Decision] = []
+    binds: list[Decision] = []
+    meant: list[Turn] = []
+    for index in sorted(plan, key=lambda index: (units[index].device is None, index)):
+        row = plan[index]
+        begun = 0
+        for turn in row:
+            allocation = free.fit_unit(turn.choice.request, units[index])
+            if allocation is None:
+                break
+            free.take(allocation)
+            starts.append(Start(turn.job.id, turn.choice.implementation.name, allocation))
+            begun += 1
+        meant += row[kept.get(index, 0) :]
+        waiting = row[max(begun, kept.get(index, 0)) :]
+        binds += [Enqueue(turn.job.id, turn.choice.implementation.name, index) for turn in waiting]
+    told = [Intend(t.job.id, t.choice.implementation.name, 1, view.now + t.start, t.why) for t in meant]
+    return [*decisions, *told, *starts, *binds]

@@ -1,0 +1,37 @@
+"""Remote-GPU queueing with migration: borrowed GPUs go back as soon as one at home is free."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import ClassVar
+
+from dovetail.interfaces import View
+from dovetail.model import Decision
+from dovetail.policies.parts.lending import going_home
+from dovetail.policies.rq import starts_in_order
+
+__all__ = ["Mrq"]
+
+
+@dataclass(frozen=True, slots=True)
+class Mrq:
+    """As ``rq``, and work on a borrowed GPU goes home to a local one that comes free, before a new job does.
+
+    ``held`` keeps the borrowed GPU until the work has moved, as it is live. ``local``, ``skip``: see ``rq``.
+    """
+
+    local: int = 0
+    skip: int = 0
+    held: bool = False
+
+    paper: ClassVar[str] = "Markthub 2015, section 3"
+    settles: ClassVar[bool] = True
+    priorities: ClassVar[bool] = True
+    migrates: ClassVar[bool] = True
+
+    def decide(self, view: View) -> Iterable[Decision]:
+        """First what goes home; then, with what is free after it, new jobs."""
+        free = view.free()
+        home = list(going_home(view, free, held=self.held))
+        return [*home, *starts_in_order(view, free, local=self.local, skip=self.skip)]

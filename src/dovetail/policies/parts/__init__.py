@@ -1,0 +1,1 @@
+"""What several policies share: algorithms stand in `dovetail.policies`, their tools here."""

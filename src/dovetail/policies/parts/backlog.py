@@ -1,0 +1,229 @@
+"""Units with a first-in-first-out queue each, and when each will be done with what it has.
+
+A node's CPU pool is one unit, so is every device (contracts: "several nodes and devices").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
+from typing import NamedTuple
+
+from dovetail.interfaces import View
+from dovetail.model import (
+    Choice,
+    Cluster,
+    Decision,
+    DeviceClass,
+    Enqueue,
+    Implementation,
+    Job,
+    JobId,
+    Seconds,
+    Start,
+    Unit,
+    class_of,
+    class_on,
+    one_node_choices,
+    units_for,
+)
+
+__all__ = [
+    "NOWHERE",
+    "Ahead",
+    "Backlog",
+    "Place",
+    "place_of",
+    "places_for",
+    "places_in_device_order",
+    "start_heads",
+]
+
+NOWHERE = "waits for a node that can run it to come back"
+
+
+class Place(NamedTuple):
+    """A unit on which a job can run, and as what; ``device_class`` is where history keeps what runs here."""
+
+    choice: Choice
+    unit: Unit
+    device_class: DeviceClass
+
+
+class Ahead(NamedTuple):
+    """What is ahead of a job on a unit: jobs of unknown length, and the seconds of the others.
+
+    A unit with a job of unknown length is never thought to be done before one without.
+    """
+
+    unknown: int
+    seconds: Seconds
+
+
+NOTHING = Ahead(0, 0.0)
+
+
+def places_for(view: View, job: Job) -> Sequence[Place]:
+    """Where a job can run now, choice by choice in file order, units in device order. O(1) mostly."""
+    return _places(view.cluster, job.choices)
+
+
+def places_in_device_order(view: View, job: Job) -> Sequence[Place]:
+    """The same in device order, whatever the file's. O(1) mostly."""
+    return _in_device_order(view.cluster, job.choices)
+
+
+@lru_cache(maxsize=1024)
+def _places(cluster: Cluster, choices: tuple[Choice, ...]) -> tuple[Place, ...]:
+    return tuple(
+        _place(choice, unit)
+        for choice in choices
+        if choice.request.nodes == 1
+        for unit in units_for(cluster, choice.request)
+    )
+
+
+@lru_cache(maxsize=1024)
+def _in_device_order(cluster: Cluster, choices: tuple[Choice, ...]) -> tuple[Place, ...]:
+    return tuple(sorted(_places(cluster, choices), key=lambda place: place.unit.index))
+
+
+def _place(choice: Choice, unit: Unit) -> Place:
+    return Place(choice, unit, class_on(choice.implementation, unit))
+
+
+def place_of(view: View, job: Job, implementation: Implementation, index: int) -> Place:
+    """Where a job waits: as this implementation, for that unit."""
+    return _place(_choice_of(job, implementation), view.cluster.units[index])
+
+
+def start_heads(view: View) -> Iterator[Decision]:
+    """Start the head of every unit's FIFO that fits now (Gregg 2011, rule 1)."""
+    if not view.device_queues:
+        return
+    free = view.free()
+    units = view.cluster.units
+    for index in sorted(view.device_queues):
+        job, implementation = view.device_queues[index][0]
+        allocation = free.fit_unit(_choice_of(job, implementation).request, units[index])
+        if allocation is not None:
+            free.take(allocation)
+            yield Start(job.id, implementation.name, allocation)
+
+
+def _choice_of(job: Job, implementation: Implementation) -> Choice:
+    return next(choice for choice in one_node_choices(job) if choice.implementation is implementation)
+
+
+class Backlog:
+    """What every unit has to do, in predicted seconds, kept up to date while a policy makes its decisions.
+
+    ``decided`` holds the jobs that `assign` has placed, which the view's queue still shows. Building it costs
+    a step per unit; seconds are added up, a step per job in a FIFO, when somebody asks for them.
+    """
+
+    def __init__(self, view: View) -> None:
+        self.view = view
+        self.free = view.free()
+        self.idle: list[bool] = []
+        self.fifo: list[int] = []
+        self.decided: set[JobId] = set()
+        self._assigned: set[tuple[str, str, DeviceClass]] = set()  # all that runs or waits in a FIFO
+        self._seconds: list[Seconds] = []
+        self._unknown: list[int] = []
+        gone = view.cluster.gone
+        for unit in view.cluster.units:
+            waiting = len(view.device_queues.get(unit.index, ()))
+            self.fifo.append(waiting)
+            self.idle.append(not waiting and unit.node not in gone and view.occupant(unit) is None)
+
+    def _add_up(self) -> None:
+        """Count what runs on each unit and what waits for it, at the first question."""
+        if self._seconds:
+            return
+        view = self.view
+        for placed in view.running.values():
+            device = class_of(view.cluster, placed.implementation, placed.allocation)
+            self._assigned.add((placed.job.app.name, placed.implementation.name, device))
+        for unit in view.cluster.units:
+            occupant = view.occupant(unit)
+            self._unknown.append(int(occupant is not None and occupant.predicted is None))
+            self._seconds.append(0.0 if occupant is None else view.remaining(occupant))
+            for job, implementation in view.device_queues.get(unit.index, ()):
+                place = _place(_choice_of(job, implementation), unit)
+                self._assigned.add((job.app.name, implementation.name, place.device_class))
+                self._add(unit.index, self.seconds(job, place))
+
+    def _add(self, index: int, seconds: Seconds | None) -> None:
+        self._seconds[index] += seconds or 0.0
+        self._unknown[index] += seconds is None
+
+    def take_out(self, job: Job, place: Place) -> None:
+        """Count as if the job did not wait in that unit's FIFO."""
+        self._add_up()
+        seconds = self.seconds(job, place)
+        self.fifo[place.unit.index] -= 1
+        self._seconds[place.unit.index] -= seconds or 0.0
+        self._unknown[place.unit.index] -= seconds is None
+
+    def load(self, index: int) -> Seconds:
+        """Predicted seconds of all that the unit has to do; what is unknown counts as none."""
+        self._add_up()
+        return self._seconds[index]
+
+    def seconds(self, job: Job, place: Place) -> Seconds | None:
+        """Predicted seconds of the job there; ``None`` where nothing is known."""
+        choice = place.choice
+        found = self.view.predict(job, choice.implementation, choice.request, place.device_class)
+        return None if found is None else found.expected
+
+    def runs(self, job: Job, place: Place) -> int:
+        """Completed runs of the job's app on that class, as that implementation, whatever the inputs."""
+        name = place.choice.implementation.name
+        return self.view.runtimes.runs(job.app.name, name, place.device_class)
+
+    def is_assigned(self, job: Job, place: Place) -> bool:
+        """Whether a job of the app runs or waits on that class now, as that implementation."""
+        self._add_up()
+        return (job.app.name, place.choice.implementation.name, place.device_class) in self._assigned
+
+    def can_start(self, place: Place) -> bool:
+        """Whether the job could start there at once: it fits and nothing waits before it."""
+        fits = self.free.fit_unit(place.choice.request, place.unit) is not None
+        return fits and not self.fifo[place.unit.index]
+
+    def ahead(self, place: Place) -> Ahead:
+        """What is ahead of the job there; nothing if it could start at once."""
+        if self.can_start(place):
+            return NOTHING
+        self._add_up()
+        used = [unit.index for unit in self._uses(place)]
+        return Ahead(max(self._unknown[u] for u in used), max(self._seconds[u] for u in used))
+
+    def _uses(self, place: Place) -> Iterable[Unit]:
+        """The unit, and its node's CPU pool where the implementation needs both."""
+        yield place.unit
+        if place.unit.device is not None and place.choice.implementation.kind.startswith("cpu+"):
+            node = place.unit.node
+            yield from (u for u in self.view.cluster.units if u.node == node and u.device is None)
+
+    def assign(self, job: Job, place: Place) -> Decision:
+        """Start the job there at once if possible, else put it into the unit's FIFO."""
+        self._add_up()
+        choice, unit = place.choice, place.unit
+        self.decided.add(job.id)
+        self._assigned.add((job.app.name, choice.implementation.name, place.device_class))
+        decision: Decision
+        if self.can_start(place):
+            allocation = self.free.fit_unit(choice.request, unit)
+            assert allocation is not None
+            self.free.take(allocation)
+            decision = Start(job.id, choice.implementation.name, allocation)
+        else:
+            self.fifo[unit.index] += 1
+            decision = Enqueue(job.id, choice.implementation.name, unit.index)
+        seconds = self.seconds(job, place)
+        for used in self._uses(place):
+            self._add(used.index, seconds)
+            self.idle[used.index] = False
+        return decision

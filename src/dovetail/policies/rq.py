@@ -1,0 +1,64 @@
+"""Remote-GPU queueing: a gang that finds no room may borrow GPUs of other nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from dovetail.interfaces import Free, View
+from dovetail.model import Decision, Job, Start, fastest
+from dovetail.policies.parts.lending import borrow
+from dovetail.policies.parts.orders import priority_first
+
+__all__ = ["Rq", "starts_in_order"]
+
+Worth = Callable[[Sequence[Start], Sequence[Job]], bool]
+"""Whether the head of the waiting jobs is to borrow, after what has been decided to start."""
+
+
+def starts_in_order(
+    view: View, free: Free, *, local: int, skip: int, worth: Worth | None = None
+) -> list[Start]:
+    """From the front of the queue, at home where there is room, else with borrowed GPUs (section 2.1).
+
+    Only the head borrows, and only where it is ``worth`` it. ``free`` is as free as the decisions leave it.
+    """
+    started: list[Start] = []
+    queue = view.queue.by(priority_first) if view.queue else ()
+    passed = 0
+    for place, job in enumerate(queue):
+        choice = fastest(view, job)
+        allocation = free.fit(choice.request)
+        if allocation is None and not passed:
+            allocation = borrow(free, view.cluster, choice.request, local=local)
+            if allocation is not None and worth is not None and not worth(started, queue[place:]):
+                allocation = None
+        if allocation is not None:
+            free.take(allocation)
+            started.append(Start(job.id, choice.implementation.name, allocation))
+            continue
+        passed += 1
+        if passed > skip:
+            break
+    return started
+
+
+@dataclass(frozen=True, slots=True)
+class Rq:
+    """First come, first served; a head that finds no room starts with GPUs of other nodes, if there are any.
+
+    A borrowed GPU stays borrowed to the job's end. Every process has at least ``local`` GPUs of its own node.
+    With ``skip`` so many jobs behind a head that cannot start may go first (the paper's queue is strict).
+    """
+
+    local: int = 0
+    skip: int = 0
+
+    paper: ClassVar[str] = "Markthub 2015, section 2"
+    settles: ClassVar[bool] = True
+    priorities: ClassVar[bool] = True
+
+    def decide(self, view: View) -> Iterable[Decision]:
+        """Start from the front of the queue, at home where there is room, else with borrowed GPUs."""
+        return starts_in_order(view, view.free(), local=self.local, skip=self.skip) if view.queue else []

@@ -1,0 +1,113 @@
+"""Static placement: each job is assigned to a device when it is submitted, and never moved.
+
+Three baselines of Gregg 2011, section 5: everything on the CPU, everything on the GPU, and each job on
+the device that runs it fastest ("static").
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from math import inf
+from typing import ClassVar
+
+from dovetail.interfaces import View
+from dovetail.model import CPU, Decision, Job, Seconds, Wait
+from dovetail.policies.parts.backlog import NOWHERE, Backlog, Place, places_for, start_heads
+from dovetail.policies.parts.one_node import OneNode
+
+__all__ = ["BestDevice", "CpuOnly", "GpuOnly"]
+
+
+class _Static(OneNode, ABC):
+    """Each job goes on submission to the least loaded device of those that it wants; FIFO there."""
+
+    def decide(self, view: View) -> Iterable[Decision]:
+        """Start what has reached the front of a FIFO, else assign what has been submitted."""
+        heads = list(start_heads(view))
+        if heads or not len(view.queue):
+            yield from heads
+            return  # asked again once they run
+        backlog = Backlog(view)
+        for job in view.queue:
+            places = places_for(view, job)
+            if not places:
+                yield Wait(job.id, NOWHERE)
+                continue
+            wanted = self.wanted(backlog, job, places)
+            yield backlog.assign(job, min(wanted, key=lambda place: (backlog.ahead(place), place.unit.index)))
+
+    @abstractmethod
+    def wanted(self, backlog: Backlog, job: Job, places: Sequence[Place]) -> Sequence[Place]:
+        """The places of the class that the job is to run on."""
+
+
+@dataclass(frozen=True)
+class CpuOnly(_Static):
+    """Every job on a CPU pool, first in first out; a job without a CPU implementation uses what it has.
+
+    >>> from dovetail.testing.examples import one_node
+    >>> one_node(CpuOnly(), "1x1cpu+1gpu", [("a", {"cpu": 3.0, "gpu": 1.0}), ("b", {"cpu": 5.0, "gpu": 1.0})])
+    a cpu 0 to 3, b cpu 3 to 8
+    """
+
+    paper: ClassVar[str] = "Gregg 2011, section 5"
+
+    def wanted(self, backlog: Backlog, job: Job, places: Sequence[Place]) -> Sequence[Place]:
+        """CPU pools, with the fastest CPU implementation."""
+        return _fastest_kind(backlog, job, [p for p in places if _kind(p) == CPU] or places)
+
+
+@dataclass(frozen=True)
+class GpuOnly(_Static):
+    """Every job on the fastest kind of device that is not a CPU, first in first out.
+
+    >>> from dovetail.testing.examples import one_node
+    >>> one_node(GpuOnly(), "1x1cpu+1gpu", [("a", {"cpu": 3.0, "gpu": 1.0}), ("b", {"cpu": 5.0, "gpu": 1.0})])
+    a gpu 0 to 1, b gpu 1 to 2
+    """
+
+    paper: ClassVar[str] = "Gregg 2011, section 5"
+
+    def wanted(self, backlog: Backlog, job: Job, places: Sequence[Place]) -> Sequence[Place]:
+        """Devices of the fastest kind that is not a CPU; the CPU if there is none."""
+        return _fastest_kind(backlog, job, [p for p in places if _kind(p) != CPU] or places)
+
+
+@dataclass(frozen=True)
+class BestDevice(_Static):
+    """Every job on the class that is predicted to run it fastest, first in first out ("static").
+
+    >>> from dovetail.testing.examples import one_node
+    >>> jobs = [("a", {"cpu": 3.0, "gpu": 1.0}), ("b", {"cpu": 5.0, "gpu": 9.0})]
+    >>> one_node(BestDevice(), "1x1cpu+1gpu", jobs)
+    a gpu 0 to 1, b cpu 0 to 5
+    """
+
+    paper: ClassVar[str] = "Gregg 2011, section 5"
+
+    def wanted(self, backlog: Backlog, job: Job, places: Sequence[Place]) -> Sequence[Place]:
+        """Units of the fastest class; of equally fast ones, not the CPU."""
+        best = min(places, key=lambda place: (_seconds(backlog, job, place), _kind(place) == CPU))
+        return [
+            p for p in places if p.choice is best.choice and p.unit.device_class == best.unit.device_class
+        ]
+
+
+def _kind(place: Place) -> str:
+    return place.choice.implementation.kind
+
+
+def _seconds(backlog: Backlog, job: Job, place: Place) -> Seconds:
+    seconds = backlog.seconds(job, place)
+    return inf if seconds is None else seconds
+
+
+def _fastest_kind(backlog: Backlog, job: Job, places: Sequence[Place]) -> Sequence[Place]:
+    """The units of the fastest kind, whatever their models, each with its fastest implementation."""
+    kind = _kind(min(places, key=lambda place: _seconds(backlog, job, place)))
+    fastest: dict[int, Place] = {}
+    for place in sorted((p for p in places if _kind(p) == kind), key=lambda p: _seconds(backlog, job, p)):
+        fastest.setdefault(place.unit.index, place)
+    return list(fastest.values())
