@@ -53,7 +53,7 @@ def _parser() -> argparse.ArgumentParser:
         "--device",
         default="cpu",
         help="cpu (NumPy/SciPy; default), opencl, opencl:TEXT (device with TEXT in its name or platform), "
-        "cuda (CuPy or PyTorch), numpy (the array-API source)",
+        "cuda (CuPy or PyTorch), numpy (the array-API source), remote or remote:ADDRESS (a device elsewhere)",
     )
     parser.add_argument("--n", type=_whole, help="size: a count of elements or a side, see below")
     parser.add_argument("--seed", type=_whole, default=0, help="seed of the inputs (default 0)")

@@ -1,4 +1,4 @@
-"""Array-API devices: one source of an app on NumPy, CuPy or PyTorch, through array-api-compat."""
+"""Array-API devices: one source of an app on NumPy, CuPy or PyTorch, or on a device that is elsewhere."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from dovetail.apps.devices import Array, Implementation, Timing
+from dovetail.apps.interfaces import Array, Implementation, Timing
 from dovetail.errors import InputError
 
 __all__ = ["ArrayDevice", "zeros"]
@@ -49,14 +49,18 @@ class ArrayDevice:
         self._remote = remote
 
     @classmethod
-    def open(cls, kind: str) -> ArrayDevice:
-        """Open ``numpy`` or ``cuda``; the latter by CuPy where it is installed, else by PyTorch.
+    def open(cls, kind: str, which: str = "") -> ArrayDevice:
+        """Open ``numpy``, ``cuda`` (by CuPy where it is installed, else by PyTorch), or ``remote``.
+
+        ``remote`` is a device of `dovetail.remote`, at the address ``which``, or where the job's environment
+        says.
 
         Raises:
             InputError: the library or a CUDA device is missing.
+            DeviceError: the device server is not there, or refuses.
         """
         begin = time.perf_counter()
-        device = _numpy() if kind == "numpy" else _cuda()
+        device = _remote(which) if kind == "remote" else _numpy() if kind == "numpy" else _cuda()
         device.setup_seconds = time.perf_counter() - begin
         return device
 
@@ -99,6 +103,20 @@ def _numpy() -> ArrayDevice:
         to_device=np.asarray,
         from_device=np.asarray,
         remote=False,
+    )
+
+
+def _remote(which: str) -> ArrayDevice:
+    from dovetail.remote import namespace
+
+    xp = namespace(*[which] if which else [])
+    return ArrayDevice(
+        xp,
+        xp.device.library,
+        f"{xp.device.name} at {xp.device}",
+        to_device=xp.asarray,
+        from_device=np.asarray,
+        synchronize=xp.device.synchronize,
     )
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from dovetail.apps.devices import Array
+from dovetail.apps.interfaces import Array
 from dovetail.apps.opencl import OpenCL, round_up
 
 #: The length of an edge that is not there; twice it still fits into an int32.

@@ -9,15 +9,15 @@ buffers and write ``a < b ? a : b`` for ``min(a, b)``.
 from __future__ import annotations
 
 import math
-import os
 import time
 from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike
 
-from dovetail.apps.devices import Array, Implementation, Timing
+from dovetail.apps.interfaces import Array, Implementation, Timing
 from dovetail.errors import ExecutorError, InputError
+from dovetail.remote.opencl_device import choose, load
 
 __all__ = ["OpenCL", "round_up"]
 
@@ -28,16 +28,6 @@ MOST_ELEMENTS = (1 << 32) - (1 << 16)
 def round_up(value: int, multiple: int) -> int:
     """Return the least multiple of ``multiple`` that is not below ``value``."""
     return -(-value // multiple) * multiple
-
-
-def _load() -> Any:
-    # PoCL starts one thread per core of the machine, also of cores that this process may not use.
-    os.environ.setdefault("POCL_MAX_PTHREAD_COUNT", str(len(os.sched_getaffinity(0))))
-    try:
-        import pyopencl
-    except ImportError as error:
-        raise InputError(f"device 'opencl' is not there: {error}; install dovetail[opencl]") from error
-    return pyopencl
 
 
 class OpenCL:
@@ -53,8 +43,8 @@ class OpenCL:
 
     def __init__(self, which: str = "") -> None:
         begin = time.perf_counter()
-        self._cl = cl = _load()
-        self.device = self._choose(which)
+        self._cl = cl = load()
+        self.device = choose(cl, which)
         self._context = cl.Context([self.device])
         self._queue = cl.CommandQueue(self._context, properties=cl.command_queue_properties.PROFILING_ENABLE)
         self.library = f"pyopencl {cl.VERSION_TEXT}, {self.device.platform.version.strip()}"
@@ -65,23 +55,6 @@ class OpenCL:
         self._sent = self._received = 0
         self._build_seconds = 0.0
         self.setup_seconds = time.perf_counter() - begin
-
-    def _choose(self, which: str) -> Any:
-        cl = self._cl
-        try:
-            found = [device for platform in cl.get_platforms() for device in platform.get_devices()]
-        except cl.Error as error:
-            raise InputError(f"device 'opencl' is not there: {error}") from error
-        fit = [d for d in found if which.lower() in f"{d.platform.name} {d.name}".lower()]
-        if not fit:
-            names = ", ".join(d.name.strip() for d in found) or "none"
-            wanted = f"opencl:{which}" if which else "opencl"
-            raise InputError(f"device {wanted!r} is not there; OpenCL devices found: {names}")
-        for kind in (cl.device_type.GPU, cl.device_type.ACCELERATOR):
-            for device in fit:
-                if device.type & kind:
-                    return device
-        return fit[0]
 
     def run(self, app: Implementation, inputs: tuple[Array, ...]) -> tuple[Array, Timing]:
         """Run ``app.opencl``; kernel and transfer times are sums over the profiled commands.

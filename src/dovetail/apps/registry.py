@@ -15,7 +15,8 @@ from typing import Any, cast
 
 import numpy as np
 
-from dovetail.apps.devices import Array, Device, Implementation, Timing, open_device
+from dovetail.apps.devices import open_device
+from dovetail.apps.interfaces import Array, Device, Implementation, Timing
 from dovetail.errors import InputError
 
 __all__ = ["APPS", "AppSpec", "Result", "Sizes", "checksum", "compute", "find", "implementation", "run"]
@@ -208,7 +209,8 @@ def run(name: str, device: str = "cpu", n: int | None = None, seed: int = 0, rep
     Args:
         name: a key of :data:`APPS`.
         device: ``cpu``, ``opencl``, ``opencl:TEXT`` (the first device whose name or platform has that text),
-            ``cuda`` (CuPy, else PyTorch) or ``numpy`` (the array-API source on NumPy).
+            ``cuda`` (CuPy, else PyTorch), ``numpy`` (the array-API source on NumPy), or ``remote`` (the same
+            on a device elsewhere; ``remote:ADDRESS``).
         n: the size, as ``n_means`` says; the medium size when left out.
         seed: seed of the generator that makes the inputs; equal seeds give equal inputs on all devices.
         repeat: how often the app runs over the same inputs, transfers included.

@@ -4,6 +4,10 @@ The master is a set cover, min sum cost(A) x_A with every task in at least one p
 never makes a pack dearer, so covering is partitioning).  Branching (``staircase``) adds steps: limits on
 how many packs cost at least some level.  Pricing is exact: for a price on every task and every step,
 ``best_ratio`` bounds (price of A) / cost(A) over all packs A.
+
+Two things make it converge on hundreds of tasks.  Prices begin near their end (``level_program``).  And the
+master is solved for prices near the best so far only (boxstep: Marsten, Hogan and Blankenship 1975): a master
+of few packs believes in prices that are worth nothing.
 """
 
 from __future__ import annotations
@@ -16,12 +20,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import Bounds, LinearConstraint, linprog, milp
-from scipy.sparse import csc_array, eye_array, hstack, vstack
+from scipy.sparse import csc_array, hstack
 
 from dovetail.kernels.packing import one_pack
 from dovetail.kernels.packing_pricing import best_column, best_ratio
 from dovetail.packing.bounds import quick_bound
 from dovetail.packing.deadline import Deadline
+from dovetail.packing.level_program import level_prices, some_levels
 
 __all__ = ["CONVERGED", "ColumnPool", "Relaxation", "Step", "cover", "generate_columns", "relax"]
 
@@ -34,12 +39,15 @@ _milp: Any = milp
 
 CONVERGED = 1e-6  # relative gap between the master and the bound
 SAFETY = 1e-9  # taken off the bound for rounding in the knapsacks, which add up fewer than 10^3 numbers
-WEIGHTS = (0.5, 0.99)  # range of the weight of the best prices so far in a mixture (Wentges)
-SHARES = (1.0, 0.67, 0.33, 0.0)  # of that weight; pricing is cheap beside the master
-NEW_LEVELS = 12  # at most, whose packs enter the master in one pricing
-DIVERSE_LEVELS, DIVERSE_PACKS = 4, 4  # the best levels give several packs that share no task
-WORTHY = 0.98  # least price over cost of such a pack
-MASTER_COLUMNS = 10  # per task, before dear columns leave the master
+BOX, LEAST_BOX, MOST_BOX = 0.05, 0.01, 0.3  # how far prices may be from the best so far, as a share of them
+WIDER, NARROWER = 1.5, 0.7  # the box after a step that kept half of its promise, and after one that failed
+FLOOR = 0.1  # of the mean price: so much a price counts at least, where the box is a share of it
+SHARES = (0.0, 0.5, 0.8)  # of the best prices in those that are priced, until one is better
+LEVELS = 60  # of the linear program that the prices begin with
+SEEDS, SEED_WORTH = 12, 0.93  # packs of each of its levels that the master begins with, and their least worth
+NEW_LEVELS, NEW_PACKS = 40, 2  # at most, that enter the master in one pricing; packs of a level share no task
+WORTHY = 0.99  # least price over cost of such a pack
+MASTER_COLUMNS = 6  # per task, before dear columns leave the master
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,49 +156,57 @@ def relax(
     """Solve the master under ``start.steps`` until bound and value are within ``tolerance`` seconds.
 
     Prices divided by the greatest ratio of price to cost are feasible for the dual, so after every
-    pricing their worth bounds the optimum from below (Farley).  Pricing also runs at mixtures of the
-    master's prices and the best so far, which swing less; the mixtures stay closer to the best while it
-    does not improve.  ``upper_bound`` ends the work once nothing cheaper is left, and is what a broken
-    step costs in the master: with steps it must be finite.  One pricing is at most n p knapsacks of
-    O(n k p).
+    pricing their worth bounds the optimum from below (Farley).  The master's prices stay in a box around
+    the best ones; where they turn out to be worth less, mixtures of the two are priced.  A master that
+    promises nothing more within the box has found the optimum: its value is concave in the prices.
+    ``upper_bound`` ends the work once nothing cheaper is left, and is what a broken step costs in the
+    master: with steps it must be finite.  One pricing is at most n p knapsacks of O(n k p).
     """
     deadline = deadline or Deadline()
     pricing = _Pricing(pool, start.steps)
     active = set(start.active)
-    bound, prices = 0.0, start.prices
+    bound, best = pricing.begin(start.prices, active, deadline)
     value, columns, weights = np.inf, list[int](), np.empty(0)
-    weight = 0.9
-    while not deadline.passed():
+    box = BOX
+    while best is not None and not deadline.passed() and bound < upper_bound * (1.0 - CONVERGED):
         master = sorted(active)
-        solved = pricing.master(master, upper_bound, deadline)
-        if solved.status != 0:
+        solved = pricing.master(master, best, box, upper_bound, deadline)
+        if solved is None:
             break  # out of time: what is proven stands
-        exact = np.maximum(-solved.ineqlin.marginals, 0.0)
-        columns, value, weights = master, float(solved.fun), solved.x[: len(master)]
+        exact, value, weights = solved
+        columns = master
+        promised = value - bound
+        if promised <= tolerance and pricing.inside(exact, best, box):
+            break
+        if promised <= CONVERGED * value:
+            if box >= BOX:
+                break
+            box = BOX  # a narrow box promises little anyway
+            continue
         found: set[int] = set()
-        improved = False
-        for share in SHARES if prices is not None else (0.0,):
-            mixed = exact if prices is None else weight * share * prices + (1.0 - weight * share) * exact
+        before = bound
+        for share in SHARES:
+            mixed = share * best + (1.0 - share) * exact
             new, ratio = pricing.run(mixed, deadline)
             found |= new
             proven = pricing.worth(mixed) / ratio * (1.0 - SAFETY)
-            if proven > bound or prices is None:
-                bound, improved = max(bound, proven), True
-                prices = mixed / max(ratio, 0.5)
+            if proven > bound:
+                bound, best = proven, mixed / max(ratio, 0.5)
+                break
             if deadline.passed():
                 break
-        weight = max(WEIGHTS[0], weight - 0.1) if improved else min(WEIGHTS[1], 0.4 + 0.6 * weight)
-        goal = min(value - tolerance, upper_bound)
-        if bound >= goal - CONVERGED * min(value, upper_bound):
-            break
-        if found <= active and not pricing.stopped:
-            break  # nothing improves the master: what is left of the gap is rounding
+        if bound - before > 0.5 * promised:
+            box = min(box * WIDER, MOST_BOX)
+        elif bound == before:
+            box = max(box * NARROWER, LEAST_BOX)
+            if found <= active and not pricing.stopped:
+                break  # what is left of the gap is rounding
         active |= found
         if len(active) > MASTER_COLUMNS * pool.times.shape[0]:
             basis = {c for c, x in zip(columns, weights, strict=True) if x > 0.0}
             cheap = np.argsort(pricing.reduced_costs(exact), kind="stable")
             active = found | basis | set(cheap[: len(active) // 2].tolist())
-    return Relaxation(start.steps, bound, value, prices, frozenset(active), tuple(columns), weights)
+    return Relaxation(start.steps, bound, value, best, frozenset(active), tuple(columns), weights)
 
 
 class _Pricing:
@@ -201,24 +217,78 @@ class _Pricing:
         self.thresholds = np.array([step.level for step in steps])
         self.senses = np.array([float(step.sense) for step in steps])
         self.counts = np.array([float(step.count) for step in steps])
+        self.unit = float(pool.times.mean())  # of the master, whose solver has absolute tolerances
         self.seconds = 0.0  # for one knapsack, as measured
         self.stopped = False  # whether the last pricing was cut short
 
-    def master(self, columns: Sequence[int], upper_bound: float, deadline: Deadline) -> Any:
-        """Solve the master over ``columns``; breaking a step costs ``upper_bound`` for each pack."""
+    def begin(
+        self, prices: Floats | None, active: set[int], deadline: Deadline
+    ) -> tuple[float, Floats | None]:
+        """A bound and prices to begin with; adds packs to ``active`` that are worth their cost by them.
+
+        Prices of a relaxation with fewer steps are feasible here too, at 0 for the further ones.
+        """
+        if prices is not None:
+            return self.worth(prices) * (1.0 - SAFETY), prices
+        pool = self.pool
+        # No pack of an optimum is dearer than the packs at hand, at whose cost all tasks fit a pack.
+        levels = some_levels(pool.times, max(pool.costs[c] for c in active), LEVELS)
+        tasks = level_prices(pool.times, pool.k, levels, deadline)
+        if tasks is None:
+            return 0.0, None
+        best = np.concatenate([tasks, np.zeros(len(self.senses))])
+        _, ratio = self.run(best, deadline)
+        best /= ratio
+        for level in levels:
+            if deadline.passed():
+                break
+            active |= self._packs(float(level), best[: len(tasks)], 0.0, SEEDS, SEED_WORTH)
+        return self.worth(best) * (1.0 - SAFETY), best
+
+    def master(
+        self, columns: Sequence[int], best: Floats, box: float, upper_bound: float, deadline: Deadline
+    ) -> tuple[Floats, float, Floats] | None:
+        """The best prices in the box that no pack of ``columns`` exceeds; their worth; the packs' weights.
+
+        The dual of the set cover.  The price of a step is at most ``upper_bound``, the cost of breaking it.
+        ``None`` when time is up.
+        """
         costs = np.array(self.pool.costs)[columns]
-        rows: Any = self.pool.matrix(columns)
-        rights = np.ones(rows.shape[0])
+        rows: Any = self.pool.matrix(columns).T
         if len(self.senses):
-            counted = csc_array(self.senses[:, None] * (costs[None, :] >= self.thresholds[:, None]))
-            slack = vstack(
-                [csc_array((rows.shape[0], len(self.senses))), eye_array(len(self.senses), format="csc")]
-            )
-            rows = hstack([vstack([rows, counted]), slack], format="csc")
-            rights = np.concatenate([rights, self.senses * self.counts])
-            costs = np.concatenate([costs, np.full(len(self.senses), upper_bound)])
-        limit = {"time_limit": max(deadline.left, 1e-3)} if np.isfinite(deadline.left) else {}
-        return _linprog(costs, A_ub=-rows, b_ub=-rights, method="highs", options=limit)
+            counted = self.senses[None, :] * (costs[:, None] >= self.thresholds[None, :])
+            rows = hstack([rows, csc_array(counted)])
+        low, high = self._box(best, box)
+        low = np.concatenate([low, np.zeros(len(self.senses))]) / self.unit
+        high = np.concatenate([high, np.full(len(self.senses), upper_bound)]) / self.unit
+        # A pack that costs more than any prices of the box bids for nothing there.
+        bidding = np.flatnonzero(np.asarray(rows.maximum(0.0) @ high) * self.unit >= costs)
+        limit = {"time_limit": max(deadline.wall_left, 1e-3)} if np.isfinite(deadline.left) else {}
+        solved = _linprog(
+            -np.concatenate([np.ones(self.pool.times.shape[0]), self.senses * self.counts]),
+            A_ub=rows.tocsr()[bidding].tocsc(),
+            b_ub=costs[bidding] / self.unit,
+            bounds=np.stack([low, high], axis=1),
+            method="highs-ds",
+            options=limit,
+        )
+        if solved.status != 0:
+            return None
+        weights = np.zeros(len(costs))
+        weights[bidding] = -solved.ineqlin.marginals
+        return solved.x * self.unit, -float(solved.fun) * self.unit, weights
+
+    def _box(self, best: Floats, box: float) -> tuple[Floats, Floats]:
+        tasks = best[: self.pool.times.shape[0]]
+        reach = box * np.maximum(tasks, FLOOR * tasks.mean())
+        return np.maximum(tasks - reach, 0.0), tasks + reach
+
+    def inside(self, prices: Floats, best: Floats, box: float) -> bool:
+        """Whether no price of a task is held back by the box."""
+        low, high = self._box(best, box)
+        tasks = prices[: len(low)]
+        edge = 1e-6 * self.unit
+        return bool(np.all((tasks > low + edge) | (low == 0.0)) and np.all(tasks < high - edge))
 
     def worth(self, prices: Floats) -> float:
         """The dual objective of prices of tasks, then of steps."""
@@ -256,18 +326,19 @@ class _Pricing:
         self.seconds = max((perf_counter() - begin) / looked, 1e-9)
         self.stopped = looked == most < len(self.levels)
         found: set[int] = set()
-        for rank, r in enumerate(np.argsort(-ratios[:looked], kind="stable")[:NEW_LEVELS]):
+        for r in np.argsort(-ratios[:looked], kind="stable")[:NEW_LEVELS]:
             if ratios[r] <= 1.0 + CONVERGED or deadline.passed():
                 break
-            wanted = DIVERSE_PACKS if rank < DIVERSE_LEVELS else 1
-            found |= self._packs(float(self.levels[visited[r]]), tasks, float(extra[visited[r]]), wanted)
+            at = visited[r]
+            found |= self._packs(float(self.levels[at]), tasks, float(extra[at]), NEW_PACKS, WORTHY)
         # All prices may be worth nothing under "at most" steps: then any multiple of them is feasible.
         return found, max(float(ratio), 1e-6)
 
-    def _packs(self, level: float, tasks: Floats, extra: float, wanted: int) -> set[int]:
+    def _packs(self, level: float, tasks: Floats, extra: float, wanted: int, worth: float) -> set[int]:
         """Up to ``wanted`` packs without a common task, each of most value in what the former leave.
 
-        A master over one pack a level converges slowly: many packs of one level are worth the same.
+        Each is worth ``worth`` of its cost at least.  A master over one pack a level converges slowly: many
+        packs of one level are worth the same.
         """
         pool = self.pool
         left = tasks.copy()
@@ -277,7 +348,7 @@ class _Pricing:
             by_price = np.argsort(-left, kind="stable").astype(np.int64)
             size = best_column(pool.times, level, left, by_price, pool.k, column)
             group = column[:size].tolist()
-            if not size or left[group].sum() + extra < WORTHY * level:
+            if not size or left[group].sum() + extra < worth * level:
                 break
             own = pool.add(group)
             found.add(own)
@@ -305,7 +376,7 @@ def cover(
         return None
     options: dict[str, float] = {"mip_rel_gap": gap}
     if np.isfinite(deadline.left):
-        options["time_limit"] = deadline.left
+        options["time_limit"] = deadline.wall_left
     solved = _milp(
         np.array(pool.costs)[columns],
         integrality=np.ones(len(columns)),

@@ -9,6 +9,10 @@ from dataclasses import dataclass, field
 __all__ = ["Deadline"]
 
 
+MOST_BUSY = 8.0
+"""Up to so many times as much wall time as CPU time is granted on a busy machine."""
+
+
 @dataclass(frozen=True, slots=True)
 class Deadline:
     """``seconds`` from when it was made; ``None`` never ends.
@@ -29,6 +33,15 @@ class Deadline:
         wall, used = self._since
         spent = time.process_time() - used if self.cpu else time.monotonic() - wall
         return max(0.0, self.seconds - spent)
+
+    @property
+    def wall_left(self) -> float:
+        """Seconds of wall time to give a solver that knows no other: more for CPU time on a busy machine."""
+        if not self.cpu or self.seconds is None:
+            return self.left
+        wall, used = self._since
+        busy = (time.monotonic() - wall) / max(time.process_time() - used, 1e-3)
+        return self.left * min(max(busy, 1.0), MOST_BUSY)
 
     def passed(self) -> bool:
         """Whether the time is up."""

@@ -25,7 +25,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dovetail.errors import InputError
-from dovetail.model.files import LONGEST, file_name, read_text, shown
+from dovetail.files.fields import LONGEST
+from dovetail.files.reading import read_text
+from dovetail.files.sentences import file_name, shown
 from dovetail.packing.profiles import SHORTEST, check_row, check_times, describe_repairs, fit_times, repair
 from dovetail.packing.synthetic import CORES_PER_PROCESSOR, model_times
 

@@ -52,7 +52,7 @@ def integer_program(
     rows = _constraints(times / unit, k, variables, literal=literal)
     options: dict[str, float] = {"mip_rel_gap": TOLERANCE / 10}
     if np.isfinite(deadline.left):
-        options["time_limit"] = max(deadline.left, 1e-2)
+        options["time_limit"] = max(deadline.wall_left, 1e-2)
     size = len(variables)
     solved = _milp(
         np.concatenate((np.zeros(size), np.ones(n))),

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dovetail.errors import InputError
+from dovetail.files.writing import write_text
 from dovetail.packing.schedule import ListSchedule, Packing
 
 __all__ = ["PALETTE", "Bar", "bars", "grid", "save_picture", "symbol", "to_svg"]
@@ -118,7 +119,7 @@ def save_picture(
         raise InputError(f"a picture is .svg or .png, found {path.suffix or 'no suffix'!r}", where=str(path))
     try:
         if suffix == ".svg":
-            path.write_text(to_svg(schedule, processors, names, title), encoding="utf-8")
+            write_text(path, to_svg(schedule, processors, names, title))
         else:
             _save_png(path, schedule, processors, names, title)
     except OSError as error:

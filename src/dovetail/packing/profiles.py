@@ -9,9 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dovetail.errors import InputError
-from dovetail.model.files import LONGEST, shown
+from dovetail.files.fields import LONGEST
+from dovetail.files.sentences import shown
 
-__all__ = ["Repair", "check_row", "check_times", "describe_repairs", "fit_profile", "fit_times", "repair"]
+__all__ = ["Repair", "check_row", "check_times", "describe_repairs", "fit_times", "repair"]
 
 Floats = NDArray[np.float64]
 
@@ -102,13 +103,6 @@ def repair(times: Floats) -> tuple[Floats, list[Repair]]:
         for i in np.flatnonzero((slower | superlinear).any(axis=1))
     ]
     return repaired, repairs
-
-
-def fit_profile(observations: Iterable[tuple[int, float]], processors: int) -> Floats:
-    """Times on 1..``processors`` as ``fit_times`` finds them, repaired; shape ``(processors,)``."""
-    repaired, _ = repair(fit_times(observations, processors)[None, :])
-    profile: Floats = repaired[0]
-    return profile
 
 
 def fit_times(observations: Iterable[tuple[int, float]], processors: int) -> Floats:

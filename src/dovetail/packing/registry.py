@@ -16,7 +16,7 @@ from dovetail.packing.annealing import STEPS, anneal
 from dovetail.packing.bounds import area_bound
 from dovetail.packing.contiguous import contiguous, contiguous_groups
 from dovetail.packing.deadline import Deadline
-from dovetail.packing.exhaustive import SUBSET_TASKS, exhaustive, subset_dp
+from dovetail.packing.exhaustive import exhaustive, subset_dp
 from dovetail.packing.list_schedule import best_list, improve_list
 from dovetail.packing.matching import each_alone, matching
 from dovetail.packing.one_pack import single_pack
@@ -131,12 +131,15 @@ def load(algorithm: str, k: int, tasks: int) -> None:
     """
     parts = [algorithm]
     if algorithm == "auto":
+        from dovetail.packing.auto import FEW_TASKS
+        from dovetail.packing.listed import LISTED_TASKS
+
         parts = []
-        if k > 1 and tasks <= SUBSET_TASKS:
+        if k > 1 and tasks <= LISTED_TASKS:
             parts.append("subset-dp")
         if k == 2:
             parts.append("matching")
-        if k > 1 and tasks > 16:
+        if k > 1 and tasks > FEW_TASKS:
             parts += ["annealing", "column-generation"]
     small = np.array([[4.0, 2.5, 2.0], [3.0, 2.0, 1.5], [2.0, 1.5, 1.2]])
     for part in parts:

@@ -1,14 +1,17 @@
-"""Synthetic workloads after Aupy 2013, section 6: sets I-like, II and III, and the Theorem 2 gadget.
+"""Synthetic workloads after Aupy 2013, section 6: sets I-like, II and III.
 
 The paper gives the structure of the times and leaves open which 65 (or 260) of the 120 combinations
-were taken, the problem size m, and the constants; they are parameters here.  The decisive unknown is
+were taken, the problem sizes m, and the constants; they are parameters here.  The decisive unknown is
 ``spread``, the ratio of the longest to the shortest sequential time.  The profiles of set I were
 measured and never published: the I-like set imitates their number and the machine, nothing more.
+
+Sequential times have the paper's forms in m (`generate_forms`), or are drawn without any (`generate`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from itertools import product
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +19,17 @@ from numpy.typing import NDArray
 from dovetail.errors import InputError
 from dovetail.packing.profiles import repair
 
-__all__ = ["KAPPAS", "SERIAL_FRACTIONS", "gadget", "generate", "model_times", "set_1_like", "set_2", "set_3"]
+__all__ = [
+    "FORMS",
+    "KAPPAS",
+    "SERIAL_FRACTIONS",
+    "generate",
+    "generate_forms",
+    "model_times",
+    "set_1_like",
+    "set_2",
+    "set_3",
+]
 
 SERIAL_FRACTIONS = (0.0, 0.04, 0.08, 0.16, 0.32)
 
@@ -32,6 +45,14 @@ KAPPAS: dict[str, Kappa] = {
     "m log2 q": lambda m, q: m * np.log2(q),
 }
 """Overheads kappa(m, q) on q cores for problem size m, in seconds; the paper's six, and none."""
+
+FORMS: dict[str, Callable[[float], float]] = {
+    "c m": lambda m: m,
+    "c m log2 m": lambda m: m * float(np.log2(m)),
+    "c m^2": lambda m: m**2,
+    "c m^3": lambda m: m**3,
+}
+"""How the sequential time grows with the problem size m, but for the constant c."""
 
 CORES_PER_PROCESSOR = 8  # a processor of the paper is an 8-core node
 
@@ -84,10 +105,7 @@ def generate(
     The five serial fractions take turns, the overhead is drawn uniformly from the paper's six, and
     t(m, 1) = ``scale`` * U with U log-uniform between 1/sqrt(spread) and sqrt(spread).
     """
-    if tasks < 1:
-        raise InputError(f"{tasks} tasks: expected at least one")
-    if not (np.isfinite(spread) and spread >= 1.0):
-        raise InputError(f"spread {spread} is not a number of at least 1")
+    _check(tasks, spread)
     kappas = [name for name in KAPPAS if name != "none"]
     times = np.empty((tasks, processors))
     for i in range(tasks):
@@ -98,40 +116,56 @@ def generate(
     return repair(times)[0]
 
 
-def set_1_like(rng: np.random.Generator, *, spread: float = 10.0) -> NDArray[np.float64]:
-    """Ten tasks on 16 nodes, in place of the ten measured applications."""
-    return generate(10, 16, rng, spread=spread)
+def generate_forms(
+    tasks: int,
+    processors: int,
+    rng: np.random.Generator,
+    *,
+    spread: float = 10.0,
+    size: float = 1024.0,
+    scale: float = 1e5,
+) -> NDArray[np.float64]:
+    """A workload of the paper's 120 combinations of f, t(m, 1) and overhead; shape ``(tasks, processors)``.
 
-
-def set_2(rng: np.random.Generator, *, spread: float = 10.0) -> NDArray[np.float64]:
-    """Workload II: 65 tasks on 16 nodes (128 cores)."""
-    return generate(65, 16, rng, spread=spread)
-
-
-def set_3(rng: np.random.Generator, *, spread: float = 10.0) -> NDArray[np.float64]:
-    """Workload III: 260 tasks on 32 nodes (256 cores)."""
-    return generate(260, 32, rng, spread=spread)
-
-
-def gadget(numbers: Sequence[int], k: int = 3) -> NDArray[np.float64]:
-    """The instance of Theorem 2 for a 3-Partition instance; its optimum is m if that has a solution.
-
-    ``numbers`` are 3m integers; B = sum / m.  Task i takes 1 second on at least a_i processors, else
-    1 + 1/a_i; k - 3 further tasks for each triple fill packs of k on B + (k - 3)(B + 1) processors.
-    Raises ``InputError`` when the numbers cannot be an instance of 3-Partition.
+    Every 120 tasks take each combination once, in random order: 65 tasks are 65 different ones.  The sizes m
+    are log-uniform about ``size``, such that the cubes of the largest and the smallest differ by ``spread``;
+    c makes t(``size``, 1) = ``scale`` seconds for each of the four `FORMS`.  Repaired for Equations 1 and 2.
     """
-    if len(numbers) == 0 or len(numbers) % 3:
-        raise InputError(f"{len(numbers)} numbers: expected a multiple of 3, and at least 3")
-    triples = len(numbers) // 3
-    if sum(numbers) % triples:
-        raise InputError(f"the sum {sum(numbers)} does not divide into {triples} equal triples")
-    if k < 3:
-        raise InputError(f"k is {k}: the reduction of Theorem 2 needs at least 3")
-    bound = sum(numbers) // triples
-    if min(numbers) < 1 or max(numbers) > bound:
-        raise InputError(f"numbers from {min(numbers)} to {max(numbers)}: expected 1 to {bound} each")
-    processors = bound + (k - 3) * (bound + 1)
-    counts = np.arange(1, processors + 1)
-    rows = [np.where(counts < a, 1.0 + 1.0 / a, 1.0) for a in numbers]
-    rows += [np.maximum((bound + 1) / counts, 1.0)] * (triples * (k - 3))
-    return np.array(rows)
+    _check(tasks, spread)
+    kappas = [name for name in KAPPAS if name != "none"]
+    combinations = list(product(SERIAL_FRACTIONS, FORMS.values(), kappas))
+    times = np.empty((tasks, processors))
+    order: list[int] = []
+    for i in range(tasks):
+        order = order or rng.permutation(len(combinations)).tolist()
+        fraction, form, kappa = combinations[order.pop()]
+        m = size * float(spread ** ((rng.random() - 0.5) / 3.0))
+        sequential = scale * form(m) / form(size)
+        times[i] = model_times(sequential, fraction, kappa, processors, size=m)
+    return repair(times)[0]
+
+
+def _check(tasks: int, spread: float) -> None:
+    if tasks < 1:
+        raise InputError(f"{tasks} tasks: expected at least one")
+    if not (np.isfinite(spread) and spread >= 1.0):
+        raise InputError(f"spread {spread} is not a number of at least 1")
+
+
+def set_1_like(rng: np.random.Generator, *, spread: float = 10.0, forms: bool = False) -> NDArray[np.float64]:
+    """Ten tasks on 16 nodes, in place of the ten measured applications."""
+    return _set(forms)(10, 16, rng, spread=spread)
+
+
+def set_2(rng: np.random.Generator, *, spread: float = 10.0, forms: bool = False) -> NDArray[np.float64]:
+    """Workload II: 65 tasks on 16 nodes (128 cores); ``forms`` as in `generate_forms`."""
+    return _set(forms)(65, 16, rng, spread=spread)
+
+
+def set_3(rng: np.random.Generator, *, spread: float = 10.0, forms: bool = False) -> NDArray[np.float64]:
+    """Workload III: 260 tasks on 32 nodes (256 cores); ``forms`` as in `generate_forms`."""
+    return _set(forms)(260, 32, rng, spread=spread)
+
+
+def _set(forms: bool) -> Callable[..., NDArray[np.float64]]:
+    return generate_forms if forms else generate

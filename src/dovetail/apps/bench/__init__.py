@@ -1,0 +1,1 @@
+"""What is measured with the apps on a machine: times, which device suits which, predictions, sharing."""

@@ -1,1 +1,0 @@
-"""Studies that set the papers' figures beside ours."""

@@ -1,0 +1,1 @@
+"""Gregg 2011, dynamic heterogeneous scheduling decisions using historical runtime data."""

@@ -1,0 +1,1 @@
+"""Every policy on every kind of queue: which one to use when."""
