@@ -12,11 +12,12 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from dovetail.executors.environment import VISIBLE, visible_names
 from dovetail.model import Cluster, Device, Node
 
 __all__ = ["Cores", "Found", "Inventory", "Missing", "discover", "inventory", "run_probes"]
@@ -39,7 +40,11 @@ class Cores:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A device. ``kind`` is its kind in a cluster; ``note`` says why `discover` leaves it out, if it does."""
+    """A device. ``kind`` is its kind in a cluster; ``note`` says why `discover` leaves it out, if it does.
+
+    ``number`` is its driver's own, whatever other devices are hidden or broken.
+    ``broken``: nothing can run on it at all.
+    """
 
     probe: str
     kind: str
@@ -50,6 +55,15 @@ class Found:
     uuid: str = ""
     used: bool = True
     note: str = ""
+    broken: bool = False
+
+    @property
+    def address(self) -> str:
+        """What its driver calls it, after its maker; empty for devices that no variable chooses."""
+        if self.probe not in VISIBLE:
+            return ""
+        named = self.probe == "nvidia" and self.uuid.startswith(("GPU-", "MIG-"))
+        return f"{self.probe}:{self.uuid if named else self.number}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +92,8 @@ class Inventory:
         devices: list[Device] = []
         for found in self.devices:
             if found.used:
-                devices.append(Device(found.kind, found.model, counts.get(found.kind, 0)))
+                number = counts.get(found.kind, 0)
+                devices.append(Device(found.kind, found.model, number, address=found.address))
                 counts[found.kind] = counts.get(found.kind, 0) + 1
         node = Node(
             "localhost",
@@ -99,9 +114,13 @@ def discover(timeout: float = TIMEOUT) -> Cluster:
     return inventory(timeout).cluster()
 
 
-def inventory(timeout: float = TIMEOUT) -> Inventory:
-    """Look at everything. Takes as long as the slowest driver, ``timeout`` seconds at most."""
-    answers = run_probes({name: [str(_SCRIPTS / script)] for name, script in PROBES.items()}, timeout)
+def inventory(timeout: float = TIMEOUT, probes: Collection[str] = tuple(PROBES)) -> Inventory:
+    """Look at everything, or through these ``probes`` only.
+
+    Takes as long as the slowest driver, ``timeout`` seconds at most.
+    """
+    scripts = {name: [str(_SCRIPTS / script)] for name, script in PROBES.items() if name in probes}
+    answers = run_probes(scripts, timeout)
     devices: list[Found] = []
     missing: list[Missing] = []
     for name, answer in answers.items():
@@ -171,37 +190,38 @@ def _abandon(process: subprocess.Popen[bytes]) -> None:
 
 
 def _gpus(probe: str, devices: Sequence[Mapping[str, Any]]) -> list[Found]:
-    """GPUs that our own environment lets us see, numbered as programs see them."""
-    variable = {"nvidia": "CUDA_VISIBLE_DEVICES", "amd": "ROCR_VISIBLE_DEVICES"}[probe]
-    chosen = _visible(devices, os.environ.get(variable))
+    """GPUs that our own environment lets us see, in its order."""
+    chosen = _visible(devices, os.environ.get(VISIBLE[probe]))
     return [
         Found(
             probe,
             "gpu",
             device["model"],
-            number,
+            device["index"],
             device.get("memory", 0),
             device.get("driver", ""),
             device.get("uuid", ""),
             "unusable" not in device,
             device.get("unusable", device.get("note", "")),
+            "unusable" in device,
         )
-        for number, device in enumerate(chosen)
+        for device in chosen
     ]
 
 
 def _visible(devices: Sequence[Mapping[str, Any]], setting: str | None) -> list[Mapping[str, Any]]:
     """The devices that a ``*_VISIBLE_DEVICES`` variable names, in its order; it ends at a wrong name."""
-    if setting is None:
+    names = visible_names(setting)
+    if names is None:
         return list(devices)
     chosen: list[Mapping[str, Any]] = []
-    for word in (w.strip() for w in setting.split(",")):
+    for word in names:
         match = [
             d
             for d in devices
             if word == str(d["index"]) or (word.startswith("GPU-") and d.get("uuid", "").startswith(word))
         ]
-        if len(match) != 1:
+        if len(match) != 1 or match[0] in chosen:
             break
         chosen.append(match[0])
     return chosen
@@ -213,7 +233,9 @@ def _opencl(devices: Sequence[Mapping[str, Any]]) -> list[Found]:
     for device in devices:
         words = f"{device['platform']} {device['vendor']}".lower()
         note = ""
-        if device["type"] == "cpu":
+        if device.get("unusable"):
+            note = f"builds no program ({device['unusable']}); a newer driver may"
+        elif device["type"] == "cpu":
             note = (
                 f"a CPU device ({device['units']} compute units) that shares the cores above: describe it in "
                 "a cluster file, with cores of its own, to schedule on it"
@@ -223,7 +245,18 @@ def _opencl(devices: Sequence[Mapping[str, Any]]) -> list[Found]:
         model = "pocl" if "portable computing language" in words else device["model"]
         about = f"{device['platform']} {device['driver']}"
         found.append(
-            Found("opencl", "opencl", model, device["index"], device["memory"], about, "", not note, note)
+            Found(
+                "opencl",
+                "opencl",
+                model,
+                device["index"],
+                device["memory"],
+                about,
+                "",
+                not note,
+                note,
+                bool(device.get("unusable")),
+            )
         )
     return found
 

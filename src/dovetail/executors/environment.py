@@ -1,9 +1,9 @@
 """What a job finds around it: the cores it may use, and environment variables, set in the child only.
 
 =========================  =======================================================================
-CUDA_VISIBLE_DEVICES       numbers of its NVIDIA devices; empty (none) for a job without one on a
-                           node that schedules them. CUDA_DEVICE_ORDER becomes PCI_BUS_ID with it.
-ROCR_VISIBLE_DEVICES       the same for AMD devices
+CUDA_VISIBLE_DEVICES       its NVIDIA devices, as the driver calls them; empty (none) for a job without
+                           one on a node that schedules them. CUDA_DEVICE_ORDER becomes PCI_BUS_ID with it.
+ROCR_VISIBLE_DEVICES       the same for AMD devices; HIP_VISIBLE_DEVICES counts among these
 POCL_DEVICES               ``pthread`` for a job on an OpenCL device of model ``pocl``
 POCL_MAX_PTHREAD_COUNT     number of cores it was given, for jobs on OpenCL devices
 OMP_NUM_THREADS and other  number of cores it was given, 1 where it was given none (a job on a device
@@ -19,13 +19,27 @@ accounting of devices rests. POCL_AFFINITY is taken out: it would override the c
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import cache
 
-from dovetail.model import Cluster, Device, Placed, bits
+from dovetail.errors import InputError
+from dovetail.model import Cluster, Device, Node, Placed, bits
 from dovetail.model.templates import device_word
 
-__all__ = ["THREAD_COUNTS", "UNSET", "child_environment", "cores_of", "devices_of", "vendor"]
+__all__ = [
+    "THREAD_COUNTS",
+    "UNSET",
+    "VISIBLE",
+    "child_environment",
+    "cores_of",
+    "devices_of",
+    "driver_names",
+    "numbers_by_variable",
+    "vendor",
+    "visible_devices",
+    "visible_name",
+    "visible_names",
+]
 
 THREAD_COUNTS = (
     "OMP_NUM_THREADS",
@@ -37,7 +51,7 @@ THREAD_COUNTS = (
 )
 UNSET = ("POCL_AFFINITY",)
 
-_VISIBLE = {"nvidia": "CUDA_VISIBLE_DEVICES", "amd": "ROCR_VISIBLE_DEVICES"}
+VISIBLE = {"nvidia": "CUDA_VISIBLE_DEVICES", "amd": "ROCR_VISIBLE_DEVICES"}
 _AMD_WORDS = ("amd", "radeon", "instinct", "gfx")
 
 
@@ -66,7 +80,9 @@ def _amd_machine() -> bool:
 
 
 def vendor(device: Device) -> str | None:
-    """``nvidia``, ``amd`` or ``None``: by kind, then by model, then by what this machine has."""
+    """``nvidia``, ``amd`` or ``None``: as found, by kind, by model, by what this machine has."""
+    if device.address:
+        return device.address.partition(":")[0]
     kind, model = device.kind.lower(), device.model.lower()
     if kind in ("cuda", "nvidia"):
         return "nvidia"
@@ -77,10 +93,98 @@ def vendor(device: Device) -> str | None:
     return "amd" if any(w in model for w in _AMD_WORDS) or (not model and _amd_machine()) else "nvidia"
 
 
-def _visible(variable: str, numbers: list[int], outer: Mapping[str, str]) -> str:
-    """Device numbers, as counted among the devices that we ourselves may see."""
-    ours = [word.strip() for word in outer.get(variable, "").split(",") if word.strip()]
-    return ",".join(ours[n] if n < len(ours) else str(n) for n in numbers)
+def visible_devices(node: Node) -> dict[str, int]:
+    """The variables that tell a node's devices to programs, and how many devices each of them counts."""
+    everything = numbers_by_variable(node, range(len(node.devices)))
+    return {variable: len(numbers) for variable, numbers in everything.items()}
+
+
+def numbers_by_variable(node: Node, held: Collection[int]) -> dict[str, list[int]]:
+    """The places of these devices among those that each variable counts; of all variables of the node."""
+    counts: dict[str, int] = {}
+    found: dict[str, list[int]] = {}
+    for index, device in enumerate(node.devices):
+        variable = VISIBLE.get(vendor(device) or "")
+        if variable is not None:
+            counts[variable] = counts.get(variable, -1) + 1
+            found.setdefault(variable, [])
+            found[variable] += [counts[variable]] if index in held else []
+    return found
+
+
+def visible_names(setting: str | None) -> list[str] | None:
+    """The devices that a ``*_VISIBLE_DEVICES`` variable leaves; ``None`` where it is not set: all of them.
+
+    As the drivers read it, the list ends at the first word that is no number or UUID, or is there twice.
+
+    >>> visible_names("2,GPU-6f1c, 0"), visible_names("1,-1,0"), visible_names("0,0"), visible_names("")
+    (['2', 'GPU-6f1c', '0'], ['1'], ['0'], [])
+    """
+    if setting is None:
+        return None
+    names: list[str] = []
+    for word in (word.strip() for word in setting.split(",")):
+        if not (word.isascii() and word.isdecimal()) and not word.startswith(("GPU-", "MIG-")):
+            break
+        if word in names:
+            break
+        names.append(word)
+    return names
+
+
+def visible_name(variable: str, number: int, outer: Mapping[str, str]) -> str:
+    """What a device is called in a variable: by its place among those that ``outer`` leaves to us.
+
+    Raises `InputError` where it leaves fewer.
+    """
+    ours = visible_names(outer.get(variable))
+    if ours is None:
+        return str(number)
+    if number >= len(ours):
+        raise InputError(
+            f"found a cluster with a device number {number} of this maker, but {variable}="
+            f"{outer[variable]} leaves {len(ours)} of them to Dovetail",
+            where="cluster",
+        )
+    return ours[number]
+
+
+def driver_names(node: Node, outer: Mapping[str, str]) -> list[str]:
+    """What the drivers call a node's devices, in its order; empty for devices that no variable chooses.
+
+    Raises `InputError` as `visible_name`.
+    """
+    names: list[str] = []
+    counts: dict[str, int] = {}
+    for device in node.devices:
+        variable = VISIBLE.get(vendor(device) or "")
+        if variable is None:
+            names.append("")
+            continue
+        number = counts.get(variable, 0)
+        counts[variable] = number + 1
+        _, _, known = device.address.partition(":")
+        names.append(known or visible_name(variable, number, outer))
+    return names
+
+
+def _chosen(placed: Placed, cluster: Cluster, outer: Mapping[str, str]) -> dict[str, str]:
+    """The variables that choose a job's devices; those of makers that its nodes do not have stay."""
+    found: dict[str, list[str]] = {}
+    for part in placed.allocation.parts:
+        for n in bits(part.nodes):
+            names = driver_names(cluster.nodes[n], outer)
+            for index, device in enumerate(cluster.nodes[n].devices):
+                variable = VISIBLE.get(vendor(device) or "")
+                if variable is not None:
+                    held = found.setdefault(variable, [])
+                    held += [names[index]] if index in part.devices else []
+    env = {variable: ",".join(names) for variable, names in found.items()}
+    if "CUDA_VISIBLE_DEVICES" in env:
+        env["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
+    if env.get("ROCR_VISIBLE_DEVICES"):
+        env["HIP_VISIBLE_DEVICES"] = ",".join(map(str, range(len(found["ROCR_VISIBLE_DEVICES"]))))
+    return env
 
 
 def child_environment(
@@ -101,13 +205,7 @@ def child_environment(
     if command is not None:
         env.update(command.env)
     nodes = placed.allocation.nodes
-    offered = {vendor(d) for n in nodes for d in cluster.nodes[n].devices}
-    for maker, variable in _VISIBLE.items():
-        if maker in offered:
-            held = [d.local for d in devices if vendor(d) == maker]
-            env[variable] = _visible(variable, held, outer)
-            if maker == "nvidia":
-                env["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
+    env |= _chosen(placed, cluster, outer)
     env["DOVETAIL_DEVICE"] = device_word(placed.implementation.kind)
     env["DOVETAIL_NODES"] = ",".join(cluster.nodes[n].name for n in nodes)
     env["DOVETAIL_DEVICES"] = ",".join(placed.allocation.device_names(cluster))

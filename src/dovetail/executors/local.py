@@ -10,44 +10,87 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
-import json
 import os
-import re
 import socket
 import subprocess
 import sys
 import time
-import uuid
-from collections import deque
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from dovetail.errors import ExecutorError, InputError
-from dovetail.executors.environment import UNSET, child_environment, cores_of
-from dovetail.executors.recovery import describe, end_lost
-from dovetail.executors.spawnlog import LOG_NAME, append, boot_id, ended, settle, started_at
-from dovetail.model import Cluster, Ended, Event, JobId, Placed, State, Usage
-from dovetail.model.command_line import argv
+from dovetail.executors.claims import Claims
+from dovetail.executors.discovery import discover
+from dovetail.executors.environment import cores_of, driver_names
+from dovetail.executors.link import Link
+from dovetail.executors.recovery import end_lost, recover
+from dovetail.executors.spawnlog import (
+    LOG_NAME,
+    SpawnLog,
+    append,
+    boot_id,
+    ended,
+    read_log,
+    settle,
+    started_at,
+)
+from dovetail.executors.supervised import SupervisedExecutor
+from dovetail.files.writing import private_folder
+from dovetail.interfaces import LeftBehind, RunFolder, StillRuns
+from dovetail.model import Cluster, JobId, Placed
 
-__all__ = ["LocalExecutor"]
+__all__ = ["Local", "LocalExecutor"]
 
-_PLAIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+=@,-]{0,99}")
-_RECEIVE = 1 << 16
-_ENCODE = json.JSONEncoder(separators=(",", ":")).encode
+_WELCOME = 1 << 16
+MOST_FRUITLESS = 3
+"""Supervisors that may end one after the other before they have heard of a job."""
+LONG_LOG = 16 << 20
+"""Bytes of a spawn log that is worth shortening."""
 
 
-class LocalExecutor:
+@dataclass(frozen=True, slots=True)
+class Local:
+    """This machine: its cores and its devices; nothing to set up."""
+
+    def discover(self) -> Cluster:
+        """The cores that this process may use, and the GPUs that their drivers find."""
+        return discover()
+
+    def open(self, folder: RunFolder, cluster: Cluster) -> LocalExecutor:
+        """A new run. Raises `InputError` for cores that are not ours, `ExecutorError` for the folder."""
+        return LocalExecutor(cluster, folder.path, **_options(folder))
+
+    def resume(self, folder: RunFolder, cluster: Cluster) -> tuple[LocalExecutor, LeftBehind]:
+        """Take up a run: through its supervisor where that lives; what only it knew is gone with it.
+
+        Raises `ExecutorError` while the Dovetail of this run lives.
+        """
+        executor = LocalExecutor(cluster, folder.path, resume=True, **_options(folder))
+        return executor, executor.left_behind
+
+
+def _options(folder: RunFolder) -> dict[str, Any]:
+    return {
+        "cwd": folder.cwd,
+        "grace": folder.grace,
+        "run_uid": folder.uid,
+        "environ": folder.environ,
+        "endless": folder.endless,
+    }
+
+
+class LocalExecutor(SupervisedExecutor):
     """The `Executor` of this machine.
 
-    ``run_dir`` is created (mode 0700) and must not hold a run yet. ``cwd`` is the jobs' working folder
-    (default: ours), ``grace`` the seconds between TERM and KILL, ``environ`` what their environment is
-    built on (default: ours), ``run_uid`` the unique name of this run (default: made here). Raises
-    `InputError` where the cluster names cores that this process may not use, or one core twice;
-    `ExecutorError` where the run folder cannot be made.
+    ``run_dir`` is created (mode 0700) and must not hold a run yet, unless the executor is to ``resume``
+    that. ``cwd`` is the jobs' working folder (default: ours), ``grace`` the seconds between TERM and KILL,
+    ``environ`` what their environment is built on (default: ours), ``run_uid`` the unique name of this run
+    (default: made here), ``endless`` see `RunFolder`. Raises `InputError` where the cluster names cores that
+    this process may not use, or one core twice; `ExecutorError` where the run folder cannot be made.
 
-    Use it in one event loop; the supervisor is started when that first listens or launches. A job is run
-    once: its ``uid`` (`uid_of`) names the run for ever, so that recording it twice changes nothing.
+    The supervisor is started at the first launch, or when somebody first listens.
     """
 
     def __init__(
@@ -59,130 +102,79 @@ class LocalExecutor:
         grace: float = 5.0,
         environ: Mapping[str, str] | None = None,
         run_uid: str | None = None,
+        resume: bool = False,
+        endless: bool = False,
     ) -> None:
         check_cores(cluster)
-        self.cluster = cluster
-        self.run_dir = Path(run_dir).absolute()
-        self.run_uid = run_uid or uuid.uuid4().hex
-        self._folder = str(self.run_dir)
-        self.epoch = time.time() - time.monotonic()
-        self._cwd = os.path.abspath(cwd) if cwd is not None else os.getcwd()
-        self._grace = grace
-        self._environ = dict(os.environ if environ is None else environ)
-        self._requests: dict[str, dict[str, Any]] = {}
-        self._setups: dict[Any, int] = {}
-        self._setups_made = 0
-        self._events: deque[Event] = deque()
-        self._news: asyncio.Event = asyncio.Event()
-        self._heard: Callable[[Event], None] | None = None
-        self._inbox = b""
-        self._outbox = b""
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._gone: asyncio.Event = asyncio.Event()
-        self._closing = False
-        self._closed = False
-        self._log = self._create_log()
-        self._gone.set()
+        for node in cluster.nodes:
+            driver_names(node, os.environ if environ is None else environ)
+        here = os.getcwd() if cwd is None else os.fspath(cwd)
+        super().__init__(RunFolder(Path(run_dir), run_uid or "", here, grace, environ, endless), cluster)
+        self.left_behind = LeftBehind()
+        self._link = Link(self._ended, self._supervisor_left, self._told)
+        self._process: subprocess.Popen[bytes] | None = None
+        self._fruitless = self._heard_of = 0  # supervisors in a row that took up nothing; jobs on the log
+        self._last_end = ""  # uid of the job whose end we heard of last
+        self.claims = Claims(self.run_uid)
+        self._log = self._take_over() if resume else self._create_log()
 
-    # --- the Executor protocol --------------------------------------------------------------------
+    # --- what an executor with supervisors is to say ------------------------------------------------
 
-    async def launch(self, placed: Placed) -> None:
-        """Start the job; a job that cannot be started ends as FAILED, with a sentence in ``detail``.
+    def _link_of(self, placed: Placed) -> Link:
+        return self._link
 
-        One send on a socket; returns before the process exists. Raises `ExecutorError` after `close`.
-        """
-        if self._closing:
-            raise ExecutorError(f"job {placed.job.id} was launched after the executor was closed")
-        self._attach()
-        uid = self.uid_of(placed.job.id)
-        if uid in self._requests:
-            raise ExecutorError(f"job {placed.job.id} is running already")
-        try:
-            arguments = argv(placed)
-        except InputError as error:
-            now = time.monotonic() + self.epoch
-            self._happened(Ended(placed.job.id, State.FAILED, None, str(error), Usage(), now, now))
-            return
-        job = placed.job
-        request: dict[str, Any] = {
-            "t": "intent",
-            "uid": uid,
-            "job": job.id,
-            "setup": self._setup(placed),
-            "argv": arguments,
-            "files": self._files(job.id),
-            "inputs": dict(job.inputs),
-            "walltime": job.walltime,
-            "user": job.user,
-        }
-        self._requests[uid] = request
-        self._send(request)
+    def _order(self, link: Link, placed: Placed, words: list[str]) -> dict[str, Any]:
+        return {"setup": self._setup(link, placed, cores_of(placed, self.cluster)), "argv": words}
 
-    async def stop(self, job: JobId, reason: str) -> None:
-        """TERM to the job's group, KILL after the grace; `Ended` follows with the state ``reason``.
+    async def _dismiss(self) -> None:
+        """Until `settle` says that everything was recorded, the next start looks at this run."""
+        link = self._link
+        if link.attached:
+            link.send({"t": "close", "grace": self._grace})
+            try:
+                await asyncio.wait_for(link.gone.wait(), self._grace + 10.0)
+            except TimeoutError:
+                # Processes that not even KILL ends (a hung driver): the supervisor stays with them.
+                link.detach()
+            else:
+                if self._process is not None:
+                    self._process.wait()
+        self.claims.close() if not link.requests else self.claims.leave()
+        os.close(self._log)
 
-        A job that had ended by itself keeps the state in which it did; an unknown job is ignored.
-        """
-        uid = self.uid_of(job)
-        if uid in self._requests:
-            self._send({"t": "stop", "uid": uid, "reason": reason, "grace": self._grace})
-
-    async def events(self) -> AsyncIterator[Event]:
-        """`Ended` of every job, in order of their ends; finishes when `close` is done and all were read."""
-        self._attach()
-        while True:
-            while self._events:
-                yield self._events.popleft()
-            if self._closed:
-                return
-            self._news.clear()
-            await self._news.wait()
-
-    def listen(self, heard: Callable[[Event], None]) -> None:
-        """Instead of `events`: call ``heard`` with every event, from the loop that runs, as it comes in."""
-        self._heard = heard
-        self._attach()
-        while self._events:
-            heard(self._events.popleft())
-
-    async def close(self) -> None:
-        """Stop what still runs (state CANCELLED) and wait for it. May be called again.
-
-        Until `settle` says that everything was recorded, the next start looks at this run.
-        """
+    async def leave(self) -> None:
+        """Go without the jobs: the supervisor stays with them, and the next Dovetail takes them up."""
         if not self._closing:
-            self._closing = True
-            if self._loop is not None:
-                await self._dismiss_supervisor()
-            self._closed = True
+            self._closing = self._closed = True
+            self._link.detach()
             self._news.set()
+            self.claims.leave()
             os.close(self._log)
-
-    async def _dismiss_supervisor(self) -> None:
-        self._send({"t": "close", "grace": self._grace})
-        try:
-            await asyncio.wait_for(self._gone.wait(), self._grace + 10.0)
-        except TimeoutError:
-            # Processes that not even KILL ends (a hung driver): the supervisor stays with them.
-            self._detach()
-        else:
-            self._process.wait()
 
     # --- beside the protocol ----------------------------------------------------------------------
 
-    def uid_of(self, job: JobId) -> str:
-        """The unique id of this job's run, as `Run.uid` has it after a recovery."""
-        return f"{self.run_uid}/{job}"
+    def shorten_log(self) -> None:
+        """Have the supervisor drop what is over from the spawn log, if that has grown long.
 
-    def output_paths(self, job: JobId) -> tuple[Path, Path]:
-        """Files of the job's standard output and standard error."""
-        files = self._files(job)
-        return Path(files + ".out"), Path(files + ".err")
+        To be asked only when all ends that were heard of are on record elsewhere.
+        """
+        path = self.run_dir / LOG_NAME
+        if self._last_end and self._link.attached and path.stat().st_size > LONG_LOG:
+            self._link.send({"t": "shorten", "after": self._last_end})
+            self._last_end = ""
 
-    def _files(self, job: JobId) -> str:
-        plain = _PLAIN.fullmatch(job) is not None
-        name = job if plain else "job-" + job.encode("utf-8", "surrogateescape").hex()[:200]
-        return f"{self._folder}/{name}"
+    def _told(self, said: dict[str, Any]) -> None:
+        """The log is a new file: what we write ourselves goes there."""
+        if said.get("t") == "shortened":
+            self._reopen()
+
+    def _reopen(self) -> None:
+        os.close(self._log)
+        self._log = os.open(self.run_dir / LOG_NAME, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+
+    def _ended(self, request: dict[str, Any], end: Mapping[str, Any]) -> None:
+        self._last_end = end["uid"]
+        super()._ended(request, end)
 
     def settle(self) -> bool:
         """After `close`: all that was heard has been recorded, so that later starts pass over this run.
@@ -190,7 +182,7 @@ class LocalExecutor:
         ``False`` where a job is left that could not be ended, or the disk is full: then the next start
         looks at this run, and finds it recorded.
         """
-        if not self._closed or self._requests:
+        if not self._closed or self._link.requests:
             return False
         try:
             settle(self.run_dir)
@@ -198,75 +190,120 @@ class LocalExecutor:
             return False
         return True
 
-    def _setup(self, placed: Placed) -> int:
-        """Number of what this job shares with others; tells the supervisor the first time."""
-        allocation = placed.allocation
-        key = (placed.implementation, allocation.parts, tuple(sorted(allocation.cores.items())))
-        number = self._setups.get(key)
-        if number is None:
-            number = self._setups[key] = self._setups_made
-            self._setups_made += 1
-            cores = cores_of(placed, self.cluster)
-            self._send(
-                {
-                    "t": "setup",
-                    "setup": number,
-                    "env": child_environment(placed, self.cluster, cores, self._environ),
-                    "unset": UNSET,
-                    "cores": cores,
-                    "cwd": self._cwd,
-                    "grace": self._grace,
-                    "run": describe(placed, self.cluster),
-                }
-            )
-        return number
-
     # --- the supervisor ---------------------------------------------------------------------------
 
     def _create_log(self) -> int:
         path = self.run_dir / LOG_NAME
         try:
-            self.run_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-            fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o600)
+            private_folder(self.run_dir)
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
+            fd = os.open(path, flags, 0o600)
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            append(
-                fd,
-                {
-                    "t": "run",
-                    "version": 1,
-                    "run": self.run_uid,
-                    "boot_id": boot_id(),
-                    "pid": os.getpid(),
-                    "boot": started_at(os.getpid()),
-                    "time": time.time(),
-                },
-            )
+            append(fd, {"t": "run", "version": 1, "run": self.run_uid, **self._ourselves()})
         except FileExistsError:
             raise ExecutorError(f"{path}: found the log of another run, expected a new run folder") from None
         except OSError as error:
             raise ExecutorError(f"{path}: the spawn log cannot be written: {error.strerror}") from error
         return fd
 
+    @staticmethod
+    def _ourselves() -> dict[str, Any]:
+        pid = os.getpid()
+        return {"boot_id": boot_id(), "pid": pid, "boot": started_at(pid), "time": time.time()}
+
+    def _take_over(self) -> int:
+        """Go on with a run: its log, its supervisor where that lives, and what became of its jobs."""
+        path = self.run_dir / LOG_NAME
+        try:
+            fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+            before = recover(self.run_dir)  # waits until the supervisor knows that its client is gone
+        except OSError as error:
+            raise ExecutorError(f"{path}: the spawn log cannot be read: {error.strerror}") from error
+        if before.in_use:
+            os.close(fd)
+            raise ExecutorError(f"the Dovetail of run {self.run_uid} still lives")
+        client = {"t": "client", **self._ourselves()}
+        if before.supervised and self._knock():
+            self._link.send(client)
+        else:
+            append(fd, client)
+        if not _lock(fd) and not self._link.connected:
+            os.close(fd)
+            raise ExecutorError(f"run {self.run_uid} is being taken up by another Dovetail")
+        log = read_log(path)
+        if log.damage():
+            os.close(fd)
+            raise InputError(
+                f"is damaged: {log.damage()}, so which jobs have run is not known; "
+                "'dovetail recover' records what is whole",
+                where=str(path),
+            )
+        self._link.first_setup = max(log.setups, default=-1) + 1
+        self._outputs.known(log)
+        self.left_behind = self._sort_out(log, fd)
+        return fd
+
+    def _knock(self) -> bool:
+        """Take the place of the supervisor's last client; ``False`` if it is leaving, or has left."""
+        place = os.open(self.run_dir, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        ours = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        ours.settimeout(5.0)
+        try:
+            ours.connect(f"/proc/self/fd/{place}/supervisor.sock")
+            welcomed = ours.recv(_WELCOME)
+        except OSError:
+            welcomed = b""
+        finally:
+            os.close(place)
+        if not welcomed:
+            ours.close()
+            return False
+        self._link.connect(ours, welcomed.partition(b"\n")[2])  # ends that follow at once
+        return True
+
+    def _sort_out(self, log: SpawnLog, fd: int) -> LeftBehind:
+        """What the log says of each job's last attempt; what nobody watches any more is ended."""
+        last: dict[JobId, str] = {intent["job"]: uid for uid, intent in log.intents.items()}
+        open_ones = [uid for uid in last.values() if uid not in log.ends]
+        watched = [uid for uid in open_ones if self._link.connected and log.watched(uid)]
+        lost = [uid for uid in open_ones if uid not in watched]
+        running: list[StillRuns] = []
+        for uid in watched:
+            intent, start = log.intents[uid], log.starts.get(uid)
+            self._link.requests[uid] = intent
+            self._running[intent["job"]] = self._link, uid
+            since = start["at"] if start is not None else time.time()
+            running.append(StillRuns(intent["job"], intent.get("attempt", 1), since))
+        why = "Dovetail and its supervisor were killed while it ran"
+        found = end_lost(self.run_dir / LOG_NAME, fd, lost, why, self.epoch) if lost else ()
+        unknown = [ended(log.intents[uid], end) for uid, end in found]
+        over = [
+            ended(log.intents[uid], end)
+            for uid, end in log.ends.items()
+            if last.get(log.intents[uid]["job"]) == uid
+        ]
+        return LeftBehind(running, over, unknown)
+
     def _start_supervisor(self) -> None:
         """Start it without waiting: what is sent meanwhile stays in the socket."""
         ours, theirs = socket.socketpair()
-        ours.setblocking(False)
+        claim = self._claim()
         script = Path(__file__).with_name("supervisor.py")
-        complaints = os.open(
-            self.run_dir / "supervisor.err", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600
-        )
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
+        complaints = os.open(self.run_dir / "supervisor.err", flags, 0o600)
         try:
             self._process = subprocess.Popen(
                 [
                     *(sys.executable, "-I", "-S", "-X", "utf8", str(script)),
-                    *(str(theirs.fileno()), str(self._log), repr(self.epoch)),
+                    *(str(theirs.fileno()), str(self._log), repr(self.epoch), str(self.run_dir)),
+                    *map(str, claim),
                 ],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=complaints,
                 cwd="/",
                 env=self._environ,
-                pass_fds=(theirs.fileno(), self._log),
+                pass_fds=(theirs.fileno(), self._log, *claim),
                 start_new_session=True,
             )
         except OSError as error:
@@ -275,83 +312,61 @@ class LocalExecutor:
         finally:
             theirs.close()
             os.close(complaints)
-        self._socket = ours
-        self._gone.clear()
+        self._link.connect(ours)
+
+    def _claim(self) -> Sequence[int]:
+        """What keeps our claims while the supervisor lives; nothing where claims cannot be written."""
+        try:
+            return (self.claims.descriptor,)
+        except OSError:
+            return ()
 
     def _attach(self) -> None:
         """Start a supervisor if there is none (yet, or any more) and listen to it in the loop that runs."""
-        if self._loop is None and not self._closing:
-            self._setups.clear()
-            self._start_supervisor()
-            self._loop = asyncio.get_running_loop()
-            self._loop.add_reader(self._socket, self._receive)
-
-    def _detach(self) -> None:
-        if self._loop is not None:
-            self._loop.remove_reader(self._socket)
-            self._loop.remove_writer(self._socket)
-            self._loop = None
-        self._socket.close()
-        self._gone.set()
-
-    def _send(self, request: dict[str, Any]) -> None:
-        """Send a line, without blocking."""
-        line = _ENCODE(request).encode() + b"\n"
-        waiting = bool(self._outbox)
-        self._outbox += line
-        if not waiting:
-            self._flush()
-
-    def _flush(self) -> None:
-        try:
-            sent = self._socket.send(self._outbox)
-        except BlockingIOError:
-            sent = 0
-        except OSError:
-            self._outbox = b""  # the supervisor is gone: its end of file follows
-            return
-        self._outbox = self._outbox[sent:]
-        if self._loop is not None:
-            if self._outbox:
-                self._loop.add_writer(self._socket, self._flush)
-            else:
-                self._loop.remove_writer(self._socket)
-
-    def _receive(self) -> None:
-        """Turn what the supervisor says into events."""
-        try:
-            data = self._socket.recv(_RECEIVE)
-        except BlockingIOError:
-            return
-        except OSError:
-            data = b""
-        if not data:
-            self._supervisor_left()
-            return
-        *lines, self._inbox = (self._inbox + data).split(b"\n")
-        for line in lines:
-            end = json.loads(line)
-            request = self._requests.pop(end["uid"])
-            self._happened(ended(request, end))
-
-    def _happened(self, event: Event) -> None:
-        if self._heard is not None:
-            self._heard(event)
-            return
-        self._events.append(event)
-        self._news.set()
+        link = self._link
+        if not link.attached and not self._closing:
+            if not link.connected:
+                self._start_supervisor()
+                link.introduce()  # a new one knows none of the setups
+            link.attach()
 
     def _supervisor_left(self) -> None:
         """It has closed as asked; or it was killed, and its jobs must not run on unseen."""
-        self._detach()
-        self._inbox = self._outbox = b""
-        if not self._requests:
+        link = self._link
+        self._reopen()
+        _lock(self._log)  # it held the lock, if we took over from somebody, or it has shortened the log
+        if not link.requests:
             return
-        code = self._process.wait()
+        code = "unknown" if self._process is None else self._process.wait()
         why = f"the supervisor of this run ended (status {code}), so the job was ended too"
-        for uid, end in end_lost(self.run_dir / LOG_NAME, self._log, list(self._requests), why, self.epoch):
-            request = self._requests.pop(uid)
-            self._happened(ended(request, end))
+        path = self.run_dir / LOG_NAME
+        known = read_log(path).intents
+        unheard = [request for uid, request in link.requests.items() if uid not in known]
+        for uid, end in end_lost(path, self._log, [u for u in link.requests if u in known], why, self.epoch):
+            self._ended(link.done(uid), end)
+        if not unheard or self._closing:
+            return
+        self._fruitless = self._fruitless + 1 if len(known) == self._heard_of else 1
+        self._heard_of = len(known)
+        if self._fruitless < MOST_FRUITLESS:
+            self._attach()  # the next one starts what this one never heard of
+            for request in unheard:
+                link.again(request)
+            return
+        why = f"{self._fruitless} supervisors ended before they heard of it (the last one: status {code})"
+        for request in unheard:
+            now = time.monotonic() + self.epoch
+            never = {"uid": request["uid"], "from": now, "at": now, "error": why}
+            self._ended(link.done(request["uid"]), never)
+
+
+def _lock(fd: int) -> bool:
+    """Lock a spawn log; ``False`` where its supervisor, which we share it with, does."""
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def check_cores(cluster: Cluster) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import secrets
 import signal
 import time
 from collections.abc import Iterator, Mapping
@@ -29,9 +30,11 @@ from dovetail.executors.spawnlog import (
     settle,
     started_at,
 )
-from dovetail.model import Cluster, DeviceClass, Ended, JobId, Placed, Run
+from dovetail.files.writing import private_folder
+from dovetail.model import EMPTY, Cluster, DeviceClass, Ended, JobId, Placed, Run, State
 
 __all__ = [
+    "UNRECORDED",
     "EndedJob",
     "LostJob",
     "Recovery",
@@ -44,18 +47,19 @@ __all__ = [
     "unsettled",
 ]
 
+UNRECORDED = "unrecorded"
+"""A file of this name in a run folder says that the run's ledger holds what its history lacks."""
 _PATIENCE = 2.0
 """Seconds that the supervisor is given to notice that its client is gone; it takes a millisecond."""
 
 
 @dataclass(frozen=True, slots=True)
 class EndedJob:
-    """A job that ended; ``run`` is what goes into the history (its uid makes that idempotent)."""
+    """A job that ended; ``run`` is what goes into the history, if it ran (its uid makes that idempotent)."""
 
     job: JobId
     event: Ended
     run: Run
-    started: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,14 +87,30 @@ class LostJob:
 
 @dataclass(slots=True)
 class Recovery:
-    """What a spawn log and ``/proc`` say of a run. ``in_use``: its Dovetail lives, leave it alone."""
+    """What a spawn log and ``/proc`` say of a run. ``in_use``: its Dovetail lives, leave it alone.
+
+    ``damage`` says what is wrong with the log, if anything is: then there may be more than is told here.
+    """
 
     run_dir: Path
     in_use: bool = False
+    damage: str = ""
     ended: list[EndedJob] = field(default_factory=list)
     running: list[RunningJob] = field(default_factory=list)
     lost: list[LostJob] = field(default_factory=list)
     _supervisor: tuple[int, float] | None = None
+    _beside: Mapping[str, JobId] = field(default_factory=dict)
+
+    @property
+    def uids(self) -> set[str]:
+        """Unique ids of all attempts that the spawn log knows of."""
+        ended = {job.run.uid for job in self.ended}
+        return ended | {job.uid for job in self.running} | {job.uid for job in self.lost}
+
+    @property
+    def supervised(self) -> bool:
+        """Whether the run's supervisor lives."""
+        return self._supervisor is not None and is_alive(*self._supervisor)
 
     def stop(self, grace: float = 5.0) -> Recovery:
         """End what still runs: TERM to its groups, KILL after the grace; returns the state after that.
@@ -106,13 +126,13 @@ class Recovery:
         deadline = time.monotonic() + grace
         while now.running and time.monotonic() < deadline:
             time.sleep(0.02)
-            now = recover(self.run_dir)
+            now = recover(self.run_dir, self._beside)
         if now.running:
             now._signal(signal.SIGKILL, watched=True)
             deadline = time.monotonic() + 5.0
             while now.running and time.monotonic() < deadline:
                 time.sleep(0.02)
-                now = recover(self.run_dir)
+                now = recover(self.run_dir, self._beside)
         return now
 
     def _signal(self, number: signal.Signals, *, watched: bool = False) -> Recovery:
@@ -126,6 +146,13 @@ class Recovery:
         if self.in_use or self.running:
             return False
         settle(self.run_dir)
+        return True
+
+    def give_up(self) -> bool:
+        """Put the spawn log aside, whatever is in it; ``False`` while jobs run. Raises `OSError`."""
+        if self.in_use or self.running:
+            return False
+        os.rename(self.run_dir / LOG_NAME, self.run_dir / f"{LOG_NAME}.{secrets.token_hex(4)}.given-up")
         return True
 
 
@@ -159,20 +186,20 @@ def run_of(intent: Mapping[str, Any], about: Mapping[str, Any], event: Ended) ->
         inputs=intent["inputs"],
         seconds=stopped - started,
         state=event.state,
-        walltime=intent["walltime"],
+        walltime=intent.get("walltime"),
         usage=event.usage,
         when=stopped,
         uid=intent["uid"],
         job=event.job,
-        user=intent["user"],
+        user=intent.get("user"),
     )
 
 
 def unsettled(root: str | os.PathLike[str]) -> list[Path]:
     """Run folders under ``root``, or linked there, whose runs may have something to recover, oldest first.
 
-    Reads the end of each spawn log: about 15 microseconds a run. Links (`link`) to runs that have nothing
-    any more are removed on the way.
+    Reads the end of each spawn log: about 15 microseconds a run. One that cannot be read comes first. Links
+    (`link`) to runs that have nothing any more are removed on the way, as far as that can be done.
     """
     found: list[tuple[float, Path]] = []
     try:
@@ -184,19 +211,27 @@ def unsettled(root: str | os.PathLike[str]) -> list[Path]:
         path = Path(entry.path)
         if written is not None:
             found.append((written, path.resolve() if entry.is_symlink() else path))
-        elif entry.is_symlink():
-            path.unlink(missing_ok=True)
+        elif entry.is_symlink() and not os.path.lexists(path / UNRECORDED):
+            with contextlib.suppress(OSError):  # another Dovetail was faster, or the folder is read-only
+                path.unlink(missing_ok=True)
     return [path for _, path in sorted(found)]
 
 
 def _last_written(log: str) -> float | None:
     """When a spawn log was last written; ``None`` if there is none, or all of it is settled."""
     try:
-        with open(log, "rb", buffering=0) as file:
-            stat = os.fstat(file.fileno())
-            tail = os.pread(file.fileno(), 64, max(0, stat.st_size - 64))
+        descriptor = os.open(log, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a pipe is not waited for
     except (FileNotFoundError, NotADirectoryError):
         return None
+    except OSError:  # whoever recovers it says why
+        return 0.0
+    try:
+        stat = os.fstat(descriptor)
+        tail = os.pread(descriptor, 64, max(0, stat.st_size - 64))
+    except OSError:
+        return 0.0
+    finally:
+        os.close(descriptor)
     return None if tail.endswith(b'{"t":"settled"}\n') else stat.st_mtime
 
 
@@ -207,7 +242,7 @@ def link(root: str | os.PathLike[str], run_dir: Path, name: str) -> None:
     """
     folder, target = Path(root), run_dir.resolve()
     if target.parent != folder.resolve():
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        private_folder(folder)
         (folder / name).symlink_to(target)
 
 
@@ -218,52 +253,70 @@ def unlink(root: str | os.PathLike[str], name: str) -> None:
         path.unlink(missing_ok=True)
 
 
-def recover(run_dir: str | os.PathLike[str]) -> Recovery:
+def recover(run_dir: str | os.PathLike[str], beside: Mapping[str, JobId] = EMPTY) -> Recovery:
     """Look at a run that was left behind. Changes nothing; may be asked again at any time.
 
-    Raises `OSError` if there is no spawn log. Waits at most 2 s for a supervisor that is just noticing
-    that its client is gone, or just starting a job.
+    ``beside`` are attempts (job by uid) that somebody else knows to have been about to start: those of which
+    the spawn log does not know either run, or are lost. Raises `OSError` if there is no spawn log. Waits at
+    most 2 s for a supervisor that is just noticing that its client is gone, or just starting a job.
     """
     folder = Path(run_dir)
     deadline = time.monotonic() + _PATIENCE
     while True:
-        recovery, settling = _look(folder)
+        recovery, settling = _look(folder, beside)
         if not settling or time.monotonic() > deadline:
             return recovery
         time.sleep(0.005)
 
 
-def _look(folder: Path) -> tuple[Recovery, bool]:
+def _look(folder: Path, beside: Mapping[str, JobId]) -> tuple[Recovery, bool]:
     """What is known now, and whether the supervisor is about to write more down."""
     locked = _is_locked(folder / LOG_NAME)  # before reading: what an unlocked log lacks never comes
     log = read_log(folder / LOG_NAME)
-    same_boot = log.header.get("boot_id") == boot_id()
+    same_boot = log.header.get("boot_id", boot_id()) == boot_id()
     watched = locked and same_boot
-    recovery = Recovery(folder, in_use=watched and not log.gone and _client_alive(log))
+    in_use = watched and not log.gone and _client_alive(log)
+    recovery = Recovery(folder, in_use=in_use, damage="" if in_use else log.damage(), _beside=beside)
     settling = watched and not log.gone and not recovery.in_use
     if watched and log.supervisors:
         pid, boot = log.supervisors[-1]["pid"], started_at(log.supervisors[-1]["pid"])
         if boot is not None and boot <= log.supervisors[-1]["boot"] + 0.05:
             recovery._supervisor = (pid, boot)
     for uid, end in log.ends.items():
-        intent = log.intents[uid]
+        intent = log.intents.get(uid)
+        setup = None if intent is None else log.setups.get(intent["setup"])
+        if intent is None or setup is None:
+            job = uid.partition("/")[2] if intent is None else intent["job"]
+            recovery.lost.append(LostJob(job, uid, "the spawn log does not tell what was started"))
+            continue
         event = ended(intent, end)
-        run = run_of(intent, log.setups[intent["setup"]]["run"], event)
-        recovery.ended.append(EndedJob(intent["job"], event, run, "status" in end))
+        recovery.ended.append(EndedJob(intent["job"], event, run_of(intent, setup["run"], event)))
     unended = log.unended()
-    strays = _processes_of(set(unended)) if unended and same_boot and not watched else {}
+    unwatched = {uid for uid in unended if not (watched and log.watched(uid))}
+    unheard = {uid: job for uid, job in beside.items() if uid not in log.intents and uid not in log.ends}
+    looked_for = unwatched | unheard.keys()
+    strays = _processes_of(looked_for) if looked_for and same_boot else {}
     for uid in unended:
         intent, start = log.intents[uid], log.starts.get(uid)
-        if watched and start is None:
+        looked_after = uid not in unwatched
+        if looked_after and start is None:
             settling = True
-        elif start is not None and same_boot and (watched or is_alive(start["pid"], start["boot"])):
-            recovery.running.append(_running(log, uid, start["pid"], start["boot"], start["at"], watched))
+        elif start is not None and same_boot and (looked_after or is_alive(start["pid"], start["boot"])):
+            running = _running(log, uid, start["pid"], start["boot"], start["at"], looked_after)
+            recovery.running.append(running)
         elif uid in strays:
             pid, boot = strays[uid][0]
-            since = start["at"] if start is not None else log.header["time"]
-            recovery.running.append(_running(log, uid, pid, boot, since, watched))
+            since = start["at"] if start is not None else log.header.get("time", 0.0)
+            recovery.running.append(_running(log, uid, pid, boot, since, looked_after))
         else:
             recovery.lost.append(LostJob(intent["job"], uid, _why_lost(start is not None, same_boot)))
+    for uid, job in unheard.items():
+        if uid in strays:
+            pid, boot = strays[uid][0]
+            since = log.header.get("time", 0.0)
+            recovery.running.append(RunningJob(job, uid, pid, boot, since, (), (), watched=False))
+        else:
+            recovery.lost.append(LostJob(job, uid, "the spawn log does not tell that it was started"))
     return recovery, settling
 
 
@@ -283,8 +336,16 @@ def end_lost(
         for pid, boot in strays.get(uid, ()):
             if is_alive(pid, boot):
                 kill_group(pid, signal.SIGKILL)
-        now = time.monotonic() + epoch
-        end = {"t": "end", "uid": uid, "from": start["at"] if start else now, "at": now, "error": why}
+        now, ran = time.monotonic() + epoch, start is not None or uid in strays
+        end = {
+            "t": "end",
+            "uid": uid,
+            "from": start["at"] if start else now,
+            "at": now,
+            "error": why if ran else f"{why}; whether it had started is not known",
+            "state": State.NODE_FAIL.value,
+            "ran": ran,
+        }
         with contextlib.suppress(OSError):  # a full disk: the event that follows still tells the caller
             append(fd, end)
         yield uid, end
@@ -302,7 +363,8 @@ def kill_group(pid: int, number: signal.Signals) -> None:
 
 def _running(log: SpawnLog, uid: str, pid: int, boot: float, since: float, watched: bool) -> RunningJob:
     intent = log.intents[uid]
-    cores, arguments = tuple(log.setups[intent["setup"]]["cores"]), tuple(intent["argv"])
+    setup = log.setups.get(intent["setup"], {})
+    cores, arguments = tuple(setup.get("cores", ())), tuple(intent["argv"])
     return RunningJob(intent["job"], uid, pid, boot, since, cores, arguments, watched)
 
 
@@ -328,7 +390,7 @@ def _processes_of(uids: set[str]) -> dict[str, list[tuple[int, float]]]:
 
 def _is_locked(path: Path) -> bool:
     """Whether Dovetail or the supervisor of this run lives."""
-    with open(path, "rb", buffering=0) as file:
+    with open(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), "rb", buffering=0) as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -337,8 +399,8 @@ def _is_locked(path: Path) -> bool:
 
 
 def _client_alive(log: SpawnLog) -> bool:
-    boot = log.header.get("boot")
-    start = started_at(log.header.get("pid", 0))
+    boot = log.client.get("boot")
+    start = started_at(log.client.get("pid", 0))
     return boot is not None and start is not None and abs(start - boot) < 0.5 / os.sysconf("SC_CLK_TCK")
 
 

@@ -10,25 +10,30 @@
 ``start``       it was: pid, time, seconds since boot (a pid alone may have been given again)
 ``end``         it ended: wait status, CPU seconds, peak bytes; or the error that prevented its start
 ``gone``        Dovetail has closed its end, or died
+``client``      another Dovetail has taken its place: pid and start
 ``done``        the last job has ended and the supervisor leaves
 ``settled``     Dovetail has recorded everything: nothing is left to recover
 ==============  ==============================================================================
 
 The file is locked (flock) for as long as Dovetail or the supervisor lives. A line torn by a full disk
 or a crash is skipped. Nothing is synced: a crash of the machine ends the jobs too, and a changed boot id
-says so.
+says so. What is read is checked record by record: a log that was cut or changed is told apart from one
+that is whole (`SpawnLog.damage`).
 """
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
+import stat
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from dovetail.executors.spawnrecords import is_record
 from dovetail.executors.transfers import reported
 from dovetail.model import Ended, State, Usage
 
@@ -40,9 +45,11 @@ __all__ = [
     "ended",
     "is_alive",
     "last_line",
+    "parse_log",
     "read_log",
     "settle",
     "started_at",
+    "uid_of",
 ]
 
 LOG_NAME = "spawn.log"
@@ -56,44 +63,93 @@ class SpawnLog:
     """A spawn log as read: records by kind, those of jobs by uid, in order of appearance."""
 
     header: dict[str, Any] = field(default_factory=dict)
+    client: dict[str, Any] = field(default_factory=dict)
     supervisors: list[dict[str, Any]] = field(default_factory=list)
     setups: dict[int, dict[str, Any]] = field(default_factory=dict)
     intents: dict[str, dict[str, Any]] = field(default_factory=dict)
     starts: dict[str, dict[str, Any]] = field(default_factory=dict)
     ends: dict[str, dict[str, Any]] = field(default_factory=dict)
+    owner: dict[str, int] = field(default_factory=dict)  # number of the supervisor that took the intent
     gone: bool = False
     done: bool = False
     settled: bool = False
     torn: int = 0
+    wrong: int = 0
+
+    def damage(self) -> str:
+        """What is missing or wrong, beyond a torn line, as a clause; empty where nothing is."""
+        missing: list[str] = []
+        if not self.header:
+            missing.append("the line with which it begins")
+        unknown = (self.starts.keys() | self.ends.keys()) - self.intents.keys()
+        if unknown:
+            missing.append(f"the requests of {len(unknown)} jobs")
+        bare = [uid for uid, intent in self.intents.items() if intent["setup"] not in self.setups]
+        if bare:
+            missing.append(f"what {len(bare)} jobs share with others")
+        found = ["it lacks " + " and ".join(missing)] if missing else []
+        if self.wrong:
+            found.append(f"{self.wrong} of its lines are no records")
+        return "; ".join(found)
 
     def unended(self) -> list[str]:
         """Uids that were to be started and have no end on record."""
         return [uid for uid in self.intents if uid not in self.ends]
 
+    def watched(self, uid: str) -> bool:
+        """Whether the last supervisor took this job, so that it records its end while it lives."""
+        return self.owner[uid] == len(self.supervisors)
+
 
 def read_log(path: Path) -> SpawnLog:
-    """Read a spawn log. Raises `OSError`. Linear in its length; lines that are no records are counted."""
+    """Read a spawn log. Raises `OSError`. Linear in its length; lines that are no records are counted.
+
+    What is no file (a pipe that someone put there, a device) is not waited for.
+    """
+    with open(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), "rb") as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise OSError(errno.EINVAL, "it is no file", str(path))
+        return parse_log(file.read())
+
+
+def parse_log(text: bytes) -> SpawnLog:
+    """The records of a spawn log."""
     log = SpawnLog()
     by_uid = {"intent": log.intents, "start": log.starts, "end": log.ends}
-    for line in path.read_bytes().split(b"\n"):
+    for line in text.split(b"\n"):
         if not line:
             continue
-        try:
-            record = json.loads(line)
-            kind = record["t"]
-            if kind in by_uid:
-                by_uid[kind].setdefault(record["uid"], record)
-            elif kind == "setup":
-                log.setups[record["setup"]] = record
-            elif kind == "run":
-                log.header = record
-            elif kind == "supervisor":
-                log.supervisors.append(record)
-            elif kind in ("gone", "done", "settled"):
-                setattr(log, kind, True)
-        except (ValueError, KeyError, TypeError):
+        record = _record_of(line)
+        if record is None:
             log.torn += 1
+            continue
+        kind = record.get("t")
+        if not is_record(record):
+            log.wrong += 1
+        elif kind in by_uid:
+            by_uid[kind].setdefault(record["uid"], record)
+            if kind == "intent":
+                log.owner.setdefault(record["uid"], len(log.supervisors))
+        elif kind == "setup":
+            log.setups[record["setup"]] = record
+        elif kind == "run":
+            log.header = log.client = record
+        elif kind == "client":
+            log.client, log.gone, log.settled = record, False, False
+        elif kind == "supervisor":
+            log.supervisors.append(record)
+        elif kind in ("gone", "done", "settled"):
+            setattr(log, kind, True)
     return log
+
+
+def _record_of(line: bytes) -> dict[str, Any] | None:
+    """What a line holds; ``None`` where it was torn."""
+    try:
+        record = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return record if isinstance(record, dict) else None
 
 
 def append(fd: int, record: dict[str, Any]) -> None:
@@ -108,6 +164,11 @@ def settle(run_dir: Path) -> None:
         append(fd, {"t": "settled"})
     finally:
         os.close(fd)
+
+
+def uid_of(run: str, job: str, attempt: int) -> str:
+    """The unique id of one attempt of a job, for ever: as `Run.uid` has it in the history."""
+    return f"{run}/{job}" if attempt == 1 else f"{run}.{attempt}/{job}"
 
 
 def boot_id() -> str:
@@ -150,9 +211,10 @@ def last_line(path: str, longest: int = 4096) -> str:
 
 def ended(intent: Mapping[str, Any], end: Mapping[str, Any]) -> Ended:
     """The event that an end record stands for; reads the last line of what the job wrote."""
-    job = intent["job"]
+    job, attempt = intent["job"], intent.get("attempt", 1)
     if "error" in end:
-        return Ended(job, State.FAILED, None, end["error"], Usage(), end["from"], end["at"])
+        state, ran = State(end.get("state", "FAILED")), end.get("ran", "state" in end)
+        return Ended(job, state, None, end["error"], Usage(), end["from"], end["at"], attempt, ran)
     status = end["status"]
     code = os.waitstatus_to_exitcode(status)
     details: list[str] = []
@@ -169,14 +231,20 @@ def ended(intent: Mapping[str, Any], end: Mapping[str, Any]) -> Ended:
         if end.get("forced"):
             details.append("killed because it did not end on SIGTERM")
     elif code:
-        said = last_line(intent["files"] + ".err").strip()
+        said = last_line(intent["files"][1]).strip()
         if said:
             details.append(said if len(said) <= 200 else f"{said[:197]}…")
+    if "why" in end:
+        details.insert(0, end["why"])
     if end.get("survivors"):
         details.append("processes that outlived it were killed")
-    said = last_line(intent["files"] + ".out") if code == 0 else ""
-    usage = reported(said, end["cpu"], end["rss"], end["at"] - end["from"])
-    return Ended(job, state, code, "; ".join(details), usage, end["from"], end["at"])
+    said = last_line(intent["files"][0]) if code == 0 else ""
+    usage, note = reported(said, end["cpu"], end["rss"], end["at"] - end["from"])
+    if note:
+        details.append(note)
+    if "step" in intent:  # what was measured is the command that started it on its nodes
+        usage = replace(usage, cpu_time=None, peak_memory=None)
+    return Ended(job, state, code, "; ".join(details), usage, end["from"], end["at"], attempt)
 
 
 def _signal_name(number: int) -> str:

@@ -1,12 +1,13 @@
 """The small process that starts a run's jobs, waits for them, and outlives Dovetail.
 
-Started by `dovetail.executors.local` as ``python -I -S supervisor.py SOCKET LOG OFFSET``, one for each
-run (not one for each job), in a session of its own. It imports the standard library only, so that it
+Started by `dovetail.executors.local` as ``python -I -S supervisor.py SOCKET LOG OFFSET FOLDER``, one for
+each run (not one for each job), in a session of its own. It imports the standard library only, so that it
 is up in 20 ms and stays small. It reads one JSON line a request from SOCKET (an inherited file
 descriptor) and answers with one JSON line for each job that ended. What it does is in LOG first (the
 spawn log, see `dovetail.executors.spawnlog`), one appended line at a time: the request before the
 process exists, its pid after, its exit status before anybody is told. When Dovetail is gone it goes on
-waiting, writes down what ends, and leaves after the last job.
+waiting, writes down what ends, and leaves after the last job; another Dovetail of the same user may take
+the place of the first, through ``supervisor.sock`` in the run folder.
 
 It is the subreaper of its jobs: a process that outlives its job comes back to it, is found by session or
 by DOVETAIL_UID in its environment, and is killed.
@@ -15,10 +16,12 @@ by DOVETAIL_UID in its environment, and is killed.
 from __future__ import annotations
 
 import errno
+import fcntl
 import json
 import os
 import select
 import signal
+import socket
 import sys
 import time
 from dataclasses import dataclass, field
@@ -27,7 +30,12 @@ from typing import Any
 READ = 1 << 16
 LINGER = 0.02
 """Seconds between looks at a process group whose leader ended on TERM and which has its grace left."""
+WATCH = 0.5
+"""Seconds between looks at the memory of jobs that have a limit."""
+PAGE = os.sysconf("SC_PAGE_SIZE")
 ENCODE = json.JSONEncoder(separators=(",", ":")).encode
+EMPTY: dict[str, str] = {}
+EMPTY_SIZES: dict[int, int] = {}
 RESET = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 """Signals that Python or whoever started us may ignore; jobs get the default back."""
 
@@ -45,7 +53,7 @@ class Setup:
 
 @dataclass
 class Child:
-    """A job that runs: ``pid`` leads its session and process group."""
+    """A job that runs: ``pid`` leads its session and process group; ``memory`` is its limit in bytes."""
 
     uid: str
     pid: int
@@ -55,6 +63,8 @@ class Child:
     kill_at: float = float("inf")
     forced: bool = False
     survivors: bool = False
+    memory: int | None = None
+    why: str = ""
     record: dict[str, Any] = field(default_factory=dict)
 
 
@@ -92,8 +102,9 @@ class Log:
 class Supervisor:
     """One thread, one poll loop: requests, ends of children, deadlines."""
 
-    def __init__(self, sock: int, log: int, offset: float) -> None:
+    def __init__(self, sock: int, log: int, offset: float, door: socket.socket | None) -> None:
         self.sock = sock
+        self.door = door
         self.client = True
         self.closing = False
         self.log = Log(log)
@@ -104,10 +115,14 @@ class Supervisor:
         self.pids: dict[str, int] = {}
         self.lingering: list[Child] = []
         self.setups: dict[int, Setup] = {}
+        self.environs: dict[int, dict[bytes, bytes]] = {}  # that clients have brought along
         self.cores = os.sched_getaffinity(0)
         self.null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
         self.kin = open_children()
         self.terminated = False
+        self.limited: set[int] = set()  # pids of jobs with a limit of memory
+        self.look_at = float("inf")
+        self.poll = select.poll()
 
     def now(self) -> float:
         """Seconds since the epoch, by the monotonic clock and the client's offset: differences are exact."""
@@ -124,27 +139,52 @@ class Supervisor:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
         self.note({"t": "supervisor", "pid": os.getpid(), "boot": time.clock_gettime(time.CLOCK_BOOTTIME)})
-        poll = select.poll()
+        poll = self.poll = select.poll()
         poll.register(woken, select.POLLIN)
-        poll.register(self.sock, select.POLLIN)
-        while self.client or self.children or self.lingering:
+        if self.client:
+            poll.register(self.sock, select.POLLIN)
+        if self.door is not None:
+            poll.register(self.door, select.POLLIN)
+        while self.needed():
             for fd, events in poll.poll(self.timeout()):
                 if fd == woken:
                     os.read(woken, 4096)
                     self.reap()
+                elif self.door is not None and fd == self.door.fileno():
+                    self.accept(self.door)
+                elif fd == self.sock and self.client:
+                    self.serve(events)
                 else:
-                    if events & select.POLLOUT:
-                        self.flush()
-                    if events & ~select.POLLOUT:
-                        self.receive()
-                    if self.client:
-                        poll.modify(self.sock, select.POLLIN | (select.POLLOUT if self.outbox else 0))
-                    else:
-                        poll.unregister(self.sock)
+                    self.hear(fd)
             self.deadlines()
-            if self.closing and not self.children and not self.lingering:
-                break
+        self.leave()
         self.note({"t": "done", "cpu": time.process_time()})
+
+    def needed(self) -> bool:
+        """Whether there is anything to do, or anybody who may want something."""
+        return bool(self.children or self.lingering) or (self.client and not self.closing)
+
+    def serve(self, events: int) -> None:
+        """Send to the client what it takes, and carry out what it wants."""
+        if events & select.POLLOUT:
+            self.flush()
+        if events & ~select.POLLOUT:
+            self.receive()
+        if self.client:
+            self.poll.modify(self.sock, select.POLLIN | (select.POLLOUT if self.outbox else 0))
+        else:
+            self.poll.unregister(self.sock)
+            os.close(self.sock)
+
+    def hear(self, fd: int) -> None:
+        """Something has come on another descriptor."""
+
+    def leave(self) -> None:
+        """Close the door: who comes now finds nobody, and reads the log."""
+        if self.door is not None:
+            if os.path.lexists(self.door.getsockname()):
+                os.unlink(self.door.getsockname())
+            self.door.close()
 
     def timeout(self) -> float | None:
         """Milliseconds until something is due, ``None`` if nothing is."""
@@ -152,7 +192,8 @@ class Supervisor:
             return 0
         if self.lingering:
             return LINGER * 1e3
-        due = min((c.kill_at for c in self.children.values()), default=float("inf"))
+        due = min((c.kill_at for c in self.children.values()), default=self.look_at)
+        due = min(due, self.look_at)
         return None if due == float("inf") else max(0.0, (due - time.monotonic()) * 1e3) + 1
 
     def on_term(self, *_: object) -> None:
@@ -165,6 +206,8 @@ class Supervisor:
             self.terminated = False
             for child in self.children.values():
                 self.stop(child, "CANCELLED", None)
+        if self.look_at <= time.monotonic():
+            self.watch()
         if self.lingering or any(c.kill_at < float("inf") for c in self.children.values()):
             now = time.monotonic()
             for child in self.children.values():
@@ -179,7 +222,41 @@ class Supervisor:
                     self.lingering.remove(child)
                     self.finish(child)
 
+    def watch(self) -> None:
+        """End jobs whose processes hold more memory than they may, together."""
+        self.look_at = time.monotonic() + WATCH if self.limited else float("inf")
+        held = memory_by_session() if self.limited else EMPTY_SIZES
+        for pid in self.limited:
+            child = self.children[pid]
+            used = held.get(pid, 0)
+            if child.memory is not None and used > child.memory and child.reason is None:
+                child.why = f"memory: its processes held {used} bytes, and may hold {child.memory}"
+                child.reason, child.forced = "FAILED", True
+                signal_group(pid, signal.SIGKILL)
+
     # --- the client -------------------------------------------------------------------------------
+
+    def accept(self, door: socket.socket) -> None:
+        """Take a new client, if the old one is gone and the new one is of our user."""
+        try:
+            found, _ = door.accept()
+        except OSError:
+            return
+        peer = found.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+        if self.client or self.closing or int.from_bytes(peer[4:8], sys.byteorder) != os.geteuid():
+            found.close()
+            return
+        self.welcome(found, {"t": "welcome"})
+
+    def welcome(self, found: socket.socket, greeting: dict[str, Any]) -> None:
+        """Serve this client from now on."""
+        found.setblocking(False)
+        self.sock, self.client = found.detach(), True
+        self.inbox = self.outbox = b""
+        self.setups.clear()  # of the old client; the new one sends its own
+        self.environs.clear()
+        self.poll.register(self.sock, select.POLLIN)
+        self.tell(ENCODE(greeting).encode())
 
     def receive(self) -> None:
         """Carry out the requests that have come; an end of file means that Dovetail is gone."""
@@ -197,19 +274,50 @@ class Supervisor:
         *lines, self.inbox = (self.inbox + data).split(b"\n")
         for line in lines:
             request = json.loads(line)
-            if request["t"] == "intent":
-                self.launch(request, line)
-            elif request["t"] == "setup":
-                self.log.write(line)
-                self.setups[request["setup"]] = prepare(request)
-            elif request["t"] == "stop":
-                pid = self.pids.get(request["uid"])
-                if pid is not None:
-                    self.stop(self.children[pid], request["reason"], request["grace"])
-            else:
-                self.closing = True
-                for child in self.children.values():
-                    self.stop(child, "CANCELLED", request["grace"])
+            self.carry_out(request, line)
+
+    def carry_out(self, request: dict[str, Any], line: bytes) -> None:
+        """Do what one line asks for."""
+        kind = request["t"]
+        if kind == "intent":
+            self.launch(request, line)
+        elif kind == "setup":
+            self.log.write(line)
+            self.setups[request["setup"]] = self.prepared(request)
+        elif kind == "environ":
+            self.log.write(line)
+            variables = request["vars"].items()
+            self.environs[request["environ"]] = {os.fsencode(k): os.fsencode(v) for k, v in variables}
+        elif kind == "forget":
+            for number in request["numbers"]:
+                self.setups.pop(number, None)
+                self.environs.pop(number, None)
+        elif kind == "stop":
+            pid = self.pids.get(request["uid"])
+            if pid is not None:
+                self.stop(self.children[pid], request["reason"], request["grace"])
+        elif kind == "signal":
+            pid = self.pids.get(request["uid"])
+            if pid is not None:
+                signal_group(pid, request["number"])
+        elif kind == "client":
+            self.log.write(line)
+        elif kind == "shorten":
+            self.shorten(request["after"])
+        else:
+            self.closing = True
+            for child in self.children.values():
+                self.stop(child, request.get("reason", "CANCELLED"), request["grace"])
+
+    def prepared(self, request: dict[str, Any]) -> Setup:
+        """A setup as it is sent, over our own environment or one that was brought along."""
+        outer = request.get("outer")
+        environ = os.environb.copy() if outer is None else self.environs[outer].copy()
+        environ.update((os.fsencode(name), os.fsencode(value)) for name, value in request["env"].items())
+        for name in request["unset"]:
+            environ.pop(os.fsencode(name), None)
+        path = os.fsdecode(environ.get(b"PATH", os.defpath.encode()))
+        return Setup(environ, path, request["cores"], request["cwd"], request["grace"])
 
     def tell(self, line: bytes) -> None:
         """Send one line to the client, without ever blocking."""
@@ -232,6 +340,37 @@ class Supervisor:
         self.log.write(line)
         return line
 
+    def shorten(self, after: str) -> None:
+        """Begin the log anew without what is over: the client has recorded all ends up to that of ``after``.
+
+        The new file takes the place of the old one when it is whole. Where it cannot be written, the old one
+        stays.
+        """
+        if self.log.owed:
+            return
+        path = os.readlink(f"/proc/self/fd/{self.log.fd}")
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
+        try:
+            with open(path, "rb", buffering=0) as file:
+                text = b"\n".join(still_needed(file.readall(), after)) + b"\n"
+            if os.path.lexists(path + ".new"):
+                os.unlink(path + ".new")  # of one that was killed
+            fd = os.open(path + ".new", flags, 0o600)
+            try:
+                if os.write(fd, text) < len(text):
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                os.rename(path + ".new", path)
+            except OSError:
+                os.close(fd)
+                os.unlink(path + ".new")
+                raise
+        except OSError:
+            return
+        os.close(self.log.fd)
+        self.log.fd = fd
+        self.tell(b'{"t":"shortened"}')
+
     # --- jobs -------------------------------------------------------------------------------------
 
     def launch(self, job: dict[str, Any], line: bytes) -> None:
@@ -248,7 +387,10 @@ class Supervisor:
             end = {"t": "end", "uid": uid, "from": began, "at": self.now(), "error": str(error)}
             self.tell(self.note(end))
             return
-        self.children[pid] = Child(uid, pid, began, setup.grace)
+        self.children[pid] = Child(uid, pid, began, setup.grace, memory=job.get("memory"))
+        if "memory" in job:
+            self.limited.add(pid)
+            self.look_at = min(self.look_at, time.monotonic() + WATCH)
         self.pids[uid] = pid
         self.note({"t": "start", "uid": uid, "pid": pid, "at": began, "boot": boot})
 
@@ -257,11 +399,13 @@ class Supervisor:
         environ = setup.environ.copy()
         environ[b"DOVETAIL_JOB"] = os.fsencode(job["job"])
         environ[b"DOVETAIL_UID"] = os.fsencode(job["uid"])
+        for name, value in job.get("vars", EMPTY).items():
+            environ[os.fsencode(name)] = os.fsencode(value)
         files: list[int] = []
         try:
-            files.append(open_output(job["files"] + ".out"))
-            files.append(open_output(job["files"] + ".err"))
             enter(setup.folder)
+            for path in job["files"]:
+                files.append(open_output(path, files, job["files"], job.get("chosen", False)))
             program = find_program(job["argv"][0], setup.path)
             actions = [(os.POSIX_SPAWN_DUP2, fd, n) for n, fd in enumerate((self.null, *files))]
             if setup.cores:
@@ -315,6 +459,7 @@ class Supervisor:
                 signal_group(pid, signal.SIGKILL)
             _, status, usage = os.wait4(pid, 0)
             del self.pids[child.uid]
+            self.limited.discard(pid)
             child.record = {
                 "t": "end",
                 "uid": child.uid,
@@ -337,7 +482,9 @@ class Supervisor:
             child.survivors = True
         record = child.record
         if child.reason is not None:
-            record["stop"], record["forced"] = child.reason, child.forced
+            record["stop"], record["forced"] = child.reason, child.forced and not child.why
+        if child.why:
+            record["why"] = child.why
         if child.survivors:
             record["survivors"] = True
         self.tell(self.note(record))
@@ -357,22 +504,33 @@ class Supervisor:
         return found
 
 
+def still_needed(text: bytes, after: str) -> list[bytes]:
+    """The lines of a log that are not over: ends up to that of job ``after`` are recorded elsewhere."""
+    records: list[tuple[bytes, dict[str, Any]]] = []
+    for line in text.split(b"\n"):
+        try:
+            records.append((line, json.loads(line)))
+        except ValueError:
+            continue  # empty, or torn
+    ends = [record["uid"] for _, record in records if record["t"] == "end"]
+    over = set(ends[: ends.index(after) + 1]) if after in ends else set()
+    jobs = [(line, r) for line, r in records if "uid" in r and r["uid"] not in over]
+    used = {record["setup"] for _, record in jobs if record["t"] == "intent"}
+    setups = [(line, r) for line, r in records if r["t"] == "setup" and r["setup"] in used]
+    outer = {record.get("outer") for _, record in setups}
+    environs = [line for line, r in records if r["t"] == "environ" and r["environ"] in outer]
+    whole = [line for line, record in records if record["t"] == "run"][:1]
+    for kind in ("client", "supervisor"):
+        whole += [line for line, record in records if record["t"] == kind][-1:]
+    return [*whole, *environs, *(line for line, _ in setups), *(line for line, _ in jobs)]
+
+
 def open_children() -> int:
     """The kernel's list of our children, -1 if it keeps none (without CONFIG_PROC_CHILDREN)."""
     try:
         return os.open(f"/proc/self/task/{os.getpid()}/children", os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
         return -1
-
-
-def prepare(request: dict[str, Any]) -> Setup:
-    """A setup as it is sent, over our own environment."""
-    environ = os.environb.copy()
-    environ.update((os.fsencode(name), os.fsencode(value)) for name, value in request["env"].items())
-    for name in request["unset"]:
-        environ.pop(os.fsencode(name), None)
-    path = os.fsdecode(environ.get(b"PATH", os.defpath.encode()))
-    return Setup(environ, path, request["cores"], request["cwd"], request["grace"])
 
 
 def belongs(pid: int, job: Child) -> bool:
@@ -387,6 +545,21 @@ def belongs(pid: int, job: Child) -> bool:
         return False
 
 
+def memory_by_session() -> dict[int, int]:
+    """Resident bytes of all processes, by the session that they are in; shared pages count for each."""
+    found: dict[int, int] = {}
+    for name in os.listdir("/proc"):
+        if name.isdecimal():
+            try:
+                with open(f"/proc/{name}/stat", "rb", buffering=0) as file:
+                    fields = file.read(1024).rpartition(b")")[2].split()
+            except OSError:  # it has just ended
+                continue
+            session = int(fields[3])
+            found[session] = found.get(session, 0) + int(fields[21]) * PAGE
+    return found
+
+
 def signal_group(pid: int, number: int) -> bool:
     """Signal a process group; whether it has members (another user's count)."""
     try:
@@ -398,10 +571,16 @@ def signal_group(pid: int, number: int) -> bool:
     return True
 
 
-def open_output(path: str) -> int:
-    """Create a file for a job's output, readable by its owner only."""
+def open_output(path: str, opened: list[int], paths: list[str], chosen: bool) -> int:
+    """Create a file for a job's output, readable by its owner only; one that the user ``chose`` may be there.
+
+    Standard error may share the file of standard output.
+    """
+    if opened and path == paths[0]:
+        return os.dup(opened[0])
+    flags = os.O_TRUNC if chosen else os.O_EXCL | os.O_NOFOLLOW
     try:
-        return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | flags, 0o666 if chosen else 0o600)
     except OSError as error:
         raise SpawnError(f"its output file {path!r} cannot be created: {error.strerror}") from error
 
@@ -455,14 +634,38 @@ def become_subreaper() -> None:
     ctypes.CDLL(None, use_errno=True).prctl(set_child_subreaper, 1, 0, 0, 0)
 
 
+def open_door(folder: str) -> socket.socket | None:
+    """The socket at which another Dovetail may take over; the folder may have a long name.
+
+    ``None`` where it cannot be made (a file system without sockets): then nobody takes over.
+    """
+    place = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    door = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    path = f"/proc/self/fd/{place}/supervisor.sock"
+    before = os.umask(0o177)
+    try:
+        if os.path.lexists(path):
+            os.unlink(path)  # of a supervisor that was killed: the lock on the log says that we are alone
+        door.bind(path)
+        door.listen(4)
+        door.setblocking(False)
+    except OSError:
+        door.close()
+        os.close(place)
+        return None
+    finally:
+        os.umask(before)
+    return door  # ``place`` stays open: the socket's name goes through it
+
+
 def main() -> None:
     """Take over the inherited descriptors and serve."""
     sock, log = int(sys.argv[1]), int(sys.argv[2])
-    for fd in (sock, log):
+    for fd in (sock, log, *map(int, sys.argv[5:])):  # the last is a claim, ours as long as we live
         os.set_inheritable(fd, False)
     os.set_blocking(sock, False)
     become_subreaper()
-    Supervisor(sock, log, float(sys.argv[3])).run()
+    Supervisor(sock, log, float(sys.argv[3]), open_door(sys.argv[4])).run()
 
 
 if __name__ == "__main__":

@@ -2,45 +2,64 @@
 
 Keys: ``bytes_to_device``, ``bytes_from_device``, and seconds either as ``transfer_seconds`` (both ways
 together) or as ``seconds_to_device`` and ``seconds_from_device``. Anything else is ignored.
+
+What a job prints comes from a stranger: it is looked at here and nowhere else, and what cannot be kept is
+passed over with a note, whatever it is.
 """
 
 from __future__ import annotations
 
 import json
-import math
 
+from dovetail.files.sentences import shown
 from dovetail.model import Usage
 
-__all__ = ["reported"]
+__all__ = ["MOST_BYTES", "reported"]
+
+MOST_BYTES = 10**18
+"""Bytes that a report may speak of: an exabyte."""
+MOST_SECONDS = 1e9
+"""Seconds that it may: thirty years."""
+_BOUNDS = {
+    "bytes_to_device": MOST_BYTES,
+    "bytes_from_device": MOST_BYTES,
+    "seconds_to_device": MOST_SECONDS,
+    "seconds_from_device": MOST_SECONDS,
+    "transfer_seconds": MOST_SECONDS,
+}
 
 
-def reported(line: str, cpu_time: float, peak_memory: int, wall_time: float) -> Usage:
-    """Usage with the transfers of the line, if it reports any.
+def reported(line: str, cpu_time: float, peak_memory: int, wall_time: float) -> tuple[Usage, str]:
+    """Usage with the transfers of the line, if it reports any; and a note where they cannot be kept.
 
     A joint ``transfer_seconds`` is divided between the two ways by bytes, since the app measured no more.
     """
     usage = Usage(cpu_time, peak_memory, wall_time=wall_time)
-    if not line.startswith("{") or "device" not in line:
-        return usage
+    if not line.startswith("{") or not any(f'"{name}"' in line for name in _BOUNDS):
+        return usage, ""
     try:
         said = json.loads(line)
-    except ValueError:
-        return usage
-    if not isinstance(said, dict):
-        return usage
-    sent, received = _number(said.get("bytes_to_device")), _number(said.get("bytes_from_device"))
-    sent_time, received_time = (
-        _number(said.get("seconds_to_device")),
-        _number(said.get("seconds_from_device")),
-    )
-    both = _number(said.get("transfer_seconds"))
+        numbers = {name: _number(name, said[name]) for name in _BOUNDS if name in said}
+    except (ValueError, RecursionError) as error:  # brackets within brackets exhaust the parser
+        why = str(error) if isinstance(error, _WrongError) else "it is no JSON"
+        return usage, f"what it reported of its transfers is ignored: {why}"
+    sent, received = numbers.get("bytes_to_device"), numbers.get("bytes_from_device")
+    sent_time, received_time = numbers.get("seconds_to_device"), numbers.get("seconds_from_device")
+    both = numbers.get("transfer_seconds")
     moved = (sent or 0.0) + (received or 0.0)
     if both is not None and sent_time is None and received_time is None and moved > 0:
-        sent_time, received_time = both * (sent or 0.0) / moved, both * (received or 0.0) / moved
-    return Usage(cpu_time, peak_memory, sent, sent_time, received, received_time, wall_time)
+        sent_time, received_time = both * ((sent or 0.0) / moved), both * ((received or 0.0) / moved)
+    return Usage(cpu_time, peak_memory, sent, sent_time, received, received_time, wall_time), ""
 
 
-def _number(value: object) -> float | None:
-    if isinstance(value, bool) or not isinstance(value, int | float):
+class _WrongError(ValueError):
+    """A field of a report is not what it should be; the text says what was found."""
+
+
+def _number(name: str, value: object) -> float | None:
+    if value is None:
         return None
-    return float(value) if math.isfinite(value) and value >= 0 else None
+    most = _BOUNDS[name]
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= most:
+        raise _WrongError(f"{name}: found {shown(value)}, expected a number from 0 to {most:g}")
+    return float(value)

@@ -35,10 +35,21 @@ def probe() -> dict[str, Any]:
                     "driver": device.driver_version.strip(),
                     "units": int(device.max_compute_units),
                     "type": "cpu" if device.type & cl.device_type.CPU else "gpu",
+                    "unusable": _unusable(cl, device),
                 }
             )
     why = "" if devices else "; ".join(notes) or "no OpenCL platform has a device"
     return {"devices": devices, "why": why}
+
+
+def _unusable(cl: Any, device: Any) -> str:
+    """Why the device builds no program; empty if it does. Drivers may be older than CPUs."""
+    try:
+        cl.Program(cl.Context([device]), "__kernel void nothing(__global int *a) { a[0] = 1; }").build()
+    except cl.Error as error:
+        lines = [line.strip() for line in str(error).splitlines() if line.strip().startswith("error")]
+        return lines[0] if lines else "its compiler failed"
+    return ""
 
 
 if __name__ == "__main__":

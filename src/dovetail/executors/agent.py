@@ -1,0 +1,403 @@
+"""The supervisor of one node of a cluster: reached over TCP, by whoever knows the run's token.
+
+Started on every node as ``python -I -S agent.py`` with one line of JSON on standard input: the token,
+the run's folder, and what was allotted of each node. It answers with one line on standard output, its
+*hello* (address, port, what it sees of the node), and from then on it is the supervisor of
+`dovetail.executors.supervisor`: same requests, same spawn log (``agents/NODE.log`` in the run folder; in
+the node's own temporary folder where that cannot be written), and jobs that go on when Dovetail is gone.
+
+Who connects proves that it knows the token, and so does the agent, before anything else is said; the
+token itself is never sent. Nothing is encrypted. Standard library only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import hmac
+import json
+import os
+import secrets
+import select
+import signal
+import socket
+import sys
+import tempfile
+import time
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING or __name__ != "__main__":
+    from dovetail.executors import supervisor
+else:  # run by path, with nothing of Dovetail importable
+    sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+    import supervisor
+
+    del sys.path[0]
+
+PATIENCE = 120.0
+"""Seconds that the first client may take to come."""
+HANDSHAKE = 5.0
+"""Seconds that one who connects has to show that it knows the token."""
+MOST_STRANGERS = 16
+LONGEST = 4096
+TERM_NOTICE = 0.2
+"""Seconds within which a job and its agent get the same SIGTERM, when whoever owns the node wants it back."""
+ENDINGS = (signal.SIGTERM, signal.SIGKILL)
+"""Wait statuses of processes that were ended from outside."""
+VISIBLE = ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL")
+STEP_VARIABLES = (
+    "SLURM_STEP",
+    "SLURM_SRUN_",
+    "SLURM_LAUNCH_",
+    "SLURM_TASK",
+    "SLURM_NTASKS",
+    "SLURM_CPU_BIND",
+    "SLURM_MEM_",
+    "SLURM_DISTRIBUTION",
+    "SLURM_GPUS",
+    "SLURM_TOPOLOGY",
+    "SLURM_CPUS_PER_TASK",
+    "PMI_",
+    "PMIX_",
+)
+"""What a step's task is told of its step. The agent's jobs are no tasks of it, and must not think so."""
+STEP_NAMES = frozenset(
+    {
+        *("SLURM_PROCID", "SLURM_LOCALID", "SLURM_NODEID", "SLURM_GTIDS", "SLURM_NPROCS"),
+        *("SLURM_PRIO_PROCESS", "SLURM_UMASK", "SLURM_OVERCOMMIT", "SLURM_EXACT", "SLURM_NNODES"),
+    }
+)
+
+
+def proof(token: str, who: str, *nonces: str) -> str:
+    """What only one who knows the token can answer to these nonces."""
+    return hmac.new(token.encode(), " ".join((who, *nonces)).encode(), hashlib.sha256).hexdigest()
+
+
+class Agent(supervisor.Supervisor):
+    """A supervisor without a client of its own: it waits for one at a TCP port."""
+
+    def __init__(self, config: dict[str, Any], node: str, log: int, door: socket.socket) -> None:
+        super().__init__(-1, log, time.time() - time.monotonic(), door)
+        self.client = False
+        self.token: str = config["token"]
+        self.term_grace: float = config["term_grace"]
+        self.node = node
+        self.strangers: dict[int, Stranger] = {}
+        self.expected_until = time.monotonic() + PATIENCE
+        self.evicted = False
+        self.doubtful: list[tuple[float, supervisor.Child]] = []
+        self.bound = bound_cores(config["nodes"][node]["cpus"])
+
+    # --- the loop ---------------------------------------------------------------------------------
+
+    def needed(self) -> bool:
+        """Also while the first client is expected; not for one whose node is taken away."""
+        if self.children or self.lingering or self.doubtful:
+            return True
+        if self.evicted:
+            return False
+        return (self.client and not self.closing) or time.monotonic() < self.expected_until
+
+    def timeout(self) -> float | None:
+        """Milliseconds until something is due."""
+        due = [stranger.until for stranger in self.strangers.values()]
+        due += [when for when, _ in self.doubtful]
+        if not self.client and not self.children:
+            due.append(self.expected_until)
+        own = super().timeout()
+        if not due:
+            return own
+        ours = max(0.0, (min(due) - time.monotonic()) * 1e3) + 1
+        return ours if own is None else min(own, ours)
+
+    def deadlines(self) -> None:
+        """Those of the jobs; of those who connected and do not say who they are; of doubtful ends."""
+        if self.terminated:
+            self.evicted = True
+            self.terminated = False
+            self.tell(b'{"t":"evicted"}')
+            for child in self.children.values():
+                self.stop(child, "NODE_FAIL", self.term_grace)
+        super().deadlines()
+        now = time.monotonic()
+        for fd in [fd for fd, stranger in self.strangers.items() if stranger.until <= now]:
+            self.dismiss(fd)
+        settled = [child for when, child in self.doubtful if when <= now or self.evicted]
+        if settled:
+            self.doubtful = [(when, child) for when, child in self.doubtful if child not in settled]
+            for child in settled:
+                self.conclude(child)
+
+    def finish(self, child: supervisor.Child) -> None:
+        """One that was ended by a signal that is not ours may have got it with us: wait a moment."""
+        if not self.evicted and child.reason is None and child.record["status"] in ENDINGS:
+            self.doubtful.append((time.monotonic() + TERM_NOTICE, child))
+        else:
+            self.conclude(child)
+
+    def conclude(self, child: supervisor.Child) -> None:
+        """Say how it ended; of one that went with its node, say that."""
+        if self.evicted and child.reason is None and child.record["status"] in ENDINGS:
+            child.reason = "NODE_FAIL"
+        if child.reason == "NODE_FAIL":
+            child.record["why"] = "the node was taken away while it ran"
+        super().finish(child)
+
+    # --- clients ----------------------------------------------------------------------------------
+
+    def accept(self, door: socket.socket) -> None:
+        """Ask whoever comes for a proof."""
+        try:
+            found, _ = door.accept()
+        except OSError:
+            return
+        found.setblocking(False)
+        if len(self.strangers) >= MOST_STRANGERS:
+            found.close()
+            return
+        stranger = Stranger(found, secrets.token_hex(16), time.monotonic() + HANDSHAKE)
+        self.strangers[found.fileno()] = stranger
+        self.poll.register(found, select.POLLIN)
+        challenge = {"t": "challenge", "nonce": stranger.nonce}
+        with contextlib.suppress(OSError):
+            found.send(supervisor.ENCODE(challenge).encode() + b"\n")
+
+    def hear(self, fd: int) -> None:
+        """The answer of one who connected."""
+        stranger = self.strangers.get(fd)
+        if stranger is None:
+            return
+        try:
+            data = stranger.socket.recv(LONGEST)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        stranger.said += data
+        if not data or len(stranger.said) > LONGEST:
+            self.dismiss(fd)
+        elif b"\n" in stranger.said:
+            self.judge(fd, stranger)
+
+    def judge(self, fd: int, stranger: Stranger) -> None:
+        """Let in who knows the token, if nobody is there already."""
+        try:
+            answer = json.loads(stranger.said)
+            nonce, mac = str(answer["nonce"]), str(answer["mac"])
+        except (ValueError, KeyError, TypeError):
+            self.dismiss(fd)
+            return
+        if not hmac.compare_digest(mac.encode(), proof(self.token, "client", stranger.nonce, nonce).encode()):
+            self.dismiss(fd)
+            return
+        self.poll.unregister(fd)
+        del self.strangers[fd]
+        mac = proof(self.token, "agent", nonce, stranger.nonce)
+        if self.client or self.closing or self.evicted:
+            with contextlib.suppress(OSError):
+                stranger.socket.send(supervisor.ENCODE({"t": "busy", "mac": mac}).encode() + b"\n")
+            stranger.socket.close()
+            return
+        keep_alive(stranger.socket)
+        self.expected_until = 0.0
+        self.welcome(stranger.socket, {"t": "welcome", "mac": mac})
+
+    def dismiss(self, fd: int) -> None:
+        """Close the connection of one who did not answer as it should."""
+        self.poll.unregister(fd)
+        self.strangers.pop(fd).socket.close()
+
+    def leave(self) -> None:
+        """Nobody can come any more."""
+        for fd in list(self.strangers):
+            self.dismiss(fd)
+        if self.door is not None:
+            self.door.close()
+
+    # --- requests ---------------------------------------------------------------------------------
+
+    def carry_out(self, request: dict[str, Any], line: bytes) -> None:
+        """Cores are numbers of the allotment here; the log can be had, for one who takes over."""
+        if request["t"] == "log":
+            written = os.pread(self.log.fd, os.fstat(self.log.fd).st_size, 0) + self.log.owed
+            lines = [line for line in written.split(b"\n") if line]
+            self.tell(b"\n".join([supervisor.ENCODE({"t": "log", "lines": len(lines)}).encode(), *lines]))
+            return
+        if request["t"] == "intent" and self.evicted:
+            return  # whoever asks will hear that the node is gone
+        if request["t"] == "setup":
+            self.log.write(line)
+            ours = [self.bound[core] for core in request["cores"]] if self.bound else []
+            setup = self.prepared({**request, "cores": ours})
+            for name in [name for name in setup.environ if of_step(os.fsdecode(name))]:
+                del setup.environ[name]
+            self.setups[request["setup"]] = setup
+            return
+        super().carry_out(request, line)
+
+
+class Stranger:
+    """One who has connected and not yet shown that it knows the token."""
+
+    def __init__(self, found: socket.socket, nonce: str, until: float) -> None:
+        self.socket, self.nonce, self.until, self.said = found, nonce, until, b""
+
+
+def of_step(name: str) -> bool:
+    """Whether a variable tells a process that it is a task of a Slurm step."""
+    return name in STEP_NAMES or name.startswith(STEP_VARIABLES)
+
+
+def bound_cores(cpus: int) -> list[int]:
+    """The cores that were given to us, if we were bound to as many as were allotted; else none are known."""
+    usable = sorted(os.sched_getaffinity(0))
+    return usable if len(usable) == cpus else []
+
+
+def keep_alive(connection: socket.socket) -> None:
+    """Notice within half a minute that the other side's machine is gone; send small lines at once."""
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in (("TCP_KEEPIDLE", 10), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 4)):
+        if hasattr(socket, name):
+            connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+
+def open_log(folder: str, node: str, run: str) -> tuple[int, str]:
+    """The node's spawn log in the run folder, or where that cannot be written in a folder of its own."""
+    own = os.path.join(tempfile.gettempdir(), f"dovetail-{os.geteuid()}")
+    error: OSError | None = None
+    for place, name in ((os.path.join(folder, "agents"), node), (own, f"{run}-{node}")):
+        path = os.path.join(place, f"{name}.log")
+        try:
+            os.makedirs(place, mode=0o700, exist_ok=True)
+            if os.stat(place).st_uid != os.geteuid():
+                raise PermissionError(f"{place} belongs to somebody else")
+            flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
+            return os.open(path, flags, 0o600), path
+        except OSError as found:
+            error = found
+    raise SystemExit(f"no spawn log can be written: {error}")
+
+
+def take_lock(log: int) -> None:
+    """Be the only agent of the run on this node: one that was left behind is ended first."""
+    before = [record for record in read_records(log) if record.get("t") == "run"]
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        deadline = time.monotonic() + 10.0
+        for record in before:
+            if record["boot_id"] == boot_id() and began(record["pid"]) == record["began"]:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(record["pid"], number)
+        while time.monotonic() < deadline:
+            try:
+                fcntl.flock(log, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return
+            except BlockingIOError:
+                time.sleep(0.02)
+            except OSError:
+                return  # a file system without locks
+    raise SystemExit("another agent of this run holds its spawn log")
+
+
+def boot_id() -> str:
+    """Changes when the machine starts anew."""
+    with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+        return file.read().strip()
+
+
+def read_records(log: int) -> list[dict[str, Any]]:
+    """What an earlier agent of the run on this node has written down."""
+    records: list[dict[str, Any]] = []
+    for line in os.pread(log, os.fstat(log).st_size, 0).split(b"\n"):
+        with contextlib.suppress(ValueError):
+            record = json.loads(line)
+            if isinstance(record, dict):
+                records.append(record)
+    return records
+
+
+def began(pid: int) -> int | None:
+    """The moment a process was started, in ticks since boot; ``None`` if there is none."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return int(file.read().rpartition(b")")[2].split()[19])
+    except (OSError, ValueError, IndexError):
+        return None
+
+
+def end_strays(log: supervisor.Log, records: list[dict[str, Any]], now: float) -> None:
+    """Kill what an earlier agent had started and left running, and write down that it has ended."""
+    open_ones = {r["uid"] for r in records if r.get("t") == "intent"}
+    open_ones -= {r["uid"] for r in records if r.get("t") == "end"}
+    if not open_ones:
+        return
+    for name in os.listdir("/proc"):
+        if not name.isdecimal() or int(name) == os.getpid():
+            continue
+        try:
+            with open(f"/proc/{name}/environ", "rb") as file:
+                at = (environ := b"\0" + file.read()).find(b"\0DOVETAIL_UID=")
+        except OSError:
+            continue
+        uid = environ[at + len(b"\0DOVETAIL_UID=") :].split(b"\0", 1)[0] if at >= 0 else b""
+        if os.fsdecode(uid) in open_ones:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(int(name), signal.SIGKILL)
+    began_at = {r["uid"]: r["at"] for r in records if r.get("t") == "start"}
+    for uid in open_ones:
+        why = "its agent was killed while it ran"
+        end = {"t": "end", "uid": uid, "from": began_at.get(uid, now), "at": now, "error": why}
+        log.write(supervisor.ENCODE({**end, "state": "NODE_FAIL"}).encode())
+
+
+def open_port(address: str) -> socket.socket:
+    """Listen at the node's own address; at every address where that is not one of this machine's."""
+    for host in (address, "0.0.0.0"):
+        try:
+            family, kind, number, _, where = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)[0]
+            door = socket.socket(family, kind, number)
+            door.bind(where)
+        except OSError:
+            continue
+        door.listen(16)
+        door.setblocking(False)
+        return door
+    raise SystemExit(f"no port can be opened at {address}")
+
+
+def main() -> None:
+    """Read the configuration, say hello, serve."""
+    config = json.loads(sys.stdin.readline())
+    node = os.environ.get("SLURMD_NODENAME") or socket.gethostname()
+    about = config["nodes"][node]
+    log, path = open_log(config["folder"], node, config["run"])
+    take_lock(log)
+    supervisor.become_subreaper()
+    door = open_port(about["address"])
+    agent = Agent(config, node, log, door)
+    end_strays(agent.log, read_records(log), agent.now())
+    pid = os.getpid()
+    here = {"pid": pid, "began": began(pid), "host": socket.gethostname(), "boot_id": boot_id()}
+    agent.note({"t": "run", "version": 1, "run": config["run"], "time": time.time(), "node": node, **here})
+    hello = {
+        "t": "hello",
+        "node": node,
+        "address": about["address"],
+        "port": door.getsockname()[1],
+        "log": path,
+        "folder": os.path.isdir(config["folder"]),
+        "bound": bool(agent.bound),
+        "visible": {name: os.environ[name] for name in VISIBLE if name in os.environ},
+        **here,
+    }
+    os.write(1, supervisor.ENCODE(hello).encode() + b"\n")
+    for fd in (0, 1, 2):
+        os.dup2(agent.null, fd)
+    agent.run()
+
+
+if __name__ == "__main__":
+    main()

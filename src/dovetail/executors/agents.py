@@ -1,0 +1,274 @@
+"""The agents of a run: how they are started, reached, and found again by the next Dovetail.
+
+``agents/token`` in the run folder (0600) is what both sides prove to know, ``agents/agents.json`` says
+where each agent is, ``agents/NODE.log`` is its spawn log.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+import selectors
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from dovetail.errors import ExecutorError
+from dovetail.executors.agent import keep_alive, proof
+from dovetail.executors.spawnlog import SpawnLog, boot_id, parse_log, read_log, started_at
+from dovetail.files.writing import private_folder
+
+__all__ = ["AgentFolder", "Connection", "Hello", "connect_all", "start_agents"]
+
+SCRIPT = Path(__file__).with_name("agent.py")
+PATIENCE = 60.0
+"""Seconds that agents may take to say hello."""
+REACHED = 10.0
+"""Seconds that an agent may take to answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hello:
+    """What an agent says of itself: where it listens, and what it sees of its node."""
+
+    node: str
+    address: str
+    port: int
+    log: str
+    folder: bool
+    bound: bool
+    visible: Mapping[str, str]
+    host: str
+    boot_id: str
+    pid: int
+    began: int
+
+
+class AgentFolder:
+    """What a run keeps of its agents, for itself and for the next Dovetail."""
+
+    def __init__(self, run_dir: Path) -> None:
+        self.path = run_dir / "agents"
+
+    def create(self) -> str:
+        """Make the folder with a new token. Raises `ExecutorError`."""
+        token = secrets.token_hex(32)
+        try:
+            private_folder(self.path)
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+            with os.fdopen(os.open(self.path / "token", flags, 0o600), "w") as file:
+                file.write(token)
+        except FileExistsError:
+            raise ExecutorError(f"{self.path}: found the agents of another run") from None
+        except OSError as error:
+            raise ExecutorError(f"{self.path}: cannot be written: {error.strerror}") from error
+        return token
+
+    def token(self) -> str:
+        """The run's token. Raises `ExecutorError`."""
+        try:
+            return (self.path / "token").read_text()
+        except OSError as error:
+            raise ExecutorError(f"{self.path / 'token'}: cannot be read: {error.strerror}") from error
+
+    def write(self, job: str, hellos: Mapping[str, Hello]) -> None:
+        """Note where the agents are, and who we are. Raises `ExecutorError`."""
+        pid = os.getpid()
+        client = {"host": socket.gethostname(), "boot_id": boot_id(), "pid": pid, "boot": started_at(pid)}
+        data = {"version": 1, "job": job, "client": client, "agents": [asdict(h) for h in hellos.values()]}
+        fresh = self.path / "agents.json.new"
+        try:
+            with os.fdopen(
+                os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600), "w"
+            ) as file:
+                json.dump(data, file)
+            fresh.replace(self.path / "agents.json")
+        except OSError as error:
+            raise ExecutorError(f"{fresh}: cannot be written: {error.strerror}") from error
+
+    def read(self) -> tuple[str, dict[str, Hello], bool]:
+        """The allocation, where its agents are, and whether the Dovetail that started them lives here."""
+        path = self.path / "agents.json"
+        try:
+            data: Any = json.loads(path.read_text())
+            client = data["client"]
+            start = started_at(client["pid"]) if client["boot_id"] == boot_id() else None
+            lives = start is not None and start == client["boot"]
+            return data["job"], {one["node"]: Hello(**one) for one in data["agents"]}, lives
+        except FileNotFoundError:
+            return "", {}, False
+        except OSError as error:
+            raise ExecutorError(f"{path}: cannot be read: {error.strerror}") from error
+        except (ValueError, KeyError, TypeError) as error:
+            raise ExecutorError(f"{path}: is damaged: {type(error).__name__} {error}") from error
+
+    def copy_of(self, hello: Hello) -> IO[bytes] | None:
+        """Where to note what the agent is asked for, if its log is not here. Raises `ExecutorError`."""
+        if Path(hello.log).parent == self.path:
+            return None
+        path = self.path / f"{hello.node}.log"
+        try:
+            return os.fdopen(
+                os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o600),
+                "ab",
+                buffering=0,
+            )
+        except OSError as error:
+            raise ExecutorError(f"{path}: cannot be written: {error.strerror}") from error
+
+    def read_log(self, node: str) -> SpawnLog:
+        """The spawn log of a node whose agent is gone. Raises `ExecutorError`."""
+        try:
+            return read_log(self.path / f"{node}.log")
+        except OSError as error:
+            raise ExecutorError(f"{self.path / node}.log: cannot be read: {error.strerror}") from error
+
+    def nodes(self) -> list[str]:
+        """Nodes that have a spawn log here."""
+        return sorted(path.stem for path in self.path.glob("*.log"))
+
+
+# --------------------------------------------------------------------------------------------- starting
+
+
+def start_agents(
+    launcher: Sequence[str],
+    nodes: Sequence[str],
+    config: Mapping[str, Any],
+    environ: Mapping[str, str],
+    folder: AgentFolder,
+) -> tuple[subprocess.Popen[bytes], dict[str, Hello], str]:
+    """Start an agent on each node; returns the launcher, who has said hello, and what was complained of.
+
+    ``launcher`` starts its arguments on every node, gives them its standard input, and brings back what
+    they print. Raises `ExecutorError` where it cannot be started. Blocks for `PATIENCE` seconds at most.
+    """
+    complaints = folder.path / f"start-{time.time_ns()}.err"
+    with os.fdopen(
+        os.open(complaints, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600), "wb"
+    ) as errors:
+        try:
+            process = subprocess.Popen(
+                [*launcher, sys.executable, "-I", "-S", "-X", "utf8", str(SCRIPT)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                cwd="/",
+                env=dict(environ),
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise ExecutorError(f"{launcher[0]} cannot be started: {error.strerror}") from error
+    assert process.stdin is not None
+    assert process.stdout is not None
+    with contextlib.suppress(BrokenPipeError), process.stdin as stdin:
+        stdin.write(json.dumps(config).encode() + b"\n")
+    hellos = _hear(process, set(nodes))
+    said = complaints.read_text(errors="replace")
+    if not said:
+        complaints.unlink()
+    return process, hellos, said
+
+
+def _hear(process: subprocess.Popen[bytes], missing: set[str]) -> dict[str, Hello]:
+    """The hellos of these nodes, as far as they come in time."""
+    assert process.stdout is not None
+    hellos: dict[str, Hello] = {}
+    deadline = time.monotonic() + PATIENCE
+    inbox = b""
+    with selectors.DefaultSelector() as selector:
+        selector.register(process.stdout, selectors.EVENT_READ)
+        while missing and (left := deadline - time.monotonic()) > 0:
+            if not selector.select(left):
+                break
+            data = os.read(process.stdout.fileno(), 1 << 16)
+            if not data:
+                break
+            *lines, inbox = (inbox + data).split(b"\n")
+            for line in lines:
+                with contextlib.suppress(ValueError, KeyError, TypeError):
+                    said = json.loads(line)
+                    if said.pop("t") == "hello" and said["node"] in missing:
+                        hellos[said["node"]] = Hello(**said)
+                        missing.discard(said["node"])
+    return hellos
+
+
+# ------------------------------------------------------------------------------------------- connecting
+
+
+@dataclass(slots=True)
+class Connection:
+    """A socket to an agent that has let us in, and what has come from it since; ``busy``: it has not."""
+
+    socket: socket.socket
+    said: bytes
+    busy: bool = False
+
+    def log(self) -> SpawnLog:
+        """The agent's spawn log up to now; asked for before anything else. Raises `OSError`."""
+        self.socket.sendall(b'{"t":"log"}\n')
+        while True:
+            ends, newline, rest = self.said.partition(b'{"t":"log","lines":')
+            count, told, lines = rest.partition(b"}\n")
+            if newline and told and lines.count(b"\n") >= int(count):
+                parts = lines.split(b"\n")
+                self.said = ends + b"\n".join(parts[int(count) :])
+                return parse_log(b"\n".join(parts[: int(count)]))
+            self.said += _receive(self.socket)
+
+
+def connect_all(hellos: Mapping[str, Hello], token: str) -> dict[str, Connection | str]:
+    """A connection to each agent, all at the same time; or why there is none."""
+    with ThreadPoolExecutor(min(32, len(hellos) or 1)) as pool:
+        found = pool.map(lambda hello: _connect(hello, token), hellos.values())
+        return dict(zip(hellos, found, strict=True))
+
+
+def _connect(hello: Hello, token: str) -> Connection | str:
+    try:
+        found = socket.create_connection((hello.address, hello.port), timeout=REACHED)
+    except OSError as error:
+        return error.strerror or str(error)
+    try:
+        return _shake_hands(found, token)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        found.close()
+        return f"it did not answer as an agent of this run does ({error})"
+
+
+def _shake_hands(found: socket.socket, token: str) -> Connection:
+    """Prove to know the token, and see that the other side does."""
+    challenge, _ = _line(found)
+    nonce = secrets.token_hex(16)
+    answer = {"nonce": nonce, "mac": proof(token, "client", challenge["nonce"], nonce)}
+    found.sendall(json.dumps(answer).encode() + b"\n")
+    welcome, rest = _line(found)
+    if not secrets.compare_digest(welcome["mac"], proof(token, "agent", nonce, challenge["nonce"])):
+        raise ValueError("it does not know the run's token")
+    keep_alive(found)
+    return Connection(found, rest, busy=welcome["t"] == "busy")
+
+
+def _line(found: socket.socket) -> tuple[Any, bytes]:
+    """What the next line says, and what has come after it."""
+    said = b""
+    while b"\n" not in said:
+        said += _receive(found)
+    line, _, rest = said.partition(b"\n")
+    return json.loads(line), rest
+
+
+def _receive(found: socket.socket) -> bytes:
+    data = found.recv(1 << 16)
+    if not data:
+        raise ConnectionError("it has closed the connection")
+    return data

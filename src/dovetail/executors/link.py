@@ -1,0 +1,210 @@
+"""Our end of the connection with one supervisor: requests out, ends in, without ever blocking.
+
+The other end is `dovetail.executors.supervisor`, on this machine or (`dovetail.executors.agent`) another.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+from collections.abc import Callable, Hashable
+from typing import IO, Any
+
+__all__ = ["ENCODE", "Link"]
+
+_RECEIVE = 1 << 16
+MOST_SETUPS = 2000
+"""Setups that a supervisor is to remember."""
+ENCODE = json.JSONEncoder(separators=(",", ":")).encode
+
+
+class Link:
+    """One supervisor, what it was asked for, and what has not ended yet.
+
+    ``ended`` is called with the request and the end record of every job that ends, ``left`` when the
+    supervisor is gone, ``told`` with what else it says; from the loop in which `attach` was called.
+    ``requests`` holds the jobs that have not ended, by uid; those that were launched are also written to
+    ``copy``, where the supervisor keeps its log at a place that may be lost with it.
+    """
+
+    def __init__(
+        self,
+        ended: Callable[[dict[str, Any], dict[str, Any]], None],
+        left: Callable[[], None],
+        told: Callable[[dict[str, Any]], None] | None = None,
+    ) -> None:
+        self._ended = ended
+        self._left = left
+        self._told = told
+        self.requests: dict[str, dict[str, Any]] = {}
+        self.copy: IO[bytes] | None = None
+        self.first_setup = 0  # number of the next setup
+        self._setups: dict[Hashable, dict[str, Any]] = {}  # requests, in order of their numbers
+        self._environs: dict[Hashable, dict[str, Any]] = {}
+        self._stops: dict[str, dict[str, Any]] = {}  # asked for, by uid
+        self._inbox = b""
+        self._outbox = b""
+        self._socket: socket.socket | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self.gone: asyncio.Event = asyncio.Event()
+        self.gone.set()
+
+    @property
+    def connected(self) -> bool:
+        """Whether there is a supervisor at the other end, as far as we know."""
+        return self._socket is not None
+
+    @property
+    def attached(self) -> bool:
+        """Whether a loop listens."""
+        return self._loop is not None
+
+    # ------------------------------------------------------------------- connecting
+
+    def connect(self, found: socket.socket, said: bytes = b"") -> None:
+        """Talk through this socket; ``said`` has come from it already. A new supervisor gets all setups."""
+        found.setblocking(False)
+        self._socket = found
+        self._inbox = said
+        self.gone.clear()
+
+    def attach(self) -> None:
+        """Listen in the loop that runs."""
+        assert self._socket is not None
+        self.gone.clear()
+        self._loop = asyncio.get_running_loop()
+        self._loop.add_reader(self._socket, self._receive)
+        self._take_in(b"")
+        self._flush()
+
+    def detach(self) -> None:
+        """Close our end."""
+        if self._socket is not None:
+            if self._loop is not None:
+                self._loop.remove_reader(self._socket)
+                self._loop.remove_writer(self._socket)
+                self._loop = None
+            self._socket.close()
+            self._socket = None
+        if self.copy is not None:
+            self.copy.close()
+            self.copy = None
+        self._inbox = self._outbox = b""
+        self.gone.set()
+
+    # ------------------------------------------------------------------- requests
+
+    def setup(self, key: Hashable, make: Callable[[], dict[str, Any]]) -> int:
+        """Number of what a job shares with others; tells the supervisor the first time."""
+        known = self._setups.get(key)
+        if known is None:
+            if len(self._setups) >= MOST_SETUPS:
+                self._forget()
+            known = self._setups[key] = {"t": "setup", "setup": self.first_setup, **make()}
+            self.first_setup += 1
+            self.send(known)
+        number: int = known["setup"]
+        return number
+
+    def environ(self, variables: tuple[tuple[str, str], ...]) -> int:
+        """Number of an environment that setups are built on; tells the supervisor the first time."""
+        known = self._environs.get(variables)
+        if known is None:
+            known = {"t": "environ", "environ": self.first_setup, "vars": dict(variables)}
+            self._environs[variables] = known
+            self.first_setup += 1
+            self.send(known)
+        number: int = known["environ"]
+        return number
+
+    def _forget(self) -> None:
+        """Forget the older half of all setups, those of jobs that run excepted, here and there."""
+        used = {request["setup"] for request in self.requests.values()}
+        older = list(self._setups.items())[: MOST_SETUPS // 2]
+        gone = [key for key, known in older if known["setup"] not in used]
+        numbers = [self._setups.pop(key)["setup"] for key in gone]
+        left = {known.get("outer") for known in self._setups.values()}
+        unused = [key for key, known in self._environs.items() if known["environ"] not in left]
+        numbers += [self._environs.pop(key)["environ"] for key in unused]
+        self.send({"t": "forget", "numbers": numbers})
+
+    def introduce(self) -> None:
+        """Tell a new supervisor of all setups."""
+        for known in (*self._environs.values(), *self._setups.values()):
+            self.send(known)
+
+    def launch(self, request: dict[str, Any]) -> None:
+        """Have a job started."""
+        self.requests[request["uid"]] = request
+        if self.copy is not None:
+            self.copy.write(ENCODE(request).encode() + b"\n")
+        self.send(request)
+
+    def stop(self, uid: str, reason: str, grace: float) -> None:
+        """Have a job ended; the first reason stays."""
+        request = {"t": "stop", "uid": uid, "reason": reason, "grace": grace}
+        self.send(self._stops.setdefault(uid, request))
+
+    def again(self, request: dict[str, Any]) -> None:
+        """Ask a new supervisor for what the one before never heard of."""
+        self.launch(request)
+        if request["uid"] in self._stops:
+            self.send(self._stops[request["uid"]])
+
+    def done(self, uid: str) -> dict[str, Any]:
+        """The job has ended: forget it; returns its request."""
+        self._stops.pop(uid, None)
+        return self.requests.pop(uid)
+
+    def send(self, request: dict[str, Any]) -> None:
+        """Send a line, without blocking; kept until there is a supervisor."""
+        line = ENCODE(request).encode() + b"\n"
+        waiting = bool(self._outbox)
+        self._outbox += line
+        if not waiting:
+            self._flush()
+
+    def _flush(self) -> None:
+        if self._socket is None:
+            return
+        try:
+            sent = self._socket.send(self._outbox) if self._outbox else 0
+        except BlockingIOError:
+            sent = 0
+        except OSError:
+            self._outbox = b""  # the supervisor is gone: its end of file follows
+            return
+        self._outbox = self._outbox[sent:]
+        if self._loop is not None:
+            if self._outbox:
+                self._loop.add_writer(self._socket, self._flush)
+            else:
+                self._loop.remove_writer(self._socket)
+
+    # ------------------------------------------------------------------- answers
+
+    def _receive(self) -> None:
+        """Take in what the supervisor says."""
+        assert self._socket is not None
+        try:
+            data = self._socket.recv(_RECEIVE)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if data:
+            self._take_in(data)
+        else:
+            self.detach()
+            self._left()
+
+    def _take_in(self, data: bytes) -> None:
+        *lines, self._inbox = (self._inbox + data).split(b"\n")
+        for line in lines:
+            said = json.loads(line)
+            if said["t"] != "end":
+                if self._told is not None:
+                    self._told(said)
+            elif said["uid"] in self.requests:  # not so, if the log told of it when we took over
+                self._ended(self.done(said["uid"]), said)

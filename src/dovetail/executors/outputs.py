@@ -1,0 +1,96 @@
+"""Files of the jobs' output: readable names in the run folder, or where the user wants them."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+from dovetail.executors.spawnlog import SpawnLog
+from dovetail.model import Job, JobId
+
+__all__ = ["Outputs", "endless_paths"]
+
+_UNFIT = re.compile(r"[^\w.+=@,-]+")
+MOST = 100
+RESERVED = frozenset({"journal", "ledger", "run", "spawn", "supervisor"})
+"""Names of a run's own files, without their endings."""
+
+
+def endless_paths(folder: str, job: JobId, attempt: int) -> tuple[str, str]:
+    """Where an endless run keeps the output of one attempt of a job: ``output/12/12345.out`` and ``.err``."""
+    number = job.split("_")[0]
+    bucket = str(int(number) // 1000) if number.isdecimal() else "other"
+    name = f"{folder}/output/{bucket}/{job}" + (f".{attempt}" if attempt > 1 else "")
+    return f"{name}.out", f"{name}.err"
+
+
+class Outputs:
+    """Names of output files, each given once; nothing that is there already is written to.
+
+    ``a b/c`` becomes ``a_b_c.out``; a name that is taken gets ``-2``, ``-3`` …, another attempt ``.2``. With
+    ``endless``, ids are names already, lie in ``output/`` in folders of a thousand, and none is remembered.
+    """
+
+    def __init__(self, folder: Path, *, endless: bool = False) -> None:
+        self._folder = str(folder)
+        self._endless = endless
+        self._made: set[str] = set()
+        self._taken: set[str] = set(RESERVED)
+        self._next: dict[str, int] = {}
+        self.paths: dict[JobId, tuple[str, str]] = {}
+
+    def of(self, job: Job, attempt: int, cwd: str) -> tuple[tuple[str, str], bool]:
+        """Paths for standard output and error, and whether the user chose them (then they may be there).
+
+        A user who names only standard output gets both there.
+        """
+        launch = job.launch
+        out, err = (None, None) if launch is None else (launch.stdout, launch.stderr)
+        base = cwd if launch is None else launch.folder or cwd
+        if out is not None:
+            out = os.path.join(base, out)
+            files = out, out if err is None else os.path.join(base, err)
+        else:
+            files = self._bucketed(job.id, attempt) if self._endless else self._fresh(job.id, attempt)
+            if err is not None:
+                files = files[0], os.path.join(base, err)
+        if not self._endless:
+            self.paths[job.id] = files
+        return files, out is not None or err is not None
+
+    def _bucketed(self, job: JobId, attempt: int) -> tuple[str, str]:
+        out, err = endless_paths(self._folder, job, attempt)
+        bucket = os.path.dirname(out)
+        if bucket not in self._made:
+            self._made = {bucket}
+            os.makedirs(bucket, mode=0o700, exist_ok=True)
+        return out, err
+
+    def _fresh(self, job: JobId, attempt: int) -> tuple[str, str]:
+        plain = (
+            _UNFIT.sub("_", job).lstrip(".-").encode("utf-8", "replace")[:MOST].decode("utf-8", "ignore")
+            or "job"
+        )
+        if attempt > 1:
+            plain = f"{plain}.{attempt}"
+        name = plain
+        while name in self._taken or self._there(name):
+            self._next[plain] = self._next.get(plain, 1) + 1
+            name = f"{plain}-{self._next[plain]}"
+        self._taken.add(name)
+        return self._path(name, "out"), self._path(name, "err")
+
+    def _there(self, name: str) -> bool:
+        return os.path.lexists(self._path(name, "out")) or os.path.lexists(self._path(name, "err"))
+
+    def _path(self, name: str, ending: str) -> str:
+        return f"{self._folder}/{name}.{ending}"
+
+    def known(self, log: SpawnLog) -> None:
+        """Take up the names of an earlier Dovetail."""
+        if self._endless:
+            return
+        for intent in log.intents.values():
+            out, err = intent["files"]
+            self.paths[intent["job"]] = out, err

@@ -1,0 +1,192 @@
+"""What a run keeps of the batch jobs that it handed to Slurm, for itself and for the next Dovetail.
+
+``queue/`` in the run folder holds
+
+==================  ==========================================================================
+``handed.jsonl``    what was handed over: a line before each sbatch, one after it with the id,
+                    and one for each job of whose end the engine was told
+``BATCH.json``      the commands of one batch job or array (read on the nodes)
+``BATCH.log``       what its batch script wrote, where it wrote anything
+``runs/BATCH.N``    start and end of its N-th command, written on the node
+==================  ==========================================================================
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dovetail.errors import ExecutorError
+from dovetail.model import JobId, Request, Submit
+
+__all__ = ["Handed", "QueueFolder", "RunRecord"]
+
+
+@dataclass(eq=False, slots=True)
+class Handed:
+    """One start of a job that was handed over, as the ``number``-th command of a batch.
+
+    ``id`` is Slurm's, empty before it is known. ``stop`` is the state in which it is to end, if somebody
+    wants that.
+    """
+
+    job: JobId
+    attempt: int
+    uid: str
+    batch: str
+    number: int
+    files: Sequence[str]
+    submit: Submit
+    kind: str
+    count: int
+    batch_id: str = ""
+    started: bool = False
+    told: bool = False
+    stop: str = ""
+    missed: int = 0
+
+    @property
+    def id(self) -> str:
+        """The id of its task, or of its job where it is no array."""
+        return f"{self.batch_id}_{self.number}" if self.count > 1 and self.batch_id else self.batch_id
+
+
+@dataclass(frozen=True, slots=True)
+class RunRecord:
+    """What the node wrote down; ``end`` is ``None`` while it runs, or where the node is gone."""
+
+    start: Mapping[str, Any]
+    end: Mapping[str, Any] | None
+
+
+class QueueFolder:
+    """The files. Raises `ExecutorError` where they cannot be written or read."""
+
+    def __init__(self, run_dir: Path) -> None:
+        self.path = run_dir / "queue"
+
+    def create(self) -> None:
+        """A new run."""
+        try:
+            (self.path / "runs").mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            raise ExecutorError(f"{self.path}: cannot be made: {error.strerror}") from error
+
+    def note(self, **record: Any) -> None:
+        """Append a line to what was handed over."""
+        self._write(self.path / "handed.jsonl", record, os.O_APPEND)
+
+    def write_batch(self, batch: str, spec: Mapping[str, Any]) -> Path:
+        """The commands of a batch, for the nodes."""
+        path = self.path / f"{batch}.json"
+        self._write(path, spec, os.O_EXCL)
+        return path
+
+    def _write(self, path: Path, record: Mapping[str, Any], flag: int) -> None:
+        try:
+            fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | flag, 0o600)
+            with os.fdopen(fd, "wb") as file:
+                file.write(json.dumps(record, separators=(",", ":")).encode() + b"\n")
+        except OSError as error:
+            raise ExecutorError(f"{path}: cannot be written: {error.strerror}") from error
+
+    def note_batch(self, batch: str, handed: Sequence[Handed]) -> None:
+        """These are about to be handed over."""
+        first = handed[0].submit
+        jobs = [[one.job, one.attempt, one.uid, list(one.files), one.submit.reason] for one in handed]
+        request = first.request
+        shape = [request.nodes, request.cpus, request.devices, request.memory, request.models]
+        self.note(
+            t="batch",
+            batch=batch,
+            jobs=jobs,
+            implementation=first.implementation,
+            kind=handed[0].kind,
+            request=[*shape, request.partition],
+            target=first.target,
+            walltime=first.walltime,
+        )
+
+    def handed(self) -> list[Handed]:
+        """All that was handed over, in that order; a batch that Slurm refused was not."""
+        batches: dict[str, list[Handed]] = {}
+        told: set[str] = set()
+        for record in self._records(self.path / "handed.jsonl"):
+            kind = record.get("t")
+            if kind == "batch":
+                batches[record["batch"]] = list(_handed(record))
+            elif kind == "sent":
+                for one in batches.get(record["batch"], ()):
+                    one.batch_id = record["id"]
+            elif kind == "refused":
+                batches.pop(record["batch"], None)
+            elif kind == "told":
+                told.add(record["uid"])
+        found = [one for batch in batches.values() for one in batch]
+        for one in found:
+            one.told = one.uid in told
+        return found
+
+    def run_of(self, handed: Handed) -> RunRecord | None:
+        """What its node wrote down; ``None`` if it has never started, as far as can be seen from here."""
+        start: Mapping[str, Any] | None = None
+        end: Mapping[str, Any] | None = None
+        for record in self._records(self._run_path(handed)):
+            if record.get("t") == "start":
+                start = record
+            elif record.get("t") == "end":
+                end = record
+        return None if start is None else RunRecord(start, end)
+
+    def fence(self, handed: Handed) -> None:
+        """Have the node end the command, should it still run there."""
+        with contextlib.suppress(OSError):
+            Path(f"{self._run_path(handed)}.stop").touch(mode=0o600)
+
+    def said(self, batch: str) -> str:
+        """The last line that a batch's script wrote."""
+        try:
+            lines = (self.path / f"{batch}.log").read_text(errors="replace").strip().splitlines()
+        except OSError:
+            return ""
+        return lines[-1][:200] if lines else ""
+
+    def tidy(self) -> None:
+        """Remove logs in which nothing is."""
+        for path in self.path.glob("*.log"):
+            with contextlib.suppress(OSError):
+                if not path.stat().st_size:
+                    path.unlink()
+
+    def _run_path(self, handed: Handed) -> Path:
+        return self.path / "runs" / f"{handed.batch}.{handed.number}"
+
+    def _records(self, path: Path) -> Iterator[dict[str, Any]]:
+        """The lines of a file, torn ones left out; none if it is not there."""
+        try:
+            text = path.read_bytes()
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise ExecutorError(f"{path}: cannot be read: {error.strerror}") from error
+        for line in text.split(b"\n"):
+            with contextlib.suppress(ValueError):
+                record = json.loads(line)
+                if isinstance(record, dict):
+                    yield record
+
+
+def _handed(record: Mapping[str, Any]) -> Iterator[Handed]:
+    nodes, cpus, devices, memory, models, partition = record["request"]
+    kinds = tuple((kind, count) for kind, count in devices)
+    request = Request(nodes, cpus, kinds, memory, tuple(models), partition)
+    name, target, walltime = record["implementation"], record["target"], record["walltime"]
+    jobs = record["jobs"]
+    for number, (job, attempt, uid, files, reason) in enumerate(jobs):
+        submit = Submit(job, name, request, target, walltime, reason)
+        yield Handed(job, attempt, uid, record["batch"], number, files, submit, record["kind"], len(jobs))

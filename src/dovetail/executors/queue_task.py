@@ -1,0 +1,162 @@
+"""What a batch job of Slurm does: run one command, once, and write down how that went.
+
+Run as ``python -I -S queue_task.py BATCH.json`` in the batch script; an array's task takes the command of its
+number. ``runs/BATCH.NUMBER`` beside the file gets a line of JSON at the start and one at the end. It is
+created exclusively: should Slurm start the job again behind our back, nothing is run a second time. A file of
+that name with ``.stop`` ends the command, also where Slurm has given the node up and cannot end it itself.
+
+As ``queue_task.py --rank COMMAND…`` it is a task of a gang, under ``srun``. Standard library only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from typing import Any
+
+LOOK = 5.0
+"""Seconds between looks for the file that ends the command."""
+GRACE = 5.0
+ENDINGS = (signal.SIGTERM, signal.SIGINT)
+HEARD = {signal.SIGCHLD, *ENDINGS}
+VISIBLE = ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL")
+
+
+class Once:
+    """The record of one run."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        if self.is_to_stop():
+            raise SystemExit(f"{path}.stop is there: this job is no longer wanted")
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC
+        try:
+            self.fd = os.open(path, flags, 0o600)
+        except FileExistsError:
+            raise SystemExit(f"{path} is there: this job was started before, and is run once") from None
+
+    def note(self, **record: Any) -> None:
+        """Append a line."""
+        os.write(self.fd, json.dumps(record, separators=(",", ":")).encode() + b"\n")
+        with contextlib.suppress(OSError):  # a file system that cannot
+            os.fsync(self.fd)
+
+    def is_to_stop(self) -> bool:
+        """Whether Dovetail wants the command ended."""
+        return os.path.exists(f"{self.path}.stop")
+
+
+def environment(batch: dict[str, Any], run: dict[str, Any]) -> dict[str, str]:
+    """Slurm's variables, the user's and Dovetail's; what was changed to call sbatch is undone."""
+    environ = dict(os.environ)
+    for name, value in batch["restore"].items():
+        environ.pop(name, None)
+        if value is not None:
+            environ[name] = value
+    if batch["hide_devices"]:
+        for name in VISIBLE[:2]:
+            environ.setdefault(name, "")
+    nodes = environ.get("SLURM_JOB_NODELIST", "")
+    return {**environ, **batch["env"], **run["env"], "DOVETAIL_NODES": nodes}
+
+
+def opened(run: dict[str, Any]) -> tuple[int, int]:
+    """The files of standard output and error; new ones, but for those that the user has chosen."""
+    flags = os.O_WRONLY | os.O_CREAT | (os.O_TRUNC if run["chosen"] else os.O_APPEND)
+    out = os.open(run["files"][0], flags, 0o666)
+    return out, out if run["files"][1] == run["files"][0] else os.open(run["files"][1], flags, 0o666)
+
+
+def begin(batch: dict[str, Any], run: dict[str, Any]) -> subprocess.Popen[bytes]:
+    """Start the command in a process group of its own. Raises `OSError`."""
+    out, err = opened(run)
+    try:
+        return subprocess.Popen(
+            run["argv"],
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=err,
+            cwd=batch["cwd"],
+            env=environment(batch, run),
+            process_group=0,
+            preexec_fn=lambda: signal.pthread_sigmask(signal.SIG_UNBLOCK, HEARD) and None,
+        )
+    finally:
+        os.close(out)
+        if err != out:
+            os.close(err)
+
+
+def watch(pid: int, once: Once) -> tuple[int, Any, bool]:
+    """Pass signals on until the command ends; its wait status, what it used, whether it was killed."""
+    deadline = None
+    forced = False
+    while True:
+        ended, status, used = os.wait4(pid, os.WNOHANG)
+        if ended:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(pid, signal.SIGKILL)  # what it has left behind
+            return status, used, forced
+        left = LOOK if deadline is None else max(0.0, deadline - time.monotonic())
+        heard = signal.sigtimedwait(HEARD, left)
+        number = None if heard is None else heard.si_signo
+        if number is None and deadline is not None:
+            forced = True
+            deadline = None
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(pid, signal.SIGKILL)
+        elif number in ENDINGS or (number is None and once.is_to_stop()):
+            deadline = deadline or time.monotonic() + GRACE
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(pid, number or signal.SIGTERM)
+
+
+def run_batch(path: str) -> int:
+    """Run the command of this batch job, or of this task of its array."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, HEARD)
+    with open(path, encoding="utf-8") as file:
+        batch = json.load(file)
+    number = os.environ.get("SLURM_ARRAY_TASK_ID", "0")
+    run = batch["runs"][int(number)]
+    stem = os.path.basename(path).removesuffix(".json")
+    once = Once(os.path.join(os.path.dirname(path), "runs", f"{stem}.{number}"))
+    began = time.time()
+    visible = {name: os.environ[name] for name in VISIBLE if name in os.environ}
+    node = os.environ.get("SLURMD_NODENAME", "")
+    once.note(t="start", at=began, node=node, nodes=os.environ.get("SLURM_JOB_NODELIST", ""), visible=visible)
+    try:
+        process = begin(batch, run)
+    except OSError as error:
+        what = f"program {run['argv'][0]!r}" if error.filename in (None, run["argv"][0]) else error.filename
+        text = f"{what} cannot be started: {error.strerror}"
+        once.note(t="end", **{"from": began}, at=time.time(), error=text)
+        return 127
+    status, used, forced = watch(process.pid, once)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    times = {"from": began, "at": time.time()}
+    cpu = used.ru_utime + used.ru_stime
+    once.note(t="end", **times, status=status, cpu=cpu, rss=used.ru_maxrss * 1024, forced=forced)
+    return process.returncode if process.returncode >= 0 else 128 - process.returncode
+
+
+def run_rank(argv: list[str]) -> None:
+    """Become the command, with the rank that srun gave."""
+    environ = os.environ
+    environ["DOVETAIL_RANK"] = environ["SLURM_PROCID"]
+    environ["DOVETAIL_RANKS"] = environ["SLURM_NTASKS"]
+    environ["DOVETAIL_LOCAL_RANK"] = environ["SLURM_LOCALID"]
+    try:
+        os.execvp(argv[0], argv)
+    except OSError as error:
+        sys.exit(f"program {argv[0]!r} cannot be started: {error.strerror}")
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "--rank":
+        run_rank(sys.argv[2:])
+    sys.exit(run_batch(sys.argv[1]))

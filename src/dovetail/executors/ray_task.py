@@ -1,0 +1,196 @@
+"""What runs on a node of a Ray cluster: one command behind a fence. Standard library and Ray only.
+
+Sent to the workers by value: they need no Dovetail. The worker starts a fence, a small process of its own,
+which starts the command in a process group and adopts whatever that leaves behind; it ends all of it when it
+is told to, or when its worker is gone, as Ray's workers are when their node or their driver dies. So nothing
+of a job outlives it.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import select
+import subprocess
+import sys
+import tempfile
+import time
+from typing import Any
+
+FENCE = r"""
+import ctypes, json, os, select, signal, subprocess, sys, time
+
+def descendants(pid):
+    children = {}
+    for name in os.listdir("/proc"):
+        if name.isdecimal():
+            try:
+                with open(f"/proc/{name}/stat", "rb") as file:
+                    parent = int(file.read().rpartition(b")")[2].split()[1])
+            except (OSError, ValueError, IndexError):
+                continue
+            children.setdefault(parent, []).append(int(name))
+    found, todo = [], [pid]
+    while todo:
+        todo += children.get(current := todo.pop(), [])
+        found += children.get(current, [])
+    return found
+
+def send(pids, number):
+    for pid in pids:
+        try:
+            os.kill(pid, number)
+        except (ProcessLookupError, PermissionError):
+            pass
+
+def group(pid, number):
+    try:
+        os.killpg(pid, number)
+    except ProcessLookupError:
+        pass
+
+ctypes.CDLL(None, use_errno=True).prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER
+os.setsid()
+line = b""
+while not line.endswith(b"\n"):
+    data = os.read(0, 1 << 16)
+    if not data:
+        sys.exit()
+    line += data
+spec = json.loads(line)
+began = time.time()
+woken, waker = os.pipe()
+os.set_blocking(waker, False)
+signal.set_wakeup_fd(waker)
+signal.signal(signal.SIGCHLD, lambda number, frame: None)
+try:
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+    out = os.open(spec["files"][0], flags, 0o666)
+    err = out if spec["files"][1] == spec["files"][0] else os.open(spec["files"][1], flags, 0o666)
+    process = subprocess.Popen(spec["argv"], stdin=subprocess.DEVNULL, stdout=out, stderr=err,
+                               cwd=spec["cwd"], env=spec["env"], process_group=0)
+except OSError as error:
+    what = spec["argv"][0] if error.filename is None else error.filename
+    print(json.dumps({"from": began, "at": time.time(),
+                      "error": f"program {what!r} cannot be started: {error.strerror}"}), flush=True)
+    sys.exit()
+stop = deadline = None
+forced = False
+while True:
+    ended, status, used = os.wait4(process.pid, os.WNOHANG)
+    if ended:
+        break
+    left = None if deadline is None else max(0.0, deadline - time.monotonic())
+    ready, _, _ = select.select([0, woken] if stop is None else [woken], [], [], left)
+    if woken in ready:
+        os.read(woken, 4096)
+    if 0 in ready:
+        data = os.read(0, 4096)
+        stop, grace = ("asked", spec["grace"]) if data else ("gone", 0.0)
+        deadline = time.monotonic() + grace
+        if grace:
+            group(process.pid, signal.SIGTERM)
+    if deadline is not None and time.monotonic() >= deadline:
+        forced, deadline = stop == "asked", None
+        group(process.pid, signal.SIGKILL)
+        send(descendants(os.getpid()), signal.SIGKILL)
+survivors = descendants(os.getpid())
+while left := descendants(os.getpid()):
+    send(left, signal.SIGKILL)
+    try:
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+    except ChildProcessError:
+        pass
+    time.sleep(0.01)
+end = {"from": began, "at": time.time(), "status": status, "cpu": used.ru_utime + used.ru_stime,
+       "rss": used.ru_maxrss * 1024, "forced": forced, "survivors": bool(survivors)}
+try:
+    print(json.dumps(end), flush=True)
+except BrokenPipeError:
+    pass
+"""
+MOST = 64 << 20
+"""Bytes of output that are sent back where a node does not see the run folder."""
+LOOK = 0.2
+"""Seconds between two looks whether the task is to end."""
+OURS = ("RAY_", "CUDA_", "ROCR_", "HIP_", "NVIDIA_", "HOSTNAME", "TMPDIR")
+"""Variables of which the node's own value is kept."""
+
+
+class Beacon:
+    """An actor that shows that its node is alive."""
+
+    def ping(self) -> bool:
+        """As long as it answers."""
+        return True
+
+
+def run_command(spec: dict[str, Any]) -> dict[str, Any]:
+    """Run one command behind a fence; its end record, with the output where the run folder is not seen.
+
+    A `KeyboardInterrupt`, by which Ray cancels a task, ends the command first.
+    """
+    began = time.time()
+    fault, env = _environment(spec)
+    if fault:
+        return {"from": began, "at": began, "error": fault}
+    shared = os.path.exists(spec["marker"])
+    folder = None if shared else tempfile.mkdtemp(prefix="dovetail-")
+    files = spec["files"] if folder is None else [os.path.join(folder, name) for name in ("out", "err")]
+    cwd = spec["cwd"] if os.path.isdir(spec["cwd"]) else os.path.expanduser("~")
+    order = {"argv": spec["argv"], "files": files, "cwd": cwd, "env": env, "grace": spec["grace"]}
+    fence = subprocess.Popen(
+        [sys.executable, "-I", "-S", "-c", FENCE], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert fence.stdin is not None
+    assert fence.stdout is not None
+    fence.stdin.write(json.dumps(order).encode() + b"\n")
+    fence.stdin.flush()
+    try:
+        said = _hear(fence)
+    except KeyboardInterrupt:
+        fence.stdin.write(b"stop\n")
+        fence.stdin.flush()
+        said = _hear(fence)
+    fence.wait()
+    end: dict[str, Any]
+    end = json.loads(said) if said else {"from": began, "at": time.time(), "error": "its fence was killed"}
+    if folder is not None:
+        end["output"] = [_tail(path) for path in files]
+    return end
+
+
+def _hear(fence: subprocess.Popen[bytes]) -> bytes:
+    """What the fence says, looking up now and then so that an interrupt is heard."""
+    assert fence.stdout is not None
+    said = b""
+    while not said.endswith(b"\n"):
+        if select.select([fence.stdout], [], [], LOOK)[0]:
+            data = os.read(fence.stdout.fileno(), 1 << 16)
+            if not data:
+                break
+            said += data
+    return said
+
+
+def _environment(spec: dict[str, Any]) -> tuple[str, dict[str, str]]:
+    """What is wrong with the devices that Ray shows us, and the command's environment."""
+    node = {name: value for name, value in os.environ.items() if name.startswith(OURS)}
+    env = {**os.environ, **spec["environ"], **node, **spec["env"]}
+    seen = [word for word in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if word]
+    if spec["gpus"] and len(seen) != spec["gpus"]:
+        return f"Ray shows {len(seen)} GPUs in CUDA_VISIBLE_DEVICES, expected {spec['gpus']}", env
+    env["CUDA_VISIBLE_DEVICES"] = ",".join(seen) if spec["gpus"] else ""
+    return "", env
+
+
+def _tail(path: str) -> str:
+    """The end of a file, for JSON."""
+    try:
+        with open(path, "rb") as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - MOST))
+            return base64.b64encode(file.read()).decode()
+    except OSError:
+        return ""

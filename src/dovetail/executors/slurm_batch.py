@@ -1,0 +1,184 @@
+"""Batch jobs of Slurm: how sbatch is asked for one, or when it would start; what squeue says of them."""
+
+from __future__ import annotations
+
+import getpass
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from math import ceil, inf
+
+from dovetail.executors.slurm_commands import (
+    MEBIBYTE,
+    NodeFacts,
+    SlurmError,
+    call,
+    cpu_model,
+    devices_of,
+    fields,
+    gres_of,
+    moment,
+    node_facts,
+)
+from dovetail.model import HOST_CPUS, WHOLE_POOL, Cluster, Node, Request, Seconds, Shape
+from dovetail.model.hostlist import expand
+
+__all__ = [
+    "Seen",
+    "cluster_of_partitions",
+    "foreseen",
+    "job_options",
+    "look",
+    "look_again",
+    "node_indices",
+    "room",
+    "send",
+]
+
+_START = re.compile(r"to start at (\S+) using")
+_FORMAT = "%i|%T|%N|%S|%j"
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What Slurm says of a batch job: its state and its nodes; ``start`` is foreseen while it waits."""
+
+    id: str
+    state: str
+    nodes: str
+    start: Seconds | None
+    name: str
+
+
+def cluster_of_partitions(partitions: Sequence[str], features: Sequence[str]) -> Cluster:
+    """The nodes that take jobs, of these partitions (none named: of all). Raises `SlurmError`."""
+    nodes: list[Node] = []
+    for fact in node_facts():
+        own = tuple(name for name in fact.partitions if not partitions or name in partitions)
+        if own and fact.takes_jobs:
+            cores, devices = tuple(range(fact.cpus)), devices_of(fact.gres)
+            model = cpu_model(fact, features)
+            nodes.append(Node(fact.name, cores, devices, fact.memory, 0, model, own))
+    return Cluster(tuple(nodes), "Slurm queue")
+
+
+def job_options(shape: Shape, nodes: Sequence[Node], tasks: int = 1) -> list[str]:
+    """What sbatch is told of such a job, the user's own words last; ``nodes`` are its partition's."""
+    request = shape.request
+    options = [f"--partition={shape.target}", f"--nodes={request.nodes}", f"--ntasks-per-node={tasks}"]
+    options.append(f"--cpus-per-task={max(1, _cpus(request, nodes) // tasks)}")
+    devices = [(kind, ceil(count)) for kind, count in request.devices]
+    if devices:
+        model = f"{request.models[0]}:" if len(request.models) == 1 else ""
+        options.append("--gres=" + ",".join(f"{kind}:{model}{count}" for kind, count in devices))
+    if request.memory:
+        options.append(f"--mem={ceil(request.memory / MEBIBYTE)}M")
+    if shape.walltime is not None:
+        minutes, seconds = divmod(max(1, ceil(shape.walltime)), 60)
+        options.append(f"--time={minutes}:{seconds:02d}")
+    return [*options, *shape.options]
+
+
+def _cpus(request: Request, nodes: Sequence[Node]) -> int:
+    """CPUs on each node; all of them are those of the smallest node that can run the job."""
+    if request.cpus >= 0:
+        return request.cpus
+    able = [node for node in nodes if _holds(node, request)]
+    if request.cpus == HOST_CPUS:
+        return min((node.host_cpus for node in able), default=1)
+    assert request.cpus == WHOLE_POOL
+    return min((node.cpus for node in able), default=1)
+
+
+def _holds(node: Node, request: Request) -> bool:
+    held = [(device.kind, device.model) for device in node.devices]
+    return all(
+        sum(kind == wanted and (not request.models or model in request.models) for kind, model in held)
+        >= ceil(count)
+        for wanted, count in request.devices
+    )
+
+
+def send(
+    options: Sequence[str], script: str, *, name: str, count: int, log: str, environ: Mapping[str, str]
+) -> str:
+    """Hand a batch job over, with ``count`` above 1 as an array; returns its id. Raises `SlurmError`."""
+    array = [f"--array=0-{count - 1}"] if count > 1 else []
+    argv = [
+        *("sbatch", "--parsable", "--no-requeue", "--export=ALL", f"--job-name={name}"),
+        *(f"--output={log}", "--open-mode=append", "--chdir=/", *array, *options),
+    ]
+    said, _ = call(argv, environ=environ, stdin=script)
+    return said.strip().partition(";")[0]
+
+
+def foreseen(options: Sequence[str]) -> Seconds:
+    """When such a job would start, in seconds since the epoch. Raises `SlurmError`."""
+    argv = ["sbatch", "--test-only", "--job-name=dovetail-asks", *options]
+    said, told = call(argv, stdin="#!/bin/sh\ntrue\n")
+    match = _START.search(told + said)
+    start = None if match is None else moment(match[1])
+    if start is None:
+        raise SlurmError(f"sbatch --test-only: its answer is not understood: {(told + said).strip()[:200]!r}")
+    return start
+
+
+def look() -> dict[str, Seen]:
+    """All batch jobs of this user that Slurm has not forgotten, by id, each task of an array by its own.
+
+    One squeue for all of them. Raises `SlurmError`.
+    """
+    said, _ = call(["squeue", "-h", "-r", "-t", "all", "-u", getpass.getuser(), "-o", _FORMAT])
+    found: dict[str, Seen] = {}
+    for line in said.splitlines():
+        id, state, nodes, start, name = line.split("|", 4)
+        found[id] = Seen(id, state, nodes, moment(start), name)
+    return found
+
+
+def look_again(ids: Iterable[str], *, accounting: bool) -> dict[str, Seen]:
+    """What is known of jobs that squeue names no more: from the accounting, where there is one."""
+    wanted = set(ids)
+    if not wanted or not accounting:
+        return {}
+    jobs = ",".join(sorted({id.partition("_")[0] for id in wanted}))
+    said, _ = call(["sacct", "-n", "-X", "-P", "-j", jobs, "-o", "JobID,State,NodeList,JobName"])
+    found: dict[str, Seen] = {}
+    for line in said.splitlines():
+        id, state, nodes, name = line.split("|", 3)
+        if id in wanted:
+            found[id] = Seen(id, state.split()[0], "" if nodes.startswith("None") else nodes, None, name)
+    return found
+
+
+def room(shape: Shape, options: Sequence[str]) -> int:
+    """How many such jobs would find what they need free in their partition now. Raises `SlurmError`."""
+    cpus = next((int(o.partition("=")[2]) for o in options if o.startswith("--cpus-per-task=")), 1)
+    tasks = next((int(o.partition("=")[2]) for o in options if o.startswith("--ntasks-per-node=")), 1)
+    said, _ = call(["scontrol", "-o", "show", "node"])
+    total = 0
+    for line in said.splitlines():
+        about = fields(line)
+        state, partitions = about.get("State", ""), about.get("Partitions", "").split(",")
+        if shape.target in partitions and NodeFacts("", "", 0, 0, (), (), (), state).takes_jobs:
+            total += _times(about, cpus * tasks, shape.request)
+    return total // shape.request.nodes
+
+
+def _times(about: Mapping[str, str], cpus: int, request: Request) -> int:
+    """How often the request fits into what is free of a node."""
+    left = int(about.get("CPUEfctv") or about.get("CPUTot") or 0) - int(about.get("CPUAlloc", 0))
+    fits: list[float] = [left // cpus]
+    if request.memory:
+        memory = int(about.get("RealMemory", 0)) - int(about.get("AllocMem", 0))
+        fits.append(memory // ceil(request.memory / MEBIBYTE))
+    used = dict(word.partition("=")[::2] for word in about.get("AllocTRES", "").split(","))
+    for kind, count in request.devices:
+        held = sum(n for k, model, n in gres_of(about.get("Gres", "")) if k == kind)
+        fits.append((held - int(used.get(f"gres/{kind}", 0) or 0)) // ceil(count))
+    return max(0, int(min(fits, default=inf)))
+
+
+def node_indices(cluster: Cluster, nodes: str) -> list[int]:
+    """The nodes of a hostlist as we know them; those that we do not know are left out."""
+    return [cluster.index_of[name] for name in (expand(nodes) if nodes else ()) if name in cluster.index_of]

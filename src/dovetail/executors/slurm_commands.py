@@ -1,0 +1,343 @@
+"""Slurm's commands: how they are called, what they print, and what their complaints mean.
+
+Only commands that every user has; their plain output, which has kept its form for ten years and more
+(JSON needs plugins that many clusters lack). Times are asked for in seconds since the epoch.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from dovetail.errors import ExecutorError, InputError
+from dovetail.model import Cluster, Device, Node, Seconds
+from dovetail.model.hostlist import expand
+
+__all__ = [
+    "Allotment",
+    "Gres",
+    "NodeFacts",
+    "Share",
+    "SlurmError",
+    "allotment",
+    "call",
+    "cluster_of",
+    "configuration",
+    "current_job",
+    "explained",
+    "fields",
+    "moment",
+    "node_facts",
+    "seconds_of",
+]
+
+TIMEOUT = 60.0
+MEBIBYTE = 1 << 20
+UNKNOWN = ("", "Unknown", "N/A", "None", "(null)", "NONE")
+SHARES = ("mps", "shard")
+"""Generic resources that are parts of others."""
+
+_GROUP = re.compile(r"Nodes=(\S+) CPU_IDs=(\S+) Mem=(\d+)(?: GRES=(\S*))?")
+_GRES = re.compile(r"(?P<kind>[A-Za-z_]\w*)(?::(?P<model>[A-Za-z_][\w.-]*))?:(?P<count>\d+)(?:\([^)]*\))?")
+_HINTS = (
+    (
+        "ccounting storage is disabled",
+        "this cluster keeps no accounting (slurmdbd): a file that sacct printed elsewhere can be given",
+    ),
+    ("nable to contact slurm controller", "the controller does not answer; try again when it is back"),
+    ("nvalid account", "name an account that you may use, e.g. slurm = ['--account=NAME'] in the job file"),
+    ("nvalid partition", "'sinfo' lists the partitions that there are"),
+    ("nvalid qos", "'sacctmgr show assoc user=$USER format=qos' lists those that you may use"),
+    ("onfiguration is not available", "no node of that partition has what the job asks for"),
+    ("equested time limit is invalid", "the walltime is above the partition's limit ('sinfo -o %P,%l')"),
+    ("xceeds partition time limit", "the walltime is above the partition's limit ('sinfo -o %P,%l')"),
+    ("memory specification can not be satisfied", "no node of that partition has so much memory"),
+    ("nvalid job id", "the job is gone, or belongs to another cluster"),
+    ("ob violates accounting", "a limit of the account or QOS is reached; wait, or use another"),
+    ("nvalid feature", "'sinfo -o %f' lists the features that can be asked for with --constraint"),
+    ("ob has been revoked", "the allocation has ended; begin another one"),
+    ("already completing or completed", "the allocation has ended; begin another one"),
+    ("xpired", "the allocation has ended; begin another one"),
+)
+_PASSING = (
+    "nable to contact slurm controller",
+    "ocket timed out",
+    "emporarily unable",
+    "onnection refused",
+    "onnection timed out",
+    "lurmctld communication",
+    "ommunication connection failure",
+    "xisting connection",
+    "o response from controller",
+    "nvalid authentication credential",  # munged is just starting again
+    "uthentication error",
+)
+
+
+class SlurmError(ExecutorError):
+    """A command of Slurm failed. ``passing``: the same call may work a little later."""
+
+    def __init__(self, message: str, *, passing: bool = False) -> None:
+        super().__init__(message)
+        self.passing = passing
+
+
+def call(
+    argv: Sequence[str],
+    *,
+    environ: Mapping[str, str] | None = None,
+    timeout: float = TIMEOUT,
+    stdin: str | None = None,
+) -> tuple[str, str]:
+    """Standard output and error of a command that worked. Raises `SlurmError` with what it says, and a hint.
+
+    Times come in seconds, whatever the user has set.
+    """
+    env = {**(os.environ if environ is None else environ), "SLURM_TIME_FORMAT": "%s", "LC_ALL": "C"}
+    try:
+        found = subprocess.run(
+            argv,
+            env=env,
+            input=stdin,
+            stdin=subprocess.DEVNULL if stdin is None else None,
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            check=False,
+        )
+    except FileNotFoundError:
+        raise SlurmError(
+            f"{argv[0]} was not found in PATH: Slurm's commands are needed, on a machine of its cluster"
+        ) from None
+    except OSError as error:
+        raise SlurmError(f"{argv[0]} cannot be started: {error.strerror}") from error
+    except subprocess.TimeoutExpired:
+        raise SlurmError(f"{argv[0]} has not answered within {timeout:g} s", passing=True) from None
+    if found.returncode:
+        raise explained(argv[0], found.stderr or found.stdout or f"it ended with status {found.returncode}")
+    return found.stdout, found.stderr
+
+
+def explained(program: str, said: str) -> SlurmError:
+    """What a command said, in a sentence, with what to do about it."""
+    lines = [line.strip() for line in said.strip().splitlines() if line.strip()]
+    telling = [line for line in lines if "error" in line] or lines or ["it said nothing"]
+    # "sbatch: error: Batch job submission failed: Invalid account …": the last part says it.
+    text = re.sub(rf"^{re.escape(program)}: (?:(?:error|fatal): )?", "", telling[-1]).rstrip(".")
+    hint = next((hint for words, hint in _HINTS if words in text), "")
+    passing = any(words in text for words in _PASSING)
+    return SlurmError(f"{program}: {text}" + (f": {hint}" if hint else ""), passing=passing)
+
+
+def fields(line: str) -> dict[str, str]:
+    """``A=1 B=2 …`` as scontrol prints it on one line; of a name that comes twice the first."""
+    found: dict[str, str] = {}
+    for word in line.split():
+        name, equals, value = word.partition("=")
+        if equals:
+            found.setdefault(name, value)
+    return found
+
+
+def moment(text: str) -> Seconds | None:
+    """A time as Slurm prints it, in seconds since the epoch; ``None`` where it has none."""
+    return float(text) if text.isdecimal() else None
+
+
+def seconds_of(text: str) -> Seconds | None:
+    """``D-HH:MM:SS``, ``HH:MM:SS``, ``MM:SS`` as seconds; ``None`` where there is no limit or no value."""
+    days, dash, clock = text.rpartition("-")
+    try:
+        total = 0
+        for part in clock.split(":"):
+            total = total * 60 + int(part)
+        return total + (int(days) * 86_400 if dash else 0.0)
+    except ValueError:
+        return None
+
+
+def configuration(names: Iterable[str]) -> dict[str, str]:
+    """Some of the cluster's settings (``scontrol show config``), by name."""
+    wanted = set(names)
+    found: dict[str, str] = {}
+    for line in call(["scontrol", "show", "config"])[0].splitlines():
+        name, equals, value = line.partition("=")
+        if equals and name.strip() in wanted:
+            found[name.strip()] = value.strip()
+    return found
+
+
+# ----------------------------------------------------------------------------------------------- nodes
+
+
+Gres = tuple[str, str, int]
+"""Generic resources of one sort: kind, model, count."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFacts:
+    """What Slurm says of a node; memory is bytes."""
+
+    name: str
+    address: str
+    cpus: int
+    memory: int
+    gres: tuple[Gres, ...]
+    features: tuple[str, ...]
+    partitions: tuple[str, ...]
+    state: str
+
+    @property
+    def is_down(self) -> bool:
+        """Whether Slurm has given the node up."""
+        return any(word in self.state for word in ("DOWN", "FAIL", "ERROR", "POWERED_DOWN", "FUTURE"))
+
+    @property
+    def takes_jobs(self) -> bool:
+        """Whether Slurm will start something there, now or when it is free again."""
+        return not self.is_down and not any(word in self.state for word in ("DRAIN", "UNKNOWN", "MAINT"))
+
+
+def gres_of(text: str) -> tuple[Gres, ...]:
+    """``gpu:a100:4(S:0-1),fpga:1`` or ``gpu:2(IDX:0-1)`` as kind, model and count of each."""
+    return tuple(
+        (match["kind"], match["model"] or "", int(match["count"]))
+        for match in _GRES.finditer("" if text in UNKNOWN else text)
+        if match["kind"] not in SHARES and int(match["count"])
+    )
+
+
+def node_facts(names: Sequence[str] = ()) -> list[NodeFacts]:
+    """All nodes of the cluster, or those named. Raises `SlurmError`."""
+    said, _ = call(["scontrol", "-o", "show", "node", *([",".join(names)] if names else [])])
+    return [_facts(fields(line)) for line in said.splitlines() if line.startswith("NodeName=")]
+
+
+def _facts(about: Mapping[str, str]) -> NodeFacts:
+    def words(name: str) -> tuple[str, ...]:
+        text = about.get(name, "")
+        return () if text in UNKNOWN else tuple(text.split(","))
+
+    return NodeFacts(
+        name=about["NodeName"],
+        address=about.get("NodeAddr", about["NodeName"]),
+        cpus=int(about.get("CPUEfctv") or about.get("CPUTot") or 0),
+        memory=int(about.get("RealMemory", 0)) * MEBIBYTE,
+        gres=gres_of(about.get("Gres", "")),
+        features=words("ActiveFeatures"),
+        partitions=words("Partitions"),
+        state=about.get("State", "UNKNOWN"),
+    )
+
+
+def devices_of(gres: Iterable[Gres]) -> tuple[Device, ...]:
+    """Devices of a node; those of one kind are numbered through, as CUDA_VISIBLE_DEVICES counts them."""
+    counts: dict[str, int] = {}
+    devices: list[Device] = []
+    for kind, model, count in gres:
+        for _ in range(count):
+            devices.append(Device(kind, model, counts.get(kind, 0)))
+            counts[kind] = counts.get(kind, 0) + 1
+    return tuple(devices)
+
+
+# ------------------------------------------------------------------------------------------ allocations
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What was allotted of a node; memory is bytes, ``None`` where it is not limited."""
+
+    cpus: int
+    memory: int | None
+    gres: tuple[Gres, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Allotment:
+    """An allocation as Slurm describes it: its nodes with what was allotted of each, and when it ends.
+
+    ``end`` is in seconds since the epoch, ``None`` where it has no end.
+    """
+
+    job: str
+    state: str
+    end: Seconds | None
+    shares: Mapping[str, Share]
+
+    @property
+    def alive(self) -> bool:
+        """Whether anything can be started in it."""
+        return self.state == "RUNNING"
+
+
+def current_job(environ: Mapping[str, str]) -> str:
+    """The allocation that we are in. Raises `InputError` where we are in none."""
+    job = environ.get("SLURM_JOB_ID") or environ.get("SLURM_JOBID")
+    if not job:
+        raise InputError(
+            "found no SLURM_JOB_ID, expected to be inside an allocation: begin one with salloc or sbatch; or "
+            "hand jobs to Slurm's queue with --executor slurm-queue",
+            where="executor slurm",
+        )
+    return job
+
+
+def allotment(job: str) -> Allotment:
+    """The allocation of this job id. Raises `SlurmError`."""
+    said, _ = call(["scontrol", "-o", "-d", "show", "job", job])
+    line = next((line for line in said.splitlines() if line.startswith("JobId=")), "")
+    about = fields(line)
+    shares: dict[str, Share] = {}
+    for hosts, cpus, memory, gres in _GROUP.findall(line):
+        share = Share(_count(cpus), int(memory) * MEBIBYTE or None, gres_of(gres))
+        shares.update(dict.fromkeys(expand(hosts), share))
+    unlimited = about.get("TimeLimit") in ("UNLIMITED", "INFINITE")
+    end = None if unlimited else moment(about.get("EndTime", ""))
+    return Allotment(job, about.get("JobState", "UNKNOWN"), end, shares)
+
+
+def _count(ranges: str) -> int:
+    """How many numbers ``0-3,8`` holds."""
+    total = 0
+    for part in ranges.split(","):
+        first, _, last = part.partition("-")
+        total += int(last or first) - int(first) + 1
+    return total
+
+
+def cluster_of(nodes: Iterable[NodeFacts], found: Allotment, features: Sequence[str]) -> Cluster:
+    """What an allotment gives of these nodes, in their order; cores are numbered within it.
+
+    A node's CPU model is the one of ``features`` that it has: only they keep the history of nodes apart.
+    """
+    made: list[Node] = []
+    for node in nodes:
+        if node.name in found.shares:
+            share = found.shares[node.name]
+            made.append(
+                Node(
+                    node.name,
+                    tuple(range(share.cpus)),
+                    devices_of(_with_models(share.gres, node.gres)),
+                    share.memory,
+                    cpu_model=cpu_model(node, features),
+                    partitions=node.partitions,
+                )
+            )
+    return Cluster(tuple(made), f"Slurm allocation {found.job}")
+
+
+def cpu_model(node: NodeFacts, features: Sequence[str]) -> str:
+    """The first of these features that the node has."""
+    return next((feature for feature in features if feature in node.features), "")
+
+
+def _with_models(given: Iterable[Gres], known: Sequence[Gres]) -> Iterator[Gres]:
+    """An allotment may leave the model out where the node has one only."""
+    for kind, model, count in given:
+        models = {m for k, m, _ in known if k == kind}
+        yield kind, model or (models.pop() if len(models) == 1 else ""), count

@@ -1,0 +1,600 @@
+"""Guest of a Slurm queue: every job is a batch job; Slurm decides when, and on which nodes.
+
+Nothing of ours runs on the cluster but the jobs: no daemon, no open port, no root. What a policy has
+submitted goes to sbatch, many jobs of one shape together as one array; one squeue now and then tells what
+became of all of them; each job's own start and end are written down on its node
+(`dovetail.executors.queue_task`), in the run folder, which the nodes must see.
+
+Jobs outlive Dovetail. The next one finds them by what was noted before each sbatch.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import time
+import uuid
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+from dovetail.errors import ExecutorError, InputError
+from dovetail.executors.environment import THREAD_COUNTS
+from dovetail.executors.outputs import Outputs
+from dovetail.executors.queue_folder import Handed, QueueFolder, RunRecord
+from dovetail.executors.reporting import Reporting
+from dovetail.executors.slurm import poll_seconds
+from dovetail.executors.slurm_batch import (
+    Seen,
+    cluster_of_partitions,
+    foreseen,
+    job_options,
+    look,
+    look_again,
+    node_indices,
+    room,
+    send,
+)
+from dovetail.executors.slurm_commands import SlurmError, call, configuration
+from dovetail.executors.spawnlog import ended, uid_of
+from dovetail.interfaces import LeftBehind, RunFolder
+from dovetail.model import (
+    HOST_CPUS,
+    WHOLE_POOL,
+    Allocation,
+    Cluster,
+    DeviceClass,
+    Ended,
+    Foreseen,
+    Job,
+    JobId,
+    Part,
+    Placed,
+    Shape,
+    Started,
+    State,
+    Submit,
+    Usage,
+)
+from dovetail.model.command_line import argv
+from dovetail.model.templates import device_word
+
+__all__ = ["SlurmQueue", "SlurmQueueExecutor"]
+
+TASK = Path(__file__).with_name("queue_task.py")
+GATHER = 0.05
+"""Seconds in which jobs of one shape gather for one array."""
+OWN_PAUSE, SHARED_PAUSE = 0.02, 2.0
+"""Seconds between two questions (``sbatch --test-only``), on one's own cluster and on one that others use."""
+UNKNOWN = "unknown"
+"""Stands for the id of a job that has run, of which Dovetail never heard."""
+MISSED = 3
+"""Looks at which a job may be missing before it is given up."""
+CHANGED = ("SLURM_TIME_FORMAT", "LC_ALL")
+"""Variables that differ for Slurm's commands; jobs get them as they were."""
+TERMINAL = {
+    "CANCELLED": State.CANCELLED,
+    "DEADLINE": State.CANCELLED,
+    "REVOKED": State.CANCELLED,
+    "TIMEOUT": State.TIMEOUT,
+    "NODE_FAIL": State.NODE_FAIL,
+    "BOOT_FAIL": State.NODE_FAIL,
+    "PREEMPTED": State.NODE_FAIL,
+    "OUT_OF_MEMORY": State.FAILED,
+    "FAILED": State.FAILED,
+    "COMPLETED": State.COMPLETED,
+}
+RUNS = ("RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "SIGNALING", "STAGE_OUT")
+
+
+@dataclass(frozen=True, slots=True)
+class SlurmQueue:
+    """Hand jobs to Slurm's queue.
+
+    ``partitions`` are those that may be used, with commas (empty: all); ``features`` names of node features
+    that tell CPUs apart. ``poll`` is the seconds between looks at the queue, ``pause`` those between two
+    questions for a start (0: 1 and 0.02 on a cluster of one's own, else 15 to 30 and 2). ``mpi`` is srun's
+    ``--mpi`` for gangs, ``srun`` further options for them, ``sbatch`` options for all jobs.
+    """
+
+    partitions: str = ""
+    features: str = ""
+    poll: float = 0.0
+    pause: float = 0.0
+    mpi: str = ""
+    srun: str = ""
+    sbatch: str = ""
+    policy: ClassVar[str] = "earliest-completion"
+
+    def discover(self) -> Cluster:
+        """The nodes that take jobs, with their partitions."""
+        cluster = cluster_of_partitions(_words(self.partitions), _words(self.features))
+        if not cluster.nodes:
+            where = f"partitions {self.partitions}" if self.partitions else "the cluster"
+            raise InputError(
+                f"found no node of {where} that takes jobs, expected one; 'sinfo' shows them",
+                where="executor slurm-queue",
+            )
+        return cluster
+
+    def open(self, folder: RunFolder, cluster: Cluster) -> SlurmQueueExecutor:
+        """A new run."""
+        executor = SlurmQueueExecutor(self, folder, cluster)
+        executor.files.create()
+        return executor
+
+    def resume(self, folder: RunFolder, cluster: Cluster) -> tuple[SlurmQueueExecutor, LeftBehind]:
+        """Take up a run: its batch jobs are in Slurm's hands, or have ended."""
+        executor = SlurmQueueExecutor(self, folder, cluster)
+        return executor, executor.take_up()
+
+
+def _words(text: str) -> list[str]:
+    return [word for word in text.split(",") if word]
+
+
+@dataclass(frozen=True, slots=True)
+class _Waiting:
+    """A job on its way to sbatch: what is noted of it, and the command of its batch."""
+
+    handed: Handed
+    run: Mapping[str, Any]
+
+
+_Variables = tuple[tuple[str, str], ...]
+_Key = tuple[Shape, str, int, _Variables, str, _Variables | None]
+
+
+class SlurmQueueExecutor(Reporting):
+    """Implements `Executor` and `SubmitsJobs`; use it in one event loop."""
+
+    def __init__(self, options: SlurmQueue, folder: RunFolder, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self.run_dir = Path(folder.path).absolute()
+        super().__init__(Outputs(self.run_dir, endless=folder.endless))
+        self.run_uid = folder.uid or uuid.uuid4().hex
+        self.files = QueueFolder(self.run_dir)
+        self._options = options
+        self._cwd = os.path.abspath(folder.cwd)
+        self._environ = _outside_of_steps(os.environ if folder.environ is None else folder.environ)
+        wanted = ("SlurmUser", "MaxArraySize", "AccountingStorageType", "MpiDefault")
+        self._settings = configuration(wanted)
+        self._accounting = self._settings.get("AccountingStorageType", "").endswith("slurmdbd")
+        self._handed: dict[JobId, Handed] = {}
+        self._commands: dict[JobId, tuple[_Key, _Waiting]] = {}  # of those that wait in the queue
+        self._outbox: dict[_Key, list[_Waiting]] = {}
+        self._questions: deque[Shape] = deque()
+        self._asks = asyncio.Event()
+        self._sends = asyncio.Event()
+        self._looks = asyncio.Event()
+
+    # ------------------------------------------------------------------- taking up
+
+    def take_up(self) -> LeftBehind:
+        """The last start of each job that was handed over; the first look will tell what became of it.
+
+        Raises `ExecutorError`.
+        """
+        self.files.create()
+        last = {one.job: one for one in self.files.handed()}
+        by_name = {found.name: found.id.partition("_")[0] for found in look().values()}
+        handed_over: list[tuple[Submit, int]] = []
+        for one in last.values():
+            self._outputs.paths[one.job] = one.files[0], one.files[1]
+            ran = self.files.run_of(one) is not None
+            if not one.batch_id:  # Dovetail ended between sbatch and its answer
+                one.batch_id = by_name.get(_name(one.batch), UNKNOWN if ran else "")
+            if ran or (one.batch_id and not one.told):
+                handed_over.append((one.submit, one.attempt))
+                self._handed[one.job] = one
+        return LeftBehind(handed_over=handed_over)
+
+    # ------------------------------------------------------------------- the Executor protocol
+
+    async def launch(self, placed: Placed) -> None:
+        """Never: where a job runs is Slurm's to say. Raises `ExecutorError`."""
+        raise ExecutorError(f"job {placed.job.id} cannot be put on a node: Slurm decides where it runs")
+
+    async def submit(self, job: Job, decision: Submit, attempt: int) -> None:
+        """Have the job handed to sbatch, together with others of its shape."""
+        if self._closing:
+            raise ExecutorError(f"job {job.id} was submitted after the executor was closed")
+        self._attach()
+        implementation = job.app.implementation(decision.implementation)
+        nowhere = Allocation(decision.request, ())
+        try:
+            words = argv(Placed(job, implementation, nowhere, 0.0, None, 0.0))
+        except InputError as error:
+            now = time.time()
+            self._happened(Ended(job.id, State.FAILED, None, str(error), Usage(), now, now))
+            return
+        files, chosen = self._outputs.of(job, attempt, self._cwd)
+        uid = uid_of(self.run_uid, job.id, attempt)
+        launch = job.launch
+        cwd = self._cwd if launch is None or launch.folder is None else launch.folder
+        outer = None if launch is None else launch.environ
+        command = implementation.command
+        tasks, own = (1, ()) if command is None else (command.tasks, command.env)
+        shape = Shape(decision.target, decision.request, decision.walltime, job.slurm)
+        key = (shape, decision.implementation, tasks, own, cwd, outer)
+        if decision.request.nodes > 1 or tasks > 1:
+            words = [*self._srun(decision, tasks), sys.executable, "-I", "-S", str(TASK), "--rank", *words]
+        names = {"DOVETAIL_JOB": job.id, "DOVETAIL_UID": uid}
+        names["DOVETAIL_DEVICE"] = device_word(implementation.kind)
+        run = {"argv": words, "files": files, "chosen": chosen, "env": names}
+        handed = Handed(job.id, attempt, uid, "", 0, files, decision, implementation.kind, 1)
+        self._handed[job.id] = handed
+        self._commands[job.id] = key, _Waiting(handed, run)
+        self._hand_over(job.id)
+
+    def _hand_over(self, job: JobId) -> None:
+        key, waiting = self._commands[job]
+        self._outbox.setdefault(key, []).append(waiting)
+        self._sends.set()
+
+    async def inquire(self, shape: Shape) -> None:
+        """Have Slurm asked when such a job would start."""
+        self._attach()
+        self._questions.append(shape)
+        self._asks.set()
+
+    async def stop(self, job: JobId, reason: str) -> None:
+        """``scancel`` it; `Ended` follows with the state ``reason``."""
+        handed = self._handed.get(job)
+        if handed is None or handed.stop:
+            return
+        handed.stop = reason
+        for waiting in self._outbox.values():
+            for one in waiting:
+                if one.handed is handed:
+                    waiting.remove(one)
+                    self._tell_end(handed, self._stopped(handed))
+                    return
+        if handed.batch_id == UNKNOWN:
+            self.files.fence(handed)
+        elif handed.batch_id:
+            await self._cancel([handed])
+
+    async def _cancel(self, handed: Sequence[Handed]) -> None:
+        """End them; should Slurm's controller be away, later."""
+        try:
+            await asyncio.to_thread(call, ["scancel", *(one.id for one in handed)])
+        except SlurmError as error:
+            if error.passing:
+                self._begin_task(self._cancel_later(handed))
+        self._looks.set()
+
+    async def _cancel_later(self, handed: Sequence[Handed]) -> None:
+        await asyncio.sleep(2.0)
+        left = [one for one in handed if self._handed.get(one.job) is one]
+        if left:
+            await self._cancel(left)
+
+    async def close(self) -> None:
+        """Cancel what is left in Slurm's hands, and wait until it has let go."""
+        self._closing = True
+        left = [one for one in self._handed.values() if one.batch_id and not one.stop]
+        for one in left:
+            one.stop = State.CANCELLED.value
+        if left:
+            await self._cancel(left)
+            deadline = time.monotonic() + 60.0
+            while self._handed and time.monotonic() < deadline:
+                await asyncio.sleep(0.1)
+        await self.leave()
+
+    async def leave(self) -> None:
+        """Go without the jobs: they stay in Slurm's hands for the next Dovetail."""
+        self._closing = True
+        await self._end_tasks()
+        self.files.tidy()
+        self._all_told()
+
+    def settle(self) -> bool:
+        """After `close`: whether everything that was handed over has ended and was told."""
+        return self._closed and not self._handed
+
+    # ------------------------------------------------------------------- what goes on beside
+
+    def _attach(self) -> None:
+        if not self._tasks and not self._closing:
+            for work in (self._send_all(), self._ask_all(), self._watch()):
+                self._begin_task(work)
+
+    @property
+    def _is_own(self) -> bool:
+        return poll_seconds(0.0, self._settings)[0] <= 1.0
+
+    # ------------------------------------------------------------------- handing over
+
+    async def _send_all(self) -> None:
+        """Hand over what has gathered, one batch after the other."""
+        longest = max(1, int(self._settings.get("MaxArraySize", "1001")) - 1)
+        while True:
+            await self._sends.wait()
+            await asyncio.sleep(GATHER)
+            self._sends.clear()
+            outbox, self._outbox = self._outbox, {}
+            for key, waiting in outbox.items():
+                for first in range(0, len(waiting), longest):
+                    await self._send(key, waiting[first : first + longest])
+
+    async def _send(self, key: _Key, waiting: Sequence[_Waiting]) -> None:
+        shape, _, tasks, own, cwd, brought = key
+        batch = uuid.uuid4().hex[:12]
+        outer = self._environ if brought is None else dict(brought)
+        options = [*job_options(shape, self._nodes_of(shape), tasks), *self._options.sbatch.split()]
+        cpus = next(o.partition("=")[2] for o in options if o.startswith("--cpus-per-task="))
+        handed = [one.handed for one in waiting]
+        for number, one in enumerate(handed):
+            one.batch, one.number, one.count = batch, number, len(handed)
+        path = self.files.write_batch(
+            batch,
+            {
+                "cwd": cwd,
+                "env": {**dict.fromkeys(THREAD_COUNTS, cpus), **dict(own)},
+                "restore": {name: outer.get(name) for name in CHANGED},
+                "hide_devices": not shape.request.devices,
+                "runs": [one.run for one in waiting],
+            },
+        )
+        self.files.note_batch(batch, handed)
+        words = [sys.executable, "-I", "-S", str(TASK), str(path)]
+        script = "#!/bin/sh\nexec " + " ".join(_quoted(word) for word in words) + "\n"
+        log = str(self.files.path / f"{batch}.log")
+        id = await self._deliver(options, script, handed, log, outer)
+        if not id:
+            return
+        self.files.note(t="sent", batch=batch, id=id)
+        for one in handed:
+            one.batch_id = id
+        unwanted = [one for one in handed if one.stop]
+        if unwanted:
+            await self._cancel(unwanted)
+        self._looks.set()
+
+    async def _deliver(
+        self,
+        options: Sequence[str],
+        script: str,
+        handed: Sequence[Handed],
+        log: str,
+        environ: Mapping[str, str],
+    ) -> str:
+        """Call sbatch until it has taken the batch, once; its id, or empty where it is refused."""
+        batch, count = handed[0].batch, len(handed)
+        while True:
+            try:
+                return await asyncio.to_thread(
+                    send, options, script, name=_name(batch), count=count, log=log, environ=environ
+                )
+            except SlurmError as error:
+                if error.passing:
+                    known = await self._id_of(_name(batch))
+                    if known:
+                        return known
+                    continue
+                self.files.note(t="refused", batch=batch)
+                now = time.time()
+                for one in handed:
+                    self._tell_end(one, Ended(one.job, State.FAILED, None, str(error), Usage(), now, now))
+                return ""
+
+    async def _id_of(self, name: str) -> str:
+        """The controller went away while it was asked: whether it has taken the batch, as soon as it says."""
+        while True:
+            await asyncio.sleep(2.0)
+            try:
+                seen = await asyncio.to_thread(look)
+            except SlurmError:
+                continue
+            return next((found.id.partition("_")[0] for found in seen.values() if found.name == name), "")
+
+    def _nodes_of(self, shape: Shape) -> list[Any]:
+        return [node for node in self.cluster.nodes if shape.target in node.partitions]
+
+    def _srun(self, decision: Submit, tasks: int) -> list[str]:
+        mpi = [f"--mpi={self._options.mpi}"] if self._options.mpi else []
+        step = ["srun", f"--nodes={decision.request.nodes}", f"--ntasks-per-node={tasks}"]
+        return [*step, "--kill-on-bad-exit=1", "--quiet", *mpi, *self._options.srun.split()]
+
+    # ------------------------------------------------------------------- questions
+
+    async def _ask_all(self) -> None:
+        """One question after the other, with a pause; the controller may be away."""
+        pause = self._options.pause or (OWN_PAUSE if self._is_own else SHARED_PAUSE)
+        while True:
+            await self._asks.wait()
+            while self._questions:
+                shape = self._questions[0]
+                try:
+                    answer = await asyncio.to_thread(self._answer, shape)
+                except SlurmError as error:
+                    if error.passing:
+                        await asyncio.sleep(5.0)
+                        continue
+                    answer = Foreseen(shape, None, why=str(error))
+                self._questions.popleft()
+                self._happened(answer)
+                await asyncio.sleep(pause)
+            self._asks.clear()
+
+    def _answer(self, shape: Shape) -> Foreseen:
+        """What Slurm says. Raises `SlurmError`. Blocks."""
+        options = [*job_options(shape, self._nodes_of(shape)), *self._options.sbatch.split()]
+        wait = max(0.0, foreseen(options) - time.time())
+        return Foreseen(shape, wait, room(shape, options) if wait < 1.0 else 0)
+
+    # ------------------------------------------------------------------- looking
+
+    async def _watch(self) -> None:
+        """Look at the queue now and then: sooner after something has happened, later while nothing does."""
+        least, most = poll_seconds(self._options.poll, self._settings)
+        pause = least
+        while True:
+            try:
+                await asyncio.wait_for(self._looks.wait(), pause)
+                await asyncio.sleep(min(0.2, least))  # what was just sent or cancelled is under way
+            except TimeoutError:
+                pass
+            self._looks.clear()
+            watched = [one for one in self._handed.values() if one.batch_id]
+            if not watched:
+                continue
+            try:
+                seen = await asyncio.to_thread(look)
+                gone = [one.id for one in watched if one.id not in seen]
+                seen |= await asyncio.to_thread(look_again, gone, accounting=self._accounting)
+            except SlurmError:  # the controller is away: jobs go on without it
+                pause = min(most, 1.5 * pause + 1.0)
+                continue
+            arrays = {id.partition("_")[0] for id in seen}
+            changed = [self._look_at(one, seen.get(one.id), arrays) for one in watched]
+            pause = least if any(changed) else min(most, 1.2 * pause)
+
+    def _look_at(self, handed: Handed, seen: Seen | None, arrays: set[str]) -> bool:
+        """Tell of what has become of a job since the last look; whether anything has."""
+        record = None
+        if seen is None or seen.state in RUNS or seen.state in TERMINAL:
+            record = self.files.run_of(handed)
+        changed = False
+        if record is not None and not handed.started:
+            handed.started = changed = True
+            self._commands.pop(handed.job, None)
+            self._happened(self._start_of(handed, seen, record))
+        if seen is None and record is None:
+            return self._is_missing(handed, handed.batch_id in arrays)
+        end = self._end_of(handed, seen, record)
+        if end is not None:
+            self._tell_end(handed, end)
+            changed = True
+        return changed
+
+    def _is_missing(self, handed: Handed, array_known: bool) -> bool:
+        """Slurm names a job no more that has not run: it was cancelled, or lost with the controller's state.
+
+        Of a waiting task of an array that is cancelled Slurm keeps nothing. What was lost goes to sbatch
+        again; should it turn up after all, it finds that it is not wanted.
+        """
+        handed.missed += 1
+        if handed.missed < MISSED:
+            return False
+        if array_known or handed.stop:
+            now, state = time.time(), State(handed.stop or State.CANCELLED)
+            why = "it was cancelled before it began"
+            self._tell_end(handed, Ended(handed.job, state, None, why, Usage(), now, now))
+            return True
+        self.files.fence(handed)
+        if handed.job in self._commands:
+            handed.batch, handed.batch_id, handed.missed = "", "", 0
+            self._hand_over(handed.job)
+        else:
+            why = "Slurm no longer knows it, and it has never run"
+            self._tell_end(handed, Ended(handed.job, State.NODE_FAIL, None, why))
+        return True
+
+    def _start_of(self, handed: Handed, seen: Seen | None, record: RunRecord) -> Started:
+        """Where it runs, in terms of our cluster."""
+        request, began = handed.submit.request, record.start["at"]
+        nodes = node_indices(self.cluster, record.start["nodes"] or (seen.nodes if seen else ""))
+        if len(nodes) != request.nodes:
+            return Started(handed.job, started_at=began)
+        parts: list[Part] = []
+        for n in nodes:
+            node = self.cluster.nodes[n]
+            cpus = {WHOLE_POOL: node.cpus, HOST_CPUS: node.host_cpus}.get(request.cpus, request.cpus)
+            devices: list[int] = []
+            for kind, count in request.devices:
+                numbers = [i for i, d in enumerate(node.devices) if d.kind == kind]
+                visible = _visible_numbers(record) if node.name == record.start["node"] else []
+                held = [i for i in numbers if node.devices[i].local in visible] or numbers
+                devices += held[: max(1, int(count))]
+            parts.append(Part(1 << n, cpus, tuple(devices), memory=request.memory))
+        first = self.cluster.nodes[nodes[0]]
+        models = [first.devices[d].model for d in parts[0].devices] or [first.cpu_model]
+        device = DeviceClass(handed.kind, models[0])
+        return Started(handed.job, Allocation(request, tuple(parts)), device, started_at=began)
+
+    def _end_of(self, handed: Handed, seen: Seen | None, record: RunRecord | None) -> Ended | None:
+        """How it has ended, as Slurm and its node say; ``None`` while it has not, or nobody knows yet."""
+        state = None if seen is None else TERMINAL.get(seen.state)
+        if seen is not None and state is None and seen.state != "COMPLETING":
+            return None
+        if record is not None and record.end is not None:
+            intent = {"job": handed.job, "attempt": handed.attempt, "files": handed.files}
+            found = replace(ended(intent, record.end), attempt=None)
+            if found.state is State.COMPLETED:
+                return found
+            if seen is not None and state is None:
+                return None  # Slurm is about to say whether it was cancelled
+            if state is None and handed.stop:
+                state = State.CANCELLED
+            if state in (None, State.COMPLETED, State.FAILED):
+                return found
+            return replace(found, state=self._asked_or(handed, state))
+        if seen is not None and state is None:
+            return None
+        return self._wordless_end(handed, seen, state, record)
+
+    def _wordless_end(
+        self, handed: Handed, seen: Seen | None, state: State | None, record: RunRecord | None
+    ) -> Ended | None:
+        """The same of a job whose node has written down no end: Slurm's word counts."""
+        if state is None or state is State.COMPLETED:
+            handed.missed += 1  # what its node has written may not be visible here yet
+            if handed.missed < MISSED:
+                return None
+            self.files.fence(handed)
+            why = "Slurm no longer knows it, and it has left no word of how it ended"
+            return Ended(handed.job, State.NODE_FAIL, None, why)
+        self.files.fence(handed)
+        at = time.time()
+        began = at if record is None else record.start["at"]
+        said = f"Slurm: {seen.state if seen else ''}"
+        log = self.files.said(handed.batch) if state is State.FAILED else ""
+        detail = f"{said}: {log}" if log else said
+        return Ended(handed.job, self._asked_or(handed, state), None, detail, Usage(), began, at)
+
+    @staticmethod
+    def _asked_or(handed: Handed, state: State) -> State:
+        """The state in which it was asked to end, if that is why it did."""
+        return State(handed.stop) if handed.stop and state is State.CANCELLED else state
+
+    def _stopped(self, handed: Handed) -> Ended:
+        now = time.time()
+        return Ended(handed.job, State(handed.stop), None, "it was never handed over", Usage(), now, now)
+
+    def _tell_end(self, handed: Handed, end: Ended) -> None:
+        """The engine hears of it once."""
+        if self._handed.get(handed.job) is handed:
+            del self._handed[handed.job]
+        self._commands.pop(handed.job, None)
+        if handed.batch:
+            self.files.note(t="told", uid=handed.uid)
+        self._happened(end)
+
+
+def _name(batch: str) -> str:
+    return f"dovetail-{batch}"
+
+
+def _quoted(word: str) -> str:
+    return "'" + word.replace("'", "'\\''") + "'"
+
+
+def _outside_of_steps(environ: Mapping[str, str]) -> dict[str, str]:
+    """Without what tells of a Slurm job that we may be in ourselves."""
+    kept = ("SLURM_CONF", "SLURM_TIME_FORMAT")
+    return {
+        name: value
+        for name, value in environ.items()
+        if name in kept or not name.startswith(("SLURM_", "SLURMD_", "PMI_"))
+    }
+
+
+def _visible_numbers(record: RunRecord) -> list[int]:
+    words = [w for text in record.start["visible"].values() for w in text.split(",")]
+    return [int(word) for word in words if word.isdecimal()]

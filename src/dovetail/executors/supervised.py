@@ -1,0 +1,184 @@
+"""What executors have in common whose jobs supervisors start, on this machine or on others."""
+
+from __future__ import annotations
+
+import os
+import time
+import uuid
+from abc import abstractmethod
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from dovetail.errors import ExecutorError, InputError
+from dovetail.executors.environment import UNSET, child_environment
+from dovetail.executors.link import Link
+from dovetail.executors.outputs import Outputs
+from dovetail.executors.recovery import describe
+from dovetail.executors.reporting import Reporting
+from dovetail.executors.spawnlog import ended, uid_of
+from dovetail.interfaces import RunFolder
+from dovetail.model import EMPTY, Cluster, Ended, Job, JobId, Placed, State, Usage
+from dovetail.model.command_line import argv
+
+__all__ = ["SupervisedExecutor"]
+
+
+class SupervisedExecutor(Reporting):
+    """Requests to supervisors, and the events that come back; implements most of `Executor`.
+
+    Use it in one event loop; it listens from its first launch or question for events on. A job is run
+    once: its uid names the run for ever, so that recording it twice changes nothing.
+    """
+
+    def __init__(self, folder: RunFolder, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self.run_dir = Path(folder.path).absolute()
+        super().__init__(Outputs(self.run_dir, endless=folder.endless))
+        self.run_uid = folder.uid or uuid.uuid4().hex
+        self.epoch = time.time() - time.monotonic()
+        self._endless = folder.endless
+        self._cwd = os.path.abspath(folder.cwd)
+        self._grace = folder.grace
+        self._environ: Mapping[str, str] = dict(os.environ if folder.environ is None else folder.environ)
+        self._running: dict[JobId, tuple[Link, str]] = {}  # and the uid of the attempt
+
+    # ------------------------------------------------------------------- what differs
+
+    @abstractmethod
+    def _link_of(self, placed: Placed) -> Link | None:
+        """The supervisor that is to start the job; ``None`` where its node is lost, which ends the job."""
+
+    @abstractmethod
+    def _order(self, link: Link, placed: Placed, words: list[str]) -> dict[str, Any]:
+        """The rest of the request: ``setup``, which the link was told of, and ``argv``."""
+
+    @abstractmethod
+    async def _dismiss(self) -> None:
+        """Stop what still runs and let the supervisors go."""
+
+    # ------------------------------------------------------------------- the Executor protocol
+
+    async def launch(self, placed: Placed) -> None:
+        """Start the job; a job that cannot be started ends as FAILED, with a sentence in ``detail``.
+
+        One send on a socket; returns before the process exists. Raises `ExecutorError` after `close`.
+        """
+        if self._closing:
+            raise ExecutorError(f"job {placed.job.id} was launched after the executor was closed")
+        self._attach()
+        job, attempt = placed.job, placed.attempt
+        if job.id in self._running:
+            raise ExecutorError(f"job {job.id} is running already")
+        try:
+            words = argv(placed)
+        except InputError as error:
+            now = time.monotonic() + self.epoch
+            never = Ended(job.id, State.FAILED, None, str(error), Usage(), now, now, attempt, ran=False)
+            self._happened(never)
+            return
+        link = self._link_of(placed)
+        if link is None:
+            return
+        order = self._order(link, placed, words)
+        files, chosen = self._outputs.of(job, attempt, self._cwd)
+        uid = uid_of(self.run_uid, job.id, attempt)
+        self._running[job.id] = link, uid
+        link.launch(
+            {
+                "t": "intent",
+                "uid": uid,
+                "job": job.id,
+                "attempt": attempt,
+                "files": files,
+                "chosen": chosen,
+                "inputs": dict(job.inputs),
+                "walltime": job.walltime,
+                "user": job.user,
+                **order,
+                **self._of_this_job(job),
+            }
+        )
+
+    def _of_this_job(self, job: Job) -> dict[str, Any]:
+        """What this job alone gets beside its setup: variables, and a limit of memory."""
+        if not self._endless:
+            return {}
+        limit: dict[str, Any] = {}
+        if job.launch is not None and job.launch.memory is not None:
+            limit["memory"] = job.launch.memory
+        own: dict[str, str] = {}
+        number, underscore, index = job.id.partition("_")
+        if underscore:
+            own |= {"DOVETAIL_ARRAY_JOB": number, "DOVETAIL_ARRAY_INDEX": index}
+        if job.launch is not None and job.launch.slurm:
+            own |= {"SLURM_JOB_ID": number, "SLURM_JOB_NAME": job.name or job.app.name}
+            own |= {"SLURM_SUBMIT_DIR": job.launch.folder or self._cwd}
+            if underscore:
+                own |= {"SLURM_ARRAY_JOB_ID": number, "SLURM_ARRAY_TASK_ID": index}
+        return {**limit, "vars": own} if own else limit
+
+    async def stop(self, job: JobId, reason: str) -> None:
+        """TERM to the job's group, KILL after the grace; `Ended` follows with the state ``reason``.
+
+        A job that had ended by itself keeps the state in which it did; an unknown job is ignored.
+        """
+        found = self._running.get(job)
+        if found is not None:
+            link, uid = found
+            link.stop(uid, reason, self._grace)
+
+    async def signal(self, job: JobId, number: int) -> None:
+        """Send the job's process group a signal; an unknown job is ignored."""
+        found = self._running.get(job)
+        if found is not None:
+            link, uid = found
+            link.send({"t": "signal", "uid": uid, "number": number})
+
+    async def close(self) -> None:
+        """Stop what still runs (state CANCELLED) and wait for it. May be called again."""
+        if not self._closing:
+            self._closing = True
+            await self._dismiss()
+            self._all_told()
+
+    # ------------------------------------------------------------------- beside the protocol
+
+    def _surroundings(self, placed: Placed) -> tuple[str, tuple[tuple[str, str], ...] | None]:
+        """The job's working folder, and the environment that it brought along, if it did."""
+        launch = placed.job.launch
+        folder = self._cwd if launch is None or launch.folder is None else launch.folder
+        return folder, None if launch is None else launch.environ
+
+    def _setup(self, link: Link, placed: Placed, cores: list[int], **environ: str) -> int:
+        """Number of what this job shares with others of its implementation on its place.
+
+        ``environ`` are variables beyond those that every job gets.
+        """
+        allocation, (folder, outer) = placed.allocation, self._surroundings(placed)
+        place = (placed.implementation, allocation.parts, tuple(sorted(allocation.cores.items())))
+
+        def make() -> dict[str, Any]:
+            # A job that brought an environment along gets all of it, and nothing of the supervisor's.
+            whole = self._environ if outer is None else dict(outer)
+            around = {**whole, **self._seen_by(placed)}
+            return {
+                "env": {**child_environment(placed, self.cluster, cores, around), **environ},
+                "outer": None if outer is None else link.environ(outer),
+                "unset": UNSET,
+                "cores": cores,
+                "cwd": folder,
+                "grace": self._grace,
+                "run": describe(placed, self.cluster),
+            }
+
+        return link.setup((*place, folder, outer), make)
+
+    def _seen_by(self, placed: Placed) -> Mapping[str, str]:
+        """Variables that differ on the job's node from those here."""
+        return EMPTY
+
+    def _ended(self, request: dict[str, Any], end: Mapping[str, Any]) -> None:
+        """A supervisor says that a job has ended."""
+        del self._running[request["job"]]
+        self._happened(ended(request, end))

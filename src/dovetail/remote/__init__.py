@@ -1,0 +1,76 @@
+"""Arrays on a device that can be anywhere, and that can be moved while a program uses it.
+
+    import dovetail.remote
+    xp = dovetail.remote.namespace()          # where the job's environment says its devices are
+    x = xp.linspace(0, 1, 1_000_000)
+    y = float(xp.sum(xp.sin(x) ** 2))
+
+The namespace follows the Python array API standard (2024.12, with ``linalg`` and ``fft``). Whether the device
+is in this process, with a server on this node, or on another node, the program is the same; and while it
+runs, `Device.migrate` (or a scheduler, through `dovetail.remote.control`) takes its arrays elsewhere.
+
+Method: Markthub 2015, sections 2 and 3.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from dovetail.remote.array import Array
+    from dovetail.remote.device import Device, Kernel, Moved
+    from dovetail.remote.encoding import LocalMemory
+    from dovetail.remote.space import Namespace
+
+__all__ = ["ADDRESSES", "Array", "Device", "Kernel", "LocalMemory", "Moved", "Namespace", "namespace"]
+
+ADDRESSES = "DOVETAIL_DEVICE_ADDRESSES"
+"""The environment variable with the addresses of a job's devices, separated by blanks."""
+
+_HOMES = {
+    "Array": "array",
+    "Device": "device",
+    "Kernel": "device",
+    "LocalMemory": "encoding",
+    "Moved": "device",
+    "Namespace": "space",
+}
+
+
+def __getattr__(name: str) -> Any:
+    # Parts are loaded when they are first used: a device server needs none of the client's.
+    if name in _HOMES:
+        from importlib import import_module
+
+        return getattr(import_module(f"dovetail.remote.{_HOMES[name]}"), name)
+    raise AttributeError(f"module 'dovetail.remote' has no attribute {name!r}")
+
+
+def namespace(*addresses: str, replay: bool = False, spares: tuple[str, ...] = ()) -> Namespace:
+    """A namespace over devices, given by their addresses (`dovetail.remote.address`).
+
+    Without an address they are those that ``DOVETAIL_DEVICE_ADDRESSES`` lists, as Dovetail sets it for jobs
+    with borrowed devices; without that either, NumPy in this process. With ``DOVETAIL_CONTROL`` set, the
+    scheduler that listens there may move the devices.
+
+    Args:
+        addresses: one for each device.
+        replay: keep a log of calls, from which a lost server is rebuilt (at ``spares``, or where it was).
+        spares: addresses of servers to rebuild at.
+
+    Raises:
+        InputError: an address means nothing, or a library or device is missing.
+        DeviceError: a server is not there, or refuses.
+    """
+    import os
+
+    from dovetail.remote.control import join
+    from dovetail.remote.device import Device
+    from dovetail.remote.space import Namespace
+
+    seat = None if addresses else join()
+    placed = addresses or (seat.addresses if seat else tuple(os.environ.get(ADDRESSES, "").split()))
+    devices = [Device(a, replay=replay, spares=spares) for a in placed or ("local:numpy",)]
+    if seat is not None:
+        seat.watch(devices)
+    return Namespace(devices)

@@ -1,0 +1,109 @@
+"""NumPy: the CPU cores of the server's machine."""
+
+from __future__ import annotations
+
+import ctypes
+import platform
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dovetail.errors import InputError
+from dovetail.remote.backends.base import Backend, Place, View, standard_functions
+from dovetail.remote.standard import DTYPES
+
+__all__ = ["NumpyBackend", "expand_dims"]
+
+_NAMES = {np.dtype(name).char: name for name in DTYPES} | {"q": "int64", "Q": "uint64"}
+"""Names by one-letter codes, of which C has several for a type; `numpy.dtype.name` takes a microsecond."""
+_SCALARS = frozenset(np.dtype(code).type for code in _NAMES)
+
+
+class NumpyBackend(Backend):
+    """NumPy, through array-api-compat where NumPy itself does not follow the standard.
+
+    Raises:
+        InputError: array-api-compat is not installed.
+    """
+
+    name = "numpy"
+
+    def __init__(self) -> None:
+        xp = compat("numpy")
+        self.library = f"numpy {np.__version__}"
+        self.device_name = platform.machine()
+        self.functions = {**standard_functions(xp), "expand_dims": expand_dims}
+        self.dtypes: Mapping[str, Any] = {name: np.dtype(name) for name in DTYPES}
+        self.default_dtypes = {
+            "real floating": "float64",
+            "complex floating": "complex128",
+            "integral": np.dtype(np.int_).name,
+            "indexing": np.dtype(np.intp).name,
+        }
+        self.array_type = np.ndarray
+        self.scalar_types = _SCALARS
+
+    def settle(self, value: Any) -> Any:
+        """Scalars, which reductions give, become arrays; a sequence of arrays stays one."""
+        kind = type(value)
+        if kind is not np.ndarray:
+            if kind in _SCALARS:
+                return np.asarray(value)
+            if isinstance(value, tuple | list):
+                return [self.settle(item) for item in value]
+            value = np.asarray(value)
+        if value.dtype.char not in _NAMES:
+            raise TypeError(f"the result is of type {value.dtype}, which no array of the standard is")
+        return value
+
+    def describe(self, value: Any) -> tuple[str, tuple[int, ...]]:
+        """Data type and shape."""
+        return _NAMES[value.dtype.char], value.shape
+
+    def from_host(self, array: NDArray[Any]) -> Any:
+        """The array itself."""
+        return array
+
+    def to_host(self, value: Any) -> NDArray[Any]:
+        """The array itself where it is contiguous, else a copy."""
+        return np.ascontiguousarray(value).reshape(value.shape)
+
+    def owner(self, value: Any) -> tuple[Hashable, int]:
+        """The array at the end of the chain of views."""
+        while type(value.base) is np.ndarray:
+            value = value.base
+        return id(value if value.base is None else value.base), value.nbytes
+
+    def place(self, value: Any) -> Place:
+        """By its address: whatever shares the owner lies around it."""
+        key, _ = self.owner(value)
+        address, readonly = value.__array_interface__["data"]
+        return Place(key, View(_NAMES[value.dtype.char], value.shape, value.strides, address, readonly))
+
+    def read(self, value: Any, low: int, high: int) -> NDArray[np.uint8]:
+        """Between two addresses, which the array spans or others with the same owner."""
+        return np.ctypeslib.as_array((ctypes.c_uint8 * (high - low)).from_address(low))
+
+    def build(self, region: NDArray[np.uint8], views: Sequence[View]) -> list[Any]:
+        """Views of the region, which is not copied."""
+        return [view.of(region) for view in views]
+
+
+def expand_dims(x: Any, /, axis: int = 0) -> Any:
+    """The standard's default, which NumPy does not have."""
+    return np.expand_dims(x, axis)
+
+
+def compat(library: str) -> Any:
+    """The namespace of a library as the standard has it. Raises `InputError`."""
+    import importlib
+
+    try:
+        return importlib.import_module(f"array_api_compat.{library}")
+    except ModuleNotFoundError as error:
+        missing = "array-api-compat" if (error.name or "").startswith("array_api_compat") else error.name
+        raise InputError(
+            f"device {library!r} is not there: {missing} is not installed; install dovetail[remote]"
+        ) from None

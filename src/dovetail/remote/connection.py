@@ -1,0 +1,100 @@
+"""A client's side of the first words with a device server."""
+
+from __future__ import annotations
+
+import hmac
+import os
+import secrets
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from dovetail.errors import DeviceError
+from dovetail.remote.address import TOKEN_FILE, Address, read_token
+from dovetail.remote.standard import DTYPES
+from dovetail.remote.wire import MAGIC, NONCE, Channel, Kind, ProtocolError, proof, set_options
+
+__all__ = ["Welcome", "connect", "parse_welcome", "token_from_environment"]
+
+CONNECT_TIMEOUT = 20.0
+"""Seconds until a server must have answered; it may be starting."""
+
+
+@dataclass(frozen=True, slots=True)
+class Welcome:
+    """What a server says of a device."""
+
+    library: str
+    device_name: str
+    dtypes: frozenset[str]
+    default_dtypes: dict[str, str]
+    quota: int
+
+
+def token_from_environment() -> bytes | None:
+    """The token of the file that ``DOVETAIL_TOKEN_FILE`` names, if it does. Raises `InputError`."""
+    path = os.environ.get(TOKEN_FILE)
+    return read_token(path) if path else None
+
+
+def connect(
+    address: Address, token: bytes | None = None, *, asks: dict[str, Any] | None = None
+) -> tuple[Channel, Any]:
+    """A channel to a server that has let us in, and what it said in its WELCOME.
+
+    ``asks`` is put into the HELLO: a device for this client (the default), or ``{"status": true}``.
+
+    Raises:
+        DeviceError: there is no server, or it refuses.
+        InputError: the token is needed and cannot be read.
+    """
+    if token is None:
+        token = token_from_environment()
+    if address.kind == "tcp" and token is None:
+        raise DeviceError(f"{address}: a server on the network asks for a token; set {TOKEN_FILE}")
+    try:
+        connection = address.connect(CONNECT_TIMEOUT)
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise DeviceError(f"{address}: no device server answers there ({reason})") from None
+    channel = Channel(connection)
+    try:
+        connection.settimeout(CONNECT_TIMEOUT)
+        set_options(connection)
+        greeting = memoryview(bytearray(len(MAGIC) + NONCE))
+        channel.receive_into(greeting)
+        if greeting[: len(MAGIC)] != MAGIC:
+            raise ProtocolError("a greeting that is none")
+        theirs, ours = bytes(greeting[len(MAGIC) :]), secrets.token_bytes(NONCE)
+        hello: dict[str, Any] = {"nonce": ours.hex(), "pid": os.getpid(), "device": address.device}
+        hello |= {"job": os.environ.get("DOVETAIL_JOB", "")[:200], **(asks or {})}
+        if token is not None:
+            hello["proof"] = proof(token, b"client", theirs, ours)
+        channel.send(Kind.HELLO, orjson.dumps(hello))
+        kind, said, _ = channel.receive()
+        if kind == Kind.REFUSED:
+            raise DeviceError(f"{address}: the device server refuses: {said}")
+        if kind != Kind.WELCOME or not isinstance(said, dict):
+            raise ProtocolError(f"a frame {kind} for a welcome")
+        expected = proof(token, b"server", ours, theirs) if token is not None else ""
+        if address.kind == "tcp" and not hmac.compare_digest(str(said.get("proof")), expected):
+            raise DeviceError(f"{address}: who answers there does not know the token")
+        connection.settimeout(None)
+    except (OSError, ProtocolError) as error:
+        channel.close()
+        raise DeviceError(f"{address}: what answers there is no device server ({error})") from None
+    except BaseException:
+        channel.close()
+        raise
+    return channel, said
+
+
+def parse_welcome(address: Address, said: Any) -> Welcome:
+    """What the server said, checked. Raises `DeviceError`."""
+    try:
+        defaults = {str(key): str(value) for key, value in said["defaults"].items()}
+        dtypes = frozenset(str(name) for name in said["dtypes"]) & frozenset(DTYPES)
+        return Welcome(str(said["library"]), str(said["name"]), dtypes, defaults, int(said["quota"]))
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise DeviceError(f"{address}: the device server says what nobody understands ({error!r})") from None

@@ -1,0 +1,195 @@
+"""Arguments of calls as JSON values, and back.
+
+=====================  ==========================================
+array or kernel        its handle, a whole number
+``True``, ``None``     ``true``, ``null``
+text                   text
+finite float           a number with a point
+everything else        a list that begins with a letter:
+whole number           ``["i", 5]``, text where beyond 64 bits
+other float            ``["f", "nan"]``, ``"inf"``, ``"-inf"``
+complex number         ``["c", RE, IM]``
+tuple, list            ``["t", …]``, ``["l", …]``
+slice                  ``["s", START, STOP, STEP]``
+``...``                ``["e"]``
+dtype                  ``["d", "float32"]``
+NumPy scalar           ``["n", "int32", BYTES]`` (kernels only)
+local memory           ``["m", BYTES]`` (kernels only)
+=====================  ==========================================
+
+Bytes are in hexadecimal. Handles are the common case, so they are the short form.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dovetail.remote.standard import DTYPES
+from dovetail.remote.wire import ProtocolError
+
+__all__ = [
+    "LocalMemory",
+    "UnsupportedDtypeError",
+    "decode",
+    "encode",
+    "encode_scalar",
+    "known_dtype",
+    "plain_number",
+]
+
+_DEEPEST = 8
+_SMALL = 1 << 62
+_DTYPES = {name: np.dtype(name) for name in DTYPES}
+
+
+@dataclass(frozen=True, slots=True)
+class LocalMemory:
+    """A kernel's argument of so many bytes that the work-items of a group share (OpenCL's ``__local``)."""
+
+    size: int
+
+
+class UnsupportedDtypeError(TypeError):
+    """A data type of the standard that a device does not have."""
+
+
+def known_dtype(value: Any) -> np.dtype[Any]:
+    """The data type, if the standard has it. Raises `TypeError`."""
+    dtype = _DTYPES.get(getattr(value, "name", ""))
+    if dtype is None or value != dtype:
+        raise TypeError(f"found {value!r}, expected a data type of the array API standard")
+    return dtype
+
+
+def encode(value: Any, handle: Callable[[Any], int | None]) -> Any:
+    """``value`` as JSON; ``handle`` gives the number of an array, None of anything else.
+
+    Raises `TypeError` for what a call cannot take.
+    """
+    if value is None or value is True or value is False:
+        return value
+    kind = type(value)
+    if kind is int:
+        return ["i", value if -_SMALL < value < _SMALL else str(value)]
+    if kind is float:
+        return value if math.isfinite(value) else ["f", repr(value)]
+    if kind is str:
+        return value
+    number = handle(value)
+    if number is not None:
+        return number
+    if kind is tuple or kind is list:
+        return ["t" if kind is tuple else "l", *[encode(item, handle) for item in value]]
+    if kind is slice:
+        return ["s", *[_bound(bound) for bound in (value.start, value.stop, value.step)]]
+    if value is ...:
+        return ["e"]
+    if isinstance(value, np.dtype):
+        return ["d", known_dtype(value).name]
+    if kind is complex:
+        return ["c", encode(value.real, handle), encode(value.imag, handle)]
+    return encode(plain_number(value), handle)
+
+
+def plain_number(value: Any) -> bool | int | float | complex:
+    """A number of Python's own types, from those that count as such. Raises `TypeError`.
+
+    NumPy's ``float32(2)`` is none: in NumPy it has a type of its own, which a number of Python has not.
+    """
+    if isinstance(value, bool | np.bool_):
+        return bool(value)
+    if isinstance(value, int | np.integer):
+        return int(value)
+    if isinstance(value, float):
+        return float(value)
+    if isinstance(value, complex):
+        return complex(value)
+    raise TypeError(
+        f"found {type(value).__name__}, expected an array of this device, a number of Python or a dtype"
+    )
+
+
+def _bound(value: Any) -> Any:
+    if value is None:
+        return None
+    index = value.__index__()
+    return index if -_SMALL < index < _SMALL else str(index)
+
+
+def encode_scalar(value: np.generic) -> list[Any]:
+    """A NumPy scalar, with its type, for a kernel."""
+    return ["n", known_dtype(value.dtype).name, value.tobytes().hex()]
+
+
+def decode(value: Any, arrays: Mapping[int, Any], dtypes: Mapping[str, Any], depth: int = 0) -> Any:
+    """What ``value`` means, arrays looked up in ``arrays``, dtypes in ``dtypes``.
+
+    Raises `ProtocolError` for what `encode` would not have made, `KeyError` for a handle that is not there,
+    `UnsupportedDtypeError`.
+    """
+    kind = type(value)
+    if kind is int:
+        return arrays[value]
+    if kind is not list:
+        if kind is dict:
+            raise ProtocolError("an argument that is a JSON object")
+        return value
+    if not value or depth > _DEEPEST:
+        raise ProtocolError("an argument that is empty or nested too deeply")
+    tag, *rest = value
+    if tag in ("t", "l"):
+        items = [decode(item, arrays, dtypes, depth + 1) for item in rest]
+        return tuple(items) if tag == "t" else items
+    if tag == "d" and rest[:1] != [] and rest[0] in _DTYPES and rest[0] not in dtypes:
+        raise UnsupportedDtypeError(f"the device has no {rest[0]}")
+    try:
+        return _DECODE[tag](dtypes, *rest)
+    except (TypeError, ValueError, KeyError) as error:
+        raise ProtocolError(f"an argument {str(value)[:80]!r}") from error
+
+
+def _number(found: Any) -> float:
+    if isinstance(found, list):
+        tag, text = found
+        if tag != "f" or text not in ("nan", "inf", "-inf"):
+            raise ValueError(text)
+        return float(text)
+    if type(found) is not float:
+        raise TypeError(found)
+    return found
+
+
+def _whole(found: Any) -> int:
+    if isinstance(found, str) and len(found) > 100:
+        raise ValueError(found)
+    return int(found)
+
+
+def _scalar(dtypes: Mapping[str, Any], name: str, data: str) -> np.generic:
+    made = np.frombuffer(bytes.fromhex(data), dtype=_DTYPES[name])
+    if made.size != 1:
+        raise ValueError(data)
+    return made[0]  # type: ignore[no-any-return]
+
+
+def _memory(dtypes: Mapping[str, Any], size: int) -> LocalMemory:
+    if type(size) is not int or not 0 < size < 1 << 31:
+        raise ValueError(size)
+    return LocalMemory(size)
+
+
+_DECODE: dict[str, Callable[..., Any]] = {
+    "i": lambda dtypes, value: _whole(value),
+    "f": lambda dtypes, value: _number(["f", value]),
+    "c": lambda dtypes, real, imag: complex(_number(real), _number(imag)),
+    "s": lambda dtypes, *bounds: slice(*[None if b is None else _whole(b) for b in bounds]),
+    "e": lambda dtypes: ...,
+    "d": lambda dtypes, name: dtypes[name],
+    "n": _scalar,
+    "m": _memory,
+}

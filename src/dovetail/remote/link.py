@@ -1,0 +1,132 @@
+"""What a device needs of the place where its arrays are: in this process, or with a server."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dovetail.remote.array import Array
+from dovetail.remote.failures import Failure
+from dovetail.remote.snapshot import Fill, Manifest
+
+__all__ = ["NOTHING", "Link", "host_copy", "made", "new_array", "next_handle", "on_present_link"]
+
+L = TypeVar("L", bound="Link")
+P = ParamSpec("P")
+R = TypeVar("R")
+
+NOTHING: Mapping[str, Any] = {}
+
+next_handle: Callable[[], int] = itertools.count(1).__next__
+"""Handles differ in the whole process: one of another device is never taken for one's own."""
+
+new_array = object.__new__
+
+
+def made(device: Any, handle: int) -> Array:
+    """The array that stands for a handle."""
+    array = new_array(Array)
+    array._device, array._handle = device, handle
+    return array
+
+
+class Link(Protocol):
+    """Calls of one device. Work moves between two of them: each takes the device's lock, or is waited for.
+
+    A link that its device has left (`retired`) passes calls on to the device's present link.
+    """
+
+    retired: bool
+    device: Any
+    lock: threading.Lock
+    address: str
+    default_dtypes: Mapping[str, str]
+    dtypes: frozenset[str]
+    library: str
+    device_name: str
+    unheard: deque[Failure]
+
+    @property
+    def release(self) -> Callable[[int, None], Any]:
+        """Gives a handle back; called when an array dies, in any thread, and takes no lock."""
+
+    def call(self, name: str, arguments: Sequence[Any], named: Mapping[str, Any] = NOTHING) -> Array:
+        """A call that gives one array; does not wait."""
+
+    def call_many(
+        self, name: str, arguments: Sequence[Any], named: Mapping[str, Any], count: int
+    ) -> list[Array]:
+        """A call that gives so many arrays; does not wait."""
+
+    def change(self, name: str, array: Array, *arguments: Any) -> None:
+        """A call that changes an array and gives none; does not wait."""
+
+    def put(self, array: NDArray[Any]) -> Array:
+        """A copy of an array of the host; waits until it is sent."""
+
+    def fetch(self, array: Array) -> NDArray[Any]:
+        """The elements on the host, in a fresh array; waits."""
+
+    def describe(self, array: Array) -> tuple[str, tuple[int, ...]]:
+        """Data type and shape; waits where they are not known."""
+
+    def kernel(self, handle: int, source: str, name: str) -> None:
+        """Compile a raw kernel; does not wait."""
+
+    def launch(self, handle: int, grid: Any, block: Any, shared: int, arguments: Sequence[Any]) -> None:
+        """Launch a raw kernel; does not wait."""
+
+    def synchronize(self) -> None:
+        """Wait until all calls are carried out; raises the oldest failure that was not raised yet."""
+
+    # The rest is called by a migration, with the lock held but for the first.
+
+    def quiet(self) -> None:
+        """Wait until no call is being carried out in this process; the link is retired."""
+
+    def take(self) -> tuple[Manifest, Fill, Callable[[], None]]:
+        """All arrays; a function that reads them, and one to call at the end, also of a failed attempt."""
+
+    def give(self, manifest: Manifest, fill: Fill) -> None:
+        """Take over arrays; returns when they are there."""
+
+    def ready(self) -> None:
+        """All that the device holds is here now."""
+
+    def close(self) -> None:
+        """Give everything back."""
+
+    # And at the end.
+
+    def finish(self) -> None:
+        """Hear of calls that failed and of which nobody asked; takes the lock."""
+
+    def forked(self) -> None:
+        """This is the copy in a child process now."""
+
+
+def on_present_link(method: Callable[Concatenate[L, P], R]) -> Callable[Concatenate[L, P], R]:
+    """Run a method with the lock, on the link that the device has by the time the lock is had."""
+
+    @wraps(method)
+    def locked(link: L, /, *arguments: P.args, **named: P.kwargs) -> R:
+        with link.lock:
+            if not link.retired:
+                return method(link, *arguments, **named)
+        present: Callable[P, R] = getattr(link.device.present(), method.__name__)
+        return present(*arguments, **named)
+
+    return locked
+
+
+def host_copy(array: NDArray[Any]) -> NDArray[Any]:
+    """A C-contiguous copy in native byte order that nobody else uses."""
+    copied: NDArray[Any] = np.array(array, dtype=array.dtype.newbyteorder("="), order="C", copy=True)
+    return copied

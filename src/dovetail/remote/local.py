@@ -1,0 +1,269 @@
+"""A device in this process: what a server does, without a server."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dovetail.remote.array import Array
+from dovetail.remote.backends.base import Backend, Kernel
+from dovetail.remote.encoding import known_dtype, plain_number
+from dovetail.remote.failures import Failure
+from dovetail.remote.link import NOTHING, host_copy, made, new_array, next_handle, on_present_link
+from dovetail.remote.snapshot import Fill, Manifest, load, reader, snapshot
+
+if TYPE_CHECKING:
+    from dovetail.remote.device import Device
+
+__all__ = ["LocalLink"]
+
+_PLAIN = frozenset((int, float, complex, str, bool, type(None), slice, type(...)))
+
+
+class LocalLink:
+    """The arrays of a device in this process, by handle, as a server has them.
+
+    Calls are carried out at once and raise at once. What was sent ahead to a server, and failed there before
+    the work moved here, is raised at the next synchronization, as it would have been.
+    """
+
+    def __init__(self, device: Device, backend: Backend, address: str) -> None:
+        self.device = device
+        self.lock = device.lock
+        self.address = address
+        self.retired = False
+        self.backend = backend
+        self.library, self.device_name = backend.library, backend.device_name
+        self.default_dtypes: Mapping[str, str] = backend.default_dtypes
+        self.dtypes = frozenset(backend.dtypes)
+        self.values: dict[int, Any] = {}
+        self.failed: dict[int, Failure] = {}
+        self.unheard: deque[Failure] = deque()
+        self.kernels: dict[int, Kernel] = {}
+        self._inside: list[None] = []  # one for each call that is being carried out
+        self._present = False
+        self._functions = backend.functions
+        self._settle = backend.settle
+        # What needs nothing done to it, or little; of other libraries than NumPy nothing does.
+        self._settled = np.ndarray if backend.array_type is np.ndarray else None
+        self._scalars = backend.scalar_types
+
+    @property
+    def release(self) -> Callable[[int, None], Any]:
+        """Takes the array out of the table."""
+        return self.values.pop
+
+    # -- calls -----------------------------------------------------------------------------------------
+
+    def call(self, name: str, arguments: Sequence[Any], named: Mapping[str, Any] = NOTHING) -> Array:
+        """Carry it out. Written out for the common cases: this is all that small calls cost more.
+
+        No lock is taken: threads compute side by side, as with the library itself, and a migration waits
+        until nobody is inside. It takes half the time, so that a call costs at most a microsecond more than
+        the library's own (``benchmarks/test_remote.py``).
+        """
+        inside = self._inside
+        try:
+            inside.append(None)
+            if not self.retired:
+                values = self.values
+                try:
+                    if named:
+                        for value in named.values():
+                            if type(value) not in _PLAIN:
+                                named = {key: self._resolved(one) for key, one in named.items()}
+                                break
+                    if len(arguments) == 2:
+                        x, y = arguments
+                        x = values[x._handle] if type(x) is Array else self._resolved(x)
+                        y = values[y._handle] if type(y) is Array else self._resolved(y)
+                        function = self._functions[name]
+                        result = function(x, y, **named) if named else function(x, y)
+                    elif len(arguments) == 1:
+                        x = arguments[0]
+                        x = values[x._handle] if type(x) is Array else self._resolved(x)
+                        function = self._functions[name]
+                        result = function(x, **named) if named else function(x)
+                    else:
+                        result = self._functions[name](*map(self._resolved, arguments), **named)
+                except KeyError as error:
+                    raise self._missing(name, arguments, named, error) from None
+                kind = type(result)
+                if kind is not self._settled:
+                    result = np.asarray(result) if kind in self._scalars else self._settle(result)
+                handle = next_handle()
+                values[handle] = result
+                array = new_array(Array)
+                array._device, array._handle = self.device, handle
+                return array
+        finally:
+            inside.pop()
+        return self.device.present().call(name, arguments, named)
+
+    @on_present_link
+    def call_many(
+        self, name: str, arguments: Sequence[Any], named: Mapping[str, Any], count: int
+    ) -> list[Array]:
+        """Carry it out."""
+        results = self._settle(self._checked(name, arguments, named))
+        if len(results) != count:
+            raise TypeError(f"{name}() gave {len(results)} arrays, expected {count}")
+        return [self._keep(result) for result in results]
+
+    @on_present_link
+    def change(self, name: str, array: Array, *arguments: Any) -> None:
+        """Carry it out; the array keeps its handle."""
+        result = self._checked(name, (array, *arguments), NOTHING)
+        if result is not None:
+            self.values[array._handle] = self._settle(result)
+
+    @on_present_link
+    def put(self, array: NDArray[Any]) -> Array:
+        """A copy of the array."""
+        self._drain()
+        if array.dtype.name not in self.dtypes:
+            raise TypeError(f"{self.library} has no {array.dtype}")
+        return self._keep(self.backend.from_host(host_copy(array)))
+
+    @on_present_link
+    def fetch(self, array: Array) -> NDArray[Any]:
+        """A copy of the array."""
+        self._raise_unheard()
+        return np.array(self.backend.to_host(self._value(array)), order="C")
+
+    @on_present_link
+    def describe(self, array: Array) -> tuple[str, tuple[int, ...]]:
+        """As the library says."""
+        self._raise_unheard()
+        return self.backend.describe(self._value(array))
+
+    @on_present_link
+    def kernel(self, handle: int, source: str, name: str) -> None:
+        """Compile it."""
+        self._drain()
+        self.kernels[handle] = self.backend.kernel(source, name)
+
+    @on_present_link
+    def launch(self, handle: int, grid: Any, block: Any, shared: int, arguments: Sequence[Any]) -> None:
+        """Launch it."""
+        given = [self._value(a) if type(a) is Array else a for a in arguments]
+        self.kernels[handle](grid, block, given, shared)
+
+    @on_present_link
+    def synchronize(self) -> None:
+        """Wait for the library."""
+        self._drain()
+        self._raise_unheard()
+        self.backend.synchronize()
+
+    def quiet(self) -> None:
+        """Wait until nobody is inside any more; those who come now find the link retired."""
+        while self._inside:
+            time.sleep(1e-5)
+
+    # -- moving ----------------------------------------------------------------------------------------
+
+    def take(self) -> tuple[Manifest, Fill, Callable[[], None]]:
+        """Everything in the table."""
+        self._drain()
+        manifest, sources = snapshot(self.backend, dict(self.values), self.failed)
+        return manifest, reader(self.backend, sources), lambda: None
+
+    def give(self, manifest: Manifest, fill: Fill) -> None:
+        """Into the table."""
+        self.values.update(load(self.backend, manifest, fill))
+        self.failed.update(manifest.failures)
+
+    def ready(self) -> None:
+        """From now on what the device frees is ours."""
+        self._present = True
+
+    def finish(self) -> None:
+        """Nothing to do: what failed has been raised."""
+
+    def forked(self) -> None:
+        """The arrays have been copied with the process."""
+
+    def close(self) -> None:
+        """Empty the table."""
+        self.values.clear()
+        self.failed.clear()
+        self.kernels.clear()
+        self.backend.trim()
+
+    # -- inside ----------------------------------------------------------------------------------------
+
+    def _carry_out(self, name: str, arguments: Sequence[Any], named: Mapping[str, Any]) -> Any:
+        resolved = self._resolved
+        given = [resolved(argument) for argument in arguments]
+        return self._functions[name](*given, **{key: resolved(value) for key, value in named.items()})
+
+    def _checked(self, name: str, arguments: Sequence[Any], named: Mapping[str, Any]) -> Any:
+        try:
+            return self._carry_out(name, arguments, named)
+        except KeyError as error:
+            raise self._missing(name, arguments, named, error) from None
+
+    def _resolved(self, value: Any) -> Any:
+        """An argument as the library takes it. Raises `TypeError`, and `KeyError` for an array elsewhere."""
+        kind = type(value)
+        if kind is Array:
+            return self.values[value._handle]
+        if kind in _PLAIN:
+            return value
+        if kind is tuple and _PLAIN.issuperset(map(type, value)):
+            return value
+        if isinstance(value, tuple | list):
+            items = [self._resolved(item) for item in value]
+            return tuple(items) if isinstance(value, tuple) else items
+        if isinstance(value, np.dtype):
+            name = known_dtype(value).name
+            if name not in self.dtypes:
+                raise TypeError(f"{self.library} has no {name}")
+            return self.backend.dtypes[name]
+        return plain_number(value)
+
+    def _value(self, array: Array) -> Any:
+        try:
+            return self.values[array._handle]
+        except KeyError as error:
+            raise self._missing("", (array,), NOTHING, error) from None
+
+    def _missing(
+        self, name: str, arguments: Sequence[Any], named: Mapping[str, Any], error: KeyError
+    ) -> Exception:
+        """What a `KeyError` means: an array that failed, one of another device, a function not there."""
+        handle = error.args[0] if error.args else None
+        if handle in self.failed:
+            failure = self.failed[handle]
+            return failure.exception(self.device.sites.where(failure.site))
+        if name and name not in self._functions:
+            return NotImplementedError(f"{self.library} has no {name}")
+        for array in (*arguments, *named.values()):
+            if type(array) is Array and array._device is not self.device:
+                return self.device.foreign(array)
+        return error
+
+    def _keep(self, value: Any) -> Array:
+        handle = next_handle()
+        self.values[handle] = value
+        return made(self.device, handle)
+
+    def _drain(self) -> None:
+        """Kernels that died, and arrays that died while work was being moved."""
+        freed = self.device.freed
+        while freed and self._present:
+            handle = freed.popleft()
+            self.values.pop(handle, None)
+            self.failed.pop(handle, None)
+            self.kernels.pop(handle, None)
+
+    def _raise_unheard(self) -> None:
+        if self.unheard:
+            failure = self.unheard.popleft()
+            raise failure.exception(self.device.sites.where(failure.site))

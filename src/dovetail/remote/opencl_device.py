@@ -1,0 +1,42 @@
+"""Which OpenCL device a name means."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from dovetail.errors import InputError
+
+__all__ = ["choose", "load"]
+
+
+def load() -> Any:
+    """The module pyopencl. Raises `InputError`."""
+    # PoCL starts one thread per core of the machine, also of cores that this process may not use.
+    os.environ.setdefault("POCL_MAX_PTHREAD_COUNT", str(len(os.sched_getaffinity(0))))
+    try:
+        import pyopencl
+    except ImportError as error:
+        raise InputError(f"device 'opencl' is not there: {error}; install dovetail[opencl]") from error
+    return pyopencl
+
+
+def choose(cl: Any, which: str = "") -> Any:
+    """The device whose name, or whose platform's, has ``which`` in it, in any case.
+
+    Among several the first GPU is taken, else the first accelerator, else the first one. Raises `InputError`.
+    """
+    try:
+        found = [device for platform in cl.get_platforms() for device in platform.get_devices()]
+    except cl.Error as error:
+        raise InputError(f"device 'opencl' is not there: {error}") from error
+    fit = [d for d in found if which.lower() in f"{d.platform.name} {d.name}".lower()]
+    if not fit:
+        names = ", ".join(d.name.strip() for d in found) or "none"
+        wanted = f"opencl:{which}" if which else "opencl"
+        raise InputError(f"device {wanted!r} is not there; OpenCL devices found: {names}")
+    for kind in (cl.device_type.GPU, cl.device_type.ACCELERATOR):
+        for device in fit:
+            if device.type & kind:
+                return device
+    return fit[0]

@@ -1,0 +1,279 @@
+"""The functions of the Python array API standard (2024.12), as one table.
+
+What a namespace offers, what a server carries out, and how many arrays a call gives: all of it is read from
+here. Source: the standard's specification, data-apis.org/array-api/2024.12.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import operator
+from collections import namedtuple
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+__all__ = [
+    "BINARY_OPERATORS",
+    "CONSTANTS",
+    "CREATION",
+    "DTYPES",
+    "FUNCTIONS",
+    "INPLACE_OPERATORS",
+    "OPERATORS",
+    "REFLECTED_OPERATORS",
+    "UNARY_OPERATORS",
+    "VERSION",
+    "Function",
+    "turned",
+]
+
+VERSION = "2024.12"
+
+CONSTANTS: Mapping[str, float | None] = {
+    "e": 2.718281828459045,
+    "inf": float("inf"),
+    "nan": float("nan"),
+    "newaxis": None,
+    "pi": 3.141592653589793,
+}
+
+DTYPES = (
+    "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64",
+    "float32", "float64", "complex64", "complex128",
+)  # fmt: skip
+
+_UNARY = """
+abs acos acosh asin asinh atan atanh bitwise_invert ceil conj cos cosh exp expm1 floor imag isfinite isinf
+isnan log log10 log1p log2 logical_not negative positive real reciprocal round sign signbit sin sinh sqrt
+square tan tanh trunc
+"""
+
+_BINARY = """
+add atan2 bitwise_and bitwise_left_shift bitwise_or bitwise_right_shift bitwise_xor copysign divide equal
+floor_divide greater greater_equal hypot less less_equal logaddexp logical_and logical_or logical_xor maximum
+minimum multiply nextafter not_equal pow remainder subtract
+"""
+
+_CREATION = """
+arange(start, /, stop=None, step=1, *, dtype=None, device=None)
+empty(shape, *, dtype=None, device=None)
+eye(n_rows, n_cols=None, /, *, k=0, dtype=None, device=None)
+full(shape, fill_value, *, dtype=None, device=None)
+linspace(start, stop, /, num, *, dtype=None, device=None, endpoint=True)
+ones(shape, *, dtype=None, device=None)
+zeros(shape, *, dtype=None, device=None)
+fft.fftfreq(n, /, *, d=1.0, dtype=None, device=None)
+fft.rfftfreq(n, /, *, d=1.0, dtype=None, device=None)
+"""
+
+_OTHERS = """
+all(x, /, *, axis=None, keepdims=False)
+any(x, /, *, axis=None, keepdims=False)
+argmax(x, /, *, axis=None, keepdims=False)
+argmin(x, /, *, axis=None, keepdims=False)
+argsort(x, /, *, axis=-1, descending=False, stable=True)
+astype(x, dtype, /, *, copy=True, device=None)
+broadcast_arrays(*arrays)
+broadcast_to(x, /, shape)
+clip(x, /, min=None, max=None)
+concat(arrays, /, *, axis=0)
+count_nonzero(x, /, *, axis=None, keepdims=False)
+cumulative_prod(x, /, *, axis=None, dtype=None, include_initial=False)
+cumulative_sum(x, /, *, axis=None, dtype=None, include_initial=False)
+diff(x, /, *, axis=-1, n=1, prepend=None, append=None)
+empty_like(x, /, *, dtype=None, device=None)
+expand_dims(x, /, axis=0)
+flip(x, /, *, axis=None)
+full_like(x, /, fill_value, *, dtype=None, device=None)
+matmul(x1, x2, /)
+matrix_transpose(x, /)
+max(x, /, *, axis=None, keepdims=False)
+mean(x, /, *, axis=None, keepdims=False)
+meshgrid(*arrays, indexing='xy')
+min(x, /, *, axis=None, keepdims=False)
+moveaxis(x, source, destination, /)
+nonzero(x, /)
+ones_like(x, /, *, dtype=None, device=None)
+permute_dims(x, /, axes)
+prod(x, /, *, axis=None, dtype=None, keepdims=False)
+repeat(x, repeats, /, *, axis=None)
+reshape(x, /, shape, *, copy=None)
+roll(x, /, shift, *, axis=None)
+searchsorted(x1, x2, /, *, side='left', sorter=None)
+sort(x, /, *, axis=-1, descending=False, stable=True)
+squeeze(x, /, axis)
+stack(arrays, /, *, axis=0)
+std(x, /, *, axis=None, correction=0.0, keepdims=False)
+sum(x, /, *, axis=None, dtype=None, keepdims=False)
+take(x, indices, /, *, axis=None)
+take_along_axis(x, indices, /, *, axis=-1)
+tensordot(x1, x2, /, *, axes=2)
+tile(x, repetitions, /)
+tril(x, /, *, k=0)
+triu(x, /, *, k=0)
+unique_all(x, /) -> values indices inverse_indices counts
+unique_counts(x, /) -> values counts
+unique_inverse(x, /) -> values inverse_indices
+unique_values(x, /)
+unstack(x, /, *, axis=0)
+var(x, /, *, axis=None, correction=0.0, keepdims=False)
+vecdot(x1, x2, /, *, axis=-1)
+where(condition, x1, x2, /)
+zeros_like(x, /, *, dtype=None, device=None)
+linalg.cholesky(x, /, *, upper=False)
+linalg.cross(x1, x2, /, *, axis=-1)
+linalg.det(x, /)
+linalg.diagonal(x, /, *, offset=0)
+linalg.eigh(x, /) -> eigenvalues eigenvectors
+linalg.eigvalsh(x, /)
+linalg.inv(x, /)
+linalg.matmul(x1, x2, /)
+linalg.matrix_norm(x, /, *, keepdims=False, ord='fro')
+linalg.matrix_power(x, n, /)
+linalg.matrix_rank(x, /, *, rtol=None)
+linalg.matrix_transpose(x, /)
+linalg.outer(x1, x2, /)
+linalg.pinv(x, /, *, rtol=None)
+linalg.qr(x, /, *, mode='reduced') -> Q R
+linalg.slogdet(x, /) -> sign logabsdet
+linalg.solve(x1, x2, /)
+linalg.svd(x, /, *, full_matrices=True) -> U S Vh
+linalg.svdvals(x, /)
+linalg.tensordot(x1, x2, /, *, axes=2)
+linalg.trace(x, /, *, offset=0, dtype=None)
+linalg.vecdot(x1, x2, /, *, axis=-1)
+linalg.vector_norm(x, /, *, axis=None, keepdims=False, ord=2)
+fft.fft(x, /, *, n=None, axis=-1, norm='backward')
+fft.fftn(x, /, *, s=None, axes=None, norm='backward')
+fft.fftshift(x, /, *, axes=None)
+fft.hfft(x, /, *, n=None, axis=-1, norm='backward')
+fft.ifft(x, /, *, n=None, axis=-1, norm='backward')
+fft.ifftn(x, /, *, s=None, axes=None, norm='backward')
+fft.ifftshift(x, /, *, axes=None)
+fft.ihfft(x, /, *, n=None, axis=-1, norm='backward')
+fft.irfft(x, /, *, n=None, axis=-1, norm='backward')
+fft.irfftn(x, /, *, s=None, axes=None, norm='backward')
+fft.rfft(x, /, *, n=None, axis=-1, norm='backward')
+fft.rfftn(x, /, *, s=None, axes=None, norm='backward')
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """One function: its dotted name, its signature, and the class of its results if these have names."""
+
+    name: str
+    signature: inspect.Signature
+    results: type[tuple[Any, ...]] | None
+    elementwise: bool = False
+
+    @property
+    def keywords(self) -> frozenset[str]:
+        """Names of the arguments that may be given by keyword."""
+        kinds = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+        return frozenset(p.name for p in self.signature.parameters.values() if p.kind in kinds)
+
+    @property
+    def most(self) -> int:
+        """How many arguments may be given by position."""
+        parameters = self.signature.parameters.values()
+        if any(p.kind is inspect.Parameter.VAR_POSITIONAL for p in parameters):
+            return MOST_ARGUMENTS
+        return sum(p.kind is not inspect.Parameter.KEYWORD_ONLY for p in parameters)
+
+
+MOST_ARGUMENTS = 64
+"""Of functions that take any number; NumPy's own limit of dimensions and operands."""
+
+
+def _parsed(line: str, *, elementwise: bool = False) -> Function:
+    """``linalg.qr(x, /, *, mode='reduced') -> Q R`` as a function."""
+    head, _, names = line.partition(" -> ")
+    name, _, parameters = head.partition("(")
+    found = ast.parse(f"def f({parameters}: ...").body[0]
+    assert isinstance(found, ast.FunctionDef)
+    given = found.args
+    kind = inspect.Parameter
+    made: list[inspect.Parameter] = []
+    kinds = [kind.POSITIONAL_ONLY] * len(given.posonlyargs) + [kind.POSITIONAL_OR_KEYWORD] * len(given.args)
+    positional = list(zip([*given.posonlyargs, *given.args], kinds, strict=True))
+    without = len(positional) - len(given.defaults)
+    for k, (argument, how) in enumerate(positional):
+        default = ast.literal_eval(given.defaults[k - without]) if k >= without else kind.empty
+        made.append(kind(argument.arg, how, default=default))
+    if given.vararg is not None:
+        made.append(kind(given.vararg.arg, kind.VAR_POSITIONAL))
+    for argument, value in zip(given.kwonlyargs, given.kw_defaults, strict=True):
+        assert value is not None
+        made.append(kind(argument.arg, kind.KEYWORD_ONLY, default=ast.literal_eval(value)))
+    short = name.rpartition(".")[2]
+    results = namedtuple(f"{short}_result", names.split()) if names else None
+    return Function(name, inspect.Signature(made), results, elementwise)
+
+
+def _table() -> dict[str, Function]:
+    made = [_parsed(f"{name}(x, /)", elementwise=True) for name in _UNARY.split()]
+    made += [_parsed(f"{name}(x1, x2, /)", elementwise=True) for name in _BINARY.split()]
+    made += [_parsed(line) for line in (_CREATION + _OTHERS).splitlines() if line]
+    return {function.name: function for function in made}
+
+
+#: All functions that compute, by dotted name (``sum``, ``linalg.svd``, ``fft.fft``).
+FUNCTIONS: Mapping[str, Function] = _table()
+
+#: Those that make arrays from numbers alone.
+CREATION = frozenset(line.partition("(")[0] for line in _CREATION.splitlines() if line)
+
+# -- operators -----------------------------------------------------------------------------------------
+
+UNARY_OPERATORS: Mapping[str, Callable[[Any], Any]] = {
+    "__abs__": operator.abs,
+    "__invert__": operator.invert,
+    "__neg__": operator.neg,
+    "__pos__": operator.pos,
+}
+
+_ARITHMETIC = {
+    "add": operator.add,
+    "and": operator.and_,
+    "floordiv": operator.floordiv,
+    "lshift": operator.lshift,
+    "matmul": operator.matmul,
+    "mod": operator.mod,
+    "mul": operator.mul,
+    "or": operator.or_,
+    "pow": operator.pow,
+    "rshift": operator.rshift,
+    "sub": operator.sub,
+    "truediv": operator.truediv,
+    "xor": operator.xor,
+}
+
+
+def turned(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """The function with its arguments exchanged."""
+    return lambda x, y: function(y, x)
+
+
+BINARY_OPERATORS: Mapping[str, Callable[[Any, Any], Any]] = {
+    **{f"__{name}__": function for name, function in _ARITHMETIC.items()},
+    **{f"__{name}__": getattr(operator, name) for name in ("eq", "ge", "gt", "le", "lt", "ne")},
+}
+REFLECTED_OPERATORS: Mapping[str, Callable[[Any, Any], Any]] = {
+    f"__r{name}__": turned(function) for name, function in _ARITHMETIC.items()
+}
+INPLACE_OPERATORS: Mapping[str, Callable[[Any, Any], Any]] = {
+    f"__i{name}__": getattr(operator, f"i{name}") for name in _ARITHMETIC
+}
+
+#: What servers know by the name of the method.
+OPERATORS: Mapping[str, Callable[..., Any]] = {
+    **UNARY_OPERATORS,
+    **BINARY_OPERATORS,
+    **REFLECTED_OPERATORS,
+    **INPLACE_OPERATORS,
+    "__getitem__": operator.getitem,
+    "__setitem__": operator.setitem,
+}

@@ -1,0 +1,224 @@
+"""Frames between a client and a device server, and how each proves to the other that it knows the token.
+
+A frame is a header of 16 bytes, a JSON text, and raw bytes (arrays as they lie in memory)::
+
+    1 byte   what it is (`Kind`)
+    3 bytes  zero
+    4 bytes  length of the JSON text, little-endian
+    8 bytes  length of the raw bytes, little-endian
+
+The JSON text is small (`MOST_JSON`); the raw bytes are of the length that the JSON text implies. Nothing that
+comes from the network is unpickled, evaluated or looked up as an attribute.
+
+A connection begins with a greeting of the server (`MAGIC` and 32 random bytes), then a HELLO frame of the
+client: which device, its own 32 random bytes and, where a token is asked for, an HMAC over both, so that the
+token is never sent. The server's WELCOME holds its own HMAC. What follows is neither encrypted nor signed:
+the network is one that is trusted, or a tunnel.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import socket
+import struct
+from collections.abc import Sequence
+from enum import IntEnum
+from typing import Any
+
+import orjson
+
+__all__ = [
+    "HELLO_JSON",
+    "MAGIC",
+    "MOST_JSON",
+    "NONCE",
+    "Channel",
+    "ClosedError",
+    "Kind",
+    "ProtocolError",
+    "frame_head",
+    "parse_head",
+    "proof",
+    "set_options",
+]
+
+MAGIC = b"DVTLARR1"
+NONCE = 32
+MOST_JSON = 1 << 20
+"""Bytes of the JSON text of a frame."""
+HELLO_JSON = 4096
+"""The same before the client has proved anything."""
+_HEAD = struct.Struct("<B3xIQ")
+_BUFFER = 1 << 18
+HEAD_SIZE = _HEAD.size
+
+
+class Kind(IntEnum):
+    """What a frame is."""
+
+    HELLO = 1
+    """client: which device; its proof"""
+    WELCOME = 2
+    """server: what the device is; its proof"""
+    CALLS = 3
+    """client: calls to carry out; no reply"""
+    PUT = 4
+    """client: an array, as raw bytes; no reply"""
+    FETCH = 5
+    """client: asks for an array"""
+    SYNC = 6
+    """client: asks whether all went well, and for types and shapes"""
+    DUMP = 7
+    """client: asks for all arrays"""
+    LOAD = 8
+    """client: arrays of another server, as raw bytes; a reply when they are there"""
+    REPLY = 9
+    """server: what was asked for"""
+    ERROR = 10
+    """server: why not; the connection goes on"""
+    REFUSED = 11
+    """server: why not; the connection ends"""
+    PROBE = 13
+    """client: raw bytes that are thrown away; no reply. What the connection itself can do"""
+    LEAVE = 12
+    """client: give everything back; a reply when that is done, and the connection ends"""
+
+
+class ProtocolError(Exception):
+    """The other side does not keep to the protocol; the connection ends."""
+
+
+class ClosedError(ConnectionError):
+    """The other side has closed the connection, between frames or within one."""
+
+
+def frame_head(kind: int, json_length: int, raw_length: int = 0) -> bytes:
+    """The header of a frame."""
+    return _HEAD.pack(kind, json_length, raw_length)
+
+
+def parse_head(head: bytes | bytearray | memoryview, most: int) -> tuple[int, int, int]:
+    """Kind, length of the JSON text, length of the raw bytes. Raises `ProtocolError`."""
+    kind, json_length, raw_length = _HEAD.unpack(head)
+    if json_length > most:
+        raise ProtocolError(f"a frame with {json_length} bytes of JSON, expected at most {most}")
+    return kind, json_length, raw_length
+
+
+def proof(token: bytes, who: bytes, nonce: bytes, other: bytes) -> str:
+    """What only somebody who knows the token can say about the two nonces."""
+    return hmac.new(token, b"dovetail " + who + nonce + other, hashlib.sha256).hexdigest()
+
+
+def set_options(connection: socket.socket) -> None:
+    """No delays, and a peer whose machine has vanished is noticed within a minute."""
+    for option in (socket.SO_SNDBUF, socket.SO_RCVBUF):
+        connection.setsockopt(socket.SOL_SOCKET, option, 1 << 20)
+    if connection.family == socket.AF_UNIX:
+        return
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 20)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 10)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 4)
+
+
+class Channel:
+    """Frames over a connected, blocking socket; one thread at a time on each side of it.
+
+    Raises `ClosedError` or another `OSError` when the other side is gone, `ProtocolError` when it sends what
+    is no frame.
+    """
+
+    def __init__(self, connection: socket.socket) -> None:
+        self.connection = connection
+        self._buffer = bytearray(_BUFFER)
+        self._view = memoryview(self._buffer)
+        self._begin = self._end = 0
+
+    def send(self, kind: int, text: bytes, raw: Sequence[Any] = (), *, before: Sequence[bytes] = ()) -> None:
+        """Send a frame in one go, after the frames ``before`` that are ready to be sent."""
+        views = [memoryview(part).cast("B") for part in raw if memoryview(part).nbytes]
+        length = sum(view.nbytes for view in views)
+        parts: list[Any] = [*before, _HEAD.pack(kind, len(text), length), text]
+        if not views:
+            self.connection.sendall(b"".join(parts))
+            return
+        first = b"".join(parts)
+        if length <= 1 << 16:
+            self.connection.sendall(b"".join([first, *views]))
+            return
+        self.connection.sendall(first)
+        for view in views:
+            self.connection.sendall(view)
+
+    def send_all(self, *parts: Any) -> None:
+        """Send parts of frames, as they are."""
+        for part in parts:
+            self.connection.sendall(part)
+
+    def receive(self, most: int = MOST_JSON) -> tuple[int, Any, int]:
+        """Kind, JSON value and number of raw bytes of the next frame; read the raw bytes next."""
+        self._fill(HEAD_SIZE)
+        begin = self._begin
+        kind, length, raw = parse_head(self._view[begin : begin + HEAD_SIZE], most)
+        self._begin = begin + HEAD_SIZE
+        text = self._bytes(length)
+        try:
+            return kind, orjson.loads(text) if length else None, raw
+        except orjson.JSONDecodeError:
+            raise ProtocolError("a frame whose text is no JSON") from None
+
+    def receive_into(self, target: memoryview) -> None:
+        """The next raw bytes, as many as ``target`` takes (contiguous, of bytes)."""
+        ready = min(self._end - self._begin, target.nbytes)
+        if ready:
+            target[:ready] = self._view[self._begin : self._begin + ready]
+            self._begin += ready
+        while ready < target.nbytes:
+            count = self.connection.recv_into(target[ready:])
+            if not count:
+                raise ClosedError("the connection was closed within a frame")
+            ready += count
+
+    def skip(self, count: int) -> None:
+        """Read so many raw bytes and forget them."""
+        while count:
+            if self._begin == self._end:
+                self._fill(1)
+            step = min(count, self._end - self._begin)
+            self._begin += step
+            count -= step
+
+    def close(self) -> None:
+        """Close the connection."""
+        self.connection.close()
+
+    def __del__(self) -> None:
+        self.connection.close()
+
+    def _bytes(self, count: int) -> bytes | memoryview:
+        if count <= _BUFFER:
+            self._fill(count)
+            begin = self._begin
+            self._begin += count
+            return self._view[begin : begin + count]
+        long = bytearray(count)
+        self.receive_into(memoryview(long))
+        return bytes(long)
+
+    def _fill(self, count: int) -> None:
+        """Have at least so many bytes in the buffer, at most as many as it takes."""
+        if self._begin == self._end:
+            self._begin = self._end = 0
+        while self._end - self._begin < count:
+            if self._begin + count > _BUFFER:
+                left = self._end - self._begin
+                self._buffer[:left] = self._buffer[self._begin : self._end]
+                self._begin, self._end = 0, left
+            got = self.connection.recv_into(self._view[self._end :])
+            if not got:
+                inside = self._end > self._begin
+                raise ClosedError("the connection was closed" + (" within a frame" if inside else ""))
+            self._end += got

@@ -1,0 +1,1 @@
+"""Runs and services on real machines: their folders, their ledgers, what is left behind and taken up."""

@@ -1,0 +1,102 @@
+"""What runs and services are put together from: the history and its writer, the driver and its journal."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from dovetail.engine.core import no_bound
+from dovetail.engine.driver import Driver, DriverOptions
+from dovetail.engine.journal import JournalWriter
+from dovetail.executors.claims import Claims
+from dovetail.history.buffered import BufferedHistory
+from dovetail.history.sqlite import SqliteHistory
+from dovetail.model import Implementation, Job, Request, Seconds, Workload
+from dovetail.plugins import LoadedPolicy, holding
+from dovetail.policies.follow_plan import FollowPlan
+from dovetail.running.folder import About, mark_unrecorded
+from dovetail.running.ledger import Ledger
+from dovetail.running.neighbours import Neighbours
+from dovetail.runtimes.registry import make_model
+
+__all__ = ["driver_of", "neighbours_of", "recording"]
+
+Tell = Callable[[str], None]
+
+
+@contextmanager
+def recording(store: SqliteHistory, folder: Path, ledger: Ledger, tell: Tell) -> Iterator[BufferedHistory]:
+    """The history with its writer beside the loop; what it cannot write in the end stays in the ledger."""
+    history = BufferedHistory(store, spool=ledger, tell=tell)
+    history.record_many(ledger.unrecorded())
+    try:
+        yield history
+    finally:
+        left = history.close()
+        ledger.settle()
+        if left:
+            with suppress(OSError):
+                mark_unrecorded(folder)
+            tell(f"{left} runs are not in the history yet: they are kept, and the next start records them")
+
+
+@contextmanager
+def driver_of(
+    about: About,
+    loaded: LoadedPolicy,
+    workload: Workload,
+    history: BufferedHistory,
+    ledger: Ledger,
+    journal: JournalWriter,
+) -> Iterator[Driver]:
+    """The driver of a run or a service; its journal is closed at the end."""
+
+    def bound(job: Job, implementation: Implementation, request: Request) -> Seconds:
+        if job.walltime is None and about.default_walltime is not None:
+            return about.default_walltime
+        return no_bound(job, implementation, request)
+
+    driver = Driver(
+        about.cluster,
+        holding(loaded.policy),
+        make_model(about.model, history),
+        bound=bound,
+        history=history,
+        journal=journal,
+        ledger=ledger,
+        follow=FollowPlan(),
+        rejected=workload.rejected,
+        ended_before=ledger.state,
+        options=DriverOptions(
+            overrun=about.overrun,
+            default_walltime=about.default_walltime,
+            placement=getattr(loaded.policy, "placement", "pack"),
+            seed=about.seed,
+            policy_name=loaded.name,
+            policy_options=dict(loaded.options),
+            enforce=True,
+            hold_moves=True,
+            keep_considered=True,
+            run_uid=about.uid,
+            timer=time.perf_counter,
+        ),
+    )
+    try:
+        yield driver
+    finally:
+        current = driver.journal  # a service begins new ones
+        if isinstance(current, JournalWriter):
+            current.close()
+
+
+def neighbours_of(executor: object, driver: Driver, tell: Tell) -> Neighbours | None:
+    """What keeps this run apart from others on the machine, where its executor claims cores."""
+    claims = getattr(executor, "claims", None)
+    if not isinstance(claims, Claims):
+        return None
+    found = Neighbours(claims, driver.engine.cluster, tell)
+    if driver.engine.running:
+        found.adopted(driver)
+    return found

@@ -1,0 +1,240 @@
+"""Run folders: where they lie, what they are called, what they say of themselves.
+
+``run.json`` names the history, the policy and everything else that is needed to take the run up again;
+``ledger.db`` holds the jobs, ``journal.jsonl`` (then ``journal-2.jsonl`` …) the decisions, ``spawn.log`` is
+the local executor's. Runs lie in the XDG state folder, or are linked there; a run is known by its unique id,
+or by so many first characters of it as no other run has.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from dovetail.engine.checked import DAMAGED, checked
+from dovetail.engine.codec import decode_cluster, encode_cluster
+from dovetail.errors import DovetailError, InputError
+from dovetail.executors.recovery import UNRECORDED
+from dovetail.files.reading import read_text
+from dovetail.files.sentences import shown
+from dovetail.files.writing import private_folder
+from dovetail.history.sqlite import default_history_path
+from dovetail.interfaces import RunFolder
+from dovetail.model import Cluster, Seconds
+
+__all__ = [
+    "LAST",
+    "SHORT",
+    "About",
+    "check_run_folder",
+    "default_runs_folder",
+    "encoded_about",
+    "find_run",
+    "is_marked_unrecorded",
+    "journal_of",
+    "mark_unrecorded",
+    "new_journal",
+    "new_run_folder",
+    "read_about",
+    "run_folders",
+    "short_id",
+    "write_about",
+]
+
+_OWN = ("supervisor.err", "supervisor.sock", "agents", "ledger.db-wal", "ledger.db-shm", "ledger.db-journal")
+SHORT = 8
+"""Characters of a run's id that people are shown."""
+LAST = "last"
+"""The newest run."""
+_ID = re.compile(r"[0-9a-f]{4,32}")
+
+
+def default_runs_folder() -> Path:
+    """Where live runs keep their files: beside the default history, in the XDG state folder."""
+    return default_history_path().parent / "runs"
+
+
+@dataclass(frozen=True, slots=True)
+class About:
+    """What a run keeps to; ``created`` is in seconds since the epoch."""
+
+    uid: str
+    created: Seconds
+    workload: str
+    policy: str
+    executor: str
+    model: str
+    history: str
+    cwd: str
+    grace: Seconds
+    overrun: Literal["kill", "run"]
+    default_walltime: Seconds | None
+    seed: int | None
+    cluster: Cluster
+
+
+def short_id(uid: str) -> str:
+    """A run's id as people are shown it; commands take it."""
+    return uid[:SHORT]
+
+
+def check_run_folder(path: Path) -> None:
+    """That a new run may keep its files in this folder; raises `InputError`. Changes nothing.
+
+    None of the names that a run uses may be there: links and files that somebody put there are neither
+    followed nor overwritten.
+    """
+    for name in ("spawn.log", "run.json", "ledger.db"):
+        if os.path.lexists(path / name):
+            raise InputError("found another run in the folder, expected a new one", where=str(path))
+    for name in _OWN:
+        if os.path.lexists(path / name):
+            raise InputError(
+                f"found {name} in the folder, a name that a run uses itself; expected another folder",
+                where=str(path),
+            )
+    above = next(part for part in (path, *path.absolute().parents) if os.path.lexists(part))
+    if not above.is_dir():
+        raise InputError(f"cannot be made: found the file {above}, expected a folder", where=str(path))
+    if not os.access(above, os.W_OK | os.X_OK):
+        raise InputError(f"cannot be made: {above} cannot be written to", where=str(path))
+
+
+@contextmanager
+def new_run_folder(path: Path | None, uid: str) -> Iterator[Path]:
+    """A folder (mode 0700) for a new run; gone again where nothing came to lie in it.
+
+    Raises `InputError` where it cannot be made, or holds a run already.
+    """
+    folder = path or default_runs_folder() / uid
+    check_run_folder(folder)
+    try:
+        fresh = private_folder(folder)
+    except OSError as error:
+        raise InputError(f"cannot be made: {error.strerror}", where=str(folder)) from error
+    try:
+        yield folder
+    finally:
+        if fresh and not os.listdir(folder):
+            folder.rmdir()
+
+
+def encoded_about(about: About) -> bytes:
+    """What ``run.json`` holds."""
+    data = {name: getattr(about, name) for name in About.__dataclass_fields__ if name != "cluster"} | {
+        "version": 1,
+        "cluster": encode_cluster(about.cluster),
+    }
+    return json.dumps(data).encode()
+
+
+def write_about(folder: Path, about: About) -> None:
+    """Write ``run.json``; raises `DovetailError` where that cannot be done."""
+    path = folder / "run.json"
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(encoded_about(about))
+    except OSError as error:
+        raise DovetailError(f"{path}: cannot be written: {error.strerror}") from error
+
+
+def read_about(folder: Path) -> About:
+    """Read ``run.json``. Raises `InputError` where it is missing, damaged, or of another version."""
+    path = folder / "run.json"
+    try:
+        data: Any = json.loads(read_text(path, "the description of a run"))
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"is no JSON: {error}", where=str(path)) from error
+    if not isinstance(data, Mapping) or data.get("version") != 1:
+        raise InputError(
+            "found something else, expected the description of a run, version 1", where=str(path)
+        )
+    try:
+        fields = {name: data[name] for name in About.__dataclass_fields__ if name != "cluster"}
+        return checked(About(**fields, cluster=decode_cluster(data["cluster"])))
+    except DAMAGED as error:
+        raise InputError(f"is damaged: found {shown(str(error))}", where=str(path)) from error
+
+
+def run_folders() -> list[Path]:
+    """Folders of known runs, newest first."""
+    try:
+        entries = [entry for entry in os.scandir(default_runs_folder()) if entry.is_dir()]
+    except FileNotFoundError:
+        return []
+    entries.sort(key=lambda entry: entry.stat().st_mtime, reverse=True)
+    return [Path(os.path.realpath(entry.path)) for entry in entries]
+
+
+def find_run(name: str | None = None) -> Path:
+    """The folder of a run: by path, by the beginning of its id, or (``None``) the newest.
+
+    Raises `InputError` where there is none, or several begin so.
+    """
+    if name is not None and os.path.isfile(os.path.join(name, "run.json")):
+        return Path(name).resolve()
+    folders = run_folders()
+    if name is None:
+        if not folders:
+            raise InputError("found no run on this machine, expected one to have been started")
+        return folders[0]
+    root = default_runs_folder()
+    matching = sorted({entry.name for entry in os.scandir(root)} if root.is_dir() else ())
+    matching = [entry for entry in matching if entry.startswith(name)]
+    if len(matching) != 1 or not name:
+        found = "no run" if not matching else f"{len(matching)} runs"
+        raise InputError(
+            f"found {found} whose id begins with {name!r}, expected one ('dovetail runs' lists them)"
+        )
+    return Path(os.path.realpath(root / matching[0]))
+
+
+def journal_of(name: str) -> Path | None:
+    """The newest journal of the run that a word names: ``last``, a folder, or the beginning of an id.
+
+    ``None`` where the word is no name of a run: a file, a text that is too short or no hexadecimal number.
+    Raises `InputError` where it looks like an id and there is no such run, or several.
+    """
+    if os.path.isfile(name):
+        return None
+    if os.path.isdir(name):
+        folder = Path(name)
+    elif name == LAST:
+        folder = find_run()
+    elif _ID.fullmatch(name):
+        folder = find_run(name)
+    else:
+        return None
+    journals = sorted(folder.glob("journal*.jsonl"), key=lambda path: path.stat().st_mtime)
+    return journals[-1] if journals else folder / "journal.jsonl"
+
+
+def new_journal(folder: Path) -> Path:
+    """Path of the next journal of a run: one for each Dovetail that drove it."""
+    path, number = folder / "journal.jsonl", 1
+    while os.path.lexists(path):
+        number += 1
+        path = folder / f"journal-{number}.jsonl"
+    return path
+
+
+def mark_unrecorded(folder: Path) -> None:
+    """Note that the ledger holds runs that are not in the history. Raises `OSError`."""
+    (folder / UNRECORDED).touch(mode=0o600)
+
+
+def is_marked_unrecorded(folder: Path) -> bool:
+    """Whether the ledger may hold runs that are not in the history."""
+    return (folder / UNRECORDED).exists()
+
+
+def as_run_folder(folder: Path, about: About) -> RunFolder:
+    """What a backend needs to know of it."""
+    return RunFolder(folder, about.uid, about.cwd, about.grace)

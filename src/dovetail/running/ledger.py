@@ -1,0 +1,589 @@
+"""The ledger: every job of a run or a service, in SQLite, from its submission to its end.
+
+It is written before anything is done: a job is on disk before it is acknowledged, and where it runs before
+it starts. So the next Dovetail knows of every job whether it waits, ran, or may still run, and where.
+
+Where the disk is full, what an instant has brought is owed: the ledger is `blocked` until all of it is
+written, and who asks it starts nothing meanwhile.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import sqlite3
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+from dovetail.engine.admission import HELD
+from dovetail.engine.checked import DAMAGED, checked
+from dovetail.engine.codec import (
+    decode_allocation,
+    decode_app,
+    decode_job,
+    decode_launch,
+    decode_node,
+    decode_run,
+    encode_allocation,
+    encode_app,
+    encode_job,
+    encode_launch,
+    encode_node,
+    encode_run,
+)
+from dovetail.engine.compact import encoded
+from dovetail.engine.core import Engine
+from dovetail.engine.driver import INTERRUPTED
+from dovetail.engine.orders import Order
+from dovetail.errors import HistoryError
+from dovetail.files.sentences import shown
+from dovetail.model import (
+    Allocation,
+    App,
+    Cancelled,
+    Cluster,
+    Ended,
+    Event,
+    Held,
+    Job,
+    JobId,
+    Launch,
+    Migrated,
+    NodeJoined,
+    Placed,
+    Released,
+    Requeued,
+    Run,
+    Seconds,
+    Started,
+    State,
+    Submitted,
+)
+from dovetail.model.hostlist import compress
+from dovetail.running.entry import Entry
+from dovetail.running.ledger_schema import VERSION, create_or_migrate
+
+__all__ = ["Entry", "Ledger", "Number"]
+
+_CLEARED = {
+    "state": State.PENDING.value,
+    **dict.fromkeys(
+        (
+            "implementation",
+            "allocation",
+            "nodes",
+            "devices",
+            "started",
+            "ended",
+            "exit_code",
+            "detail",
+            "asked",
+        )
+    ),
+}
+_CLEAR = ", ".join(f"{name} = ?" for name in _CLEARED)
+_INSERT = (
+    "INSERT INTO job (seq, id, app, launch, doc, name, user, state, held, submitted, batch, number, element)"
+    " VALUES (?, ?, ?, ?, ?, ?, ?, 'PENDING', ?, ?, ?, ?, ?)"
+)
+_START = (
+    "UPDATE job SET state = 'RUNNING', held = NULL, attempt = ?, implementation = ?, allocation = ?,"
+    " nodes = ?, devices = ?, started = ?, predicted = ? WHERE seq = ?"
+)
+_END = (
+    "UPDATE job SET state = ?, ended = ?, exit_code = ?, detail = ?, started = coalesce(?, started),"
+    " held = NULL WHERE seq = ?"
+)
+_HOLD = "UPDATE job SET held = ? WHERE seq = ?"
+_MOVE = "UPDATE job SET allocation = ?, nodes = ?, devices = ? WHERE seq = ?"
+_KEEP_ATTEMPT = (
+    "INSERT OR IGNORE INTO attempt SELECT seq, attempt, state, implementation, nodes, devices, started,"
+    " ended, exit_code, detail FROM job WHERE seq = ? AND attempt > 0"
+)
+_WAIT = f"UPDATE job SET {_CLEAR} WHERE seq = ?"
+_OPEN = "state IN ('PENDING', 'RUNNING')"
+_REMEMBERED = 4096
+"""Apps, launches and places of which the numbers are remembered."""
+
+_OURS = (sqlite3.IntegrityError, sqlite3.ProgrammingError)
+"""What SQLite says of mistakes of ours, not of the disk."""
+
+T = TypeVar("T")
+Number = tuple[int, int | None]
+"""Number of a job of a service, and of its element of an array."""
+_Statement = tuple[str, tuple[object, ...]]
+
+
+class Ledger:
+    """The jobs of one run or service, of which it is the only writer. Use it in the thread that made it.
+
+    ``durable``: a transaction survives a power loss once `sync` has been called after it (a service
+    acknowledges then); else only our death. ``epoch`` is the wall-clock time of the driver's time 0, in
+    seconds. Raises `HistoryError` where the file is no ledger, or of a newer version.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], *, epoch: Seconds = 0.0, durable: bool = False) -> None:
+        self.path = Path(path)
+        self.epoch = epoch
+        self.why_blocked = ""
+        self._owed: list[_Statement] = []
+        self._apps: dict[int, App] = {}
+        self._launches: dict[int, Launch] = {}
+        self._numbers: dict[int, tuple[object, int]] = {}  # by identity, which what is kept here secures
+        self._seq: dict[JobId, int] = {}
+        self._places: dict[object, tuple[bytes, str, str]] = {}
+        try:
+            if not self.path.exists():
+                os.close(os.open(self.path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_NOFOLLOW, 0o600))
+            self._db = sqlite3.connect(self.path, isolation_level=None, timeout=1.0)
+            self._prepare(durable)
+        except sqlite3.Error as error:
+            raise HistoryError(f"{self.path}: this is no ledger that can be read: {error}") from error
+        except OSError as error:
+            raise HistoryError(f"{self.path}: cannot be opened: {error.strerror}") from error
+        self._wal = os.open(f"{self.path}-wal", os.O_RDONLY | os.O_CLOEXEC) if durable else -1
+
+    def _prepare(self, durable: bool) -> None:
+        db = self._db
+        (version,) = db.execute("PRAGMA user_version").fetchone()
+        if version > VERSION:
+            raise HistoryError(
+                f"{self.path}: found a ledger of version {version}, expected at most {VERSION}"
+            )
+        db.execute("PRAGMA journal_mode = WAL")
+        # NORMAL syncs at checkpoints, so the file is never damaged; `sync` is for what must not be lost.
+        db.execute(f"PRAGMA synchronous = {'NORMAL' if durable else 'OFF'}")
+        if version < VERSION:
+            create_or_migrate(db, version)
+        if durable:  # SQLite made the files; that they are there is to survive too
+            folder = os.open(self.path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            os.fsync(folder)
+            os.close(folder)
+        (last,) = db.execute("SELECT coalesce(max(seq), 0) FROM job").fetchone()
+        self._last_seq = int(last)
+
+    def close(self) -> None:
+        """Write what is owed, if that can be done now, and close the file."""
+        if self._owed:
+            self.settle()
+        if self._wal >= 0:
+            os.close(self._wal)
+            self._wal = -1
+        self._db.close()
+
+    def __enter__(self) -> Ledger:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # ------------------------------------------------------------------- writing
+
+    @property
+    def blocked(self) -> bool:
+        """Whether something could not be written: until it is, nothing may start."""
+        return bool(self.why_blocked)
+
+    def sync(self) -> None:
+        """Bring all that was written so far to the disk; for a thread beside. Raises `OSError`."""
+        os.fdatasync(self._wal)
+
+    def settle(self) -> bool:
+        """Try to write what is owed; whether nothing is owed any more."""
+        try:
+            with self._transaction():
+                for sql, values in self._owed:
+                    self._db.execute(sql, values)
+        except sqlite3.DatabaseError as error:
+            if isinstance(error, _OURS):
+                raise
+            self.why_blocked = f"{self.path}: cannot be written: {_reason(error)}"
+            return False
+        self._owed.clear()
+        self.why_blocked = ""
+        return True
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        self._db.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+            self._db.execute("COMMIT")
+        finally:
+            if self._db.in_transaction:  # broken off; a full disk has rolled back by itself
+                self._db.execute("ROLLBACK")
+
+    def submit(
+        self,
+        jobs: Sequence[Job],
+        when: Seconds,
+        *,
+        held: Container[JobId] = (),
+        batch: int | None = None,
+        numbers: Sequence[Number] | None = None,
+    ) -> None:
+        """Take in jobs, all or none, at ``when`` plus their submit times; their users hold some ``held``.
+
+        Raises `HistoryError` where they cannot be written, `sqlite3.IntegrityError` for an id that is known.
+        """
+        last = self._last_seq
+        try:
+            with self._transaction():
+                for sql, values in self._owed:
+                    self._db.execute(sql, values)
+                given: Iterable[Number | tuple[None, None]]
+                given = [(None, None)] * len(jobs) if numbers is None else numbers
+                rows = [
+                    self._row(job, when + job.submit_time, HELD if job.id in held else "", batch, *number)
+                    for job, number in zip(jobs, given, strict=True)
+                ]
+                self._db.executemany(_INSERT, rows)
+        except sqlite3.DatabaseError as error:
+            self._undo(jobs, last)
+            if isinstance(error, _OURS):
+                raise
+            raise HistoryError(f"{self.path}: cannot be written: {_reason(error)}") from error
+        self._owed.clear()
+
+    def _undo(self, jobs: Sequence[Job], last: int) -> None:
+        self._last_seq = last
+        self._numbers.clear()
+        for job in jobs:
+            if self._seq.get(job.id, 0) > last:
+                del self._seq[job.id]
+
+    def _row(
+        self,
+        job: Job,
+        when: Seconds,
+        held: str = "",
+        batch: int | None = None,
+        number: int | None = None,
+        element: int | None = None,
+    ) -> tuple[object, ...]:
+        self._last_seq += 1
+        self._seq[job.id] = self._last_seq
+        return (
+            self._last_seq,
+            _text(job.id),
+            self._app(job.app),
+            None if job.launch is None else self._launch(job.launch),
+            encoded(encode_job(job)),
+            None if job.name is None else _text(job.name),
+            None if job.user is None else _text(job.user),
+            held or None,
+            when,
+            batch,
+            number,
+            element,
+        )
+
+    def _app(self, app: App) -> int:
+        known = self._numbers.get(id(app))
+        if known is not None:
+            return known[1]
+        doc, name = encoded(encode_app(app)), app.name.encode("utf-8", "surrogatepass")
+        digest = hashlib.blake2b(name + b"\0" + doc, digest_size=16).digest()
+        columns: dict[str, object] = {"hash": digest, "name": _text(app.name), "doc": doc}
+        return self._number_of("app", app, columns)
+
+    def _launch(self, launch: Launch) -> int:
+        known = self._numbers.get(id(launch))
+        if known is not None:
+            return known[1]
+        doc = encoded(encode_launch(launch))
+        return self._number_of(
+            "launch", launch, {"hash": hashlib.blake2b(doc, digest_size=16).digest(), "doc": doc}
+        )
+
+    def _number_of(self, table: str, what: object, columns: dict[str, object]) -> int:
+        """The number of an app or a launch; written once."""
+        row = self._db.execute(f"SELECT number FROM {table} WHERE hash = ?", (columns["hash"],)).fetchone()
+        if row is None:
+            holes = ", ".join("?" * len(columns))
+            sql = f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({holes})"
+            row = (self._db.execute(sql, tuple(columns.values())).lastrowid,)
+        if len(self._numbers) >= _REMEMBERED:
+            self._numbers.clear()
+        self._numbers[id(what)] = what, int(row[0])
+        return int(row[0])
+
+    def keep(self, now: Seconds, events: Sequence[Event], orders: Sequence[Order], engine: Engine) -> None:
+        """What an instant has brought, in one transaction, before its orders are carried out.
+
+        Never raises because of the disk: what cannot be written is owed, and the ledger `blocked`.
+        """
+        when, statements = self.epoch + now, self._owed
+        for event in events:
+            self._note(event, when, engine, statements)
+        for order in orders:
+            if isinstance(order, Placed) and not order.job.foreign:
+                statements.append(self._started(order, engine))
+        if statements:
+            self.settle()
+
+    def _note(self, event: Event, when: Seconds, engine: Engine, add: list[_Statement]) -> None:
+        if isinstance(event, Submitted):
+            if event.job.foreign:
+                return
+            if self._place(event.job.id) is None:
+                add.append((_INSERT, self._row(event.job, self.epoch + event.job.submit_time, event.held)))
+            elif event.held:
+                add.append((_HOLD, (event.held, self._place(event.job.id))))
+        elif isinstance(event, Ended):
+            ended = when if event.ended_at is None else event.ended_at
+            values = (event.state.value, ended, event.exit_code, event.detail or None, event.started_at)
+            add.append((_END, (*values, self._place(event.job))))
+        elif isinstance(event, Held):
+            add.append((_HOLD, (event.reason, self._place(event.job))))
+        elif isinstance(event, Released):
+            add.append((_HOLD, (None, self._place(event.job))))
+        elif isinstance(event, Cancelled):
+            values = (State.CANCELLED.value, when, None, event.detail or None, None)
+            add.append((_END, (*values, self._place(event.job))))
+        elif isinstance(event, Requeued):
+            add += self._again(event.job)
+        elif isinstance(event, Started) and event.job in engine.running:
+            add.append(self._started(engine.running[event.job], engine))
+        elif isinstance(event, NodeJoined) and event.new is not None:
+            doc = encoded(encode_node(event.new))
+            add.append(("INSERT OR REPLACE INTO node VALUES (?, ?)", (event.node, doc)))
+        elif isinstance(event, Migrated) and event.job in engine.running:
+            where = self._where(engine.running[event.job].allocation, engine)
+            add.append((_MOVE, (*where, self._place(event.job))))
+
+    def _again(self, job: JobId) -> list[_Statement]:
+        """The attempt that has ended becomes a row of its own, and the job waits."""
+        seq = self._place(job)
+        return [(_KEEP_ATTEMPT, (seq,)), (_WAIT, (*_CLEARED.values(), seq))]
+
+    def requeue(self, job: JobId) -> None:
+        """An ended job that nobody has in memory waits again. Raises `HistoryError`."""
+        self._owed += self._again(job)
+        if not self.settle():
+            raise HistoryError(self.why_blocked)
+
+    def _where(self, allocation: Allocation, engine: Engine) -> tuple[bytes, str, str]:
+        """An allocation as it is written, and its nodes and devices for people."""
+        key = (allocation.request, allocation.parts, tuple(allocation.cores.items()), allocation.donors)
+        found = self._places.get(key)
+        if found is None:
+            if len(self._places) >= _REMEMBERED:
+                self._places.clear()
+            cluster = engine.cluster
+            nodes = compress(allocation.node_names(cluster))
+            devices = ",".join(allocation.device_names(cluster))
+            found = self._places[key] = encoded(encode_allocation(allocation)), nodes, devices
+        return found
+
+    def _started(self, placed: Placed, engine: Engine) -> _Statement:
+        started, name = self.epoch + placed.start_time, placed.implementation.name
+        where = self._where(placed.allocation, engine)
+        values = (placed.attempt, name, *where, started, placed.predicted, self._place(placed.job.id))
+        return _START, values
+
+    def ask(self, jobs: Iterable[JobId], what: str) -> None:
+        """Keep what somebody wants of running jobs until they have ended. Raises `HistoryError`."""
+        sql = "UPDATE job SET asked = ? WHERE seq = ? AND state = 'RUNNING'"
+        self._owed += [(sql, (what, self._place(job))) for job in jobs]
+        if not self.settle():
+            raise HistoryError(self.why_blocked)
+
+    def _place(self, job: JobId) -> int | None:
+        seq = self._seq.get(job)
+        if seq is None:
+            row = self._db.execute("SELECT seq FROM job WHERE id = ?", (_text(job),)).fetchone()
+            if row is not None:
+                seq = self._seq[job] = row[0]
+        return seq
+
+    def forget(self, job: JobId) -> None:
+        """Keep nothing in memory of a job that has ended; the file keeps it."""
+        self._seq.pop(job, None)
+
+    # -------------------------------------------------------- runs for the history
+
+    def spool(self, runs: Iterable[Run]) -> None:
+        """Keep runs, with the next instant, until they are known to be in the history."""
+        sql = "INSERT OR IGNORE INTO unrecorded VALUES (?, ?)"
+        self._owed += [(sql, (_text(run.uid), encoded(encode_run(run)))) for run in runs]
+
+    def recorded(self, uids: Iterable[str]) -> None:
+        """These are in the history: forget them with the next instant."""
+        self._owed += [("DELETE FROM unrecorded WHERE uid = ?", (_text(uid),)) for uid in uids]
+
+    def unrecorded(self) -> list[Run]:
+        """Runs that are not known to be in the history."""
+        rows = self._read("SELECT uid, doc FROM unrecorded")
+        return [self._made(f"run {uid}", decode_run, doc) for uid, doc in rows]
+
+    # ------------------------------------------------------------------- reading
+
+    def open_entries(self) -> list[Entry]:
+        """Jobs that have not ended, in order of submission. O(such jobs)."""
+        return list(self._entries(_OPEN + " ORDER BY seq"))
+
+    def interrupted(self) -> list[Entry]:
+        """Jobs that an interrupt has cancelled before they ever started."""
+        cancelled = (State.CANCELLED.value, INTERRUPTED)
+        return list(self._entries("state = ? AND detail = ? AND attempt = 0 ORDER BY seq", cancelled))
+
+    def wait_again(self, entry: Entry) -> None:
+        """A job that was said to run, or was cancelled, and never started: it waits, as before that."""
+        attempt = max(0, entry.attempt - (entry.state is State.RUNNING))
+        self._db.execute(
+            f"UPDATE job SET attempt = ?, {_CLEAR} WHERE seq = ?", (attempt, *_CLEARED.values(), entry.seq)
+        )
+
+    def entries(self) -> Iterator[Entry]:
+        """All jobs, in order of submission."""
+        return self._entries("1 ORDER BY seq")
+
+    def entry(self, job: JobId) -> Entry | None:
+        """One job by its id."""
+        return next(self._entries("id = ?", (_text(job),)), None)
+
+    def cluster(self, begun_with: Cluster) -> Cluster:
+        """The cluster with which the run began, and the nodes that have joined since."""
+        rows = self._read("SELECT number, doc FROM node ORDER BY number")
+        if not rows:
+            return begun_with
+        joined = tuple(self._made(f"node {number}", decode_node, doc) for number, doc in rows)
+        return Cluster((*begun_with.nodes, *joined), begun_with.label)
+
+    def state(self, job: JobId) -> State | None:
+        """Its final state; ``None`` where it has not ended, or is not known."""
+        rows = self._read("SELECT state FROM job WHERE id = ?", (_text(job),))
+        state = State(rows[0][0]) if rows else None
+        return None if state in (State.PENDING, State.RUNNING) else state
+
+    def last_number(self) -> int:
+        """The highest number that a service has given, 0 before the first."""
+        ((found,),) = self._read("SELECT coalesce(max(number), 0) FROM job")
+        return int(found)
+
+    def counts(self) -> dict[State, int]:
+        """How many jobs are in each state."""
+        rows = self._read("SELECT state, count(*) FROM job GROUP BY state")
+        return {State(state): count for state, count in rows}
+
+    def attempts(self, job: JobId) -> list[dict[str, Any]]:
+        """Earlier attempts of a job, oldest first, as rows."""
+        cursor = self._db.execute(
+            "SELECT attempt.* FROM attempt JOIN job USING (seq) WHERE id = ? ORDER BY attempt.attempt",
+            (_text(job),),
+        )
+        names = [column[0] for column in cursor.description]
+        return [dict(zip(names, row, strict=True)) for row in cursor]
+
+    def _entries(self, where: str, values: tuple[object, ...] = ()) -> Iterator[Entry]:
+        columns = (
+            "seq, app, launch, doc, allocation, devices, state, held, attempt, implementation, nodes,"
+            " submitted, started, ended, predicted, exit_code, detail, batch, number, element, asked"
+        )
+        for row in self._read(f"SELECT {columns} FROM job WHERE {where}", values):
+            try:
+                entry = self._entry(*row)
+            except DAMAGED as error:
+                raise self._damaged(f"job {row[0]}", error) from error
+            self._seq[entry.job.id] = entry.seq
+            yield entry
+
+    def _entry(
+        self,
+        seq: int,
+        app: int,
+        launch: int | None,
+        doc: bytes,
+        allocation: bytes | None,
+        devices: str | None,
+        state: str,
+        held: str | None,
+        attempt: int,
+        implementation: str | None,
+        nodes: str | None,
+        *times: Any,
+    ) -> Entry:
+        submitted, started, ended, predicted, exit_code, detail, batch, number, element, asked = times
+        starts_in = None if launch is None else self._launch_of(launch)
+        entry = Entry(
+            seq,
+            decode_job(json.loads(doc), self._app_of(app), starts_in),
+            State(state),
+            held or "",
+            attempt,
+            implementation,
+            None if allocation is None else decode_allocation(json.loads(allocation)),
+            nodes or "",
+            tuple(devices.split(",")) if devices else (),
+            submitted,
+            started,
+            ended,
+            predicted,
+            exit_code,
+            detail or "",
+            batch,
+            number,
+            element,
+            asked,
+            self._failures(seq) if attempt else 0,
+        )
+        return checked(entry)
+
+    def _failures(self, seq: int) -> int:
+        sql = "SELECT count(*) FROM attempt WHERE seq = ? AND state IN ('FAILED', 'NODE_FAIL')"
+        ((found,),) = self._read(sql, (seq,))
+        return int(found)
+
+    def _app_of(self, number: int) -> App:
+        app = self._apps.get(number)
+        if app is None:
+            ((name, doc),) = self._read("SELECT name, doc FROM app WHERE number = ?", (number,))
+            _make_room(self._apps)
+            app = self._apps[number] = checked(decode_app(name, json.loads(doc)))
+        return app
+
+    def _launch_of(self, number: int) -> Launch:
+        launch = self._launches.get(number)
+        if launch is None:
+            ((doc,),) = self._read("SELECT doc FROM launch WHERE number = ?", (number,))
+            _make_room(self._launches)
+            launch = self._launches[number] = decode_launch(json.loads(doc))
+        return launch
+
+    def _read(self, sql: str, values: tuple[object, ...] = ()) -> list[Any]:
+        """Rows of the file. Raises `HistoryError` where it is damaged."""
+        try:
+            return self._db.execute(sql, values).fetchall()
+        except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
+            if isinstance(error, _OURS):
+                raise
+            raise HistoryError(f"{self.path}: cannot be read: {error}") from error
+
+    def _made(self, what: str, make: Callable[[Any], T], doc: bytes) -> T:
+        """What a row stands for. Raises `HistoryError` where that cannot be told."""
+        try:
+            return checked(make(json.loads(doc)))
+        except DAMAGED as error:
+            raise self._damaged(what, error) from error
+
+    def _damaged(self, what: str, error: Exception) -> HistoryError:
+        return HistoryError(f"{self.path}: {what} is damaged: {shown(str(error))}")
+
+
+def _make_room(known: dict[int, Any]) -> None:
+    if len(known) >= _REMEMBERED:
+        known.clear()
+
+
+def _reason(error: sqlite3.Error) -> str:
+    text = str(error)
+    return "the disk is full" if "full" in text else text
+
+
+def _text(name: str) -> str:
+    """A name as SQLite takes it: bytes that were no UTF-8 are spelt out."""
+    return name.encode("utf-8", "backslashreplace").decode()

@@ -1,0 +1,245 @@
+"""What runs left behind whose Dovetail was killed: what ended is recorded, what still runs is reported.
+
+One bad run never stops the others, nor the run that is to begin: it is set aside with a sentence, and looked
+at again by every later start, until it can be recorded or somebody gives it up (`give_up`).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from dovetail.errors import DovetailError, HistoryError, InputError
+from dovetail.executors.recovery import UNRECORDED, Recovery, recover, unlink, unsettled
+from dovetail.executors.spawnlog import LOG_NAME, uid_of
+from dovetail.files.sentences import reason
+from dovetail.history.sqlite import SqliteHistory
+from dovetail.model import JobId, Run, State
+from dovetail.running.folder import (
+    About,
+    default_runs_folder,
+    find_run,
+    is_marked_unrecorded,
+    read_about,
+    short_id,
+)
+from dovetail.running.ledger import Ledger
+
+__all__ = ["Leftover", "give_up", "recover_left_behind", "sentences"]
+
+PATIENCE = 1.0
+"""Seconds for which another writer on a history is waited for; else the next start records the runs."""
+NAMED = 10
+"""Jobs of a run that are named."""
+
+
+@dataclass(frozen=True, slots=True)
+class Leftover:
+    """What an earlier run left behind when its Dovetail was killed.
+
+    ``recorded`` runs have gone into the history; ``trouble`` says why others could not, or are not known:
+    then the run is looked at again.
+    """
+
+    recovery: Recovery
+    recorded: int
+    trouble: str = ""
+
+    @property
+    def still_running(self) -> int:
+        """Jobs that run on, with nobody to schedule around them."""
+        return len(self.recovery.running)
+
+    @property
+    def untold(self) -> list[tuple[JobId, str]]:
+        """Jobs that no history will ever tell of, and why: those that never started, and lost ones."""
+        never = [(job.job, job.event.detail) for job in self.recovery.ended if not job.event.ran]
+        return never + [(job.job, job.reason) for job in self.recovery.lost]
+
+    @property
+    def run(self) -> str:
+        """What the run is called."""
+        return self.recovery.run_dir.name
+
+
+def recover_left_behind(
+    folder: str | os.PathLike[str] | None = None, *, stop: bool = False
+) -> list[Leftover]:
+    """Find runs whose Dovetail was killed: record what ended, report (or ``stop``) what still runs.
+
+    Looks under ``folder`` (default: the state folder, where run folders elsewhere are linked). Runs are
+    recorded in the history that they belonged to; their unique ids make that idempotent. Raises nothing
+    because of one of them.
+    """
+    root = default_runs_folder() if folder is None else folder
+    found: list[Leftover] = []
+    try:
+        left = [*unsettled(root), *_kept_aside(root)]
+    except OSError as error:
+        trouble = f"{root}: cannot be read: {reason(error)}; whether runs were left behind is not known"
+        return [Leftover(Recovery(Path(root)), 0, trouble)]
+    for run_dir in dict.fromkeys(left):
+        try:
+            one = _looked_at(run_dir, stop=stop)
+        except DovetailError as error:
+            one = Leftover(Recovery(run_dir), 0, str(error))
+        except OSError as error:
+            where = error.filename if isinstance(error.filename, str) else run_dir / LOG_NAME
+            one = Leftover(Recovery(run_dir), 0, f"{where}: cannot be read: {reason(error)}")
+        if one is not None and (one.recorded or one.recovery.running or one.untold or one.trouble):
+            found.append(one)
+    return found
+
+
+def give_up(name: str) -> Path:
+    """Look at a run no more, whatever of it is not recorded; returns its folder.
+
+    Nothing is deleted: its spawn log gets another name. Raises `InputError` while jobs of it run.
+    """
+    folder = _folder_of(name)
+    try:
+        recovery = recover(folder)
+    except OSError:
+        recovery = Recovery(folder)
+    try:
+        if not recovery.give_up():
+            raise InputError("still runs, expected a run that has ended", where=str(folder))
+        (folder / UNRECORDED).unlink(missing_ok=True)
+        for entry in os.scandir(default_runs_folder()):
+            if entry.is_symlink() and Path(os.path.realpath(entry.path)) == folder:
+                unlink(default_runs_folder(), entry.name)
+    except OSError as error:
+        raise InputError(f"cannot be put aside: {reason(error)}", where=str(folder)) from error
+    return folder
+
+
+def _folder_of(name: str) -> Path:
+    """A run by its folder, whatever is missing there, or by the beginning of its id."""
+    return Path(name).resolve() if os.path.lexists(Path(name) / LOG_NAME) else find_run(name)
+
+
+def sentences(found: Sequence[Leftover]) -> Iterator[str]:
+    """What a person who starts a run should know of those that were left behind."""
+    recorded = sum(left.recorded for left in found)
+    if recorded:
+        yield f"{recorded} runs recorded that had ended after an earlier Dovetail was killed"
+    for left in found:
+        for job in left.recovery.running:
+            cores = ",".join(map(str, job.cores)) or "any core"
+            yield (
+                f"job {job.job} of an earlier run still runs (process {job.pid}, cores {cores}); "
+                "'dovetail recover --stop' ends it"
+            )
+        told = left.untold
+        for name, why in told[:NAMED]:
+            yield f"job {name} of the earlier run {short_id(left.run)}: {why}"
+        if len(told) > NAMED:
+            yield f"and {len(told) - NAMED:,} more jobs of the earlier run {short_id(left.run)}"
+        if left.trouble:
+            yield (
+                f"an earlier run is set aside, {left.trouble}; 'dovetail recover' tries again, "
+                f"'dovetail recover --give-up {short_id(left.run)}' looks at it no more"
+            )
+
+
+def _kept_aside(root: str | os.PathLike[str]) -> list[Path]:
+    """Runs whose ledgers hold what their history lacks, where nothing else is to be recovered."""
+    return [marker.parent.resolve() for marker in Path(root).glob(f"*/{UNRECORDED}")]
+
+
+def _looked_at(run_dir: Path, *, stop: bool) -> Leftover | None:
+    """Record what can be recorded of a run; ``None`` while its Dovetail lives."""
+    recovery = recover(run_dir) if os.path.lexists(run_dir / LOG_NAME) else Recovery(run_dir)
+    if recovery.in_use:
+        return None
+    about, troubles = _about(run_dir, recovery)
+    if recovery.damage:
+        troubles.append(f"{run_dir / LOG_NAME} is damaged: {recovery.damage}")
+    runs = [job.run for job in recovery.ended if job.event.ran]
+    ledger = _opened_ledger(run_dir, troubles)
+    if ledger is None:
+        beside: Mapping[str, JobId] = {}
+        kept: list[Run] = []
+    else:
+        with ledger:
+            beside, kept = _told_by(ledger, about.uid if about else run_dir.name, troubles)
+    if beside.keys() - recovery.uids:
+        recovery = recover(run_dir, beside) if os.path.lexists(run_dir / LOG_NAME) else recovery
+    if stop and recovery.running:
+        recovery = recovery.stop()
+        runs = [job.run for job in recovery.ended if job.event.ran]
+    recorded = 0
+    if about is not None and (runs or kept):
+        recorded = _record(about.history, [*runs, *kept], troubles)
+    elif runs or kept:
+        troubles.append(f"{len(runs) + len(kept)} runs of it are not recorded")
+    if not troubles:
+        _done_with(run_dir, recovery, [run.uid for run in kept])
+    return Leftover(recovery, recorded, "; ".join(troubles))
+
+
+def _about(run_dir: Path, recovery: Recovery) -> tuple[About | None, list[str]]:
+    """What the run says of itself; a run that was killed before it said so has started nothing."""
+    try:
+        return read_about(run_dir), []
+    except InputError as error:
+        empty = not recovery.uids and not recovery.damage
+        if empty and not any(os.path.lexists(run_dir / name) for name in ("run.json", "ledger.db")):
+            return None, []
+        return None, [str(error)]
+
+
+def _opened_ledger(run_dir: Path, troubles: list[str]) -> Ledger | None:
+    path = run_dir / "ledger.db"
+    if not os.path.lexists(path):
+        return None
+    try:
+        return Ledger(path)
+    except (HistoryError, OSError) as error:
+        troubles.append(f"{path}: {reason(error)}" if isinstance(error, OSError) else str(error))
+        return None
+
+
+def _told_by(ledger: Ledger, uid: str, troubles: list[str]) -> tuple[Mapping[str, JobId], list[Run]]:
+    """Attempts that were about to start, and runs that are not in the history, by the ledger."""
+    try:
+        running = [entry for entry in ledger.open_entries() if entry.state is State.RUNNING]
+        beside = {uid_of(uid, entry.job.id, entry.attempt): entry.job.id for entry in running}
+        return beside, ledger.unrecorded()
+    except HistoryError as error:
+        troubles.append(str(error))
+        return {}, []
+
+
+def _record(history: str, runs: Sequence[Run], troubles: list[str]) -> int:
+    """Record runs in the history that they belonged to, each that can be; returns how many were new."""
+    recorded = 0
+    try:
+        with SqliteHistory(history, wait=PATIENCE, must_exist=True) as store:
+            try:
+                return store.record_many(runs)
+            except InputError:  # one of them makes no sense
+                for run in runs:
+                    try:
+                        recorded += store.record(run)
+                    except InputError as error:
+                        troubles.append(f"job {run.job} cannot be recorded: {error}")
+    except HistoryError as error:
+        troubles.append(f"{error}: {len(runs)} runs are not recorded there")
+    return recorded
+
+
+def _done_with(run_dir: Path, recovery: Recovery, kept: Sequence[str]) -> None:
+    """All is recorded: later starts pass over this run. Raises `HistoryError`, `OSError`."""
+    if is_marked_unrecorded(run_dir):
+        with Ledger(run_dir / "ledger.db") as ledger:
+            ledger.recorded(kept)
+            if not ledger.settle():
+                raise HistoryError(ledger.why_blocked)
+        (run_dir / UNRECORDED).unlink(missing_ok=True)
+    if os.path.lexists(run_dir / LOG_NAME):
+        with suppress(OSError):  # a full disk: the next start finds it recorded
+            recovery.settle()

@@ -1,0 +1,286 @@
+"""One Dovetail that drives one run: begun anew, or taken up where an earlier one was cut short."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import threading
+import time
+import uuid
+import warnings
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from dovetail.engine.core import Engine
+from dovetail.engine.driver import Driver
+from dovetail.engine.journal import JournalWriter
+from dovetail.engine.live import LiveRun, best_predicted, check_executor
+from dovetail.engine.prepare import check_depends, check_policy, prepare
+from dovetail.errors import DovetailWarning, InputError
+from dovetail.executors.recovery import link, unlink
+from dovetail.history.sqlite import SqliteHistory
+from dovetail.interfaces import AdoptsJobs, Backend, Executor, KeepsOutput
+from dovetail.model import (
+    Cluster,
+    Job,
+    JobId,
+    Record,
+    Result,
+    Seconds,
+    State,
+    Submitted,
+    TableTruth,
+    Workload,
+)
+from dovetail.plugins import LoadedPolicy, load_policy, named_backend
+from dovetail.running.assembly import driver_of, neighbours_of, recording
+from dovetail.running.folder import (
+    About,
+    as_run_folder,
+    default_runs_folder,
+    is_marked_unrecorded,
+    new_journal,
+    new_run_folder,
+    read_about,
+    write_about,
+)
+from dovetail.running.halting import Halt, Watch
+from dovetail.running.ledger import Ledger
+from dovetail.running.taking_up import by_submission, enter_adopted, enter_outside, record_of, sorted_out
+
+__all__ = ["Ran", "RunOptions", "Session", "begin", "take_up", "unfinished"]
+
+
+def warn(sentence: str) -> None:
+    """Tell whoever called us from Python."""
+    warnings.warn(sentence, DovetailWarning, stacklevel=2)
+
+
+@dataclass(frozen=True, slots=True)
+class RunOptions:
+    """How a run is to go; see `dovetail.run`. ``tell`` gets sentences that its user should read now."""
+
+    history: Path
+    executor: str = "local"
+    model: str = "learned"
+    seed: int | None = None
+    overrun: Literal["kill", "run"] = "kill"
+    default_walltime: Seconds | None = None
+    run_dir: Path | None = None
+    cwd: str = "."
+    grace: Seconds = 5.0
+    halt: Halt | None = None
+    changed: Callable[[Engine], None] | None = None
+    started: Callable[[Session], None] | None = None
+    tell: Callable[[str], None] = warn
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """A run that is over: its result, its folder and id, and what could not be done on the way."""
+
+    result: Result
+    folder: Path
+    uid: str
+    troubles: Sequence[str] = ()
+
+
+@dataclass(slots=True)
+class Session:
+    """What a run consists of while it goes. ``arrivals`` are jobs that will be submitted, by time."""
+
+    folder: Path
+    about: About
+    backend: Backend
+    executor: Executor
+    driver: Driver
+    ledger: Ledger
+    workload: Workload
+    before: list[Record] = field(default_factory=list)  # ended under an earlier Dovetail
+    arrivals: Sequence[Job | Submitted] = ()
+    live: LiveRun | None = None
+
+    async def drive(self, options: RunOptions) -> None:
+        """Run to the end; SIGINT, SIGTERM and SIGHUP stop what runs and cancel what waits."""
+        self.driver.epoch = self.ledger.epoch = time.time()
+        changed, tell = options.changed, options.tell
+        halts = None if options.halt is None else Watch(options.halt, self.workload.jobs)
+        self.live = LiveRun(
+            self.driver,
+            self.executor,
+            self.arrivals,
+            changed=changed,
+            tell=tell,
+            neighbours=neighbours_of(self.executor, self.driver, tell),
+            halts=halts,
+        )
+        _handle_signals(self.live)
+        await self.live.run()
+
+    def result(self) -> Result:
+        """What became of every job of the run."""
+        driver, about = self.driver, self.about
+        result = driver.result(
+            self.workload,
+            knowledge="learned",
+            best=best_predicted(driver.engine, [r.job for r in self.before] + list(self.workload.jobs)),
+            default_walltime=about.default_walltime,
+            live=True,
+            started_at=driver.epoch,
+        )
+        records = sorted([*self.before, *result.records], key=lambda record: record.job.index)
+        if isinstance(self.executor, KeepsOutput):
+            for record in records:
+                files = self.executor.output_paths(record.job.id)
+                if files is not None:
+                    record.stdout, record.stderr = str(files[0]), str(files[1])
+        return replace(result, records=records)
+
+
+def begin(jobs: Workload, cluster: Cluster, loaded: LoadedPolicy, options: RunOptions) -> Ran:
+    """Run a workload from its beginning to its end. Raises `InputError` before anything runs."""
+    backend = named_backend(options.executor)
+    ready = prepare(jobs, cluster, need_truth=False)
+    check_depends(ready)
+    check_policy(loaded.policy, loaded.name, ready, cluster)
+    uid = uuid.uuid4().hex
+    with ExitStack() as stack:
+        folder = stack.enter_context(new_run_folder(options.run_dir, uid))
+        store = stack.enter_context(SqliteHistory(options.history))
+        about = About(
+            uid=uid,
+            created=time.time(),
+            workload=jobs.name,
+            policy=loaded.label,
+            executor=options.executor,
+            model=options.model,
+            history=str(options.history.absolute()),
+            cwd=options.cwd,
+            grace=options.grace,
+            overrun=options.overrun,
+            default_walltime=options.default_walltime,
+            seed=options.seed,
+            cluster=cluster,
+        )
+        executor = backend.open(as_run_folder(folder, about), cluster)
+        check_executor(loaded.policy, loaded.name, executor, options.executor)
+        with suppress(OSError):  # a state folder that cannot be written: then only its own name leads there
+            link(default_runs_folder(), folder, uid)
+        write_about(folder, about)
+        ledger = stack.enter_context(Ledger(folder / "ledger.db", epoch=about.created))
+        ledger.submit(ready.jobs, about.created)  # the whole queue is on disk before anything runs
+        history = stack.enter_context(recording(store, folder, ledger, options.tell))
+        journal = _journal(folder, about, loaded)
+        driver = stack.enter_context(driver_of(about, loaded, ready, history, ledger, journal))
+        session = Session(folder, about, backend, executor, driver, ledger, ready)
+        session.arrivals = ready.jobs
+        ran = _drive(session, options)
+    _settle(executor, uid, folder)
+    return ran
+
+
+def _journal(folder: Path, about: About, loaded: LoadedPolicy) -> JournalWriter:
+    return JournalWriter(
+        new_journal(folder),
+        about.cluster,
+        policy=loaded.label,
+        placement=getattr(loaded.policy, "placement", "pack"),
+        about={"run": about.uid, "workload": about.workload, "hold_moves": True},
+    )
+
+
+def take_up(
+    folder: Path,
+    *,
+    changed: Callable[[Engine], None] | None = None,
+    started: Callable[[Session], None] | None = None,
+    tell: Callable[[str], None] = warn,
+) -> Ran:
+    """Go on with a run whose Dovetail has ended before its jobs.
+
+    What still runs is adopted: it holds its place, its end is recorded, its walltime counts from its start.
+    What ended meanwhile is recorded, what waited waits again. Raises `InputError` where nothing is left of
+    the run, or its executor's jobs do not outlive Dovetail; `ExecutorError` while its Dovetail lives.
+    """
+    about = read_about(folder)
+    loaded = load_policy(about.policy)
+    backend = named_backend(about.executor)
+    if not isinstance(backend, AdoptsJobs):
+        raise InputError(f"executor {about.executor} cannot take up a run: its jobs end with Dovetail")
+    with ExitStack() as stack:
+        ledger = stack.enter_context(Ledger(folder / "ledger.db"))
+        if not ledger.open_entries() and not ledger.interrupted():
+            raise InputError("all jobs of this run have ended: nothing is left to take up", where=str(folder))
+        store = stack.enter_context(SqliteHistory(about.history))
+        about = replace(about, cluster=ledger.cluster(about.cluster))
+        executor, left = backend.resume(as_run_folder(folder, about), about.cluster)
+        check_executor(loaded.policy, loaded.name, executor, about.executor)
+        ledger.epoch = epoch = time.time()
+        waiting, adopted, ends, outside = sorted_out(ledger, left, epoch)
+        over = [e for e in ledger.entries() if e.state not in (State.PENDING, State.RUNNING)]
+        waiting.sort(key=lambda one: by_submission(one.job))
+        known = [*waiting, *(one.submitted for one in outside)]
+        jobs = sorted([*(w.job for w in known), *(found.job for found in adopted)], key=by_submission)
+        workload = Workload(about.workload, jobs, TableTruth())
+        history = stack.enter_context(recording(store, folder, ledger, tell))
+        journal = _journal(folder, about, loaded)
+        driver = stack.enter_context(driver_of(about, loaded, workload, history, ledger, journal))
+        enter_adopted(driver, adopted, ends)
+        enter_outside(driver, outside)
+        session = Session(folder, about, backend, executor, driver, ledger, workload)
+        session.before = [record_of(entry, epoch) for entry in over]
+        session.arrivals = waiting
+        options = RunOptions(Path(about.history), changed=changed, started=started, tell=tell)
+        ran = _drive(session, options)
+    _settle(executor, about.uid, folder)
+    return ran
+
+
+def _drive(session: Session, options: RunOptions) -> Ran:
+    if options.started is not None:
+        options.started(session)
+    _run_async(lambda: session.drive(options))
+    troubles = () if session.live is None else tuple(session.live.troubles)
+    return Ran(session.result(), session.folder, session.about.uid, troubles)
+
+
+# ------------------------------------------------------------------------------------------------ process
+
+
+def _settle(executor: Any, uid: str, folder: Path) -> None:
+    """The history is closed: if all that ended is in it, later starts may pass over this run."""
+    settle = getattr(executor, "settle", None)
+    if settle is not None and not is_marked_unrecorded(folder) and settle():
+        with suppress(OSError):
+            unlink(default_runs_folder(), uid)
+
+
+def _run_async(main: Callable[[], Any]) -> None:
+    """Run to the end, also where a loop runs already (notebooks): then in a thread of its own."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        asyncio.run(main())
+        return
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(lambda: asyncio.run(main())).result()
+
+
+def _handle_signals(live: LiveRun) -> None:
+    """SIGINT, SIGTERM and SIGHUP stop the run; one that we were started to ignore (nohup) stays ignored."""
+    if threading.current_thread() is not threading.main_thread():
+        return
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            loop.add_signal_handler(number, live.press if number == signal.SIGINT else live.interrupt)
+
+
+def unfinished(folder: Path) -> list[JobId]:
+    """Jobs of a run that have not ended, or never started because it was interrupted."""
+    with Ledger(folder / "ledger.db") as ledger:
+        return [entry.job.id for entry in [*ledger.open_entries(), *ledger.interrupted()]]

@@ -1,0 +1,131 @@
+"""Where an earlier Dovetail was cut short: which jobs wait, which run on, how some have ended meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from dovetail.engine.admission import HELD
+from dovetail.engine.driver import Driver
+from dovetail.interfaces import LeftBehind
+from dovetail.model import Adopted, Ended, Job, Record, Seconds, Started, State, Submit, Submitted
+from dovetail.running.ledger import Entry, Ledger
+
+__all__ = ["Found", "Outside", "by_submission", "enter_adopted", "enter_outside", "record_of", "sorted_out"]
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A job that runs already, how often it failed before, and what somebody wants of it."""
+
+    job: Job
+    adopted: Adopted
+    failures: int
+    asked: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Outside:
+    """A job in the hands of an outside scheduler, and where it ran when that was last heard of."""
+
+    submitted: Submitted
+    submit: Submit
+    started: Started | None
+
+
+def sorted_out(
+    ledger: Ledger, left: LeftBehind, epoch: Seconds
+) -> tuple[list[Submitted], list[Found], list[Ended], list[Outside]]:
+    """Which jobs wait, which are adopted, how some of these have ended already, and which are elsewhere."""
+    elsewhere = {submit.job: (submit, attempt) for submit, attempt in left.handed_over}
+    outside: list[Outside] = []
+    runs = {still.job: still.attempt for still in left.running}
+    over = {end.job: end for end in (*left.ended, *left.unknown)}
+    waiting: list[Submitted] = []
+    adopted: list[Found] = []
+    ends: list[Ended] = []
+    for entry in [*ledger.open_entries(), *ledger.interrupted()]:
+        job = replace(entry.job, submit_time=entry.submitted - epoch)
+        end = over.get(job.id)
+        before = entry.attempt - (entry.state is State.RUNNING)
+        submit, attempt = elsewhere.get(job.id, (None, 0))
+        if submit is not None and attempt == before + 1:
+            known = Submitted(job, "", before, entry.failures)
+            outside.append(Outside(known, submit, _as_it_started(entry, epoch)))
+            continue
+        if entry.state is State.RUNNING and end is not None and end.attempt == entry.attempt:
+            ends.append(end)
+        elif entry.state is not State.RUNNING or runs.get(job.id) != entry.attempt:
+            ledger.wait_again(entry)
+            held = HELD if entry.held == HELD else ""
+            waiting.append(Submitted(job, held, max(0, before), entry.failures))
+            continue
+        assert entry.allocation is not None
+        assert entry.implementation is not None
+        assert entry.started is not None
+        start = entry.started - epoch
+        event = Adopted(job.id, entry.implementation, entry.allocation, start, entry.attempt)
+        adopted.append(Found(job, event, entry.failures, entry.asked))
+    order = {end.job: number for number, end in enumerate((*left.ended, *left.unknown))}
+    ends.sort(key=lambda end: order[end.job])
+    return waiting, adopted, ends, outside
+
+
+def _as_it_started(entry: Entry, epoch: Seconds) -> Started | None:
+    """Where a job runs that an outside scheduler has started, as far as that was told."""
+    if entry.state is not State.RUNNING or entry.started is None:
+        return None
+    return Started(entry.job.id, entry.allocation, at=entry.started - epoch)
+
+
+def enter_adopted(driver: Driver, adopted: Sequence[Found], ends: Sequence[Ended]) -> None:
+    """Enter what runs, before the policy is asked; then what has ended of it."""
+    for found in adopted:
+        driver.adopt(found.job, found.adopted, failures=found.failures)
+    driver.draining = True
+    driver.instant(0.0)
+    driver.note()
+    driver.draining = False
+    for found in adopted:
+        if found.asked == "cancel":
+            driver.cancel(found.job.id, "cancelled")
+        elif found.asked == "requeue":
+            driver.requeue(found.job.id)
+    driver.happened(*ends)
+
+
+def enter_outside(driver: Driver, outside: Sequence[Outside]) -> None:
+    """Enter what is in the hands of an outside scheduler, before the policy is asked."""
+    if not outside:
+        return
+    driver.happened(*(one.submitted for one in outside))
+    driver.draining = True
+    driver.instant(0.0)
+    driver.note()
+    driver.impose(0.0, [one.submit for one in outside])
+    driver.happened(*(one.started for one in outside if one.started is not None))
+    driver.instant(0.0)
+    driver.note()
+    driver.draining = False
+
+
+def by_submission(job: Job) -> tuple[Seconds, int]:
+    """The order of a queue: by submit time, then by place in the file."""
+    return job.submit_time, job.index
+
+
+def record_of(entry: Entry, epoch: Seconds) -> Record:
+    """What became of a job under an earlier Dovetail, in this one's time."""
+    job = replace(entry.job, submit_time=entry.submitted - epoch)
+    started = None if entry.started is None else entry.started - epoch
+    return Record(
+        job,
+        entry.state,
+        None if entry.implementation is None else job.app.implementation(entry.implementation),
+        entry.allocation,
+        started,
+        None if entry.ended is None else entry.ended - epoch,
+        exit_code=entry.exit_code,
+        detail=entry.detail,
+        attempts=entry.attempt,
+    )
