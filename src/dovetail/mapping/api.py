@@ -1,0 +1,275 @@
+"""The public face of maps: `map`, `Workers`, and what a map gives back."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import threading
+import time
+import weakref
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+from dovetail.errors import InputError, ItemError, MapError
+from dovetail.mapping.driver import Options
+from dovetail.mapping.folding import ByKey, Fold, Intervals, Tree
+from dovetail.mapping.function import Function, as_function, function
+from dovetail.mapping.hiring import Workers
+from dovetail.mapping.running import Caught, tried
+from dovetail.mapping.session import Errors, HistoryLike, Plan, Session
+from dovetail.mapping.summary import MapSummary, Tally
+from dovetail.splitting.rules import DEFAULT_RULE, RULES
+
+__all__ = ["Map", "Workers", "function", "map"]
+
+
+def _abandon(run: list[Session]) -> None:
+    """Nobody can use the map any more: end it, wherever the garbage collector runs."""
+    for one in run:
+        one.delivery.close()
+        if not threading.current_thread().name.startswith("dovetail-map"):
+            one.thread.join()
+
+
+def _combined(call: Callable[..., Any], *args: Any) -> Any:
+    """Combine results here; what ``combine`` raises is a `MapError`, as it is in a worker."""
+    found = tried(call, *args)
+    if not isinstance(found, Caught):
+        return found
+    if not isinstance(found.error, Exception):
+        raise found.error
+    what = f"{type(found.error).__qualname__}: {found.error}"
+    raise MapError(f"results cannot be combined: {what}") from found.error
+
+
+class Map:
+    """A map: iterate over its results, or reduce them. It begins when it is first asked for something.
+
+    Under asyncio use ``async for``. In a ``for`` loop (or by ``next``) an item that failed raises
+    `ItemError`; the map goes on, and may be iterated on. Left alone, by ``break`` or an exception, it ends
+    when nothing refers to it any more; ``close`` or ``with`` end it at once. ``summary`` says what was done.
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self._runs: list[Session] = []
+        self._segment: Iterator[Any] = iter(())
+        self._finalizer = weakref.finalize(self, _abandon, self._runs)
+
+    # -- results as they come --------------------------------------------------------------------------
+
+    def __iter__(self) -> Iterator[Any]:
+        run = self._begin(None)
+        while True:
+            try:
+                yield from self._segment
+                segment = run.delivery.get()
+            except KeyboardInterrupt:
+                self.close()
+                raise
+            if segment is None:
+                return
+            if isinstance(segment, ItemError):
+                if self._plan.errors == "raise":
+                    # The traceback keeps this frame: it must not keep the map, and with it its workers.
+                    del self, run
+                    raise segment
+                segment = [segment] if self._plan.errors == "return" else []
+            self._segment = iter(segment)
+
+    def __next__(self) -> Any:
+        return next(iter(self))
+
+    async def __aiter__(self) -> AsyncIterator[Any]:
+        delivery = self._begin(None).delivery
+        loop, news = asyncio.get_running_loop(), asyncio.Event()
+
+        def tell() -> None:
+            with suppress(RuntimeError):  # the loop was closed: nobody waits
+                loop.call_soon_threadsafe(news.set)
+
+        delivery.listen(tell)
+        try:
+            while not delivery.over:
+                segment = delivery.get(wait=False)
+                if segment is None:
+                    await news.wait()
+                    news.clear()
+                elif not isinstance(segment, ItemError):
+                    for value in segment:
+                        yield value
+                elif self._plan.errors == "raise":
+                    raise segment
+                elif self._plan.errors == "return":
+                    yield segment
+        finally:
+            delivery.listen(None)
+
+    # -- reductions ------------------------------------------------------------------------------------
+
+    def reduce(self, combine: Callable[[Any, Any], Any]) -> Any:
+        """All results combined two by two, in the items' order; ``combine`` must be associative.
+
+        Combining begins with the first two neighbours that are there, in the workers and here, as a tree
+        whose shape depends on nothing but the number of items: sums of floats are the same in every run.
+        Raises `ItemError`, `MapError` for what ``combine`` raises, and `InputError` for a map of no items.
+        """
+        tree = Tree(combine)
+        self._gather(Fold(combine), tree)
+        if tree.empty:
+            raise InputError(
+                "found no item that gave a result, expected at least one to reduce", where="reduce"
+            )
+        return _combined(tree.result)
+
+    def reduce_by_key(self, combine: Callable[[Any, Any], Any]) -> dict[Any, Any]:
+        """Each item gives (key, value) pairs or a mapping: the values of each key combined.
+
+        ``combine`` must be associative; values come to it in the items' order. Raises what `reduce` raises;
+        a map of no items gives an empty dictionary.
+        """
+        parts = Intervals(combine)
+        self._gather(ByKey(combine), parts)
+        found: dict[Any, Any] = _combined(parts.result)
+        return found
+
+    def _gather(self, fold: Fold, into: Tree | Intervals) -> None:
+        run = self._begin(fold)
+        try:
+            while (segment := run.delivery.get()) is not None:
+                if not isinstance(segment, ItemError):
+                    _combined(into.add, segment)
+                elif self._plan.errors == "raise":
+                    raise segment
+                else:
+                    into.skip(segment.index)
+        except BaseException:
+            self.close()
+            raise
+
+    # -- the map itself --------------------------------------------------------------------------------
+
+    def _begin(self, fold: Fold | None) -> Session:
+        if not self._runs:
+            if fold is not None and self._plan.errors == "return":
+                raise InputError(
+                    "found 'return', expected 'raise' or 'skip' where results are reduced", where="errors"
+                )
+            self._runs.append(Session(self._plan, fold))
+        elif fold is not None or self._runs[0].fold is not None:
+            raise InputError("this map has begun already, expected a new one for each use", where="map")
+        return self._runs[0]
+
+    @property
+    def summary(self) -> MapSummary:
+        """What was done so far, or in all."""
+        if not self._runs or self._runs[0].tally is None:
+            return Tally({}).summary(0.0, (), 0)
+        run = self._runs[0]
+        assert run.tally is not None
+        seconds = run.seconds or time.monotonic() - run.began
+        return run.tally.summary(seconds, run.workers, run.checker.compared)
+
+    def close(self) -> None:
+        """End the map: no worker is left when this returns. Results that were not fetched are lost."""
+        _abandon(self._runs)
+
+    def __enter__(self) -> Map:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def map(  # noqa: A001 - what it is called
+    function: Function | Callable[[Any], Any],
+    items: Iterable[Any],
+    *,
+    workers: str | Workers | None = None,
+    ordered: bool = False,
+    common: Mapping[str, Any] | None = None,
+    cost: Callable[[Any], float] | Sequence[float] | None = None,
+    rule: str = DEFAULT_RULE,
+    retries: int = 0,
+    timeout: float | None = None,
+    batch: int | None = None,
+    errors: Errors = "raise",
+    duplicate: bool = True,
+    verify: float = 0.0,
+    agree: Callable[[Any, Any], bool] | None = None,
+    memory: int | None = None,
+    engine: str = "local",
+    address: str | None = None,
+    progress: bool | None = None,
+    history: HistoryLike = None,
+) -> Map:
+    """Apply a function to many items, on CPU and GPU workers at once, so that all is done soonest.
+
+    Args:
+        function: one made by `dovetail.function`, or any callable (CPU workers only).
+        items: any iterable; a generator is read ahead only as far as workers and results need.
+        workers: ``cpu:14,gpu:2`` (KIND:COUNT or KIND:COUNTxCORES), or `Workers`; by default one for each
+            device, and one for each core left. With engine ``ray``: of each node.
+        ordered: results in the items' order, not as they come.
+        common: keyword arguments of every call, sent once to each worker.
+        cost: how much work each item is, in any unit: a function of the item, or a sequence. The longest
+            items then go first.
+        rule: ``finish-time``, ``shares`` or ``greedy``.
+        retries: how often an item that raised something or timed out is run again. An item whose worker
+            was killed by a signal is run again anyway, three times at most.
+        timeout: seconds that one item may take.
+        batch: items that go to a worker together; by default until they take about 20 ms.
+        errors: ``raise`` an item's `ItemError`, ``return`` it in the place of its result, or ``skip`` it.
+        duplicate: near the end, run a straggler a second time where that is predicted to help.
+        verify: share of the items that is run on every kind, and the results compared.
+        agree: decides whether two results agree; by default but for rounding.
+        memory: bytes that one worker may allocate; by default all that the machine has.
+        engine: ``local`` or ``ray``.
+        address: of a Ray cluster; without one, Ray is started on this machine and stopped at the end.
+        progress: whether to show a bar; by default on a terminal and in a notebook.
+        history: where to learn from and keep what was measured; ``False`` for nowhere.
+
+    Raises:
+        InputError: something that was given makes no sense, when the map begins at the latest.
+        ItemError: while iterating: an item failed.
+        MapError: while iterating: the map cannot go on.
+    """
+    if rule not in RULES:
+        raise InputError(f"found {rule!r}, expected one of {', '.join(RULES)}", where="rule")
+    if errors not in ("raise", "return", "skip"):
+        raise InputError(f"found {errors!r}, expected raise, return or skip", where="errors")
+    if not isinstance(items, Iterable):
+        raise InputError(f"found {items!r}, expected an iterable", where="items")
+    if retries < 0:
+        raise InputError(f"found {retries}, expected a number of at least 0", where="retries")
+    if timeout is not None and not 0 < timeout < math.inf:
+        raise InputError(f"found {timeout}, expected seconds above 0", where="timeout")
+    if batch is not None and batch < 1:
+        raise InputError(f"found {batch}, expected at least 1 item", where="batch")
+    if not 0 <= verify <= 1:
+        raise InputError(f"found {verify}, expected a share from 0 to 1", where="verify")
+    if not isinstance(workers, Workers):
+        workers = Workers(workers, engine=engine, address=address, memory=memory)
+    elif engine != "local" or address is not None or memory is not None:
+        raise InputError("found with Workers, which have their own", where="engine, address, memory")
+    made = as_function(function)
+    for kind in workers.kinds:
+        made.needed(kind)
+    options = Options(RULES[rule], retries, timeout, batch, duplicate)
+    return Map(
+        Plan(
+            made,
+            items,
+            workers,
+            ordered,
+            dict(common or {}),
+            cost,
+            options,
+            errors,
+            verify,
+            agree,
+            progress,
+            history,
+        )
+    )

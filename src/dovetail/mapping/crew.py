@@ -1,0 +1,158 @@
+"""The workers of an engine, as the driver sees them: what it asks of them, and what they say."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeAlias
+
+from dovetail.mapping.places import Place
+from dovetail.mapping.running import Failure, Work
+
+__all__ = ["Crew", "Event", "Finished", "Job", "Lost", "Order", "Ready", "Slot", "Unable"]
+
+
+@dataclass(eq=False, slots=True)
+class Slot:
+    """One worker. ``number`` is its own, ``node`` names its machine (empty: this one).
+
+    ``warm``: it has run the function before, so that what is loaded and built once no longer counts.
+    """
+
+    number: int
+    place: Place
+    node: str = ""
+    warm: bool = False
+
+    @property
+    def kind(self) -> str:
+        """Kind of worker."""
+        return self.place.kind
+
+    @property
+    def name(self) -> str:
+        """``gpu 1`` or ``gpu 1 of node``, for people."""
+        return f"{self.place.name} of {self.node[:8]}" if self.node else self.place.name
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What the crew is to do: the function for each kind (see `function.ship`), and what calls share."""
+
+    shipped: Mapping[str, bytes]
+    work: Work
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """Items for one worker. ``start`` is the first one's place if they are neighbours, else below 0.
+
+    ``plain``: results as the function gives them, whatever the map makes of them.
+    """
+
+    number: int
+    items: Sequence[Any]
+    start: int
+    plain: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """A worker is prepared for the map, and has nothing to do."""
+
+    slot: Slot
+
+
+@dataclass(frozen=True, slots=True)
+class Unable:
+    """A worker cannot run the function at all: it cannot be loaded there."""
+
+    slot: Slot
+    failure: Failure
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """An order was carried out.
+
+    ``values`` are results by position, or, of an order that was folded, the nodes of the tree. ``seconds``
+    are those of the function alone, ``size`` the bytes that came back.
+    """
+
+    slot: Slot
+    order: int
+    values: list[Any]
+    failures: Sequence[Failure]
+    seconds: float
+    size: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """A worker has gone, and with it what it had not sent.
+
+    ``position`` is that of the first of ``span`` items of which one ran, ``None`` if that is not known.
+    ``by_itself``: it left in good order, by an exit that the function called.
+    """
+
+    slot: Slot
+    reason: str
+    position: int | None = None
+    span: int = 1
+    traceback: str = ""
+    by_itself: bool = False
+
+
+Event: TypeAlias = Ready | Unable | Finished | Lost
+
+
+class Crew(Protocol):
+    """Workers of one engine. Used by one thread, but for `wake`."""
+
+    engine: str
+    tells_position: bool
+    """Whether it knows which item of an order a worker is at."""
+    slots: list[Slot]
+    """All workers that there are; it may change during a `wait`."""
+
+    def begin(self, job: Job) -> None:
+        """Prepare all workers for a map; `Ready` follows for each. Raises `InputError`.
+
+        Nothing is heard any more of orders of a map before.
+        """
+        ...
+
+    def send(self, slot: Slot, order: Order) -> None:
+        """Give a worker items, to be done after those that it has. Raises what pickling an item raises."""
+        ...
+
+    def wait(self, seconds: float | None) -> list[Event]:
+        """What has happened; waits so long for something (``None``: without end, until woken)."""
+        ...
+
+    def wake(self) -> None:
+        """End a wait; from any thread."""
+        ...
+
+    def position(self, slot: Slot) -> int | None:
+        """Which item of its first order a worker is at, ``None`` if that is not known."""
+        ...
+
+    def whereabouts(self, items: Sequence[Any]) -> Sequence[str] | None:
+        """The node (as `Slot.node`) that holds each item's data; ``None`` where that plays no part."""
+        ...
+
+    def kill(self, slot: Slot, reason: str, *, trace: bool = False) -> None:
+        """End a worker that is busy; `Lost` follows with this reason, then `Ready` of one in its place.
+
+        ``trace``: with where it was, if that can be had.
+        """
+        ...
+
+    def dismiss(self, slot: Slot) -> bool:
+        """Let an idle worker go for good, and give its place back; ``False`` if it is kept for other maps."""
+        ...
+
+    def close(self) -> None:
+        """End all workers, and give all places back. Nothing is left behind."""
+        ...

@@ -1,0 +1,101 @@
+"""Workers that are there for one map, or stay for several."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+
+from dovetail.errors import InputError
+from dovetail.executors.discovery import usable_cores
+from dovetail.mapping.crew import Crew
+from dovetail.mapping.local import LocalCrew
+from dovetail.mapping.places import Wanted, default_workers, parse_workers
+from dovetail.mapping.units import ThisMachine, Units
+from dovetail.model import CPU
+
+__all__ = ["Workers"]
+
+ENGINES = ("local", "ray")
+
+
+class Workers:
+    """Workers that stay for several maps: ``with dovetail.Workers("cpu:6,gpu:1") as workers: …``.
+
+    They are started by the first map and keep what functions keep in their modules (data, contexts, built
+    kernels). One map at a time. ``memory`` is the most bytes that one may allocate. ``units`` is where
+    their cores and devices come from. Raises `InputError` for workers that cannot be had.
+    """
+
+    def __init__(
+        self,
+        workers: str | None = None,
+        *,
+        engine: str = "local",
+        address: str | None = None,
+        memory: int | None = None,
+        units: Units | None = None,
+    ) -> None:
+        self._asked = None if workers is None else parse_workers(workers)
+        self._engine, self._address, self._memory, self._units = engine, address, memory, units
+        if engine not in ENGINES:
+            raise InputError(f"found {engine!r}, expected one of {', '.join(ENGINES)}", where="engine")
+        if address is not None and engine != "ray":
+            raise InputError(f"found {address!r}, expected it with engine='ray' only", where="address")
+        self._crew: Crew | None = None
+        self._busy = threading.Lock()
+        self._kept = False
+
+    def __enter__(self) -> Workers:
+        self._kept = True
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End all workers. A map that still runs on them ends with an error."""
+        with self._busy:
+            if self._crew is not None:
+                self._crew.close()
+                self._crew = None
+
+    @property
+    def kinds(self) -> list[str]:
+        """Kinds that were asked for; none where that was left open."""
+        return [wanted.kind for wanted in self._asked or ()]
+
+    def crew(self, kinds: Sequence[str]) -> Crew:
+        """The workers for a function with implementations for these kinds. Raises `InputError`."""
+        if not self._busy.acquire(blocking=False):
+            raise InputError(
+                "these workers are used by another map, expected one map at a time", where="workers"
+            )
+        try:
+            if self._crew is None:
+                self._crew = self._hired(kinds)
+        except BaseException:
+            self._busy.release()
+            raise
+        return self._crew
+
+    def _hired(self, kinds: Sequence[str]) -> Crew:
+        if self._engine == "ray":
+            from dovetail.mapping.ray_crew import RayCrew
+
+            return RayCrew(self._asked, kinds, address=self._address, kept=self._kept)
+        units = self._units or ThisMachine()
+        asked = self._asked or _by_default(kinds, units)
+        memory = usable_cores().memory if self._memory is None else self._memory
+        return LocalCrew(units, asked, memory=memory, kept=self._kept)
+
+    def release(self) -> None:
+        """A map has ended; workers of one map only end with it."""
+        if not self._kept and self._crew is not None:
+            self._crew.close()
+            self._crew = None
+        self._busy.release()
+
+
+def _by_default(kinds: Sequence[str], units: Units) -> list[Wanted]:
+    counts = units.counts([CPU, *kinds])
+    return default_workers(kinds, counts[CPU], counts)

@@ -1,0 +1,410 @@
+"""Workers on this machine: a process for each, pinned, started once by a keeper that outlives nobody."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import mmap
+import os
+import selectors
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import time
+from collections import deque
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from dovetail.errors import ExecutorError, InputError
+from dovetail.mapping.crew import Event, Finished, Job, Lost, Order, Ready, Slot, Unable
+from dovetail.mapping.places import Wanted, environment_of
+from dovetail.mapping.running import UNREADABLE, Caught, Failure, tried
+from dovetail.mapping.units import Units
+from dovetail.mapping.wire import Closed, Connection, Parcel, pack, unpack
+from dovetail.mapping.worker import DUMP_SIGNAL, PAGE
+
+__all__ = ["LocalCrew"]
+
+START = (
+    "import sys, json\n"
+    "sys.path[:] = json.loads(sys.argv[1])\n"
+    "from dovetail.mapping.worker import main\n"
+    "main()"
+)
+"""What a worker's Python is told to do."""
+FALSE_STARTS = 3
+"""So many workers in a row may end before they are ready; then the function is to blame."""
+DUMP_TIME = 0.3
+"""Seconds that a worker has to write down where it hangs before it is killed."""
+GONE_TIME = 10.0
+"""Seconds that the keeper has to end everything."""
+LEAVE_TIME = 2.0
+"""Seconds that idle workers have to leave by themselves."""
+MOST_KEEPERS = 20
+PACKET = 1 << 16
+
+
+class _Process:
+    """One worker process."""
+
+    def __init__(self, number: int, slot: Slot) -> None:
+        self.number, self.slot = number, slot
+        self.connection, self.theirs = Connection.pair()
+        self.page_fd = os.memfd_create("dovetail-progress", os.MFD_CLOEXEC)
+        os.ftruncate(self.page_fd, PAGE)
+        self.page = mmap.mmap(self.page_fd, PAGE)
+        self.trace_fd = os.memfd_create("dovetail-trace", os.MFD_CLOEXEC)
+        self.knows: set[bytes] = set()
+        self.orders: deque[int] = deque()
+        self.reason = ""
+        self.ready = False
+        self.dismissed = False
+
+    def position(self) -> tuple[int | None, int]:
+        """The first of so many items of its order of which one runs.
+
+        ``None`` before it has begun with the order, and while it sends results.
+        """
+        order, position, span = struct.unpack_from("<qqq", self.page)
+        return (position if self.orders and order == self.orders[0] and position >= 0 else None), span
+
+    def trace(self) -> str:
+        """What Python's fault handler wrote."""
+        size = os.fstat(self.trace_fd).st_size
+        return os.pread(self.trace_fd, min(size, PACKET), 0).decode("utf-8", "replace")
+
+    def close(self) -> None:
+        """Let go of what is ours of it."""
+        self.connection.close()
+        self.page.close()
+        for fd in (self.page_fd, self.trace_fd):
+            os.close(fd)
+
+
+class LocalCrew:
+    """Worker processes of this machine.
+
+    ``memory`` is the most bytes that one may allocate (0: no limit). ``kept`` crews serve several maps:
+    their workers stay until `close`. Raises `InputError` for places that cannot be had.
+    """
+
+    engine = "local"
+    tells_position = True
+
+    def __init__(
+        self, units: Units, wanted: Sequence[Wanted], *, memory: int = 0, kept: bool = False
+    ) -> None:
+        self._units, self._memory, self.kept = units, memory, kept
+        self.slots = [Slot(i, place) for i, place in enumerate(units.take(wanted))]
+        self._kinds = list(dict.fromkeys(wanted.kind for wanted in wanted))
+        self._processes: dict[int, _Process] = {}
+        self._of_slot: dict[int, _Process] = {}
+        self._false_starts = 0
+        self._started = 0
+        self._job: tuple[int, Job, Parcel, dict[str, tuple[bytes, Parcel]]] | None = None
+        self._jobs = 0
+        self._events: list[Event] = []
+        self._selector = selectors.DefaultSelector()
+        self._wake_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self._selector.register(self._wake_fd, selectors.EVENT_READ, None)
+        self._keepers = 0
+        self._keeper: subprocess.Popen[bytes] | None = None
+        self._keeper_socket: socket.socket | None = None
+        self._closed = False
+
+    # -- for the driver --------------------------------------------------------------------------------
+
+    def begin(self, job: Job) -> None:
+        """Give all workers their function; starts those that do not run yet."""
+        self._jobs += 1
+        self._false_starts = 0
+        shipped = {
+            kind: (hashlib.blake2b(text, digest_size=16).digest(), Parcel([text]))
+            for kind, text in job.shipped.items()
+        }
+        parcel = tried(pack, job.work)
+        if isinstance(parcel, Caught):
+            raise InputError(f"cannot be sent to a worker: {parcel.error}", where="common") from parcel.error
+        self._job = (self._jobs, job, parcel, shipped)
+        if self._keeper is None:
+            self._start_keeper()
+        for slot in self.slots:
+            process = self._of_slot.get(slot.number)
+            if process is None:
+                self._start(slot)
+                continue
+            process.orders.clear()
+            if not process.reason:  # else it is being killed, and another will be prepared
+                self._prepare(process)
+
+    def send(self, slot: Slot, order: Order) -> None:
+        """Give a worker items."""
+        process = self._of_slot[slot.number]
+        parcel = pack(order.items)
+        process.orders.append(order.number)
+        with suppress(Closed):  # its end is on the way, and says that the order was lost
+            process.connection.send(("run", order.number, order.start, order.plain), parcel)
+
+    def wait(self, seconds: float | None) -> list[Event]:
+        """Happenings; see `Crew`."""
+        if not self._events:
+            for key, _ in self._selector.select(seconds):
+                if key.data is None:
+                    os.eventfd_read(self._wake_fd)
+                elif key.data is self:
+                    self._hear_keeper()
+                else:
+                    self._hear(key.data)
+        found, self._events = self._events, []
+        return found
+
+    def wake(self) -> None:
+        """End a wait."""
+        if not self._closed:
+            os.eventfd_write(self._wake_fd, 1)
+
+    def position(self, slot: Slot) -> int | None:
+        """Which item of its order the worker is at."""
+        process = self._of_slot.get(slot.number)
+        return process.position()[0] if process is not None else None
+
+    def whereabouts(self, items: Sequence[Any]) -> None:
+        """All on this machine."""
+
+    def kill(self, slot: Slot, reason: str, *, trace: bool = False) -> None:
+        """End a busy worker; on request it first writes down where it is."""
+        process = self._of_slot[slot.number]
+        process.reason = reason
+        if trace:
+            self._ask({"do": "signal", "number": process.number, "signal": int(DUMP_SIGNAL)})
+            deadline = time.monotonic() + DUMP_TIME
+            while not process.trace() and time.monotonic() < deadline:
+                time.sleep(0.005)
+        self._ask({"do": "kill", "number": process.number})
+
+    def dismiss(self, slot: Slot) -> bool:
+        """Let a worker go; a crew that is kept keeps it."""
+        if self.kept:
+            return False
+        self.slots.remove(slot)
+        process = self._of_slot.get(slot.number)
+        if process is None:
+            self._units.give(slot.place)
+        else:
+            process.dismissed = True
+            self._ask({"do": "kill", "number": process.number})
+        return True
+
+    def close(self) -> None:
+        """End the keeper, and with it all workers and what they have started."""
+        if self._closed:
+            return
+        self._closed = True
+        if self._keeper is not None and self._keeper_socket is not None:
+            self._let_leave()
+            self._ask({"do": "close"})
+            self._keeper_socket.close()
+            try:
+                self._keeper.wait(GONE_TIME)
+            except subprocess.TimeoutExpired:
+                self._keeper.kill()
+                self._keeper.wait()
+        self._selector.close()
+        os.close(self._wake_fd)
+        for process in self._processes.values():
+            process.close()
+            if process.dismissed:
+                self._units.give(process.slot.place)
+        for slot in self.slots:
+            self._units.give(slot.place)
+        self._processes.clear()
+        self._of_slot.clear()
+        self.slots = []
+
+    def _let_leave(self) -> None:
+        """Idle workers may leave in good order, and let go of what stays beside them."""
+        leaving = {
+            process.number for process in self._processes.values() if process.ready and not process.orders
+        }
+        for number in leaving:
+            self._deaf(self._processes[number])
+        assert self._keeper_socket is not None
+        self._keeper_socket.settimeout(LEAVE_TIME)
+        try:
+            while leaving and (data := self._keeper_socket.recv(PACKET)):
+                leaving.discard(json.loads(data).get("ended"))
+        except (TimeoutError, ConnectionResetError):
+            return
+
+    # -- workers ---------------------------------------------------------------------------------------
+
+    def _start(self, slot: Slot) -> None:
+        """Start a worker; what is sent meanwhile stays in its socket."""
+        process = _Process(self._started, slot)
+        self._started += 1
+        self._processes[process.number] = process
+        self._of_slot[slot.number] = process
+        assert self._keeper is not None
+        setup = {"parent": self._keeper.pid, "memory": self._memory, "cores": slot.place.cores}
+        argv = [sys.executable, "-c", START, json.dumps(sys.path), json.dumps(setup)]
+        request = {
+            "do": "start",
+            "number": process.number,
+            "argv": argv,
+            "env": environment_of(slot.place, os.environ, self._kinds),
+        }
+        self._ask(request, [process.theirs.sock.fileno(), process.page_fd, process.trace_fd])
+        process.theirs.close()
+        self._selector.register(process.connection.sock, selectors.EVENT_READ, process)
+        self._prepare(process)
+
+    def _prepare(self, process: _Process) -> None:
+        """Send the map's function, if it is not there yet, and what its calls share."""
+        assert self._job is not None
+        number, _, work, shipped = self._job
+        digest, function = shipped[process.slot.kind]
+        process.ready = False
+        process.slot.warm = process.slot.warm and digest in process.knows
+        try:
+            process.connection.send(("function", digest), function if digest not in process.knows else None)
+            process.knows.add(digest)
+            process.connection.send(("work", number), work)
+        except Closed:
+            return  # its end is on the way
+
+    def _hear(self, process: _Process) -> None:
+        """Take in what a worker says; when it has gone, the keeper says how."""
+        try:
+            while not process.connection.closed:
+                received = process.connection.receive(wait=False)
+                if received is None:
+                    return
+                (what, *about), parts, _ = received
+                self._said(process, what, about, parts)
+        except Closed:
+            self._deaf(process)
+
+    def _deaf(self, process: _Process) -> None:
+        """Listen to a worker no more."""
+        if not process.connection.closed:
+            self._selector.unregister(process.connection.sock)
+            process.connection.close()
+
+    def _said(self, process: _Process, what: str, about: list[Any], parts: Sequence[Any]) -> None:
+        slot = process.slot
+        if what == "set":
+            self._false_starts = 0
+            if self._job is not None and about[0] == self._job[0]:
+                process.ready = True
+                self._events.append(Ready(slot))
+        elif what == "unable":
+            self._events.append(Unable(slot, about[0]))
+        elif what == "done" and process.orders and about[0] == process.orders[0]:
+            order, seconds, failures = about
+            process.orders.popleft()
+            values = tried(unpack, parts) if parts else []
+            if isinstance(values, Caught):
+                self._events.append(_unreadable(slot, order, values.error))
+            else:
+                size = sum(len(part) for part in parts)
+                self._events.append(Finished(slot, order, values, failures, seconds, size))
+
+    # -- the keeper ------------------------------------------------------------------------------------
+
+    def _start_keeper(self) -> None:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        script = Path(__file__).with_name("keeper.py")
+        try:
+            self._keeper = subprocess.Popen(
+                [sys.executable, "-I", "-S", str(script), str(theirs.fileno()), str(os.getpid())],
+                stdin=subprocess.DEVNULL,
+                pass_fds=(theirs.fileno(),),
+                start_new_session=True,
+            )
+        except OSError as error:
+            ours.close()
+            raise ExecutorError(f"workers cannot be started: {error.strerror}") from error
+        finally:
+            theirs.close()
+        self._keeper_socket = ours
+        self._selector.register(ours, selectors.EVENT_READ, self)
+
+    def _ask(self, request: dict[str, Any], fds: Sequence[int] = ()) -> None:
+        """Ask the keeper for something; that it has gone is heard in `wait`."""
+        assert self._keeper_socket is not None
+        try:
+            socket.send_fds(self._keeper_socket, [json.dumps(request).encode()], list(fds))
+        except (BrokenPipeError, ConnectionResetError):
+            return
+
+    def _hear_keeper(self) -> None:
+        assert self._keeper_socket is not None
+        try:
+            data = self._keeper_socket.recv(PACKET)
+        except ConnectionResetError:
+            data = b""
+        if not data:
+            self._keeper_gone()
+            return
+        said = json.loads(data)
+        if "ended" in said:
+            self._ended(self._processes[said["ended"]], said["status"])
+        elif "failed" in said:
+            raise ExecutorError(f"a worker cannot be started: {said['why']}")
+
+    def _ended(self, process: _Process, status: int) -> None:
+        """A worker has gone: say what was lost, and start another in its place."""
+        self._hear(process)  # what it said last
+        self._deaf(process)
+        slot = process.slot
+        del self._processes[process.number], self._of_slot[slot.number]
+        if process.dismissed:
+            self._units.give(slot.place)
+        else:
+            code = os.waitstatus_to_exitcode(status)
+            reason = process.reason or _how(code)
+            if process.ready:
+                by_itself = code >= 0 and not process.reason
+                self._events.append(Lost(slot, reason, *process.position(), process.trace(), by_itself))
+            else:
+                self._false_starts += 1
+            if self._false_starts < FALSE_STARTS * len(self.slots):
+                self._start(slot)
+            else:
+                failure = Failure(0, "WorkerLost", f"{reason} before it was ready", process.trace())
+                self._events.append(Unable(slot, failure))
+        process.close()
+
+    def _keeper_gone(self) -> None:
+        """It was killed, and with it the workers; start again."""
+        self._keepers += 1
+        if self._keepers > MOST_KEEPERS:
+            raise ExecutorError(f"the process that starts workers ended {MOST_KEEPERS} times")
+        assert self._keeper is not None
+        assert self._keeper_socket is not None
+        self._selector.unregister(self._keeper_socket)
+        self._keeper_socket.close()
+        self._keeper.wait()
+        self._start_keeper()
+        for process in list(self._processes.values()):
+            self._ended(process, signal.SIGKILL)
+
+
+def _how(code: int) -> str:
+    """How a worker ended, in words."""
+    if code >= 0:
+        return f"its worker left with exit status {code}"
+    name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
+    why = ", perhaps for want of memory" if code == -signal.SIGKILL else ""
+    return f"its worker was killed by {name}{why}"
+
+
+def _unreadable(slot: Slot, order: int, error: BaseException) -> Event:
+    """Results that cannot be read here: the order has failed as a whole."""
+    kind = type(error).__qualname__
+    failure = Failure(UNREADABLE, kind, f"the result cannot be read: {error}", "")
+    return Finished(slot, order, [], [failure], 0.0)

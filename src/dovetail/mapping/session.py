@@ -1,0 +1,212 @@
+"""One map that runs: what was asked of it, what is known beforehand, its thread, what it hands over."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from dovetail.errors import HistoryError, InputError
+from dovetail.history.sqlite import SqliteHistory
+from dovetail.mapping.book import ByNode, BySize, InTurn, Waiting
+from dovetail.mapping.checking import Checker
+from dovetail.mapping.crew import Crew, Job
+from dovetail.mapping.delivery import Delivery
+from dovetail.mapping.driver import Driver, Options
+from dovetail.mapping.folding import Fold
+from dovetail.mapping.function import Function, ship
+from dovetail.mapping.hiring import Workers
+from dovetail.mapping.learning import BYTES, COST, Lessons, natural_sizes
+from dovetail.mapping.outcomes import Outcomes
+from dovetail.mapping.pace import Pace
+from dovetail.mapping.progress import ProgressBar, wanted
+from dovetail.mapping.running import Work
+from dovetail.mapping.source import SequenceSource, Source, source_of
+from dovetail.mapping.summary import Tally
+from dovetail.splitting.finish_time import Floats
+
+__all__ = ["Errors", "HistoryLike", "Plan", "Session"]
+
+SEGMENTS = 64
+"""Batches of results that wait for whoever uses them, and as many again for each `MORE` workers."""
+MORE = 16
+MOST_BYTES = 512 << 20
+"""Bytes of results that wait, beyond what the next batches bring."""
+
+Errors = Literal["raise", "return", "skip"]
+HistoryLike = str | os.PathLike[str] | SqliteHistory | Literal[False] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """All that was asked of a map."""
+
+    function: Function
+    items: Iterable[Any]
+    workers: Workers
+    ordered: bool
+    common: Mapping[str, Any]
+    cost: Callable[[Any], float] | Sequence[float] | None
+    options: Options
+    errors: Errors
+    verify: float
+    agree: Callable[[Any, Any], bool] | None
+    progress: bool | None
+    history: HistoryLike
+
+
+class Session:
+    """A map that runs: its thread, and what it hands over. It knows nothing of the `Map` that shows it."""
+
+    def __init__(self, plan: Plan, fold: Fold | None) -> None:
+        self.plan, self.fold = plan, fold
+        kinds = list(plan.function.implementations)
+        self._crew = plan.workers.crew(kinds)
+        try:
+            self._prepare(plan, fold)
+        except BaseException:
+            plan.workers.release()
+            raise
+
+    def _prepare(self, plan: Plan, fold: Fold | None) -> None:
+        crew = self._crew
+        used = dict.fromkeys(slot.kind for slot in crew.slots)
+        job = Job({kind: ship(plan.function, kind) for kind in used}, Work(plan.common, fold))
+        most = SEGMENTS * (1 + len(crew.slots) // MORE)
+        ordered = plan.ordered and fold is None
+        self.delivery = Delivery(ordered, most, MOST_BYTES, crew.wake)
+        self.tally: Tally | None = None
+        self.checker = Checker(plan.verify, list(used), plan.agree)
+        if plan.verify and len(used) < 2:
+            raise InputError("found workers of one kind, expected two to compare", where="verify")
+        self.began = time.monotonic()
+        self.seconds = 0.0
+        self.workers = [slot.name for slot in crew.slots]
+        self.thread = threading.Thread(target=self._work, args=(job,), name="dovetail-map", daemon=True)
+        self.thread.start()
+
+    def _work(self, job: Job) -> None:
+        """The map's own thread."""
+        error: BaseException | None = None
+        try:
+            self._drive(job)
+        except BaseException as caught:  # noqa: BLE001 - raised where the map is used
+            error = caught
+        finally:
+            self.seconds = time.monotonic() - self.began
+            self.plan.workers.release()
+            self.delivery.end(error)
+
+    def _drive(self, job: Job) -> None:
+        plan, crew = self.plan, self._crew
+        crew.begin(job)  # workers start while the history is read
+        with ExitStack() as stack:
+            start = _start(plan, crew, _open_history(plan.history, stack))
+            stack.callback(start.source.close)
+            self.tally = start.tally
+            bar = ProgressBar(at_once=bool(plan.progress)) if wanted(plan.progress) else None
+            if bar is not None:
+                stack.callback(bar.close)
+            outcomes = Outcomes(
+                start.waiting, self.delivery, start.tally, self.checker, self.fold, plan.options.retries
+            )
+            driver = Driver(
+                crew,
+                start.waiting,
+                start.source,
+                self.delivery,
+                start.pace,
+                start.tally,
+                plan.options,
+                self.checker,
+                outcomes,
+                bar,
+            )
+            try:
+                driver.run()
+                if start.source.error is not None:
+                    raise start.source.error
+            finally:
+                for copy in driver.running():
+                    crew.kill(copy.slot, "the map has ended")
+                _record(start.lessons, start.tally)
+
+
+@dataclass(frozen=True, slots=True)
+class _Start:
+    """How a map begins: where items come from, in what order, what is known of their times."""
+
+    source: Source
+    waiting: Waiting
+    pace: Pace
+    tally: Tally
+    lessons: Lessons
+
+
+def _start(plan: Plan, crew: Crew, history: SqliteHistory | None) -> _Start:
+    """Look at the items and at what the history knows of them."""
+    source = source_of(plan.items, crew.wake)
+    places = {slot.kind: slot.place for slot in crew.slots}
+    counts = {kind: sum(slot.kind == kind for slot in crew.slots) for kind in places}
+
+    def start(
+        waiting: Waiting, lessons: Lessons, known: Mapping[str, float], sizes: Floats | None = None
+    ) -> _Start:
+        tally = Tally(known, None if sizes is None else sizes.__getitem__)
+        return _Start(source, waiting, Pace(counts, known), tally, lessons)
+
+    name = plan.function.name
+    items: Sequence[Any] | None = plan.items if isinstance(source, SequenceSource) else None  # type: ignore[assignment]
+    if plan.cost is not None:
+        items = list(plan.items) if items is None else items
+        costs = _costs(plan.cost, items)
+        lessons = Lessons(history, name, COST)
+        by_cost = BySize(items, dict.fromkeys(places, costs), ordered=plan.ordered)
+        return start(by_cost, lessons, lessons.per_unit(places, costs), costs)
+    nodes = None if items is None or plan.ordered else crew.whereabouts(items)
+    sizes = None if items is None or nodes is not None else natural_sizes(items)
+    if items is None or sizes is None:
+        lessons = Lessons(history, name)
+        waiting = InTurn(source) if items is None or nodes is None else ByNode(items, nodes)
+        return start(waiting, lessons, lessons.seconds(places))
+    lessons = Lessons(history, name, BYTES)
+    laws = lessons.laws(places, sizes)
+    if laws is None:
+        return start(InTurn(source), lessons, {}, sizes)
+    if float(sizes.min()) == float(sizes.max()):
+        return start(InTurn(source), lessons, {kind: float(law[0]) for kind, law in laws.items()}, sizes)
+    return start(BySize(items, laws, ordered=plan.ordered), lessons, dict.fromkeys(places, 1.0), sizes)
+
+
+def _costs(cost: Callable[[Any], float] | Sequence[float], items: Sequence[Any]) -> Floats:
+    """The cost of each item. Raises `InputError`."""
+    found = np.array([cost(item) for item in items] if callable(cost) else list(cost), dtype=float)
+    if found.shape != (len(items),):
+        raise InputError(f"found {found.size} costs for {len(items)} items, expected one each", where="cost")
+    if not (np.isfinite(found).all() and (found > 0).all()):
+        wrong = int(np.flatnonzero(~(np.isfinite(found) & (found > 0)))[0])
+        raise InputError(f"found {found[wrong]} for item {wrong}, expected a number above 0", where="cost")
+    return found
+
+
+def _open_history(given: HistoryLike, stack: ExitStack) -> SqliteHistory | None:
+    if given is False:
+        return None
+    if isinstance(given, SqliteHistory):
+        return given
+    return stack.enter_context(SqliteHistory(None if given is None else Path(given)))
+
+
+def _record(lessons: Lessons, tally: Tally) -> None:
+    try:
+        lessons.record(tally)
+    except HistoryError as error:  # the results are there: that nothing was learned is not worth losing them
+        warnings.warn(f"what the map measured was not kept: {error}", stacklevel=1)

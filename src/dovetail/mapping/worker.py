@@ -1,0 +1,180 @@
+"""The process that runs items for a map on this machine, one item at a time, for as long as it is needed.
+
+It is bound to its cores before it imports anything large, hears on one socket, and leaves when the other
+end is closed. Two small pages of memory are shared with Dovetail: how far a batch has come, and where
+Python was when it crashed or was asked.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import faulthandler
+import json
+import mmap
+import os
+import signal
+import socket
+import sys
+from collections.abc import Callable, MutableSequence
+from contextlib import suppress
+from typing import Any, cast
+
+from dovetail.mapping.running import (
+    UNREADABLE,
+    Caught,
+    Failure,
+    Work,
+    describe,
+    fold_batch,
+    load,
+    run_items,
+    tried,
+)
+from dovetail.mapping.wire import Closed, Connection, Parcel, pack, unpack
+
+__all__ = ["DUMP_SIGNAL", "PAGE", "main"]
+
+PAGE = mmap.PAGESIZE
+DUMP_SIGNAL = signal.SIGUSR1
+"""Asks for the traceback of what runs, even of what holds on to the interpreter."""
+SOCKET, PROGRESS, TRACE = 3, 4, 5
+"""Inherited descriptors."""
+PR_SET_PDEATHSIG = 1
+
+
+def main() -> None:
+    """Set the process up as its argument says, and serve until there is nobody to serve."""
+    setup = json.loads(sys.argv[2])
+    # Whoever started us has gone: so shall we, whatever runs.
+    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != setup["parent"]:
+        return
+    os.sched_setaffinity(0, setup["cores"])
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is Dovetail's to handle
+    for fd in (SOCKET, PROGRESS, TRACE):
+        os.set_inheritable(fd, False)
+    _be_first_to_go()
+    if setup["memory"]:
+        _limit_memory(setup["memory"])
+    with open(TRACE, "wb", closefd=False, buffering=0) as trace, mmap.mmap(PROGRESS, PAGE) as page:
+        faulthandler.enable(trace)
+        faulthandler.register(DUMP_SIGNAL, trace, all_threads=False)
+        worker = _Worker(Connection(socket.socket(fileno=SOCKET)), memoryview(page).cast("q"))
+        try:
+            worker.serve()
+        except Closed:
+            worker.finish()
+            os._exit(0)  # nobody waits for what the user's modules would do at exit
+
+
+def _be_first_to_go() -> None:
+    """Where memory runs out, the kernel shall end a worker, not Dovetail or another program."""
+    try:
+        with open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:
+            file.write("900")
+    except OSError:
+        return  # a container that does not let us: the kernel chooses
+
+
+def _limit_memory(limit: int) -> None:
+    """What goes beyond is a MemoryError of the item, not the end of the machine."""
+    import resource
+
+    resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
+
+
+class _Worker:
+    """Serves one connection. ``page`` holds the order's number and the position of the item that runs."""
+
+    def __init__(self, connection: Connection, page: memoryview[int]) -> None:
+        self._connection = connection
+        self._page = page
+        self._progress = cast("MutableSequence[int]", page[1:3])
+        self._functions: dict[bytes, Callable[..., Any]] = {}
+        self._function: Callable[..., Any] | None = None
+        self._work = Work({}, None)
+
+    def serve(self) -> None:
+        """Carry out what is asked, in order. Raises `Closed` at the end."""
+        while True:
+            received = self._connection.receive()
+            assert received is not None
+            (what, *about), parts, _ = received
+            if what == "function":
+                self._take_function(about[0], parts)
+            elif what == "work":
+                self._take_work(about[0], parts)
+            elif what == "run":
+                number, start, plain = about
+                self._run(number, start, plain, parts)
+            del parts, received  # what lies in shared memory goes with them
+
+    def finish(self) -> None:
+        """There is nothing more to do: a function with something that stays lets it go."""
+        finish = getattr(self._function, "finish", None)
+        if finish is not None:
+            tried(finish)
+
+    def _take_function(self, digest: bytes, parts: Any) -> None:
+        if digest not in self._functions:
+            found = tried(load, bytes(parts[0]))
+            if isinstance(found, Caught):
+                self._connection.send(("unable", describe(0, found.error)))
+                return
+            self._functions[digest] = found
+        self._function = self._functions[digest]
+
+    def _take_work(self, number: int, parts: Any) -> None:
+        found = tried(unpack, parts)
+        if isinstance(found, Caught):
+            self._connection.send(("unable", describe(0, found.error)))
+        elif self._function is not None:
+            self._work = found
+            self._connection.send(("set", number))
+
+    def _run(self, number: int, start: int, plain: bool, parts: Any) -> None:
+        """Run a batch of neighbours from item ``start`` on; below 0 they are none, and are not folded.
+
+        ``plain``: the results as the function gives them, whatever the map makes of them.
+        """
+        self._page[0], self._page[1] = number, 0
+        work = Work(self._work.common, None) if plain else self._work
+        items = tried(unpack, parts)
+        if isinstance(items, Caught):
+            self._connection.send(("done", number, 0.0, [describe(UNREADABLE, items.error)]))
+            return
+        assert self._function is not None
+        values, failures, seconds = run_items(self._function, items, work, self._progress)
+        del items
+        reply, failures = _packed(values, failures, start, work)
+        del values
+        if sys.stdout is not None:
+            with suppress(OSError, ValueError):  # closed by the user, or by whoever read it
+                sys.stdout.flush()
+        self._page[1] = -1
+        self._connection.send(("done", number, seconds, failures), reply)
+
+
+def _packed(
+    values: list[Any], failures: list[Failure], start: int, work: Work
+) -> tuple[Parcel, list[Failure]]:
+    """The results ready to be sent; a result that cannot be pickled is a failure of its item."""
+    thing, failures = fold_batch(values, failures, start, work)
+    parcel = tried(pack, thing)
+    if isinstance(parcel, Parcel):
+        return parcel, failures
+    known = {failure.position for failure in failures}
+    for position, value in enumerate(values):
+        packed = tried(pack, value)
+        if isinstance(packed, Caught) and position not in known:
+            values[position] = None
+            failures.append(_unsendable(position, value, packed.error))
+    failures.sort(key=lambda failure: failure.position)
+    thing, failures = fold_batch(values, failures, start, work)
+    return pack(thing), failures
+
+
+def _unsendable(position: int, value: Any, error: BaseException) -> Failure:
+    found = describe(position, error)
+    message = f"the result, of type {type(value).__qualname__}, cannot be sent back: {found}"
+    return Failure(position, found.kind, message, found.traceback, found.error)
