@@ -1,0 +1,191 @@
+"""Jobs that have left memory: questions to the ledger, on a connection and a thread of their own."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from dovetail.engine.codec import decode_allocation, decode_app, decode_job
+from dovetail.model import App, Cluster, JobId, Seconds, State
+from dovetail.running.ledger import Entry
+from dovetail.service.rows import Row, row_of_entry
+
+__all__ = ["Archive"]
+
+_COLUMNS = (
+    "seq, job.doc, app.name, app.doc, state, held, attempt, implementation, nodes, devices, submitted,"
+    " started, ended, predicted, exit_code, detail, batch, job.number, element, allocation"
+)
+
+
+class Archive:
+    """Reads the ledger while the service writes it. Methods block: call them in its thread (`pool`)."""
+
+    def __init__(self, path: Path, cluster: Callable[[], Cluster]) -> None:
+        self._path = path
+        self._cluster = cluster
+        self._pool = ThreadPoolExecutor(1, "archive")
+        self._db: sqlite3.Connection | None = None
+
+    @property
+    def pool(self) -> ThreadPoolExecutor:
+        """The thread in which to ask."""
+        return self._pool
+
+    def ask_here(self, where: str, values: Sequence[object] = ()) -> list[Entry]:
+        """`entries`, asked from another thread than the archive's own."""
+        return self._pool.submit(self.entries, where, values).result()
+
+    def close(self) -> None:
+        """Close the connection, in its thread."""
+
+        def close() -> None:
+            if self._db is not None:
+                self._db.close()
+
+        self._pool.submit(close).result()
+        self._pool.shutdown()
+
+    def _rows(self, sql: str, values: Sequence[object] = ()) -> list[Any]:
+        if self._db is None:
+            self._db = sqlite3.connect(f"file:{self._path}?mode=ro", uri=True, isolation_level=None)
+        return self._db.execute(sql, values).fetchall()
+
+    def entries(self, where: str, values: Sequence[object] = ()) -> list[Entry]:
+        """Jobs for which a condition holds, in that order; without launches."""
+        found = []
+        apps: dict[tuple[str, bytes], App] = {}
+        sql = f"SELECT {_COLUMNS} FROM job JOIN app ON app.number = job.app WHERE {where}"
+        for row in self._rows(sql, values):
+            seq, doc, name, app, state, held, attempt, implementation, nodes, devices, submitted = row[:11]
+            started, ended, predicted, exit_code, detail, batch, number, element, place = row[11:]
+            if (name, app) not in apps:
+                apps[name, app] = decode_app(name, json.loads(app))
+            found.append(
+                Entry(
+                    seq=seq,
+                    job=decode_job(json.loads(doc), apps[name, app]),
+                    state=State(state),
+                    held=held or "",
+                    attempt=attempt,
+                    implementation=implementation,
+                    allocation=None if place is None else decode_allocation(json.loads(place)),
+                    nodes=nodes or "",
+                    devices=tuple(devices.split(",")) if devices else (),
+                    submitted=submitted,
+                    started=started,
+                    ended=ended,
+                    predicted=predicted,
+                    exit_code=exit_code,
+                    detail=detail or "",
+                    batch=batch,
+                    number=number,
+                    element=element,
+                )
+            )
+        return found
+
+    def page(
+        self,
+        *,
+        states: Sequence[str] = (),
+        user: str | None = None,
+        name: str | None = None,
+        since: Seconds | None = None,
+        until: Seconds | None = None,
+        limit: int = 100,
+        offset: int = 0,
+    ) -> list[Row]:
+        """Ended jobs, the last to end first."""
+        conditions, values = ["ended IS NOT NULL"], list[object]()
+        if states:
+            conditions.append(f"state IN ({', '.join('?' * len(states))})")
+            values += states
+        for condition, value in (
+            ("user = ?", user),
+            ("job.name = ?", name),
+            ("ended >= ?", since),
+            ("ended < ?", until),
+        ):
+            if value is not None:
+                conditions.append(condition)
+                values.append(value)
+        where = " AND ".join(conditions) + " ORDER BY ended DESC, seq DESC LIMIT ? OFFSET ?"
+        return [
+            row_of_entry(entry, self._cluster()) for entry in self.entries(where, (*values, limit, offset))
+        ]
+
+    def job(self, job: JobId) -> Entry | None:
+        """One job, whatever its state."""
+        return next(iter(self.entries("id = ?", (job,))), None)
+
+    def jobs(self, ids: Sequence[JobId]) -> list[Entry]:
+        """Several jobs, whatever their states, in order of submission."""
+        found: list[Entry] = []
+        for at in range(0, len(ids), 500):
+            some = ids[at : at + 500]
+            found += self.entries(f"id IN ({', '.join('?' * len(some))}) ORDER BY seq", some)
+        return found
+
+    def apps(self, since: Seconds | None = None) -> list[dict[str, Any]]:
+        """Of each app and implementation: completed runs, and how far predictions were off."""
+        sql = (
+            "SELECT app.name, implementation, count(*), avg(ended - started), count(predicted),"
+            " avg(abs(predicted - (ended - started)) / max(ended - started, 1e-3))"
+            " FROM job JOIN app ON app.number = job.app"
+            " WHERE state = 'COMPLETED' AND started IS NOT NULL AND ended >= ? AND ended IS NOT NULL"
+            " GROUP BY app.name, implementation ORDER BY count(*) DESC LIMIT 1000"
+        )
+        names = ("app", "implementation", "runs", "mean_seconds", "predicted_runs", "mean_error")
+        return [dict(zip(names, row, strict=True)) for row in self._rows(sql, (since or 0.0,))]
+
+    def numbered(
+        self, first: int, last: int, elements: Sequence[int] = ()
+    ) -> list[tuple[JobId, str, str | None]]:
+        """(id, state, user) of jobs of these numbers."""
+        sql = (
+            "SELECT id, state, user, element FROM job WHERE number BETWEEN ? AND ? ORDER BY seq LIMIT 200000"
+        )
+        wanted = set(elements)
+        return [row[:3] for row in self._rows(sql, (first, last)) if not wanted or row[3] in wanted]
+
+    def named(self, name: str) -> list[tuple[JobId, str, str | None]]:
+        """Jobs of this name: those that have not ended, else the last that did."""
+        sql = "SELECT id, state, user FROM job WHERE name = ?"
+        found = self._rows(f"{sql} AND state IN ('PENDING', 'RUNNING') ORDER BY seq LIMIT 200000", (name,))
+        return found or self._rows(f"{sql} ORDER BY seq DESC LIMIT 1", (name,))
+
+    def last_batch(self, user: str) -> list[tuple[JobId, str, str | None]]:
+        """What this user has submitted last."""
+        sql = "SELECT batch FROM job WHERE user = ? AND batch IS NOT NULL ORDER BY seq DESC LIMIT 1"
+        found = self._rows(sql, (user,))
+        if not found:
+            return []
+        return self._rows("SELECT id, state, user FROM job WHERE batch = ? ORDER BY seq", found[0])
+
+    def open_jobs(self) -> list[tuple[JobId, str, str | None]]:
+        """Everything that has not ended."""
+        return self._rows(
+            "SELECT id, state, user FROM job WHERE state IN ('PENDING', 'RUNNING') ORDER BY seq"
+        )
+
+    def attempts(self, job: JobId) -> list[dict[str, Any]]:
+        """Earlier attempts of a job, oldest first."""
+        names = (
+            "attempt",
+            "state",
+            "implementation",
+            "nodes",
+            "devices",
+            "started",
+            "ended",
+            "exit_code",
+            "detail",
+        )
+        columns = ", ".join(f"attempt.{name}" for name in names)
+        sql = f"SELECT {columns} FROM attempt JOIN job USING (seq) WHERE id = ? ORDER BY attempt.attempt"
+        return [dict(zip(names, row, strict=True)) for row in self._rows(sql, (job,))]

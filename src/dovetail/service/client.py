@@ -1,0 +1,260 @@
+"""How clients talk to a service: HTTP on its socket or over the network, with the standard library alone."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import socket
+import ssl
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlencode, urlsplit
+
+from dovetail.errors import DovetailError, InputError
+from dovetail.service.errors import Forbidden, Full, NotFound
+from dovetail.service.folder import ServiceFolder
+
+__all__ = ["VARIABLE", "Connection", "NoService", "Reply", "connection", "start_service"]
+
+STARTS_WITHIN = 60.0
+"""Seconds that a service may take to answer: drivers of devices are asked first."""
+TIMEOUT = 120.0
+VARIABLE = "DOVETAIL_SERVICE"
+TOKEN = "DOVETAIL_TOKEN"
+
+
+class NoService(DovetailError):  # noqa: N818 - reads as what it is
+    """No service answers."""
+
+    exit_status = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What a service answered."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+    def json(self) -> Any:
+        """The body; raises what the service says went wrong."""
+        try:
+            found = json.loads(self.body)
+        except ValueError:
+            found = None
+        if 200 <= self.status < 300:
+            return found
+        text = found.get("error") if isinstance(found, dict) else None
+        text = str(text or f"the service answered {self.status}")
+        if self.status == 404:
+            raise NotFound(text)
+        if self.status in (401, 403):
+            raise Forbidden(text)
+        if self.status == 503:
+            raise Full(text)
+        if 400 <= self.status < 500:
+            raise InputError(text)
+        raise DovetailError(text)
+
+
+class _AtSocket(http.client.HTTPConnection):
+    """HTTP on a socket file, whose path may be longer than a socket's name can be."""
+
+    def __init__(self, path: str, timeout: float) -> None:
+        super().__init__("localhost", timeout=timeout)
+        self._path = path
+
+    def connect(self) -> None:
+        """Connect."""
+        found = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+        place = -1
+        try:
+            found.settimeout(self.timeout)
+            name = self._path
+            if len(os.fsencode(name)) > 100:
+                place = os.open(os.path.dirname(name), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+                name = f"/proc/self/fd/{place}/{os.path.basename(name)}"
+            found.connect(name)
+        except OSError:
+            found.close()
+            raise
+        finally:
+            if place >= 0:
+                os.close(place)
+        self.sock = found
+
+
+class Connection:
+    """One service. Use it in one thread; it keeps its connection open.
+
+    ``where`` is the path of a socket, or an URL; raises `InputError` for anything else.
+    """
+
+    def __init__(self, where: str, token: str | None = None, *, timeout: float = TIMEOUT) -> None:
+        self.where = where
+        self._token = token
+        self._timeout = timeout
+        self._open: http.client.HTTPConnection | None = None
+
+    def _connection(self) -> http.client.HTTPConnection:
+        if self._open is None:
+            if os.path.isabs(self.where):
+                self._open = _AtSocket(self.where, self._timeout)
+            else:
+                parts = urlsplit(self.where)
+                if parts.scheme == "https":
+                    context = ssl.create_default_context(cafile=os.environ.get("DOVETAIL_CA") or None)
+                    self._open = http.client.HTTPSConnection(
+                        parts.netloc, timeout=self._timeout, context=context
+                    )
+                else:
+                    self._open = http.client.HTTPConnection(parts.netloc, timeout=self._timeout)
+        return self._open
+
+    def close(self) -> None:
+        """Close the connection; the next request opens one."""
+        if self._open is not None:
+            self._open.close()
+            self._open = None
+
+    def __enter__(self) -> Connection:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def ask(
+        self,
+        method: str,
+        path: str,
+        form: Mapping[str, Any] | None = None,
+        query: Mapping[str, Any] | None = None,
+    ) -> Reply:
+        """One request. Raises `NoService`."""
+        given = {key: value for key, value in (query or {}).items() if value is not None}
+        if given:
+            path = f"{path}?{urlencode(given, doseq=True)}"
+        headers = {} if self._token is None else {"Authorization": f"Bearer {self._token}"}
+        body = None
+        if form is not None:
+            body = json.dumps(form).encode()
+            headers["Content-Type"] = "application/json"
+        fresh = self._open is None
+        try:
+            return self._once(method, path, body, headers)
+        except (http.client.RemoteDisconnected, BrokenPipeError, ConnectionResetError) as error:
+            self.close()
+            if fresh or method != "GET":  # what was sent may have been heard
+                raise self._gone(error) from error
+        except (OSError, http.client.HTTPException) as error:
+            self.close()
+            raise self._gone(error) from error
+        try:
+            return self._once(method, path, body, headers)
+        except (OSError, http.client.HTTPException) as error:
+            self.close()
+            raise self._gone(error) from error
+
+    def _once(self, method: str, path: str, body: bytes | None, headers: Mapping[str, str]) -> Reply:
+        connection = self._connection()
+        connection.request(method, path, body, dict(headers))
+        answer = connection.getresponse()
+        data = answer.read()
+        return Reply(answer.status, {k.lower(): v for k, v in answer.getheaders()}, data)
+
+    def _gone(self, error: Exception) -> NoService:
+        why = getattr(error, "strerror", None) or str(error) or type(error).__name__
+        return NoService(f"no service answers at {self.where}: {why}; 'dovetail serve' starts one")
+
+    def get(self, path: str, **query: Any) -> Any:
+        """What a route tells. Raises what the service says."""
+        return self.ask("GET", path, query=query).json()
+
+    def post(self, path: str, form: Mapping[str, Any] | None = None) -> Any:
+        """Have something done; ``form`` goes along as JSON."""
+        return self.ask("POST", path, form or {}).json()
+
+    def events(self) -> Iterator[dict[str, Any]]:
+        """What happens, as it happens (the first at once). Raises `NoService`."""
+        connection = self._connection()
+        headers = {} if self._token is None else {"Authorization": f"Bearer {self._token}"}
+        try:
+            connection.request("GET", "/api/v1/events", None, headers)
+            answer = connection.getresponse()
+            if answer.status != 200:
+                Reply(answer.status, {}, answer.read()).json()
+            for line in answer:
+                if line.startswith(b"data: "):
+                    yield json.loads(line[6:])
+        except (OSError, http.client.HTTPException) as error:
+            raise self._gone(error) from error
+        finally:
+            self.close()
+
+
+def connection(
+    where: str | os.PathLike[str] | None = None,
+    token: str | None = None,
+    *,
+    start: Callable[[str], None] | None = None,
+) -> Connection:
+    """The service at an URL, at a socket, of a state folder, or (default) of this account.
+
+    ``$DOVETAIL_SERVICE`` and ``$DOVETAIL_TOKEN`` say so where the arguments do not. With ``start``, which
+    gets a sentence, one is started where none runs. Raises `NoService`.
+    """
+    place = os.fspath(where) if where is not None else os.environ.get(VARIABLE, "")
+    token = token or os.environ.get(TOKEN) or None
+    if place.startswith(("http://", "https://")):
+        return Connection(place.rstrip("/"), token)
+    if place and not os.path.isdir(place) and os.path.exists(place):
+        return Connection(os.path.abspath(place))
+    folder = ServiceFolder(place or None)
+    if folder.is_locked():
+        return _when_ready(folder)
+    if start is None:
+        raise NoService("no service runs here; 'dovetail serve' or 'dovetail submit' starts one")
+    return start_service(folder, start)
+
+
+def _when_ready(folder: ServiceFolder, process: subprocess.Popen[bytes] | None = None) -> Connection:
+    """The connection, as soon as the service answers. Raises `NoService`."""
+    deadline = time.monotonic() + STARTS_WITHIN
+    while time.monotonic() < deadline:
+        address = folder.address()
+        if address is not None:
+            found = Connection(address.socket)
+            try:
+                found.get("/api/v1/info")
+            except NoService:
+                found.close()
+            else:
+                return found
+        ended = process is not None and process.poll() is not None
+        if (process is None or ended) and not folder.is_locked():
+            raise NoService(f"the service has ended; its last words are in {folder.log}")
+        time.sleep(0.02)
+    raise NoService(f"the service did not answer within {STARTS_WITHIN:g} s; see {folder.log}")
+
+
+def start_service(folder: ServiceFolder, tell: Callable[[str], None], *options: str) -> Connection:
+    """Start a service in the background, and say so. Raises `NoService` where it does not come up."""
+    folder.make()
+    with open(folder.log, "ab", opener=lambda path, flags: os.open(path, flags, 0o600)) as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "dovetail", "serve", "--folder", str(folder.path), *options],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            cwd=os.path.expanduser("~") if os.path.isdir(os.path.expanduser("~")) else "/",
+            start_new_session=True,
+        )
+    found = _when_ready(folder, process)
+    tell(f"no service was running: started one (process {process.pid}); 'dovetail serve --stop' ends it")
+    return found

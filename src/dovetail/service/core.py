@@ -1,0 +1,536 @@
+"""The service itself: what clients may ask of it, in the one loop in which its driver runs.
+
+Every change is on disk before it is answered: jobs by a transaction and a sync that requests share, what
+people want of jobs by the instant that takes it in.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+from dovetail.engine.admission import HELD
+from dovetail.engine.core import Engine
+from dovetail.engine.driver import Driver
+from dovetail.engine.live import LiveRun
+from dovetail.engine.phases import Phase
+from dovetail.errors import HistoryError, InputError
+from dovetail.files.sentences import shown
+from dovetail.model import Cluster, Job, JobId, NodeDrained, NodeJoined, Record, Seconds, State, Submitted
+from dovetail.running.folder import About
+from dovetail.running.ledger import Ledger
+from dovetail.service.archive import Archive
+from dovetail.service.errors import Forbidden, Full, NotFound
+from dovetail.service.folder import ServiceFolder
+from dovetail.service.forms import SubmitForm
+from dovetail.service.http import Listeners, names_of
+from dovetail.service.people import Person
+from dovetail.service.rows import Row, Window, row_of_entry, row_of_record
+from dovetail.service.selectors import Selector, parse_selectors
+from dovetail.service.stable import Stable
+from dovetail.service.submission import Submission, Submitter, submission_of
+
+__all__ = ["Action", "Options", "Service"]
+
+T = TypeVar("T")
+Action = Literal["cancel", "hold", "release", "requeue"]
+SLICE = 500
+"""Jobs of a long submission that the driver takes in at one instant."""
+MOST_KEPT = 10_000
+"""Ended jobs in memory, however young."""
+PATIENCE: Seconds = 5.0
+"""Within which what somebody wants must be on record, else they hear why not."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What a service keeps to beside `About`: ``keep`` is how long ended jobs stay in memory."""
+
+    keep: Seconds = 3600.0
+    user_limit: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Meant:
+    """A job that somebody means."""
+
+    id: JobId
+    state: State
+    user: str | None
+
+    @property
+    def ended(self) -> bool:
+        """Whether it has ended, as of when it was looked for."""
+        return self.state not in (State.PENDING, State.RUNNING)
+
+
+class Nothing:
+    """No forecast."""
+
+    def predicted(self, job: str) -> tuple[Seconds | None, Seconds | None]:
+        """Nothing is known."""
+        return None, None
+
+    async def wait(self, patience: Seconds) -> None:
+        """Nothing changes."""
+
+    async def ask(self, question: Mapping[str, Any]) -> dict[str, Any]:
+        """Nobody is there to ask."""
+        raise Full("the service is still starting")
+
+    def about(self) -> dict[str, Any]:
+        """There is none."""
+        return {"forecast_age": None}
+
+
+class Service:
+    """One queue. All methods are to be called in its loop."""
+
+    def __init__(
+        self,
+        folder: ServiceFolder,
+        about: About,
+        driver: Driver,
+        live: LiveRun,
+        ledger: Ledger,
+        options: Options,
+    ) -> None:
+        self.folder, self.about, self.options = folder, about, options
+        self.driver, self.live, self.ledger = driver, live, ledger
+        self.archive = Archive(folder.ledger, lambda: self.engine.cluster)
+        self.stable = Stable(ledger.sync, folder.ledger)
+        self._makers = ThreadPoolExecutor(2, "submissions")
+        self.forecast: Window = Nothing()
+        self.began = time.time()
+        self.changes = 0  # grows with everything that happens
+        self.ended: dict[str, int] = {}  # since the start, by state
+        self.check: Callable[[Sequence[Job], Cluster], None] = lambda jobs, cluster: None  # raises InputError
+        self.listeners: Listeners | None = None
+        self.hosts: list[str] = []
+        self._next = ledger.last_number() + 1
+        self._incoming: deque[Submitted] = deque()
+        self._kept: deque[tuple[Seconds, JobId]] = deque()
+        self._settling: list[asyncio.Future[None]] = []
+        self._watchers: dict[JobId, list[asyncio.Future[None]]] = {}
+        self._listeners: set[asyncio.Event] = set()
+
+    def close(self) -> None:
+        """Let the threads go."""
+        self._makers.shutdown()
+        self.archive.close()
+        self.stable.close()
+
+    # ------------------------------------------------------------------ what happens
+
+    @property
+    def engine(self) -> Engine:
+        """The driver's engine."""
+        return self.driver.engine
+
+    @property
+    def epoch(self) -> Seconds:
+        """Wall-clock time of the driver's time 0."""
+        return self.driver.epoch
+
+    def changed(self, engine: Engine) -> None:
+        """After every instant: tell who waits, forget what is old, take in more of what has come."""
+        self.changes += 1
+        now = engine.view.now
+        for record in self.driver.ended():
+            self._ended(record, now)
+        keep = self.options.keep
+        while self._kept and (self._kept[0][0] + keep < now or len(self._kept) > MOST_KEPT):
+            self._retire(self._kept.popleft()[1])
+        self._take_in_some()
+        settling, self._settling = self._settling, []
+        for future in settling:
+            if not future.done():
+                future.set_result(None)
+        for listener in self._listeners:
+            listener.set()
+
+    def _ended(self, record: Record, now: Seconds) -> None:
+        job = record.job.id
+        if record.job.foreign:
+            self.driver.retire(job)
+            return
+        self._kept.append((now, job))
+        state = str(record.state)
+        self.ended[state] = self.ended.get(state, 0) + 1
+        for future in self._watchers.pop(job, ()):
+            if not future.done():
+                future.set_result(None)
+
+    def _retire(self, job: JobId) -> None:
+        if self.engine.phase(job) is Phase.ENDED:  # not, if it was requeued meanwhile
+            self.driver.retire(job)
+            self.ledger.forget(job)
+
+    async def instant(self) -> None:
+        """Have the next instant, and wait until it is over."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._settling.append(future)
+        self.live.wake()
+        await future
+
+    async def on_record(self) -> None:
+        """Wait until all that was decided is on the disk; raises `Full`."""
+        deadline = time.monotonic() + PATIENCE
+        while self.driver.blocked:
+            if time.monotonic() > deadline:
+                raise Full(self.ledger.why_blocked)
+            await asyncio.sleep(0.2)
+        try:
+            await self.stable.wait()
+        except OSError as error:
+            raise Full(f"{self.ledger.path}: cannot be synced: {error.strerror}") from error
+
+    # ------------------------------------------------------------------ submitting
+
+    async def submit(self, form: SubmitForm, person: Person) -> Submission:
+        """Take in jobs; when this returns they are on the disk. Raises `InputError`, `Forbidden`, `Full`."""
+        if any(job.priority > 0 for job in form.jobs) and not person.admin:
+            raise Forbidden("priority: only the service's own account may ask for more than 0")
+        if self.driver.blocked:
+            raise Full(self.ledger.why_blocked)
+        first, self._next = self._next, self._next + len(form.jobs)
+        loop = asyncio.get_running_loop()
+        try:
+            known = await self._depended_on(form, person)
+            who = Submitter(person.name, self.options.user_limit)
+            scripts, cluster = str(self.folder.scripts), self.engine.cluster
+            found = await loop.run_in_executor(
+                self._makers, submission_of, form, who, cluster, first, scripts, known
+            )
+            self.check(found.jobs, cluster)
+            await loop.run_in_executor(self._makers, _write_scripts, found.scripts)
+            held = {job.id for job, one in _with_forms(found, form) if one.hold}
+            now = self.live.now
+            jobs = [replace(job, submit_time=now) for job in found.jobs]
+            self._insert(jobs, found, first, held)
+        except BaseException:
+            if self._next == first + len(form.jobs):
+                self._next = first
+            raise
+        await self.on_record()
+        self._incoming.extend(Submitted(job, HELD if job.id in held else "") for job in jobs)
+        self._take_in_some()
+        return found
+
+    def _insert(self, jobs: Sequence[Job], found: Submission, first: int, held: set[JobId]) -> None:
+        try:
+            self.ledger.submit(jobs, self.epoch, batch=first, numbers=found.numbers, held=held)
+        except HistoryError as error:
+            raise Full(str(error)) from error
+
+    def _take_in_some(self) -> None:
+        """Give the driver more of what was submitted; a long submission is no long instant."""
+        for _ in range(min(SLICE, len(self._incoming))):
+            self.driver.happened(self._incoming.popleft())
+        if not self.driver.idle:
+            self.live.wake()
+
+    async def _depended_on(self, form: SubmitForm, person: Person) -> dict[str, list[JobId]]:
+        """Ids of the jobs that dependencies name by number, or number and element."""
+        names = {asked.job for job in form.jobs for asked in job.depends}
+        names -= {job.id for job in form.jobs if job.id is not None}
+        found: dict[str, list[JobId]] = {}
+        for name in names:
+            selectors = parse_selectors(name)
+            if len(selectors) != 1 or selectors[0].kind not in ("numbers", "last"):
+                raise InputError(f"depends: found {name!r}, expected the number of a job, or 'last'")
+            found[name] = [one.id for one in await self._found(selectors[0], person)]
+        return found
+
+    # ------------------------------------------------------------------ who is meant
+
+    async def meant(self, text: str, person: Person) -> list[Meant]:
+        """The jobs that somebody means, each once. Raises `InputError`, `NotFound`."""
+        found: dict[JobId, Meant] = {}
+        for selector in parse_selectors(text):
+            some = await self._found(selector, person)
+            if not some and selector.kind != "all":
+                raise NotFound(f"found no job {_shown(selector)}")
+            found.update((one.id, one) for one in some)
+        return list(found.values())
+
+    async def _found(self, selector: Selector, person: Person) -> list[Meant]:
+        ask, archive = asyncio.get_running_loop().run_in_executor, self.archive
+        if selector.kind == "numbers":
+            rows = await ask(archive.pool, archive.numbered, *selector.numbers, selector.elements)
+        elif selector.kind == "name":
+            rows = await ask(archive.pool, archive.named, selector.name)
+        elif selector.kind == "last":
+            rows = await ask(archive.pool, archive.last_batch, person.name)
+        else:
+            rows = await ask(archive.pool, archive.open_jobs)
+            rows = [row for row in rows if person.may_change(row[2])]
+        return [Meant(id, State(state), user) for id, state, user in rows]
+
+    # ------------------------------------------------------------------ wishes
+
+    async def act(self, action: Action, text: str, person: Person) -> list[JobId]:
+        """Cancel, hold, release or requeue; returns the jobs of which that could be asked.
+
+        Raises `InputError`, `NotFound`, `Forbidden` (then nothing happens to any of them), `Full`.
+        """
+        meant = await self.meant(text, person)
+        for one in meant:
+            if not person.may_change(one.user):
+                raise Forbidden(f"job {one.id} belongs to {one.user}")
+        if self._incoming or not self.driver.idle:
+            while self._incoming:
+                self.driver.happened(self._incoming.popleft())
+            await self.instant()  # a wish needs the engine to know its job
+        done = [one.id for one in meant if self._wish(action, one, person)]
+        if done:
+            await self.instant()
+            await self.on_record()
+        return done
+
+    def _wish(self, action: Action, one: Meant, person: Person) -> bool:
+        """Tell the driver; whether the job is one of which that can be asked."""
+        driver, job = self.driver, one.id
+        phase = self.engine.phase(job)
+        runs = phase in (Phase.RUNNING, Phase.MOVING, Phase.HANDED_OVER)
+        ended = phase is Phase.ENDED or (phase is Phase.UNKNOWN and one.ended)
+        if action == "requeue":
+            if phase is Phase.UNKNOWN:
+                return ended and self._again(job)
+            if runs:
+                self._ask(job, "requeue")
+            driver.requeue(job)
+            return runs or ended
+        if ended or phase is Phase.UNKNOWN:
+            return False
+        if action == "cancel":
+            if runs:
+                self._ask(job, "cancel")
+            driver.cancel(job, f"cancelled by {person.name}")
+            return True
+        if runs:
+            return False
+        if action == "hold":
+            driver.hold(job)
+        else:
+            driver.release(job)
+        return True
+
+    def _ask(self, job: JobId, what: str) -> None:
+        """What somebody wants of a running job is kept until it has ended: the next service does it too."""
+        try:
+            self.ledger.ask((job,), what)
+        except HistoryError as error:
+            raise Full(str(error)) from error
+
+    def _again(self, job: JobId) -> bool:
+        """Requeue a job that has left memory."""
+        entry = self.ledger.entry(job)
+        if entry is None:
+            return False
+        try:
+            self.ledger.requeue(job)
+        except HistoryError as error:
+            raise Full(str(error)) from error
+        job_again = replace(entry.job, submit_time=entry.submitted - self.epoch)
+        self.driver.submit(job_again, attempts=entry.attempt, failures=entry.failures)
+        return True
+
+    async def set_node(self, name: str, action: Literal["drain", "resume"]) -> None:
+        """Have a node start nothing more, or take jobs again. Raises `NotFound`."""
+        index = self.engine.cluster.index_of.get(name)
+        if index is None:
+            raise NotFound(
+                f"found no node {name!r}, expected one of {', '.join(self.engine.cluster.index_of)}"
+            )
+        self.driver.happened(NodeDrained(index) if action == "drain" else NodeJoined(index))
+        await self.instant()
+        await self.on_record()
+
+    # ------------------------------------------------------------------ waiting
+
+    async def wait(
+        self, text: str, person: Person, timeout: Seconds, *, first: bool = False
+    ) -> tuple[list[Meant], int]:
+        """Wait until these jobs have ended, or the time is over; how they stand, and how many are left.
+
+        ``first``: until one has ended; the answer has those that have.
+        """
+        meant = await self.meant(text, person)
+        loop = asyncio.get_running_loop()
+        left = [one.id for one in meant if not self._has_ended(one)]
+        futures: list[asyncio.Future[None]] = []
+        for job in left:
+            future = loop.create_future()
+            self._watchers.setdefault(job, []).append(future)
+            futures.append(future)
+        if futures and not (first and len(left) < len(meant)):
+            how = asyncio.FIRST_COMPLETED if first else asyncio.ALL_COMPLETED
+            await asyncio.wait(futures, timeout=timeout, return_when=how)
+        if futures:
+            pending = {future for future in futures if not future.done()}
+            for job, future in zip(left, futures, strict=True):
+                if future in pending:
+                    future.cancel()
+                    watchers = self._watchers.get(job, [])
+                    if future in watchers:
+                        watchers.remove(future)
+                    if not watchers:
+                        self._watchers.pop(job, None)
+        found = [await self._now(one) for one in meant]
+        waiting = sum(not one.ended for one in found)
+        return [one for one in found if one.ended] if first else found, waiting
+
+    def _has_ended(self, one: Meant) -> bool:
+        phase = self.engine.phase(one.id)
+        return one.ended if phase is Phase.UNKNOWN else phase is Phase.ENDED
+
+    async def _now(self, one: Meant) -> Meant:
+        record = self.engine.records.get(one.id)
+        if record is not None:
+            return Meant(one.id, record.state, one.user)
+        if one.ended:
+            return one
+        state = self.ledger.state(one.id)
+        return Meant(one.id, State.PENDING if state is None else state, one.user)
+
+    def listen(self) -> asyncio.Event:
+        """An event that is set after every instant; `unlisten` when done."""
+        listener = asyncio.Event()
+        self._listeners.add(listener)
+        return listener
+
+    def unlisten(self, listener: asyncio.Event) -> None:
+        """Nobody waits for this any more."""
+        self._listeners.discard(listener)
+
+    # ------------------------------------------------------------------ looking
+
+    def order(self) -> Iterator[JobId]:
+        """Jobs that have not ended: those that run by their start, then the queue, then those held back."""
+        engine = self.engine
+        yield from (job for job, placed in engine.running.items() if not placed.job.foreign)
+        yield from engine.handed_over
+        for fifo in engine.device_queues.values():
+            yield from (job.id for job, _ in fifo)
+        yield from (job.id for job in engine.queue)
+        yield from engine.held
+
+    @property
+    def open_count(self) -> int:
+        """How many jobs have not ended, those still to be taken in included."""
+        engine = self.engine
+        foreign = sum(placed.job.foreign for placed in engine.running.values())
+        bound = sum(map(len, engine.device_queues.values()))
+        running = len(engine.running) + len(engine.handed_over) - foreign
+        return running + bound + len(engine.queue) + len(engine.held) + len(self._incoming)
+
+    def page(
+        self,
+        *,
+        states: Sequence[str] = (),
+        user: str | None = None,
+        name: str | None = None,
+        limit: int = 100,
+        offset: int = 0,
+    ) -> tuple[list[Row], int]:
+        """Some of the jobs that have not ended, and how many there are. O(offset) without filters."""
+        records = self.engine.records
+        if not (states or user is not None or name is not None):
+            chosen = [job for _, job in zip(range(offset + limit), self.order(), strict=False)][offset:]
+            return [self.row(records[job]) for job in chosen], self.open_count
+        rows: list[Row] = []
+        total = 0
+        for job in self.order():
+            record = records[job]
+            if states and record.state not in states:
+                continue
+            if user is not None and record.job.user != user:
+                continue
+            if name is not None and (record.job.name or record.job.app.name) != name:
+                continue
+            total += 1
+            if offset < total <= offset + limit:
+                rows.append(self.row(record))
+        return rows, total
+
+    def row(self, record: Record) -> Row:
+        """A job in memory, as clients see it."""
+        return row_of_record(record, self.engine, self.epoch, self.forecast)
+
+    async def ask(self, question: Callable[[Archive], T]) -> T:
+        """Ask the archive, in its thread."""
+        return await asyncio.get_running_loop().run_in_executor(self.archive.pool, question, self.archive)
+
+    async def job(self, id: JobId) -> Row:
+        """One job. Raises `NotFound`."""
+        record = self.engine.records.get(id)
+        if record is not None and not record.job.foreign:
+            return self.row(record)
+        entry = await self.ask(lambda archive: archive.job(id))
+        if entry is None:
+            raise NotFound(f"found no job {shown(id)}")
+        return row_of_entry(entry, self.engine.cluster)
+
+    async def rows(self, text: str, person: Person, limit: int) -> list[Row]:
+        """The jobs that somebody means, ``limit`` at most. Raises `InputError`, `NotFound`."""
+        ids = [one.id for one in (await self.meant(text, person))[:limit]]
+        records = self.engine.records
+        away = [id for id in ids if id not in records]
+        entries = {entry.job.id: entry for entry in await self.ask(lambda archive: archive.jobs(away))}
+        rows = []
+        for id in ids:
+            record = records.get(id)
+            if record is not None:
+                rows.append(self.row(record))
+            elif id in entries:
+                rows.append(row_of_entry(entries[id], self.engine.cluster))
+        return rows
+
+    async def browser_url(self) -> str:
+        """An address on this machine for a browser; a loopback port is opened if there is none yet."""
+        assert self.listeners is not None
+        for url in self.listeners.urls:
+            if "//127." in url or "//[::1]" in url:
+                return url
+        url = await self.listeners.at_address("127.0.0.1", 0)
+        self.hosts += names_of(url)
+        return url
+
+
+def _with_forms(found: Submission, form: SubmitForm) -> Iterator[tuple[Job, Any]]:
+    first = found.numbers[0][0] if found.numbers else 0
+    for job, (number, _) in zip(found.jobs, found.numbers, strict=True):
+        yield job, form.jobs[number - first]
+
+
+def _write_scripts(scripts: dict[str, str]) -> None:
+    """Keep scripts as they are now, on the disk. Raises `Full`."""
+    for path, text in scripts.items():
+        target = Path(path)
+        try:
+            target.unlink(missing_ok=True)  # of a submission that was refused afterwards
+            fd = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o700)
+            with os.fdopen(fd, "w", encoding="utf-8", errors="surrogateescape") as file:
+                file.write(text)
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            raise Full(f"{path}: cannot be written: {error.strerror}") from error
+
+
+def _shown(selector: Selector) -> str:
+    if selector.kind == "name":
+        return f"named {selector.name!r}"
+    if selector.kind == "last":
+        return "of yours"
+    first, last = selector.numbers
+    elements = f"_{','.join(map(str, selector.elements))}" if selector.elements else ""
+    return f"{first}{elements}" if first == last else f"{first}-{last}"

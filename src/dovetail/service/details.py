@@ -1,0 +1,107 @@
+"""One job in full: what it runs, where it writes, what is predicted of it."""
+
+from __future__ import annotations
+
+from math import isfinite
+from pathlib import Path
+from typing import Any
+
+from dovetail.executors.outputs import endless_paths
+from dovetail.files.sentences import shown
+from dovetail.model import Job, JobId, State
+from dovetail.service.core import Service
+from dovetail.service.errors import Forbidden, NotFound
+from dovetail.service.logs import Files
+from dovetail.service.people import Person
+from dovetail.service.rows import Row
+
+__all__ = ["details", "explained", "files"]
+
+
+async def details(service: Service, id: JobId) -> Row:
+    """One job with what it runs, where it writes, and its earlier attempts. Raises `NotFound`."""
+    row = await service.job(id)
+    entry = service.ledger.entry(id)
+    if entry is None:
+        raise NotFound(f"found no job {shown(id)}")
+    job, launch = entry.job, entry.job.launch
+    out, err = _paths(service, entry.job, entry.attempt)
+    earlier = await service.ask(lambda archive: archive.attempts(id))
+    return {
+        **row,
+        "commands": {
+            one.name: list(one.command.argv) for one in job.app.implementations if one.command is not None
+        },
+        "request": {
+            choice.implementation.name: {
+                "nodes": choice.request.nodes,
+                "cpus": choice.request.cpus,
+                "devices": dict(choice.request.devices),
+                "memory": choice.request.memory,
+            }
+            for choice in job.choices
+        },
+        "folder": None if launch is None else launch.folder,
+        "stdout": str(out),
+        "stderr": str(err),
+        "retries": job.retries,
+        "restartable": job.app.restartable,
+        "earlier": earlier,
+    }
+
+
+def _paths(service: Service, job: Job, attempt: int) -> tuple[Path, Path]:
+    """Where an attempt of a job writes."""
+    launch = job.launch
+    out, err = map(Path, endless_paths(str(service.folder.path), job.id, max(1, attempt)))
+    if launch is not None:
+        base = Path(launch.folder or service.about.cwd)
+        if launch.stdout is not None:
+            out = err = base / launch.stdout
+        if launch.stderr is not None:
+            err = base / launch.stderr
+    return out, err
+
+
+async def files(service: Service, id: JobId, person: Person, attempt: int | None = None) -> Files:
+    """Where a job writes. Raises `NotFound`, `Forbidden` (what others wrote)."""
+    entry = service.ledger.entry(id)
+    if entry is None:
+        raise NotFound(f"found no job {shown(id)}")
+    if not person.may_change(entry.job.user):
+        raise Forbidden(f"job {id} belongs to {entry.job.user}")
+    if attempt is not None and attempt > max(1, entry.attempt):
+        raise NotFound(f"job {id} has {entry.attempt} attempts")
+    launch = entry.job.launch
+    chosen = launch is not None and (launch.stdout is not None or launch.stderr is not None)
+    ended = entry.state not in (State.PENDING, State.RUNNING) or (attempt or entry.attempt) < entry.attempt
+    return Files(*_paths(service, entry.job, attempt or entry.attempt), ended, chosen)
+
+
+async def explained(service: Service, id: JobId) -> Row:
+    """A job, with what is predicted now of each way to run it. Raises `NotFound`."""
+    row = await service.job(id)
+    entry = service.ledger.entry(id)
+    if entry is None:
+        raise NotFound(f"found no job {shown(id)}")
+    predict = service.engine.predictions.model.predict
+    considered: list[dict[str, Any]] = []
+    for choice in entry.job.choices:
+        one, request = choice.implementation, choice.request
+        for device in service.engine.cluster.device_classes(one.kind):
+            found = predict(entry.job, one, request, device)
+            told = {"implementation": one.name, "nodes": request.nodes, "device": str(device)}
+            told |= {
+                "kind": device.kind,
+                "model": device.model,
+                "chosen": one.name == row["implementation"],
+            }
+            if found is None:
+                told |= {"predicted": None, "lower": None, "upper": None, "samples": 0}
+                told["basis"] = "no history"
+            else:
+                upper = found.upper if isfinite(found.upper) else None
+                told |= {"predicted": found.expected, "lower": found.lower, "upper": upper}
+                told |= {"samples": found.samples, "basis": found.basis}
+            considered.append(told)
+    return {**row, "considered": considered, "policy": service.about.policy}

@@ -1,0 +1,172 @@
+"""Where a service keeps its things, and how its clients find it.
+
+    service/             in the XDG state folder, mode 0700
+      run.json           what it keeps to (`dovetail.running.folder.About`), with its unique id
+      address.json       where it listens now, and its process
+      lock               held as long as it lives
+      ledger.db          every job
+      spawn.log …        the executor's
+      journal/           what was decided, in segments
+      output/12/12345.out  what jobs wrote
+      scripts/           batch scripts, as they were when they were submitted
+      tokens.json        who may come in over the network
+      token              that of the service's own account
+      service.log        what a service in the background says
+
+The socket lies in ``$XDG_RUNTIME_DIR`` where that is set (a home on a network cannot hold sockets), with a
+name of its own for each state folder.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dovetail.files.writing import private_folder
+
+__all__ = ["Address", "ServiceFolder", "default_service_folder"]
+
+
+def default_service_folder() -> Path:
+    """``$XDG_STATE_HOME/dovetail/service``, by default under ``~/.local/state``."""
+    folder = os.environ.get("XDG_STATE_HOME", "")
+    # The XDG specification: a relative path is invalid and is to be ignored.
+    base = Path(folder) if os.path.isabs(folder) else Path.home() / ".local" / "state"
+    return base / "dovetail" / "service"
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where a service listens; ``urls`` are of its network addresses."""
+
+    socket: str
+    pid: int
+    urls: tuple[str, ...] = ()
+    version: str = ""
+
+
+class ServiceFolder:
+    """The state folder of one service."""
+
+    def __init__(self, path: str | os.PathLike[str] | None = None) -> None:
+        self.path = (default_service_folder() if path is None else Path(path)).absolute()
+
+    def make(self) -> None:
+        """Make it, readable by its owner only. Raises `OSError`."""
+        for name in ("", "journal", "output", "scripts"):
+            private_folder(self.path / name)
+
+    @property
+    def ledger(self) -> Path:
+        """The database of all jobs."""
+        return self.path / "ledger.db"
+
+    @property
+    def journals(self) -> Path:
+        """The folder of the journal's segments."""
+        return self.path / "journal"
+
+    @property
+    def scripts(self) -> Path:
+        """The folder of batch scripts."""
+        return self.path / "scripts"
+
+    @property
+    def tokens(self) -> Path:
+        """The file of tokens."""
+        return self.path / "tokens.json"
+
+    @property
+    def secret(self) -> Path:
+        """The token of the service's own account, where it listens on a network."""
+        return self.path / "token"
+
+    @property
+    def usage(self) -> Path:
+        """What users have used, where they have fair shares."""
+        return self.path / "usage.json"
+
+    @property
+    def log(self) -> Path:
+        """What a service that runs in the background says."""
+        return self.path / "service.log"
+
+    @property
+    def default_socket(self) -> Path:
+        """Where the socket is, unless its user says another place."""
+        runtime = os.environ.get("XDG_RUNTIME_DIR", "")
+        if not (os.path.isabs(runtime) and os.access(runtime, os.W_OK | os.X_OK)):
+            return self.path / "service.sock"
+        name = hashlib.blake2b(os.fsencode(self.path), digest_size=6).hexdigest()
+        return Path(runtime) / f"dovetail-{name}.sock"
+
+    def lock(self) -> int | None:
+        """A descriptor that holds the folder until it is closed; ``None`` while another service lives."""
+        fd = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(fd)
+            return None
+        return fd
+
+    def is_locked(self) -> bool:
+        """Whether a service lives."""
+        try:
+            fd = os.open(self.path / "lock", os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+        except OSError:
+            return False
+        try:
+            fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        finally:
+            os.close(fd)
+        return False
+
+    def write_address(self, address: Address) -> None:
+        """Say where the service listens. Raises `OSError`."""
+        form = {
+            "socket": address.socket,
+            "pid": address.pid,
+            "urls": address.urls,
+            "version": address.version,
+        }
+        replace_file(self.path / "address.json", json.dumps(form).encode() + b"\n")
+
+    def address(self) -> Address | None:
+        """Where the service listens, or last did; ``None`` if there never was one."""
+        try:
+            form: Any = json.loads((self.path / "address.json").read_bytes())
+        except (OSError, ValueError):
+            return None
+        if not isinstance(form, Mapping) or not isinstance(form.get("socket"), str):
+            return None
+        pid, urls = form.get("pid"), form.get("urls")
+        return Address(
+            form["socket"],
+            pid if isinstance(pid, int) else 0,
+            tuple(map(str, urls)) if isinstance(urls, list) else (),
+            str(form.get("version", "")),
+        )
+
+
+def replace_file(path: Path, data: bytes) -> None:
+    """Write a file whole, mode 0600, in place of what is there; on disk when this returns."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}")
+    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        with os.fdopen(fd, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.rename(temporary, path)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise

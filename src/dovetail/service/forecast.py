@@ -1,0 +1,132 @@
+"""The cached forecast of a service: asked for when somebody looks, made by a process beside."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from dovetail.errors import DovetailError, InputError
+from dovetail.model import JobId, Seconds
+
+__all__ = ["Forecast"]
+
+GAP: Seconds = 1.0
+"""Between two forecasts, at least; and so many times as long as the last one took."""
+SHARE = 5.0
+IDLE: Seconds = 60.0
+"""After which the process goes that nobody has asked."""
+LONGEST = 64 << 20
+PATIENCE: Seconds = 300.0
+
+
+class Forecast:
+    """Predicted starts and ends of all jobs, as of some moment (`dovetail.service.rows.Window`).
+
+    ``changes`` counts what has happened: a forecast is made anew only where something has.
+    """
+
+    def __init__(self, folder: Path, changes: Callable[[], int]) -> None:
+        self._folder, self._changes = folder, changes
+        self._jobs: Mapping[JobId, tuple[Seconds, Seconds]] = {}
+        self._at: Seconds | None = None  # of the loop's clock
+        self._seen = -1
+        self._took: Seconds = 0.0
+        self._process: asyncio.subprocess.Process | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._turn = asyncio.Lock()
+        self._leaves: asyncio.TimerHandle | None = None
+
+    def predicted(self, job: JobId) -> tuple[Seconds | None, Seconds | None]:
+        """Start and end, seconds since the epoch."""
+        return self._jobs.get(job, (None, None))
+
+    def about(self) -> dict[str, Any]:
+        """How old it is."""
+        at = self._at
+        return {"forecast_age": None if at is None else asyncio.get_running_loop().time() - at}
+
+    def asked(self) -> None:
+        """Somebody looks: make a new one, if there is news and the last one is old enough."""
+        now = asyncio.get_running_loop().time()
+        fresh = self._at is not None and now - self._at < max(GAP, SHARE * self._took)
+        if self._task is None and not fresh and self._seen != self._changes():
+            self._task = asyncio.create_task(self._renew())
+
+    async def wait(self, patience: Seconds) -> None:
+        """Have a new one if that can be had within so many seconds."""
+        self.asked()
+        if self._task is not None and patience > 0:
+            await asyncio.wait({self._task}, timeout=patience)
+
+    async def _renew(self) -> None:
+        loop = asyncio.get_running_loop()
+        began, seen = loop.time(), self._changes()
+        try:
+            found = await self.ask({})
+        except DovetailError:  # there is none now; whoever asks for it by name (`whatif`) hears why
+            found = {"jobs": {}}
+        finally:
+            self._task = None
+        self._jobs = {job: (start, end) for job, (start, end) in found["jobs"].items()}
+        self._at, self._seen, self._took = began, seen, loop.time() - began
+
+    async def ask(self, question: Mapping[str, Any]) -> dict[str, Any]:
+        """One question to the process beside. Raises `InputError`, `DovetailError`."""
+        async with self._turn:
+            process = await self._running()
+            assert process.stdin is not None
+            assert process.stdout is not None
+            try:
+                process.stdin.write(json.dumps(question).encode() + b"\n")
+                await process.stdin.drain()
+                line = await asyncio.wait_for(process.stdout.readline(), PATIENCE)
+                found: dict[str, Any] = json.loads(line)
+            except (OSError, ValueError, TimeoutError) as error:
+                await self._end()
+                raise DovetailError("the forecast could not be made") from error
+            except asyncio.CancelledError:
+                await self._end()
+                raise
+            self._leaves = asyncio.get_running_loop().call_later(IDLE, self._leave)
+        if "error" in found:
+            raise (InputError if found["status"] == 2 else DovetailError)(found["error"])
+        return found
+
+    async def _running(self) -> asyncio.subprocess.Process:
+        if self._leaves is not None:
+            self._leaves.cancel()
+            self._leaves = None
+        if self._process is None or self._process.returncode is not None:
+            self._process = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-m", "dovetail.service.foresight", str(self._folder)),
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                limit=LONGEST,
+                cwd="/",
+                start_new_session=True,
+            )
+        return self._process
+
+    def _leave(self) -> None:
+        """Nobody has asked for long: its memory is better used elsewhere."""
+        if self._process is not None and self._process.stdin is not None:
+            self._process.stdin.close()
+            self._process = None
+
+    async def _end(self) -> None:
+        process, self._process = self._process, None
+        if process is not None:
+            with suppress(ProcessLookupError):
+                process.kill()
+            await process.wait()
+
+    async def close(self) -> None:
+        """End the process."""
+        if self._task is not None:
+            self._task.cancel()
+        await self._end()

@@ -1,0 +1,202 @@
+"""What becomes of the queue if every job takes as long as predicted: a simulation from where things stand.
+
+``python -m dovetail.service.foresight FOLDER`` is a process beside the service, so that neither waits for the
+other. It reads one line of JSON a question and answers with one. It looks at the ledger itself, read-only.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from dovetail.engine.admission import HELD
+from dovetail.engine.simulate import SimulationOptions, simulate
+from dovetail.engine.turns import Turns
+from dovetail.errors import DovetailError
+from dovetail.history.sqlite import SqliteHistory
+from dovetail.interfaces import RuntimeModel
+from dovetail.model import (
+    Adopted,
+    Cluster,
+    Ended,
+    Event,
+    Job,
+    JobId,
+    Rejected,
+    Seconds,
+    State,
+    Submitted,
+    TableTruth,
+    Workload,
+)
+from dovetail.plugins import load_policy, needs_turns
+from dovetail.policies.follow_plan import FollowPlan
+from dovetail.running.folder import read_about
+from dovetail.running.ledger import Entry
+from dovetail.runtimes.registry import make_model
+from dovetail.service.archive import Archive
+from dovetail.service.folder import ServiceFolder
+from dovetail.service.usage import Usage
+
+__all__ = ["Foreseen", "foresee"]
+
+MOST = 20_000
+"""Jobs that are simulated; those behind them get no forecast."""
+SOON = 1e-6
+"""When what waits comes in: what runs must be known by then."""
+OVERDUE = 0.1
+"""Of its time so far a job is given that has run for longer than predicted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Foreseen:
+    """Predicted (start, end) by job, seconds since the epoch, as of ``at``.
+
+    ``left_out`` counts jobs of which nothing is said: held back by their users, or too far behind.
+    """
+
+    at: Seconds
+    jobs: Mapping[JobId, tuple[Seconds, Seconds]]
+    left_out: int
+
+
+def foresee(folder: Path, policy: str | None = None, cluster: str | None = None) -> Foreseen:
+    """When the jobs that have not ended will start and end, under this policy and on this cluster.
+
+    Defaults are the service's own. On another cluster, or under another policy, what runs goes on where it
+    is. Raises `InputError`, `PolicyError`.
+    """
+    about = read_about(folder)
+    machine = about.cluster if cluster is None else Cluster.parse(cluster)
+    loaded = load_policy(policy or about.policy)
+    archive = Archive(folder / "ledger.db", lambda: machine)
+    try:
+        now = time.time()
+        entries = archive.ask_here("state IN ('PENDING', 'RUNNING') ORDER BY seq LIMIT ?", (2 * MOST,))
+    finally:
+        archive.close()
+    with SqliteHistory(about.history) as history:
+        model = make_model(about.model, history)
+        waiting, incidents, left_out = _standing(entries, machine, model, now)
+        result = simulate(
+            waiting,
+            machine,
+            loaded.policy,
+            model,
+            options=SimulationOptions(
+                overrun=about.overrun,
+                default_walltime=about.default_walltime or "actual",
+                placement=getattr(loaded.policy, "placement", "pack"),
+                policy_name=loaded.name,
+                seed=about.seed,
+            ),
+            follow=FollowPlan(),
+            incidents=incidents,
+            turns=Turns(
+                priorities=needs_turns(loaded.policy),
+                shares=Usage.kept(ServiceFolder(folder).usage, now),
+            ),
+        )
+    found = {event.job: (now, now + at) for at, event in incidents if isinstance(event, Ended)}
+    for record in result.records:
+        if record.start is not None and record.end is not None:
+            found[record.job.id] = now + record.start, now + record.end
+    unknown = len(result.rejected) - len(waiting.rejected)
+    return Foreseen(now, found, left_out + unknown)
+
+
+def _standing(
+    entries: list[Entry], cluster: Cluster, model: RuntimeModel, now: Seconds
+) -> tuple[Workload, list[tuple[Seconds, Event]], int]:
+    """Jobs that wait, with the times that are expected; what runs, as incidents; how many are left out."""
+    alive = {entry.job.id for entry in entries}
+    expected = _Expected(cluster, model)
+    begun: list[tuple[Seconds, Event]] = []
+    ends: list[tuple[Seconds, Event]] = []
+    jobs: list[Job] = []
+    left_out: set[JobId] = set()
+    for entry in entries:
+        depends = tuple(one for one in entry.job.depends if one.job in alive)
+        job = replace(entry.job, submit_time=SOON, index=entry.seq, depends=depends)
+        place, started = entry.allocation, entry.started
+        if entry.state is State.RUNNING and place is not None and started is not None:
+            assert entry.implementation is not None
+            if place.mask >> len(cluster):  # on a cluster that has fewer nodes it is not in the way
+                alive.discard(job.id)
+                continue
+            spent = now - started
+            left = 0.0 if entry.predicted is None else entry.predicted - spent
+            adopted = Adopted(job.id, entry.implementation, place, -spent, entry.attempt, entry.predicted)
+            begun += [(0.0, Submitted(replace(job, submit_time=0.0, depends=()))), (0.0, adopted)]
+            ends.append((max(left, OVERDUE * spent, 2 * SOON), Ended(job.id, State.COMPLETED)))
+        elif entry.held == HELD or len(jobs) >= MOST or any(one.job in left_out for one in depends):
+            left_out.add(job.id)
+        else:
+            jobs.append(job)
+            expected.add(job)
+    ends.sort(key=lambda end: end[0])
+    # Others may wait for those that run, which are no jobs of this workload.
+    known = [Rejected(event.job, "runs") for _, event in ends if isinstance(event, Ended)]
+    return Workload("the queue", jobs, expected.truth(), known), begun + ends, len(left_out)
+
+
+class _Expected:
+    """The times that a model expects of jobs; of unknown ones the middle of the known."""
+
+    def __init__(self, cluster: Cluster, model: RuntimeModel) -> None:
+        self._cluster, self._model = cluster, model
+        self._known: dict[tuple[Any, ...], Seconds | None] = {}
+        self._table: dict[tuple[JobId, str, int], Seconds | None] = {}
+
+    def add(self, job: Job) -> None:
+        inputs = tuple(sorted(job.inputs.items(), key=lambda pair: pair[0]))
+        for choice in job.choices:
+            one, request = choice.implementation, choice.request
+            key = (id(job.app), one.name, request.nodes, inputs)
+            if key not in self._known:
+                found = [
+                    prediction.expected
+                    for device in self._cluster.device_classes(one.kind)
+                    if (prediction := self._model.predict(job, one, request, device)) is not None
+                ]
+                self._known[key] = min(found) if found else None
+            seconds = self._known[key]
+            if seconds is not None and job.walltime is not None:
+                seconds = min(seconds, job.walltime)
+            self._table[job.id, one.name, request.nodes] = seconds
+
+    def truth(self) -> TableTruth:
+        known = [seconds for seconds in self._table.values() if seconds is not None]
+        middle = median(known) if known else None
+        told = {key: middle if seconds is None else seconds for key, seconds in self._table.items()}
+        return TableTruth({key: seconds for key, seconds in told.items() if seconds is not None})
+
+
+def answer(folder: Path, question: Mapping[str, Any]) -> dict[str, Any]:
+    """The answer to one question, or why there is none."""
+    try:
+        found = foresee(folder, question.get("policy"), question.get("cluster"))
+    except DovetailError as error:
+        return {"error": str(error), "status": error.exit_status}
+    return {"at": found.at, "jobs": found.jobs, "left_out": found.left_out}
+
+
+def main() -> None:
+    """Answer until nobody asks any more."""
+    os.nice(10)
+    folder = Path(sys.argv[1])
+    for line in sys.stdin:
+        print(json.dumps(answer(folder, json.loads(line))), flush=True)
+        gc.collect()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,277 @@
+"""The service from Python: jobs as futures.
+
+from dovetail import Client
+client = Client()
+future = client.submit(train, 1e6, on=["cpu", "gpu"])     # a function, or a command: ["gzip", "big.csv"]
+future.result()
+for result in client.map(train, sizes): ...
+result = await client.submit(train, 1e6)
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+import weakref
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any
+
+from dovetail.errors import DovetailError, InputError
+from dovetail.service.call import outcome_of, script_of
+from dovetail.service.client import Connection, connection
+from dovetail.service.requests import here
+
+__all__ = ["Client", "JobFailed", "JobFuture", "Outcome"]
+
+OPTIONS = frozenset(
+    {
+        *("name", "app", "inputs", "on", "env", "cpus", "gpus", "memory", "nodes", "walltime", "partition"),
+        *("priority", "depends", "singleton", "retries", "restartable", "stdout", "stderr", "signal", "hold"),
+    }
+)
+PIECE = 20.0
+"""Seconds of one question; the service is asked again after that."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a command ended; ``stdout`` is what it wrote."""
+
+    job: str
+    state: str
+    exit_code: int | None
+    stdout: bytes
+
+
+class JobFailed(DovetailError):  # noqa: N818 - reads as what it is
+    """A job ended otherwise than COMPLETED, and not by an exception of its function."""
+
+    exit_status = 1
+
+    def __init__(self, job: str, state: str, reason: str) -> None:
+        super().__init__(f"job {job}: {state}{': ' + reason if reason else ''}")
+        self.job, self.state, self.reason = job, state, reason
+
+    def __reduce__(self) -> tuple[type[JobFailed], tuple[str, str, str]]:
+        """From its parts."""
+        return type(self), (self.job, self.state, self.reason)
+
+
+class JobFuture(Future[Any]):
+    """What becomes of a job: its function's result, or an `Outcome`. ``job`` is its id. Can be awaited."""
+
+    def __init__(self, client: Client, job: str, is_call: bool) -> None:
+        super().__init__()
+        self.job, self.is_call = job, is_call
+        self._client = weakref.ref(client)
+
+    def cancel(self) -> bool:
+        """Cancel the job, or stop it where it runs; ``False`` where it has ended."""
+        client = self._client()
+        if self.done() or client is None:
+            return self.cancelled()
+        return client.cancel(self)
+
+    def __await__(self) -> Generator[Any, None, Any]:
+        """For coroutines."""
+        return asyncio.wrap_future(self).__await__()
+
+
+class Client:
+    """A service and the jobs that were submitted here; use it in any threads.
+
+    ``service`` is an URL or a state folder (default: ``$DOVETAIL_SERVICE``, else this account's own, which is
+    started if it does not run). Raises `NoService`.
+    """
+
+    def __init__(self, service: str | os.PathLike[str] | None = None, token: str | None = None) -> None:
+        self._open: Callable[[], Connection] = lambda: connection(service, token, start=lambda sentence: None)
+        self._asks = self._open()
+        self._lock = threading.Lock()  # a connection has one request at a time
+        self._waiting: dict[str, JobFuture] = {}
+        self._some = threading.Condition()
+        self._closed = False
+        self._watcher: threading.Thread | None = None
+
+    def close(self) -> None:
+        """Watch no more; jobs go on, futures that are not done stay so."""
+        with self._some:
+            self._closed = True
+            self._some.notify_all()
+        with self._lock:
+            self._asks.close()
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # ------------------------------------------------------------------- submitting
+
+    def submit(self, what: Callable[..., Any] | Sequence[str], /, *args: Any, **options: Any) -> JobFuture:
+        """A call of a function with ``args``, or a command, as a job.
+
+        ``options`` are fields of a job (``cpus``, ``on``, ``walltime`` …; docs/reference/service.md), and
+        others are keyword arguments of the function. A function's numbers are the features of its run time.
+        The job has this process' folder and environment. Raises `InputError`.
+        """
+        return self._submit([self._form(what, args, options)], [callable(what)])[0]
+
+    def map(self, function: Callable[..., Any], /, *items: Iterable[Any], **options: Any) -> Iterator[Any]:
+        """Results of calls with the items, in their order, as `concurrent.futures.Executor.map` gives them.
+
+        All jobs are submitted before this returns. Leaving early cancels those that are not done.
+        """
+        rows = list(zip(*items, strict=False))
+        futures = self._submit([self._form(function, row, options) for row in rows], [True] * len(rows))
+
+        def results() -> Iterator[Any]:
+            try:
+                for future in futures:
+                    yield future.result()
+            finally:
+                for future in futures:
+                    if not future.done():
+                        future.cancel()
+
+        return results()
+
+    def _form(
+        self, what: Callable[..., Any] | Sequence[str], args: Sequence[Any], options: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        form = {key: value for key, value in options.items() if key in OPTIONS}
+        rest = {key: value for key, value in options.items() if key not in OPTIONS}
+        if not callable(what):
+            if args or rest:
+                raise InputError(f"found {', '.join(map(repr, [*args, *rest]))} beside a command")
+            return {**form, "command": list(what)}
+        name = f"{what.__module__}.{getattr(what, '__qualname__', type(what).__name__)}"
+        named = {f"arg{n}": value for n, value in enumerate(args, 1)} | rest
+        told = {key: value for key, value in named.items() if _is_feature(value)}
+        form.setdefault("app", name)
+        form.setdefault("inputs", told)
+        return {**form, "script": script_of(what, args, rest)}
+
+    def _submit(self, forms: list[dict[str, Any]], calls: list[bool]) -> list[JobFuture]:
+        if not forms:
+            return []
+        with self._lock:
+            ids = self._asks.post("/api/v1/jobs", {**here(), "jobs": forms})["ids"]
+        futures = [JobFuture(self, id, is_call) for id, is_call in zip(ids, calls, strict=True)]
+        with self._some:
+            self._waiting.update((future.job, future) for future in futures)
+            if self._watcher is None:
+                self._watcher = threading.Thread(target=self._watch, name="jobs", daemon=True)
+                self._watcher.start()
+            self._some.notify_all()
+        return futures
+
+    def cancel(self, future: JobFuture) -> bool:
+        """Cancel the job of a future."""
+        with self._lock:
+            return bool(self._asks.post("/api/v1/cancel", {"jobs": future.job})["jobs"])
+
+    # ------------------------------------------------------------------- watching
+
+    def _watch(self) -> None:
+        """Wait for whatever ends next, again and again."""
+        with self._open() as service:
+            while True:
+                with self._some:
+                    while not self._waiting and not self._closed:
+                        self._some.wait()
+                    if self._closed:
+                        return
+                    jobs = _selector(list(self._waiting))
+                try:
+                    asked = {"jobs": jobs, "timeout": PIECE, "any": True}
+                    ended = service.post("/api/v1/wait", asked)["jobs"]
+                    for one in ended:
+                        self._ended(service, one["id"])
+                except DovetailError as error:
+                    self._lost(error)
+                    return
+
+    def _ended(self, service: Connection, job: str) -> None:
+        """Fetch what became of a job, and tell its future."""
+        with self._some:
+            future = self._waiting.pop(job, None)
+        if future is None:
+            return
+        row = service.get(f"/api/v1/jobs/{job}")
+        state = row["state"]
+        if state == "CANCELLED":
+            Future.cancel(future)
+            future.set_running_or_notify_cancel()
+            return
+        future.set_running_or_notify_cancel()
+        data = _whole_log(service, job) if state in ("COMPLETED", "FAILED") else b""
+        if not future.is_call:
+            if state == "COMPLETED":
+                future.set_result(Outcome(job, state, row["exit_code"], data))
+            else:
+                future.set_exception(JobFailed(job, state, row["reason"]))
+            return
+        try:
+            returned, value = outcome_of(data)
+        except Exception as error:  # noqa: BLE001 - unpickling runs the code of whoever made the result
+            failed = JobFailed(job, state, row["reason"] or "its result cannot be read")
+            failed.__cause__ = error
+            future.set_exception(failed)
+            return
+        if returned:
+            future.set_result(value)
+        else:
+            future.set_exception(value)
+
+    def _lost(self, error: DovetailError) -> None:
+        """The service is gone: nothing more will be heard of these jobs here."""
+        with self._some:
+            waiting, self._waiting = self._waiting, {}
+            self._watcher = None
+        for future in waiting.values():
+            future.set_running_or_notify_cancel()
+            future.set_exception(error)
+
+
+def _is_feature(value: object) -> bool:
+    """Whether an argument can be a feature of a prediction: a number of at least 0, or a short word."""
+    if isinstance(value, bool):
+        return False
+    if isinstance(value, str):
+        return len(value) <= 40
+    return isinstance(value, int | float) and 0 <= value < 1e300
+
+
+def _selector(ids: Sequence[str]) -> str:
+    """Ids as a selector; neighbours as a range.
+
+    >>> _selector(["3", "4", "5", "9", "2_1"])
+    '3-5,9,2_1'
+    """
+    numbers = sorted(int(id) for id in ids if id.isdecimal())
+    parts: list[str] = []
+    at = 0
+    while at < len(numbers):
+        end = at
+        while end + 1 < len(numbers) and numbers[end + 1] == numbers[end] + 1:
+            end += 1
+        parts.append(str(numbers[at]) if at == end else f"{numbers[at]}-{numbers[end]}")
+        at = end + 1
+    return ",".join([*parts, *(id for id in ids if not id.isdecimal())])
+
+
+def _whole_log(service: Connection, job: str) -> bytes:
+    """All that a job wrote to standard output."""
+    data = b""
+    while True:
+        reply = service.ask("GET", f"/api/v1/jobs/{job}/log", query={"offset": len(data)})
+        if reply.status != 200:
+            reply.json()
+        data += reply.body
+        if not reply.body or len(data) >= int(reply.headers["dovetail-length"]):
+            return data

@@ -1,0 +1,294 @@
+"""Who comes in: an ASGI layer in front of the application. Nothing behind it sees a stranger.
+
+At the socket the kernel says who it is. Over the network there is a token (``Authorization: Bearer``), or a
+browser's cookie, which stands for one; the host and the origin that a browser names must be ours. A stranger
+gets 400, 401, 403 or 413, whatever is asked for.
+"""
+
+from __future__ import annotations
+
+import hmac
+import secrets
+import time
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from contextlib import suppress
+from dataclasses import dataclass
+from http.cookies import CookieError, SimpleCookie
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs
+
+from dovetail.errors import InputError
+from dovetail.service.people import Person, at_socket
+from dovetail.service.tokens import Tokens
+
+__all__ = ["Gate", "Sessions"]
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+
+MOST_BODY = 32 << 20
+BODY_TIMEOUT = 60.0
+CODE_LIVES = 300.0
+SESSION_LIVES = 7 * 86400.0
+MOST_SESSIONS = 1000
+COOKIE = "dovetail"
+HEADERS: list[tuple[bytes, bytes]] = [
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cross-origin-opener-policy", b"same-origin"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+    (b"x-frame-options", b"DENY"),
+    (
+        b"content-security-policy",
+        b"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
+        b"form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
+    ),
+]
+_LOGIN = Path(__file__).with_name("web") / "login.html"
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """A browser that was let in."""
+
+    person: Person
+    until: float
+
+
+class Sessions:
+    """Browsers that were let in, and codes with which one may come in once."""
+
+    def __init__(self) -> None:
+        self._sessions: dict[str, Session] = {}
+        self._codes: dict[str, Session] = {}
+
+    def code(self, person: Person) -> str:
+        """A code that lets a browser in once, as this person."""
+        code = secrets.token_urlsafe(24)
+        _drop_old(self._codes)
+        self._codes[code] = Session(person, time.monotonic() + CODE_LIVES)
+        return code
+
+    def enter(self, code: str) -> str | None:
+        """The session for a code, which is then used up; ``None`` for any other."""
+        found = None
+        for known in self._codes:
+            if hmac.compare_digest(known.encode(), code.encode("utf-8", "replace")):
+                found = known
+        session = None if found is None else self._codes.pop(found)
+        if session is None or session.until < time.monotonic():
+            return None
+        return self.begin(session.person)
+
+    def begin(self, person: Person) -> str:
+        """A new session."""
+        key = secrets.token_urlsafe(32)
+        _drop_old(self._sessions)
+        self._sessions[key] = Session(person, time.monotonic() + SESSION_LIVES)
+        return key
+
+    def person(self, key: str) -> Person | None:
+        """Whose session that is."""
+        session = self._sessions.get(key)
+        return None if session is None or session.until < time.monotonic() else session.person
+
+
+def _drop_old(kept: dict[str, Session]) -> None:
+    now = time.monotonic()
+    for key in [key for key, session in kept.items() if session.until < now]:
+        del kept[key]
+    while len(kept) >= MOST_SESSIONS:
+        del kept[next(iter(kept))]
+
+
+class Refused(Exception):  # noqa: N818 - reads as what it is
+    """An answer in place of the application's."""
+
+    def __init__(self, status: int, text: str, *headers: tuple[bytes, bytes], page: bool = False) -> None:
+        super().__init__(text)
+        self.status, self.text, self.headers, self.page = status, text, headers, page
+
+
+class Gate:
+    """Lets people in, and hands the application a ``person`` in the scope.
+
+    ``hosts`` are the names (``HOST:PORT``) under which browsers may know the service.
+    """
+
+    def __init__(
+        self, app: Any, tokens: Tokens, sessions: Sessions, hosts: Callable[[], Iterable[str]]
+    ) -> None:
+        self.app, self.tokens, self.sessions, self.hosts = app, tokens, sessions, hosts
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One request."""
+        if scope["type"] != "http":
+            return
+        headers = _headers(scope)
+        try:
+            person = await self._person(scope, headers, receive)
+            _check_length(headers)
+        except Refused as refused:
+            await _answer(refused, headers, scope, send)
+            return
+        scope["person"] = person
+        limited = _Limited(receive)
+
+        async def with_headers(message: MutableMapping[str, Any]) -> None:
+            if message["type"] == "http.response.start":
+                message["headers"] = [*message.get("headers", []), *HEADERS]
+            await send(message)
+
+        try:
+            await self.app(scope, limited, with_headers)
+        except Refused as refused:
+            await _answer(refused, headers, scope, send)
+
+    async def _person(self, scope: Scope, headers: dict[bytes, bytes], receive: Receive) -> Person:
+        client = (scope.get("client") or ("", 0))[0]
+        if client.startswith("unix:"):
+            return at_socket(int(client[5:]))
+        self._check_host(scope, headers)
+        given = headers.get(b"authorization")
+        if given is not None:
+            return self._with_token(given)
+        person = self._with_cookie(headers)
+        if scope["path"].startswith("/login"):
+            await self._login(scope, headers, receive)
+        if person is None:
+            raise Refused(401, "a token is needed", (b"www-authenticate", b"Bearer"), page=True)
+        return person
+
+    def _check_host(self, scope: Scope, headers: dict[bytes, bytes]) -> None:
+        """Only names of ours: a page elsewhere cannot have its name resolved to us, nor speak for another."""
+        host = headers.get(b"host", b"").decode("latin-1").lower()
+        known = {name.lower() for name in self.hosts()}
+        name, _, port = host.rpartition(":")
+        if host not in known and not (f"*:{port}" in known and _is_number(name)):
+            raise Refused(403, "this is not a name of this service")
+        origin = headers.get(b"origin")
+        if origin is not None and origin.decode("latin-1").lower() != f"{scope['scheme']}://{host}":
+            raise Refused(403, "this request comes from a page elsewhere")
+        if headers.get(b"sec-fetch-site", b"none") not in (b"none", b"same-origin"):
+            raise Refused(403, "this request comes from a page elsewhere")
+
+    def _with_token(self, given: bytes) -> Person:
+        scheme, _, secret = given.decode("latin-1").partition(" ")
+        try:
+            token = self.tokens.find(secret.strip()) if scheme.lower() == "bearer" else None
+        except InputError:
+            token = None
+        if token is None:
+            raise Refused(401, "this is no token of this service", (b"www-authenticate", b"Bearer"))
+        return Person(token.name, token.admin)
+
+    def _with_cookie(self, headers: dict[bytes, bytes]) -> Person | None:
+        try:
+            cookie = SimpleCookie(headers.get(b"cookie", b"").decode("latin-1")).get(COOKIE)
+        except CookieError:
+            return None
+        return None if cookie is None else self.sessions.person(cookie.value)
+
+    async def _login(self, scope: Scope, headers: dict[bytes, bytes], receive: Receive) -> None:
+        """A one-time address, or a token from the page that asks for one."""
+        if scope["method"] == "POST" and scope["path"] == "/login":
+            _check_length(headers, 4096)
+            form = parse_qs(bytes(await _Limited(receive, 4096).whole()).decode("utf-8", "replace"))
+            token = None
+            with suppress(InputError):
+                token = self.tokens.find(form.get("token", [""])[0].strip())
+            if token is None:
+                raise Refused(403, "this is no token of this service", page=True)
+            key: str | None = self.sessions.begin(Person(token.name, token.admin))
+        else:
+            key = self.sessions.enter(scope["path"].removeprefix("/login").strip("/"))
+        if key is None:
+            raise Refused(403, "this address was used already, or is too old", page=True)
+        secure = "; Secure" if scope["scheme"] == "https" else ""
+        cookie = f"{COOKIE}={key}; Path=/; Max-Age={int(SESSION_LIVES)}; HttpOnly; SameSite=Strict{secure}"
+        # A browser sends no strict cookie with a redirection from elsewhere: the page goes on by itself.
+        raise Refused(200, "", (b"set-cookie", cookie.encode()), (b"refresh", b"0; url=/"))
+
+
+def _is_number(host: str) -> bool:
+    """Whether a host is an address in numbers, which no name server can have made to point at us."""
+    try:
+        ip_address(host.strip("[]"))
+    except ValueError:
+        return False
+    return True
+
+
+def _headers(scope: Scope) -> dict[bytes, bytes]:
+    return dict(reversed(scope["headers"]))
+
+
+def _check_length(headers: dict[bytes, bytes], most: int = MOST_BODY) -> None:
+    length = headers.get(b"content-length", b"0")
+    if not length.isdigit() or len(length) > 18:
+        raise Refused(400, "content-length: expected a number")
+    if int(length) > most:
+        raise Refused(413, f"the request is longer than {most} bytes")
+
+
+class _Limited:
+    """A body within limits of size and time."""
+
+    def __init__(self, receive: Receive, most: int = MOST_BODY) -> None:
+        self._receive, self._left = receive, most
+        self._deadline = time.monotonic() + BODY_TIMEOUT
+        self._whole = False
+
+    async def __call__(self) -> MutableMapping[str, Any]:
+        """The next piece."""
+        import asyncio
+
+        if self._whole:
+            return await self._receive()  # only that the client has left
+        try:
+            message = await asyncio.wait_for(self._receive(), max(0.1, self._deadline - time.monotonic()))
+        except TimeoutError:
+            raise Refused(408, "the request did not come in time") from None
+        if message["type"] == "http.request":
+            self._left -= len(message.get("body", b""))
+            self._whole = not message.get("more_body", False)
+            if self._left < 0:
+                raise Refused(413, "the request is too long")
+        return message
+
+    async def whole(self) -> bytearray:
+        """All of it."""
+        body = bytearray()
+        while not self._whole:
+            message = await self()
+            if message["type"] != "http.request":
+                break
+            body += message.get("body", b"")
+        return body
+
+
+async def _answer(refused: Refused, headers: dict[bytes, bytes], scope: Scope, send: Send) -> None:
+    wants_page = refused.page and b"text/html" in headers.get(b"accept", b"")
+    if wants_page:
+        body, kind = _LOGIN.read_bytes(), b"text/html; charset=utf-8"
+    else:
+        import json
+
+        body, kind = json.dumps({"error": refused.text}).encode(), b"application/json"
+    close = [] if refused.status == 200 else [(b"connection", b"close")]
+    about = [
+        (b"content-type", kind),
+        (b"content-length", str(len(body)).encode()),
+        (b"cache-control", b"no-store"),
+    ]
+    await send(
+        {
+            "type": "http.response.start",
+            "status": refused.status,
+            "headers": [*about, *close, *refused.headers, *HEADERS],
+        }
+    )
+    await send({"type": "http.response.body", "body": body if scope["method"] != "HEAD" else b""})

@@ -1,0 +1,245 @@
+"""HTTP on sockets: uvicorn's protocol in our own loop, with limits, and with who is at a socket's other end.
+
+Nothing ticks: an idle service uses no CPU, which uvicorn's own server loop would.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import grp
+import logging
+import os
+import socket
+import ssl
+import struct
+from pathlib import Path
+from typing import Any
+
+import h11
+import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.server import ServerState
+
+from dovetail.errors import InputError
+from dovetail.files.writing import private_folder
+
+__all__ = ["Limits", "Listeners", "parse_listen"]
+
+HEAD_TIMEOUT = 10.0
+"""Seconds within which a request's head must have come."""
+KEEP_ALIVE = 75
+MOST_HEAD = 64 << 10
+MOST_CONNECTIONS = 500
+"""Connections over the network at a time; those at the socket are few and ours."""
+
+
+class Limits:
+    """What is shared by all connections of the network."""
+
+    def __init__(self) -> None:
+        self.open = 0
+
+
+class Protocol(H11Protocol):
+    """One connection. ``client`` is (``unix:UID``, 0) at a socket, so the application knows who it is."""
+
+    def __init__(self, *, limits: Limits, **rest: Any) -> None:
+        super().__init__(**rest)
+        self._limits = limits
+        self._counted = False
+        self._slow: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Who is it, and are there too many?"""
+        super().connection_made(transport)
+        found = transport.get_extra_info("socket")
+        if found is not None and found.family == socket.AF_UNIX:
+            credentials = found.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+            self.client = (f"unix:{struct.unpack('3i', credentials)[1]}", 0)
+        else:
+            self._limits.open += 1
+            self._counted = True
+            if self._limits.open > MOST_CONNECTIONS:
+                transport.abort()
+                return
+        self._slow = self.loop.call_later(HEAD_TIMEOUT, self._too_slow)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """One fewer."""
+        if self._counted:
+            self._counted = False
+            self._limits.open -= 1
+        self._patience_over()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """A head that does not come to its end is not waited for."""
+        super().data_received(data)
+        waits = self.conn.their_state is h11.IDLE
+        if waits and self._slow is None and getattr(self.cycle, "response_complete", True):
+            if self.conn.trailing_data[0]:
+                self._slow = self.loop.call_later(HEAD_TIMEOUT, self._too_slow)
+        elif not waits:
+            self._patience_over()
+
+    def _patience_over(self) -> None:
+        if self._slow is not None:
+            self._slow.cancel()
+            self._slow = None
+
+    def _too_slow(self) -> None:
+        self._slow = None
+        if not self.transport.is_closing():
+            self.transport.abort()
+
+
+class Listeners:
+    """The sockets at which one application is served."""
+
+    def __init__(self, app: Any) -> None:
+        quiet = {"version": 1, "disable_existing_loggers": False}
+        self._config = uvicorn.Config(
+            app,
+            ws="none",
+            lifespan="off",
+            log_config=quiet,
+            access_log=False,
+            server_header=False,
+            date_header=False,
+            proxy_headers=False,
+            timeout_keep_alive=KEEP_ALIVE,
+            h11_max_incomplete_event_size=MOST_HEAD,
+        )
+        logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)  # strangers' mistakes are no news
+        self._config.load()
+        self._state = ServerState()
+        self._limits = Limits()
+        self._servers: list[asyncio.Server] = []
+        self.urls: list[str] = []
+
+    def _factory(self) -> Any:
+        return functools.partial(
+            Protocol, limits=self._limits, config=self._config, server_state=self._state, app_state={}
+        )
+
+    async def at_path(self, path: Path, group: str | None = None) -> None:
+        """Listen at a socket file: mode 0600, or 0660 for a ``group``. Raises `InputError`."""
+        server = await asyncio.get_running_loop().create_unix_server(
+            self._factory(), sock=unix_socket(path, group), backlog=1024
+        )
+        self._servers.append(server)
+
+    async def at_address(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> str:
+        """Listen on the network; returns the URL. Raises `InputError`."""
+        try:
+            server = await asyncio.get_running_loop().create_server(
+                self._factory(), host, port, ssl=tls, backlog=256, ssl_handshake_timeout=10 if tls else None
+            )
+        except OSError as error:
+            raise InputError(
+                f"cannot listen on {host}:{port}: {error.strerror or error}", where="--listen"
+            ) from error
+        self._servers.append(server)
+        bound = server.sockets[0].getsockname()
+        shown = f"[{bound[0]}]" if ":" in bound[0] else bound[0]
+        url = f"{'https' if tls else 'http'}://{shown}:{bound[1]}"
+        self.urls.append(url)
+        return url
+
+    async def close(self) -> None:
+        """Take no more, and end what is open."""
+        for server in self._servers:
+            server.close()
+        for connection in list(self._state.connections):
+            connection.shutdown()
+        if self._state.tasks:
+            await asyncio.wait(self._state.tasks, timeout=1.0)
+        for connection in list(self._state.connections):
+            connection.transport.abort()
+
+
+def unix_socket(path: Path, group: str | None) -> socket.socket:
+    """A socket at this path, in place of one that nobody serves any more. Raises `InputError`."""
+    mode, gid = 0o600, -1
+    if group is not None:
+        try:
+            gid, mode = grp.getgrnam(group).gr_gid, 0o660
+        except KeyError:
+            raise InputError(
+                f"found the group {group!r}, expected one of this machine", where="--group"
+            ) from None
+    found = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+    try:
+        private_folder(path.parent)
+        place = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            short = f"/proc/self/fd/{place}/{path.name}"  # a socket's name has 107 bytes at most
+            if os.path.lexists(short):
+                os.unlink(short)
+            before = os.umask(0o177)
+            try:
+                found.bind(short)
+            finally:
+                os.umask(before)
+            if group is not None:
+                os.chown(short, -1, gid, follow_symlinks=False)
+            os.chmod(short, mode)
+        finally:
+            os.close(place)
+    except OSError as error:
+        found.close()
+        raise InputError(f"{path}: the socket cannot be made: {error.strerror or error}") from error
+    found.setblocking(False)
+    return found
+
+
+def parse_listen(text: str) -> tuple[str, int]:
+    """``HOST:PORT``, ``[::1]:PORT``, ``:PORT`` (loopback). Raises `InputError`."""
+    host, colon, port = text.rpartition(":")
+    if not colon or not port.isdecimal() or int(port) > 65535:
+        raise InputError(f"found {text!r}, expected HOST:PORT, e.g. 127.0.0.1:8765", where="--listen")
+    return host.strip("[]") or "127.0.0.1", int(port)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach that address."""
+    if host == "localhost":
+        return True
+    try:
+        packed = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    except OSError:
+        return False
+    return all(_is_loopback(str(one[4][0])) for one in packed)
+
+
+def _is_loopback(address: str) -> bool:
+    return address == "::1" or address.startswith("127.")
+
+
+def tls_context(certificate: Path, key: Path | None) -> ssl.SSLContext:
+    """TLS with this certificate. Raises `InputError`."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    try:
+        context.load_cert_chain(certificate, key)
+    except (OSError, ssl.SSLError) as error:
+        raise InputError(
+            f"{certificate}: is no certificate with a key: {error}", where="--tls-cert"
+        ) from error
+    return context
+
+
+def names_of(url: str) -> list[str]:
+    """``HOST:PORT`` under which browsers may know this address; ``*:PORT``: any number."""
+    host, _, port = url.partition("://")[2].rpartition(":")
+    names = [f"{host}:{port}"]
+    if _is_loopback(host.strip("[]")):
+        names.append(f"localhost:{port}")
+    if host in ("0.0.0.0", "[::]"):
+        names += [
+            f"*:{port}",
+            f"localhost:{port}",
+            f"{socket.gethostname()}:{port}",
+            f"{socket.getfqdn()}:{port}",
+        ]
+    return names

@@ -1,0 +1,89 @@
+"""A service as a whole: how it stands, its nodes, what has changed."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Any
+
+from dovetail import __version__
+from dovetail.service.core import Service
+
+__all__ = ["info", "nodes", "pulse"]
+
+
+def info(service: Service) -> dict[str, Any]:
+    """How the service stands. O(nodes)."""
+    engine, about = service.engine, service.about
+    cluster = engine.cluster
+    running = [placed for placed in engine.running.values() if not placed.job.foreign]
+    used = sum(part.cpus * part.nodes.bit_count() for placed in running for part in placed.allocation.parts)
+    return {
+        "version": __version__,
+        "pid": os.getpid(),
+        "since": service.began,
+        "now": time.time(),
+        "uid": about.uid,
+        "folder": str(service.folder.path),
+        "policy": about.policy,
+        "executor": about.executor,
+        "model": about.model,
+        "cluster": cluster.label,
+        "nodes": len(cluster),
+        "cpus": cluster.total_cpus,
+        "cpus_used": used,
+        "devices": cluster.total_devices,
+        "jobs": {
+            "running": len(running) + len(engine.handed_over),
+            "waiting": service.open_count - len(running) - len(engine.handed_over) - len(engine.held),
+            "held": len(engine.held),
+        },
+        "ended": dict(service.ended),
+        "draining": service.driver.draining,
+        "blocked": service.ledger.why_blocked if service.driver.blocked else None,
+        "user_limit": service.options.user_limit,
+        "keep": service.options.keep,
+    }
+
+
+def nodes(service: Service) -> list[dict[str, Any]]:
+    """The nodes, what they have, and which jobs use it. O(nodes + running jobs)."""
+    engine = service.engine
+    cluster = engine.cluster
+    rows: list[dict[str, Any]] = []
+    for index, node in enumerate(cluster.nodes):
+        state = "lost" if index in engine.lost else "drained" if index in engine.occupancy.drained else "up"
+        devices = [{"name": d.name, "kind": d.kind, "model": d.model, "jobs": []} for d in node.devices]
+        rows.append(
+            {
+                "name": node.name,
+                "state": state,
+                "cpus": node.cpus,
+                "cpus_used": 0,
+                "cpu_model": node.cpu_model,
+                "memory": node.memory,
+                "partitions": list(node.partitions),
+                "devices": devices,
+                "jobs": [],
+            }
+        )
+    for placed in engine.running.values():
+        name = placed.job.name if placed.job.foreign else placed.job.id
+        for part in placed.allocation.parts:
+            for n in range(len(rows)):
+                if not part.nodes >> n & 1:
+                    continue
+                rows[n]["cpus_used"] += part.cpus
+                rows[n]["jobs"].append(name)
+                for d in part.devices:
+                    rows[n]["devices"][d]["jobs"].append(name)
+    return rows
+
+
+def pulse(service: Service) -> dict[str, Any]:
+    """The little that a page needs to know whether to look again."""
+    now = info(service)
+    return {
+        "changes": service.changes,
+        **{name: now[name] for name in ("now", "jobs", "ended", "cpus", "cpus_used")},
+    }

@@ -1,0 +1,34 @@
+"""Who talks to the service, and what they may do."""
+
+from __future__ import annotations
+
+import os
+import pwd
+from dataclasses import dataclass
+
+__all__ = ["Person", "name_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class Person:
+    """Somebody at the socket, or with a token. An ``admin`` may do everything with everybody's jobs."""
+
+    name: str
+    admin: bool = False
+
+    def may_change(self, user: str | None) -> bool:
+        """Whether this person may change jobs of that user, or read what they wrote."""
+        return self.admin or user == self.name
+
+
+def name_of(uid: int) -> str:
+    """The name of a user of this machine, or the number."""
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)
+
+
+def at_socket(uid: int) -> Person:
+    """Whoever is at the other end of the socket: the service's own account, and root, may do everything."""
+    return Person(name_of(uid), uid in (0, os.geteuid()))

@@ -1,0 +1,246 @@
+"""What people have, as what a service takes: job files, lists of commands, batch scripts, single commands."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shlex
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NoReturn
+
+from dovetail.errors import InputError
+from dovetail.files.reading import read_text
+from dovetail.files.sentences import file_name
+from dovetail.files.units import seconds_of
+from dovetail.model import App, Job, Workload
+from dovetail.workloads.load import load_workload
+
+__all__ = [
+    "device_count",
+    "forms_of_file",
+    "forms_of_workload",
+    "here",
+    "is_script",
+    "read_script",
+]
+
+Form = dict[str, Any]
+_DIRECTIVE = re.compile(r"#(DOVETAIL|SBATCH)\s+(.*)")
+_NUMBERED = re.compile(r"(?:[A-Za-z_][\w.-]*:)*([0-9]+)")
+
+
+def here() -> Form:
+    """The folder and the environment of this process, which its jobs get."""
+    try:
+        folder = os.getcwd()
+    except OSError as error:
+        raise InputError(f"the current folder cannot be used: {error.strerror}") from error
+    return {"folder": folder, "environment": dict(os.environ)}
+
+
+# ------------------------------------------------------------------------------------ files of jobs, commands
+
+
+def forms_of_file(path: str, options: Mapping[str, Any]) -> tuple[list[Form], list[Form]]:
+    """(apps, jobs) of a job file or of a list of commands (``-``: standard input). Raises `InputError`."""
+    return forms_of_workload(load_workload(path, **options))
+
+
+def forms_of_workload(workload: Workload) -> tuple[list[Form], list[Form]]:
+    """(apps, jobs) of a workload. Apps are sent once; submit times are not, since all jobs come in now.
+
+    Apps that differ and have one name get names of their own for this request only where they must: a job
+    with a command of its own brings its implementations along.
+    """
+    apps: dict[str, App] = {}
+    jobs: list[Form] = []
+    for job in workload.jobs:
+        first = apps.setdefault(job.app.name, job.app)
+        own = {"app": job.app.name} if job.app is first or job.app == first else _own(job)
+        form = {
+            **own,
+            "id": job.id,
+            "inputs": dict(job.inputs),
+            "nodes": job.nodes,
+            "walltime": job.walltime,
+            "partition": job.queue,
+            "priority": round(job.priority),
+            "depends": [str(one) for one in job.depends],
+            "retries": job.retries,
+        }
+        jobs.append({key: value for key, value in form.items() if value not in (None, {}, [])})
+    return [_app(app) for app in apps.values()], jobs
+
+
+def _app(app: App) -> Form:
+    entries = []
+    for one in app.implementations:
+        request, command = one.request, one.command
+        if command is None:
+            raise InputError(f"app {app.name!r}, implementation {one.name!r} has no command")
+        entry: Form = {"name": one.name, "kind": one.kind, "command": list(command.argv)}
+        entry |= {"env": dict(command.env), "tasks": command.tasks, "memory": request.memory}
+        if request.cpus >= 0:
+            entry["cpus"] = request.cpus
+        if request.devices:
+            entry["gpus"] = request.devices[0][1]
+        if request.models:
+            entry["models"] = list(request.models)
+        entries.append(entry)
+    return {"name": app.name, "implementation": entries, "restartable": app.restartable}
+
+
+def _own(job: Job) -> Form:
+    """A job whose app is not the one of that name: its commands, by kind."""
+    commands = {one.kind: one for one in job.app.implementations}
+    first = job.app.implementations[0]
+    found: Form = {
+        "app": job.app.name,
+        "implementations": {k: list(one.command.argv) for k, one in commands.items() if one.command},
+        "restartable": job.app.restartable,
+    }
+    if first.command is not None:
+        found["env"] = dict(first.command.env)
+    if first.request.cpus > 0:
+        found["cpus"] = first.request.cpus
+    if first.request.memory:
+        found["memory"] = first.request.memory
+    return found
+
+
+# ------------------------------------------------------------------------------------------- batch scripts
+
+
+class _Refusing(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise InputError(message)
+
+
+def _parser() -> _Refusing:
+    """The options of ``#DOVETAIL`` and ``#SBATCH`` lines that mean something here."""
+    parser = _Refusing(add_help=False, allow_abbrev=False, prog="")
+    add = parser.add_argument
+    add("-J", "--job-name", "--name", dest="name")
+    add("-N", "--nodes", dest="nodes")
+    add("-c", "--cpus-per-task", "--cpus", dest="cpus")
+    add("-n", "--ntasks", dest="ntasks")
+    add("--ntasks-per-node", dest="ntasks_per_node")
+    add("-G", "--gpus", "--gpus-per-node", "--gres", dest="gpus")
+    add("--mem", dest="memory")
+    add("-t", "--time", dest="walltime")
+    add("-p", "--partition", dest="partition")
+    add("--priority", dest="priority")
+    add("-d", "--dependency", dest="depends", action="append")
+    add("-a", "--array", dest="array")
+    add("-o", "--output", dest="stdout")
+    add("-e", "--error", dest="stderr")
+    add("-D", "--chdir", dest="folder")
+    add("-H", "--hold", dest="hold", action="store_const", const=True)
+    add("--signal", dest="signal")
+    add("--retries", dest="retries")
+    add("--on", dest="on")
+    add("--app", dest="app")
+    add("--requeue", dest="restartable", action="store_const", const=True)
+    return parser
+
+
+def read_script(path: str, warn: Callable[[str], None]) -> tuple[str, dict[str, str], bool]:
+    """The text of a batch script, what its ``#DOVETAIL`` and ``#SBATCH`` lines ask, and if it is Slurm's.
+
+    Lines count up to the first command, as in sbatch. ``#DOVETAIL`` wins over ``#SBATCH``; of the latter what
+    has no meaning here is warned about. Raises `InputError` with file and line.
+    """
+    text = read_text(path, "a batch script")
+    found: dict[str, dict[str, str]] = {"SBATCH": {}, "DOVETAIL": {}}
+    slurm = False
+    for number, line in enumerate(text.splitlines(), 1):
+        if line.strip() and not line.startswith("#"):
+            break
+        match = _DIRECTIVE.match(line)
+        if match is None:
+            continue
+        where = f"{file_name(path)}: line {number}"
+        try:
+            words = shlex.split(match[2], comments=True)
+            options, rest = _parser().parse_known_args(words)
+        except (InputError, ValueError) as error:
+            raise InputError(str(error), where=where) from None
+        slurm = slurm or match[1] == "SBATCH"
+        if rest and match[1] == "DOVETAIL":
+            raise InputError(f"found {rest[0]!r}, expected an option of 'dovetail submit'", where=where)
+        if rest:
+            warn(f"{where}: {rest[0]} has no meaning here and is passed over")
+        given = {key: value for key, value in vars(options).items() if value is not None}
+        found[match[1]].update(given)
+    asked = {**_from_slurm(found["SBATCH"]), **found["DOVETAIL"]}
+    return text, asked, slurm
+
+
+def _from_slurm(given: dict[str, str]) -> dict[str, str]:
+    """Options as Slurm has them, in our words: ``-n`` tasks become CPUs, times are minutes."""
+    asked = dict(given)
+    tasks = asked.pop("ntasks_per_node", None) or asked.pop("ntasks", None)
+    asked.pop("ntasks", None)
+    if tasks is not None and tasks.isdigit():
+        asked["cpus"] = str(int(tasks) * int(asked.get("cpus", "1")))
+    if "walltime" in asked:
+        asked["walltime"] = str(slurm_seconds(asked["walltime"]))
+    if "memory" in asked:
+        asked["memory"] = str(slurm_bytes(asked["memory"]))
+    return asked
+
+
+def slurm_seconds(text: str) -> float:
+    """A time limit as sbatch reads it: minutes, ``M:S``, ``H:M:S``, ``D-H``, ``D-H:M``, ``D-H:M:S``.
+
+    >>> slurm_seconds("90"), slurm_seconds("1:30"), slurm_seconds("1-12")
+    (5400.0, 90.0, 129600.0)
+    """
+    days, dash, rest = text.rpartition("-")
+    parts = rest.split(":")
+    if not all(part.isdigit() for part in parts) or len(parts) > 3 or (dash and not days.isdigit()):
+        return seconds_of(text)
+    numbers = [int(part) for part in parts]
+    if dash:
+        hours, minutes, seconds = (*numbers, 0, 0)[:3]
+        return float(int(days) * 86400 + hours * 3600 + minutes * 60 + seconds)
+    if len(numbers) == 1:
+        return numbers[0] * 60.0
+    if len(numbers) == 2:
+        return numbers[0] * 60.0 + numbers[1]
+    return numbers[0] * 3600.0 + numbers[1] * 60.0 + numbers[2]
+
+
+def slurm_bytes(text: str) -> str:
+    """``--mem`` as sbatch reads it: megabytes where no unit is given, and units are powers of 1024.
+
+    >>> slurm_bytes("500"), slurm_bytes("2G")
+    ('500MiB', '2GiB')
+    """
+    match = re.fullmatch(r"([0-9]+)([KMGTkmgt]?)", text)
+    return text if match is None else f"{match[1]}{(match[2] or 'M').upper()}iB"
+
+
+def device_count(text: str) -> float:
+    """``2``, ``0.5``, ``gpu:a100:2``, as ``--gres`` has them. Raises `InputError`."""
+    match = _NUMBERED.fullmatch(text)
+    if match is not None:
+        return float(match[1])
+    try:
+        found = float(text)
+    except ValueError:
+        found = -1.0
+    if not 0 < found < 1:
+        raise InputError(f"found {text!r}, expected a number of devices", where="--gpus")
+    return found
+
+
+def is_script(path: str) -> bool:
+    """Whether a file begins with ``#!``."""
+    try:
+        with Path(path).open("rb") as file:
+            return file.read(2) == b"#!"
+    except OSError:
+        return False

@@ -1,0 +1,413 @@
+"""The HTTP API: what `dovetail.service.core` offers, as routes that describe themselves (OpenAPI).
+
+Errors are ``{"error": "one sentence"}``: 400 for what was asked wrongly, 403 for what is another's, 404 for
+what is not there, 503 while nothing can be put on record. Nobody comes here whom `dovetail.service.gate` has
+not let in; who it is stands in the request's scope.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import orjson
+from fastapi import FastAPI, Query, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse, Response, StreamingResponse
+from fastapi.staticfiles import StaticFiles
+from starlette.exceptions import HTTPException
+
+from dovetail import __version__
+from dovetail.errors import DovetailError, InputError
+from dovetail.files.fields import Entry, validated
+from dovetail.service import overview
+from dovetail.service.core import Action, Service
+from dovetail.service.details import details, explained, files
+from dovetail.service.errors import Forbidden, Full, NotFound
+from dovetail.service.forms import ActionForm, SubmitForm, WaitForm, WhatIfForm, definitions, schema_of
+from dovetail.service.gate import Sessions
+from dovetail.service.logs import Piece, read_log
+from dovetail.service.metrics import exposition
+from dovetail.service.people import Person
+from dovetail.service.tokens import Tokens
+
+__all__ = ["application"]
+
+WEB = Path(__file__).with_name("web")
+HEARTBEAT = 25.0
+"""Seconds after which an event stream says that it is still there."""
+GAP = 0.25
+"""Seconds between two events of one stream, at least."""
+LONGEST_WAIT = 30.0
+
+
+class Answer(JSONResponse):
+    """JSON, made by a fast encoder."""
+
+    def render(self, content: Any) -> bytes:
+        """Its bytes; names that are no UTF-8 are spelt out."""
+        try:
+            return orjson.dumps(content)
+        except orjson.JSONEncodeError:  # it refuses what cannot be spelt in UTF-8
+            return json.dumps(content).encode()
+
+
+class _Described(FastAPI):
+    """Describes the bodies that we read ourselves as well."""
+
+    def openapi(self) -> dict[str, Any]:
+        """The description, made once."""
+        found = super().openapi()
+        found.setdefault("components", {}).setdefault("schemas", {}).update(definitions())
+        return found
+
+
+def application(service: Service, sessions: Sessions, tokens: Tokens) -> FastAPI:
+    """The routes over one service."""
+    app = _Described(
+        title="Dovetail",
+        version=__version__,
+        description="The queue that is always there.",
+        docs_url=None,  # their pages come from the internet
+        redoc_url=None,
+        default_response_class=Answer,
+        redirect_slashes=False,
+    )
+    _errors(app)
+    _look(app, service)
+    _change(app, service)
+    _administer(app, service, sessions, tokens)
+    _pages(app)
+    return app
+
+
+def _errors(app: FastAPI) -> None:
+    statuses: dict[type[DovetailError], int] = {NotFound: 404, Forbidden: 403, Full: 503, InputError: 400}
+
+    async def ours(request: Request, error: Exception) -> Answer:
+        status = next((status for kind, status in statuses.items() if isinstance(error, kind)), 500)
+        return Answer({"error": str(error)}, status)
+
+    async def invalid(request: Request, error: Exception) -> Answer:
+        assert isinstance(error, RequestValidationError)
+        first = error.errors()[0]
+        place = ".".join(str(step) for step in first["loc"][1:]) or "request"
+        return Answer({"error": f"{place}: {first['msg'].lower()}"}, 400)
+
+    async def http(request: Request, error: Exception) -> Answer:
+        assert isinstance(error, HTTPException)
+        return Answer({"error": str(error.detail).lower()}, error.status_code, dict(error.headers or {}))
+
+    app.add_exception_handler(DovetailError, ours)
+    app.add_exception_handler(RequestValidationError, invalid)
+    app.add_exception_handler(HTTPException, http)
+
+
+def _who(request: Request) -> Person:
+    person = request.scope["person"]
+    assert isinstance(person, Person)
+    return person
+
+
+def _takes(form: type[Entry]) -> dict[str, Any]:
+    """The description of a body that we read ourselves."""
+    return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema_of(form)}}}}
+
+
+async def _form(request: Request, form: type[Entry]) -> Any:
+    """The body as this form; long ones are read beside the loop. Raises `InputError`."""
+    body = await request.body()
+
+    def read() -> Entry:
+        try:
+            data = orjson.loads(body)
+        except orjson.JSONDecodeError as error:
+            raise InputError(f"the body is no JSON: {error}") from None
+        if not isinstance(data, dict):
+            raise InputError("the body: expected an object")
+        return validated(form, data, "request")
+
+    if len(body) < 1 << 14:
+        return read()
+    return await asyncio.get_running_loop().run_in_executor(None, read)
+
+
+State = Literal["PENDING", "RUNNING", "COMPLETED", "FAILED", "TIMEOUT", "CANCELLED", "NODE_FAIL"]
+Short = Annotated[str | None, Query(max_length=4096)]
+Limit = Annotated[int, Query(ge=1, le=100_000)]
+Offset = Annotated[int, Query(ge=0, le=1_000_000_000)]
+Time = Annotated[float | None, Query(ge=0, le=1e12, allow_inf_nan=False)]
+ERRORS: dict[int | str, dict[str, Any]] = {
+    status: {
+        "description": text,
+        "content": {
+            "application/json": {
+                "schema": {
+                    "type": "object",
+                    "properties": {"error": {"type": "string"}},
+                    "required": ["error"],
+                }
+            }
+        },
+    }
+    for status, text in {
+        400: "asked wrongly",
+        401: "a token is needed",
+        403: "not yours to do",
+        404: "not there",
+        413: "too long",
+        503: "cannot be put on record now",
+    }.items()
+}
+
+
+# ------------------------------------------------------------------------------------------------- looking
+
+
+def _look(app: FastAPI, service: Service) -> None:
+    @app.get("/api/v1/info", responses=ERRORS)
+    async def info() -> Answer:
+        """How the service stands."""
+        return Answer(overview.info(service))
+
+    @app.get("/api/v1/nodes", responses=ERRORS)
+    async def nodes() -> Answer:
+        """The nodes, what they have, and which jobs use it."""
+        return Answer({"nodes": overview.nodes(service)})
+
+    @app.get("/api/v1/jobs", responses=ERRORS)
+    async def jobs(
+        request: Request,
+        jobs: Short = None,
+        state: Annotated[list[State] | None, Query()] = None,
+        user: Short = None,
+        name: Short = None,
+        limit: Limit = 100,
+        offset: Offset = 0,
+        patience: Annotated[float, Query(ge=0, le=30)] = 0.0,
+    ) -> Answer:
+        """Jobs that have not ended, in the order of the queue; or those that a selector names."""
+        await service.forecast.wait(patience)
+        if jobs is not None:
+            rows = await service.rows(jobs, _who(request), limit)
+            return Answer({"jobs": rows, "total": len(rows), **service.forecast.about()})
+        rows, total = service.page(states=state or (), user=user, name=name, limit=limit, offset=offset)
+        return Answer({"jobs": rows, "total": total, **service.forecast.about()})
+
+    @app.get("/api/v1/ended", responses=ERRORS)
+    async def ended(
+        state: Annotated[list[State] | None, Query()] = None,
+        user: Short = None,
+        name: Short = None,
+        since: Time = None,
+        until: Time = None,
+        limit: Limit = 100,
+        offset: Offset = 0,
+    ) -> Answer:
+        """Jobs that have ended, the last one first; `since` and `until` are seconds since the epoch."""
+        rows = await service.ask(
+            lambda archive: archive.page(
+                states=state or (),
+                user=user,
+                name=name,
+                since=since,
+                until=until,
+                limit=limit,
+                offset=offset,
+            )
+        )
+        return Answer({"jobs": rows})
+
+    @app.get("/api/v1/apps", responses=ERRORS)
+    async def apps(since: Time = None) -> Answer:
+        """Of each app and implementation: how many runs, how long, and how far predictions were off."""
+        return Answer({"apps": await service.ask(lambda archive: archive.apps(since))})
+
+    @app.post("/api/v1/whatif", responses=ERRORS, openapi_extra=_takes(WhatIfForm))
+    async def whatif(request: Request) -> Answer:
+        """When the jobs of this moment would start and end under another policy, or on another cluster."""
+        form = await _form(request, WhatIfForm)
+        return Answer(await service.forecast.ask({"policy": form.policy, "cluster": form.cluster}))
+
+    @app.get("/api/v1/jobs/{id}", responses=ERRORS)
+    async def job(id: str) -> Answer:
+        """One job, with its command, files and earlier attempts."""
+        return Answer(await details(service, id))
+
+    @app.get("/api/v1/jobs/{id}/explain", responses=ERRORS)
+    async def explain(id: str) -> Answer:
+        """What was considered for a job, what was predicted, and the reason."""
+        return Answer(await explained(service, id))
+
+    @app.get(
+        "/api/v1/jobs/{id}/log",
+        responses={**ERRORS, 200: {"content": {"application/octet-stream": {}}, "description": "the bytes"}},
+        response_class=Response,
+    )
+    async def log(
+        request: Request,
+        id: str,
+        stream: Literal["out", "err"] = "out",
+        attempt: Annotated[int | None, Query(ge=1, le=1_000_000)] = None,
+        offset: Annotated[int, Query(ge=-(1 << 60), le=1 << 60)] = 0,
+        wait: Annotated[float, Query(ge=0, le=LONGEST_WAIT)] = 0.0,
+    ) -> Response:
+        """A piece of what a job wrote, from a byte on (negative: from the end).
+
+        With `wait` seconds the answer comes when there is more, or the job has ended. The headers say where
+        the piece begins (`dovetail-offset`), how long the file is, and whether the job has ended.
+        """
+        piece = await _log_piece(service, id, _who(request), stream, attempt, offset, wait)
+        headers = {
+            "dovetail-offset": str(piece.offset),
+            "dovetail-length": str(piece.length),
+            "dovetail-ended": str(int(piece.ended)),
+            "content-disposition": "attachment",
+        }
+        return Response(piece.data, 200, headers, "application/octet-stream")
+
+    @app.get(
+        "/api/v1/events",
+        responses={**ERRORS, 200: {"content": {"text/event-stream": {}}, "description": "a stream"}},
+        response_class=StreamingResponse,
+    )
+    async def events() -> StreamingResponse:
+        """Server-sent events: `change`, with counts, whenever something has happened; else nothing."""
+        return StreamingResponse(_events(service), media_type="text/event-stream")
+
+    @app.get(
+        "/metrics",
+        responses={**ERRORS, 200: {"content": {"text/plain": {}}, "description": "Prometheus' text form"}},
+        response_class=Response,
+    )
+    async def metrics() -> Response:
+        """Figures for Prometheus."""
+        return Response(exposition(service), media_type="text/plain; version=0.0.4; charset=utf-8")
+
+
+async def _log_piece(
+    service: Service, id: str, person: Person, stream: str, attempt: int | None, offset: int, wait: float
+) -> Piece:
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + wait
+    while True:
+        found = await files(service, id, person, attempt)
+        path = found.out if stream == "out" else found.err
+        piece = await loop.run_in_executor(None, read_log, path, offset, found.ended, found.chosen)
+        left = deadline - loop.time()
+        if piece.data or piece.ended or left <= 0:
+            return piece
+        await asyncio.sleep(min(0.2, left))
+
+
+async def _events(service: Service) -> AsyncIterator[bytes]:
+    listener = service.listen()
+    try:
+        yield _event(service)
+        while True:
+            listener.clear()
+            try:
+                await asyncio.wait_for(listener.wait(), HEARTBEAT)
+            except TimeoutError:
+                yield b": still here\n\n"
+                continue
+            await asyncio.sleep(GAP)
+            yield _event(service)
+    finally:
+        service.unlisten(listener)
+
+
+def _event(service: Service) -> bytes:
+    data = orjson.dumps(overview.pulse(service))
+    return b"event: change\ndata: " + data + b"\n\n"
+
+
+# ------------------------------------------------------------------------------------------------ changing
+
+
+def _change(app: FastAPI, service: Service) -> None:
+    @app.post("/api/v1/jobs", status_code=201, responses=ERRORS, openapi_extra=_takes(SubmitForm))
+    async def submit(request: Request) -> Answer:
+        """Take in jobs, all or none. When this answers, they are on the disk."""
+        form = await _form(request, SubmitForm)
+        found = await service.submit(form, _who(request))
+        return Answer({"ids": found.ids, "numbers": sorted({number for number, _ in found.numbers})}, 201)
+
+    def wish(action: Action, line: str) -> None:
+        async def route(request: Request) -> Answer:
+            form = await _form(request, ActionForm)
+            return Answer({"jobs": await service.act(action, form.jobs, _who(request))})
+
+        route.__doc__, route.__name__ = line, action
+        app.post(f"/api/v1/{action}", responses=ERRORS, openapi_extra=_takes(ActionForm))(route)
+
+    wish(
+        "cancel",
+        "Cancel jobs that wait, stop those that run; answers with those of which that could be asked.",
+    )
+    wish("hold", "Keep waiting jobs back.")
+    wish("release", "Let jobs go that were held back.")
+    wish(
+        "requeue", "Another attempt: of jobs that have ended now, of those that run after they were stopped."
+    )
+
+    @app.post("/api/v1/wait", responses=ERRORS, openapi_extra=_takes(WaitForm))
+    async def wait(request: Request) -> Answer:
+        """Wait until jobs have ended, at most `timeout` seconds; `left` says how many have not.
+
+        With `any`, until one has; then `jobs` are only those that have ended.
+        """
+        form = await _form(request, WaitForm)
+        found, left = await service.wait(form.jobs, _who(request), form.timeout, first=form.any)
+        return Answer({"jobs": [{"id": one.id, "state": str(one.state)} for one in found], "left": left})
+
+
+def _administer(app: FastAPI, service: Service, sessions: Sessions, tokens: Tokens) -> None:
+    def admin(request: Request) -> Person:
+        person = _who(request)
+        if not person.admin:
+            raise Forbidden("only the service's own account may do that")
+        return person
+
+    @app.post("/api/v1/nodes/{name}/{action}", responses=ERRORS)
+    async def node(request: Request, name: str, action: Literal["drain", "resume"]) -> Answer:
+        """Have a node start nothing more, or take jobs again."""
+        admin(request)
+        await service.set_node(name, action)
+        return Answer({"node": name, "action": action})
+
+    @app.post("/api/v1/service/{action}", responses=ERRORS)
+    async def end(request: Request, action: Literal["drain", "stop"]) -> Answer:
+        """End the service: at once (jobs run on), or (`drain`) when what runs has ended."""
+        admin(request)
+        if action == "drain":
+            service.live.stop()
+        else:
+            service.live.leave()
+        return Answer({"action": action})
+
+    @app.post("/api/v1/dashboard", responses=ERRORS)
+    async def dashboard(request: Request) -> Answer:
+        """An address that lets a browser in once; a loopback port is opened for it where none is there."""
+        person = admin(request)
+        url = await service.browser_url()
+        return Answer({"url": f"{url}/login/{sessions.code(person)}"})
+
+
+def _pages(app: FastAPI) -> None:
+    if (WEB / "static").is_dir():
+        app.mount("/static", StaticFiles(directory=WEB / "static"), name="static")
+
+    @app.get("/favicon.ico", include_in_schema=False)
+    async def icon() -> Response:
+        return Response((WEB / "static" / "icon.svg").read_bytes(), media_type="image/svg+xml")
+
+    @app.get("/", include_in_schema=False)
+    async def index() -> Response:
+        page = WEB / "index.html"
+        if not page.is_file():
+            return Response("the dashboard is not installed\n", 404, media_type="text/plain")
+        return Response(page.read_bytes(), media_type="text/html; charset=utf-8")

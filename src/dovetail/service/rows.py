@@ -1,0 +1,130 @@
+"""Jobs as clients see them: one dict a job, whether it is in memory or only in the ledger."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+from dovetail.engine.core import Engine
+from dovetail.model import Allocation, Cluster, Job, Record, Seconds, State
+from dovetail.model.hostlist import compress
+from dovetail.running.ledger import Entry
+
+__all__ = ["Row", "Window", "row_of_entry", "row_of_record"]
+
+Row = dict[str, Any]
+"""A job; times are seconds since the epoch."""
+
+WAITS = "waits for its turn"
+
+
+class Window(Protocol):
+    """When jobs are predicted to start and end."""
+
+    def predicted(self, job: str) -> tuple[Seconds | None, Seconds | None]:
+        """Start and end, seconds since the epoch; ``None`` where nothing is known."""
+        ...
+
+    async def wait(self, patience: Seconds) -> None:
+        """Somebody looks: what is old is predicted anew, if that takes no longer."""
+        ...
+
+    async def ask(self, question: Mapping[str, Any]) -> dict[str, Any]:
+        """Another forecast than the usual one. Raises `InputError`."""
+        ...
+
+    def about(self) -> dict[str, Any]:
+        """``forecast_age`` in seconds, ``None`` where there is no forecast."""
+        ...
+
+
+def row_of_record(record: Record, engine: Engine, epoch: Seconds, forecast: Window) -> Row:
+    """A job that is in memory."""
+    job = record.job
+    running = engine.running.get(job.id)
+    allocation = record.allocation
+    cluster = engine.cluster
+    start = None if record.start is None else epoch + record.start
+    predicted_start, predicted_end = (None, None)
+    if record.end is None:
+        predicted_start, predicted_end = forecast.predicted(job.id)
+    if running is not None and running.predicted is not None and start is not None:
+        predicted_start, predicted_end = None, start + running.predicted
+    reason = ""
+    if record.end is not None:
+        reason = reason_of_end(record.state, record.detail)
+    elif running is None:
+        reason = engine.held.get(job.id) or record.wait_reason or WAITS
+    return {
+        **_of_job(job),
+        "state": str(record.state),
+        "submit": epoch + job.submit_time,
+        "start": start,
+        "end": None if record.end is None else epoch + record.end,
+        "predicted_start": predicted_start,
+        "predicted_end": predicted_end,
+        "predicted": None if record.predicted is None else record.predicted.expected,
+        "reason": reason,
+        "detail": record.detail,
+        "implementation": None if record.implementation is None else record.implementation.name,
+        "nodes": "" if allocation is None else compress(allocation.node_names(cluster)),
+        "devices": [] if allocation is None else allocation.device_names(cluster),
+        "cores": _cores(allocation, cluster),
+        "exit_code": record.exit_code,
+        "attempts": record.attempts,
+    }
+
+
+def _cores(allocation: Allocation | None, cluster: Cluster) -> dict[str, Sequence[int]]:
+    """Core ids by node; of an allocation on a cluster that was larger, those of nodes that are there."""
+    if allocation is None:
+        return {}
+    nodes = cluster.nodes
+    found = {nodes[n].name: allocation.cores_on(n, nodes[n]) for n in allocation.nodes if n < len(nodes)}
+    return {name: cores for name, cores in found.items() if cores}
+
+
+def row_of_entry(entry: Entry, cluster: Cluster) -> Row:
+    """A job that is only in the ledger."""
+    ended = entry.state not in (State.PENDING, State.RUNNING)
+    return {
+        **_of_job(entry.job),
+        "state": str(entry.state),
+        "submit": entry.submitted,
+        "start": entry.started,
+        "end": entry.ended,
+        "predicted_start": None,
+        "predicted_end": None,
+        "predicted": entry.predicted,
+        "reason": reason_of_end(entry.state, entry.detail) if ended else entry.held,
+        "detail": entry.detail,
+        "implementation": entry.implementation,
+        "nodes": entry.nodes,
+        "devices": list(entry.devices),
+        "cores": _cores(entry.allocation, cluster),
+        "exit_code": entry.exit_code,
+        "attempts": entry.attempt,
+    }
+
+
+def _of_job(job: Job) -> Row:
+    return {
+        "id": job.id,
+        "name": job.name or job.app.name,
+        "app": job.app.name,
+        "user": job.user,
+        "priority": job.priority,
+        "partition": job.queue,
+        "walltime": job.walltime,
+        "depends": [str(one) for one in job.depends],
+        "inputs": dict(job.inputs),
+    }
+
+
+def reason_of_end(state: State, detail: str) -> str:
+    """A word for why it ended so; `detail` says more."""
+    if state is State.FAILED and detail.startswith("memory"):
+        return "memory"
+    if state is State.COMPLETED:
+        return ""
+    return detail.partition(";")[0]

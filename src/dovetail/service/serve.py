@@ -1,0 +1,327 @@
+"""A service from its start to its end: what it finds in its folder, its loop, its sockets, its signals."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import ssl
+import time
+import uuid
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Literal
+
+from dovetail import __version__
+from dovetail.engine.core import Engine
+from dovetail.engine.journal import JournalWriter
+from dovetail.engine.live import LiveRun, check_executor
+from dovetail.engine.prepare import check_policy
+from dovetail.engine.turns import Turns
+from dovetail.errors import DovetailError, ExecutorError, InputError
+from dovetail.executors.spawnlog import started_at
+from dovetail.history.sqlite import SqliteHistory, default_history_path
+from dovetail.interfaces import AdoptsJobs, Backend, Executor, LeftBehind
+from dovetail.model import Cluster, Job, Seconds, State, TableTruth, Workload
+from dovetail.plugins import LoadedPolicy, load_policy, named_backend, needs_turns, policy_for
+from dovetail.running.assembly import driver_of, neighbours_of, recording
+from dovetail.running.folder import About, as_run_folder, encoded_about, read_about
+from dovetail.running.ledger import Ledger
+from dovetail.running.taking_up import by_submission, enter_adopted, enter_outside, sorted_out
+from dovetail.runtimes.registry import DEFAULT_MODEL
+from dovetail.service.core import Options, Service
+from dovetail.service.folder import Address, ServiceFolder, replace_file
+from dovetail.service.forecast import Forecast
+from dovetail.service.gate import Gate, Sessions
+from dovetail.service.http import Listeners, is_loopback, names_of, parse_listen, tls_context
+from dovetail.service.people import name_of
+from dovetail.service.routes import application
+from dovetail.service.tokens import Tokens
+from dovetail.service.usage import FairUse, Usage
+
+__all__ = ["ServeOptions", "serve"]
+
+LONG_JOURNAL = 128 << 20
+"""Bytes of a journal's segment, after which the next one begins."""
+BEGUN = ("spawn.log", "agents", "queue", "ray.jsonl")
+"""One of them is in the folder once an executor has started something."""
+MOST_SEGMENTS = 8
+PATIENCE = 5.0
+"""Seconds for a service that was killed to be gone altogether."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServeOptions:
+    """How a service is to go. ``tell`` gets sentences that its user should read.
+
+    ``listen`` is HOST:PORT; anything but loopback needs a ``certificate``, or ``insecure``. Whoever is in
+    ``group`` may use the socket. ``keep`` is how long ended jobs stay in memory, ``user_limit`` how many
+    jobs of one user may run at once; with ``fair`` who used less goes first. ``ready`` is called when the
+    service answers.
+    """
+
+    folder: ServiceFolder
+    cluster: Cluster | None = None
+    policy: str = "history"
+    model: str = DEFAULT_MODEL
+    history: Path | None = None
+    executor: str = "local"
+    overrun: Literal["kill", "run"] = "kill"
+    default_walltime: Seconds | None = None
+    seed: int | None = None
+    grace: Seconds = 5.0
+    socket: Path | None = None
+    group: str | None = None
+    listen: str | None = None
+    certificate: Path | None = None
+    key: Path | None = None
+    insecure: bool = False
+    keep: Seconds = 3600.0
+    user_limit: int | None = None
+    fair: FairUse | None = None
+    tell: Callable[[str], None] = print
+    ready: Callable[[Address], None] = field(default=lambda address: None)
+
+
+def serve(options: ServeOptions) -> None:
+    """Serve until SIGTERM or SIGINT (what runs goes on, and the next start takes it up) or a drain.
+
+    Raises `InputError` where the options are wrong, `DovetailError` while another service has the folder.
+    """
+    where = _network(options)
+    try:
+        options.folder.make()
+        lock = _locked(options.folder)
+    except OSError as error:
+        raise InputError(f"{options.folder.path}: cannot be used: {error.strerror}") from error
+    if lock is None:
+        raise Busy(options.folder)
+    try:
+        with ExitStack() as stack:
+            asyncio.run(_opened(options, where, stack))
+    finally:
+        os.close(lock)
+
+
+def _locked(folder: ServiceFolder) -> int | None:
+    """The folder's lock; ``None`` while another service lives.
+
+    One that was killed may leave it for an instant to a process that it was just starting.
+    """
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        lock = folder.lock()
+        address = folder.address()
+        lives = address is not None and started_at(address.pid) is not None
+        if lock is not None or lives or time.monotonic() > deadline:
+            return lock
+        time.sleep(0.02)
+
+
+class Busy(DovetailError):  # noqa: N818 - reads as what it is
+    """Another service has the folder."""
+
+    exit_status = 2
+
+    def __init__(self, folder: ServiceFolder) -> None:
+        address = folder.address()
+        process = f" (process {address.pid})" if address is not None else ""
+        super().__init__(f"{folder.path}: a service runs already{process}")
+
+
+@dataclass(frozen=True, slots=True)
+class Network:
+    """Where to listen beside the socket."""
+
+    host: str
+    port: int
+    tls: ssl.SSLContext | None
+
+
+def _network(options: ServeOptions) -> Network | None:
+    if options.listen is None:
+        return None
+    host, port = parse_listen(options.listen)
+    tls = None if options.certificate is None else tls_context(options.certificate, options.key)
+    if tls is None and not options.insecure and not is_loopback(host):
+        raise InputError(
+            f"found {options.listen}, which others can reach, and no certificate; expected --tls-cert, "
+            "or --insecure where the network is safe",
+            where="--listen",
+        )
+    return Network(host, port, tls)
+
+
+# ------------------------------------------------------------------------------------- what there is to do
+
+
+def _about(options: ServeOptions, cluster: Cluster, before: About | None) -> About:
+    """What this service keeps to; its id stays from start to start."""
+    return About(
+        uid=uuid.uuid4().hex if before is None else before.uid,
+        created=time.time() if before is None else before.created,
+        workload="service",
+        policy=load_policy(options.policy).label,
+        executor=options.executor,
+        model=options.model,
+        history=str((options.history or default_history_path()).absolute()),
+        cwd=os.path.expanduser("~"),
+        grace=options.grace,
+        overrun=options.overrun,
+        default_walltime=options.default_walltime,
+        seed=options.seed,
+        cluster=cluster,
+    )
+
+
+def _cluster(options: ServeOptions, backend: Backend, before: About | None, ledger: Ledger) -> Cluster:
+    """The cluster that is asked for; the one before while jobs run there."""
+    wanted = options.cluster or backend.discover()
+    if before is None:
+        return wanted
+    known = ledger.cluster(before.cluster)
+    if wanted.nodes == before.cluster.nodes or not ledger.counts().get(State.RUNNING):
+        return wanted if wanted.nodes != before.cluster.nodes else known
+    options.tell("jobs run on the cluster of the last start: it stays until a start at which none runs")
+    return known
+
+
+def _executor(backend: Backend, folder: ServiceFolder, about: About) -> tuple[Executor, LeftBehind]:
+    """The executor, and what it finds of before."""
+    run = replace(as_run_folder(folder.path, about), endless=True)
+    if any((folder.path / name).exists() for name in BEGUN) and isinstance(backend, AdoptsJobs):
+        deadline = time.monotonic() + PATIENCE
+        while True:
+            try:
+                return backend.resume(run, about.cluster)
+            except ExecutorError:  # whoever served before is just leaving: we have the folder's lock
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.05)
+    return backend.open(run, about.cluster), LeftBehind()
+
+
+def _journal(folder: ServiceFolder, about: About, loaded: LoadedPolicy) -> JournalWriter:
+    """The next segment; the oldest go."""
+    numbers = sorted(int(path.stem) for path in folder.journals.glob("*.jsonl") if path.stem.isdecimal())
+    for number in numbers[: max(0, len(numbers) - MOST_SEGMENTS + 1)]:
+        (folder.journals / f"{number:06d}.jsonl").unlink(missing_ok=True)
+    return JournalWriter(
+        folder.journals / f"{(numbers[-1] if numbers else 0) + 1:06d}.jsonl",
+        about.cluster,
+        policy=loaded.label,
+        placement=getattr(loaded.policy, "placement", "pack"),
+        about={"run": about.uid, "workload": about.workload, "hold_moves": True},
+    )
+
+
+def _checker(loaded: LoadedPolicy) -> Callable[[Sequence[Job], Cluster], None]:
+    def check(jobs: Sequence[Job], cluster: Cluster) -> None:
+        """Raises `UnsupportedWorkload` for jobs that the policy cannot place."""
+        check_policy(loaded.policy, loaded.name, Workload("submission", jobs, TableTruth()), cluster)
+
+    return check
+
+
+# ------------------------------------------------------------------------------------------------ the loop
+
+
+async def _opened(options: ServeOptions, where: Network | None, stack: ExitStack) -> None:
+    """Open everything, take up what was left, serve."""
+    folder, backend = options.folder, named_backend(options.executor)
+    options = replace(options, policy=policy_for(backend, options.policy))
+    loaded = load_policy(options.policy)
+    ledger = stack.enter_context(Ledger(folder.ledger, durable=True))
+    before = read_about(folder.path) if (folder.path / "run.json").exists() else None
+    about = _about(options, _cluster(options, backend, before, ledger), before)
+    replace_file(folder.path / "run.json", encoded_about(about))
+    store = stack.enter_context(SqliteHistory(about.history))
+    executor, left = _executor(backend, folder, about)
+    check_executor(loaded.policy, loaded.name, executor, about.executor)
+    ledger.epoch = epoch = time.time()
+    waiting, adopted, ends, outside = sorted_out(ledger, left, epoch)
+    waiting.sort(key=lambda one: by_submission(one.job))
+    history = stack.enter_context(recording(store, folder.path, ledger, options.tell))
+    workload = Workload(about.workload, (), TableTruth())
+    journal = _journal(folder, about, loaded)
+    driver = stack.enter_context(driver_of(about, loaded, workload, history, ledger, journal))
+    driver.epoch = epoch
+    service: list[Service] = []
+    long = [LONG_JOURNAL]
+
+    def changed(engine: Engine) -> None:
+        service[0].changed(engine)
+        usage.changed(engine.view.now)
+        current = driver.journal
+        if isinstance(current, JournalWriter) and current.size > long[0]:
+            old = driver.begin_journal(engine.view.now, lambda: _journal(folder, about, loaded))
+            if isinstance(old, JournalWriter):
+                old.close()
+                begun = driver.journal
+                assert isinstance(begun, JournalWriter)
+                long[0] = LONG_JOURNAL + 2 * begun.size  # it begins with all jobs that have not ended
+
+    enter_adopted(driver, adopted, ends)
+    enter_outside(driver, outside)
+    usage = Usage(folder.usage, options.fair, epoch)
+    driver.take_turns(Turns(priorities=needs_turns(loaded.policy), shares=usage.shares), 0.0)
+    stack.callback(lambda: usage.write(driver.engine.view.now))
+    neighbours = neighbours_of(executor, driver, options.tell)
+    live = LiveRun(
+        driver, executor, (), stays=True, changed=changed, tell=options.tell, neighbours=neighbours
+    )
+    found = Service(folder, about, driver, live, ledger, Options(options.keep, options.user_limit))
+    service.append(found)
+    stack.callback(found.close)
+    found.check = _checker(loaded)
+    driver.happened(*waiting)
+    if adopted or waiting or outside:
+        runs = len(adopted) - len(ends)
+        elsewhere = f", {len(outside)} in the hands of {about.executor}" if outside else ""
+        options.tell(f"taken up: {runs} jobs that run, {len(waiting)} that wait{elsewhere}")
+    await _served(options, where, found)
+
+
+async def _served(options: ServeOptions, where: Network | None, service: Service) -> None:
+    """The driver and the sockets, until one of them is to end."""
+    folder, live = options.folder, service.live
+    tokens, sessions = Tokens(folder.tokens), Sessions()
+    hosts: list[str] = []
+    gate = Gate(application(service, sessions, tokens), tokens, sessions, lambda: hosts)
+    listeners = Listeners(gate)
+    forecast = Forecast(folder.path, lambda: service.changes)
+    loop = asyncio.get_running_loop()
+    driving = asyncio.create_task(live.run())
+    try:
+        path = options.socket or folder.default_socket
+        await listeners.at_path(path, options.group)
+        if where is not None:
+            _first_token(folder, tokens, options.tell)
+            url = await listeners.at_address(where.host, where.port, where.tls)
+            hosts += names_of(url)
+        address = Address(str(path), os.getpid(), tuple(listeners.urls), __version__)
+        folder.write_address(address)
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, live.leave)
+        loop.add_signal_handler(signal.SIGHUP, lambda: None)
+        service.listeners = listeners
+        service.hosts = hosts
+        service.forecast = forecast
+        options.ready(address)
+        await driving
+    finally:
+        live.leave()
+        await asyncio.gather(driving, return_exceptions=True)
+        await listeners.close()
+        await forecast.close()
+
+
+def _first_token(folder: ServiceFolder, tokens: Tokens, tell: Callable[[str], None]) -> None:
+    """Who listens on a network has a token from its first start on, for its own account."""
+    if tokens.all():
+        return
+    secret = tokens.add(name_of(os.geteuid()), admin=True)
+    replace_file(folder.secret, secret.encode() + b"\n")
+    tell(f"a token for this account is in {folder.secret}; 'dovetail token add NAME' makes others")

@@ -1,0 +1,80 @@
+"""What was written is brought to disk by a thread beside; who waits for it shares one sync with others."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sqlite3
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+
+__all__ = ["Stable"]
+
+LONG_WAL = 8 << 20
+"""Bytes of a write-ahead log that is worth moving into its database."""
+
+
+class Stable:
+    """Group commit: `wait` returns when all that was written before it was called is on the disk.
+
+    ``sync`` blocks until it is (`Ledger.sync`). Meanwhile the loop goes on, and so do others' writes.
+    """
+
+    def __init__(self, sync: Callable[[], None], database: Path) -> None:
+        self._sync = sync
+        self._database = database
+        self._pool = ThreadPoolExecutor(1, "stable")
+        self._waiting: list[asyncio.Future[None]] = []
+        self._busy = False
+
+    async def wait(self) -> None:
+        """Raises `OSError` where the disk refuses."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(future)
+        if not self._busy:
+            self._busy = True
+            self._begin()
+        await future
+
+    def _begin(self) -> None:
+        """Sync for all who wait now; those who come meanwhile need another one."""
+        waiting, self._waiting = self._waiting, []
+        loop = asyncio.get_running_loop()
+        done = loop.run_in_executor(self._pool, self._sync)
+        done.add_done_callback(lambda found: self._end(found, waiting))
+
+    def _end(self, found: asyncio.Future[None], waiting: list[asyncio.Future[None]]) -> None:
+        error = found.exception()
+        for future in waiting:
+            if future.done():
+                continue
+            if error is None:
+                future.set_result(None)
+            else:
+                future.set_exception(error)
+        if self._waiting:
+            self._begin()
+        else:
+            self._busy = False
+
+    def tidy(self) -> None:
+        """Move a long write-ahead log into the database, in the thread beside."""
+        with suppress(OSError):
+            if os.stat(f"{self._database}-wal").st_size > LONG_WAL:
+                self._pool.submit(self._checkpoint)
+
+    def _checkpoint(self) -> None:
+        connection = sqlite3.connect(self._database, timeout=1.0, isolation_level=None)
+        try:
+            # Nobody waits for this; what it cannot move now, a later one will.
+            connection.execute("PRAGMA wal_checkpoint(PASSIVE)")
+        except sqlite3.OperationalError:
+            return
+        finally:
+            connection.close()
+
+    def close(self) -> None:
+        """Wait for what the thread still does."""
+        self._pool.shutdown(wait=True)

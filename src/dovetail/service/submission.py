@@ -1,0 +1,408 @@
+"""From a request to jobs: what was sent becomes what the driver takes, or one sentence of refusal."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from dovetail.engine.prepare import Gate
+from dovetail.errors import InputError
+from dovetail.files.sentences import closest, shown
+from dovetail.files.units import seconds_of
+from dovetail.model import (
+    HOST_CPUS,
+    WHOLE_POOL,
+    App,
+    Choice,
+    Cluster,
+    Command,
+    Dependency,
+    Implementation,
+    Job,
+    JobId,
+    Launch,
+    Rejected,
+    Request,
+    Throttle,
+)
+from dovetail.model.templates import DEVICE, escape, placeholders
+from dovetail.running.ledger import Number
+from dovetail.service.forms import JobForm, SubmitForm
+from dovetail.service.selectors import MOST_ELEMENTS, parse_array
+from dovetail.workloads.identity import Identity, identify
+from dovetail.workloads.jobfile import app_of_entry, request_for, split_command
+
+__all__ = ["INDEX", "Submission", "Submitter", "output_path", "submission_of"]
+
+INDEX = "index"
+"""The placeholder that stands for the index of an element of an array."""
+_INDEX = "{" + INDEX + "}"
+_MARK = f"\0{INDEX}\0"
+NOTICE = 60.0
+"""Seconds before the walltime at which a signal comes, where none are given."""
+
+
+@dataclass(frozen=True, slots=True)
+class Submitter:
+    """Who submits, and what the service does with all jobs of such a person.
+
+    ``limit`` is how many of their jobs may run, or be seen by the policy, at once.
+    """
+
+    user: str
+    limit: int | None = None
+
+
+@dataclass(slots=True)
+class Submission:
+    """Jobs with the numbers they get; ``scripts`` are texts to be written before, by their paths."""
+
+    jobs: list[Job] = field(default_factory=list)
+    numbers: list[Number] = field(default_factory=list)
+    scripts: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def ids(self) -> list[JobId]:
+        """The ids of all jobs, in order."""
+        return [job.id for job in self.jobs]
+
+
+def submission_of(
+    form: SubmitForm,
+    who: Submitter,
+    cluster: Cluster,
+    first: int,
+    scripts: str,
+    known: Mapping[str, Sequence[JobId]],
+) -> Submission:
+    """The jobs of a request, numbered from ``first``.
+
+    ``scripts`` is the folder of scripts, ``known`` the ids of the jobs that dependencies name beside those
+    of this request. Looks at the sizes of files that commands name. Raises `InputError`.
+    """
+    return _Maker(form, who, cluster, first, scripts, known).made()
+
+
+class _Maker:
+    def __init__(
+        self,
+        form: SubmitForm,
+        who: Submitter,
+        cluster: Cluster,
+        first: int,
+        scripts: str,
+        known: Mapping[str, Sequence[JobId]],
+    ) -> None:
+        self.form, self.who, self.known, self.scripts = form, who, known, scripts
+        self.cluster = cluster
+        self.folder = _folder(form.folder)
+        self.environ = None if form.environment is None else _environ(form.environment)
+        self.gate = Gate(cluster)
+        self.partitions = {name for node in cluster.nodes for name in node.partitions}
+        self.number = first
+        self.found = Submission()
+        self.batch: dict[str, list[JobId]] = {}
+        self.apps = {
+            entry.name: app_of_entry(entry, f"app {n} {entry.name!r}") for n, entry in enumerate(form.apps, 1)
+        }
+        self.shaped: dict[tuple[Any, ...], tuple[App, tuple[Choice, ...]]] = {}
+        self.launches: dict[tuple[Any, ...], Launch] = {}
+
+    def made(self) -> Submission:
+        for count, form in enumerate(self.form.jobs, 1):
+            where = f"job {count}" + (f" {form.id!r}" if form.id is not None else "")
+            self._add(form, where)
+        return self.found
+
+    def _add(self, form: JobForm, where: str) -> None:
+        """A job, or all elements of an array."""
+        identity, app, choices = self._what(form, where)
+        name = form.name or app.name
+        indices: list[int | None] = [None]
+        limit = None
+        if form.array is not None:
+            found, limit = parse_array(form.array)
+            indices = list(found)
+        if len(self.found.jobs) + len(indices) > MOST_ELEMENTS:
+            raise InputError(
+                f"found more than {MOST_ELEMENTS} jobs, expected at most so many at once", where=where
+            )
+        inputs = {**identity.inputs, **form.inputs}
+        uses_index = self._check_placeholders(app, inputs, form.array is not None, where)
+        template = Job(
+            id="",
+            app=app,
+            choices=choices,
+            inputs=inputs,
+            nodes=form.nodes,
+            walltime=form.walltime,
+            user=self.who.user,
+            queue=form.partition,
+            priority=form.priority,
+            depends=self._depends(form, where),
+            retries=form.retries,
+            throttles=self._throttles(form, name, limit),
+            name=name,
+        )
+        admitted = self.gate.admit(template)
+        if isinstance(admitted, Rejected):
+            raise InputError(_why_too_large(template, self.cluster, admitted.reason), where=where)
+        ids: list[JobId] = []
+        for index in indices:
+            id = f"{self.number}" if index is None else f"{self.number}_{index}"
+            launch = self._launch(form, name, index, where)
+            own = {**inputs, INDEX: float(index)} if uses_index and index is not None else inputs
+            place = len(self.found.jobs)
+            self.found.jobs.append(replace(admitted, id=id, index=place, inputs=own, launch=launch))
+            self.found.numbers.append((self.number, index))
+            ids.append(id)
+        if form.id is not None:
+            if form.id in self.batch:
+                raise InputError(f"id: found {form.id!r} twice, expected each id once", where=where)
+            self.batch[form.id] = ids
+        self.number += 1
+
+    # ------------------------------------------------------------------ what it runs
+
+    def _what(self, form: JobForm, where: str) -> tuple[Identity, App, tuple[Choice, ...]]:
+        given = [bool(form.implementations), form.command is not None, form.script is not None]
+        if sum(given) > 1:
+            raise InputError("found several of implementations, command, script, expected one", where=where)
+        if not any(given):
+            return self._of_app(form, where)
+        if form.script is not None:
+            return self._of_script(form, form.script, where)
+        commands = dict(form.implementations)
+        if form.command is not None:
+            commands = dict.fromkeys(form.on or ["cpu"], form.command)
+        argvs = {kind: split_command(command, where) for kind, command in commands.items()}
+        if form.inputs:  # the user names the features, and the commands are templates
+            named = form.app or identify(next(iter(argvs.values())), cwd=self.folder).app
+            identity, templates = Identity(named, {}, ()), argvs
+        else:
+            identity = identify(next(iter(argvs.values())), cwd=self.folder, app=form.app)
+            templates = {kind: _template(argv, form.array is not None) for kind, argv in argvs.items()}
+            if form.array is not None:  # the index is a feature of its own
+                told = {k: v for k, v in identity.inputs.items() if _INDEX not in str(v)}
+                identity = replace(identity, inputs=told)
+        return identity, *self._shape(form, identity.app, templates, where)
+
+    def _of_app(self, form: JobForm, where: str) -> tuple[Identity, App, tuple[Choice, ...]]:
+        if form.app is None:
+            raise InputError(
+                "found nothing to run, expected command, implementations, script or app", where=where
+            )
+        app = self.apps.get(form.app)
+        if app is None:
+            hint = closest(form.app, list(self.apps))
+            raise InputError(f"app: found {form.app!r}, which is no app of this request{hint}", where=where)
+        key = (id(app), form.nodes, form.memory, form.partition, form.cpus, form.gpus, form.restartable)
+        if key not in self.shaped:
+            changed = tuple(
+                replace(one, request=self._request(form, one.request, one.kind, where))
+                for one in app.implementations
+            )
+            for one in changed:
+                if one.command is None:
+                    raise InputError(
+                        f"app {app.name!r}, implementation {one.name!r} has no command", where=where
+                    )
+            shaped = App(app.name, changed, app.restartable or form.restartable)
+            choices = tuple(Choice(one, one.request) for one in changed)
+            self.shaped[key] = shaped, choices
+        return Identity(app.name, {}, ()), *self.shaped[key]
+
+    def _of_script(self, form: JobForm, text: str, where: str) -> tuple[Identity, App, tuple[Choice, ...]]:
+        if not text.startswith("#!"):
+            raise InputError("script: found no '#!' at its beginning, expected e.g. #!/bin/sh", where=where)
+        path = os.path.join(self.scripts, f"{self.number}")
+        self.found.scripts[path] = text
+        argv = tuple(escape(word) for word in (path, *form.arguments))
+        name = form.app or form.name or "script"
+        templates = dict.fromkeys(form.on or ["cpu"], argv)
+        return Identity(name, {}, ()), *self._shape(form, name, templates, where)
+
+    def _shape(
+        self, form: JobForm, name: str, templates: Mapping[str, tuple[str, ...]], where: str
+    ) -> tuple[App, tuple[Choice, ...]]:
+        """App and choices; jobs that run the same share them."""
+        env = tuple(form.env.items())
+        request = (form.nodes, form.memory, form.partition, form.cpus, form.gpus, form.restartable)
+        key = (name, tuple(templates.items()), env, request)
+        if key not in self.shaped:
+            implementations = []
+            for kind, argv in templates.items():
+                _check_kind(kind, where)
+                asked = request_for(kind, cpus=1 if kind == "cpu" else None)
+                command = Command(argv, env)
+                asked = self._request(form, asked, kind, where)
+                implementations.append(Implementation(kind, kind, asked, command))
+            app = App(name, tuple(implementations), form.restartable)
+            self.shaped[key] = app, tuple(Choice(one, one.request) for one in implementations)
+        return self.shaped[key]
+
+    def _request(self, form: JobForm, asked: Request, kind: str, where: str) -> Request:
+        """A request with what the job says of CPUs, devices, memory and nodes."""
+        cpus, devices = asked.cpus, asked.devices
+        if form.cpus is not None and (kind.startswith("cpu") or form.cpus != "all"):
+            cpus = WHOLE_POOL if form.cpus == "all" else int(form.cpus)
+        if cpus == 0 and not devices:
+            raise InputError("cpus: found 0, expected at least 1 for kind cpu", where=where)
+        if form.gpus is not None and devices:
+            devices = ((devices[0][0], float(form.gpus)), *devices[1:])
+        memory = asked.memory if form.memory is None else round(form.memory)
+        partition = form.partition or ""
+        if partition and partition not in self.partitions:
+            expected = ", ".join(sorted(self.partitions)) or "none: the cluster has no partitions"
+            raise InputError(f"partition: found {partition!r}, expected one of {expected}", where=where)
+        return Request(form.nodes, cpus, devices, memory, asked.models, partition)
+
+    def _check_placeholders(self, app: App, inputs: Mapping[str, object], is_array: bool, where: str) -> bool:
+        """Whether a command uses the index; refuses placeholders that nothing fills."""
+        found: set[str] = set()
+        for one in app.implementations:
+            assert one.command is not None
+            try:
+                found.update(placeholders(one.command.argv))
+            except ValueError as error:
+                raise InputError(
+                    f"command: found {error}, expected {{n}} or {{device}}", where=where
+                ) from None
+        uses_index = INDEX in found and INDEX not in inputs
+        unknown = found - inputs.keys() - {DEVICE} - ({INDEX} if is_array else set())
+        if unknown:
+            raise InputError(
+                f"command: found the unknown placeholder {{{min(unknown)}}}, expected an input of the job",
+                where=where,
+            )
+        return uses_index
+
+    # ------------------------------------------------------------------ around it
+
+    def _depends(self, form: JobForm, where: str) -> tuple[Dependency, ...]:
+        found: dict[Dependency, None] = {}
+        for asked in form.depends:
+            ids = self.batch.get(asked.job) or self.known.get(asked.job)
+            if not ids:
+                raise InputError(f"depends: found {str(asked)!r}, a job that is not there", where=where)
+            found.update(dict.fromkeys(Dependency(asked.kind, id) for id in ids))
+        return tuple(found)
+
+    def _throttles(self, form: JobForm, name: str, limit: int | None) -> tuple[Throttle, ...]:
+        found = []
+        if limit is not None:
+            found.append(Throttle(f"array:{self.number}", limit))
+        if form.singleton:
+            found.append(Throttle(f"singleton:{self.who.user}:{name}", 1))
+        if self.who.limit is not None:
+            found.append(Throttle(f"user:{self.who.user}", self.who.limit))
+        return tuple(found)
+
+    def _launch(self, form: JobForm, name: str, index: int | None, where: str) -> Launch:
+        """Folder, environment, files and signal; shared by jobs where they are the same."""
+        out, err = (
+            None if path is None else output_path(path, self.number, index, name)
+            for path in (form.stdout, form.stderr)
+        )
+        number, notice = _signal(form, where)
+        memory = None if form.memory is None else round(form.memory)
+        key = (out, err, number, notice, memory, form.slurm)
+        if key not in self.launches:
+            self.launches[key] = Launch(
+                self.folder, self.environ, out, err, number, notice, memory, form.slurm
+            )
+        return self.launches[key]
+
+
+def _template(argv: Sequence[str], is_array: bool) -> tuple[str, ...]:
+    """The words of a plain command: only ``{device}``, and ``{index}`` in an array, stand for something."""
+    if not is_array:
+        return tuple(identify(argv).argv)
+    marked = [word.replace(_INDEX, _MARK) for word in argv]
+    return tuple(word.replace(_MARK, _INDEX) for word in identify(marked).argv)
+
+
+def output_path(path: str, number: int, index: int | None, name: str) -> str:
+    """A path with its ``%`` signs filled in, as sbatch has them: %j, %A, %a, %x, %%."""
+    values = {
+        "j": str(number) if index is None else f"{number}_{index}",
+        "A": str(number),
+        "a": "" if index is None else str(index),
+        "x": "".join(c if c.isalnum() or c in "._+-" else "_" for c in name),
+        "%": "%",
+    }
+    parts = path.split("%")
+    out = [parts[0]]
+    at = 1
+    while at < len(parts):
+        part = parts[at]
+        if part == "" and at + 1 < len(parts):  # %%
+            out.append("%" + parts[at + 1])
+            at += 2
+            continue
+        out.append(values[part[0]] + part[1:] if part and part[0] in values else "%" + part)
+        at += 1
+    return "".join(out)
+
+
+def _folder(given: str | None) -> str:
+    folder = os.getcwd() if given is None else given
+    if not os.path.isabs(folder) or "\0" in folder:
+        raise InputError(f"folder: found {shown(folder)}, expected an absolute path")
+    return folder
+
+
+def _environ(given: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    for name, value in given.items():
+        if not name or "=" in name or "\0" in name + value:
+            raise InputError(
+                f"environment: found {shown(name)}, expected names without '=', no null character"
+            )
+    return tuple(given.items())
+
+
+def _check_kind(kind: str, where: str) -> None:
+    device = kind.removeprefix("cpu+")
+    if "+" in device or not device or not kind.isprintable() or (device == "cpu" and kind != "cpu"):
+        raise InputError(
+            f"found the kind {shown(kind)}, expected cpu, cpu+gpu, or a kind of device", where=where
+        )
+
+
+def _signal(form: JobForm, where: str) -> tuple[int | None, float]:
+    """``USR1@60``, ``SIGTERM``, ``10@2m``."""
+    if form.signal is None:
+        return None, 0.0
+    name, _, before = form.signal.removeprefix("B:").partition("@")
+    try:
+        number = (
+            int(name) if name.isdecimal() else signal.Signals[f"SIG{name.upper().removeprefix('SIG')}"].value
+        )
+        signal.Signals(number)
+        notice = seconds_of(before) if before else NOTICE
+    except (KeyError, ValueError):
+        raise InputError(
+            f"signal: found {form.signal!r}, expected SIGNAL@SECONDS, e.g. USR1@60", where=where
+        ) from None
+    if form.walltime is None:
+        raise InputError("signal: found no walltime, expected one before which it is sent", where=where)
+    return number, notice
+
+
+def _why_too_large(job: Job, cluster: Cluster, reason: str) -> str:
+    """What is missing here, in words."""
+    kinds = [choice.implementation.kind for choice in job.choices]
+    missing = [kind for kind in kinds if not cluster.device_classes(kind)]
+    if len(missing) == len(kinds):
+        there = ", ".join(dict.fromkeys(unit.kind for unit in cluster.units)) or "nothing"
+        return f"asks for {' or '.join(missing)}, and there is only {there}"
+    most = max((node.cpus for node in cluster.nodes), default=0)
+    asked = max((choice.request.cpus for choice in job.choices), default=0)
+    if asked not in (WHOLE_POOL, HOST_CPUS) and asked > most:
+        return f"cpus: found {asked}, and no node has more than {most}"
+    if job.nodes > len(cluster):
+        return f"nodes: found {job.nodes}, and there are {len(cluster)}"
+    return f"is {reason}"

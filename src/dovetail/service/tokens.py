@@ -1,0 +1,95 @@
+"""Tokens: who may come in over the network. What is kept is a digest of each, in a file of mode 0600."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import os
+import re
+import secrets
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from dovetail.errors import InputError
+from dovetail.service.folder import replace_file
+
+__all__ = ["Token", "Tokens"]
+
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """The name that its holder has here. An ``admin`` may do everything with everybody's jobs."""
+
+    name: str
+    digest: str
+    created: float
+    admin: bool = False
+
+
+class Tokens:
+    """The tokens of one service; the file is read again when it has changed."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._seen: tuple[int, int] | None = None
+        self._tokens: dict[str, Token] = {}
+
+    def add(self, name: str, *, admin: bool = False) -> str:
+        """A new token for this name, in place of an older one, to be read only now. Raises `InputError`."""
+        if not _NAME.fullmatch(name):
+            raise InputError(
+                f"found the name {name!r}, expected letters, digits, '_', '.', '-'", where="token"
+            )
+        secret = f"dt_{secrets.token_urlsafe(32)}"
+        self.all()
+        self._tokens[name] = Token(name, _digest(secret), time.time(), admin)
+        self._write()
+        return secret
+
+    def remove(self, name: str) -> None:
+        """Raises `InputError` where there is no such token."""
+        if name not in self.all():
+            raise InputError(f"found no token of {name!r}", where="token")
+        del self._tokens[name]
+        self._write()
+
+    def all(self) -> dict[str, Token]:
+        """All of them, by name. Raises `InputError` where the file is damaged."""
+        try:
+            stat = os.stat(self._path)
+        except FileNotFoundError:
+            self._seen, self._tokens = None, {}
+            return self._tokens
+        if self._seen != (stat.st_mtime_ns, stat.st_ino):
+            try:
+                form: Any = json.loads(self._path.read_bytes())
+                self._tokens = {one["name"]: Token(**one) for one in form}
+            except (OSError, ValueError, TypeError, KeyError) as error:
+                raise InputError(f"is damaged: {error}", where=str(self._path)) from error
+            self._seen = stat.st_mtime_ns, stat.st_ino
+        return self._tokens
+
+    def find(self, secret: str) -> Token | None:
+        """Whose token that is; takes the same time whichever it is, and if it is none."""
+        digest = _digest(secret)
+        found = None
+        for token in self.all().values():
+            if hmac.compare_digest(token.digest, digest):
+                found = token
+        return found
+
+    def _write(self) -> None:
+        try:
+            replace_file(self._path, json.dumps([asdict(one) for one in self._tokens.values()]).encode())
+        except OSError as error:
+            raise InputError(f"cannot be written: {error.strerror}", where=str(self._path)) from error
+        self._seen = None
+
+
+def _digest(secret: str) -> str:
+    return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).hexdigest()

@@ -1,0 +1,114 @@
+"""What users have used, kept from start to start in ``usage.json``.
+
+It is written at most every `GAP` seconds: after a kill the last of it is missing. What runs while no service
+does is not charged.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from math import exp2, isfinite
+from pathlib import Path
+from typing import Any
+
+from dovetail.engine.fair_shares import FairShares
+from dovetail.errors import InputError
+from dovetail.model import Seconds
+from dovetail.service.folder import replace_file
+
+__all__ = ["HALF_LIFE", "FairUse", "Usage", "parse_shares"]
+
+HALF_LIFE: Seconds = 7 * 86400.0
+"""Where shares are given and no half-life is."""
+GAP: Seconds = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class FairUse:
+    """Fair shares: the half-life of usage in seconds, and the shares of users other than 1."""
+
+    half_life: Seconds = HALF_LIFE
+    shares: Mapping[str, float] = field(default_factory=dict)
+
+
+def parse_shares(texts: Sequence[str]) -> dict[str, float]:
+    """The shares of ``USER=N`` options. Raises `InputError`.
+
+    >>> parse_shares(["ada=2", "grace=0.5"])
+    {'ada': 2.0, 'grace': 0.5}
+    """
+    found: dict[str, float] = {}
+    for text in texts:
+        user, _, number = text.rpartition("=")
+        try:
+            share = float(number)
+        except ValueError:
+            share = 0.0
+        if not user or not (share > 0 and isfinite(share)):
+            raise InputError(f"found {text!r}, expected USER=N with N above 0, e.g. ada=2", where="--share")
+        found[user] = share
+    return found
+
+
+class Usage:
+    """The file of one service. Times of its methods are the driver's, whose time 0 is ``epoch``."""
+
+    def __init__(self, path: Path, fair: FairUse | None, epoch: Seconds) -> None:
+        self._path, self._fair, self._epoch = path, fair, epoch
+        self._written: Seconds | None = None
+        if fair is None:
+            self.shares: FairShares | None = None
+            path.unlink(missing_ok=True)  # what was used meanwhile would be missing later
+        else:
+            self.shares = FairShares(fair.half_life, fair.shares, _as_of(epoch, _read(path), fair.half_life))
+            self.write(0.0)
+
+    def write(self, now: Seconds) -> None:
+        """Keep it; on a full disk what was kept before stays."""
+        if self.shares is None or self._fair is None:
+            return
+        self._written = now
+        form = {
+            "half_life": self._fair.half_life,
+            "shares": dict(self._fair.shares),
+            "at": self._epoch + now,
+            "used": self.shares.all(now),
+        }
+        try:
+            replace_file(self._path, json.dumps(form).encode() + b"\n")
+        except OSError:
+            return  # the next one holds all of it
+
+    def changed(self, now: Seconds) -> None:
+        """Something has happened: keep it if the last time is long ago."""
+        if self.shares is not None and (self._written is None or now - self._written >= GAP):
+            self.write(now)
+
+    @staticmethod
+    def kept(path: Path, now: Seconds) -> FairShares | None:
+        """As it was kept, for a simulation that begins at ``now`` (since the epoch); ``None`` without one."""
+        form = _read(path)
+        if not form:
+            return None
+        half_life = float(form["half_life"])
+        return FairShares(half_life, form["shares"], _as_of(now, form, half_life))
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """What the file holds; empty where there is none that can be read."""
+    try:
+        form: Any = json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return {}
+    whole = isinstance(form, dict) and {"half_life", "shares", "at", "used"} <= form.keys()
+    return form if whole else {}
+
+
+def _as_of(now: Seconds, form: Mapping[str, Any], half_life: Seconds) -> dict[str, float]:
+    """Usage by user, of which time has taken its part since it was written."""
+    if not form:
+        return {}
+    left = exp2(-max(0.0, now - form["at"]) / half_life)
+    return {user: used * left for user, used in form["used"].items()}

@@ -1,0 +1,71 @@
+// Small helpers: elements, texts of times and durations. Whatever comes from jobs is only ever set as text.
+
+export const $ = (id) => document.getElementById(id);
+
+/** An element: `make("td", {class: "number"}, "3", other)`. Functions among the attributes hear events. */
+export function make(tag, attributes = {}, ...children) {
+  return fill(document.createElement(tag), attributes, children);
+}
+
+/** The same for SVG. */
+export function draw(tag, attributes = {}, ...children) {
+  return fill(document.createElementNS("http://www.w3.org/2000/svg", tag), attributes, children);
+}
+
+function fill(element, attributes, children) {
+  for (const [name, value] of Object.entries(attributes)) {
+    if (typeof value === "function") element.addEventListener(name, value);
+    else if (value === true) element.setAttribute(name, "");
+    else if (value !== false && value !== null && value !== undefined) element.setAttribute(name, value);
+  }
+  element.append(...children.filter((child) => child !== null && child !== undefined));
+  return element;
+}
+
+/** 0.4 s, 12 s, 3 min 20 s, 7 h 5 min, 3 d 4 h. */
+export function duration(seconds) {
+  if (seconds === null || seconds === undefined || !Number.isFinite(seconds)) return "";
+  if (seconds < 0) return `-${duration(-seconds)}`;
+  if (seconds < 10) return `${seconds.toFixed(1)} s`;
+  const whole = Math.round(seconds);
+  const parts = [[86400, "d"], [3600, "h"], [60, "min"], [1, "s"]];
+  const first = parts.findIndex(([size]) => whole >= size);
+  const [big, small] = [parts[first], parts[first + 1]];
+  const text = `${Math.floor(whole / big[0])} ${big[1]}`;
+  const rest = small ? Math.floor((whole % big[0]) / small[0]) : 0;
+  return rest ? `${text} ${rest} ${small[1]}` : text;
+}
+
+/** 14:03:20, with the day where it is not today. */
+export function moment(epoch) {
+  if (epoch === null || epoch === undefined) return "";
+  const then = new Date(epoch * 1000);
+  const time = then.toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", second: "2-digit", hour12: false });
+  if (then.toDateString() === new Date().toDateString()) return time;
+  return `${then.toLocaleDateString([], { year: "numeric", month: "short", day: "numeric" })} ${time}`;
+}
+
+export const percent = (share) => (share === null || share === undefined ? "" : `${(100 * share).toFixed(1)} %`);
+export const count = (number) => number.toLocaleString("en");
+
+let hide;
+/** Say something at the edge of the page for a while. */
+export function notice(text) {
+  const place = $("notice");
+  place.textContent = text;
+  place.hidden = false;
+  clearTimeout(hide);
+  hide = setTimeout(() => { place.hidden = true; }, 8000);
+}
+
+/** A question with yes and no. */
+export function ask(question) {
+  const dialog = $("ask");
+  $("ask-text").textContent = question;
+  dialog.returnValue = "no";
+  dialog.showModal();
+  $("ask-no").focus();
+  return new Promise((answer) => {
+    dialog.addEventListener("close", () => answer(dialog.returnValue === "yes"), { once: true });
+  });
+}

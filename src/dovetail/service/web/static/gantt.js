@@ -1,0 +1,192 @@
+// What ran where, what runs, and until when it is predicted to run: a lane for each node's CPUs and each device.
+
+import { draw, duration, moment } from "./dom.js";
+
+const LEFT = 132;
+const TOP = 18;
+const DEVICE = 18;
+const MOST_LANES = 120;
+const MOST_BARS = 3000;
+
+/** Lanes from the nodes: {node, device|null, cpus, height, top}. */
+export function lanesOf(nodes) {
+  const lanes = [];
+  let top = TOP;
+  for (const node of nodes) {
+    const own = [];
+    if (node.cpus > 0) own.push({ node: node.name, device: null, cpus: node.cpus, cores: coresOf(node),
+      height: Math.min(Math.max(14 * node.cpus, 18), 84) });
+    for (const device of node.devices) {
+      own.push({ node: node.name, device: nameOf(device), height: DEVICE });
+    }
+    for (const lane of own) {
+      if (lanes.length >= MOST_LANES) return { lanes, height: top, left: nodes.length };
+      lanes.push({ ...lane, top, down: node.state !== "up" });
+      top += lane.height + 4;
+    }
+    top += 4;
+  }
+  return { lanes, height: top, left: 0 };
+}
+
+const nameOf = (device) => (typeof device === "string" ? device : device.name);
+const coresOf = (node) => node.cores || null;
+
+/** Runs of neighbouring numbers: [2,3,4,7] gives [[2,3],[7,1]]. */
+export function runs(numbers) {
+  const found = [];
+  for (const n of [...numbers].sort((a, b) => a - b)) {
+    const last = found[found.length - 1];
+    if (last && last[0] + last[1] === n) last[1] += 1;
+    else found.push([n, 1]);
+  }
+  return found;
+}
+
+/** The chart. `from`, `to`, `now` are seconds since the epoch; `open` hears the id of a job that is chosen. */
+export function gantt({ nodes, jobs, from, to, now, width, open }) {
+  const { lanes, height, left } = lanesOf(nodes);
+  const scale = (t) => LEFT + ((Math.min(Math.max(t, from), to) - from) / (to - from)) * (width - LEFT - 8);
+  const chart = draw("svg", { class: "chart", width, height: height + 18, viewBox: `0 0 ${width} ${height + 18}`,
+    role: "img", "aria-label": `What ran where from ${moment(from)} to ${moment(to)}` });
+  for (const at of ticks(from, to)) {
+    chart.append(draw("line", { class: "grid", x1: scale(at), x2: scale(at), y1: TOP - 4, y2: height }));
+    chart.append(draw("text", { x: scale(at), y: 11, "text-anchor": "middle" }, moment(at).slice(-8, -3)));
+  }
+  const places = new Map();
+  for (const lane of lanes) {
+    places.set(`${lane.node}/${lane.device ?? "cpu"}`, lane);
+    const name = lane.device === null ? lane.node : `${lane.node}/${lane.device}`;
+    const label = draw("text", { x: 0, y: lane.top + Math.min(lane.height, 24) / 2 + 4 },
+      (name.length > 20 ? `…${name.slice(-19)}` : name) + (lane.down ? " (down)" : ""));
+    label.append(draw("title", {}, name));
+    chart.append(label);
+    chart.append(draw("line", { class: "lane", x1: LEFT, x2: width - 8, y1: lane.top + lane.height + 2,
+      y2: lane.top + lane.height + 2 }));
+  }
+  let bars = 0;
+  for (const job of jobs) {
+    for (const box of boxes(job, places)) {
+      if (bars++ >= MOST_BARS) break;
+      bar(chart, job, box, { scale, from, to, now, open });
+    }
+  }
+  chart.append(draw("line", { class: "now", x1: scale(now), x2: scale(now), y1: TOP - 4, y2: height }));
+  if (left) chart.append(draw("text", { x: 0, y: height + 12 }, `${MOST_LANES} lanes are shown; there are ${left} nodes`));
+  return chart;
+}
+
+/** Where a job's bars lie: {lane, top, height}. */
+function* boxes(job, places) {
+  for (const [node, cores] of Object.entries(job.cores || {})) {
+    const lane = places.get(`${node}/cpu`);
+    if (!lane) continue;
+    const each = lane.height / lane.cpus;
+    for (const [first, many] of runs(cores.map((core) => place(lane, core)))) {
+      yield { top: lane.top + first * each, height: Math.max(many * each - 1, 1.5) };
+    }
+  }
+  for (const name of job.devices || []) {
+    const lane = places.get(name) || [...places.values()].find((one) => one.device === name);
+    if (lane) yield { top: lane.top, height: lane.height - 1 };
+  }
+}
+
+/** The row of a core; those that host devices are not among a node's CPUs, so ids may have gaps. */
+function place(lane, core) {
+  lane.seen ??= new Map();
+  const known = lane.cores ? lane.cores.indexOf(core) : core;
+  if (known >= 0 && known < lane.cpus) return known;
+  if (!lane.seen.has(core)) lane.seen.set(core, lane.seen.size);
+  return lane.seen.get(core) % lane.cpus;
+}
+
+function bar(chart, job, box, { scale, from, to, now, open }) {
+  const end = job.end ?? now;
+  if (job.start === null || end < from || job.start > to) return;
+  const about = draw("title", {}, describe(job, now));
+  const choose = () => open(job.id);
+  const x = scale(job.start);
+  const wide = Math.max(scale(end) - x, 1.5);
+  chart.append(draw("rect", { class: `job ${job.state}`, x, y: box.top, width: wide, height: box.height, rx: 2,
+    "data-job": job.id, click: choose }, about));
+  if (job.end === null && job.predicted_end) {
+    const over = job.predicted_end < now;
+    const until = scale(job.predicted_end);
+    if (over) {
+      chart.append(draw("line", { class: "over", x1: until, x2: until, y1: box.top, y2: box.top + box.height }));
+    } else {
+      chart.append(draw("rect", { class: "ahead", x: x + wide, y: box.top + .5, width: Math.max(until - x - wide, 0),
+        height: Math.max(box.height - 1, 1), "data-ahead": job.id, click: choose }));
+    }
+  }
+  if (wide > 40 && box.height >= 11) {
+    const room = Math.floor((wide - 8) / 6.5);
+    const text = job.name.length > room ? `${job.name.slice(0, Math.max(room - 1, 0))}…` : job.name;
+    chart.append(draw("text", { class: "label", x: x + 4, y: box.top + box.height / 2 + 4 }, text));
+  }
+}
+
+function describe(job, now) {
+  const ran = (job.end ?? now) - job.start;
+  const parts = [`${job.id} ${job.name}`, job.state, `${moment(job.start)}, ${duration(ran)}`];
+  if (job.predicted) parts.push(`predicted ${duration(job.predicted)}`);
+  if (job.reason) parts.push(job.reason);
+  return parts.join("\n");
+}
+
+/** Round moments, some six of them. */
+export function ticks(from, to) {
+  const steps = [10, 30, 60, 120, 300, 600, 1800, 3600, 7200, 21600, 43200, 86400];
+  const step = steps.find((one) => (to - from) / one <= 8) ?? 86400;
+  const found = [];
+  for (let at = Math.ceil(from / step) * step; at <= to; at += step) found.push(at);
+  return found;
+}
+
+/** CPUs and devices in use over time, as shares of what there is: [[t, share], …]. */
+export function usage(nodes, jobs, from, now) {
+  const all = nodes.reduce((sum, node) => sum + node.cpus + node.devices.length, 0);
+  const steps = new Map([[from, 0]]);
+  for (const job of jobs) {
+    if (job.start === null) continue;
+    const held = Object.values(job.cores || {}).reduce((sum, cores) => sum + cores.length, 0) + (job.devices || []).length;
+    const begin = Math.max(job.start, from);
+    const end = Math.min(job.end ?? now, now);
+    if (end <= begin) continue;
+    steps.set(begin, (steps.get(begin) ?? 0) + held);
+    steps.set(end, (steps.get(end) ?? 0) - held);
+  }
+  let level = 0;
+  const found = [];
+  for (const [at, change] of [...steps].sort((a, b) => a[0] - b[0])) {
+    level += change;
+    found.push([at, all ? level / all : 0]);
+  }
+  return found;
+}
+
+/** Their mean share from `from` to `now`. */
+export function meanUsage(levels, from, now) {
+  let sum = 0;
+  levels.forEach(([at, level], i) => { sum += level * ((levels[i + 1]?.[0] ?? now) - at); });
+  return now > from ? sum / (now - from) : 0;
+}
+
+/** The area under them. */
+export function area(levels, { from, to, now, width }) {
+  const high = 36;
+  const scale = (t) => LEFT + ((t - from) / (to - from)) * (width - LEFT - 8);
+  let path = `M${scale(from)} ${high}`;
+  let last = 0;
+  for (const [at, level] of levels) {
+    path += `L${scale(at)} ${high - high * last}L${scale(at)} ${high - high * Math.min(level, 1)}`;
+    last = Math.min(level, 1);
+  }
+  path += `L${scale(now)} ${high - high * last}L${scale(now)} ${high}Z`;
+  const chart = draw("svg", { class: "chart", width, height: high + 2, viewBox: `0 0 ${width} ${high + 2}`, role: "img",
+    "aria-label": "Share of CPUs and devices in use" });
+  chart.append(draw("text", { x: 0, y: 22 }, "in use"), draw("line", { class: "lane", x1: LEFT, x2: width - 8, y1: high, y2: high }),
+    draw("path", { class: "area", d: path }));
+  return chart;
+}
