@@ -4,6 +4,7 @@
     report = dovetail.simulate("jobs.toml", cluster="16x8cpu+1gpu", policy="fms")
     report.makespan
     dovetail.run("jobs.toml", policy="history")
+    for result in dovetail.map(function, items, workers="cpu:14,gpu:2"): ...
 
 This module is the public API and nothing else; parts are imported when they are first used.
 """
@@ -14,38 +15,53 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from dovetail.api import compare, run, simulate
-    from dovetail.errors import DovetailError, InputError
+    from dovetail.api import run, simulate
+    from dovetail.comparison import compare
+    from dovetail.errors import DovetailError, InputError, ItemError, MapError
+    from dovetail.mapping.api import Workers, function, map  # noqa: A004
     from dovetail.model import Cluster, Job, Workload
     from dovetail.report import Comparison, Report
+    from dovetail.service.futures import Client
     from dovetail.workloads.load import load_workload
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "Client",
     "Cluster",
     "Comparison",
     "DovetailError",
     "InputError",
+    "ItemError",
     "Job",
+    "MapError",
     "Report",
+    "Workers",
     "Workload",
     "compare",
+    "function",
     "load_workload",
+    "map",
     "run",
     "simulate",
 ]
 
 _HOMES = {
+    "Client": "dovetail.service.futures",
     "Cluster": "dovetail.model",
     "Comparison": "dovetail.report",
     "DovetailError": "dovetail.errors",
     "InputError": "dovetail.errors",
+    "ItemError": "dovetail.errors",
     "Job": "dovetail.model",
+    "MapError": "dovetail.errors",
     "Report": "dovetail.report",
+    "Workers": "dovetail.mapping.api",
     "Workload": "dovetail.model",
-    "compare": "dovetail.api",
+    "compare": "dovetail.comparison",
+    "function": "dovetail.mapping.api",
     "load_workload": "dovetail.workloads.load",
+    "map": "dovetail.mapping.api",
     "run": "dovetail.api",
     "simulate": "dovetail.api",
 }

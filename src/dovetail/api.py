@@ -2,73 +2,123 @@
 
 from __future__ import annotations
 
-import asyncio
-import json
 import math
 import os
-import signal
-import threading
 import time
-import uuid
+import warnings
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, suppress
-from dataclasses import dataclass, replace
+from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, cast
 
 import numpy as np
 
 from dovetail.engine.core import Engine
+from dovetail.engine.expectations import Expectations
 from dovetail.engine.journal import JournalWriter
-from dovetail.engine.live import LiveOptions, LiveRun
+from dovetail.engine.recorded import RECORDED, recorded
 from dovetail.engine.simulate import SimulationOptions
 from dovetail.engine.simulate import simulate as _simulate
-from dovetail.errors import DovetailError, InputError
+from dovetail.errors import DovetailWarning, InputError
 from dovetail.executors.discovery import discover
-from dovetail.executors.local import LocalExecutor
-from dovetail.executors.recovery import Recovery, link, recover, unlink, unsettled
+from dovetail.files.sentences import closest
+from dovetail.history.base import MeasuredHistory
 from dovetail.history.memory import MemoryHistory
 from dovetail.history.sqlite import SqliteHistory, default_history_path
-from dovetail.interfaces import History, Planner, Policy, RateModel
+from dovetail.interfaces import History, Planner, Policy, RateModel, RuntimeModel
 from dovetail.model import Cluster, Result, Seconds, Workload
-from dovetail.plugins import LoadedPolicy, load_policy, load_rates, obeys_priorities
+from dovetail.model.remote_times import communicates
+from dovetail.plugins import (
+    LoadedPolicy,
+    load_policy,
+    load_rates,
+    named_backend,
+    obeys_priorities,
+    policy_for,
+)
 from dovetail.policies.follow_plan import FollowPlan
-from dovetail.report import Comparison, Report
-from dovetail.runtimes.expected import with_expected_times
+from dovetail.rates.remote_gpu import RemoteGpu, with_communication
+from dovetail.report import Report
+from dovetail.report.wording import many
+from dovetail.running.folder import default_runs_folder, find_run
+from dovetail.running.halting import Halt
+from dovetail.running.leftovers import Leftover, recover_left_behind
+from dovetail.running.leftovers import sentences as sentences_of_leftovers
+from dovetail.running.limits import limited
+from dovetail.running.session import RunOptions, Session, begin, take_up, warn
 from dovetail.runtimes.perfect import PerfectModel
 from dovetail.runtimes.registry import DEFAULT_MODEL, make_model
+from dovetail.runtimes.told import told_or_expected
+from dovetail.runtimes.unnamed import named_as_known
 from dovetail.workloads.edit import scale
-from dovetail.workloads.load import load_workload
+from dovetail.workloads.load import is_trace, load_workload
 
 __all__ = [
     "Leftover",
-    "compare",
+    "PathLike",
+    "check_whole",
+    "cluster_of",
     "default_runs_folder",
+    "listed",
+    "policy_label",
     "recover_left_behind",
+    "resume",
     "run",
     "simulate",
     "simulate_result",
 ]
 
+KNOWN_KINDS = ("cpu", "gpu", "opencl")
+"""Kinds of device that are known wherever there are none."""
+
 PathLike = str | os.PathLike[str]
+SMALL = 10_000
+"""Up to so many jobs it is kept of each what else was considered for it."""
+LEAST_COMPILED = 200
+"""Jobs from which on a compiled simulation is worth loading, the first time compiling."""
 Knowledge = Literal["perfect", "learned"]
 
 
-def _cluster(cluster: Cluster | PathLike | None) -> Cluster:
+def cluster_of(cluster: Cluster | PathLike | None) -> Cluster:
+    """The cluster, from a file, a short form or as it is; this machine for ``None``."""
     if cluster is None:
         return discover()
     return cluster if isinstance(cluster, Cluster) else Cluster.parse(cluster)
 
 
-def _jobs(workload: Any, cluster: Cluster, on: str | Sequence[str], **options: Any) -> Workload:
+def _jobs(workload: Any, cluster: Cluster | None, on: str | Sequence[str], **options: Any) -> Workload:
     """The jobs, from a path, a name or as they are; ``on`` may be written as on the command line."""
     if not isinstance(workload, Workload | str | os.PathLike) or workload == "":
         raise InputError(f"workload: found {workload!r}, expected a Workload, a path or a name")
-    return load_workload(workload, cluster, on=_listed(on, "on"), **options)
+    return load_workload(workload, cluster, on=listed(on, "on"), **options)
 
 
-def _listed(names: Any, what: str) -> list[str]:
+def _jobs_and_machine(
+    workload: Any, cluster: Cluster | PathLike | None, on: str | Sequence[str], **options: Any
+) -> tuple[Workload, Cluster]:
+    """The jobs, and the cluster given, else the one that they name, else this machine.
+
+    A trace that names none says so, with a `DovetailWarning`: it is hardly from this machine.
+    """
+    drawn = isinstance(workload, str) and workload.startswith("synthetic:")  # sized for its cluster
+    if cluster is not None or drawn:
+        machine = cluster_of(cluster)
+        return _jobs(workload, machine, on, **options), machine
+    jobs = _jobs(workload, None, on, **options)
+    if jobs.machine is not None:
+        return jobs, jobs.machine
+    here = discover()
+    if is_trace(workload):
+        warnings.warn(
+            f"{jobs.name}: the trace does not name its machine, this one is taken (--cluster names another)",
+            DovetailWarning,
+            stacklevel=3,
+        )
+    return jobs, here
+
+
+def listed(names: Any, what: str) -> list[str]:
     """Names as a list, or as one text with commas between them."""
     found = names.split(",") if isinstance(names, str) else names
     if not isinstance(found, Sequence):
@@ -85,7 +135,8 @@ def _one_of(name: str, found: object, allowed: Sequence[object]) -> None:
         raise InputError(f"{name}: found {found!r}, expected one of {expected}")
 
 
-def _whole(name: str, found: object, least: int) -> None:
+def check_whole(name: str, found: object, least: int) -> None:
+    """Raises `InputError` for anything but a whole number of at least ``least``."""
     if isinstance(found, bool) or not isinstance(found, int | np.integer) or found < least:
         raise InputError(f"{name}: found {found!r}, expected a whole number of at least {least}")
 
@@ -99,7 +150,7 @@ def _check_options(seed: object, overrun: object, walltime: object, instead: str
     """Refuse what types alone would not stop; ``instead`` may stand for a default walltime."""
     _one_of("overrun", overrun, ("kill", "run"))
     if seed is not None:
-        _whole("seed", seed, 0)
+        check_whole("seed", seed, 0)
     number = isinstance(walltime, int | float) and math.isfinite(walltime) and walltime > 0
     if walltime != instead and not number:
         expected = "a number of seconds above 0" + ("" if instead is None else f" or {instead!r}")
@@ -113,8 +164,8 @@ def simulate(
     policy: str | Policy | Planner = "history",
     seed: int | None = None,
     knowledge: Knowledge | None = None,
-    model: str = DEFAULT_MODEL,
-    history: PathLike | None = None,
+    model: str | RuntimeModel = DEFAULT_MODEL,
+    history: PathLike | MeasuredHistory | None = None,
     learn: bool = False,
     overrun: Literal["kill", "run"] = "kill",
     default_walltime: Seconds | Literal["actual"] = "actual",
@@ -123,69 +174,175 @@ def simulate(
     lenient: bool = False,
     on: str | Sequence[str] = (),
     load: float | None = None,
+    compiled: Literal["auto", "off"] = "auto",
     progress: Callable[[int, int], None] | None = None,
     **reader: Any,
 ) -> Report:
     """Simulate a workload under a policy.
 
     ``workload`` is a path, a name such as ``published:gregg-table2``, or a `Workload`; ``cluster`` a
-    file, a short form (``16x8cpu+1gpu``), a `Cluster`, or this machine. ``knowledge`` is ``perfect`` where
-    every job gives its times, else ``learned``: predictions then rest on ``history`` (a file; where there
-    is none, nothing) and on what ends during the simulation. Jobs that give no times take as long as
-    ``history`` expects; of which it knows nothing, they are rejected. Only ``learn`` writes to the file, or
-    to the default history if none is named. ``load``
-    scales the workload to that offered load (all gaps between submissions by one factor). Times are
-    seconds. Raises `InputError` (`UnsupportedWorkload` where the policy cannot place the jobs).
+    file, a short form (``16x8cpu+1gpu``), a `Cluster`; by default the machine that the workload names, as
+    the header of a trace does, else this one. ``policy`` is a name with options, a policy or a planner, or
+    ``recorded``: then nothing is simulated, and the report is of the schedule that the log itself tells.
+
+    ``knowledge`` is ``perfect`` where every job gives its times, else ``learned``: predictions then rest on
+    ``history`` (a file; where there is none, nothing) and on what ends during the simulation. Jobs that give
+    no times take as long as ``history`` expects, or, where none is named, the default one. A cluster that
+    names no model of a kind (``1x4cpu``) has the one that it knows, if it knows one only. The notes of the
+    result say of which jobs it knows nothing on which devices. Only ``learn`` writes to the file, or to the
+    default history if none is named. ``history`` may also be one that is open, such as a `MemoryHistory`, and
+    ``model`` a runtime model of one's own: that one alone is then asked, as it is, and hears of what ends
+    only through a history that ``learn`` writes to.
+
+    ``load`` scales the workload to that offered load (all gaps between submissions by one factor). Where a
+    compiled twin of the engine models all that is asked for, of more than 10,000 rigid jobs or 200 that
+    communicate, it is taken: the schedule is the same, and no decision is timed; ``compiled="off"`` never
+    takes it. Times are seconds. Raises `InputError` (`UnsupportedWorkload` where the policy cannot place the
+    jobs), also where every job is rejected.
+
+    >>> report = simulate("published:gregg-table2", cluster="1x1cpu+1gpu", policy="best-device")
+    >>> round(report.makespan, 3)
+    4.054
     """
     _one_of("knowledge", knowledge, (None, "perfect", "learned"))
+    _one_of("compiled", compiled, ("auto", "off"))
     _check_options(seed, overrun, default_walltime, "actual")
     _check_load(load)
-    machine = _cluster(cluster)
-    loaded = load_policy(policy)
-    jobs = _jobs(workload, machine, on, lenient=lenient, seed=seed, **reader)
+    loaded = None if policy == RECORDED else load_policy(policy)
+    if loaded is not None and getattr(loaded.policy, "submits", False):
+        raise InputError(
+            f"policy {loaded.name} hands jobs to another scheduler (`dovetail run --executor slurm-queue`), "
+            "expected one that places them itself: a simulation has no other scheduler"
+        )
+    jobs, machine = _jobs_and_machine(workload, cluster, on, lenient=lenient, seed=seed, **reader)
+    _check_kinds(listed(on, "on"), machine)
+    if loaded is None:
+        return _as_recorded(jobs, machine, seed, load)
     if load is not None:
         jobs = scale(jobs, load, machine)
-    perfect = knowledge == "perfect" or (knowledge is None and jobs.fully_timed)
+    jobs, machine, shared = with_communication(jobs, machine, loaded.policy, _rates(rates))
+    named = isinstance(model, str)
+    perfect = knowledge == "perfect" or (knowledge is None and named and jobs.fully_timed)
+    notes: list[str] = []
     with ExitStack() as stack:
-        store: SqliteHistory | None = None
-        timed = jobs.fully_timed
-        if learn:
-            store = stack.enter_context(SqliteHistory(history))
-        elif history is not None and os.path.exists(history) and not (perfect and timed):
-            store = stack.enter_context(SqliteHistory(history, must_exist=True))
+        store = _store(history, learn, jobs.fully_timed, perfect, stack)
         observe: History = store if learn and store is not None else MemoryHistory(base=store)
-        runtimes: Any = make_model(model, observe)
-        if store is not None and not timed:
-            jobs = with_expected_times(jobs, machine, runtimes)
+        runtimes: Any = make_model(model, observe) if isinstance(model, str) else model
+        if not jobs.fully_timed:
+            names: list[str] = []
+            if store is not None:
+                machine, names = named_as_known(machine, store, jobs)
+            jobs, notes = told_or_expected(jobs, machine, None if store is None else runtimes)
+            notes = [*names, *notes]
         if perfect:
             runtimes = PerfectModel(jobs.truth)
-        sink = None
-        if journal is not None:
-            sink = _journal(journal, machine, loaded)
-            stack.callback(sink.close)
-        result = _simulate(
-            jobs,
-            machine,
-            loaded.policy,
-            runtimes,
-            rates=_rates(rates),
-            observe=observe if learn or not perfect else None,
-            journal=sink,
-            follow=FollowPlan(),
-            options=SimulationOptions(
-                overrun=overrun,
-                default_walltime=default_walltime,
-                placement=getattr(loaded.policy, "placement", "pack"),
-                seed=seed,
-                knowledge="perfect" if perfect else "learned",
-                policy_name=loaded.name,
-                policy_options=dict(loaded.options),
-                keep_considered=len(jobs.jobs) <= 10_000,
-                timer=time.perf_counter,
-                progress=progress,
-            ),
+        options = SimulationOptions(
+            overrun=overrun,
+            default_walltime=default_walltime,
+            placement=getattr(loaded.policy, "placement", "pack"),
+            seed=seed,
+            knowledge="perfect" if perfect else "learned",
+            policy_name=loaded.name,
+            policy_options=dict(loaded.options),
+            keep_considered=len(jobs.jobs) <= SMALL,
+            compiled=compiled,
+            timer=time.perf_counter,
+            progress=progress,
         )
-    return Report(replace(result, load=load, ignores_priorities=_ignored(jobs, loaded)))
+        found = None
+        if compiled == "auto" and perfect and not learn and journal is None:
+            found = _compiled(jobs, machine, loaded, shared, options)
+        if found is None:
+            forecast = _forecast(loaded, shared, machine)
+            sink = None
+            if journal is not None:
+                told = {} if forecast is None else {"forecast": cast(RemoteGpu, forecast.rates).told()}
+                sink = _journal(journal, machine, loaded, **told)
+                stack.callback(sink.close)
+            before = time.process_time()
+            result = _simulate(
+                jobs,
+                machine,
+                loaded.policy,
+                runtimes,
+                rates=shared,
+                forecast=forecast,
+                observe=observe if learn or (named and not perfect) else None,
+                journal=sink,
+                follow=FollowPlan(),
+                options=options,
+            )
+            found = result, time.process_time() - before
+        result, spent = found
+    _check_some_ran(result)
+    notes += _best_effort(jobs, loaded)
+    ignored = _ignored(jobs, loaded)
+    return Report(
+        replace(result, load=load, ignores_priorities=ignored, simulation_seconds=spent, notes=notes)
+    )
+
+
+def _compiled(
+    jobs: Workload,
+    machine: Cluster,
+    loaded: LoadedPolicy,
+    rates: RateModel | None,
+    options: SimulationOptions,
+) -> tuple[Result, float] | None:
+    """The result of a compiled simulation and its CPU seconds; ``None`` where it does not model all this."""
+    if len(jobs.jobs) < LEAST_COMPILED or not communicates(jobs.jobs):
+        return None
+    from dovetail.engine.borrowing import arrays_of, simulate_arrays  # loads a compiler
+
+    arrays = arrays_of(jobs, machine, loaded.policy, rates, options)
+    return None if arrays is None else simulate_arrays(arrays, options)
+
+
+def _forecast(loaded: LoadedPolicy, rates: RateModel | None, machine: Cluster) -> Expectations | None:
+    """What a policy may ask about sharing, where it does and a rate model of borrowed GPUs can tell."""
+    if not getattr(loaded.policy, "forecasts", False) or not isinstance(rates, RemoteGpu):
+        return None
+    return Expectations(rates.fresh(machine))
+
+
+def _store(
+    history: PathLike | MeasuredHistory | None, learn: bool, timed: bool, perfect: bool, stack: ExitStack
+) -> MeasuredHistory | None:
+    """The history to ask: the one named; the default one where jobs lack times; none where all is known."""
+    if isinstance(history, MeasuredHistory):
+        return history
+    if learn:
+        return stack.enter_context(SqliteHistory(history))
+    path = history if history is not None or timed else default_history_path()
+    if path is None or (perfect and timed) or not os.path.exists(path):
+        return None
+    return stack.enter_context(SqliteHistory(path, must_exist=True))
+
+
+def _check_some_ran(result: Result) -> None:
+    """Raises `InputError` where there were jobs and every one is rejected."""
+    if result.records or not result.rejected:
+        return
+    first, count = result.rejected[0], len(result.rejected)
+    every = "the only job is rejected" if count == 1 else f"all {count:,} jobs are rejected, the first"
+    unknown = any("run time is unknown" in rejected.reason for rejected in result.rejected)
+    hint = "; give times, run the jobs once, or name a history that knows them" if unknown else ""
+    raise InputError(f"{every}, {first.id}: {first.reason}{hint}", where=result.workload)
+
+
+def _as_recorded(jobs: Workload, machine: Cluster, seed: int | None, load: float | None) -> Report:
+    if load is not None:
+        raise InputError(
+            f"found load {load:g}, expected none: a log has the load that it had", where=RECORDED
+        )
+    result = recorded(jobs, machine)
+    _check_some_ran(result)
+    return Report(replace(result, seed=seed))
+
+
+def policy_label(policy: str | Policy | Planner) -> str:
+    """A policy as it is called in results; raises `InputError` for one that is not there."""
+    return RECORDED if policy == RECORDED else load_policy(policy).label
 
 
 def simulate_result(workload: Workload | PathLike, **options: Any) -> Result:
@@ -199,6 +356,19 @@ def _rates(rates: str | RateModel | None) -> RateModel | None:
     if rates is not None and not hasattr(rates, "changed"):
         raise InputError(f"rates: found {rates!r}, expected a rate model or its name")
     return rates
+
+
+def _best_effort(jobs: Workload, loaded: LoadedPolicy) -> list[str]:
+    """What to know of promises that rest on expected times, where jobs are slowed beyond these."""
+    if not getattr(loaded.policy, "slows", False):
+        return []
+    without = sum(job.walltime is None for job in jobs.jobs)
+    if not without:
+        return []
+    return [
+        f"{many(without, 'job')} without a walltime: promises of {loaded.name} are best effort, since who "
+        "borrows a GPU takes longer than expected."
+    ]
 
 
 def _ignored(jobs: Workload, loaded: LoadedPolicy) -> bool:
@@ -221,84 +391,7 @@ def _journal(path: PathLike, cluster: Cluster, loaded: LoadedPolicy, **about: An
         raise InputError(f"cannot be written: {error.strerror}", where=str(path)) from None
 
 
-def compare(
-    workload: Workload | PathLike,
-    *,
-    policies: str | Sequence[str | Policy | Planner],
-    cluster: Cluster | PathLike | None = None,
-    seeds: int | None = None,
-    **options: Any,
-) -> Comparison:
-    """Simulate the workload under several policies, over seeds 1 to ``seeds`` if given.
-
-    ``policies`` is a list of names or policies, or one text with commas between names. Takes the options of
-    `simulate`. Results are in order of policy, then seed. Raises `InputError`.
-    """
-    machine = _cluster(cluster)
-    compared = _listed(policies, "policies") if isinstance(policies, str) else policies
-    if not compared:
-        raise InputError("policies: found none, expected at least one")
-    if seeds is not None:
-        _whole("seeds", seeds, 1)
-    all_seeds: list[int | None] = [None] if seeds is None else list(range(1, seeds + 1))
-    return Comparison(
-        simulate_result(workload, cluster=machine, policy=policy, seed=seed, **options)
-        for policy in compared
-        for seed in all_seeds
-    )
-
-
 # ------------------------------------------------------------------------------------------------- live
-
-
-def default_runs_folder() -> Path:
-    """Where live runs keep their files: beside the default history, in the XDG state folder."""
-    return default_history_path().parent / "runs"
-
-
-@dataclass(frozen=True, slots=True)
-class Leftover:
-    """What an earlier run left behind when its Dovetail was killed."""
-
-    recovery: Recovery
-    recorded: int
-
-    @property
-    def still_running(self) -> int:
-        """Jobs that run on, with nobody to schedule around them."""
-        return len(self.recovery.running)
-
-
-def recover_left_behind(folder: PathLike | None = None, *, stop: bool = False) -> list[Leftover]:
-    """Find runs whose Dovetail was killed: record what ended, report (or ``stop``) what still runs.
-
-    Looks under ``folder`` (default: `default_runs_folder`, where run folders elsewhere are linked). Runs are
-    recorded in the history that they belonged to; their unique ids make that idempotent.
-    """
-    found: list[Leftover] = []
-    for run_dir in unsettled(default_runs_folder() if folder is None else folder):
-        recovery = recover(run_dir)
-        if recovery.in_use:
-            continue
-        if stop and recovery.running:
-            recovery = recovery.stop()
-        recorded = 0
-        where = _history_of(run_dir)
-        if where is not None and recovery.ended:
-            with SqliteHistory(where) as history:
-                recorded = history.record_many([job.run for job in recovery.ended if job.started])
-        recovery.settle()
-        if recorded or recovery.running or recovery.lost:
-            found.append(Leftover(recovery, recorded))
-    return found
-
-
-def _history_of(run_dir: Path) -> str | None:
-    try:
-        about = json.loads((run_dir / "run.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-    return cast("str | None", about.get("history"))
 
 
 def run(
@@ -315,98 +408,117 @@ def run(
     run_dir: PathLike | None = None,
     cwd: PathLike | None = None,
     grace: Seconds = 5.0,
+    executor: str = "local",
+    slurm: Sequence[str] = (),
+    cut_walltimes: bool = False,
+    at_once: int | None = None,
+    retries: int | None = None,
+    halt: str = "never",
     changed: Callable[[Engine], None] | None = None,
-    started: Callable[[LiveRun, LocalExecutor], None] | None = None,
+    started: Callable[[Session], None] | None = None,
+    tell: Callable[[str], None] = warn,
     **reader: Any,
 ) -> Report:
-    """Run a workload on this machine, for real, and learn from it.
+    """Run a workload for real, and learn from it.
 
-    ``history`` is the SQLite file (default: in the XDG state folder). Outputs, journal and spawn log go
-    to ``run_dir`` (default: a new folder beside the history). ``grace`` is the time between TERM and KILL.
-    Ctrl-C and SIGTERM stop what runs and cancel what waits; the report shows both. Raises `InputError`.
+    ``executor`` names where (``local``: this machine; ``NAME?option=value``); on one that hands jobs to
+    another scheduler the default policy is ``earliest-completion``, ``slurm`` is passed to sbatch for every
+    job, and ``cut_walltimes`` lets restartable jobs ask for the time that they are known to need. ``history``
+    is the SQLite file (default: in the XDG state folder). Outputs, journal, ledger and spawn log go to
+    ``run_dir`` (default: a new folder beside the history). ``grace`` is the time between TERM and KILL.
+    ``at_once`` is the most jobs that run together, ``retries`` how often a job that gives no number of its
+    own starts again after it has failed. ``halt`` ends the run early: ``soon,fail=1`` starts no more jobs
+    after a failure, ``now,fail=10%`` also stops what runs; ``success`` and ``done`` count in the same way.
+    Ctrl-C, SIGTERM and SIGHUP stop what runs and cancel what waits; the report shows both, and `resume` takes
+    up what never started.
+    ``tell`` gets sentences that its user should read at once (default: warnings). Raises `InputError`.
     """
     _check_options(seed, overrun, default_walltime, None)
-    machine = _cluster(cluster)
-    loaded = load_policy(policy)
-    jobs = _jobs(workload, machine, on, seed=seed, **reader)
+    for name, count, least in (("at_once", at_once, 1), ("retries", retries, 0)):
+        if count is not None:
+            check_whole(name, count, least)
+    ends = Halt.parse(halt)
+    backend = named_backend(executor)
+    loaded = load_policy(policy_for(backend, policy, cut_walltimes=cut_walltimes))
+    machine = backend.discover() if cluster is None else cluster_of(cluster)
+    _check_kinds(listed(on, "on"), machine)
+    jobs = limited(_jobs(workload, machine, on, seed=seed, **reader), at_once=at_once, retries=retries)
+    if slurm:
+        jobs = replace(jobs, jobs=[replace(job, slurm=(*job.slurm, *slurm)) for job in jobs.jobs])
     _check_commands(jobs)
     if cwd is None:
         _check_here()
-    recover_left_behind()
-    history_path = default_history_path() if history is None else Path(history)
-    run_uid = uuid.uuid4().hex
-    folder = default_runs_folder() / run_uid if run_dir is None else _new_folder(Path(run_dir))
-    with ExitStack() as stack:
-        store = stack.enter_context(SqliteHistory(history_path))
-        executor = LocalExecutor(machine, folder, cwd=cwd, grace=grace, run_uid=run_uid)
-        with suppress(OSError):  # a state folder that cannot be written: then only its own name leads there
-            link(default_runs_folder(), executor.run_dir, run_uid)
-        _write_about(folder, history_path, jobs, loaded)
-        journal = _journal(folder / "journal.jsonl", machine, loaded, run=run_uid, workload=jobs.name)
-        stack.callback(journal.close)
+    for sentence in _absent(jobs, machine):
+        tell(sentence)
+    for sentence in sentences_of_leftovers(recover_left_behind()):
+        tell(sentence)
+    options = RunOptions(
+        history=default_history_path() if history is None else Path(history),
+        executor=executor,
+        model=model,
+        seed=seed,
+        overrun=overrun,
+        default_walltime=default_walltime,
+        run_dir=None if run_dir is None else Path(run_dir),
+        cwd=os.path.abspath(cwd) if cwd is not None else os.getcwd(),
+        grace=grace,
+        halt=ends,
+        changed=changed,
+        started=started,
+        tell=tell,
+    )
+    ran = begin(jobs, machine, loaded, options)
+    return Report(replace(ran.result, ignores_priorities=_ignored(jobs, loaded)))
 
-        async def main() -> Result:
-            live = LiveRun(
-                jobs,
-                machine,
-                loaded.policy,
-                make_model(model, store),
-                executor,
-                history=store,
-                journal=journal,
-                follow=FollowPlan(),
-                options=LiveOptions(
-                    kill_overruns=overrun == "kill",
-                    default_walltime=default_walltime,
-                    placement=getattr(loaded.policy, "placement", "pack"),
-                    seed=seed,
-                    policy_name=loaded.name,
-                    policy_options=dict(loaded.options),
-                    run_uid=run_uid,
-                    epoch=time.time(),
-                    timer=time.perf_counter,
-                    changed=changed,
-                ),
+
+def resume(
+    run: str | None = None,
+    *,
+    changed: Callable[[Engine], None] | None = None,
+    started: Callable[[Session], None] | None = None,
+    tell: Callable[[str], None] = warn,
+) -> Report:
+    """Take up a run whose Dovetail ended before its jobs: by id, by folder, or (``None``) the newest.
+
+    What still runs is adopted, what waited is queued again, what has ended meanwhile is recorded; the report
+    is of all jobs of the run. Raises `InputError` where nothing is left to do.
+    """
+    return Report(take_up(find_run(run), changed=changed, started=started, tell=tell).result)
+
+
+def _check_kinds(on: Sequence[str], machine: Cluster) -> None:
+    """Refuse a kind of device that neither Dovetail nor the machine knows: it is a slip of the pen."""
+    known = dict.fromkeys((*KNOWN_KINDS, *_kinds(machine)))
+    for kind in on:
+        device = kind.removeprefix("cpu+")
+        if device not in known:
+            raise InputError(
+                f"found the unknown kind of device {kind!r}{closest(device, list(known))}", where="on"
             )
-            if started is not None:
-                started(live, executor)
-            _handle_signals(live)
-            return await live.run()
-
-        result = _run_async(main)
-    if executor.settle():  # the history is closed: all that ended is in it
-        with suppress(OSError):
-            unlink(default_runs_folder(), run_uid)
-    return Report(replace(result, ignores_priorities=_ignored(jobs, loaded)))
 
 
-def _new_folder(path: Path) -> Path:
-    """The folder that the user named for this run; refused if it holds one, or cannot be made."""
-    try:
-        path.mkdir(mode=0o700, parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"cannot be made: {error.strerror}", where=str(path)) from error
-    if (path / "spawn.log").exists():
-        raise InputError("found another run in the folder, expected a new one", where=str(path))
-    return path
+def _kinds(machine: Cluster) -> set[str]:
+    """Kinds of device that the machine has."""
+    return {device.kind for group in machine.groups for device in group.node.devices}
 
 
-def _run_async(main: Callable[[], Any]) -> Result:
-    """Run to the end, also where a loop runs already (notebooks): then in a thread of its own."""
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return cast(Result, asyncio.run(main()))
-    with ThreadPoolExecutor(1) as pool:
-        return cast(Result, pool.submit(lambda: asyncio.run(main())).result())
+def _absent(jobs: Workload, machine: Cluster) -> list[str]:
+    """A sentence for each kind of device that jobs could use, and the machine does not have.
 
-
-def _handle_signals(live: LiveRun) -> None:
-    if threading.current_thread() is not threading.main_thread():
-        return
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, live.interrupt)
+    Jobs that can run nowhere else are rejected, which is said anyway.
+    """
+    there = _kinds(machine)
+    without: dict[str, int] = {}
+    for job in jobs.jobs:
+        wanted = {kind for choice in job.choices for kind, _ in choice.request.devices}
+        if any(all(kind in there for kind, _ in c.request.devices) for c in job.choices):
+            for kind in sorted(wanted - there):
+                without[kind] = without.get(kind, 0) + 1
+    return [
+        f"no device of kind {kind} is here to be scheduled: {many(count, 'job')} cannot use one "
+        "('dovetail devices' shows what there is)"
+        for kind, count in without.items()
+    ]
 
 
 def _check_here() -> None:
@@ -424,14 +536,3 @@ def _check_commands(workload: Workload) -> None:
                 raise InputError(
                     f"{name} has no command, which a live run needs", where=os.path.basename(workload.name)
                 )
-
-
-def _write_about(folder: Path, history: Path, jobs: Workload, loaded: LoadedPolicy) -> None:
-    about = {"history": str(history.absolute()), "workload": jobs.name, "policy": loaded.label}
-    path = folder / "run.json"
-    try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            json.dump(about, file)
-    except OSError as error:
-        raise DovetailError(f"{path}: cannot be written: {error.strerror}") from error

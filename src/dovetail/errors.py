@@ -7,20 +7,37 @@
     ├── InvariantError           a schedule breaks a rule (raised by the checker)
     ├── JournalError             a journal cannot be read, or a replay differs from it
     ├── HistoryError             the history database cannot be used
-    └── ExecutorError            a backend failed, not the job
+    ├── ExecutorError            a backend failed, not the job
+    ├── DeviceError              a device server refuses, or cannot be used
+    │   └── DeviceLost           a device is gone, and what it held
+    └── MapError                 a map cannot go on: status 1
+        └── ItemError            one item of a map has failed
 
-The command line prints the message alone, as one sentence; ``--debug`` shows the traceback.
+    UserWarning
+    └── DovetailWarning          the input can be used, but not quite as it was meant
+
+The command line prints the message alone, as one sentence, and so it does with warnings; ``--debug`` shows
+the traceback.
 """
 
 from __future__ import annotations
 
+import reprlib
+from functools import partial
+from typing import Any
+
 __all__ = [
+    "DeviceError",
+    "DeviceLost",
     "DovetailError",
+    "DovetailWarning",
     "ExecutorError",
     "HistoryError",
     "InputError",
     "InvariantError",
+    "ItemError",
     "JournalError",
+    "MapError",
     "PolicyError",
     "UnsupportedWorkload",
 ]
@@ -30,6 +47,10 @@ class DovetailError(Exception):
     """Base of all errors that Dovetail raises on purpose."""
 
     exit_status = 3
+
+
+class DovetailWarning(UserWarning):
+    """The input can be used, but not quite as it was meant; one sentence says how."""
 
 
 class InputError(DovetailError):
@@ -81,3 +102,62 @@ class HistoryError(DovetailError):
 
 class ExecutorError(DovetailError):
     """A backend failed in a way that is not the job's own failure."""
+
+
+class DeviceError(DovetailError):
+    """A device server cannot be reached, refuses, or does not keep to the protocol."""
+
+
+class DeviceLost(DeviceError):  # noqa: N818 - reads as what it is
+    """A device server ended while it held arrays of this process."""
+
+
+class MapError(DovetailError):
+    """A map cannot go on: its function cannot be loaded, results cannot be combined, kinds disagree."""
+
+    exit_status = 1
+
+
+class ItemError(MapError):
+    """One item of a map has failed, after the retries it was given.
+
+    ``item`` is the item itself, ``index`` its place among the items, ``kind`` and ``reason`` say what went
+    wrong, ``worker`` where, ``attempts`` how often it was tried. ``worker_traceback`` is the traceback in
+    the worker; the exception that was raised there, where it could travel, is this one's cause.
+    """
+
+    def __init__(
+        self,
+        item: Any,
+        index: int,
+        reason: str,
+        *,
+        kind: str = "",
+        worker: str = "",
+        worker_traceback: str = "",
+        attempts: int = 1,
+    ) -> None:
+        where = f" ({worker})" if worker else ""
+        tries = f" after {attempts} attempts" if attempts > 1 else ""
+        super().__init__(f"item {index} {_short(item)}: {reason}{where}{tries}")
+        self.item, self.index, self.reason, self.kind = item, index, reason, kind
+        self.worker, self.worker_traceback, self.attempts = worker, worker_traceback, attempts
+        if worker_traceback:
+            self.add_note(f"In the worker:\n{worker_traceback.rstrip()}")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """From its parts, not from the whole sentence."""
+        parts = {name: getattr(self, name) for name in ("kind", "worker", "worker_traceback", "attempts")}
+        return partial(type(self), **parts), (self.item, self.index, self.reason)
+
+
+_REPR = reprlib.Repr()
+_REPR.maxstring = _REPR.maxother = _REPR.maxlong = 80
+
+
+def _short(item: Any) -> str:
+    """An item as a sentence shows it: what it is rather than all that is in it."""
+    shape = getattr(item, "shape", None)
+    if shape is not None:
+        return f"({type(item).__name__} of shape {shape})"
+    return f"({_REPR.repr(item)})"

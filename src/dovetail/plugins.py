@@ -1,13 +1,13 @@
-"""Finding policies, executors, workload readers and rate models: entry points, for built-ins too.
+"""Finding policies, executors, workload readers, rate and runtime models: entry points, for built-ins too.
 
 A policy is named ``NAME[?option=value&…]``; NAME is an entry point of ``dovetail.policies`` or
-``path/to/file.py:ClassName``. Options are the fields of the policy's dataclass.
+``path/to/file.py:ClassName``. Options are the fields of the policy's dataclass. So is a runtime model, whose
+entry points are ``dovetail.runtimes`` and which is made with a history.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import importlib.util
 import math
 import sys
@@ -18,21 +18,27 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
-from typing import Any, Literal
-from urllib.parse import parse_qsl
+from typing import Any, Literal, TypeVar, cast
 
 from dovetail.errors import InputError
-from dovetail.interfaces import Planner, Policy
+from dovetail.files.sentences import closest
+from dovetail.files.specs import split_spec
+from dovetail.interfaces import Backend, History, Planner, Policy, RuntimeModel
 
 __all__ = [
     "LoadedPolicy",
     "PolicyInfo",
+    "entries",
+    "holding",
     "load_policy",
     "load_rates",
+    "load_runtime_model",
     "named",
+    "named_backend",
+    "needs_turns",
     "obeys_priorities",
     "policies",
-    "split_spec",
+    "policy_for",
 ]
 
 
@@ -56,6 +62,9 @@ class LoadedPolicy:
         return f"{name}?{options}" if options else name
 
 
+T = TypeVar("T")
+
+
 @dataclass(frozen=True, slots=True)
 class PolicyInfo:
     """What `dovetail policies` shows of one policy."""
@@ -69,30 +78,17 @@ class PolicyInfo:
 
 
 @cache
-def _entries(group: str) -> dict[str, EntryPoint]:
+def entries(group: str) -> dict[str, EntryPoint]:
+    """What is registered under an entry-point group, by name."""
     return {entry.name: entry for entry in sorted(entry_points(group=group), key=lambda e: e.name)}
 
 
 def named(group: str, name: str, what: str) -> Any:
     """The object registered under a name in an entry-point group; raises `InputError` with near names."""
-    known = _entries(group)
+    known = entries(group)
     if name not in known:
-        near = difflib.get_close_matches(name, known, n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
-        raise InputError(f"found {what} {name!r}, expected one of {', '.join(known)}{hint}")
+        raise InputError(f"found {what} {name!r}{closest(name, known)}")
     return known[name].load()
-
-
-def split_spec(spec: str) -> tuple[str, dict[str, str]]:
-    """``NAME?a=1&b=2`` as name and options; raises `InputError` for an option without a value."""
-    name, _, query = spec.partition("?")
-    try:
-        options = dict(parse_qsl(query, keep_blank_values=True, strict_parsing=True)) if query else {}
-    except ValueError:
-        raise InputError(
-            f"found {query!r} after '?', expected option=value pairs joined by '&'", where=spec
-        ) from None
-    return name, options
 
 
 def load_policy(spec: str | Policy | Planner) -> LoadedPolicy:
@@ -104,7 +100,7 @@ def load_policy(spec: str | Policy | Planner) -> LoadedPolicy:
     name, texts = split_spec(spec)
     source = ""
     if ".py:" in name:
-        factory = _from_file(name)
+        factory = _from_file(name, "policy")
         path, _, name = name.rpartition(":")
         source = f"{Path(path).absolute()}:{name}"
     else:
@@ -115,11 +111,11 @@ def load_policy(spec: str | Policy | Planner) -> LoadedPolicy:
     return LoadedPolicy(name, policy, options, source)
 
 
-def _from_file(spec: str) -> Any:
+def _from_file(spec: str, what: str) -> Any:
     path_text, _, class_name = spec.rpartition(":")
     path = Path(path_text)
     if not path.is_file():
-        raise InputError(f"found no file {path_text}, expected FILE.py:ClassName", where="policy")
+        raise InputError(f"found no file {path_text}, expected FILE.py:ClassName", where=what)
     module_name = f"dovetail_user_{path.stem}"
     module_spec = importlib.util.spec_from_file_location(module_name, path)
     assert module_spec is not None
@@ -142,17 +138,20 @@ def _fields(factory: Any) -> dict[str, dataclasses.Field[Any]]:
     return {field.name: field for field in dataclasses.fields(factory) if field.init}
 
 
-def _made(what: str, factory: Any, texts: Mapping[str, str]) -> tuple[Any, dict[str, Any]]:
-    """The object with its options, which are returned too; raises `InputError` that begins with ``what``."""
-    options = _options(what, factory, texts)
+def _made(what: str, factory: Any, texts: Mapping[str, str], *given: Any) -> tuple[Any, dict[str, Any]]:
+    """The object with its options, which are returned too; ``given`` are its first parameters.
+
+    Raises `InputError` that begins with ``what``.
+    """
+    options = _options(what, factory, texts, len(given))
     try:
-        return factory(**options), options
+        return factory(*given, **options), options
     except (TypeError, ValueError) as error:
         raise InputError(f"cannot be made: {error}", where=what) from error
 
 
-def _options(what: str, factory: Any, texts: Mapping[str, str]) -> dict[str, Any]:
-    fields = _fields(factory)
+def _options(what: str, factory: Any, texts: Mapping[str, str], given: int) -> dict[str, Any]:
+    fields = dict(list(_fields(factory).items())[given:])
     hints = typing.get_type_hints(factory) if fields else {}
     options: dict[str, Any] = {}
     for key, text in texts.items():
@@ -189,15 +188,34 @@ def _convert(kind: Any, text: str, where: str) -> Any:
     return text
 
 
+def holding(policy: Policy | Planner) -> Policy | Planner:
+    """The policy where a move takes time, as it does live: what moves holds its source until then.
+
+    One that has an option ``held`` is given it, so that it decides by what is free while work moves.
+    """
+    told: Any = policy
+    held: Policy | Planner = dataclasses.replace(told, held=True) if "held" in _fields(type(told)) else told
+    return held
+
+
 def obeys_priorities(policy: object) -> bool:
     """Whether a policy, or its class, says with ``priorities = True`` that higher ones go first."""
     return bool(getattr(policy, "priorities", False))
 
 
+def needs_turns(policy: object) -> bool:
+    """Whether jobs must come before a policy by rank, so that of equal ones the higher starts no later.
+
+    So it is of all that do not obey priorities, and of those that obey them on each unit alone
+    (``priorities_by_unit = True``).
+    """
+    return not obeys_priorities(policy) or bool(getattr(policy, "priorities_by_unit", False))
+
+
 def policies() -> list[PolicyInfo]:
     """All registered policies and planners, by name."""
     found: list[PolicyInfo] = []
-    for name, entry in _entries("dovetail.policies").items():
+    for name, entry in entries("dovetail.policies").items():
         factory = entry.load()
         doc = (factory.__doc__ or "").strip().splitlines()
         hints = typing.get_type_hints(factory) if _fields(factory) else {}
@@ -211,7 +229,13 @@ def policies() -> list[PolicyInfo]:
 def _describe(kind: Any, default: Any) -> str:
     if typing.get_origin(kind) is Literal:
         return "|".join(str(arg) for arg in typing.get_args(kind)) + f" (default {default})"
-    return f"{getattr(kind, '__name__', str(kind))} (default {default})"
+    kinds = [one for one in typing.get_args(kind) or (kind,) if one is not type(None)]
+    word = "|".join(_WORDS.get(one, getattr(one, "__name__", str(one))) for one in kinds)
+    return f"{word} (default {'none' if default is None else str(default).lower()})"
+
+
+_WORDS = {bool: "true|false", int: "N", float: "NUMBER", str: "TEXT"}
+"""What people write where Python expects these types."""
 
 
 def load_rates(spec: str) -> Any:
@@ -219,3 +243,51 @@ def load_rates(spec: str) -> Any:
     name, texts = split_spec(spec)
     factory = named("dovetail.rates", name, "rate model")
     return _made(f"rate model {name}", factory, texts)[0]
+
+
+def load_runtime_model(spec: str, history: History) -> RuntimeModel:
+    """A runtime model over a history, from ``NAME[?option=value]`` or ``path/to/file.py:ClassName``.
+
+    Its class is called with the history, then with the options, which are the further fields of a dataclass.
+    Raises `InputError` for what cannot be made, or has no ``predict``, ``runs`` and ``version``.
+    """
+    name, texts = split_spec(spec)
+    if ".py:" in name:
+        factory = _from_file(name, "--model")
+    else:
+        factory = named("dovetail.runtimes", name, "runtime model")
+    model = _made(f"model {name}", factory, texts, history)[0]
+    missing = [word for word in ("predict", "runs", "version") if not hasattr(model, word)]
+    if missing:
+        raise InputError(f"has no {' and no '.join(missing)}", where=f"model {name}")
+    return cast(RuntimeModel, model)
+
+
+def named_backend(spec: str) -> Backend:
+    """A backend from ``NAME[?option=value]``; raises `InputError`."""
+    name, texts = split_spec(spec)
+    factory = named("dovetail.executors", name, "executor")
+    backend = _made(f"executor {name}", factory, texts)[0]
+    if not isinstance(backend, Backend):
+        raise InputError("has no discover() or open()", where=f"executor {name}")
+    return backend
+
+
+def policy_for(backend: Backend, policy: T | str, *, cut_walltimes: bool = False) -> T | str:
+    """The policy asked for; where that is the default one, the backend's own, if it has one.
+
+    With ``cut_walltimes`` jobs ask an outside scheduler for the time that they are known to need. Raises
+    `InputError` where there is none.
+    """
+    own = getattr(backend, "policy", "")
+    if own and policy == "history":
+        policy = own
+    if not cut_walltimes:
+        return policy
+    if not isinstance(policy, str) or not own or policy.partition("?")[0] != own:
+        raise InputError(
+            f"found policy {policy}, expected earliest-completion on executor slurm-queue: only jobs that "
+            "another scheduler queues ask it for a walltime",
+            where="cut walltimes",
+        )
+    return f"{policy}{'&' if '?' in policy else '?'}cut=true"

@@ -1,4 +1,4 @@
-"""``dovetail bench``: the sixteen apps on this machine's devices; its own Table 2; a filled history."""
+"""``dovetail bench``: the sixteen apps on this machine's devices, its own Table 2; ``bench-sharing``."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import platform
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
+from statistics import fmean
 from typing import Annotated, Any
 
 import numpy as np
@@ -16,6 +17,11 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
+from dovetail.apps.bench.accuracy import Accuracy, accuracy
+from dovetail.apps.bench.measured import Measured, check_writable, read_measurements, write_measurements
+from dovetail.apps.bench.sharing import PAIRS, Sharing, measure_pairs
+from dovetail.apps.bench.speeds import Change, Row, changes, table
+from dovetail.apps.bench.suite import Point, measure, names, points, sizes_table, two_devices
 from dovetail.cli import options as opt
 from dovetail.cli.history import many
 from dovetail.cli.live_progress import LiveProgress
@@ -24,23 +30,10 @@ from dovetail.errors import InputError
 from dovetail.history.sqlite import default_history_path
 from dovetail.model import CPU, Cluster, Record, State
 from dovetail.report import tables
+from dovetail.report.progress import Bar
 from dovetail.report.wording import percent
-from dovetail.reproduce.study_accuracy import Accuracy, accuracy
-from dovetail.reproduce.study_bench import Change, Row, changes, table
-from dovetail.reproduce.study_suite import (
-    Measured,
-    Point,
-    check_writable,
-    measure,
-    names,
-    points,
-    read_measurements,
-    sizes_table,
-    two_devices,
-    write_measurements,
-)
 
-__all__ = ["bench"]
+__all__ = ["bench", "bench_sharing"]
 
 SEED = 1
 """Of the order in which --accuracy runs its sizes."""
@@ -249,3 +242,58 @@ def _accuracy_table(judged: Sequence[Accuracy]) -> Table:
         shares = (row.median_error, row.p90_error, row.run_error, row.coverage)
         made.add_row(row.model, str(row.sizes), *map(percent, shares))
     return made
+
+
+# ---------------------------------------------------------------------------------------- bench-sharing
+
+
+def bench_sharing(
+    cpu_app: Annotated[
+        str, typer.Option(metavar="NAME", help="The app on the CPUs, which is timed.")
+    ] = "matmul",
+    device_app: Annotated[str, typer.Option(metavar="NAME", help="The app on the device.")] = "sobel",
+    figure_8: Annotated[
+        bool,
+        typer.Option("--figure-8", help="Three pairs, which stand in for those of Ravi 2012, Fig. 8."),
+    ] = False,
+    device: Annotated[str, typer.Option(metavar="KIND", help="Its device: opencl, cuda.")] = "opencl",
+    rounds: Annotated[int, typer.Option(min=1, help="Alone and beside, so many times each.")] = 5,
+    repeat: Annotated[int, typer.Option(min=1, help="Repetitions of the timed work in a round.")] = 10,
+    as_json: opt.Json = False,
+    quiet: opt.Quiet = False,
+) -> None:
+    """Measure the sharing penalty of Ravi 2012, Fig. 8, here: two apps, pinned to cores and not."""
+    pairs = [(p.cpu_app, p.device_app) for p in PAIRS] if figure_8 else [(cpu_app, device_app)]
+    with Bar("sharing", hidden=quiet or as_json) as bar:
+        found = measure_pairs(pairs, device=device, rounds=rounds, repeat=repeat, tell=bar.tell)
+    if as_json:
+        print(json.dumps([one.as_dict() for one in found], indent=1))
+    else:
+        _show_sharing(found)
+
+
+def _show_sharing(found: Sequence[Sharing]) -> None:
+    def ends(one: Sharing) -> str:
+        penalty = one.penalty
+        if penalty is None or penalty.half_width is None:
+            return "-"
+        return f"{penalty.low:+.1%} to {penalty.high:+.1%}"
+
+    console = tables.console()
+    columns = [
+        tables.Cells("On the CPUs", [one.cpu_app for one in found], right=False),
+        tables.Cells(f"On {found[0].device}", [one.device_app for one in found], right=False),
+        tables.Cells("Cores", ["own" if one.pinned else "shared" for one in found], right=False),
+        tables.Cells("Alone s", [f"{fmean(one.alone):.3f}" for one in found]),
+        tables.Cells("Beside s", [f"{fmean(one.beside):.3f}" for one in found]),
+        tables.Cells("Penalty", [f"{one.mean_penalty:+.1%}" for one in found]),
+        tables.Cells("95 % interval", [ends(one) for one in found]),
+    ]
+    console.print(tables.table(columns, width=console.width))
+    printed = ", ".join(f"{p.paper_cpu_app} beside {p.paper_device_app} {p.penalty:+.1%}" for p in PAIRS)
+    console.print(Text(f"\nRavi 2012, Fig. 8, with a GPU: {printed}."))
+    told = ",".join(
+        f"{one.cpu_app}/{one.device_app}:{max(0.0, one.mean_penalty):.3f}" for one in found if one.pinned
+    )
+    console.print(Text("In simulation:"))
+    console.print(Text(f"  --rates 'sharing-penalty?pairs={told}'"), soft_wrap=True)

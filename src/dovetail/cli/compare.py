@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,11 +13,12 @@ import typer
 
 from dovetail import api
 from dovetail.cli import options as opt
-from dovetail.cli.output import Asked, check_targets, note, show_comparison
-from dovetail.cli.parallel import Task, simulate_all
+from dovetail.cli.output import Asked, check_targets, note, show_comparison, this_command
+from dovetail.comparison import compare as simulated
 from dovetail.errors import InputError
 from dovetail.model import Result, State
-from dovetail.plugins import load_policy
+from dovetail.report.intervals import label
+from dovetail.report.progress import Bar
 from dovetail.runtimes.registry import DEFAULT_MODEL
 
 __all__ = ["compare"]
@@ -27,7 +29,7 @@ def compare(
     policy: Annotated[
         str, typer.Option(metavar="A,B,…", help="Policies, joined by commas.")
     ] = "history,best-device",
-    cluster: opt.Cluster = None,
+    cluster: opt.Clusters = None,
     seed: opt.Seed = None,
     seeds: Annotated[int | None, typer.Option(min=1, metavar="N", help="Seeds 1 to N.")] = None,
     loads: Annotated[
@@ -43,8 +45,13 @@ def compare(
     overrun: opt.AtWalltime = opt.Overrun.kill,
     default_walltime: opt.DefaultWalltime = None,
     rates: opt.Rates = None,
+    compiled: opt.Compiled = opt.Twins.auto,
     cpus_per_node: opt.CpusPerNode = None,
+    fields: opt.Fields = None,
+    partition: opt.Partition = None,
     on: opt.On = None,
+    each: opt.Each = None,
+    cpus: opt.Cpus = None,
     lenient: opt.Lenient = False,
     by: opt.Breakdowns = None,
     warmup: opt.Warmup = None,
@@ -53,88 +60,70 @@ def compare(
     as_json: opt.Json = False,
     report: opt.ReportFolder = None,
     html: Annotated[Path | None, typer.Option(metavar="FILE", help="Write one HTML page.")] = None,
+    verbose: opt.Verbose = False,
     quiet: opt.Quiet = False,
 ) -> int:
     """Run or simulate a workload under several policies and put them side by side."""
     policies = _policies(policy)
+    file = opt.or_journal(file)
     if seed is not None and seeds is not None:
         raise InputError("found --seed and --seeds, expected one of them")
     check_targets(html, folder=report)
-    asked = Asked(opt.cut(warmup, cooldown), [name.value for name in by or ()])
+    asked = Asked(opt.cut(warmup, cooldown), [name.value for name in by or ()], command=this_command())
     if html is not None and loads is not None and "," in loads:
         raise InputError(
             "found several loads, expected one; --report FOLDER makes a page for each", where="--html"
         )
-    study = Study(policies, [seed] if seeds is None else list(range(1, seeds + 1)), _loads(loads), reference)
+    if reference is not None:
+        api.policy_label(reference)  # a wrong name is said before anything runs
     common: dict[str, Any] = {
-        "cluster": cluster,
         "model": model,
         "history": history,
         "overrun": overrun.value,
         "on": opt.kinds(on),
-        **opt.reader_options(cpus_per_node=cpus_per_node),
+        **opt.reader_options(cpus_per_node=cpus_per_node, fields=fields, each=each, cpus=opt.cpus(cpus)),
     }
+    clusters = opt.machines(cluster, partition)
     hidden = quiet or as_json
     if live:
-        common["default_walltime"] = opt.walltime(default_walltime, simulated=False)
-        found = _live(study, file, common, hidden)
-    else:
+        if loads is not None:
+            raise InputError("found --loads with --live, expected it in simulation only")
+        if len(clusters) > 1:
+            raise InputError("found several clusters with --live, expected one: they are run for real")
         common |= {
-            "default_walltime": opt.walltime(default_walltime, simulated=True),
-            "knowledge": None if knowledge is None else knowledge.value,
-            "rates": rates,
-            "lenient": lenient,
+            "cluster": clusters[0] if clusters else None,
+            "default_walltime": opt.walltime(default_walltime, simulated=False),
         }
-        tasks: list[Task] = [(file, {**common, **case.options}) for case in study.cases()]
-        found = dict(zip(study.cases(), simulate_all(tasks, workers, hidden=hidden), strict=True))
-    results = [found[case] for case in study.shown()]
-    references = [] if reference is None else [found[case.under(reference)] for case in study.shown()]
-    show_comparison(results, as_json=as_json, folder=report, html=html, asked=asked, references=references)
+        all_seeds = [seed] if seeds is None else list(range(1, seeds + 1))
+        results = _live(policies, all_seeds, file, common, hidden)
+        asked = asked.against(_those_of(reference, results)) if reference is not None else asked
+    else:
+        common |= {} if seed is None else {"seed": seed}
+        with Bar("comparing", hidden=hidden) as bar:
+            found = simulated(
+                file,
+                policies,
+                cluster=clusters or None,
+                seeds=seeds,
+                loads=_loads(loads),
+                reference=reference,
+                workers=workers,
+                progress=bar.tell,
+                default_walltime=opt.walltime(default_walltime, simulated=True),
+                knowledge=None if knowledge is None else knowledge.value,
+                rates=rates,
+                compiled=compiled.value,
+                lenient=lenient,
+                **common,
+            )
+        results = found.results
+        asked = replace(asked, references=found.asked.references)
+    gc.freeze()  # what was found lives to the end: to search it for cycles again and again takes seconds
+    show_comparison(results, as_json=as_json, folder=report, html=html, asked=asked, verbose=verbose)
     failed = live and any(
         r.state in (State.FAILED, State.TIMEOUT) for result in results for r in result.records
     )
     return 1 if failed else 0
-
-
-@dataclass(frozen=True, slots=True)
-class Case:
-    """One simulation of a study."""
-
-    policy: str
-    seed: int | None
-    load: float | None
-
-    @property
-    def options(self) -> dict[str, Any]:
-        """As options of `api.simulate_result`."""
-        return {"policy": self.policy, "seed": self.seed, "load": self.load}
-
-    def under(self, policy: str) -> Case:
-        """The same under another policy."""
-        return Case(policy, self.seed, self.load)
-
-
-@dataclass(frozen=True, slots=True)
-class Study:
-    """All policies at all loads with all seeds; the reference policy too, if there is one."""
-
-    policies: Sequence[str]
-    seeds: Sequence[int | None]
-    loads: Sequence[float | None]
-    reference: str | None
-
-    def shown(self) -> list[Case]:
-        """What is compared: by load, then policy, then seed."""
-        return [Case(p, s, x) for x in self.loads for p in self.policies for s in self.seeds]
-
-    def cases(self) -> list[Case]:
-        """What is simulated, the reference last where it is not compared itself."""
-        extra = [Case(self.reference, s, x) for x in self.loads for s in self.seeds] if self.reference else []
-        return list(dict.fromkeys([*self.shown(), *extra]))
-
-    def __post_init__(self) -> None:
-        if self.reference is not None:
-            load_policy(self.reference)
 
 
 def _policies(text: str) -> list[str]:
@@ -142,17 +131,17 @@ def _policies(text: str) -> list[str]:
     names = [name.strip() for name in text.split(",")]
     labels: set[str] = set()
     for name in names:
-        label = load_policy(name).label
-        if label in labels:
-            raise InputError(f"found {label} twice, expected each policy once", where="--policy")
-        labels.add(label)
+        known = api.policy_label(name)
+        if known in labels:
+            raise InputError(f"found {known} twice, expected each policy once", where="--policy")
+        labels.add(known)
     return names
 
 
-def _loads(text: str | None) -> list[float | None]:
+def _loads(text: str | None) -> list[float] | None:
     if text is None:
-        return [None]
-    loads: list[float | None] = []
+        return None
+    loads: list[float] = []
     for part in text.split(","):
         try:
             load = float(part)
@@ -169,22 +158,30 @@ def _loads(text: str | None) -> list[float | None]:
     return loads
 
 
-def _live(study: Study, file: str, common: dict[str, Any], hidden: bool) -> dict[Case, Result]:
-    if study.loads != [None]:
-        raise InputError("found --loads with --live, expected it in simulation only")
-    if study.reference is not None and study.reference not in study.policies:
+def _live(
+    policies: Sequence[str],
+    seeds: Sequence[int | None],
+    file: str,
+    common: Mapping[str, Any],
+    hidden: bool,
+) -> list[Result]:
+    """Run the workload under each policy, seed by seed; results by policy, then seed."""
+    found: dict[tuple[str, int | None], Result] = {}
+    for seed in seeds:
+        for policy in policies:
+            if not hidden:
+                note(f"running under {policy}" + ("" if seed is None else f", seed {seed}"))
+            result = api.run(file, policy=policy, seed=seed, **common).result
+            if any(r.state is State.CANCELLED for r in result.records):
+                raise KeyboardInterrupt
+            found[policy, seed] = result
+    return [found[policy, seed] for policy in policies for seed in seeds]
+
+
+def _those_of(reference: str, results: Sequence[Result]) -> list[Result]:
+    """The results of the reference policy, which must be one of those that were run."""
+    name = api.policy_label(reference)
+    found = [result for result in results if label(result) == name]
+    if not found:
         raise InputError("with --live expected one of the policies that are compared", where="--reference")
-    cases = [Case(p, s, None) for s in study.seeds for p in study.policies]
-    return dict(_really_run(cases, file, common, hidden))
-
-
-def _really_run(
-    cases: Sequence[Case], file: str, common: dict[str, Any], hidden: bool
-) -> Iterator[tuple[Case, Result]]:
-    for case in cases:
-        if not hidden:
-            note(f"running under {case.policy}" + ("" if case.seed is None else f", seed {case.seed}"))
-        result = api.run(file, policy=case.policy, seed=case.seed, **common).result
-        if any(r.state is State.CANCELLED for r in result.records):
-            raise KeyboardInterrupt
-        yield case, result
+    return found

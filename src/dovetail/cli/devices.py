@@ -1,8 +1,10 @@
-"""``dovetail devices``: what this machine has, and why something was not found."""
+"""``dovetail devices``: what this machine has, and why something was not found; or what a cluster has."""
 
 from __future__ import annotations
 
 import json
+from collections import Counter
+from dataclasses import replace
 from typing import Annotated
 
 import typer
@@ -10,23 +12,78 @@ from rich.console import Console
 from rich.table import Table
 
 from dovetail.cli.options import Json
+from dovetail.executors.claims import holders
 from dovetail.executors.discovery import Inventory, inventory
+from dovetail.model import Cluster, Node
+from dovetail.model.hostlist import compress
+from dovetail.plugins import named_backend
 
 __all__ = ["devices"]
 
 
 def devices(
+    executor: Annotated[
+        str, typer.Option(metavar="NAME[?option=value]", help="Show the nodes on which it runs jobs.")
+    ] = "local",
     as_json: Json = False,
     timeout: Annotated[float, typer.Option(min=0.1, help="Seconds that drivers may take.")] = 20.0,
 ) -> None:
-    """Show the cores, GPUs and OpenCL devices of this machine, and why something was not found."""
-    found = inventory(timeout)
+    """Show the cores, GPUs and OpenCL devices of this machine, and why something was not found.
+
+    With --executor slurm, slurm-queue or ray: the nodes of the cluster, as Dovetail sees them.
+    """
+    if executor != "local":
+        _show_cluster(executor, named_backend(executor).discover(), as_json)
+        return
+    found, using = inventory(timeout), holders()
     if as_json:
-        print(json.dumps(found.as_dict(), indent=2))
+        claims = [{"run": h.uid, "process": h.pid, "user": h.user, "units": sorted(h.units)} for h in using]
+        print(json.dumps({**found.as_dict(), "claims": claims}, indent=2))
     else:
         Console(highlight=False, markup=False, emoji=False, soft_wrap=True).print(_table(found))
         for line in _notes(found):
             print(line)
+        for holder in using:
+            print(f"in use by {holder.label}: {', '.join(sorted(holder.units))}")
+
+
+def _show_cluster(executor: str, cluster: Cluster, as_json: bool) -> None:
+    if as_json:
+        print(
+            json.dumps({"executor": executor, "cluster": cluster.label, "nodes": _nodes(cluster)}, indent=2)
+        )
+        return
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in ("NODES", "CPUS", "MODEL", "MEMORY", "DEVICES", "PARTITIONS"):
+        table.add_column(name, overflow="fold")
+    alike: dict[Node, list[str]] = {}
+    for node in cluster.nodes:
+        alike.setdefault(replace(node, name=""), []).append(node.name)
+    for node, names in alike.items():
+        counts = Counter(device.device_class for device in node.devices)
+        held = ", ".join(f"{count} {device}" for device, count in counts.items())
+        partitions = ", ".join(node.partitions)
+        memory = "not limited" if node.memory is None else _gigabytes(node.memory)
+        table.add_row(compress(names), str(node.cpus), node.cpu_model, memory, held, partitions)
+    console = Console(highlight=False, markup=False, emoji=False, soft_wrap=True)
+    console.print(table)
+    print(
+        f"{cluster.label}: {len(cluster)} nodes, {cluster.total_cpus} CPUs, {cluster.total_devices} devices"
+    )
+
+
+def _nodes(cluster: Cluster) -> list[dict[str, object]]:
+    return [
+        {
+            "name": node.name,
+            "cpus": node.cpus,
+            "cpu_model": node.cpu_model,
+            "memory": node.memory,
+            "partitions": list(node.partitions),
+            "devices": [{"kind": d.kind, "model": d.model, "number": d.local} for d in node.devices],
+        }
+        for node in cluster.nodes
+    ]
 
 
 def _table(found: Inventory) -> Table:

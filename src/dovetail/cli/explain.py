@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,6 +16,7 @@ from rich.text import Text
 
 from dovetail import api
 from dovetail.cli import options as opt
+from dovetail.cli.service import At, opened
 from dovetail.engine.journal import Journal, read_journal
 from dovetail.errors import InputError
 from dovetail.executors.discovery import discover
@@ -21,42 +24,62 @@ from dovetail.history.memory import MemoryHistory
 from dovetail.history.sqlite import SqliteHistory, default_history_path
 from dovetail.model import (
     CPU,
+    Allocation,
+    App,
     Cluster,
     DeviceClass,
     Ended,
     Enqueue,
+    Intend,
     Job,
     JobId,
     Prediction,
     Seconds,
     Start,
+    Started,
+    Submit,
     Submitted,
     Wait,
     Workload,
+    bits,
+    class_of,
+    classes_for,
+    ways,
 )
 from dovetail.plugins import load_policy
 from dovetail.report import tables, wording
+from dovetail.running.folder import LAST, SHORT, journal_of, run_folders
 from dovetail.runtimes.registry import DEFAULT_MODEL, make_model
+from dovetail.service.client import VARIABLE
+from dovetail.service.folder import ServiceFolder
 from dovetail.workloads.commands import command_workload
 from dovetail.workloads.load import load_workload
 
 __all__ = ["explain"]
 
 
+Way = tuple[str, int, DeviceClass]
+"""An implementation, on so many nodes, of a device class."""
+
+
 @dataclass(slots=True)
 class Story:
-    """What a journal tells of one job. Options are (implementation, node count, device class)."""
+    """What a journal tells of one job. ``busy`` holds the classes that were all in use when it started."""
 
     job: Job
-    predictions: dict[tuple[str, int, DeviceClass], Prediction | None] = field(default_factory=dict)
+    ways: frozenset[Way] = frozenset()
+    predictions: dict[Way, Prediction | None] = field(default_factory=dict)
     untried: set[tuple[str, DeviceClass]] = field(default_factory=set)
-    chosen: tuple[str, int, DeviceClass] | None = None
+    busy: frozenset[DeviceClass] = frozenset()
+    chosen: Way | None = None
     where: str = ""
     bound_at: Seconds | None = None
     start: Seconds | None = None
     end: Seconds | None = None
     state: str = "PENDING"
     waited_for: str = ""
+    planned: str = ""
+    handed_over: str = ""  # why so
 
     @property
     def actual(self) -> Seconds | None:
@@ -65,18 +88,20 @@ class Story:
 
     def reason(self) -> str:
         """Why it went where it did, in a few words."""
+        if self.handed_over:
+            return self.handed_over
         if self.chosen is None:
-            return self.waited_for or "it has not started"
+            return self.planned or self.waited_for or "it has not started"
         name, _, device = self.chosen
-        others = {k: p for k, p in self.predictions.items() if k != self.chosen}
+        others = self.ways - {self.chosen}
         if (name, device) in self.untried:
             return f"explored: {name} had never completed on {device}"
         if not others:
             return "the only way to run it here"
         mine = self.predictions.get(self.chosen)
-        known = {k: p.expected for k, p in others.items() if p is not None}
+        known = {k: p.expected for k in others if (p := self.predictions.get(k)) is not None}
         if mine is None or not known:
-            return "nothing is known of its other choices"
+            return self._without_comparison(others)
         fastest = min(known, key=lambda k: known[k])
         waited = ""
         if self.start is not None and self.bound_at is not None and self.start > self.bound_at:
@@ -89,13 +114,26 @@ class Story:
             f"but free before {fastest[2]} was predicted to be"
         )
 
+    def _without_comparison(self, others: Set[Way]) -> str:
+        """Why it went there, where no run time was set against another."""
+        assert self.chosen is not None
+        elsewhere = {other for _, _, other in others if other != self.chosen[2]}
+        classes = " and ".join(sorted(map(str, elsewhere)))
+        if elsewhere and elsewhere <= self.busy:
+            return f"free when {classes} {'were' if len(elsewhere) > 1 else 'was'} busy"
+        if elsewhere and not others & self.predictions.keys():
+            return f"not compared with {classes}"
+        return "nothing is known of its other choices"
+
 
 def explain(
     context: typer.Context,
     target: Annotated[
         str | None,
         typer.Argument(
-            metavar="RUN|JOURNAL|FILE", help="A run folder, a journal, or jobs. Default: the last run."
+            metavar="RUN|JOURNAL|FILE|JOBS",
+            help="A run (its id or folder), a journal, a file of jobs, or jobs of the service. "
+            "Default: the last run.",
         ),
     ] = None,
     job: Annotated[list[str] | None, typer.Option("--job", metavar="ID", help="Only this job.")] = None,
@@ -105,8 +143,11 @@ def explain(
     app: opt.App = None,
     drop: opt.Drop = None,
     add: opt.Feature = None,
+    each: opt.Each = None,
+    cpus: opt.Cpus = None,
     history: opt.HistoryFile = None,
     model: opt.Model = DEFAULT_MODEL,
+    at: At = None,
     as_json: opt.Json = False,
 ) -> int:
     """Show of each job the devices that were considered, the predictions and the reason.
@@ -116,17 +157,22 @@ def explain(
     """
     load_policy(policy)  # refuses a name that is not there; what it would decide depends on run times
     command = list(context.obj or [])
-    journal = None if command else _journal(target)
-    if journal is not None:
+    of_service = target is not None and not command and _is_of_service(target, at)
+    journal = None if command or of_service else _journal(target)
+    if of_service:
+        assert target is not None
+        rows = _of_service(target, at)
+    elif journal is not None:
         stories = _stories(journal)
         rows = [_past(story) for story in stories.values() if not job or story.job.id in job]
     else:
-        kinds = opt.kinds(on)
+        reader = opt.reader_options(
+            on=opt.kinds(on), app=app, drop=drop, add=add, each=each, cpus=opt.cpus(cpus)
+        )
         if command:
-            workload = command_workload(command, on=kinds, app=app, drop=drop or (), add=add or ())
+            workload = command_workload(command, **reader)
         else:
             assert target is not None
-            reader = opt.reader_options(on=kinds, app=app, drop=drop, add=add)
             workload = load_workload(target, cluster, **reader)
         machine = discover() if cluster is None else Cluster.parse(cluster)
         rows = list(_future(workload, machine, history, model, job))
@@ -141,6 +187,57 @@ def explain(
     return 0
 
 
+def _is_of_service(target: str, at: str | None) -> bool:
+    """Whether the target names jobs of a service: a number, ``last`` or ``all``, and no file.
+
+    Where no service runs, ``last`` is the last run; a run's id may happen to have digits only.
+    """
+    if os.path.exists(target):
+        return False
+    if at is not None or target == "all":
+        return True
+    if target == LAST:
+        return bool(os.environ.get(VARIABLE)) or ServiceFolder(None).is_locked()
+    if len(target) >= SHORT and any(run.name.startswith(target) for run in run_folders()):
+        return False
+    return re.fullmatch(r"[0-9][0-9_,-]*", target) is not None
+
+
+def _of_service(target: str, at: str | None) -> list[dict[str, Any]]:
+    """What a service tells of its jobs, with the reason in the words of a journal's."""
+    rows = []
+    with opened(at) as service:
+        for job in service.get("/api/v1/jobs", jobs=target, limit=100)["jobs"]:
+            told = service.get(f"/api/v1/jobs/{job['id']}/explain")
+            story = Story(Job(told["id"], App(told["app"], ()), ()), state=told["state"])
+            story.waited_for = told["reason"]
+            for option in told["considered"]:
+                name, model = option["implementation"], option["model"]
+                key = (name, option["nodes"], DeviceClass(option["kind"], model))
+                upper = float("inf") if option["upper"] is None else option["upper"]
+                known = option["predicted"] is not None
+                basis, samples = option["basis"], option["samples"]
+                story.predictions[key] = (
+                    Prediction(option["predicted"], upper, samples, basis, option["lower"]) if known else None
+                )
+                if option["chosen"]:
+                    story.chosen = key
+            story.start, story.end = told["start"], told["end"]
+            features = {k: float(v) if isinstance(v, int) else v for k, v in told["inputs"].items()}
+            rows.append(
+                {
+                    **{k: told[k] for k in ("id", "app", "state", "submit", "start", "implementation")},
+                    "features": features,
+                    "considered": told["considered"],
+                    "where": ",".join(told["devices"]) or told["nodes"] or None,
+                    "predicted": told["predicted"],
+                    "actual": story.actual,
+                    "reason": told["reason"] if told["state"] == "PENDING" else story.reason(),
+                }
+            )
+    return rows
+
+
 def _journal(target: str | None) -> Journal | None:
     """The journal that the target names; ``None`` if it names jobs."""
     if target is None:
@@ -150,9 +247,7 @@ def _journal(target: str | None) -> Journal | None:
         if not runs:
             raise InputError("there is no run to explain yet; expected a journal or a file of jobs")
         return read_journal(runs[-1])
-    path = Path(target)
-    if path.is_dir():
-        return read_journal(path / "journal.jsonl")
+    path = journal_of(target) or Path(target)
     return read_journal(path) if path.suffix == ".jsonl" else None
 
 
@@ -160,14 +255,20 @@ def _stories(journal: Journal) -> dict[JobId, Story]:
     """One pass over the journal; predictions are those that were known when the job was placed."""
     stories: dict[JobId, Story] = {}
     runs: dict[tuple[str, str, DeviceClass], int] = {}
+    running: dict[JobId, Allocation] = {}
     cluster = journal.cluster
     for batch in journal.batches:
         for event in batch.events:
             if isinstance(event, Submitted):
-                stories[event.job.id] = Story(event.job)
-            elif isinstance(event, Ended):
+                stories[event.job.id] = Story(event.job, _ways(cluster, event.job))
+            elif isinstance(event, Ended) and event.job in stories:
+                running.pop(event.job, None)
                 story = stories[event.job]
                 story.end, story.state = batch.now, event.state.value
+                if event.started_at is not None and event.ended_at is not None and story.handed_over:
+                    story.start = batch.now - (event.ended_at - event.started_at)
+            elif isinstance(event, Started):
+                _begin_elsewhere(stories[event.job], event, batch.now, cluster)
         for asked in batch.asked:
             if asked[0] == "runs":
                 runs[asked[1], asked[2], asked[3]] = asked[4]
@@ -184,17 +285,57 @@ def _stories(journal: Journal) -> dict[JobId, Story]:
                     story.untried = _untried(story.job, runs)
                 implementation = story.job.app.implementation(decision.implementation)
                 allocation = decision.allocation
-                node = cluster.nodes[allocation.first_node]
-                part = allocation.part_on(allocation.first_node)
-                on_device = part is not None and part.devices
-                model = node.devices[part.devices[0]].model if part and on_device else node.cpu_model
-                device = DeviceClass(implementation.kind, model)
+                device = class_of(cluster, implementation, allocation)
                 story.chosen = (decision.implementation, allocation.request.nodes, device)
+                story.busy = _busy(cluster, running.values())
+                running[decision.job] = allocation
                 names = allocation.device_names(cluster) or allocation.node_names(cluster)
                 story.where, story.start, story.state = ",".join(names), batch.now, "RUNNING"
+            elif isinstance(decision, Intend):
+                stories[decision.job].planned = decision.why
+            elif isinstance(decision, Submit):
+                story = stories[decision.job]
+                story.handed_over, story.state = decision.reason, "PENDING"
+                device = DeviceClass(story.job.app.implementation(decision.implementation).kind)
+                story.chosen = (decision.implementation, decision.request.nodes, device)
+                story.where = decision.target
             elif isinstance(decision, Wait):
                 stories[decision.job].waited_for = decision.reason
-    return stories
+    return {id: story for id, story in stories.items() if not story.job.foreign}
+
+
+def _ways(cluster: Cluster, job: Job) -> frozenset[Way]:
+    """All ways to run the job on the cluster."""
+    return frozenset(
+        (choice.implementation.name, choice.request.nodes, device)
+        for choice in job.choices
+        for device in classes_for(cluster, choice)
+    )
+
+
+def _busy(cluster: Cluster, running: Iterable[Allocation]) -> frozenset[DeviceClass]:
+    """The classes of which every CPU pool or device is in use."""
+    used = {
+        (node, device)
+        for allocation in running
+        for part in allocation.parts
+        for node in bits(part.nodes)
+        for device in (*part.devices, *((None,) if part.cpus else ()))
+    }
+    idle = {unit.device_class for unit in cluster.units if (unit.node, unit.device) not in used}
+    return frozenset(set(cluster.classes) - idle)
+
+
+def _begin_elsewhere(story: Story, event: Started, now: Seconds, cluster: Cluster) -> None:
+    """An outside scheduler has started the job, on nodes that it may have told."""
+    if story.start is not None:
+        return
+    story.start, story.state = now, "RUNNING"
+    if event.allocation is not None and event.allocation.parts:
+        allocation = event.allocation
+        story.where = ",".join(allocation.device_names(cluster) or allocation.node_names(cluster))
+    if story.chosen is not None and event.device_class is not None:
+        story.chosen = (*story.chosen[:2], event.device_class)
 
 
 def _untried(job: Job, runs: Mapping[tuple[str, str, DeviceClass], int]) -> set[tuple[str, DeviceClass]]:
@@ -217,6 +358,7 @@ def _past(story: Story) -> dict[str, Any]:
         "start": story.start,
         "predicted": mine.expected if mine else None,
         "actual": story.actual,
+        "plan": story.planned or None,
         "reason": story.reason(),
     }
 
@@ -243,14 +385,13 @@ def _future(
         store: Any = MemoryHistory()
         if path.exists():
             store = stack.enter_context(SqliteHistory(path, must_exist=True))
-        runtimes = make_model(model, store)
+        foresight = ways.ModelOn(cluster, make_model(model, store).predict)
         for job in workload.jobs:
             if wanted and job.id not in wanted:
                 continue
             considered = []
             for choice in job.choices:
-                for device in cluster.device_classes(choice.implementation.kind):
-                    found = runtimes.predict(job, choice.implementation, choice.request, device)
+                for device, found in ways.considered(foresight, job, choice):
                     considered.append(
                         _option(choice.implementation.name, choice.request.nodes, device, found)
                     )
@@ -292,5 +433,7 @@ def _print(rows: Sequence[Mapping[str, Any]]) -> None:
             console.print(
                 f"    {row['state']} on {row['where']}, {took}: {row['reason']}", markup=False, soft_wrap=True
             )
+            if row["plan"]:
+                console.print(f"    {row['plan']}", markup=False, soft_wrap=True)
         else:
             console.print(f"    {row['state']}: {row['reason']}", markup=False, soft_wrap=True)

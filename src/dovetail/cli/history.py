@@ -4,25 +4,34 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from datetime import datetime
+from io import TextIOWrapper
 from pathlib import Path
+from shutil import copyfileobj
+from tempfile import TemporaryFile
 from typing import Annotated, Any, TextIO
 
 import typer
 
 from dovetail.cli import options as opt
 from dovetail.errors import InputError
+from dovetail.executors.slurm_commands import call
+from dovetail.files.sentences import closest
+from dovetail.files.writing import create
 from dovetail.history import Aggregate, Group, SqliteHistory
 from dovetail.history.base import canonical_inputs
 from dovetail.history.exchange import as_dict, read_csv, read_json_lines, write_csv, write_json_lines
-from dovetail.model import DeviceClass, Prediction
+from dovetail.model import DeviceClass, Prediction, Run, Usage
 from dovetail.report import tables, wording
 from dovetail.runtimes import DEFAULT_MODEL, make_model
-from dovetail.runtimes.base import Query
+from dovetail.runtimes.base import MAX_KEYS, Query
 from dovetail.runtimes.last_two import LastTwoModel
+from dovetail.workloads.identity import number_of
+from dovetail.workloads.slurm_history import COLUMNS, runs_of
 
 __all__ = ["DeviceOption", "ImplementationOption", "history_app", "inputs_words", "many", "opened", "places"]
 
@@ -93,6 +102,10 @@ def places(
     return found
 
 
+MOST_INPUTS = 4
+"""Up to so many inputs have a column each."""
+
+
 def inputs_words(inputs: Mapping[str, float | str]) -> str:
     """Inputs for people: ``n=2048 kind=dense``."""
     words = (f"{k}={v if isinstance(v, str) else format(v, '.10g')}" for k, v in sorted(inputs.items()))
@@ -102,8 +115,9 @@ def inputs_words(inputs: Mapping[str, float | str]) -> str:
 def request_words(request: tuple[int, int, float]) -> str:
     """(nodes, cpus, gpus) for people; -1 CPUs are all of the node, -2 the host's share."""
     nodes, cpus, gpus = request
-    cores = {-1: "all cpus", -2: "host cpus"}.get(cpus, f"{cpus} cpus")
-    return f"{nodes} x {cores}" + (f" + {gpus:g}" if gpus else "")
+    cores = {-1: "all CPUs", -2: "host CPUs"}.get(cpus, wording.many(cpus, "CPU"))
+    share = " + ".join([*([cores] if cpus or not gpus else []), *([f"{gpus:g} device"] if gpus else [])])
+    return share if nodes == 1 else f"{nodes} nodes with {share}"
 
 
 @history_app.command("list")
@@ -161,7 +175,7 @@ def show(
             if as_json:
                 print(json.dumps([as_dict(run) for run in shown], indent=2))
             else:
-                write_json_lines(shown, sys.stdout)
+                _print_runs(shown)
             return
         aggregates = [a for place in kept for a in store.aggregates(app, *place)]
     if as_json:
@@ -173,13 +187,49 @@ def show(
         tables.Cells("Device class", [wording.printable(str(a.device_class)) for a in aggregates], False),
         tables.Cells("Implementation", [wording.printable(a.implementation) for a in aggregates], False, 3),
         tables.Cells("Request", [request_words(a.request) for a in aggregates], right=False, rank=4),
-        tables.Cells("Inputs", [inputs_words(dict(a.inputs)) for a in aggregates], right=False),
+        *_inputs_of([dict(a.inputs) for a in aggregates]),
         tables.Cells("Runs", [wording.count(a.count) for a in aggregates]),
         tables.Cells("Mean", seconds),
         tables.Cells("Stdev", [wording.seconds(a.stdev) if a.count > 1 else "-" for a in aggregates], rank=1),
         tables.Cells("Min", [wording.seconds(a.minimum) if a.count else "-" for a in aggregates], rank=2),
         tables.Cells("Max", [wording.seconds(a.maximum) if a.count else "-" for a in aggregates], rank=2),
         tables.Cells("Failed", [str(a.failed or "-") for a in aggregates], rank=1),
+    ]
+    console.print(tables.table(columns, width=console.width))
+
+
+def _inputs_of(rows: Sequence[Mapping[str, float | str]]) -> list[tables.Cells]:
+    """A column for each input, numbers never cut; one column of words where there are too many."""
+    names = sorted({name for row in rows for name in row})
+    if len(names) > MOST_INPUTS:
+        return [tables.Cells("Inputs", [inputs_words(row) for row in rows], right=False)]
+    columns = []
+    for name in names:
+        values = [row.get(name, "-") for row in rows]
+        figures = all(isinstance(value, float | int) or value == "-" for value in values)
+        cells = [v if isinstance(v, str) else format(v, ".10g") for v in values]
+        columns.append(tables.Cells(wording.printable(name), list(map(wording.printable, cells)), figures))
+    return columns
+
+
+def _print_runs(runs: Sequence[Run]) -> None:
+    """Runs as a table, oldest first on each device."""
+    console = tables.console()
+    usages = [run.usage or Usage() for run in runs]
+    ended = [
+        datetime.fromtimestamp(run.when).strftime("%Y-%m-%d %H:%M:%S") if run.when else "-" for run in runs
+    ]
+    columns = [
+        tables.Cells("Ended", ended, right=False, rank=1),
+        tables.Cells("Device class", [wording.printable(str(r.device_class)) for r in runs], False, 2),
+        tables.Cells("Implementation", [wording.printable(r.implementation) for r in runs], False, 4),
+        *_inputs_of([r.inputs for r in runs]),
+        tables.Cells("State", [str(r.state) for r in runs], right=False, rank=3),
+        tables.Cells("Seconds", [wording.seconds(r.seconds) for r in runs]),
+        tables.Cells("CPU", [wording.seconds(u.cpu_time) if u.cpu_time else "-" for u in usages], rank=1),
+        tables.Cells(
+            "Memory MB", [f"{u.peak_memory / 1e6:,.0f}" if u.peak_memory else "-" for u in usages], rank=5
+        ),
     ]
     console.print(tables.table(columns, width=console.width))
 
@@ -217,7 +267,7 @@ def predict(
     nodes: Annotated[int | None, typer.Option(min=1, help="Nodes asked for.")] = None,
     cpus: Annotated[int | None, typer.Option(min=0, help="CPUs per node.")] = None,
     gpus: Annotated[float | None, typer.Option(min=0, help="Devices per node.")] = None,
-    walltime: Annotated[float | None, typer.Option(min=0, help="Walltime in seconds.")] = None,
+    walltime: Annotated[str | None, typer.Option(metavar="DURATION", help="Walltime, e.g. 1h30m.")] = None,
     user: Annotated[str | None, typer.Option(help="User (for last-two).")] = None,
     model: opt.Model = DEFAULT_MODEL,
     history: opt.HistoryFile = None,
@@ -225,15 +275,17 @@ def predict(
 ) -> None:
     """Predict how long an app takes with these inputs, on each device class that has run it."""
     given = _inputs([*(values or []), *(inputs or [])])
+    limit = opt.seconds(walltime, "--walltime")
     with opened(history) as store:
         found = places(store, app, device, implementation)
+        _refuse_unknown(store, app, found, given)
         predictor = make_model(model, store)
         rows: list[tuple[Query, Prediction | None]] = []
         for name, where in dict.fromkeys((group.implementation, group.device_class) for group in found):
             request = _request(found, name, where, nodes, cpus, gpus)
-            query = Query(app, name, where, request, canonical_inputs(given), walltime)
+            query = Query(app, name, where, request, canonical_inputs(given), limit)
             if isinstance(predictor, LastTwoModel):
-                rows.append((query, predictor.last_two(app, name, where, user, walltime)))
+                rows.append((query, predictor.last_two(app, name, where, user, limit)))
             else:
                 rows.append((query, predictor.ask(query)))
     if as_json:
@@ -291,15 +343,34 @@ def _inputs(words: list[str] | None) -> dict[str, float | str]:
             raise InputError(f"found {word!r}, expected NAME=VALUE", where="--input")
         if name in found:
             raise InputError(f"found {name} twice", where="--input")
-        try:
-            number = float(value)
-        except ValueError:
+        number = number_of(value.removeprefix("-"))
+        if number is None:
+            if value.lower().lstrip("+-") in ("nan", "inf", "infinity"):
+                raise InputError(f"found {word!r}, expected a finite number or a word", where="--input")
             found[name] = value
         else:
-            if number != number or number in (float("inf"), float("-inf")):
-                raise InputError(f"found {word!r}, expected a finite number or a word", where="--input")
-            found[name] = number
+            found[name] = -number if value.startswith("-") else number
     return found
+
+
+def _refuse_unknown(
+    store: SqliteHistory, app: str, groups: Sequence[Group], given: Mapping[str, float | str]
+) -> None:
+    """Refuse an input that no run of the app had there, and a word where all runs had numbers."""
+    values: dict[str, set[type]] = {}
+    for name, device in dict.fromkeys((group.implementation, group.device_class) for group in groups):
+        for aggregate in store.aggregates(app, name, device, MAX_KEYS):
+            for key, value in aggregate.inputs:
+                values.setdefault(key, set()).add(type(value))
+    for key, value in given.items():
+        if key not in values:
+            expected = closest(key, sorted(values)) if values else ", expected none: its runs have no inputs"
+            raise InputError(f"found {key!r}, which is no input of {app}{expected}", where="--input")
+        if type(value) not in values[key]:
+            kind = "a number" if float in values[key] else "a word"
+            raise InputError(
+                f"{key}: found {value!r}, expected {kind}, as in the runs of {app}", where="--input"
+            )
 
 
 def _prediction_form(query: Query, answer: Prediction | None) -> dict[str, Any]:
@@ -375,23 +446,21 @@ def import_runs(
     history: opt.HistoryFile = None,
     as_json: opt.Json = False,
 ) -> None:
-    """Add the runs of a JSON Lines or CSV file: all, or none if one is malformed; known ones are skipped."""
+    """Add the runs of a JSON Lines or CSV file: all, or none if one is malformed; known ones are skipped.
+
+    They are written in pieces, so that other Dovetails go on recording meanwhile.
+    """
     form = _form(file, form)
-    read = 0
-
-    def counted(lines: TextIO) -> Iterator[Any]:
-        nonlocal read
-        for run in (read_csv if form == "csv" else read_json_lines)(
-            lines, "standard input" if file == "-" else file
-        ):
-            read += 1
-            yield run
-
+    parse = read_csv if form == "csv" else read_json_lines
+    where = "standard input" if file == "-" else file
     try:
-        with _reading(file) as lines, opened(history, create=True) as store:
-            new = store.record_many(counted(lines))
+        with _reading(file) as lines:
+            read = sum(1 for _ in parse(lines, where))  # a malformed line is found before anything is written
+            lines.seek(0)
+            with opened(history, create=True) as store:
+                new = store.record_in_pieces(parse(lines, where))
     except UnicodeDecodeError as error:
-        raise InputError(f"found bytes that are no UTF-8 text ({error.reason})", where=file) from error
+        raise InputError(f"found bytes that are no UTF-8 text ({error.reason})", where=where) from error
     if as_json:
         print(json.dumps({"read": read, "new": new, "known": read - new}))
     else:
@@ -403,6 +472,42 @@ def import_runs(
                 else "."
             )
         )
+
+
+@history_app.command("import-slurm")
+def import_slurm(
+    file: Annotated[
+        str | None,
+        typer.Argument(metavar="FILE", help="What sacct --parsable2 printed, or -. Default: sacct is asked."),
+    ] = None,
+    since: Annotated[
+        str, typer.Option(metavar="DATE", help="Ask sacct for jobs that ended after it, e.g. 2026-01-31.")
+    ] = "now-90days",
+    history: opt.HistoryFile = None,
+    as_json: opt.Json = False,
+) -> None:
+    """Add the jobs that Slurm's accounting knows, so that the first of your own are predicted already.
+
+    An app is a job name, its implementation gpu where GPUs were allotted, else cpu. Completed jobs of yours
+    alone; those that are known already are skipped.
+    """
+    if file is None:
+        where = "sacct"
+        columns = f"--format={COLUMNS}"
+        said, _ = call(["sacct", "-X", "--parsable2", "--state=COMPLETED", f"--starttime={since}", columns])
+        lines = said.splitlines()
+    else:
+        where = "standard input" if file == "-" else file
+        with _reading(file) as text:
+            lines = text.read().splitlines()
+    runs = list(runs_of(lines, where))
+    with opened(history, create=True) as store:
+        new = store.record_in_pieces(iter(runs))
+    apps = len({run.app for run in runs})
+    if as_json:
+        print(json.dumps({"read": len(runs), "new": new, "known": len(runs) - new, "apps": apps}))
+    else:
+        print(f"{many(new)} of {many(apps, 'app')} added, {len(runs) - new:,} known already.")
 
 
 @history_app.command("vacuum")
@@ -440,9 +545,10 @@ def _writing(file: str) -> Iterator[TextIO]:
         return
     wanted = os.path.realpath(file)
     into = os.path.exists(wanted) and not os.path.isfile(wanted)
-    part = wanted if into else f"{wanted}.part"
+    part = wanted if into else f"{wanted}.{secrets.token_hex(8)}.part"
     try:
-        with open(part, "w", encoding="utf-8", newline="") as out:
+        raw = open(part, "wb") if into else create(part, private=False)  # noqa: SIM115 - closed with the text
+        with TextIOWrapper(raw, encoding="utf-8", newline="") as out:
             yield out
         if not into:
             os.replace(part, wanted)
@@ -457,12 +563,17 @@ def _writing(file: str) -> Iterator[TextIO]:
 
 @contextmanager
 def _reading(file: str) -> Iterator[TextIO]:
-    if file == "-":
-        yield sys.stdin
-        return
-    try:
-        lines = open(file, encoding="utf-8", newline="")  # noqa: SIM115 - closed below, after its own errors
-    except OSError as error:
-        raise InputError(f"cannot be read: {error.strerror}", where=file) from error
-    with lines:
+    """The file's text, which can be read twice; what comes through a pipe is kept on disk for that."""
+    with ExitStack() as stack:
+        try:
+            lines = (
+                sys.stdin if file == "-" else stack.enter_context(open(file, encoding="utf-8", newline=""))
+            )
+            if not lines.seekable():
+                kept = stack.enter_context(TemporaryFile("w+", encoding="utf-8", newline=""))
+                copyfileobj(lines, kept)
+                kept.seek(0)
+                lines = kept
+        except OSError as error:
+            raise InputError(f"cannot be read: {error.strerror}", where=file) from error
         yield lines

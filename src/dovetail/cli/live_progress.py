@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from typing import TextIO
 
@@ -11,8 +10,10 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from dovetail.cli.output import note
 from dovetail.engine.core import Engine
 from dovetail.model import Placed, State
+from dovetail.report.wording import printable
 
 __all__ = ["LiveProgress"]
 
@@ -56,7 +57,7 @@ class LiveProgress:
     def _lines(self, engine: Engine) -> None:
         now = engine.view.now
         for placed in engine.changes.ended:
-            if placed.job.id in self._ended:
+            if placed.job.id in self._ended or placed.job.foreign:
                 continue
             self._ended.add(placed.job.id)
             record = engine.records[placed.job.id]
@@ -65,12 +66,12 @@ class LiveProgress:
             state = "" if record.state is State.COMPLETED else f" {record.state}"
             self._line(now, f"{placed.job.id} ended{state} after {took:.3g} s{told}")
         for placed in engine.changes.started:
-            if placed.job.id not in self._started:
+            if placed.job.id not in self._started and not placed.job.foreign:
                 self._started.add(placed.job.id)
                 self._line(now, f"{placed.job.id} starts on {_where(placed, engine)}")
 
     def _line(self, now: float, text: str) -> None:
-        print(f"[{now:8.2f} s] {text}", file=sys.stderr)
+        note(f"[{now:8.2f} s] {text}")
 
     def _table(self) -> Table:
         engine = self._engine
@@ -82,19 +83,23 @@ class LiveProgress:
         for unit in engine.cluster.units[:MOST_UNITS]:
             placed = engine.view.occupant(unit)
             fifo = str(len(engine.device_queues.get(unit.index, ()))) if engine.device_queues else ""
+            device = Text(printable(unit.name))
             if placed is None:
-                table.add_row(unit.name, Text("idle", style="dim"), "", "", "", fifo)
+                table.add_row(device, Text("idle", style="dim"), "", "", "", fifo)
                 continue
-            spent = now - placed.start_time
+            spent, job = now - placed.start_time, Text(printable(placed.job.id))
             if placed.predicted is None:
-                table.add_row(unit.name, placed.job.id, f"{spent:.1f} s", "?", "", fifo)
+                who = placed.job.name if placed.job.foreign else placed.job.id
+                shown = Text(printable(who or ""))
+                table.add_row(device, shown, f"{spent:.1f} s", "?", "", fifo)
                 continue
             left = placed.predicted - spent
             style = "" if left >= 0 else "yellow"
             ends = Text(f"{left:.1f} s" if left >= 0 else "late", style=style)
-            table.add_row(unit.name, placed.job.id, f"{spent:.1f} s", f"{placed.predicted:.1f} s", ends, fifo)
-        done = sum(record.end is not None for record in engine.records.values())
-        table.caption = f"{done} of {len(engine.records)} ended, {len(engine.queue)} wait"
+            table.add_row(device, job, f"{spent:.1f} s", f"{placed.predicted:.1f} s", ends, fifo)
+        own = [record for record in engine.records.values() if not record.job.foreign]
+        done = sum(record.end is not None for record in own)
+        table.caption = f"{done} of {len(own)} ended, {len(engine.queue)} wait"
         table.caption_justify = "left"
         return table
 

@@ -7,120 +7,92 @@ interrupted; 141 nobody reads the output any more.
 from __future__ import annotations
 
 import errno
-import importlib
 import io
 import os
 import signal
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+import warnings
+from collections.abc import Mapping, Sequence
 from functools import cache
-from typing import Any
+from threading import Event
+from types import FrameType
+from typing import Any, ClassVar
 
 import typer
-from typer.core import TyperCommand, TyperGroup
 
 from dovetail import __version__
+from dovetail.cli.lazy import LazyGroup, Target, here, registered
 from dovetail.cli.usage import used_wrongly
-from dovetail.errors import DovetailError
+from dovetail.errors import DovetailError, DovetailWarning
+from dovetail.files.streams import forgiving_stderr
 
 __all__ = ["app", "run_cli"]
 
-# Each command lives in a module of its own, which is imported when that command runs: `dovetail devices`,
-# the list of commands and their completion need not wait for solvers and charts.
-# name: (module:function or module:typer app, line in the list of commands)
-_COMMANDS: dict[str, tuple[str, str]] = {
-    "run": ("dovetail.cli.run:run", "Run jobs on this machine, for real, and learn from it."),
-    "simulate": ("dovetail.cli.simulate:simulate", "Simulate a workload under a policy, on any cluster."),
-    "compare": ("dovetail.cli.compare:compare", "Put several policies, seeds and loads side by side."),
-    "explain": ("dovetail.cli.explain:explain", "Show why each job went where it did."),
-    "history": (
-        "dovetail.cli.history:history_app",
-        "Look at measured runs; predict; export, import.",
-    ),
-    "model": ("dovetail.cli.model:model_app", "Look at what was learned of run times."),
-    "devices": ("dovetail.cli.devices:devices", "Show this machine's cores, GPUs and OpenCL devices."),
-    "policies": ("dovetail.cli.policies:policies", "List policies and planners."),
-    "workload": ("dovetail.cli.workload:workload_app", "Describe, convert, cut and scale traces."),
-    "pack": ("dovetail.cli.pack:pack", "Partition moldable tasks into packs."),
-    "bench": ("dovetail.cli.bench:bench", "Run the benchmark apps; fill the history."),
-    "bench-sharing": ("dovetail.cli.sharing:bench_sharing", "Measure what sharing a node costs here."),
-    "reproduce": ("dovetail.cli.reproduce:reproduce_app", "Set the papers' figures beside ours."),
-    "replay": ("dovetail.cli.replay:replay", "Check that a journal gives the same decisions again."),
-    "recover": ("dovetail.cli.recover:recover", "Clear up after runs whose Dovetail was killed."),
-    "schema": ("dovetail.cli.schema:schema", "Print the JSON Schemas of job and cluster files."),
-}
+
+def _table() -> dict[str, Target]:
+    own = {
+        "run": ("run:run", "Run jobs on this machine, for real, and learn from it."),
+        "serve": ("serve:serve", "Keep a queue that is always there."),
+        "submit": ("submit:submit", "Hand jobs to the service."),
+        "queue": ("queue:queue", "Show what runs and waits, with predicted starts."),
+        "info": ("queue:info", "Show how the service stands, or all of one job."),
+        "nodes": ("queue:nodes", "Show the service's nodes and what runs there."),
+        "logs": ("logs:logs", "Show what a job wrote."),
+        "cancel": ("wait:cancel", "Cancel or stop jobs of the service."),
+        "hold": ("wait:hold", "Keep waiting jobs back."),
+        "release": ("wait:release", "Let held jobs go."),
+        "requeue": ("wait:requeue", "Run jobs again."),
+        "wait": ("wait:wait", "Wait until jobs have ended."),
+        "top": ("watch:top", "Watch the service."),
+        "whatif": ("watch:whatif", "Say when jobs would end under another policy."),
+        "dashboard": ("watch:dashboard", "Open the service's page in a browser."),
+        "token": ("token:token_app", "Say who may use the service over the network."),
+        "map": ("map:map_command", "Run CPU and GPU programs over many files at once."),
+        "split": ("split:split", "Say how a map's tasks are best split between CPUs and GPUs."),
+        "simulate": ("simulate:simulate", "Simulate a workload under a policy, on any cluster."),
+        "compare": ("compare:compare", "Put several policies, seeds and loads side by side."),
+        "explain": ("explain:explain", "Show why each job went where it did."),
+        "history": ("history:history_app", "Look at measured runs; predict; export, import."),
+        "model": ("model:model_app", "Look at what was learned of run times."),
+        "devices": ("devices:devices", "Show this machine's cores, GPUs and OpenCL devices."),
+        "policies": ("policies:policies", "List policies and planners."),
+        "workload": ("workload:workload_app", "Describe, convert, cut and scale traces."),
+        "pack": ("pack:pack", "Partition moldable tasks into packs."),
+        "bench": ("bench:bench", "Run the benchmark apps; fill the history."),
+        "bench-sharing": ("bench:bench_sharing", "Measure what sharing a node costs here."),
+        "bench-remote": ("bench_remote:bench_remote", "Measure what a borrowed GPU costs here."),
+        "device-server": ("device_server:device_server", "Lend this node's devices."),
+        "replay": ("replay:replay", "Check that a journal gives the same decisions again."),
+        "runs": ("runs:runs", "List what ran here, and clear it up."),
+        "recover": ("recover:recover", "Clear up after runs whose Dovetail was killed."),
+        "schema": ("schema:schema", "Print the JSON Schemas of job and cluster files."),
+    }
+    return {name: here(f"dovetail.cli.{spec}", line) for name, (spec, line) in own.items()}
 
 
-@cache
-def _command(name: str) -> Any:
-    """The command of that name; imports its module."""
-    module, _, attribute = _COMMANDS[name][0].partition(":")
-    found = getattr(importlib.import_module(module), attribute)
-    holder = typer.Typer(rich_markup_mode=None, add_completion=False)
-    if isinstance(found, typer.Typer):
-        holder.add_typer(found, name=name)
-    else:
-        holder.command(name)(found)
-    return typer.main.get_group(holder).commands[name]
+class _Dovetail(LazyGroup):
+    """Our own commands, then those of other packages (entry points ``dovetail.commands``).
 
+    Entry points are only read where a command is none of ours, or all are listed: that takes a while.
+    """
 
-class _Commands(Mapping[str, Any]):
-    """All commands by name, each made when it is asked for."""
+    own: ClassVar[Mapping[str, Target]] = _table()
 
-    def __getitem__(self, name: str) -> Any:
-        if name not in _COMMANDS:
-            raise KeyError(name)
-        return _command(name)
+    @classmethod
+    def targets(cls) -> Mapping[str, Target]:
+        """All commands; ours win over others of the same name."""
+        return {**cls.own, **{n: t for n, t in registered("dovetail.commands").items() if n not in cls.own}}
 
-    def __iter__(self) -> Iterator[str]:
-        return iter(_COMMANDS)
-
-    def __len__(self) -> int:
-        return len(_COMMANDS)
-
-
-class _LazyGroup(TyperGroup):
-    """The group of all commands, which knows their names and a line of each without importing them."""
-
-    def __init__(self, **attributes: Any) -> None:
-        super().__init__(**attributes)
-        self.commands = _Commands()  # type: ignore[assignment]  # nothing is ever added to it
-        self._listing = False
-
-    def list_commands(self, ctx: Any) -> list[str]:
-        """Names, in the order of the help."""
-        return list(_COMMANDS)
-
-    def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """The command; while commands are only listed, its name and line."""
-        if self._listing and cmd_name in _COMMANDS:
-            return TyperCommand(cmd_name, help=_COMMANDS[cmd_name][1])
-        return super().get_command(ctx, cmd_name)
-
-    def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """Their list in the help."""
-        with self._only_listing():
-            super().format_commands(ctx, formatter)
-
-    def shell_complete(self, ctx: Any, incomplete: str) -> Any:
-        """Names of commands that begin so."""
-        with self._only_listing():
-            return super().shell_complete(ctx, incomplete)
-
-    @contextmanager
-    def _only_listing(self) -> Iterator[None]:
-        self._listing = True
-        try:
-            yield
-        finally:
-            self._listing = False
+    @classmethod
+    def target(cls, name: str) -> Target:
+        """One of them; raises `KeyError`."""
+        return cls.own[name] if name in cls.own else cls.targets()[name]
 
 
 app = typer.Typer(
     name="dovetail",
     help="Schedule jobs on CPUs and GPUs, and learn how long they take.",
-    cls=_LazyGroup,
+    cls=_Dovetail,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
@@ -155,7 +127,29 @@ def run_cli(arguments: Sequence[str] | None = None) -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # where names cannot be spelt: JSON stays JSON
+    forgiving_stderr()
+    _notice_interrupts()
     sys.exit(status_of(list(sys.argv[1:] if arguments is None else arguments)))
+
+
+_UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+_interrupted = Event()
+
+
+def _notice_interrupts() -> None:
+    """Know of Ctrl-C also where a library turns its `KeyboardInterrupt` into an error of its own.
+
+    A compiler that is interrupted in a callback reports what it could not raise, and then fails.
+    """
+    if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        return
+
+    def pressed(number: int, frame: FrameType | None) -> None:
+        _interrupted.set()
+        sys.unraisablehook = lambda _: None
+        signal.default_int_handler(number, frame)
+
+    signal.signal(signal.SIGINT, pressed)
 
 
 def status_of(arguments: list[str]) -> int:
@@ -164,7 +158,9 @@ def status_of(arguments: list[str]) -> int:
     debug = "--debug" in own
     own = [argument for argument in own if argument != "--debug"]
     try:
-        outcome = _whole().main(own, "dovetail", standalone_mode=False, obj=command)
+        with warnings.catch_warnings():
+            warnings.showwarning = _show_warning
+            outcome = _whole().main(own, "dovetail", standalone_mode=False, obj=command)
         sys.stdout.flush()
         return outcome if isinstance(outcome, int) else 0
     except DovetailError as error:
@@ -173,6 +169,10 @@ def status_of(arguments: list[str]) -> int:
         return _say(str(error), error.exit_status)
     except KeyboardInterrupt:
         return 130
+    except MemoryError:
+        if debug:
+            raise
+        return _say("found more than fits in memory, expected less input or a smaller machine to simulate", 2)
     except BrokenPipeError:
         return _nobody_listens()
     except SystemExit as error:
@@ -185,15 +185,28 @@ def status_of(arguments: list[str]) -> int:
             return 2
         if hasattr(error, "format_message"):  # typer's own: the use was wrong
             return _say(used_wrongly(error, own), 2)
-        if type(error).__name__ == "Abort":
+        if type(error).__name__ == "Abort" or _interrupted.is_set():
             return 130
         if debug:
             raise
-        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        if isinstance(error, OSError) and error.errno in _UNWRITABLE:
             _drop_output()
             return _say(f"cannot write: {error.strerror}", 2)
+        if isinstance(error, PermissionError) and error.filename is not None:
+            return _say(f"{error.filename}: {error.strerror}", 2)
         what = f"{type(error).__name__}: {error}".replace("\n", " ")
         return _say(f"internal error: {what} (--debug shows where)", 3)
+
+
+_show_other = warnings.showwarning
+
+
+def _show_warning(message: Any, category: type[Warning], *where: Any, **more: Any) -> None:
+    """A warning of ours is a sentence, whatever line it comes from."""
+    if issubclass(category, DovetailWarning):
+        print(f"dovetail: {message}", file=sys.stderr)
+    else:
+        _show_other(message, category, *where, **more)
 
 
 def _drop_output() -> None:
@@ -202,8 +215,8 @@ def _drop_output() -> None:
 
 
 def _split(arguments: list[str]) -> tuple[list[str], list[str]]:
-    """What is ours, and the command after ``--`` (for ``run`` and ``explain``)."""
-    if "--" in arguments and arguments[0] in ("run", "explain"):
+    """What is ours, and the command after ``--`` (for ``run``, ``explain`` and ``submit``)."""
+    if "--" in arguments and arguments[0] in ("run", "explain", "submit"):
         at = arguments.index("--")
         return arguments[:at], arguments[at + 1 :]
     return arguments, []

@@ -88,7 +88,7 @@ def list_models(history: opt.HistoryFile = None, as_json: opt.Json = False) -> N
         for app in dict.fromkeys(group.app for group in store.groups()):
             for place in _places(store, app, store.groups(app)):
                 fit = _fit(predictor, place, app)
-                rows.append(_row(app, place, fit))
+                rows.append(_row(app, place, fit, predictor))
     if as_json:
         print(json.dumps(rows, indent=2))
         return
@@ -108,7 +108,8 @@ def list_models(history: opt.HistoryFile = None, as_json: opt.Json = False) -> N
     console.print(tables.table(columns, width=console.width))
 
 
-def _row(app: str, place: Place, fit: Fit | None) -> dict[str, Any]:
+def _row(app: str, place: Place, fit: Fit | None, predictor: HistoryModel | None = None) -> dict[str, Any]:
+    route = predictor.route(place.query(app)) if isinstance(predictor, LearnedModel) else None
     return {
         "app": app,
         "implementation": place.implementation,
@@ -120,6 +121,7 @@ def _row(app: str, place: Place, fit: Fit | None) -> dict[str, Any]:
         "shares": dict(law_shares(fit)) if fit else {},
         "run_noise": fit.run_noise if fit else None,
         "left_out_error": _left_out_error(fit) if fit else None,
+        "wall_over_cpu": None if route is None else math.exp(route.ratio),
     }
 
 
@@ -144,7 +146,7 @@ def show(
     with opened(history) as store:
         found = _places(store, app, places(store, app, device, implementation))
         predictor = make_model(model, store)
-        rows = [_row(app, place, _fit(predictor, place, app)) for place in found]
+        rows = [_row(app, place, _fit(predictor, place, app), predictor) for place in found]
         samples = [_samples(store, predictor, place, app) for place in found]
         if plot is not None:
             _draw(app, predictor, store, found, plot)
@@ -164,6 +166,11 @@ def show(
             print(f"  seconds = {row['formula']}")
             words = [f"{name} {share:.0%}" for name, share in row["shares"].items() if share >= 0.01]
             print(f"  laws: {', '.join(words)}")
+        if row["wall_over_cpu"] is not None:
+            print(
+                f"  predicted by CPU time: run times are {row['wall_over_cpu']:.2f} times it, "
+                "longer while other programs run"
+            )
         if row["left_out_error"] is not None:
             print(f"  median error of an input predicted from the others: {row['left_out_error']:.1%}")
         columns = [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
@@ -9,7 +10,10 @@ from typing import Annotated, Any, Literal, TypeAlias
 import typer
 
 from dovetail.errors import InputError
+from dovetail.files.units import DURATION, seconds_of
+from dovetail.model import Cluster as Machine
 from dovetail.report.metrics import Cut
+from dovetail.workloads.partitions import with_partitions
 
 __all__ = [
     "App",
@@ -18,12 +22,17 @@ __all__ = [
     "Breakdowns",
     "BusyWatts",
     "Cluster",
+    "Clusters",
+    "Compiled",
     "Cooldown",
+    "Cpus",
     "CpusPerNode",
     "Csv",
     "DefaultWalltime",
     "Drop",
+    "Each",
     "Feature",
+    "Fields",
     "Gantt",
     "HistoryFile",
     "IdleWatts",
@@ -35,6 +44,7 @@ __all__ = [
     "Model",
     "On",
     "Overrun",
+    "Partition",
     "Policy",
     "Quiet",
     "Rates",
@@ -42,10 +52,16 @@ __all__ = [
     "ReportFolder",
     "Seed",
     "Source",
+    "Verbose",
     "Warmup",
+    "cpus",
     "cut",
     "kinds",
+    "machine",
+    "machines",
+    "or_journal",
     "reader_options",
+    "seconds",
     "walltime",
 ]
 
@@ -64,6 +80,13 @@ class Knowledge(StrEnum):
     learned = "learned"
 
 
+class Twins(StrEnum):
+    """Whether a compiled twin may stand in for the engine."""
+
+    auto = "auto"
+    off = "off"
+
+
 class Breakdown(StrEnum):
     """What jobs can be told apart by."""
 
@@ -76,11 +99,27 @@ class Breakdown(StrEnum):
 
 
 Source: TypeAlias = Annotated[
-    str, typer.Argument(metavar="FILE|published:NAME", help="Job file, trace or published workload.")
+    str,
+    typer.Argument(
+        metavar="FILE|RUN|published:NAME",
+        help="Job file, list, trace, an earlier run or a published workload.",
+    ),
 ]
 Cluster: TypeAlias = Annotated[
     str | None,
     typer.Option(metavar="FILE|SHORT", help="Cluster file, or e.g. 16x8cpu+1gpu. Default: this machine."),
+]
+Clusters: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--cluster",
+        metavar="FILE|SHORT",
+        help="Cluster file, or e.g. 16x8cpu+1gpu; can be repeated. Default: the trace's, else this machine.",
+    ),
+]
+Fields: TypeAlias = Annotated[
+    int | None,
+    typer.Option(min=18, metavar="N", help="Numbers on a line of SWF, where more than 18; these are read."),
 ]
 Policy: TypeAlias = Annotated[
     str, typer.Option(metavar="NAME[?OPTION=VALUE]", help="See 'dovetail policies'.")
@@ -109,6 +148,10 @@ On: TypeAlias = Annotated[
 Lenient: TypeAlias = Annotated[
     bool, typer.Option("--lenient", help="Skip and count malformed lines of a trace.")
 ]
+Compiled: TypeAlias = Annotated[
+    Twins,
+    typer.Option("--compiled", help="Compiled twin where it models all that is asked, the same schedule."),
+]
 Known: TypeAlias = Annotated[
     Knowledge | None, typer.Option("--knowledge", help="What policies know of run times.")
 ]
@@ -120,12 +163,30 @@ CpusPerNode: TypeAlias = Annotated[
     int | None, typer.Option(min=1, metavar="N", help="Of a trace that counts processors.")
 ]
 DefaultWalltime: TypeAlias = Annotated[
-    str | None, typer.Option(metavar="SECONDS", help="Of jobs without a walltime ('actual' in simulation).")
+    str | None, typer.Option(metavar="DURATION", help="Of jobs without a walltime ('actual' in simulation).")
 ]
 JournalFile: TypeAlias = Annotated[
     Path | None, typer.Option("--journal", metavar="FILE", help="Write the journal, which can be replayed.")
 ]
 App: TypeAlias = Annotated[str | None, typer.Option(metavar="NAME", help="Name the app of plain commands.")]
+Partition: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--partition", metavar="NAME=NODES", help="Nodes of a trace's partition, e.g. cpu=n[0-3]; repeatable."
+    ),
+]
+Each: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--each",
+        metavar="NAME=VALUES",
+        help="Repeat commands for each value of {NAME}: lr=0.1,0.01 or seed=1..5; repeatable.",
+    ),
+]
+Cpus: TypeAlias = Annotated[
+    str | None,
+    typer.Option("--cpus", "-c", metavar="N|all", help="CPUs that a plain command asks for. Default: 1."),
+]
 Drop: TypeAlias = Annotated[
     list[str] | None, typer.Option(metavar="FEATURE", help="Leave a feature of plain commands out.")
 ]
@@ -155,7 +216,52 @@ IdleWatts: TypeAlias = Annotated[
 BusyWatts: TypeAlias = Annotated[
     float | None, typer.Option(metavar="W", help="Of a busy processor, for the energy.")
 ]
+Verbose: TypeAlias = Annotated[
+    bool, typer.Option("--verbose", "-v", help="Tell more: decision times, idle resources, predictions.")
+]
 Quiet: TypeAlias = Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")]
+
+
+def machine(cluster: str | None, partitions: Sequence[str] | None) -> Machine | None:
+    """``--cluster`` with ``--partition``; ``None`` where no cluster is given. Raises `InputError`."""
+    if cluster is None:
+        if partitions:
+            raise InputError(
+                "found a partition, expected --cluster too, whose nodes it names", where="--partition"
+            )
+        return None
+    return with_partitions(Machine.parse(cluster), partitions or ())
+
+
+def machines(clusters: Sequence[str] | None, partitions: Sequence[str] | None) -> list[Machine]:
+    """Every ``--cluster``, each once, with ``--partition``. Raises `InputError`."""
+    if not clusters:
+        machine(None, partitions)
+        return []
+    twice = [text for i, text in enumerate(clusters) if text in clusters[:i]]
+    if twice:
+        raise InputError(f"found {twice[0]} twice, expected each cluster once", where="--cluster")
+    return [with_partitions(Machine.parse(text), partitions or ()) for text in clusters]
+
+
+def cpus(text: str | None) -> int | Literal["all"] | None:
+    """``--cpus``: a number, or ``all`` of the node. Raises `InputError`."""
+    if text is None:
+        return None
+    if text == "all":
+        return "all"
+    count = int(text) if text.isascii() and text.isdigit() and len(text) < 8 else 0
+    if not count:
+        raise InputError(f"found {text!r}, expected a whole number of at least 1, or 'all'", where="--cpus")
+    return count
+
+
+def or_journal(source: str) -> str:
+    """A workload as it was named; of an earlier run (its id or folder, ``last``) the journal."""
+    from dovetail.running.folder import journal_of
+
+    found = None if source.startswith(("published:", "synthetic:")) else journal_of(source)
+    return source if found is None else str(found)
 
 
 def kinds(on: str | None) -> list[str]:
@@ -177,13 +283,21 @@ def walltime(text: str | None, *, simulated: bool) -> float | Literal["actual"] 
     if text == "actual" and simulated:
         return "actual"
     try:
-        seconds = float(text)
+        found = seconds_of(text)
     except ValueError:
-        seconds = -1.0
-    if not 0 < seconds < float("inf"):
-        expected = "a number of seconds above 0" + (" or 'actual'" if simulated else "")
+        found = 0.0
+    if not found:
+        expected = f"more than 0 {DURATION}" + (" or 'actual'" if simulated else "")
         raise InputError(f"found {text!r}, expected {expected}", where="--default-walltime")
-    return seconds
+    return found
+
+
+def seconds(text: str | None, where: str) -> float | None:
+    """The seconds of an option that takes a duration such as ``90`` or ``1h30m``."""
+    try:
+        return None if text is None else seconds_of(text)
+    except ValueError as error:
+        raise InputError(str(error), where=where) from None
 
 
 def cut(warmup: str | None, cooldown: str | None) -> Cut | None:

@@ -3,32 +3,39 @@
 from __future__ import annotations
 
 import math
+import shlex
 import sys
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
+from rich.console import Console
 from rich.text import Text
 
 from dovetail.errors import InputError
+from dovetail.files.writing import make_folder, write_text
 from dovetail.model import Result
-from dovetail.report import Comparison, Cut, Report, label, tables, wording
-from dovetail.report.energy import Watts, energy_metrics, use_of
-from dovetail.report.intervals import by_policy, comparable
-from dovetail.report.json_form import text_of, to_json
+from dovetail.report import Report, tables, wording
+from dovetail.report.asked import Asked
+from dovetail.report.compared import compared_metrics, comparison_table, later_table, paired_tables, remarks
+from dovetail.report.energy import Watts, use_of
+from dovetail.report.folder import forms, write_folder
+from dovetail.report.intervals import variants
+from dovetail.report.json_form import pieces_of
+from dovetail.report.outcome import breakdown_table, fairness_table, job_table, notes, summary
 from dovetail.report.report import check_figure
-from dovetail.workloads.textfile import write_text
 
 __all__ = [
     "Asked",
     "check_targets",
-    "file_names",
     "make_folder",
     "note",
     "note_rejected",
     "show",
     "show_comparison",
+    "this_command",
     "watts_of",
+    "write_files",
     "write_folder",
     "write_text",
 ]
@@ -36,15 +43,6 @@ __all__ = [
 JOBS_SHOWN = 40
 ALL_JOBS, ALL_UNITS = 400, 40
 """Up to so many jobs, and units, the terminal shows a chart."""
-
-
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """What is asked of every result: a cut of warm-up and cool-down, break-downs, the energy."""
-
-    cut: Cut | None = None
-    by: Sequence[str] = ()
-    watts: Watts | None = None
 
 
 def show(
@@ -55,42 +53,56 @@ def show(
     gantt: Path | None,
     folder: Path | None,
     asked: Asked | None = None,
-    reference: Result | None = None,
+    verbose: bool = False,
 ) -> None:
     """Write what was asked for, then the tables (or the JSON) to standard output."""
     result, asked = report.result, asked or Asked()
-    if csv is not None:
-        _write_csv(result, csv)
-    if gantt is not None:
-        report.gantt(gantt)
-    if folder is not None:
-        write_folder([result], folder, asked, [reference])
+    write_files(report, csv=csv, gantt=gantt, folder=folder, asked=asked)
     if as_json:
-        form = to_json(result, cut=asked.cut, reference=reference, by=asked.by)
-        form["metrics"] |= energy_metrics(result, asked.watts)
-        print(text_of(form))
+        _print_json(forms([result], asked)[0])
         return
     console = tables.console()
     width = console.width
+    reference = asked.reference(result)
     if len(result.records):
-        console.print(tables.job_table(result, width=width, limit=JOBS_SHOWN))
+        console.print(job_table(result, limit=JOBS_SHOWN).text(width))
         console.print()
     if 0 < len(result.records) <= ALL_JOBS and len(result.cluster.units) <= ALL_UNITS:
-        from dovetail.report import gantt as charts  # with what it needs, it takes its time
+        from dovetail.report.gantt.terminal import terminal
 
-        console.print(charts.terminal(result, width=width))
+        console.print(terminal(result, width=width))
         console.print()
-    console.print(tables.summary_table(result, cut=asked.cut, reference=reference, width=width))
+    console.print(summary(result, cut=asked.cut, reference=reference, width=width, verbose=verbose))
     if asked.watts is not None:
         console.print(_energy(result, asked.watts), soft_wrap=True)
     for by in asked.by:
         console.print()
-        console.print(tables.breakdown_table(result, by, cut=asked.cut, width=width))
+        console.print(breakdown_table(result, by, cut=asked.cut).text(width))
     if reference is not None:
         console.print()
-        console.print(tables.fairness_table(result, reference, width=width))
+        console.print(fairness_table(result, reference).text(width))
     if folder is not None:
         print(f"\nReport: {folder / 'index.html'}")
+
+
+def _print_json(form: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> None:
+    for piece in pieces_of(form):
+        sys.stdout.write(piece)
+    print()
+
+
+def write_files(
+    report: Report, *, csv: Path | None, gantt: Path | None, folder: Path | None, asked: Asked
+) -> None:
+    """The files that were asked for."""
+    if csv is not None:
+        from dovetail.report.evalys_csv import write_csv
+
+        write_csv(report.result, csv)
+    if gantt is not None:
+        report.gantt(gantt)
+    if folder is not None:
+        write_folder([report.result], folder, asked)
 
 
 def _energy(result: Result, watts: Watts) -> str:
@@ -123,77 +135,69 @@ def show_comparison(
     folder: Path | None,
     html: Path | None = None,
     asked: Asked | None = None,
-    references: Sequence[Result | None] = (),
+    verbose: bool = False,
 ) -> None:
-    """The comparison as tables, one for each load, or as a list of JSON forms.
-
-    ``references`` has, for each result, that of the reference policy on the same jobs, or is empty.
-    """
+    """The comparison as tables, one for each load, or as a list of JSON forms."""
     asked = asked or Asked()
-    references = references or [None] * len(results)
-    loads = _by_load(results)
+    loads = list(dict.fromkeys(result.load for result in results))
     if folder is not None:
-        _write_comparison(results, folder, asked, references)
+        write_folder(results, folder, asked)
     if html is not None:
-        write_text(html, Comparison(results).html(cut=asked.cut))
+        from dovetail.report.html import page
+
+        write_text(html, page(results, asked))
     if as_json:
-        print(text_of(_forms(results, asked, references)))
+        _print_json(forms(results, asked))
         return
-    for _, chosen in loads:
-        _show_one_load([results[i] for i in chosen], [references[i] for i in chosen], asked)
+    for load in loads:
+        _show_one_load([result for result in results if result.load == load], asked, verbose)
     if folder is not None:
         print(f"Report: {folder / 'index.html'}" if len(loads) == 1 else f"Reports: {folder}")
 
 
-def _show_one_load(results: Sequence[Result], references: Sequence[Result | None], asked: Asked) -> None:
+def _show_one_load(results: Sequence[Result], asked: Asked, verbose: bool) -> None:
     console = tables.console()
     width = console.width
     one = results[0]
+    machines = ", ".join(dict.fromkeys(wording.machine(result.cluster) for result in results))
     load = "" if one.load is None else f" at load {one.load:g}"
-    console.print(Text(f"{wording.workload(one)} on {wording.machine(one.cluster)}{load}", style="dim"))
+    console.print(Text(wording.printable(f"{wording.workload(one)} on {machines}{load}"), style="dim"))
     console.print()
-    console.print(tables.comparison_table(results, cut=asked.cut, width=width))
-    console.print()
-    groups = by_policy(results)
-    if len(groups) > 1 and min(map(len, groups.values())) > 1:
-        shown = [n for n in tables.compared_metrics(results) if n in ("makespan", "mean_wait")]
-        for metric in shown:
-            if not comparable(list(groups.values()), metric, asked.cut):
-                continue
-            console.print(tables.paired_table(results, metric=metric, cut=asked.cut, width=width))
-            console.print()
-    known = [reference for reference in references if reference is not None]
-    if known:
-        console.print(tables.later_table(results, known, width=width))
+    names = compared_metrics(results, verbose=verbose)
+    whole = comparison_table(results, names=names, cut=asked.cut)
+    for table in [whole, *paired_tables(results, cut=asked.cut)]:
+        console.print(table.text(width))
+        console.print()
+    if asked.references:
+        console.print(later_table(results, asked).text(width))
         console.print()
     for by in asked.by:
-        for name, group in groups.items():
+        for name, group in variants(results).items():
             seed = "" if group[0].seed is None or len(group) == 1 else f", seed {group[0].seed}"
-            print(f"{name}{seed}")
-            console.print(tables.breakdown_table(group[0], by, cut=asked.cut, width=width))
+            console.print(Text(wording.printable(f"{name}{seed}"), style="bold"))
+            console.print(breakdown_table(group[0], by, cut=asked.cut).text(width))
             console.print()
-    remarks = tables.notes(one, asked.cut)
-    for remark in remarks:
-        console.print(Text(remark, style="dim"))
-    if remarks:
-        console.print()
+    _tell([*remarks(results), *_common_notes(results, asked)], console)
 
 
-def _by_load(results: Sequence[Result]) -> list[tuple[float | None, list[int]]]:
-    """Loads in order of appearance, each with the places of its results."""
-    found: dict[float | None, list[int]] = {}
-    for i, result in enumerate(results):
-        found.setdefault(result.load, []).append(i)
-    return list(found.items())
-
-
-def _forms(
-    results: Sequence[Result], asked: Asked, references: Sequence[Result | None]
-) -> list[dict[str, object]]:
+def _common_notes(results: Sequence[Result], asked: Asked) -> list[str]:
+    """The notes of all results, those of one variant alone with its name."""
+    firsts = {name: notes(group[0], asked.cut) for name, group in variants(results).items()}
+    found: dict[str, list[str]] = {}
+    for name, lines in firsts.items():
+        for line in lines:
+            found.setdefault(line, []).append(name)
     return [
-        to_json(result, cut=asked.cut, reference=reference, by=asked.by)
-        for result, reference in zip(results, references, strict=True)
+        line if len(names) == len(firsts) else f"{wording.listed(names, 3)}: {line}"
+        for line, names in found.items()
     ]
+
+
+def _tell(lines: Sequence[str], console: Console) -> None:
+    for line in lines:
+        console.print(Text(wording.printable(line), style="dim"))
+    if lines:
+        console.print()
 
 
 def check_targets(*files: Path | None, gantt: Path | None = None, folder: Path | None = None) -> None:
@@ -213,104 +217,21 @@ def check_targets(*files: Path | None, gantt: Path | None = None, folder: Path |
             raise InputError(f"cannot be made: found the file {there}, expected a folder", where=str(folder))
 
 
-def _write_csv(result: Result, path: Path) -> None:
-    from dovetail.report.evalys_csv import to_evalys_csv
-
-    write_text(path, to_evalys_csv(result))
-
-
-def write_folder(
-    results: Sequence[Result],
-    folder: Path,
-    asked: Asked | None = None,
-    references: Sequence[Result | None] = (),
-) -> None:
-    """``index.html``, ``results.json``; for each result a CSV; for each policy (its first seed) charts.
-
-    The charts are the Gantt chart, and the use of the cluster and the queue over time. Raises
-    `InputError` where something cannot be written.
-    """
-    from dovetail.report import plots
-
-    asked = asked or Asked()
-    make_folder(folder)
-    comparison = Comparison(results)
-    one = len(results) == 1
-    page = comparison[0].html(cut=asked.cut) if one else comparison.html(cut=asked.cut)
-    write_text(folder / "index.html", page)
-    forms = _forms(results, asked, references or [None] * len(results))
-    write_text(folder / "results.json", text_of(forms[0] if one else forms) + "\n")
-    if not one:
-        plots.save_comparison(results, folder / "comparison.svg", cut=asked.cut)
-    charted: set[str] = set()
-    for result, name in zip(results, file_names(results), strict=True):
-        _write_csv(result, folder / f"{name}.csv")
-        if label(result) not in charted and result.records:
-            charted.add(label(result))
-            Report(result).gantt(folder / f"{name}.svg")
-            plots.save_timeline(result, folder / ("timeline.svg" if one else f"{name}-timeline.svg"))
-
-
-def _write_comparison(
-    results: Sequence[Result], folder: Path, asked: Asked, references: Sequence[Result | None]
-) -> None:
-    """`write_folder`, or, of several loads, a folder for each and a chart over the load."""
-    loads = _by_load(results)
-    if len(loads) == 1:
-        write_folder(results, folder, asked, references)
-        return
-    from dovetail.report import plots
-
-    make_folder(folder)
-    plots.save_over_load(results, folder / "loads.svg", cut=asked.cut)
-    write_text(folder / "results.json", text_of(_forms(results, asked, references)) + "\n")
-    for load, chosen in loads:
-        inner = folder / f"load-{load:.12g}"
-        write_folder([results[i] for i in chosen], inner, asked, [references[i] for i in chosen])
-
-
-def make_folder(folder: Path) -> None:
-    """Make a folder and those above it; raises `InputError` where that cannot be done."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"cannot be made: {error.strerror}", where=str(folder)) from error
-
-
-def file_names(results: Sequence[Result]) -> list[str]:
-    """For each result a name that a file can have: the policy with its options, and the seed.
-
-    Names that would be the same after what files cannot be called has gone are numbered.
-    """
-    return list(_distinct(_file_name(result) for result in results))
-
-
-def _file_name(result: Result) -> str:
-    plain = "".join(c if c.isascii() and (c.isalnum() or c in "-_.") else "_" for c in label(result))
-    return plain + ("" if result.seed is None else f"-{result.seed}")
-
-
-def _distinct(names: Iterator[str]) -> Iterator[str]:
-    used = {"index", "results", "comparison", "timeline"}
-    for name in names:
-        number, free = 1, name
-        while free in used:
-            number += 1
-            free = f"{name}_{number}"
-        used.add(free)
-        yield free
+def this_command() -> str:
+    """The command line that is being run, for the pages that it makes."""
+    return shlex.join(["dovetail", *sys.argv[1:]])
 
 
 def note(message: str) -> None:
-    """A line for people, on standard error."""
-    print(message, file=sys.stderr)
+    """A line for people, on standard error; what jobs are called and what they print moves no cursor."""
+    print(wording.printable(message), file=sys.stderr)
 
 
 def note_rejected(result: Result, source: str) -> bool:
     """Whether jobs were rejected; if so, a line for people about how many, and why the first."""
     if not result.rejected:
         return False
-    first, count = result.rejected[0], len(result.rejected)
-    jobs = "1 job" if count == 1 else f"{count} jobs"
+    first = result.rejected[0]
+    jobs = wording.many(len(result.rejected), "job")
     note(f"dovetail: {source}: {jobs} rejected, the first is {first.id}: {first.reason}")
     return True

@@ -100,7 +100,12 @@ def pack(
         raise InputError(
             f"found {str(write_profile)!r}, expected a file .json or .csv", where="--write-profile"
         )
-    only_history = {"--apps": apps, "--processors": processors, "--width": width, "--device": device}
+    only_history = {
+        "--apps": apps,
+        "--processors": processors,
+        "--width": None if width is None else width.value,
+        "--device": device,
+    }
     instance, remarks = _instance(file, history, only_history)
     if write_profile is not None:
         from dovetail.cli.pack_history import write_profile as write

@@ -6,11 +6,11 @@ import csv
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 
 from dovetail.cli.history import inputs_words, places
-from dovetail.cli.pack import Width
 from dovetail.errors import InputError
 from dovetail.history import Aggregate, SqliteHistory
 from dovetail.model import CPU, WHOLE_POOL
@@ -25,7 +25,7 @@ def instance_from_history(
     apps: Sequence[str],
     *,
     processors: int | None = None,
-    width: Width | None = None,
+    width: Literal["cores", "nodes"] | None = None,
     device: str | None = None,
 ) -> tuple[Instance, tuple[str, ...]]:
     """One task for every app and inputs that have completed on CPUs; and remarks for a person.
@@ -47,8 +47,8 @@ def instance_from_history(
         raise InputError("found no run on CPUs, expected some to fit profiles from", where=str(history.path))
     runs = [aggregate for app in names for aggregate in _completed(history, app, device)]
     whole = [a.request[1] == WHOLE_POOL for a in runs]
-    width = width or (Width.nodes if all(whole) else Width.cores)
-    if width is Width.cores and any(whole):
+    width = width or ("nodes" if all(whole) else "cores")
+    if width == "cores" and any(whole):
         app = runs[whole.index(True)].app
         raise InputError(
             f"runs of app {app!r} had all CPUs of their nodes, which the history does not count; "
@@ -57,7 +57,7 @@ def instance_from_history(
         )
     observed: dict[tuple[str, str], dict[int, tuple[float, int]]] = {}
     for a in runs:
-        count = a.request[0] * (1 if width is Width.nodes else a.request[1])
+        count = a.request[0] * (1 if width == "nodes" else a.request[1])
         by_width = observed.setdefault((a.app, inputs_words(dict(a.inputs))), {})
         seconds, seen = by_width.get(count, (0.0, 0))
         by_width[count] = (seconds + a.mean * a.count, seen + a.count)

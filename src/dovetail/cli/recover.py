@@ -9,21 +9,30 @@ import typer
 
 from dovetail import api
 from dovetail.cli.options import Json
+from dovetail.report.wording import printable
+from dovetail.running import leftovers
 
 __all__ = ["recover"]
 
 
 def recover(
     stop: Annotated[bool, typer.Option("--stop", help="End what still runs.")] = False,
+    give_up: Annotated[
+        str | None,
+        typer.Option(metavar="RUN", help="Look at this run no more, whatever of it is not recorded."),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Record what ended, and show or stop what still runs, of runs whose Dovetail was killed."""
+    if give_up is not None:
+        leftovers.give_up(give_up)
     found = api.recover_left_behind(stop=stop)
     if as_json:
         rows = [
             {
-                "run": left.recovery.run_dir.name,
+                "run": left.run,
                 "recorded": left.recorded,
+                "trouble": left.trouble or None,
                 "ended": [job.job for job in left.recovery.ended],
                 "running": [{"id": job.job, "pid": job.pid} for job in left.recovery.running],
                 "lost": [{"id": job.job, "reason": job.reason} for job in left.recovery.lost],
@@ -35,11 +44,15 @@ def recover(
     if not found:
         print("Nothing was left behind.")
     for left in found:
-        print(f"run {left.recovery.run_dir.name}: {left.recorded} ended runs recorded")
+        print(f"run {left.run}: {left.recorded} ended runs recorded")
         for job in left.recovery.running:
             cores = ",".join(map(str, job.cores)) or "any"
-            print(f"  {job.job} still runs: process {job.pid} on cores {cores}")
-        for lost in left.recovery.lost:
-            print(f"  {lost.job}: {lost.reason}")
+            print(f"  {printable(job.job)} still runs: process {job.pid} on cores {cores}")
+        for name, why in left.untold:
+            print(f"  {printable(name)}: {printable(why)}")
+        if left.trouble:
+            print(f"  set aside: {printable(left.trouble)}")
     if any(left.still_running for left in found):
         print("'dovetail recover --stop' ends what still runs.")
+    if any(left.trouble for left in found):
+        print("What is set aside is tried again; 'dovetail recover --give-up RUN' looks at a run no more.")

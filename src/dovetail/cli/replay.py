@@ -10,17 +10,34 @@ import typer
 from dovetail.engine.journal import read_journal
 from dovetail.engine.journal import replay as replay_journal
 from dovetail.errors import InputError
+from dovetail.files.sentences import shown
 from dovetail.interfaces import Policy
 from dovetail.plugins import load_policy
 from dovetail.policies.follow_plan import FollowPlan
+from dovetail.running.folder import LAST, journal_of
 
 __all__ = ["replay"]
 
 
-def replay(file: Annotated[Path, typer.Argument(metavar="JOURNAL", help="A journal.jsonl.")]) -> None:
+def replay(
+    run: Annotated[
+        str, typer.Argument(metavar="RUN|JOURNAL", help="A run (its id or folder, last), or a journal.")
+    ] = LAST,
+    trust: Annotated[
+        bool, typer.Option("--trust", help="Execute the Python file that the journal names as its policy.")
+    ] = False,
+) -> None:
     """Check that a journal's events give the very same decisions again."""
+    file = journal_of(run) or Path(run)
     journal = read_journal(file)
-    loaded = load_policy(str(journal.header["policy"]))
+    named = str(journal.header["policy"])
+    if ".py:" in named and not trust:
+        raise InputError(
+            f"found the policy {shown(named)}, which is a program; --trust executes it, if you trust the "
+            "journal and that file",
+            where=str(file),
+        )
+    loaded = load_policy(named)
     policy = loaded.policy if isinstance(loaded.policy, Policy) else FollowPlan()
     if not journal.batches:
         raise InputError("holds no instant, expected at least one", where=str(file))

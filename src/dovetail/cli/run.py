@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -9,22 +11,34 @@ import typer
 
 from dovetail import api
 from dovetail.cli import options as opt
+from dovetail.cli.keep_order import KeepOrder
 from dovetail.cli.live_progress import LiveProgress
-from dovetail.cli.output import Asked, check_targets, note, note_rejected, show, watts_of
-from dovetail.engine.live import LiveRun
+from dovetail.cli.output import Asked, check_targets, note, note_rejected, show, watts_of, write_files
+from dovetail.engine.core import Engine
+from dovetail.engine.driver import INTERRUPTED
 from dovetail.errors import InputError
-from dovetail.executors.local import LocalExecutor
-from dovetail.model import State, Workload
+from dovetail.model import CPU, Result, State, Workload
+from dovetail.report import Report
+from dovetail.report.told import FAILED, failures, outcome_line, remarks
+from dovetail.running.folder import read_about, short_id
+from dovetail.running.session import Session, unfinished
 from dovetail.runtimes.registry import DEFAULT_MODEL
 from dovetail.workloads.commands import command_workload
+from dovetail.workloads.jobfile_schema import MOST_RETRIES
 
 __all__ = ["run"]
+
+MOST_COMPARED = 2_000
+"""Up to so many jobs, the run is compared with what the CPUs alone would have needed."""
 
 
 def run(
     context: typer.Context,
     file: Annotated[
-        str | None, typer.Argument(metavar="FILE", help="Job file, or a list of commands, one a line.")
+        str | None,
+        typer.Argument(
+            metavar="FILE", help="Job file, or a list of commands, one a line; with --resume the id of a run."
+        ),
     ] = None,
     cluster: opt.Cluster = None,
     policy: opt.Policy = "history",
@@ -32,12 +46,47 @@ def run(
     app: opt.App = None,
     drop: opt.Drop = None,
     add: opt.Feature = None,
+    each: opt.Each = None,
+    cpus: opt.Cpus = None,
+    jobs: Annotated[
+        int | None, typer.Option("--jobs", "-j", min=1, metavar="N", help="At most so many jobs at once.")
+    ] = None,
+    retries: Annotated[
+        int | None,
+        typer.Option(min=0, max=MOST_RETRIES, metavar="N", help="How often a failed job starts again."),
+    ] = None,
+    keep_order: Annotated[
+        bool, typer.Option("--keep-order", "-k", help="Print what jobs write, in the order of the list.")
+    ] = False,
+    halt: Annotated[
+        str,
+        typer.Option(
+            metavar="WHEN,WHAT", help="End early: now,fail=1 or soon,fail=10% (also success, done)."
+        ),
+    ] = "never",
     seed: opt.Seed = None,
     model: opt.Model = DEFAULT_MODEL,
     history: opt.HistoryFile = None,
     overrun: opt.AtWalltime = opt.Overrun.kill,
     default_walltime: opt.DefaultWalltime = None,
     grace: Annotated[float, typer.Option(min=0, help="Seconds between TERM and KILL.")] = 5.0,
+    executor: Annotated[
+        str, typer.Option(metavar="NAME[?option=value]", help="Where the jobs run.")
+    ] = "local",
+    slurm: Annotated[
+        list[str] | None, typer.Option(metavar="OPTION", help="Passed to sbatch for every job (slurm-queue).")
+    ] = None,
+    cut_walltimes: Annotated[
+        bool,
+        typer.Option(
+            "--cut-walltimes",
+            help="Restartable jobs with 20 known runs ask for the time that they need (slurm-queue).",
+        ),
+    ] = False,
+    resume: Annotated[
+        bool,
+        typer.Option("--resume", help="Take up a run whose Dovetail ended before its jobs (the newest one)."),
+    ] = False,
     run_dir: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="Outputs and journal; must not hold a run yet.")
     ] = None,
@@ -47,53 +96,157 @@ def run(
     report: opt.ReportFolder = None,
     idle_watts: opt.IdleWatts = None,
     busy_watts: opt.BusyWatts = None,
+    verbose: opt.Verbose = False,
     quiet: opt.Quiet = False,
 ) -> int:
     """Run jobs on this machine's CPUs and GPUs, and learn from what happens.
 
     A single command goes after two dashes: dovetail run --on cpu,gpu -- python train.py --device {device}
+    A plain command asks for one CPU (-c N for more); jobs of a job file for what they say there.
     """
+    if keep_order and as_json:
+        raise InputError(
+            "found --keep-order with --json, expected one of them: both write to standard output"
+        )
     asked = Asked(watts=watts_of(idle_watts, busy_watts))
     check_targets(csv, gantt=gantt, folder=report)
-    workload = _workload(file, list(context.obj or []), opt.kinds(on), app, drop or (), add or ())
-    with LiveProgress(hidden=quiet) as progress:
-        folder: list[Path] = []
+    asked_of_commands = opt.reader_options(
+        on=opt.kinds(on), app=app, drop=drop, add=add, each=each, cpus=opt.cpus(cpus)
+    )
+    command = list(context.obj or [])
+    if resume and command:
+        raise InputError("found --resume and a command after '--', expected one of them")
+    workload = None if resume else _workload(file, command, asked_of_commands)
+    kept = KeepOrder() if keep_order else None
+    ended = _Ended(as_json, csv, gantt, report, asked, verbose=verbose, quiet=quiet, ordered=keep_order)
+    with LiveProgress(hidden=quiet or keep_order) as progress:
 
-        def started(live: LiveRun, executor: LocalExecutor) -> None:
-            folder.append(executor.run_dir)
+        def started(session: Session) -> None:
+            ended.folder = session.folder
+            if kept is not None:
+                kept.started(session)
 
-        _recover(quiet)
-        options: dict[str, Any] = {}
-        if not isinstance(workload, Workload):
-            options = opt.reader_options(on=opt.kinds(on), app=app, drop=drop, add=add)
-        found = api.run(
-            workload,
-            cluster=cluster,
-            policy=policy,
-            history=history,
-            model=model,
-            seed=seed,
-            overrun=overrun.value,
-            default_walltime=_seconds(default_walltime),
-            run_dir=run_dir,
-            grace=grace,
-            changed=progress.changed,
-            started=started,
-            **options,
-        )
-    show(found, as_json=as_json, csv=csv, gantt=gantt, folder=report, asked=asked)
-    records = found.result.records
-    failed = [r for r in records if r.state in (State.FAILED, State.TIMEOUT, State.NODE_FAIL)]
-    for record in failed[:10]:
-        why = record.detail or (f"exit code {record.exit_code}" if record.exit_code else "")
-        note(f"{record.job.id}: {record.state}{': ' + why if why else ''}")
-    if not quiet and not as_json and folder:
-        note(f"Outputs and journal: {folder[0]}")
-    if any(record.state is State.CANCELLED for record in records):
-        return 130
-    if failed:
-        return 1
-    return 2 if note_rejected(found.result, file or "the command") else 0
+        def changed(engine: Engine) -> None:
+            progress.changed(engine)
+            if kept is not None:
+                kept.changed(engine)
+
+        if workload is None:
+            what = "the run"
+            found = api.resume(file, changed=changed, started=started, tell=note)
+        else:
+            what = file or "the command"
+            found = api.run(
+                workload,
+                cluster=cluster,
+                policy=policy,
+                history=history,
+                model=model,
+                seed=seed,
+                overrun=overrun.value,
+                default_walltime=_seconds(default_walltime),
+                run_dir=run_dir,
+                grace=grace,
+                executor=executor,
+                slurm=slurm or (),
+                cut_walltimes=cut_walltimes,
+                at_once=jobs,
+                retries=retries,
+                halt=halt,
+                changed=changed,
+                started=started,
+                tell=note,
+                **({"on": opt.kinds(on)} if isinstance(workload, Workload) else asked_of_commands),
+            )
+    if kept is not None:
+        kept.rest()
+    ended.show(found)
+    return ended.status(found.result, what, halted=halt != "never")
+
+
+@dataclass(slots=True)
+class _Ended:
+    """What is shown of a run that is over: the outcome first, what failed, where it lies, then the rest."""
+
+    as_json: bool
+    csv: Path | None
+    gantt: Path | None
+    report: Path | None
+    asked: Asked
+    verbose: bool
+    quiet: bool
+    ordered: bool
+    folder: Path | None = None
+
+    def show(self, found: Report) -> None:
+        """Everything but the exit status. With ``--keep-order`` standard output is the jobs' alone."""
+        result = found.result
+        if not self.as_json and result.records:
+            line = outcome_line(result, _on_cpus_alone(result, self.folder))
+            print(line, file=sys.stderr if self.ordered else sys.stdout, flush=True)
+        for line in failures(result):
+            note(line)
+        for line in () if self.quiet else remarks(result):
+            note(line)
+        if self.folder is not None and result.records and not self.quiet and not self.as_json:
+            note(f"Outputs and journal of run {self._run()}: {self.folder}")
+        if self.as_json or (result.records and not self.ordered):
+            if not self.as_json:
+                print(flush=True)
+            show(
+                found, as_json=self.as_json, csv=self.csv, gantt=self.gantt, folder=self.report,
+                asked=self.asked, verbose=self.verbose,
+            )  # fmt: skip
+        else:
+            write_files(found, csv=self.csv, gantt=self.gantt, folder=self.report, asked=self.asked)
+
+    def status(self, result: Result, what: str, *, halted: bool) -> int:
+        """The exit status that says to scripts what became of the jobs, with a line where more is to do."""
+        records = result.records
+        failed = any(record.state in FAILED for record in records)
+        cancelled = [record for record in records if record.state is State.CANCELLED]
+        # Here nothing but an interruption (or a halt) cancels what has started.
+        if any(record.detail == INTERRUPTED or record.start is not None for record in cancelled):
+            left = unfinished(self.folder) if self.folder else []
+            if left:
+                note(f"{len(left)} jobs never started; 'dovetail run --resume {self._run()}' takes them up")
+            return int(failed) if halted else 130
+        late = sum(record.state is State.PENDING for record in records)
+        if late:
+            note(
+                f"{late} jobs are left: they cannot end before the allocation does; "
+                f"'dovetail run --resume {self._run()}' in another one takes them up"
+            )
+        if failed or late or cancelled:
+            return 1
+        return 2 if note_rejected(result, what) else 0
+
+    def _run(self) -> str:
+        return short_id(read_about(self.folder).uid) if self.folder is not None else ""
+
+
+def _on_cpus_alone(result: Result, folder: Path | None) -> float | None:
+    """The makespan that the CPUs alone would have needed, by what was measured and predicted.
+
+    ``None`` where nothing ran elsewhere, some job did not complete, or too little is known.
+    """
+    records = result.records
+    elsewhere = any(r.implementation is not None and r.implementation.kind != CPU for r in records)
+    completed = all(record.state is State.COMPLETED for record in records)
+    journals = list(folder.glob("journal*.jsonl")) if folder is not None else []
+    if not elsewhere or not completed or len(records) > MOST_COMPARED or len(journals) != 1:
+        return None
+    if any(all(c.implementation.kind != CPU for c in record.job.choices) for record in records):
+        return None
+    try:
+        alone = api.simulate(journals[0], cluster=result.cluster, policy="cpu-only")
+    except InputError:
+        return None  # nothing is known of how long the jobs take on a CPU
+    if alone.result.rejected or any(
+        r.implementation is None or r.implementation.kind != CPU for r in alone.result.records
+    ):
+        return None
+    return alone.makespan
 
 
 def _seconds(text: str | None) -> float | None:
@@ -102,26 +255,11 @@ def _seconds(text: str | None) -> float | None:
     return found
 
 
-def _workload(
-    file: str | None, command: list[str], on: list[str], app: str | None, drop: Any, add: Any
-) -> str | Workload:
+def _workload(file: str | None, command: list[str], options: dict[str, Any]) -> str | Workload:
     if command:
         if file is not None:
             raise InputError(f"found the file {file} and a command after '--', expected one of them")
-        return command_workload(command, on=on, app=app, drop=drop, add=add)
+        return command_workload(command, **options)
     if file is None:
         raise InputError("found no FILE, expected a job file, a list of commands, or a command after '--'")
     return file
-
-
-def _recover(quiet: bool) -> None:
-    """Say what earlier runs left behind; what ended is recorded on the way."""
-    for left in api.recover_left_behind():
-        if left.recorded and not quiet:
-            note(f"{left.recorded} runs recorded that had ended after an earlier Dovetail was killed")
-        for job in left.recovery.running:
-            cores = ",".join(map(str, job.cores)) or "any core"
-            note(
-                f"job {job.job} of an earlier run still runs (process {job.pid}, cores {cores}); "
-                "'dovetail recover --stop' ends it"
-            )

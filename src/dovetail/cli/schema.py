@@ -16,7 +16,7 @@ def schema(
         Path | None, typer.Option(metavar="FOLDER", help="Write one file for each schema.")
     ] = None,
 ) -> None:
-    """Print the JSON Schemas of job and cluster files, or write them to a folder."""
+    """Print the JSON Schemas of the files that people write, or write them to a folder."""
     from dovetail.cli.output import make_folder, write_text
     from dovetail.workloads.schemas import schemas
 

@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
-import sys
-import time
+import gc
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
 
 from dovetail import api
 from dovetail.cli import options as opt
-from dovetail.cli.output import Asked, check_targets, note, note_rejected, show, watts_of, write_text
+from dovetail.cli.output import (
+    Asked,
+    check_targets,
+    note,
+    note_rejected,
+    show,
+    this_command,
+    watts_of,
+    write_text,
+)
 from dovetail.model import Result
-from dovetail.plugins import load_policy
+from dovetail.report.progress import Bar
 from dovetail.runtimes.registry import DEFAULT_MODEL
 
-__all__ = ["JobProgress", "simulate"]
-
-PATIENCE = 1.0
-"""Seconds of work before a progress bar is shown."""
+__all__ = ["simulate"]
 
 
 def simulate(
@@ -36,8 +39,13 @@ def simulate(
     overrun: opt.AtWalltime = opt.Overrun.kill,
     default_walltime: opt.DefaultWalltime = None,
     rates: opt.Rates = None,
+    compiled: opt.Compiled = opt.Twins.auto,
     cpus_per_node: opt.CpusPerNode = None,
+    fields: opt.Fields = None,
+    partition: opt.Partition = None,
     on: opt.On = None,
+    each: opt.Each = None,
+    cpus: opt.Cpus = None,
     lenient: opt.Lenient = False,
     by: opt.Breakdowns = None,
     warmup: opt.Warmup = None,
@@ -54,18 +62,20 @@ def simulate(
     journal: opt.JournalFile = None,
     idle_watts: opt.IdleWatts = None,
     busy_watts: opt.BusyWatts = None,
+    verbose: opt.Verbose = False,
     quiet: opt.Quiet = False,
 ) -> int:
     """Simulate a workload under a policy, on any cluster, in virtual time."""
     if history is not None and not learn and not history.exists():
         note(f"dovetail: history {history}: no such file; nothing is known from it")
+    file = opt.or_journal(file)
     watts = watts_of(idle_watts, busy_watts)
     check_targets(csv, perfetto, gantt=gantt, folder=report)
-    asked = Asked(opt.cut(warmup, cooldown), [name.value for name in by or ()], watts)
+    asked = Asked(opt.cut(warmup, cooldown), [name.value for name in by or ()], watts, this_command())
     if reference is not None:
-        load_policy(reference)  # a wrong name is said before anything runs
+        api.policy_label(reference)  # a wrong name is said before anything runs
     common: dict[str, Any] = {
-        "cluster": cluster,
+        "cluster": opt.machine(cluster, partition),
         "seed": seed,
         "knowledge": None if knowledge is None else knowledge.value,
         "model": model,
@@ -73,61 +83,25 @@ def simulate(
         "overrun": overrun.value,
         "default_walltime": opt.walltime(default_walltime, simulated=True),
         "rates": rates,
+        "compiled": compiled.value,
         "lenient": lenient,
         "on": opt.kinds(on),
-        **opt.reader_options(cpus_per_node=cpus_per_node),
+        **opt.reader_options(cpus_per_node=cpus_per_node, fields=fields, each=each, cpus=opt.cpus(cpus)),
     }
     other: Result | None = None
     if reference is not None:  # before the simulation itself, which may add to the history
-        with JobProgress(hidden=quiet or as_json, label=f"simulating {reference}") as progress:
+        with Bar(f"simulating {reference}", hidden=quiet or as_json) as progress:
             other = api.simulate_result(file, policy=reference, progress=progress.tell, **common)
-    with JobProgress(hidden=quiet or as_json) as progress:
+    with Bar("simulating", hidden=quiet or as_json) as progress:
         found = api.simulate(
             file, policy=policy, learn=learn, journal=journal, progress=progress.tell, **common
         )
+    gc.freeze()  # what was found lives to the end: to search it for cycles again and again takes seconds
     if perfetto is not None:
         from dovetail.report.perfetto import to_perfetto
 
         write_text(perfetto, to_perfetto(found.result))
-    show(found, as_json=as_json, csv=csv, gantt=gantt, folder=report, asked=asked, reference=other)
+    if other is not None:
+        asked = asked.against([other])
+    show(found, as_json=as_json, csv=csv, gantt=gantt, folder=report, asked=asked, verbose=verbose)
     return 2 if strict and note_rejected(found.result, file) else 0
-
-
-class JobProgress:
-    """A progress bar over ended jobs with the estimated end, on a terminal only, after a second's work."""
-
-    def __init__(self, *, hidden: bool = False, label: str = "simulating") -> None:
-        console = Console(stderr=True)
-        self._hidden = hidden or not console.is_terminal
-        self._label = label
-        self._bar = Progress(
-            "{task.description}",
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeRemainingColumn(),
-            console=console,
-            transient=True,
-        )
-        self._task: Any = None
-        self._shown = 0
-        self._since = time.monotonic()
-
-    def __enter__(self) -> JobProgress:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._task is not None:
-            self._bar.stop()
-
-    def tell(self, done: int, total: int) -> None:
-        """So many of all jobs have ended."""
-        if self._hidden or done - self._shown < max(1, total // 200):
-            return
-        self._shown = done
-        if self._task is None and time.monotonic() - self._since < PATIENCE:
-            return
-        if self._task is None:
-            self._task = self._bar.add_task(self._label, total=total)
-            self._bar.start()
-        self._bar.update(self._task, completed=done)
-        sys.stderr.flush()

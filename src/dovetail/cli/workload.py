@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, cast, get_args
 
@@ -13,18 +13,19 @@ import typer
 from dovetail.cli import options as opt
 from dovetail.engine.capacity import Placement
 from dovetail.errors import InputError
+from dovetail.files.reading import read_bytes
+from dovetail.files.sentences import file_name
+from dovetail.files.writing import write_text
 from dovetail.model import Cluster, Workload
-from dovetail.model.files import file_name
 from dovetail.report.fragmentation import fill
 from dovetail.report.wording import printable
 from dovetail.workloads import edit
 from dovetail.workloads.describe import describe as summary_of
 from dovetail.workloads.jobfile_writer import dump_jobfile
 from dovetail.workloads.load import load_workload
-from dovetail.workloads.swf import swf_machine, swf_workload
+from dovetail.workloads.swf import swf_cluster, swf_workload
 from dovetail.workloads.swf_arrays import parse_swf
 from dovetail.workloads.tables import read_node_list
-from dovetail.workloads.textfile import read_bytes, write_text
 from dovetail.workloads.writers.clusterfile import cluster_as_toml
 from dovetail.workloads.writers.swf import edited_swf, workload_as_swf
 
@@ -72,19 +73,24 @@ class Loaded:
     log: bytes | None = None
 
 
-def _load(spec: str, cluster: str | None, lenient: bool, cpus_per_node: int | None) -> Loaded:
-    machine = Cluster.parse(cluster) if cluster is not None else None
+def _load(
+    spec: str,
+    cluster: str | None,
+    lenient: bool,
+    cpus_per_node: int | None,
+    partitions: Sequence[str] | None = None,
+) -> Loaded:
+    machine = opt.machine(cluster, partitions)
     if not (spec.startswith("swf:") or spec.lower().endswith(SWF)):
         options = opt.reader_options(cpus_per_node=cpus_per_node)
-        return Loaded(spec, load_workload(spec, machine, lenient=lenient, **options), machine)
+        found = load_workload(spec, machine, lenient=lenient, **options)
+        return Loaded(spec, found, found.machine if machine is None else machine)
     path = spec.removeprefix("swf:")
     per_node = cpus_per_node or 1
-    log = read_bytes(path)  # once: it may be a pipe
+    log = read_bytes(path, "SWF text")  # once: it may be a pipe
     arrays = parse_swf(log, file_name(path), lenient=lenient)
     if machine is None:
-        processors = swf_machine(arrays)
-        if processors is not None:
-            machine = Cluster.uniform(-(-processors // per_node), per_node)
+        machine = swf_cluster(arrays, per_node)
     workload = swf_workload(arrays, machine, name=path, cpus_per_node=per_node)
     return Loaded(spec, workload, machine, log)
 
@@ -95,10 +101,11 @@ def describe(
     cluster: ClusterOption = None,
     lenient: Lenient = False,
     cpus_per_node: CpusPerNode = None,
+    partition: opt.Partition = None,
     as_json: opt.Json = False,
 ) -> None:
     """Jobs, span, load, sizes, run times, users. Without --cluster, an SWF log's own machine is taken."""
-    loaded = _load(file, cluster, lenient, cpus_per_node)
+    loaded = _load(file, cluster, lenient, cpus_per_node, partition)
     found = summary_of(loaded.workload, loaded.cluster)
     if as_json:
         print(json.dumps(found, indent=1, allow_nan=False))
@@ -153,7 +160,7 @@ def _write(loaded: Loaded, workload: Workload, out: str) -> None:
         else:
             write_text(out, _as_swf(loaded, workload))
     elif out.lower().endswith(JOBFILE):
-        write_text(out, dump_jobfile(workload))
+        write_text(out, dump_jobfile(replace(workload, machine=loaded.cluster)))
     else:
         raise InputError(
             f"found {Path(out).name!r}, expected a name that ends in .swf, .swf.gz or .toml", where="OUT"
@@ -182,10 +189,10 @@ def cut(
     file: File,
     out: Out,
     begin: Annotated[
-        float | None, typer.Option("--from", metavar="SECONDS", help="First moment of submission.")
+        str | None, typer.Option("--from", metavar="DURATION", help="First moment of submission.")
     ] = None,
     end: Annotated[
-        float | None, typer.Option("--to", metavar="SECONDS", help="Moment after the last one.")
+        str | None, typer.Option("--to", metavar="DURATION", help="Moment after the last one.")
     ] = None,
     jobs: Annotated[int | None, typer.Option(min=1, metavar="N", help="The first N of these jobs.")] = None,
     cluster: ClusterOption = None,
@@ -195,8 +202,9 @@ def cut(
     """Write a part of a workload, by time or number. Of an SWF log the lines stay as they are."""
     if begin is None and end is None and jobs is None:
         raise InputError("found neither --from, --to nor --jobs, expected at least one of them")
+    first, last = opt.seconds(begin, "--from"), opt.seconds(end, "--to")
     loaded = _load(file, cluster, lenient, cpus_per_node)
-    _write(loaded, edit.cut(loaded.workload, begin=begin, end=end, jobs=jobs), out)
+    _write(loaded, edit.cut(loaded.workload, begin=first, end=last, jobs=jobs), out)
 
 
 @workload_app.command()

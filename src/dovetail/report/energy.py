@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from dovetail.errors import InputError
 from dovetail.model import Result, Seconds
-from dovetail.report.usage import Columns
+from dovetail.report.columns import columns_of
 
 __all__ = ["Use", "Watts", "energy_metrics", "use_of"]
 
@@ -55,12 +55,12 @@ class Use:
         return processors + self.device_busy * watts.device_busy + self.device_idle * watts.device_idle
 
 
-def use_of(result: Result, columns: Columns | None = None) -> Use:
+def use_of(result: Result) -> Use:
     """What a result's jobs held, and what was left. O(jobs)."""
-    columns = columns or Columns.of(result)
-    run = columns.run[columns.ran]
-    busy = float(run @ columns.cpus[columns.ran])
-    device_busy = float(run @ columns.devices[columns.ran])
+    columns = columns_of(result)
+    held = columns.stretches
+    busy = float(held.seconds @ held.cpus)
+    device_busy = float(held.seconds @ held.devices)
     cluster = result.cluster
     # Rounding in the sums must not make a machine that never rests owe some idle time.
     return Use(
@@ -71,11 +71,9 @@ def use_of(result: Result, columns: Columns | None = None) -> Use:
     )
 
 
-def energy_metrics(
-    result: Result, watts: Watts | None = None, columns: Columns | None = None
-) -> dict[str, float | None]:
+def energy_metrics(result: Result, watts: Watts | None = None) -> dict[str, float | None]:
     """The use of a result by name, as metrics are; ``energy`` in joules, ``None`` without watts."""
-    use = use_of(result, columns)
+    use = use_of(result)
     devices = result.cluster.total_devices > 0
     return {
         "busy_processor_seconds": use.busy,

@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
-import csv
-import io
-from itertools import accumulate
+import re
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
+from itertools import accumulate, repeat
 from pathlib import Path
+from typing import Protocol
 
-from dovetail.model import Cluster, Record, Result, State, bits
-from dovetail.workloads.textfile import write_text
+import numpy as np
+
+from dovetail.files.tables import LARGEST
+from dovetail.files.writing import write_text
+from dovetail.model import Allocation, Cluster, NodeGroup, Part, Record, Result, State
+from dovetail.model.allocation import NARROW
+from dovetail.model.masks import runs
+from dovetail.report.columns import Columns, Floats, columns_of
+from dovetail.report.table_columns import TableColumns
 from dovetail.workloads.writers.swf import as_number
 
-__all__ = ["COLUMNS", "FINAL_STATES", "ResourceNumbers", "to_evalys_csv", "write_csv"]
+__all__ = ["COLUMNS", "FINAL_STATES", "ResourceNumbers", "csv_pieces", "to_evalys_csv", "write_csv"]
 
 COLUMNS = (
     "job_id",
@@ -40,7 +50,15 @@ FINAL_STATES = {
     State.PENDING: "SUBMITTED",
 }
 """Our states in Batsim's words."""
+ENDS = State.COMPLETED, State.TIMEOUT
+"""Of a job that ran to its own end, and of one that was killed."""
+CHUNK = 20_000
+"""Lines that are made at once."""
 NEVER = "-1"
+NAN = float("nan")
+FORMULA = tuple("=+-@\t\r")
+"""What a cell begins with that a spreadsheet works out."""
+SPECIAL = re.compile('[",\r\n]')
 
 
 class ResourceNumbers:
@@ -51,38 +69,90 @@ class ResourceNumbers:
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-        sizes = [len(node.cores) + len(node.devices) for node in cluster.nodes]
-        self._first = [0, *accumulate(sizes)]
-        self._place = [{core: i for i, core in enumerate(node.cores)} for node in cluster.nodes]
+        self._groups = cluster.groups
+        self._sizes = [len(group.node.cores) + len(group.node.devices) for group in self._groups]
+        counts = [group.count * size for group, size in zip(self._groups, self._sizes, strict=True)]
+        self._starts = [0, *accumulate(counts)]
+        self._firsts = [group.first for group in self._groups]
+        self._known: dict[tuple[int, int], tuple[str, int]] = {}
+        # Where all nodes are alike and have no devices, whole nodes are runs of numbers as they stand.
+        self._alike = self._sizes[0] if len(counts) == 1 and not cluster.total_devices else 0
 
-    def held(self, record: Record) -> list[int]:
-        """Numbers of what the job holds or held, ascending. O(nodes of the job)."""
-        allocation = record.allocation
+    def held(self, allocation: Allocation | None) -> tuple[str, int]:
+        """Numbers of what is held as ``0-3 7 9-10``, and how many. O(runs) where all of a node is held."""
         if allocation is None:
-            return []
-        found: list[int] = []
+            return "", 0
+        if len(allocation.parts) != 1 or allocation.cores or allocation.donors or allocation.parts[0].devices:
+            return _spelt(self._spans(allocation))
+        # Neighbouring jobs of a trace share most of their masks: what a mask means is found once.
+        part = allocation.parts[0]
+        key = part.nodes, part.cpus
+        found = self._known.get(key)
+        if found is None:
+            if self._alike and part.cpus == self._alike:
+                found = _spelt_runs(part.nodes, part.cpus)
+            else:
+                found = _spelt(self._spans(allocation))
+            if part.nodes.bit_length() <= NARROW:
+                self._known[key] = found
+        return found
+
+    def _spans(self, allocation: Allocation) -> Iterator[tuple[int, int]]:
         for part in allocation.parts:
-            for index in bits(part.nodes):
-                node, first = self._cluster.nodes[index], self._first[index]
-                if part.cpus:
-                    cores = allocation.cores_on(index, node)
-                    found += [first + self._place[index][core] for core in cores]
-                found += [first + len(node.cores) + device for device in part.devices]
+            for low, high in runs(part.nodes):
+                yield from self._of_run(allocation, part, low, high)
         for donor in allocation.donors:
-            cores = self._cluster.nodes[donor.donor].cores
-            found.append(self._first[donor.donor] + len(cores) + donor.device)
-        return sorted(set(found))
+            group, first = self._of_node(donor.donor)
+            number = first + len(group.node.cores) + donor.device
+            yield number, number
+
+    def _of_run(self, allocation: Allocation, part: Part, low: int, high: int) -> Iterator[tuple[int, int]]:
+        while low < high:
+            group, first = self._of_node(low)
+            end = min(high, group.first + group.count)
+            pool, devices = len(group.node.cores), len(group.node.devices)
+            if part.cpus == pool and not devices and not allocation.cores:
+                yield first, first + (end - low) * pool - 1
+            else:
+                for n in range(low, end):
+                    yield from self._on_node(allocation, part, n, first + (n - low) * (pool + devices))
+            low = end
+
+    def _on_node(self, allocation: Allocation, part: Part, n: int, first: int) -> Iterator[tuple[int, int]]:
+        node = self._cluster.nodes[n]
+        if part.cpus:
+            cores = allocation.cores_on(n, node)
+            if cores == node.cores:
+                yield first, first + len(cores) - 1
+            else:
+                yield from ((first + node.cores.index(core),) * 2 for core in cores)
+        yield from ((first + len(node.cores) + device,) * 2 for device in part.devices)
+
+    def _of_node(self, n: int) -> tuple[NodeGroup, int]:
+        """The group that a node belongs to, and the number of its first resource."""
+        g = bisect_right(self._firsts, n) - 1
+        return self._groups[g], self._starts[g] + (n - self._firsts[g]) * self._sizes[g]
 
 
-def intervals(numbers: list[int]) -> str:
-    """Ascending numbers as ``0-3 7 9-10``."""
-    runs: list[list[int]] = []
-    for n in numbers:
-        if runs and runs[-1][1] == n - 1:
-            runs[-1][1] = n
+def _spelt_runs(mask: int, size: int) -> tuple[str, int]:
+    """`_spelt` of whole nodes, each of so many CPUs."""
+    texts = [
+        f"{low * size}-{high * size - 1}" if (high - low) * size > 1 else str(low * size)
+        for low, high in runs(mask)
+    ]
+    return " ".join(texts), mask.bit_count() * size
+
+
+def _spelt(spans: Iterable[tuple[int, int]]) -> tuple[str, int]:
+    """Inclusive spans in any order as ``0-3 7``, neighbours together; and how many numbers that is."""
+    joined: list[list[int]] = []
+    for low, high in sorted(spans):
+        if joined and low <= joined[-1][1] + 1:
+            joined[-1][1] = max(joined[-1][1], high)
         else:
-            runs.append([n, n])
-    return " ".join(str(low) if low == high else f"{low}-{high}" for low, high in runs)
+            joined.append([low, high])
+    text = " ".join(str(low) if low == high else f"{low}-{high}" for low, high in joined)
+    return text, sum(high - low + 1 for low, high in joined)
 
 
 def to_evalys_csv(result: Result) -> str:
@@ -90,45 +160,189 @@ def to_evalys_csv(result: Result) -> str:
 
     ``requested_number_of_resources`` and ``allocated_resources`` count CPUs and devices (`ResourceNumbers`);
     ``stretch`` is the turnaround time over the execution time, 1 where both are 0. Times that do not exist
-    are -1, as is the requested time of a job without a walltime. Rejected jobs have no line. O(jobs).
+    are -1, as is the requested time of a job without a walltime. Rejected jobs have no line. A name that a
+    spreadsheet would take for a formula has an apostrophe before it. O(jobs).
     """
-    numbers = ResourceNumbers(result.cluster)
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(COLUMNS)
-    for record in result.records:
-        writer.writerow(_row(record, result.workload, numbers))
-    return out.getvalue()
+    return "".join(csv_pieces(result))
 
 
-def _row(record: Record, workload: str, numbers: ResourceNumbers) -> list[str | int]:
-    job = record.job
-    held = numbers.held(record)
-    request = job.choices[0].request
-    asked = len(held) or request.nodes * max(1, max(0, request.cpus) + int(request.gpus))
-    start, end = record.start, record.end
-    times = [NEVER] * 6
-    if start is not None:
-        times[0], times[3] = as_number(start), as_number(start - job.submit_time)
-        if end is not None:
-            run, turnaround = end - start, end - job.submit_time
-            stretch = turnaround / run if run > 0 else 1.0 if turnaround <= 0 else float("inf")
-            times[1], times[2] = as_number(run), as_number(end)
-            times[4], times[5] = as_number(turnaround), repr(stretch)
-    return [
-        job.id,
-        workload,
-        job.app.name,
-        as_number(job.submit_time),
-        asked,
-        NEVER if job.walltime is None else as_number(job.walltime),
-        int(record.state is State.COMPLETED),
-        FINAL_STATES[record.state],
-        *times,
-        intervals(held),
+def csv_pieces(result: Result) -> Iterator[str]:
+    """`to_evalys_csv` piece by piece, so that the whole text never stands in memory."""
+    yield ",".join(COLUMNS) + "\n"
+    columns = columns_of(result)
+    cells: Cells = TableCells(columns) if isinstance(columns, TableColumns) else RecordCells(columns)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        stretch = np.where(columns.run > 0, columns.response / columns.run, np.inf)
+    stretch[(columns.run <= 0) & (columns.response <= 0)] = 1.0
+    times = [
+        Spelt(values)
+        for values in (
+            columns.submit,
+            cells.walltimes,
+            columns.start,
+            columns.run,
+            np.where(columns.ran, columns.end, NAN),
+            columns.wait,
+            np.where(columns.ran, columns.response, NAN),
+        )
     ]
+    workload = _cell(result.workload)
+    for first in range(0, len(columns.submit), CHUNK):
+        part = slice(first, first + CHUNK)
+        submits, walltimes, starts, runs, ends, waits, responses = (values.of(part) for values in times)
+        states = cells.states(part)
+        counts, held = cells.held(part)
+        rows = zip(
+            map(_cell, cells.ids(part)),
+            repeat(workload),
+            cells.apps(part),
+            submits,
+            map(str, counts),
+            walltimes,
+            ["1" if state is State.COMPLETED else "0" for state in states],
+            [FINAL_STATES[state] for state in states],
+            starts,
+            runs,
+            ends,
+            waits,
+            responses,
+            [
+                repr(s) if ran else NEVER
+                for s, ran in zip(stretch[part].tolist(), columns.ran[part].tolist(), strict=True)
+            ],
+            held,
+            strict=False,  # the name of the workload has no end
+        )
+        yield "\n".join(map(",".join, rows)) + "\n"
+
+
+class Cells(Protocol):
+    """What a line says that is no time, for some of the records."""
+
+    @property
+    def walltimes(self) -> Floats:
+        """Of all records, NaN where there is none."""
+        ...
+
+    def ids(self, part: slice) -> Iterable[str]:
+        """Ids of the jobs."""
+        ...
+
+    def apps(self, part: slice) -> Iterable[str]:
+        """Names of the apps, as cells."""
+        ...
+
+    def states(self, part: slice) -> Sequence[State]:
+        """What the jobs have become."""
+        ...
+
+    def held(self, part: slice) -> tuple[Iterable[int], Iterable[str]]:
+        """How many resources each holds (or, where it holds none, asks for), and which."""
+        ...
+
+
+class RecordCells:
+    """From the records, one by one."""
+
+    def __init__(self, columns: Columns) -> None:
+        self._records = columns.records
+        self._numbers = ResourceNumbers(columns.cluster)
+        self._names: dict[str, str] = {}
+
+    @property
+    def walltimes(self) -> Floats:
+        """Of all records, NaN where there is none."""
+        return np.array([NAN if (w := r.job.walltime) is None else w for r in self._records], float)
+
+    def ids(self, part: slice) -> Iterable[str]:
+        """Ids of the jobs."""
+        return [record.job.id for record in self._records[part]]
+
+    def apps(self, part: slice) -> Iterable[str]:
+        """Names of the apps, as cells."""
+        names = self._names
+        apps = (record.job.app.name for record in self._records[part])
+        return [names.get(n) or names.setdefault(n, _cell(n)) for n in apps]
+
+    def states(self, part: slice) -> Sequence[State]:
+        """What the jobs have become."""
+        return [record.state for record in self._records[part]]
+
+    def held(self, part: slice) -> tuple[Iterable[int], Iterable[str]]:
+        """How many resources each holds (or, where it holds none, asks for), and which."""
+        records = self._records[part]
+        held = [self._numbers.held(record.allocation) for record in records]
+        counts = [n or _asked(record) for (_, n), record in zip(held, records, strict=True)]
+        return counts, [text for text, _ in held]
+
+
+class TableCells:
+    """From the columns of a `RecordTable`, whose jobs hold whole nodes without devices."""
+
+    def __init__(self, columns: TableColumns) -> None:
+        self._columns = columns
+
+    @cached_property
+    def walltimes(self) -> Floats:
+        """Of all records, NaN where there is none."""
+        return self._columns.walltimes
+
+    def ids(self, part: slice) -> Iterable[str]:
+        """Ids of the jobs."""
+        return self._columns.ids[part]
+
+    def apps(self, part: slice) -> Iterable[str]:
+        """Names of the apps, as cells."""
+        names, app = self._columns.apps
+        cells = list(map(_cell, names))
+        return [cells[i] for i in app[part].tolist()]
+
+    def states(self, part: slice) -> Sequence[State]:
+        """What the jobs have become."""
+        return [ENDS[killed] for killed in self._columns.killed[part].tolist()]
+
+    def held(self, part: slice) -> tuple[Iterable[int], Iterable[str]]:
+        """How many resources each holds, and which."""
+        pool = self._columns.table.pool
+        texts = [
+            " ".join(
+                f"{low * pool}-{high * pool - 1}" if (high - low) * pool > 1 else f"{low * pool}"
+                for low, high in runs
+            )
+            for runs in self._columns.node_runs(part)
+        ]
+        return map(int, self._columns.cpus[part].tolist()), texts
+
+
+def _asked(record: Record) -> int:
+    """Resources that a job which holds none asks for."""
+    request = record.job.choices[0].request
+    return request.nodes * max(1, max(0, request.cpus) + int(request.gpus))
+
+
+class Spelt:
+    """Seconds as SWF writes numbers, NaN as -1."""
+
+    def __init__(self, values: Floats) -> None:
+        whole = np.abs(values) < LARGEST
+        whole &= values == np.floor(values)
+        self._whole = bool(whole.all())
+        self._values = values
+
+    def of(self, part: slice) -> Iterable[str]:
+        """Some of them."""
+        if self._whole:
+            return map(str, self._values[part].astype(np.int64).tolist())
+        return [NEVER if value != value else as_number(value) for value in self._values[part].tolist()]
+
+
+def _cell(text: str) -> str:
+    """A name as a cell: quoted where it must be, and never a formula."""
+    if text[:1] in FORMULA and not (text[:1] == "-" and text[1:].isdecimal()):
+        text = f"'{text}"
+    return '"' + text.replace('"', '""') + '"' if SPECIAL.search(text) else text
 
 
 def write_csv(result: Result, path: str | Path) -> None:
     """Write the CSV (as gzip where the name ends in ``.gz``). Raises `InputError` where it cannot be."""
-    write_text(path, to_evalys_csv(result))
+    write_text(path, csv_pieces(result))

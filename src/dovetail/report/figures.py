@@ -14,7 +14,7 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec
 
-from dovetail.workloads.textfile import write_text
+from dovetail.files.writing import write_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -20,7 +20,8 @@ from typing import TypeAlias
 
 from dovetail.engine.capacity import FreeCapacity, Layout, NodeState, Placement
 from dovetail.errors import InputError
-from dovetail.model import FRACTION_UNITS, HOST_CPUS, WHOLE_POOL, Cluster, Job, Node, Request, Workload
+from dovetail.model import FRACTION_UNITS, Cluster, Job, Node, Request, Workload
+from dovetail.model.fitting import cpus_on, share_of_device, suits, whole_devices
 from dovetail.workloads.resources import asked_request
 
 __all__ = ["Mark", "Packing", "Waste", "fill", "waste"]
@@ -152,20 +153,17 @@ def waste(
 def _fragment(state: NodeState, node: Node, request: Request) -> int:
     """Units of the node's free devices that a job with this request cannot use (Weng 2023, section 3)."""
     everything = sum(state.devices)
-    cpus = {WHOLE_POOL: node.cpus, HOST_CPUS: node.host_cpus}.get(request.cpus, request.cpus)
+    cpus = cpus_on(request, node.cpus, node.host_cpus)
     if cpus > state.cpus or (node.memory is not None and request.memory > state.memory):
         return everything
     usable = 0
     for kind, count in request.devices:
-        least = FRACTION_UNITS if count >= 1 else max(1, round(count * FRACTION_UNITS))
         left = [
             units
             for units, device in zip(state.devices, node.devices, strict=True)
-            if units >= least
-            and device.kind == kind
-            and (not request.models or device.model in request.models)
+            if units >= share_of_device(count) and suits(device, kind, request)
         ]
-        if len(left) < max(1, count):
+        if len(left) < whole_devices(count):
             return everything
         usable += sum(left)
     return everything - usable

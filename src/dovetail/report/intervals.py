@@ -7,7 +7,7 @@ the differences seed by seed: what a seed makes easy or hard for both cancels ou
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,13 +15,35 @@ import numpy as np
 from dovetail.errors import InputError
 from dovetail.model import Result
 from dovetail.report.metrics import Cut, final_metrics
+from dovetail.report.wording import machine
 
-__all__ = ["HIGHER_IS_BETTER", "Interval", "Paired", "by_policy", "comparable", "interval", "label", "paired"]
+__all__ = [
+    "HIGHER_IS_BETTER",
+    "Interval",
+    "Paired",
+    "comparable",
+    "interval",
+    "label",
+    "paired",
+    "range_of",
+    "unmoved",
+    "variants",
+]
 
 HIGHER_IS_BETTER = frozenset(
     {"utilisation", "gpu_utilisation", "fairness_users", "prediction_coverage", "jobs_completed"}
 )
 """Metrics of which more is better; of all others less is."""
+
+
+_BETWEEN_0_AND_1 = {"utilisation", "gpu_utilisation", "fairness_users", "prediction_coverage"}
+
+
+def range_of(metric: str) -> tuple[float, float]:
+    """The least and the greatest value that a metric can have."""
+    if metric in _BETWEEN_0_AND_1:
+        return 0.0, 1.0
+    return (1.0 if "slowdown" in metric else 0.0), math.inf
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,9 +64,23 @@ class Interval:
         """Upper end; the mean where there is no interval."""
         return self.mean + (self.half_width or 0.0)
 
+    def within(self, metric: str) -> tuple[float, float]:
+        """Both ends, as far as a metric reaches: no share is below 0 or above 1.
+
+        >>> Interval(0.55, 4.0, 2).within("utilisation"), Interval(0.5, 0.25, 9).within("utilisation")
+        ((0.0, 1.0), (0.25, 0.75))
+        """
+        least, most = range_of(metric)
+        return max(self.low, min(least, self.mean)), min(self.high, max(most, self.mean))
+
 
 def interval(values: Iterable[float | None], confidence: float = 0.95) -> Interval | None:
-    """Mean and Student's t interval of the values that are there; ``None`` without any."""
+    """Mean and Student's t interval of the values that are there; ``None`` without any.
+
+    >>> found = interval([1.0, 2.0, 3.0])
+    >>> found.mean, round(found.half_width, 3), found.n
+    (2.0, 2.484, 3)
+    """
     known = np.array([v for v in values if v is not None and math.isfinite(v)], float)
     if not len(known):
         return None
@@ -155,9 +191,29 @@ def label(result: Result) -> str:
     return result.policy + "?" + "&".join(f"{k}={v}" for k, v in result.options.items())
 
 
-def by_policy(results: Iterable[Result]) -> Mapping[str, list[Result]]:
-    """Results by policy label, in order of first appearance."""
+def variants(results: Iterable[Result], *, loads: bool = True) -> dict[str, list[Result]]:
+    """Results by what is compared, in order of first appearance, each with the results of its seeds.
+
+    That is the policy, and cluster and load where there are several; with ``loads`` false whatever the load.
+    """
+    known = list(results)
+    several_clusters = len({machine(result.cluster) for result in known}) > 1
+    several_loads = loads and len({result.load for result in known}) > 1
     found: dict[str, list[Result]] = {}
-    for result in results:
-        found.setdefault(label(result), []).append(result)
+    for result in known:
+        name = label(result)
+        name += f" on {machine(result.cluster)}" if several_clusters else ""
+        name += f" at load {result.load:g}" if several_loads and result.load is not None else ""
+        found.setdefault(name, []).append(result)
     return found
+
+
+def unmoved(group: Sequence[Result]) -> bool:
+    """Whether the seeds of a variant, of which there are several, all give the same outcome."""
+    return len(group) > 1 and all(_outcome(result) == _outcome(group[0]) for result in group[1:])
+
+
+def _outcome(result: Result) -> dict[str, float | None]:
+    """The metrics, but for those of how long it took to find it."""
+    found = final_metrics(result)
+    return {name: value for name, value in found.items() if not name.startswith(("decision", "simulation"))}

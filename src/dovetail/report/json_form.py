@@ -8,31 +8,48 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import Enum
-from typing import Any
+from functools import cached_property
+from typing import Any, overload
 
-from dovetail.model import Cluster, Plan, Record, Result, bits
+import orjson
+
+from dovetail.model import Allocation, Cluster, Node, Plan, Record, Result, State, bits
+from dovetail.model.allocation import NARROW
 from dovetail.model.hostlist import compress
+from dovetail.model.masks import runs
+from dovetail.model.node import Nodes
+from dovetail.model.tables import RecordTable
+from dovetail.report.asked import Asked
+from dovetail.report.columns import columns_of
+from dovetail.report.energy import energy_metrics
 from dovetail.report.intervals import label
-from dovetail.report.metrics import Cut, breakdown, later_than, metrics
+from dovetail.report.metrics import breakdown, later_than, metrics
+from dovetail.report.table_columns import TableColumns
 from dovetail.report.wording import machine
 
-__all__ = ["dumps", "plain", "text_of", "to_json"]
+__all__ = ["dumps", "form_of", "pieces_of", "plain", "text_of", "to_json"]
+
+CHUNK = 10_000
+"""Rows that are made at once."""
 
 
-def to_json(
-    result: Result,
-    *,
-    cut: Cut | None = None,
-    reference: Result | None = None,
-    by: Sequence[str] = (),
-) -> dict[str, Any]:
+def to_json(result: Result, asked: Asked | None = None) -> dict[str, Any]:
     """The result as plain dicts, lists, strings and finite numbers. O(jobs).
 
-    ``cut`` and ``reference`` are those of `metrics`, ``by`` names break-downs; each adds a field.
+    A cut, break-downs and a reference that are asked for each add a field.
     """
-    spelt = Spelling(result.cluster)
+    form = form_of(result, asked)
+    form["jobs"] = list(form["jobs"])
+    return form
+
+
+def form_of(result: Result, asked: Asked | None = None) -> dict[str, Any]:
+    """The same, but that a row of ``jobs`` is made when somebody asks for it: for `pieces_of`."""
+    asked = asked or Asked()
+    cut, reference = asked.cut, asked.reference(result)
+    found = metrics(result, cut=cut, reference=reference) | energy_metrics(result, asked.watts)
     form = {
         "policy": result.policy,
         "options": plain(result.options),
@@ -42,8 +59,8 @@ def to_json(
         "knowledge": result.knowledge,
         "makespan": plain(result.makespan),
         "rejected": [r.id for r in result.rejected],
-        "jobs": [_job(record, spelt) for record in result.records],
-        "metrics": plain(metrics(result, cut=cut, reference=reference)),
+        "jobs": JobForms(result),
+        "metrics": plain(found),
         "plan": _plan(result.plan),
         "rejected_reasons": {r.id: r.reason for r in result.rejected},
         "skipped": result.skipped,
@@ -55,11 +72,12 @@ def to_json(
         "started_at": plain(result.started_at),
         "load": plain(result.load),
         "ignores_priorities": result.ignores_priorities,
+        "notes": list(result.notes),
     }
     if cut is not None:
         form["cut"] = {"warmup": cut.warmup, "cooldown": cut.cooldown, "fraction": cut.fraction}
-    if by:
-        form["breakdown"] = {name: plain(breakdown(result, name, cut=cut)) for name in by}
+    if asked.by:
+        form["breakdown"] = {name: plain(breakdown(result, name, cut=cut)) for name in asked.by}
     if reference is not None:
         form["later_than"] = {"policy": label(reference), "jobs": plain(later_than(result, reference))}
     return form
@@ -74,9 +92,19 @@ def dumps(results: Result | Iterable[Result]) -> str:
 
 def text_of(forms: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> str:
     """JSON text of what `to_json` gave, or of a list of these, laid out as by `dumps`."""
+    return "".join(pieces_of(forms))
+
+
+def pieces_of(forms: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """`text_of` piece by piece, so that the whole text never stands in memory."""
     if isinstance(forms, Mapping):
-        return _dump(forms)
-    return "[" + ",\n".join(_dump(form) for form in forms) + "]"
+        yield from _dump(forms)
+        return
+    yield "["
+    for number, form in enumerate(forms):
+        yield ",\n" if number else ""
+        yield from _dump(form)
+    yield "]"
 
 
 class Spelling:
@@ -91,70 +119,166 @@ class Spelling:
         self._known: dict[int, str] = {}
         stem = cluster.nodes[0].name[:-1] if cluster.nodes else ""
         plain_stem = bool(stem) and not stem[-1].isdigit() and not set("[],") & set(stem)
-        numbered = all(node.name == f"{stem}{i}" for i, node in enumerate(cluster.nodes))
+        numbered = plain_stem and _numbered(cluster.nodes, stem)
         self._stem = stem if plain_stem and numbered else None
+
+    @cached_property
+    def devices(self) -> list[list[str]]:
+        """``node/device`` of every device, by node."""
+        return [[f"{node.name}/{device.name}" for device in node.devices] for node in self.cluster.nodes]
 
     def __call__(self, mask: int) -> str:
         """The hostlist of the nodes of ``mask``, as `compress` gives it."""
         found = self._known.get(mask)
         if found is None:
             names = (self.cluster.nodes[n].name for n in bits(mask))
-            found = compress(names) if self._stem is None else self._direct(mask)
-            self._known[mask] = found
+            found = compress(names) if self._stem is None else self._direct(runs(mask))
+            if mask.bit_length() <= NARROW:
+                self._known[mask] = found
         return found
 
-    def _direct(self, mask: int) -> str:
-        runs, place = [], 0
-        while mask:
-            gap = (mask & -mask).bit_length() - 1
-            mask >>= gap
-            length = (~mask & (mask + 1)).bit_length() - 1
-            low = place + gap
-            runs.append(str(low) if length == 1 else f"{low}-{low + length - 1}")
-            mask >>= length
-            place = low + length
-        single = len(runs) == 1 and "-" not in runs[0]
-        return f"{self._stem}{runs[0]}" if single else f"{self._stem}[{','.join(runs)}]"
+    def of_runs(self, runs: Sequence[tuple[int, int]]) -> str:
+        """The hostlist of runs of nodes: the first and the one after the last of each."""
+        if self._stem is not None:
+            return self._direct(runs)
+        return compress(self.cluster.nodes[n].name for low, high in runs for n in range(low, high))
+
+    def _direct(self, runs: Sequence[tuple[int, int]]) -> str:
+        spans = [str(low) if high - low == 1 else f"{low}-{high - 1}" for low, high in runs]
+        single = len(spans) == 1 and "-" not in spans[0]
+        return f"{self._stem}{spans[0]}" if single else f"{self._stem}[{','.join(spans)}]"
 
 
-def _dump(form: Mapping[str, Any]) -> str:
-    text = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
-    lines = []
+def _numbered(nodes: Sequence[Node], stem: str) -> bool:
+    """Whether the nodes are called STEM0, STEM1, … in their order."""
+    if isinstance(nodes, Nodes):
+        return nodes.numbered(stem)
+    return all(node.name == f"{stem}{i}" for i, node in enumerate(nodes))
+
+
+def _dump(form: Mapping[str, Any]) -> Iterator[str]:
+    opening = "{"
     for key, value in form.items():
-        if key == "jobs" and value:
-            rows = ",\n".join(f"  {text(job)}" for job in value)
-            lines.append(f"{text(key)}: [\n{rows}\n ]")
+        yield f"{opening}{_text(key)}: "
+        opening = ",\n "
+        if key == "jobs" and len(value):
+            for first in range(0, len(value), CHUNK):
+                yield "[\n  " if not first else ",\n  "
+                yield ",\n  ".join(map(_text, value[first : first + CHUNK]))
+            yield "\n ]"
         else:
-            lines.append(f"{text(key)}: {text(value)}")
-    return "{" + ",\n ".join(lines) + "}"
+            yield _text(list(value) if key == "jobs" else value)
+    yield "}"
 
 
-def _job(record: Record, spelt: Spelling) -> dict[str, Any]:
-    job, allocation = record.job, record.allocation
-    nodes: str | None = None
-    devices: list[str] = []
-    if allocation is not None:
-        nodes = spelt(allocation.mask)
-        if allocation.donors or any(part.devices for part in allocation.parts):
-            devices = allocation.device_names(spelt.cluster)
-    predicted = record.predicted
+def _text(value: object) -> str:
+    try:
+        return orjson.dumps(value).decode()
+    except orjson.JSONEncodeError:  # whole numbers of more than 64 bits, names that are no UTF-8
+        return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+
+
+class JobForms(Sequence[dict[str, Any]]):
+    """A row for each record, in file order, made when it is asked for."""
+
+    def __init__(self, result: Result) -> None:
+        self._records = result.records
+        self._spelt = Spelling(result.cluster)
+        self._columns = columns_of(result) if isinstance(result.records, RecordTable) else None
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    @overload
+    def __getitem__(self, index: int) -> dict[str, Any]: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[dict[str, Any]]: ...
+    def __getitem__(self, index: int | slice) -> dict[str, Any] | Sequence[dict[str, Any]]:
+        if not isinstance(index, slice):
+            place = range(len(self))[index]
+            return self[place : place + 1][0]
+        if isinstance(self._columns, TableColumns):
+            return _rows_of_table(self._columns, index, self._spelt)
+        return [_row(record, self._spelt) for record in self._records[index]]
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        for first in range(0, len(self), CHUNK):
+            yield from self[first : first + CHUNK]
+
+
+def _rows_of_table(columns: TableColumns, part: slice, spelt: Spelling) -> list[dict[str, Any]]:
+    """Rows of records of which no one needs an object; their jobs are asked for nothing else."""
+    promised = columns.table.in_order(columns.table.promised)[part].tolist()
+    seconds = columns.predictions[part, 0].tolist()
+    rows = zip(
+        columns.table.jobs_of(part),
+        columns.stretches.states[part],
+        columns.start[part].tolist(),
+        columns.end[part].tolist(),
+        columns.node_runs(part),
+        promised,
+        seconds,
+        strict=True,
+    )
+    return [
+        {
+            "id": job.id,
+            "app": job.app.name,
+            "user": job.user,
+            "implementation": job.choices[0].implementation.name,
+            "state": state.value,
+            "submit": job.submit_time,
+            "start": start,
+            "end": end,
+            "nodes": spelt.of_runs(runs),
+            "devices": [],
+            "predicted": known,
+            "exit_code": 0 if state is State.COMPLETED else None,
+            "predicted_upper": known,
+            "promised": promise if promise == promise else None,
+            "detail": None,
+            "stdout": None,
+            "stderr": None,
+            "remote_gpus": 0,
+            "migrations": 0,
+        }
+        for job, state, start, end, runs, promise, known in rows
+        if state is not None
+    ]
+
+
+def _row(record: Record, spelt: Spelling) -> dict[str, Any]:
     return {
-        "id": job.id,
-        "app": job.app.name,
-        "user": job.user,
+        "id": record.job.id,
+        "app": record.job.app.name,
+        "user": record.job.user,
         "implementation": record.implementation.name if record.implementation else None,
-        "state": str(record.state),
-        "submit": _number(job.submit_time),
-        "start": _number(record.start),
-        "end": _number(record.end),
-        "nodes": nodes,
-        "devices": devices,
-        "predicted": _number(predicted.expected) if predicted else None,
+        "state": record.state.value,
+        "submit": record.job.submit_time,
+        "start": record.start,
+        "end": record.end,
+        "nodes": None if record.allocation is None else spelt(record.allocation.mask),
+        "devices": _devices(record.allocation, spelt),
+        "predicted": _number(record.predicted.expected) if record.predicted else None,
         "exit_code": record.exit_code,
-        "predicted_upper": _number(predicted.upper) if predicted else None,
-        "promised": _number(record.promised),
+        "predicted_upper": _number(record.predicted.upper) if record.predicted else None,
+        "promised": record.promised,
         "detail": record.detail or None,
+        "stdout": record.stdout,
+        "stderr": record.stderr,
+        "remote_gpus": record.remote_gpus,
+        "migrations": record.migrations,
     }
+
+
+def _devices(allocation: Allocation | None, spelt: Spelling) -> list[str]:
+    if allocation is None or not (allocation.donors or any(part.devices for part in allocation.parts)):
+        return []
+    held = [(n, d) for part in allocation.parts for n in bits(part.nodes) for d in part.devices]
+    held += [(donor.donor, donor.device) for donor in allocation.donors]
+    held.sort()
+    names = spelt.devices
+    return [names[n][d] for n, d in held]
 
 
 def _plan(plan: Plan | None) -> dict[str, Any] | None:

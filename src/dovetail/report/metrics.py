@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
 import numpy as np
 
 from dovetail.errors import InputError
-from dovetail.model import Record, Result, Seconds, State
-from dovetail.report.usage import Bools, Columns, Floats, Ints, busy_seconds
+from dovetail.model import Record, Result, Seconds
+from dovetail.report.columns import Bools, Columns, Floats, Ints, columns_of
+from dovetail.report.usage import busy_seconds
 
 __all__ = [
     "CONTRACT",
@@ -55,46 +56,13 @@ SIZE_CLASSES = (1, 4, 16, 64, 256, 1024, 4096)
 Metrics = dict[str, float | None]
 
 
-def metrics(
-    result: Result,
-    *,
-    cut: Cut | None = None,
-    columns: Columns | None = None,
-    reference: Result | None = None,
-) -> Metrics:
-    """All metrics of a result by name, the contract's first. O(jobs log jobs).
+def metrics(result: Result, *, cut: Cut | None = None, reference: Result | None = None) -> Metrics:
+    """All metrics of a result by name, the contract's first. O(jobs log jobs), worked out once.
 
     ``cut`` leaves out a warm-up and a cool-down. ``reference`` (usually ``best-device`` on the same
     jobs) adds how many jobs end later than there.
     """
-    columns = columns or Columns.of(result)
-    chosen = columns.counted
-    window = (columns.first, columns.last)
-    if cut is not None:
-        chosen, window = cut.apply(columns)
-    decisions = np.asarray(result.decision_seconds, float)
-    found: Metrics = {
-        "makespan": columns.makespan,
-        "mean_wait": _mean(columns.wait[chosen]),
-        "mean_response": _mean(columns.response[chosen]),
-        "mean_bounded_slowdown": _mean(columns.bounded_slowdown[chosen]),
-        "utilisation": _utilisation(columns, window),
-        "gpu_utilisation": _gpu_utilisation(columns, window),
-        "anl": _anl(columns, chosen),
-        "aql": _mean(columns.wait[chosen]),
-        "mit": _mit(columns),
-        "decision_seconds_mean": _mean(decisions),
-        "decision_seconds_p99": _quantile(np.sort(decisions), 0.99),
-    }
-    found |= _spread("wait", columns.wait[chosen])
-    found |= _spread("response", columns.response[chosen])
-    found |= _spread("bounded_slowdown", columns.bounded_slowdown[chosen])
-    found |= _counts(result, chosen)
-    error = prediction_error(result)
-    found["prediction_error_median"] = error.median if error else None
-    found["prediction_error_p90"] = error.p90 if error else None
-    found["prediction_coverage"] = error.coverage if error else None
-    found["fairness_users"] = _user_fairness(columns, chosen)
+    found = dict(final_metrics(result, cut))
     if reference is not None:
         late = later_than(result, reference)
         found["later_jobs"] = len(late)
@@ -110,8 +78,41 @@ def final_metrics(result: Result, cut: Cut | None = None) -> Metrics:
     """`metrics` of a result that changes no more, worked out once; not to be changed."""
     known = _FINAL.setdefault(result, {})
     if cut not in known:
-        known[cut] = metrics(result, cut=cut)
+        known[cut] = _worked_out(result, cut)
     return known[cut]
+
+
+def _worked_out(result: Result, cut: Cut | None) -> Metrics:
+    columns = columns_of(result)
+    chosen = columns.counted
+    window = (columns.first, columns.last)
+    if cut is not None:
+        chosen, window = cut.apply(columns)
+    decisions = np.asarray(result.decision_seconds, float)
+    found: Metrics = {
+        "makespan": columns.makespan,
+        "mean_wait": _mean(columns.wait[chosen]),
+        "mean_response": _mean(columns.response[chosen]),
+        "mean_bounded_slowdown": _mean(columns.bounded_slowdown[chosen]),
+        "utilisation": _utilisation(columns, window),
+        "gpu_utilisation": _gpu_utilisation(columns, window),
+        "anl": _anl(result, columns, chosen),
+        "aql": _mean(columns.wait[chosen]),
+        "mit": _mit(columns),
+        "decision_seconds_mean": _mean(decisions),
+        "decision_seconds_p99": _quantile(np.sort(decisions), 0.99),
+        "simulation_seconds": result.simulation_seconds,
+    }
+    found |= _spread("wait", columns.wait[chosen])
+    found |= _spread("response", columns.response[chosen])
+    found |= _spread("bounded_slowdown", columns.bounded_slowdown[chosen])
+    found |= _counts(result, columns, chosen)
+    error = prediction_error(result)
+    found["prediction_error_median"] = error.median if error else None
+    found["prediction_error_p90"] = error.p90 if error else None
+    found["prediction_coverage"] = error.coverage if error else None
+    found["fairness_users"] = _user_fairness(columns, chosen)
+    return found
 
 
 def summary(columns: Columns, chosen: Ints) -> Metrics:
@@ -130,9 +131,7 @@ def summary(columns: Columns, chosen: Ints) -> Metrics:
     return found
 
 
-def breakdown(
-    result: Result, by: str, *, columns: Columns | None = None, cut: Cut | None = None
-) -> dict[str, Metrics]:
+def breakdown(result: Result, by: str, *, cut: Cut | None = None) -> dict[str, Metrics]:
     """`summary` of the jobs of each user, group, queue, app, implementation or size class.
 
     ``by`` is one of ``user``, ``group``, ``queue``, ``app``, ``implementation``, ``size``. Jobs without
@@ -142,7 +141,7 @@ def breakdown(
     key = _KEYS.get(by)
     if key is None:
         raise InputError(f"cannot break down by {by!r}: expected one of {', '.join(_KEYS)}")
-    columns = columns or Columns.of(result)
+    columns = columns_of(result)
     names = [key(record) for record in result.records]
     if by == "size":
         names = [size_class(c, d) for c, d in zip(columns.cpus, columns.devices, strict=True)]
@@ -247,21 +246,17 @@ class PredictionError:
 
 def prediction_error(result: Result) -> PredictionError | None:
     """Over the completed jobs that had a prediction and took time; ``None`` without any."""
-    rows = [
-        (r.predicted.expected, r.predicted.lower, r.predicted.upper, r.run_time)
-        for r in result.records
-        if r.predicted is not None and r.state is State.COMPLETED and r.run_time is not None
-    ]
-    table = np.array(rows, float).reshape(len(rows), 4)
-    table = table[(table[:, 3] > 0) & np.isfinite(table[:, 0])]
-    if not len(table):
+    columns = columns_of(result)
+    counted = columns.completed & (columns.run > 0) & np.isfinite(columns.predictions[:, 0])
+    if not counted.any():
         return None
-    expected, lower, upper, actual = table.T
+    actual = columns.run[counted]
+    expected, lower, upper = columns.predictions[counted].T
     error = np.abs(expected - actual) / actual
     slack = 1e-9 * actual
     inside = (lower - slack <= actual) & (actual <= upper + slack)
     return PredictionError(
-        len(table), float(np.median(error)), float(np.percentile(error, 90)), float(inside.mean())
+        len(actual), float(np.median(error)), float(np.percentile(error, 90)), float(inside.mean())
     )
 
 
@@ -271,15 +266,20 @@ def later_than(result: Result, reference: Result, *, tolerance: Seconds = 1e-9) 
     With `best-device` as reference these are the jobs that lost by being scheduled together with others
     (Gregg 2011 claims that there are none). Jobs that did not end under both are left out.
     """
-    ends = {r.job.id: r.end for r in reference.records if r.end is not None and r.start is not None}
+    others = dict(_ends(reference))
     late = {}
-    for record in result.records:
-        other = ends.get(record.job.id)
-        if other is None or record.end is None or record.start is None:
-            continue
-        if record.end - other > tolerance * max(1.0, abs(other)):
-            late[record.job.id] = record.end - other
+    for job, end in _ends(result):
+        other = others.get(job)
+        if other is not None and end - other > tolerance * max(1.0, abs(other)):
+            late[job] = end - other
     return late
+
+
+def _ends(result: Result) -> Iterator[tuple[str, Seconds]]:
+    """Ids and ends of the jobs that started and ended, in file order."""
+    columns = columns_of(result)
+    rows = zip(columns.ids[:], columns.end.tolist(), columns.ran.tolist(), strict=True)
+    return ((job, end) for job, end, ran in rows if ran)
 
 
 def jain(values: Floats) -> float | None:
@@ -292,27 +292,21 @@ def jain(values: Floats) -> float | None:
 
 def _user_fairness(columns: Columns, chosen: Bools) -> float | None:
     """Jain's index over the users' mean bounded slowdown; ``None`` with fewer than two users."""
-    users: dict[str, int] = {}
-    indices, slowdowns = [], []
-    records = columns.result.records
-    slowdown = columns.bounded_slowdown
-    for i in np.flatnonzero(chosen).tolist():
-        user = records[i].job.user
-        if user is not None:
-            indices.append(users.setdefault(user, len(users)))
-            slowdowns.append(slowdown[i])
-    if len(users) < 2:
+    counted = chosen & (columns.users >= 0)
+    _, first, user = np.unique(columns.users[counted], return_index=True, return_inverse=True)
+    if len(first) < 2:
         return None
-    means = np.bincount(indices, slowdowns) / np.bincount(indices)
+    means = np.bincount(user, columns.bounded_slowdown[counted]) / np.bincount(user)
+    means = means[np.argsort(first)]  # as they come: sums of floats depend on it
     return jain(means)
 
 
 def _utilisation(columns: Columns, window: tuple[Seconds, Seconds]) -> float | None:
-    return _share(columns, window, columns.cpus, columns.result.cluster.total_cpus)
+    return _share(columns, window, columns.stretches.cpus, columns.cluster.total_cpus)
 
 
 def _gpu_utilisation(columns: Columns, window: tuple[Seconds, Seconds]) -> float | None:
-    return _share(columns, window, columns.devices, columns.result.cluster.total_devices)
+    return _share(columns, window, columns.stretches.devices, columns.cluster.total_devices)
 
 
 def _share(
@@ -322,33 +316,36 @@ def _share(
     low, high = window
     if not offered or high <= low:
         return None
-    ran = columns.ran
-    inside = np.minimum(columns.end[ran], high) - np.maximum(columns.start[ran], low)
-    used = float(np.sum(np.maximum(inside, 0.0) * amounts[ran]))
+    held = columns.stretches
+    inside = np.minimum(held.end, high) - np.maximum(held.start, low)
+    used = float(np.sum(np.maximum(inside, 0.0) * amounts))
     return used / (offered * (high - low))
 
 
-def _anl(columns: Columns, chosen: Bools) -> float | None:
-    """Ravi 2012: mean of run time minus the best over the implementations at the asked node count."""
-    result = columns.result
+def _anl(result: Result, columns: Columns, chosen: Bools) -> float | None:
+    """Ravi 2012: mean of run time minus the best over the implementations at the asked node count.
+
+    What a job cannot choose it cannot lose: 0 where only one implementation exists, and where it took less
+    time than the best at that node count, on more nodes or because it was ended.
+    """
     if not result.best:
         return None
-    best = np.array([result.best.get(r.job.id, np.nan) for r in result.records], float)
-    loss = (columns.run - best)[chosen]
-    return _mean(loss[np.isfinite(loss)])
+    best = columns.best(result)
+    loss = np.maximum(columns.run - best, 0.0)
+    loss[columns.one_way] = 0.0
+    loss[np.isnan(best)] = np.nan
+    return _mean(loss[chosen & np.isfinite(loss)])
 
 
 def _mit(columns: Columns) -> float | None:
     """Ravi 2012: the largest idle time of any resource within the makespan."""
-    if not columns.ran.any() or not columns.result.cluster.units:
+    if not columns.ran.any() or not columns.cluster.units:
         return None
     return max(0.0, columns.makespan - float(busy_seconds(columns).min()))
 
 
-def _counts(result: Result, chosen: Bools) -> Metrics:
-    counts = dict.fromkeys(State, 0)
-    for record in result.records:
-        counts[record.state] += 1
+def _counts(result: Result, columns: Columns, chosen: Bools) -> Metrics:
+    counts = columns.state_counts
     found: Metrics = {"jobs": len(result.records), "jobs_counted": int(chosen.sum())}
     found |= {f"jobs_{state.lower()}": count for state, count in counts.items()}
     found["jobs_rejected"] = len(result.rejected)

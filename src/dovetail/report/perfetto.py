@@ -12,8 +12,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from dovetail.model import Cluster, Record, Result, Seconds, bits
-from dovetail.workloads.textfile import write_text
+import numpy as np
+
+from dovetail.files.writing import write_text
+from dovetail.model import Cluster, Result, Seconds, bits
+from dovetail.report.columns import Columns, columns_of
+from dovetail.report.gantt.lanes import lowest_free
 
 __all__ = ["to_perfetto", "trace_events", "write_perfetto"]
 
@@ -34,10 +38,10 @@ def to_perfetto(result: Result) -> str:
 
 def trace_events(result: Result) -> Iterator[dict[str, Any]]:
     """The events: names of processes and threads, slices in order of start, counters in order of time."""
-    done = [r for r in result.records if r.start is not None and r.end is not None and r.allocation]
-    done.sort(key=lambda r: r.start if r.start is not None else 0.0)
+    columns = columns_of(result)
     lanes = _Lanes(result.cluster)
-    slices = [event for record in done for event in _slices(record, lanes)]
+    order = np.argsort(columns.stretches.start, kind="stable").tolist()
+    slices = [event for i in order for event in _slices(columns, i, lanes)]
     yield from lanes.names()
     yield from slices
     yield from _counters(result)
@@ -52,10 +56,7 @@ class _Lanes:
 
     def thread(self, node: int, unit: int, start: Seconds, end: Seconds) -> int:
         """Thread id for a slice on unit 0 (CPU pool) or 1 + device; slices come in order of start."""
-        free_at = self._free_at.setdefault((node, unit), [])
-        lane = next((i for i, moment in enumerate(free_at) if moment <= start), len(free_at))
-        free_at[lane : lane + 1] = [end]
-        return unit * LANES + lane + 1
+        return unit * LANES + lowest_free(self._free_at.setdefault((node, unit), []), start, end) + 1
 
     def names(self) -> Iterator[dict[str, Any]]:
         """Metadata events, for nodes and units that are used."""
@@ -73,11 +74,11 @@ def _metadata(kind: str, process: int, thread: int, name: str) -> dict[str, Any]
     return {"ph": "M", "name": kind, "pid": process, "tid": thread, "args": {"name": name}}
 
 
-def _slices(record: Record, lanes: _Lanes) -> Iterator[dict[str, Any]]:
-    start, end, allocation, job = record.start, record.end, record.allocation, record.job
-    assert start is not None
-    assert end is not None
-    assert allocation is not None
+def _slices(columns: Columns, i: int, lanes: _Lanes) -> Iterator[dict[str, Any]]:
+    """What a job held in one stretch of time."""
+    stretches = columns.stretches
+    record, allocation = columns.records[int(stretches.job[i])], stretches.allocations[i]
+    start, end, job = float(stretches.start[i]), float(stretches.end[i]), record.job
     held: list[tuple[int, int]] = []
     for part in allocation.parts:
         units = [*([0] if part.cpus else []), *(device + 1 for device in part.devices)]
@@ -87,7 +88,7 @@ def _slices(record: Record, lanes: _Lanes) -> Iterator[dict[str, Any]]:
         "app": job.app.name,
         "implementation": record.implementation.name if record.implementation else None,
         "user": job.user,
-        "state": str(record.state),
+        "state": "moved" if (state := stretches.states[i]) is None else str(state),
         "submit": job.submit_time,
         "wait": start - job.submit_time,
         "walltime": job.walltime,

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dovetail.model import Result
+from dovetail.model import Cluster, Result, State
 from dovetail.report import wording
+from dovetail.report.columns import Columns, Floats, columns_of
 from dovetail.report.figures import GRID, INK, MUTED, clean, heading, save_figure, styled, styled_figure
-from dovetail.report.gantt import time_axis
-from dovetail.report.intervals import HIGHER_IS_BETTER, Interval, by_policy, interval, label
-from dovetail.report.lanes import PALETTE
+from dovetail.report.gantt.figure import time_axis
+from dovetail.report.gantt.lanes import OTHER, PALETTE, Span, span_of
+from dovetail.report.intervals import HIGHER_IS_BETTER, Interval, interval, label, unmoved, variants
 from dovetail.report.metrics import Cut, final_metrics
-from dovetail.report.usage import Columns, Step
+from dovetail.report.steps import Step
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -25,6 +29,8 @@ __all__ = [
     "COMPARED",
     "comparison",
     "over_load",
+    "predicted_pairs",
+    "predictions",
     "save_comparison",
     "save_over_load",
     "save_timeline",
@@ -42,54 +48,128 @@ BLUE, GREEN, AMBER = "#4269d0", "#3ca951", "#efb118"
 
 
 @styled
-def timeline(result: Result, *, titled: bool = True) -> Figure:
-    """CPUs and devices in use and jobs waiting, over time; longer runs as means of 400 intervals."""
-    columns = Columns.of(result)
-    cluster = result.cluster
-    cpus, devices = cluster.total_cpus, cluster.total_devices
-    panels: list[tuple[str, Step, float | None, str]] = []
-    if cpus:
-        panels.append((f"CPUs in use, of {cpus:,}", columns.cpus_in_use(), cpus, BLUE))
-    if devices:
-        panels.append((f"Devices in use, of {devices:,}", columns.devices_in_use(), devices, GREEN))
-    panels.append(("Jobs waiting", columns.jobs_waiting(), None, AMBER))
-    high, gap, above, below = 1.0, 0.42, 1.0 if titled else 0.3, 0.35
+def timeline(results: Sequence[Result], *, titled: bool = True) -> Figure:
+    """CPUs and devices in use and jobs waiting, over time; longer runs as means of 400 intervals.
+
+    Several results are lines on one axis of time.
+    """
+    columns = {name: columns_of(group[0]) for name, group in variants(results).items()}
+    panels = [panel for panel in PANELS if any(panel.capacity(c.cluster) != 0 for c in columns.values())]
+    span = span_of(results)
+    high, gap, above, below = 1.0, 0.42, 1.0 if titled else 0.3, 0.35 if len(columns) == 1 else 0.65
     total_height = above + below + len(panels) * high + (len(panels) - 1) * gap
     fig = styled_figure(11, total_height)
-    for i, (name, step, most, colour) in enumerate(panels):
+    for i, panel in enumerate(panels):
         bottom = below + (len(panels) - 1 - i) * (high + gap)
         axes = fig.add_axes((0.72 / 11, bottom / total_height, 9.9 / 11, high / total_height))
         clean(axes)
-        _area(axes, step, columns, most, colour)
-        axes.set_title(name, loc="left", fontsize=9, fontweight="bold", color=INK, pad=5)
-        time_axis(axes, columns.first, columns.last)
+        _panel(axes, panel, columns, span)
+        time_axis(axes, *span)
         if i < len(panels) - 1:
             axes.set_xticklabels([])
+    if len(columns) > 1:
+        lines, names = fig.axes[0].get_legend_handles_labels()
+        fig.legend(lines, names, loc="lower center", ncols=min(5, len(columns)), fontsize=8, frameon=False)
     if titled:
-        heading(fig, f"{label(result)}: {wording.seconds(result.makespan)}", wording.where(result))
+        result = results[0]
+        name = f"{label(result)}: {wording.seconds(result.makespan)}"
+        heading(fig, name if len(results) == 1 else "Use over time", wording.where(result))
     return fig
 
 
-def _area(axes: Axes, step: Step, columns: Columns, most: float | None, colour: str) -> None:
-    edges = np.linspace(columns.first, columns.last, BINS + 1)
-    inside = (step.times >= columns.first) & (step.times <= columns.last)
-    if inside.sum() <= BINS:
-        times = np.append(step.times[inside], columns.last)
-        values = np.append(step.values[inside], step.values[inside][-1:])
-    else:
-        times, values = edges, np.append(step.mean(edges), 0.0)
-        values[-1] = values[-2]
-    if not len(values):
-        times, values = edges, np.zeros(len(edges))
-    values = values[: len(times)]
-    axes.fill_between(times - columns.first, values, step="post", color=colour, alpha=0.28, linewidth=0)
-    axes.step(times - columns.first, values, where="post", color=colour, linewidth=1.1)
-    top = most if most is not None else max(1.0, float(values.max()))
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """A quantity over time; ``capacity`` is what a cluster has of it, ``None`` where there is no limit."""
+
+    title: str
+    step: Callable[[Columns], Step]
+    capacity: Callable[[Cluster], int | None]
+    colour: str
+
+
+PANELS = (
+    Panel("CPUs in use", Columns.cpus_in_use, lambda cluster: cluster.total_cpus, BLUE),
+    Panel("Devices in use", Columns.devices_in_use, lambda cluster: cluster.total_devices, GREEN),
+    Panel("Jobs waiting", Columns.jobs_waiting, lambda cluster: None, AMBER),
+)
+
+
+def _panel(axes: Axes, panel: Panel, columns: Mapping[str, Columns], span: Span) -> None:
+    shares = [panel.capacity(c.cluster) for c in columns.values()]
+    greatest = 0.0
+    for place, (name, one) in enumerate(columns.items()):
+        capacity = panel.capacity(one.cluster) or 1
+        times, values = _series(panel.step(one), span)
+        colour = panel.colour if len(columns) == 1 else PALETTE[place % len(PALETTE)]
+        if len(columns) == 1:
+            axes.fill_between(times, values / capacity, step="post", color=colour, alpha=0.28, linewidth=0)
+        axes.step(times, values / capacity, where="post", color=colour, linewidth=1.1, label=name)
+        greatest = max(greatest, float(values.max(initial=0.0)) / capacity)
+    limited = shares[0] is not None
+    top = 1.0 if limited else max(1.0, greatest)
+    of = f", of {shares[0]:,}" if limited and len(set(shares)) == 1 else ""
+    axes.set_title(f"{panel.title}{of}", loc="left", fontsize=9, fontweight="bold", color=INK, pad=5)
     axes.set_ylim(0, top * 1.04)
-    axes.set_yticks([0, top / 2, top], ["0 %", "50 %", "100 %"] if most else ["0", "", f"{top:,.0f}"])
+    axes.set_yticks([0, top / 2, top], ["0 %", "50 %", "100 %"] if limited else ["0", "", f"{top:,.0f}"])
     axes.grid(axis="y", color=GRID, linewidth=0.6)
     axes.set_axisbelow(True)
     axes.tick_params(axis="y", length=0, labelcolor=MUTED)
+
+
+def _series(step: Step, span: Span) -> tuple[Floats, Floats]:
+    """Times from the first moment on and values of a step function; of many steps, means of intervals."""
+    first, last = span
+    inside = (step.times >= first) & (step.times <= last)
+    if inside.sum() <= BINS:
+        times = np.concatenate([step.times[inside], [last]])
+        values = np.concatenate([step.values[inside], step.values[inside][-1:] if inside.any() else [0.0]])
+    else:
+        times = np.linspace(first, last, BINS + 1)
+        means = step.mean(times)
+        values = np.append(means, means[-1:])
+    return times - first, values
+
+
+def predicted_pairs(result: Result) -> list[tuple[float, float, str]]:
+    """Predicted and actual seconds, and the app, of the completed jobs that had a prediction."""
+    return [
+        (record.predicted.expected, record.run_time, record.job.app.name)
+        for record in result.records
+        if record.predicted is not None
+        and record.state is State.COMPLETED
+        and record.run_time
+        and 0 < record.predicted.expected < math.inf
+    ]
+
+
+@styled
+def predictions(result: Result) -> Figure:
+    """Every job's predicted against its actual run time, on logarithmic axes, coloured by app."""
+    pairs = predicted_pairs(result)
+    fig = styled_figure(6, 4.2)
+    axes = fig.add_axes((0.13, 0.13, 0.62, 0.83))
+    clean(axes)
+    apps = [app for app, _ in Counter(app for _, _, app in pairs).most_common(len(PALETTE))]
+    for place, app in enumerate([*apps, None]):
+        mine = [(x, y) for x, y, name in pairs if name == app or (app is None and name not in apps)]
+        if mine:
+            name = wording.printable(app) if app is not None else "others"
+            colour = PALETTE[place] if app is not None else OTHER
+            across, up = zip(*mine, strict=True)
+            axes.scatter(across, up, s=14, alpha=0.7, linewidths=0, color=colour, label=name)
+    ends = [min(min(x, y) for x, y, _ in pairs) * 0.8, max(max(x, y) for x, y, _ in pairs) * 1.25]
+    axes.plot(ends, ends, color=MUTED, linewidth=0.8)
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.set_xlim(*ends)
+    axes.set_ylim(*ends)
+    axes.set_xlabel("predicted, s", fontsize=8.5, color=MUTED)
+    axes.set_ylabel("actual, s", fontsize=8.5, color=MUTED)
+    axes.tick_params(axis="both", labelsize=8, labelcolor=MUTED)
+    axes.grid(color=GRID, linewidth=0.5)
+    axes.set_axisbelow(True)
+    axes.legend(fontsize=8, frameon=False, loc="upper left", bbox_to_anchor=(1.0, 1.0))
+    return fig
 
 
 @styled
@@ -101,7 +181,7 @@ def comparison(
     cut: Cut | None = None,
 ) -> Figure:
     """A panel for each metric, a bar for each policy; over several seeds with 95 % intervals."""
-    groups = by_policy(results)
+    groups = {name: group[:1] if unmoved(group) else group for name, group in variants(results).items()}
     found = {row: [final_metrics(r, cut) for r in group] for row, group in groups.items()}
     intervals = {name: [interval(m.get(name) for m in found[row]) for row in found] for name in names}
     shown = [name for name in names if any(intervals[name])]
@@ -133,14 +213,17 @@ def _bars(axes: Axes, name: str, found: Sequence[Interval | None], rows: Sequenc
     colours = [BLUE if i is not None and i.mean == best else "#97bbf5" for i in found]
     at = list(range(len(means)))
     axes.barh(at, means, height=0.72, color=colours, linewidth=0)
-    reach = max((i.high for i in found if i is not None), default=1.0) or 1.0
+    reach = max((i.within(name)[1] for i in found if i is not None), default=1.0) or 1.0
     for y, i in zip(at, found, strict=True):
         text = wording.metric(name, i.mean if i else None).split(" (")[0]
         if i is not None and i.half_width is not None:
-            axes.errorbar(i.mean, y, xerr=i.half_width, color=INK, linewidth=1.0, capsize=2.5)
+            low, high = i.within(name)
+            axes.errorbar(
+                i.mean, y, xerr=[[i.mean - low], [high - i.mean]], color=INK, linewidth=1.0, capsize=2.5
+            )
         axes.annotate(
             text,
-            (i.high if i else 0.0, y),
+            (i.within(name)[1] if i else 0.0, y),
             xytext=(5, 0),
             textcoords="offset points",
             va="center",
@@ -158,18 +241,20 @@ def _bars(axes: Axes, name: str, found: Sequence[Interval | None], rows: Sequenc
 
 
 @styled
-def over_load(results: Sequence[Result], *, cut: Cut | None = None) -> Figure:
+def over_load(results: Sequence[Result], *, titled: bool = True, cut: Cut | None = None) -> Figure:
     """Metrics against the offered load, a line for each policy; over several seeds their means.
 
-    ``results`` have been simulated at several loads (`Result.load`).
+    ``results`` have been simulated at several loads (`Result.load`). Waits grow without bound towards a load
+    of 1, so all but utilisation is on a logarithmic axis.
     """
     names = [n for n in OVER_LOAD if any(final_metrics(r, cut).get(n) is not None for r in results)]
-    fig = styled_figure(11, 3.6)
+    height = 3.6 if titled else 3.0
+    fig = styled_figure(11, height)
     wide = 11 / max(1, len(names))
     for i, name in enumerate(names):
-        axes = fig.add_axes(((i * wide + 0.75) / 11, 0.16, (wide - 0.95) / 11, 0.56))
+        axes = fig.add_axes(((i * wide + 0.75) / 11, 0.58 / height, (wide - 0.95) / 11, 2.0 / height))
         clean(axes)
-        for place, (policy, group) in enumerate(by_policy(results).items()):
+        for place, (policy, group) in enumerate(variants(results, loads=False).items()):
             loads = sorted({r.load for r in group if r.load is not None})
             means = [interval(final_metrics(r, cut).get(name) for r in group if r.load == at) for at in loads]
             known = [(at, mean.mean) for at, mean in zip(loads, means, strict=True) if mean is not None]
@@ -180,14 +265,18 @@ def over_load(results: Sequence[Result], *, cut: Cut | None = None) -> Figure:
         axes.set_xlabel("offered load", fontsize=8.5, color=MUTED)
         axes.grid(axis="y", color=GRID, linewidth=0.6)
         axes.set_axisbelow(True)
-        axes.set_ylim(bottom=0)
+        if "utilisation" in name:
+            axes.set_ylim(0, 1.02)
+        elif "slowdown" in name:
+            axes.set_yscale("log")
+        else:
+            axes.set_yscale("symlog", linthresh=1.0)
+            axes.set_ylim(bottom=0)
         if i == 0:
             axes.legend(fontsize=8, frameon=False)
-    heading(
-        fig,
-        "Over the offered load",
-        f"{wording.workload(results[0])} on {wording.machine(results[0].cluster)}",
-    )
+    if titled:
+        one = results[0]
+        heading(fig, "Over the offered load", f"{wording.workload(one)} on {wording.machine(one.cluster)}")
     return fig
 
 
@@ -198,7 +287,7 @@ def save_over_load(results: Sequence[Result], path: str | Path, *, cut: Cut | No
 
 def save_timeline(result: Result, path: str | Path) -> None:
     """Draw `timeline` to a file. Raises `InputError` if it cannot be written."""
-    save_figure(timeline(result), path)
+    save_figure(timeline([result]), path)
 
 
 def save_comparison(results: Sequence[Result], path: str | Path, *, cut: Cut | None = None) -> None:

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rich.text import Text
+
 from dovetail.errors import InputError
+from dovetail.files.writing import write_text
 from dovetail.model import Result, Seconds
-from dovetail.report import tables
-from dovetail.report.intervals import Paired, by_policy, paired
-from dovetail.report.json_form import dumps, plain, to_json
+from dovetail.report import compared, outcome, tables, wording
+from dovetail.report.asked import Asked
+from dovetail.report.intervals import Paired, label, paired, variants
+from dovetail.report.json_form import dumps, plain, text_of, to_json
 from dovetail.report.metrics import Cut, metrics
-from dovetail.workloads.textfile import write_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -28,13 +32,25 @@ class Jobs(list[dict[str, Any]]):
     """Jobs as dicts, in the fields of the JSON form."""
 
     def to_pandas(self) -> pd.DataFrame:
-        """A data frame, one row a job, indexed by job id. Raises `InputError` where pandas is missing."""
-        if importlib.util.find_spec("pandas") is None:
-            raise InputError("to_pandas needs pandas, which is not installed: pip install 'dovetail[pandas]'")
-        import pandas as pd
+        """A data frame, one row a job, indexed by job id; with ``wait`` and ``run`` in seconds.
 
-        frame = pd.DataFrame(list(self))
-        return frame.set_index("id") if len(frame) else frame
+        Raises `InputError` where pandas is missing.
+        """
+        frame = _frame(self)
+        if not len(frame):
+            return frame
+        start = frame["start"].astype(float)
+        frame.insert(frame.columns.get_loc("end") + 1, "wait", start - frame["submit"])
+        frame.insert(frame.columns.get_loc("wait") + 1, "run", frame["end"].astype(float) - start)
+        return frame.set_index("id")
+
+
+def _frame(rows: Sequence[dict[str, Any]]) -> pd.DataFrame:
+    if importlib.util.find_spec("pandas") is None:
+        raise InputError("to_pandas needs pandas, which is not installed: pip install 'dovetail[pandas]'")
+    import pandas as pd
+
+    return pd.DataFrame(list(rows))
 
 
 class Report:
@@ -65,6 +81,11 @@ class Report:
         return Jobs(self.to_json()["jobs"])
 
     @property
+    def notes(self) -> list[str]:
+        """What a reader should know: what was assumed, left out, or not known."""
+        return outcome.notes(self.result)
+
+    @property
     def rejected(self) -> list[str]:
         """Ids of the jobs that could not run here."""
         return [r.id for r in self.result.rejected]
@@ -82,12 +103,14 @@ class Report:
 
         Returns the path, or the text. Raises `InputError` for another ending.
         """
-        from dovetail.report import gantt  # matplotlib takes its time: load it when it is asked for
-
         if path is None:
-            return tables.render(gantt.terminal(self.result, width=width), width=width)
+            from dovetail.report.gantt.terminal import terminal
+
+            return tables.render(terminal(self.result, width=width), width=width)
         check_figure(path)
-        gantt.save(self.result, path)
+        from dovetail.report.gantt import figure  # matplotlib takes its time: load it when it is asked for
+
+        figure.save(self.result, path)
         return str(path)
 
     def html(self, path: str | Path | None = None, *, cut: Cut | None = None) -> str:
@@ -97,10 +120,17 @@ class Report:
         """
         from dovetail.report import html
 
-        return _page(html.page([self.result], cut=cut), path)
+        return _page(html.page([self.result], Asked(cut)), path)
+
+    def save(self, folder: str | Path, *, cut: Cut | None = None) -> str:
+        """Write page, JSON, CSV and charts into a folder, which is made; returns the path of the page.
+
+        Raises `InputError` where something cannot be written.
+        """
+        return _saved([self.result], folder, Asked(cut))
 
     def __str__(self) -> str:
-        return tables.render(tables.summary_table(self.result)).rstrip("\n")
+        return tables.render(outcome.summary(self.result)).rstrip("\n")
 
     def __repr__(self) -> str:
         return f"Report({self.policy!r}, {len(self.result.records)} jobs, makespan={self.makespan:g})"
@@ -112,10 +142,14 @@ class Report:
 
 
 class Comparison(Sequence[Report]):
-    """Reports of several policies or seeds, side by side."""
+    """Reports of several policies, clusters, seeds or loads, side by side.
 
-    def __init__(self, results: Iterable[Result]) -> None:
+    ``asked`` holds the results of a reference policy, if there is one.
+    """
+
+    def __init__(self, results: Iterable[Result], asked: Asked | None = None) -> None:
         self.results = list(results)
+        self.asked = asked or Asked()
         self._reports = [Report(result) for result in self.results]
 
     def __len__(self) -> int:
@@ -126,12 +160,12 @@ class Comparison(Sequence[Report]):
 
     @property
     def policies(self) -> list[str]:
-        """Policies as they are written on the command line, in order."""
-        return list(by_policy(self.results))
+        """What is compared, in order: policies as they are written on the command line."""
+        return list(variants(self.results))
 
     def paired(self, a: str, b: str, metric: str = "makespan") -> Paired:
         """Policy ``a`` minus policy ``b`` on the same seeds. Raises `InputError` for unknown policies."""
-        groups = by_policy(self.results)
+        groups = variants(self.results)
         for name in (a, b):
             if name not in groups:
                 raise InputError(f"no results of {name!r} to compare: expected one of {', '.join(groups)}")
@@ -139,11 +173,29 @@ class Comparison(Sequence[Report]):
 
     def to_json(self) -> list[dict[str, Any]]:
         """The list of JSON forms."""
-        return [to_json(result) for result in self.results]
+        return [to_json(result, self.asked) for result in self.results]
 
     def json(self) -> str:
         """The list of JSON forms as text."""
-        return dumps(self.results)
+        return text_of(self.to_json())
+
+    def to_pandas(self) -> pd.DataFrame:
+        """A data frame, one row a result: policy, cluster, seed, load, and every metric by name.
+
+        Raises `InputError` where pandas is missing.
+        """
+        return _frame(
+            [
+                {
+                    "policy": label(result),
+                    "cluster": wording.machine(result.cluster),
+                    "seed": result.seed,
+                    "load": result.load,
+                    **metrics(result, cut=self.asked.cut, reference=self.asked.reference(result)),
+                }
+                for result in self.results
+            ]
+        )
 
     def plot(self, path: str | Path) -> str:
         """Bars with confidence intervals, to an SVG, PNG or PDF file. Returns the path."""
@@ -160,10 +212,18 @@ class Comparison(Sequence[Report]):
         """
         from dovetail.report import html
 
-        return _page(html.page(self.results, cut=cut), path)
+        return _page(html.page(self.results, replace(self.asked, cut=cut)), path)
+
+    def save(self, folder: str | Path, *, cut: Cut | None = None) -> str:
+        """Write page, JSON, CSVs and charts into a folder, which is made; returns the path of the page.
+
+        Of several loads there is a folder for each. Raises `InputError` where something cannot be written.
+        """
+        return _saved(self.results, folder, replace(self.asked, cut=cut))
 
     def __str__(self) -> str:
-        return tables.render(tables.comparison_table(self.results)).rstrip("\n")
+        notes = [Text(line) for line in compared.remarks(self.results)]
+        return tables.render(compared.comparison_table(self.results), *notes).rstrip("\n")
 
     def _repr_html_(self) -> str:
         from dovetail.report import html
@@ -175,6 +235,13 @@ def check_figure(path: str | Path) -> None:
     """That the name says in which form to draw. Raises `InputError`."""
     if Path(path).suffix.lower() not in FIGURES:
         raise InputError(f"cannot draw to {str(path)!r}: expected a name that ends in {', '.join(FIGURES)}")
+
+
+def _saved(results: Sequence[Result], folder: str | Path, asked: Asked) -> str:
+    from dovetail.report.folder import write_folder
+
+    write_folder(results, Path(folder), asked)
+    return str(Path(folder) / "index.html")
 
 
 def _page(text: str, path: str | Path | None) -> str:

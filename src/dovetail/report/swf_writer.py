@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from dovetail.files.writing import write_text
 from dovetail.model import Record, Result, State
-from dovetail.workloads.textfile import write_text
 from dovetail.workloads.writers.swf import SwfLine, legend, numbers_for, swf_header
 
 __all__ = ["to_swf", "write_swf"]

@@ -1,257 +1,165 @@
-"""What was in use, when: columns of a result, busy time of each unit, and series over time.
+"""What was in use, when: busy time of each unit, and shares of groups of units over time.
 
-Everything works on arrays with one entry a job; nodes of gangs are expanded only where a number is
-asked for each unit. 100,000 jobs take a fraction of a second.
+Gangs hold long runs of neighbouring nodes, so everything here works on runs; units are told apart one by one
+only where several jobs may share one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
 
-from dovetail.model import FRACTION_UNITS, Allocation, Result, Seconds, State, bits
+from dovetail.model import CPU, FRACTION_UNITS, Cluster, Node
+from dovetail.model.allocation import NARROW
+from dovetail.model.masks import runs
+from dovetail.report.columns import Columns, Floats, Ints
 
-__all__ = ["Columns", "Step", "busy_seconds", "held_units", "node_indices", "share_in_use"]
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
+__all__ = ["busy_seconds", "held_units", "share_in_use", "unit_kinds"]
 
 CHUNK = 4_000_000
 """(job, unit) pairs that are expanded at once: bounds the memory at some 200 MB."""
 
 
-def node_indices(mask: int) -> Ints:
-    """Indices of the set bits of a node mask, ascending."""
-    count = mask.bit_count()
-    if count <= 64:
-        return np.fromiter(bits(mask), np.int64, count)
-    raw = np.frombuffer(mask.to_bytes((mask.bit_length() + 7) // 8, "little"), np.uint8)
-    return np.flatnonzero(np.unpackbits(raw, bitorder="little"))
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What jobs held, a line for each run of neighbouring nodes; all arrays have shape (lines,).
 
-
-@dataclass(frozen=True)
-class Step:
-    """A step function: ``values[i]`` holds from ``times[i]`` until ``times[i + 1]``; both of shape (n,)."""
-
-    times: Floats
-    values: Floats
-
-    @staticmethod
-    def of(ups: Floats, downs: Floats, weights: Floats | float = 1.0) -> Step:
-        """What is up: ``weights`` added at ``ups`` and taken at ``downs`` (infinite: never). O(n log n)."""
-        weight = np.broadcast_to(np.asarray(weights, float), ups.shape)
-        times = np.concatenate([ups, downs])
-        change = np.concatenate([weight, -weight])
-        known = np.isfinite(times)
-        at, place = np.unique(times[known], return_inverse=True)
-        values = np.cumsum(np.bincount(place, change[known], minlength=len(at)).astype(float))
-        values[np.abs(values) < 1e-9] = 0.0
-        return Step(at, values)
-
-    def integral(self, start: Seconds, end: Seconds) -> float:
-        """The area under the steps between two times."""
-        return float(np.diff(self._area(np.array([start, end])))[0])
-
-    def mean(self, edges: Floats) -> Floats:
-        """Mean in each of the intervals between ``edges`` (n + 1,), shape (n,). Exact, not sampled."""
-        width = np.diff(edges)
-        area = np.diff(self._area(edges))
-        return np.divide(area, width, out=np.zeros_like(area), where=width > 0)
-
-    def _area(self, at: Floats) -> Floats:
-        if len(self.times) == 0:
-            return np.zeros(len(at))
-        areas = np.concatenate([[0.0], np.cumsum(self.values[:-1] * np.diff(self.times))])
-        area = np.interp(at, self.times, areas, left=0.0)
-        beyond = np.maximum(at - self.times[-1], 0.0) * self.values[-1]
-        return np.asarray(area + beyond)
-
-
-@dataclass(frozen=True, eq=False)
-class Columns:
-    """One entry a record, in file order; seconds; NaN where a job never started or ended.
-
-    ``counted`` marks the jobs that means are taken over: those that started and ended and were not
-    cancelled. ``ran`` marks all that started and ended, cancelled ones too: they used what they held.
-    ``cpus`` and ``devices`` are what a job held over all of its nodes, shares of devices as fractions.
+    ``stretch`` is the index in `Columns.stretches`, ``low`` and ``high`` are the first node and the one after
+    the last, ``device`` is the index of a device on each of them, -1 for the CPU pool, ``amount`` how much of
+    it: CPUs, or a share of the device.
     """
 
-    result: Result
-    submit: Floats
-    start: Floats
-    end: Floats
-    counted: Bools
-    cpus: Floats
-    devices: Floats
+    stretch: Ints
+    low: Ints
+    high: Ints
+    device: Ints
+    amount: Floats
 
     @staticmethod
-    def of(result: Result) -> Columns:
-        """The columns of a result. O(jobs)."""
-        nan = float("nan")
-        records = result.records
-        submit = np.array([r.job.submit_time for r in records], float)
-        start = np.array([nan if r.start is None else r.start for r in records], float)
-        end = np.array([nan if r.end is None else r.end for r in records], float)
-        left = np.array([r.state is State.CANCELLED for r in records], bool)
-        held = [_held(r.allocation) for r in records]
-        amounts = np.array(held, float).reshape(len(records), 2)
-        counted = np.isfinite(start) & np.isfinite(end) & ~left
-        return Columns(result, submit, start, end, counted, amounts[:, 0], amounts[:, 1])
+    def of(columns: Columns, order: Ints) -> Held:
+        """In order of ``order``, which holds indices of stretches. O(runs)."""
+        nodes = columns.stretches.nodes
+        if nodes is not None:
+            lines = nodes.lines(order)
+            low, high = nodes.low[lines].astype(np.int64), nodes.high[lines].astype(np.int64)
+            pools, cpus = np.full(len(lines), -1, np.int64), np.full(len(lines), float(nodes.cpus))
+            return Held(np.repeat(order, nodes.runs[order]), low, high, pools, cpus)
+        found: list[tuple[int, int, int, int, float]] = []
+        spans: dict[int, list[tuple[int, int]]] = {}
+        allocations = columns.stretches.allocations
+        for j in order.tolist():
+            allocation = allocations[j]
+            for part in allocation.parts:
+                span = spans.get(part.nodes)
+                if span is None:
+                    span = runs(part.nodes)
+                    if part.nodes.bit_length() <= NARROW:
+                        spans[part.nodes] = span
+                if part.cpus:
+                    found += [(j, low, high, -1, part.cpus) for low, high in span]
+                share = part.units / FRACTION_UNITS
+                found += [(j, low, high, d, share) for d in part.devices for low, high in span]
+            found += [(j, d.donor, d.donor + 1, d.device, 1.0) for d in allocation.donors]
+        table = np.array(found, float).reshape(len(found), 5).T
+        stretch, low, high, device = table[:4].astype(np.int64)
+        return Held(stretch, low, high, device, table[4])
 
-    @cached_property
-    def ran(self) -> Bools:
-        """Jobs that started and ended."""
-        return np.isfinite(self.start) & np.isfinite(self.end)
-
-    @cached_property
-    def wait(self) -> Floats:
-        """Start minus submission."""
-        return self.start - self.submit
-
-    @cached_property
-    def run(self) -> Floats:
-        """End minus start."""
-        return self.end - self.start
-
-    @cached_property
-    def response(self) -> Floats:
-        """End minus submission."""
-        return self.end - self.submit
-
-    @cached_property
-    def bounded_slowdown(self) -> Floats:
-        """Response over run time, run times below 10 s taken as 10 s, at least 1."""
-        return np.maximum(1.0, self.response / np.maximum(self.run, 10.0))
-
-    @cached_property
-    def first(self) -> Seconds:
-        """First submission; 0 without jobs."""
-        return float(self.submit.min()) if len(self.submit) else 0.0
-
-    @cached_property
-    def last(self) -> Seconds:
-        """Last end; the first submission if nothing ended."""
-        return float(self.end[self.ran].max()) if self.ran.any() else self.first
-
-    @property
-    def makespan(self) -> Seconds:
-        """First submission to last end; 0 if nothing ended."""
-        return self.last - self.first
-
-    def cpus_in_use(self) -> Step:
-        """CPUs held, over time."""
-        return Step.of(self.start[self.ran], self.end[self.ran], self.cpus[self.ran])
-
-    def devices_in_use(self) -> Step:
-        """Devices held, over time, shares as fractions."""
-        return Step.of(self.start[self.ran], self.end[self.ran], self.devices[self.ran])
-
-    def jobs_waiting(self) -> Step:
-        """Jobs that were submitted and have not started; cancelled ones leave at their end."""
-        out = np.where(np.isfinite(self.start), self.start, self.end)
-        return Step.of(self.submit, np.where(np.isfinite(out), out, np.inf))
+    def part(self, chosen: slice) -> Held:
+        """Some of the lines."""
+        return Held(
+            self.stretch[chosen],
+            self.low[chosen],
+            self.high[chosen],
+            self.device[chosen],
+            self.amount[chosen],
+        )
 
 
-def _held(allocation: Allocation | None) -> tuple[float, float]:
-    if allocation is None:
-        return 0.0, 0.0
-    cpus = 0
-    devices = float(len(allocation.donors))
-    for part in allocation.parts:
-        count = part.nodes.bit_count()
-        cpus += count * part.cpus
-        if part.devices:
-            devices += count * len(part.devices) * part.units / FRACTION_UNITS
-    return float(cpus), devices
+class Places:
+    """Where the units of each node lie in `Cluster.units`."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        count = len(cluster)
+        self.pool = np.full(count, -1, np.int64)
+        self.devices = np.zeros(count, np.int64)
+        first = 0
+        for group in cluster.groups:
+            pool, devices = bool(group.node.cores), len(group.node.devices)
+            starts = first + np.arange(group.count) * (pool + devices)
+            of_group = slice(group.first, group.first + group.count)
+            if pool:
+                self.pool[of_group] = starts
+            self.devices[of_group] = starts + pool
+            first += group.count * (pool + devices)
+
+    def of(self, node: Ints, device: Ints) -> Ints:
+        """Units of these nodes: a device each, or the pool where it is -1."""
+        return np.where(device < 0, self.pool[node], self.devices[node] + device)
 
 
 def busy_seconds(columns: Columns) -> Floats:
     """Seconds in which each unit (`Cluster.units`) was in use by any job, shape (units,).
 
     A CPU pool is in use while any of its CPUs is, a device while any share of it is: time in which
-    several jobs share a unit counts once. O(pairs log pairs) in the (job, unit) pairs, O(pairs) where
-    jobs always take whole pools.
+    several jobs share a unit counts once. O(runs + units) where jobs always take whole units, else
+    O(pairs log pairs) in the (job, unit) pairs.
     """
-    cluster = columns.result.cluster
+    cluster, stretches = columns.cluster, columns.stretches
+    held = Held.of(columns, np.argsort(stretches.start, kind="stable"))
     busy = np.zeros(len(cluster.units))
-    order = np.flatnonzero(columns.ran)
-    order = order[np.argsort(columns.start[order], kind="stable")]
-    covered = np.full(len(busy), -np.inf)
-    exclusive = _exclusive(columns)
-    for jobs, units, _ in held_units(columns, order):
-        start, end = columns.start[jobs], columns.end[jobs]
-        if exclusive:
-            busy += np.bincount(units, end - start, minlength=len(busy))
-        else:
-            _union(units, start, end, busy, covered)
+    if not _exclusive(columns, held):
+        covered = np.full(len(busy), -np.inf)
+        for found, units, _ in _pairs(held, Places(cluster)):
+            _union(units, stretches.start[found], stretches.end[found], busy, covered)
+        return busy
+    places, nodes = Places(cluster), np.arange(len(cluster))
+    for device in np.unique(held.device).tolist():
+        mine = held.device == device
+        seconds = stretches.seconds[held.stretch[mine]]
+        # What each node is busy with begins at the first node of a run and ends after the last one. Sums of
+        # differences in double precision would not come back to nothing where they should.
+        steps = np.bincount(held.low[mine], seconds, minlength=len(nodes) + 1).astype(np.longdouble)
+        steps -= np.bincount(held.high[mine], seconds, minlength=len(nodes) + 1)
+        by_node = np.cumsum(steps)[:-1].astype(float)
+        has = by_node > 0
+        busy[places.of(nodes[has], np.full(int(has.sum()), device))] = by_node[has]
     return busy
 
 
-def _exclusive(columns: Columns) -> bool:
-    """Whether no unit can ever be shared, as every job takes whole pools and whole devices."""
-    cluster = columns.result.cluster
-    pools = {node.cpus for node in cluster.nodes}
+def _exclusive(columns: Columns, held: Held) -> bool:
+    """Whether no unit was ever shared, as every job took whole pools and whole devices."""
+    pools = {group.node.cpus for group in columns.cluster.groups}
     if len(pools) > 1:
         return False
-    pool = pools.pop() if pools else 0
-    return all(
-        (part.cpus in (0, pool)) and part.units == FRACTION_UNITS
-        for record in columns.result.records
-        if record.allocation is not None
-        for part in record.allocation.parts
+    of_pool = held.device < 0
+    return bool(
+        (held.amount[of_pool] == max(pools, default=0)).all() and (held.amount[~of_pool] == 1.0).all()
     )
 
 
 def held_units(columns: Columns, order: Ints) -> Iterator[tuple[Ints, Ints, Floats]]:
     """Every unit that a job holds, in order of ``order``, in chunks of some `CHUNK` pairs.
 
-    Yields three arrays of shape (pairs,): index of the job, index of the unit, and how much of it: CPUs
-    of a pool, share of a device.
+    ``order`` holds indices of `Columns.stretches`. Yields three arrays of shape (pairs,): index of the
+    stretch, index of the unit, and how much of it: CPUs of a pool, share of a device.
     """
-    cluster = columns.result.cluster
-    pool_of = np.full(len(cluster), -1, np.int64)
-    devices_from = np.zeros(len(cluster), np.int64)
-    for unit in reversed(cluster.units):
-        if unit.device is None:
-            pool_of[unit.node] = unit.index
-        elif unit.device == 0:
-            devices_from[unit.node] = unit.index
-    jobs: list[int] = []
-    units: list[Ints] = []
-    amounts: list[float] = []
-    size = 0
-    for j in order.tolist():
-        allocation = columns.result.records[j].allocation
-        if allocation is None:
-            continue
-        held: list[tuple[Ints, float]] = []
-        for part in allocation.parts:
-            nodes = node_indices(part.nodes)
-            if part.cpus:
-                held.append((pool_of[nodes], part.cpus))
-            share = part.units / FRACTION_UNITS
-            held.extend((devices_from[nodes] + d, share) for d in part.devices)
-        held.extend((devices_from[[d.donor]] + d.device, 1.0) for d in allocation.donors)
-        for indices, amount in held:
-            jobs.append(j)
-            units.append(indices)
-            amounts.append(amount)
-            size += len(indices)
-        if size >= CHUNK:
-            yield _flat(jobs, units, amounts)
-            jobs, units, amounts, size = [], [], [], 0
-    if size:
-        yield _flat(jobs, units, amounts)
+    return _pairs(Held.of(columns, order), Places(columns.cluster))
 
 
-def _flat(jobs: list[int], units: list[Ints], amounts: list[float]) -> tuple[Ints, Ints, Floats]:
-    counts = [len(u) for u in units]
-    return np.repeat(np.array(jobs), counts), np.concatenate(units), np.repeat(np.array(amounts), counts)
+def _pairs(held: Held, places: Places) -> Iterator[tuple[Ints, Ints, Floats]]:
+    counts = held.high - held.low
+    ends = np.cumsum(counts)
+    first = 0
+    while first < len(counts):
+        done = ends[first - 1] if first else 0
+        last = max(first + 1, int(np.searchsorted(ends, done + CHUNK, side="right")))
+        some, count = held.part(slice(first, last)), counts[first:last]
+        line = np.repeat(np.arange(last - first), count)
+        node = some.low[line] + np.arange(len(line)) - np.repeat(np.cumsum(count) - count, count)
+        yield some.stretch[line], places.of(node, some.device[line]), some.amount[line]
+        first = last
 
 
 def share_in_use(columns: Columns, groups: Ints, edges: Floats) -> Floats:
@@ -260,20 +168,44 @@ def share_in_use(columns: Columns, groups: Ints, edges: Floats) -> Floats:
     ``groups`` gives the group of each unit, shape (units,), -1 for none; ``edges`` the times between
     intervals. A group's share is over the CPUs, or devices, that it has.
     """
-    cluster = columns.result.cluster
-    capacity = np.array([1 if u.device is not None else cluster.nodes[u.node].cpus for u in cluster.units])
+    cluster = columns.cluster
+    capacity = _capacity(cluster)
     count, bins = int(groups.max(initial=-1)) + 1, len(edges) - 1
     offered = np.bincount(groups[groups >= 0], capacity[groups >= 0], minlength=count)
     area = np.zeros((count, bins + 1))
-    for jobs, units, amounts in held_units(columns, np.flatnonzero(columns.ran)):
+    stretches = columns.stretches
+    for found, units, amounts in held_units(columns, np.arange(len(stretches.start))):
         group = groups[units]
         known = group >= 0
-        group, amount, jobs = group[known], amounts[known], jobs[known]
-        area += _area_since(columns.start[jobs], amount, group, count, edges)
-        area -= _area_since(columns.end[jobs], amount, group, count, edges)
+        group, amount, chosen = group[known], amounts[known], found[known]
+        area += _area_since(stretches.start[chosen], amount, group, count, edges)
+        area -= _area_since(stretches.end[chosen], amount, group, count, edges)
     width = np.diff(edges)
     share = np.diff(area) / (np.maximum(offered, 1)[:, None] * np.where(width > 0, width, 1.0))
     return np.asarray(np.clip(share, 0.0, 1.0))
+
+
+def _capacity(cluster: Cluster) -> Floats:
+    """CPUs of each pool, 1 for each device, shape (units,)."""
+    return _by_unit(cluster, lambda node: [*[node.cpus] * bool(node.cores), *[1] * len(node.devices)])
+
+
+def unit_kinds(cluster: Cluster) -> tuple[list[str], Ints]:
+    """The kinds of device, the pool's first, and the place of each unit's kind among them, shape (units,)."""
+    kinds = {CPU: 0} if any(group.node.cores for group in cluster.groups) else {}
+    for group in cluster.groups:
+        for device in group.node.devices:
+            kinds.setdefault(device.kind, len(kinds))
+    places = _by_unit(
+        cluster, lambda node: [*[0] * bool(node.cores), *(kinds[device.kind] for device in node.devices)]
+    )
+    return list(kinds), places.astype(np.int64)
+
+
+def _by_unit(cluster: Cluster, of_node: Callable[[Node], list[int]]) -> Floats:
+    """What ``of_node`` tells of a node's units, for all units in their order, shape (units,)."""
+    parts = [np.tile(np.array(of_node(group.node), float), group.count) for group in cluster.groups]
+    return np.concatenate([np.zeros(0), *parts])
 
 
 def _area_since(times: Floats, amounts: Floats, groups: Ints, count: int, edges: Floats) -> Floats:

@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
+from dovetail.files.sentences import printable
 from dovetail.model import Cluster, Result, Seconds
 
 __all__ = [
+    "ABOUT",
     "SHORT",
     "TITLES",
+    "clock_of",
     "count",
     "fixed",
     "is_seconds",
+    "listed",
     "machine",
+    "many",
     "metric",
     "percent",
     "printable",
     "scale_of",
     "seconds",
+    "shortly",
     "title",
     "where",
     "workload",
@@ -57,6 +63,28 @@ TITLES = {
 }
 """Metrics in words."""
 
+ABOUT = {
+    "makespan": "From the first submission to the last end.",
+    "mean_wait": "Mean of start minus submission.",
+    "mean_response": "Mean of end minus submission.",
+    "mean_bounded_slowdown": "Mean of (end - submission) / run time; run times below 10 s count as 10 s.",
+    "utilisation": "CPU-seconds that jobs held, over those that the CPU pools offered within the makespan.",
+    "gpu_utilisation": "Device-seconds that jobs held, over those offered within the makespan.",
+    "anl": "Average node loss (Ravi 2012): how much longer a job ran than on the best of its "
+    "implementations, in the mean. 0 where there is but one.",
+    "aql": "Average queue loss (Ravi 2012): the mean wait.",
+    "mit": "Maximum idle time (Ravi 2012): of all CPU pools and devices, the longest time that one was idle "
+    "within the makespan.",
+    "decision_seconds_mean": "Seconds that one call of the policy takes, in the mean.",
+    "decision_seconds_p99": "Seconds within which 99 of 100 calls of the policy are done.",
+    "p95_wait": "95 of 100 jobs wait no longer.",
+    "prediction_error_median": "|predicted - actual| / actual: half of the jobs are off by less.",
+    "prediction_error_p90": "|predicted - actual| / actual: 90 of 100 jobs are off by less.",
+    "prediction_coverage": "Share of jobs whose run time lay within the predicted 90 % interval.",
+    "fairness_users": "Jain's index over the users' mean bounded slowdowns: 1 if all users fare alike.",
+}
+"""What a metric is, for those who point at it."""
+
 SHORT = {
     "makespan": "makespan",
     "mean_wait": "wait",
@@ -72,6 +100,11 @@ SHORT = {
     "decision_seconds_p99": "decision p99",
 }
 
+NOTHING = 1e-9
+"""Seconds that are left of sums which should cancel."""
+LONG, VERY_LONG = 10_000.0, 360_000.0
+"""Seconds from which people think in hours, and from which in days."""
+
 _SHARES = {"utilisation", "gpu_utilisation", "prediction_coverage"}
 _SHARES |= {"prediction_error_median", "prediction_error_p90"}
 _FACTORS = {"fairness_users"}
@@ -83,14 +116,17 @@ def title(name: str, *, short: bool = False) -> str:
 
 
 def scale_of(values: Sequence[float | None]) -> tuple[float, str, int]:
-    """(factor, unit, decimals) in which all of these seconds read well in one column."""
+    """(factor, unit, decimals) in which all of these seconds read well in one column.
+
+    >>> scale_of([0.02, 0.5]), scale_of([90.0, 1203.0]), scale_of([40_000.0])
+    ((1000.0, 'ms', 1), (1.0, 's', 0), (0.0002777777777777778, 'h', 2))
+    """
     largest = max((abs(v) for v in values if v is not None and math.isfinite(v)), default=0.0)
-    if largest < 1e-9:  # what is left of sums that should cancel
+    if largest < NOTHING:
         return 1.0, "s", 1
-    for limit, factor, unit, whole in ((1e-3, 1e6, "µs", 1e-6), (1.0, 1e3, "ms", 1e-3)):
-        if largest < limit:
-            return factor, unit, _decimals(largest / whole)
-    return 1.0, "s", _decimals(largest)
+    scales = ((1e-3, 1e6, "µs"), (1.0, 1e3, "ms"), (LONG, 1.0, "s"), (VERY_LONG, 1 / 3600, "h"))
+    _, factor, unit = next((s for s in scales if largest < s[0]), (math.inf, 1 / 86400, "d"))
+    return factor, unit, _decimals(largest * factor)
 
 
 def _decimals(largest: float) -> int:
@@ -100,26 +136,86 @@ def _decimals(largest: float) -> int:
 
 
 def seconds(value: Seconds | None) -> str:
-    """One length of time, e.g. ``41 ms``, ``3.019 s``, ``1203 s (20 min)``."""
+    """One length of time as people say it; from two minutes on with the seconds behind it.
+
+    >>> seconds(0.041), seconds(1203.0), seconds(27_432.0)
+    ('41.00 ms', '20.1 min (1,203 s)', '7.6 h (27,432 s)')
+    """
     if value is None or not math.isfinite(value):
         return "-"
-    factor, unit, decimals = scale_of([value])
+    exact = abs(value) >= LONG  # then whole seconds are told, not hours with decimals
+    factor, unit, decimals = (1.0, "s", 0) if exact else scale_of([value])
     text = f"{fixed(value * factor, decimals)} {unit}"
     for size, name in ((86400, "days"), (3600, "h"), (60, "min")):
         if abs(value) >= 2 * size:
-            return f"{text} ({value / size:,.1f} {name})"
+            return f"{value / size:,.1f} {name} ({text})"
     return text
 
 
-def printable(text: str) -> str:
-    """Names as they are, control characters as ``?``: a job's name moves no cursor and breaks no row."""
-    return text if text.isprintable() else "".join(c if c.isprintable() else "?" for c in text)
+def shortly(value: Seconds | None) -> str:
+    """`seconds` without what stands in brackets."""
+    return seconds(value).partition(" (")[0]
 
 
-def fixed(value: float, decimals: int) -> str:
-    """A number with separators and so many decimals, never ``-0.0``."""
-    text = f"{value:,.{decimals}f}"
-    return text.lstrip("-") if not text.strip("-0.") else text
+def clock_of(values: Sequence[float | None]) -> tuple[str, Callable[[float | None], str]]:
+    """(unit, spelling) for moments and lengths of jobs, whose seconds matter even in a long run.
+
+    Up to a few hours they are figures in one unit; beyond, hours, minutes and seconds as Slurm has them.
+
+    >>> unit, spell = clock_of([5.0, 100_000.0])
+    >>> unit, spell(5.0), spell(100_000.0), spell(None)
+    ('', '0:05', '1-03:46:40', '-')
+    """
+    largest = max((abs(v) for v in values if v is not None and math.isfinite(v)), default=0.0)
+    if largest >= LONG:
+        return "", _clock
+    factor, unit, decimals = scale_of(values)
+
+    def spell(value: float | None) -> str:
+        return "-" if value is None or not math.isfinite(value) else fixed(value * factor, decimals)
+
+    return unit, spell
+
+
+def _clock(value: float | None) -> str:
+    if value is None or not math.isfinite(value):
+        return "-"
+    total = round(abs(value))
+    minutes, second = divmod(total, 60)
+    hours, minute = divmod(minutes, 60)
+    days, hour = divmod(hours, 24)
+    text = f"{minute}:{second:02}" if not hours else f"{hour}:{minute:02}:{second:02}"
+    text = f"{days}-{hour:02}:{minute:02}:{second:02}" if days else text
+    return f"-{text}" if value < 0 and total else text
+
+
+def many(count: float, thing: str) -> str:
+    """A number of things.
+
+    >>> many(1, "job"), many(2000, "job")
+    ('1 job', '2,000 jobs')
+    """
+    return f"{count:,.0f} {thing}{'' if count == 1 else 's'}"
+
+
+def listed(names: Sequence[str], most: int) -> str:
+    """The first ``most`` names, and how many more there are.
+
+    >>> listed(["a", "b", "c"], 2), listed(["a", "b", "c"], 3)
+    ('a, b and 1 more', 'a, b, c')
+    """
+    more = len(names) - most
+    return ", ".join(names[:most]) + (f" and {more:,} more" if more > 0 else "")
+
+
+def fixed(value: float, decimals: int, *, signed: bool = False) -> str:
+    """A number with separators and so many decimals, never ``-0.0``.
+
+    >>> fixed(1234.5678, 1), fixed(-0.001, 2), fixed(3, 0, signed=True)
+    ('1,234.6', '0.00', '+3')
+    """
+    text = f"{value:{'+' if signed else ''},.{decimals}f}"
+    return text.lstrip("+-") if not text.strip("+-0.") else text
 
 
 def percent(value: float | None) -> str:
@@ -138,6 +234,7 @@ def is_seconds(name: str) -> bool:
         name in _SHARES
         or name in _FACTORS
         or "slowdown" in name
+        or "decrease" in name
         or name.startswith(("jobs", "promises", "broken"))
         or name == "later_jobs"
     )
@@ -176,5 +273,8 @@ def where(result: Result) -> str:
         parts.append(f"load {result.load:g}")
     if result.seed is not None:
         parts.append(f"seed {result.seed}")
-    parts.append("run for real" if result.live else f"simulated with {result.knowledge} knowledge")
+    if result.knowledge == "recorded":
+        parts.append("as recorded")
+    else:
+        parts.append("run for real" if result.live else f"simulated with {result.knowledge} knowledge")
     return ", ".join(parts)

@@ -73,13 +73,27 @@ class PolicyConformance:
     def _run(self, jobs: Workload, cluster: Cluster) -> Result:
         loaded = load_policy(self.policy)
         options = SimulationOptions(
-            policy_name=loaded.name, placement=getattr(loaded.policy, "placement", "pack")
+            policy_name=loaded.name,
+            placement=getattr(loaded.policy, "placement", "pack"),
+            validate=True,
         )
         result = simulate(
             jobs, cluster, loaded.policy, Knowing(jobs.truth), options=options, follow=FollowPlan()
         )
         check_schedule(result, jobs)
         return result
+
+    def test_it_places_some_workload(self) -> None:
+        """A policy that refuses whatever it is given is none."""
+        rng = np.random.Generator(np.random.PCG64(0))
+        one_node, gangs = _random_jobs(rng, 12), _random_gangs(rng, 15, 4)
+        refusals: list[str] = []
+        for jobs, shape in [*((one_node, shape) for shape in self.clusters), (gangs, "4x1cpu")]:
+            try:
+                self._run(jobs, Cluster.parse(shape))
+            except UnsupportedWorkload as error:
+                refusals.append(str(error))
+        assert len(refusals) <= len(self.clusters), f"it refuses everything: {refusals[0]}"
 
     def test_schedules_of_one_node_jobs_keep_the_invariants(self) -> None:
         """Capacity, order of events, work done; every job ends."""
@@ -173,6 +187,28 @@ class RuntimeModelConformance:
                     assert found.samples >= 0
                     assert found.basis
 
+    def test_what_has_run_is_predicted(self) -> None:
+        """A model that knows nothing of a job that has just run, with a walltime, predicts nothing at all."""
+        history = MemoryHistory()
+        model = self.make(history)
+        for n in (10, 20, 30):
+            for _ in range(2):
+                history.record(self._run(n, n / 10))
+        for n in (10, 20, 30):
+            assert model.predict(*self._job(n), self.device) is not None, "nothing is ever predicted"
+
+    def test_the_same_history_gives_the_same_prediction(self) -> None:
+        """A replay asks again: an answer depends on the history alone, not on what was asked before."""
+        runs = [self._run(n, n / 10 + k / 100) for n in (10, 20, 40, 80) for k in range(2)]
+        history = MemoryHistory()
+        grown = self.make(history)
+        for run in runs:
+            history.record(run)
+            grown.predict(*self._job(50), self.device)
+        fresh = self.make(MemoryHistory(runs))
+        for n in (10, 50, 80):
+            assert grown.predict(*self._job(n), self.device) == fresh.predict(*self._job(n), self.device)
+
     def test_another_device_class_shares_no_history_blindly(self) -> None:
         """What is known of another class does not count as runs of this one."""
         history = MemoryHistory()
@@ -245,6 +281,31 @@ class ExecutorConformance:
             return end
 
         assert self.run(main()).state is reason
+
+    def test_an_end_names_its_attempt(self) -> None:
+        """A job may start again before the news of its last end has come in."""
+
+        async def main() -> list[Ended]:
+            executor = self.make()
+            found: list[Ended] = []
+            for attempt in (1, 2):
+                await executor.launch(dataclasses.replace(self.placed("quick"), attempt=attempt))
+                found.append(await asyncio.wait_for(self._end(executor), self.timeout))
+            await executor.close()
+            return found
+
+        assert [end.attempt for end in self.run(main())] == [1, 2]
+
+    def test_closing_ends_what_runs_and_may_be_done_twice(self) -> None:
+        """Nothing is left running, and nobody waits for it."""
+
+        async def main() -> None:
+            executor = self.make()
+            await executor.launch(self.placed("long"))
+            await asyncio.wait_for(executor.close(), self.timeout)
+            await executor.close()
+
+        self.run(main())
 
     def test_stopping_an_unknown_job_is_no_error(self) -> None:
         """It may have ended while the request was on its way."""

@@ -7,11 +7,13 @@ at every instant, without the engine's own book-keeping.
 from __future__ import annotations
 
 from collections import defaultdict
+from itertools import pairwise
 
 from dovetail.errors import InvariantError
 from dovetail.model import (
     CPU,
     FRACTION_UNITS,
+    Allocation,
     Cluster,
     JobId,
     Record,
@@ -25,6 +27,8 @@ from dovetail.model import (
 __all__ = ["check_schedule"]
 
 RELATIVE = 1e-9
+_Changes = dict[tuple[int, str, int], list[tuple[Seconds, int, int, JobId]]]
+"""By node, kind and number of a resource: time, 0 for an end, amount, job."""
 
 
 def check_schedule(
@@ -107,6 +111,8 @@ def _check_gang(record: Record, cluster: Cluster) -> None:
             asked = [kind for kind, count in request.devices for _ in range(max(1, int(count)))]
             if sorted(held) != sorted(asked):
                 raise InvariantError(f"job {job.id} holds {held} on {node.name} and asks for {asked}")
+            if request.partition and request.partition not in node.partitions:
+                raise InvariantError(f"job {job.id} runs outside of its partition, on {node.name}")
             if request.models and any(node.devices[d].model not in request.models for d in part.devices):
                 raise InvariantError(f"job {job.id} holds a device model that it does not allow")
 
@@ -121,6 +127,8 @@ def _check_work(record: Record, result: Result, workload: Workload) -> None:
     asked = workload.truth.seconds(record.job, record.implementation, record.allocation.request)
     if asked is None:
         raise InvariantError(f"job {record.job.id} ran without a true time")
+    if any(span.state is None for span in record.earlier):
+        return  # it moved while it ran: its rate model says how long it stood still
     done = record.end - record.start
     if record.state is State.TIMEOUT:
         if done > asked:
@@ -133,28 +141,10 @@ def _check_work(record: Record, result: Result, workload: Workload) -> None:
 def _check_capacity(result: Result) -> None:
     """Sweep over all resources: ends before starts at one instant, zero-length jobs hold nothing."""
     cluster = result.cluster
-    changes: dict[tuple[int, str, int], list[tuple[Seconds, int, int, JobId]]] = defaultdict(list)
+    changes: _Changes = defaultdict(list)
     for record in result.records:
-        allocation = record.allocation
-        if allocation is None or record.start is None or record.end is None or record.end <= record.start:
-            continue
-
-        def use(key: tuple[int, str, int], amount: int, record: Record = record) -> None:
-            assert record.start is not None
-            assert record.end is not None
-            changes[key].append((record.start, 1, amount, record.job.id))
-            changes[key].append((record.end, 0, -amount, record.job.id))
-
-        for part in allocation.parts:
-            for n in bits(part.nodes):
-                for core in allocation.cores_on(n, cluster.nodes[n]):
-                    use((n, CPU, core), 1)
-                for device in part.devices:
-                    use((n, "device", device), part.units)
-                if part.memory and cluster.nodes[n].memory is not None:
-                    use((n, "memory", 0), part.memory)
-        for donor in allocation.donors:
-            use((donor.donor, "device", donor.device), FRACTION_UNITS)
+        for start, end, allocation in _held(record):
+            _add_use(changes, record.job.id, start, end, allocation, cluster)
     for (n, what, number), events in changes.items():
         limit = {CPU: 1, "device": FRACTION_UNITS, "memory": cluster.nodes[n].memory or 0}[what]
         events.sort(key=lambda event: event[:2])
@@ -166,3 +156,37 @@ def _check_capacity(result: Result) -> None:
                 raise InvariantError(
                     f"{what} {number} of {name} holds {used} of {limit} at {time} (job {job})"
                 )
+
+
+def _held(record: Record) -> list[tuple[Seconds, Seconds, Allocation]]:
+    """What a job held and when: its earlier attempts and places, then the last."""
+    spans = [(span.start, span.end, span.allocation) for span in record.earlier]
+    if record.allocation is not None and record.start is not None and record.end is not None:
+        start = record.start if record.since is None else record.since
+        spans.append((start, record.end, record.allocation))
+    for (_, before, _), (after, _, _) in pairwise(spans):
+        if after < before:
+            raise InvariantError(f"job {record.job.id} is in two places at {after}")
+    return spans
+
+
+def _add_use(
+    changes: _Changes, job: JobId, start: Seconds, end: Seconds, allocation: Allocation, cluster: Cluster
+) -> None:
+    if end <= start:
+        return
+
+    def use(key: tuple[int, str, int], amount: int) -> None:
+        changes[key].append((start, 1, amount, job))
+        changes[key].append((end, 0, -amount, job))
+
+    for part in allocation.parts:
+        for n in bits(part.nodes):
+            for core in allocation.cores_on(n, cluster.nodes[n]):
+                use((n, CPU, core), 1)
+            for device in part.devices:
+                use((n, "device", device), part.units)
+            if part.memory and cluster.nodes[n].memory is not None:
+                use((n, "memory", 0), part.memory)
+    for donor in allocation.donors:
+        use((donor.donor, "device", donor.device), FRACTION_UNITS)

@@ -4,7 +4,7 @@ Mapping: id, user, group, queue = the columns of these names; submit time = ``ti
 the first submission of the file (lines are not sorted); true time = ``walltime`` (the seconds between
 ``time_start`` and ``time_end``); walltime = ``walltime_req`` where positive; request = ``nodes`` nodes with
 ``gpus`` GPUs each. The log tells no CPUs: a job takes the ``host_cpus`` of the node (cluster file, default
-0). ``time_start``, ``time_end`` and ``waittime`` are what the site's scheduler did; ``termcode`` is not
+0). ``time_start`` is the recorded start; ``time_end`` and ``waittime`` follow from it; ``termcode`` is not
 used: a job that failed held its GPUs as long as one that did not. App: ``aaic``.
 
 Rejected: jobs with a negative run time, without nodes, or larger than the machine.
@@ -15,10 +15,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+from dovetail.files.tables import job_id, number, parse_table, whole
 from dovetail.model import Cluster, Node, Workload
 from dovetail.workloads.builder import TraceBuilder, gpu_request
 from dovetail.workloads.nodes import NodeList
-from dovetail.workloads.textfile import job_id, number, parse_table, whole
 
 __all__ = ["read_aaic", "read_aaic_nodes"]
 
@@ -47,6 +47,7 @@ def read_aaic(path: str | Path, cluster: Cluster | None = None, *, lenient: bool
             user=row["user"],
             group=row["group"],
             queue=row["queue"],
+            start=number(row, "time_start") if row.get("time_start") else None,
         )
 
     _, skipped = parse_table(path, COLUMNS, parse, lenient=lenient)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from dovetail.errors import InputError
 from dovetail.model import (
     HOST_CPUS,
     App,
@@ -20,9 +21,11 @@ from dovetail.model import (
 )
 from dovetail.workloads.fitting import Fitting
 
-__all__ = ["UNKNOWN_LENGTH", "Interned", "TraceBuilder", "gpu_request", "unique_ids"]
+__all__ = ["MOST_JOBS", "UNKNOWN_LENGTH", "Interned", "TraceBuilder", "gpu_request", "unique_ids"]
 
 UNKNOWN_LENGTH = "unknown length"
+MOST_JOBS = 12_000_000
+"""Jobs of one trace. The largest that is public has 11 million."""
 
 
 class Interned:
@@ -49,7 +52,11 @@ def gpu_request(
 
 
 def unique_ids(ids: Sequence[str]) -> list[str]:
-    """The ids, later ones of the same text as ``ID#2``, ``ID#3`` … in file order."""
+    """The ids, later ones of the same text as ``ID#2``, ``ID#3`` … in file order.
+
+    >>> unique_ids(["7", "8", "7"])
+    ['7', '8', '7#2']
+    """
     seen = set(ids)
     if len(seen) == len(ids):
         return list(ids)
@@ -69,7 +76,8 @@ def unique_ids(ids: Sequence[str]) -> list[str]:
 class TraceBuilder:
     """Collects the jobs of a trace in file order and makes the `Workload`.
 
-    Rejected are jobs of unknown or negative length, without resources, or larger than the cluster.
+    Rejected are jobs of unknown or negative length, without resources, or larger than the cluster. Where the
+    cluster's nodes name the partition that is a job's queue, it runs on these nodes alone.
     """
 
     def __init__(self, name: str, cluster: Cluster | None, *, app: str) -> None:
@@ -80,6 +88,7 @@ class TraceBuilder:
         self._jobs: list[Job] = []
         self._run_times: list[Seconds | None] = []
         self._reasons: list[str | None] = []
+        self._starts: list[Seconds | None] = []
 
     def add(
         self,
@@ -94,8 +103,13 @@ class TraceBuilder:
         queue: str | None = None,
         priority: float = 0,
         reason: str | None = None,
+        start: Seconds | None = None,
     ) -> None:
-        """One job in file order; ``reason`` rejects it whatever it asks for."""
+        """One job in file order; ``reason`` rejects it whatever it asks for, ``start`` is when it started."""
+        if len(self._jobs) == MOST_JOBS:
+            raise InputError(f"found more than {MOST_JOBS:,} jobs, expected at most that", where=self._name)
+        if queue and queue in self.fitting.partitions:
+            request = replace(request, partition=queue)
         app, choices = self._interned.get(self._app, request)
         job = Job(
             id,
@@ -113,6 +127,7 @@ class TraceBuilder:
         self._jobs.append(job)
         self._run_times.append(run_time)
         self._reasons.append(reason or self._refusal(run_time, request))
+        self._starts.append(start)
 
     def _refusal(self, run_time: Seconds | None, request: Request) -> str | None:
         if run_time is None:
@@ -129,14 +144,18 @@ class TraceBuilder:
         zero = min((job.submit_time for job in self._jobs), default=0.0) if rebase else 0.0
         kept: list[Job] = []
         times: dict[str, Seconds] = {}
+        starts: dict[str, Seconds] = {}
         rejected: list[Rejected] = []
-        for job, id, run_time, reason in zip(self._jobs, ids, self._run_times, self._reasons, strict=True):
+        rows = zip(self._jobs, ids, self._run_times, self._reasons, self._starts, strict=True)
+        for job, id, run_time, reason, start in rows:
             if reason is not None or run_time is None:
                 rejected.append(Rejected(id, reason or UNKNOWN_LENGTH))
                 continue
             times[id] = run_time
+            if start is not None:
+                starts[id] = start - zero
             if id != job.id or zero:
                 job = replace(job, id=id, submit_time=job.submit_time - zero)
             kept.append(job)
         kept.sort(key=lambda job: job.submit_time)  # stable: file order within one instant
-        return Workload(self._name, kept, TableTruth(fixed=times), rejected, skipped)
+        return Workload(self._name, kept, TableTruth(fixed=times), rejected, skipped, recorded=starts)

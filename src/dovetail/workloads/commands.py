@@ -1,212 +1,77 @@
-"""Lists of commands, one a line, and how an app is known from its argv.
+"""Lists of commands, one a line, and single commands, as workloads.
 
-The app is the program and the script that it runs. Numbers among the arguments and the sizes of files that
-are named become features of the prediction, other arguments categories, so that a history builds up from
-ordinary scripts. docs/reference/commands.md states the rules.
+No shell reads the lines: words are split as a shell splits them, ``~``, ``$NAME`` and file patterns are
+expanded, everything else that only a shell understands is refused. docs/reference/commands.md has the rules.
 """
 
 from __future__ import annotations
 
-import math
 import os
 import re
 import shlex
+import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from dataclasses import dataclass, replace
+from typing import Literal
 
 from dovetail.errors import InputError
+from dovetail.files.reading import read_text
+from dovetail.files.sentences import file_name, shown
 from dovetail.model import App, Choice, Command, Implementation, Job, TableTruth, Workload
-from dovetail.model.files import file_name, read_text, shown
-from dovetail.model.templates import DEVICE, escape
+from dovetail.model.job import WHOLE_POOL
+from dovetail.model.templates import DEVICE
+from dovetail.workloads.grids import combinations, parse_each
+from dovetail.workloads.identity import Identity, identify
 from dovetail.workloads.jobfile import request_for
+from dovetail.workloads.mistaken import refuse_what_is_no_list, refuse_what_no_command_begins_with
+from dovetail.workloads.shell_words import Piece, Quote, Unexpandable, Word, split
+from dovetail.workloads.wrappers import ASSIGNMENT
 
-__all__ = ["Identity", "command_workload", "identify", "load_commands"]
+__all__ = [
+    "STDIN",
+    "CommandOptions",
+    "Cpus",
+    "Identity",
+    "command_workload",
+    "identify",
+    "load_commands",
+    "read_commands",
+]
 
-SCRIPT_SUFFIXES = (
-    *(".py", ".ipynb", ".sh", ".bash", ".zsh", ".r", ".jl", ".pl", ".rb", ".js", ".mjs", ".ts", ".lua"),
-    *(".m", ".tcl", ".awk", ".scm", ".nf"),
-)
-_HOLE = "{" + DEVICE + "}"
-_ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
-_NUMBER = re.compile(r"\+?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?")
-_SIZED = re.compile(r"([0-9]+\.?[0-9]*)([kKMGT])(i?)B?")
-_GLUED = re.compile(r"-([A-Za-z])([0-9].*)")
-_QUOTED = re.compile(r"'[^']*'|\"(?:\\.|[^\"\\])*\"|\\.", re.DOTALL)
+STDIN = "-"
+"""The name that stands for standard input."""
+_EXPECTED = "a job file, a trace, or commands, one a line"
 _SHELL = re.compile(r"(?:\|\|?|&&?|;)$|[0-9]?>>?[^=]*$|<")
-# What a program writes exists after its first run only: as a feature it would change the app's identity.
-_OUTPUT = re.compile(r"o|of|out.*|log.*|save.*|dest.*")
-_SCALE = {"k": 1, "K": 1, "M": 2, "G": 3, "T": 4}
+_HOLE = re.compile(r"\{\{([A-Za-z_][A-Za-z0-9_]*)\}\}|(?<!\$)\{([A-Za-z_][A-Za-z0-9_]*)\}")
+
+Cpus = int | Literal["all"] | None
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
-    """What a command is taken for.
+class CommandOptions:
+    """What is asked of all commands of a list; `load_commands` says what each means."""
 
-    ``argv`` is the template: every brace is literal but ``{device}``. ``explanation`` says for each
-    argument what was made of it, for people.
-    """
-
-    app: str
-    inputs: Mapping[str, float | str]
-    argv: tuple[str, ...]
-    explanation: tuple[str, ...] = ()
-    dropped: tuple[str, ...] = ()
-
-
-def identify(
-    argv: Sequence[str],
-    *,
-    cwd: str | os.PathLike[str] = ".",
-    app: str | None = None,
-    drop: Sequence[str] = (),
-    add: Sequence[str] = (),
-) -> Identity:
-    """The app and the inputs of a command.
-
-    ``app`` names the app instead of program and script. ``drop`` leaves inputs out by name; ``add`` puts
-    some in, as ``NAME=VALUE``. Files are looked up from ``cwd``. Raises `InputError` for an empty command
-    or a malformed ``add``.
-    """
-    if not argv or not argv[0]:
-        raise InputError("command: found no program, expected a program and its arguments")
-    reading = _Reading(Path(cwd))
-    program = os.path.basename(argv[0]) or argv[0]
-    script, rest = _script(program, argv, Path(cwd))
-    name = app or (f"{program}:{script}" if script else program)
-    source = "as named" if app else ("program and script" if script else "program")
-    reading.said.append(f"app {name!r} ({source})")
-    reading.arguments(argv[rest:])
-    dropped = tuple(key for key in drop if reading.inputs.pop(key, None) is not None)
-    reading.said.extend(f"{key}: dropped" for key in dropped)
-    for text in add:
-        key, equals, value = text.partition("=")
-        if not equals or not key:
-            raise InputError(f"feature: found {shown(text)}, expected NAME=VALUE")
-        number = _number(value)
-        reading.inputs[key] = value if number is None else number
-        reading.said.append(f"{key} = {value} (added)")
-    return Identity(
-        name, reading.inputs, tuple(_template(word) for word in argv), tuple(reading.said), dropped
-    )
-
-
-def _template(word: str) -> str:
-    return _HOLE.join(escape(part) for part in word.split(_HOLE))
-
-
-def _script(program: str, argv: Sequence[str], cwd: Path) -> tuple[str, int]:
-    """(script or module, index of the first argument after it); ("", 1) if there is none."""
-    python = program.startswith(("python", "pypy"))
-    for i, word in enumerate(argv[1:], 1):
-        if python and word == "-m" and i + 1 < len(argv):
-            return argv[i + 1], i + 2
-        if python and word == "-c":
-            break
-        if os.path.splitext(word)[1].lower() in SCRIPT_SUFFIXES and _size(word, cwd) is not None:
-            return os.path.basename(word), i + 1
-    return "", 1
-
-
-def _size(word: str, cwd: Path) -> int | None:
-    """Bytes of the regular file of that name, or ``None``."""
-    try:
-        path = cwd / word
-        return path.stat().st_size if path.is_file() else None
-    except (OSError, ValueError):  # a name that no file can have
-        return None
-
-
-def _number(text: str) -> float | None:
-    """A finite number of at least 0, also with k, M, G, T (1000) or Ki, Mi … (1024); or ``None``."""
-    if _NUMBER.fullmatch(text):
-        value = float(text)
-        return value if value < 1e300 else None
-    match = _SIZED.fullmatch(text)
-    if match is None or len(text) > 30:
-        return None
-    base = 1024.0 if match[3] else 1000.0
-    return float(match[1]) * math.pow(base, _SCALE[match[2]])
-
-
-def _is_value(word: str, flag: str) -> bool:
-    """Whether the word after a flag is its value; a negative number can be that of a long flag."""
-    return not word.startswith("-") or (flag.startswith("--") and _number(word[1:]) is not None)
-
-
-@dataclass
-class _Reading:
-    """Goes through the arguments from left to right."""
-
-    cwd: Path
-    inputs: dict[str, float | str] = field(default_factory=dict)
-    said: list[str] = field(default_factory=list)
-    position: int = 0
-
-    def arguments(self, words: Sequence[str]) -> None:
-        i = 0
-        while i < len(words):
-            word, following = words[i], words[i + 1] if i + 1 < len(words) else None
-            i += 1
-            if not word.startswith("-") or word in ("-", "--"):
-                self._positional(word)
-                continue
-            flag, equals, value = word.partition("=")
-            glued = _GLUED.fullmatch(word)
-            if equals:
-                self._value(flag.lstrip("-") or flag, value, flag)
-            elif glued and _number(glued[2]) is not None:
-                self._value(glued[1], glued[2], f"-{glued[1]}")
-            elif following is not None and _is_value(following, flag):
-                self._value(flag.lstrip("-") or flag, following, flag)
-                i += 1
-            else:
-                self._keep(flag.lstrip("-") or flag, "yes", f"{flag} is given")
-
-    def _positional(self, word: str) -> None:
-        if word in ("-", "--"):
-            return
-        self.position += 1
-        match = _ASSIGNMENT.fullmatch(word)
-        if match is not None:  # as dd takes them: count=10
-            self._value(match[1], match[2], f"{match[1]}=")
-        else:
-            self._value(f"arg{self.position}", word, f"argument {self.position}")
-
-    def _value(self, name: str, text: str, source: str) -> None:
-        if _HOLE in text:
-            self.said.append(f"{source}: stands for the device")
-            return
-        number = _number(text)
-        if number is not None:
-            self._keep(name, number, source)
-        elif _OUTPUT.fullmatch(name):
-            self.said.append(f"{source}: left out, taken for an output")
-        elif (size := _size(text, self.cwd)) is not None:
-            self._keep(f"{name}_bytes", float(size), f"size of {text}")
-        else:
-            self._keep(name, text, source)
-
-    def _keep(self, name: str, value: float | str, source: str) -> None:
-        key, again = name, 1
-        while key in self.inputs:
-            again += 1
-            key = f"{name}_{again}"
-        self.inputs[key] = value
-        text = f"{value:g}" if isinstance(value, float) else value
-        self.said.append(f"{key} = {text} ({source})")
-
-
-# -- lists ---------------------------------------------------------------------------------------------
+    on: Sequence[str] = ()
+    cwd: str | os.PathLike[str] = "."
+    app: str | None = None
+    drop: Sequence[str] = ()
+    add: Sequence[str] = ()
+    each: Sequence[str] = ()
+    cpus: Cpus = None
 
 
 @dataclass(frozen=True, slots=True)
 class _Line:
-    """One command: where it stands, its words, variables set before it."""
+    """One command: where it stands, variables set before it, its words with their quotes."""
 
     where: str
-    argv: tuple[str, ...]
-    env: tuple[tuple[str, str], ...]
+    env: tuple[tuple[str, Word], ...]
+    words: tuple[Word, ...]
+
+    @property
+    def parts(self) -> list[Word]:
+        """All its words, those of variables included."""
+        return [*(word for _, word in self.env), *self.words]
 
 
 def load_commands(
@@ -217,22 +82,49 @@ def load_commands(
     app: str | None = None,
     drop: Sequence[str] = (),
     add: Sequence[str] = (),
+    each: Sequence[str] = (),
+    cpus: Cpus = None,
 ) -> Workload:
-    """The jobs of a list of commands, one a line; ``#`` begins a comment.
+    """The jobs of a list of commands, one a line; ``#`` begins a comment, ``-`` is standard input.
 
-    ``on`` are the kinds of device for which each command can run (default: cpu). Raises `InputError` with
-    file and line. Linear.
+    ``on`` are the kinds of device for which each command can run (default: cpu), ``cpus`` the CPUs that it
+    asks for there (default: 1; ``all``: those of the node). Each line is repeated for every combination of
+    the values of ``each`` (``NAME=VALUES``) whose ``{NAME}`` it holds. Raises `InputError` with file and
+    line; nothing of a list runs then. Linear.
     """
-    source = file_name(path)
-    text = read_text(path, "a job file, a trace, or commands, one a line")
+    return read_commands(path, CommandOptions(on, cwd, app, drop, add, each, cpus))
+
+
+def read_commands(path: str | os.PathLike[str], options: CommandOptions) -> Workload:
+    """`load_commands`, with its options as one object."""
+    if os.fspath(path) == STDIN:
+        text, source = _standard_input(), "standard input"
+    else:
+        text, source = read_text(path, _EXPECTED), file_name(path)
+    raw = text.splitlines()
+    refuse_what_is_no_list(raw, source)
     lines = [
         line
-        for number, raw in enumerate(text.splitlines(), 1)
-        if (line := _line(raw, f"{source}: line {number}")) is not None
+        for number, words in enumerate(raw, 1)
+        if (line := _line(words, f"{source}: line {number}")) is not None
     ]
     if not lines:
         raise InputError("found only comments, expected commands, one a line", where=source)
-    return _workload(source, lines, on=on, cwd=cwd, app=app, drop=drop, add=add)
+    return _Builder(source, options).workload(lines, expand=True)
+
+
+def _standard_input() -> str:
+    try:
+        text = sys.stdin.buffer.read().decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = error.object.count(b"\n", 0, error.start) + 1
+        raise InputError(
+            f"line {line}: found a byte 0x{error.object[error.start]:02x}, expected text in UTF-8",
+            where="standard input",
+        ) from None
+    if not text.strip():
+        raise InputError("found nothing, expected commands, one a line", where="standard input")
+    return text
 
 
 def command_workload(
@@ -243,12 +135,24 @@ def command_workload(
     app: str | None = None,
     drop: Sequence[str] = (),
     add: Sequence[str] = (),
+    each: Sequence[str] = (),
+    cpus: Cpus = None,
 ) -> Workload:
-    """One command as a workload: what ``dovetail run -- COMMAND`` runs. Raises `InputError`."""
+    """One command as a workload: what ``dovetail run -- COMMAND`` runs. Raises `InputError`.
+
+    Whoever typed it had a shell that expanded its words, so nothing is expanded again.
+
+    >>> found = command_workload(["python", "train.py", "--lr", "{lr}"], each=["lr=0.1,0.01"])
+    >>> [dict(job.inputs)["lr"] for job in found.jobs]
+    [0.1, 0.01]
+    """
     if any("\0" in word for word in argv):
         raise InputError("command: found a null character, expected text without")
-    line = _Line("command", tuple(argv), ())
-    return _workload(shlex.join(argv), [line], on=on, cwd=cwd, app=app, drop=drop, add=add)
+    if not argv or not argv[0]:
+        raise InputError("command: found no program, expected a program and its arguments")
+    line = _Line("command", (), tuple(Word(((word, ""),)) for word in argv))
+    options = CommandOptions(on, cwd, app, drop, add, each, cpus)
+    return _Builder(shlex.join(argv), options).workload([line], expand=False)
 
 
 def _line(raw: str, where: str) -> _Line | None:
@@ -256,70 +160,153 @@ def _line(raw: str, where: str) -> _Line | None:
     if "\0" in raw:
         raise InputError("found a null character, expected text without", where=where)
     try:
-        words = shlex.split(raw, comments=True)
+        words = split(raw)
     except ValueError as error:
-        raise InputError(
-            f"found {str(error).lower()}, expected words as a shell splits them", where=where
-        ) from None
+        raise InputError(f"found {error}, expected words as a shell splits them", where=where) from None
     if not words:
         return None
-    bare = _QUOTED.sub("Q", raw).partition(" #")[0].split()
-    shell = next((word for word in bare if _SHELL.match(word)), None)
+    refuse_what_no_command_begins_with(words, where)
+    shell = next((word.text for word in words if _only_a_shell(word.bare)), None)
     if shell is not None:
         raise InputError(
             f"found {shown(shell)}, expected one program and its arguments: no shell reads this line "
             "(sh -c '…' starts one)",
             where=where,
         )
-    env: list[tuple[str, str]] = []
-    while words and (match := _ASSIGNMENT.fullmatch(words[0])):
-        env.append((match[1], match[2]))
+    env: list[tuple[str, Word]] = []
+    while words and (match := ASSIGNMENT.fullmatch(words[0].bare)):
+        env.append((match[1], _after(words[0], len(match[1]) + 1)))
         del words[0]
-    if not words or not words[0]:
+    if not words or not words[0].text:
         raise InputError("found no program, expected a program and its arguments", where=where)
-    return _Line(where, tuple(words), tuple(env))
+    return _Line(where, tuple(env), tuple(words))
 
 
-def _workload(
-    name: str,
-    lines: Sequence[_Line],
-    *,
-    on: Sequence[str],
-    cwd: str | os.PathLike[str],
-    app: str | None,
-    drop: Sequence[str],
-    add: Sequence[str],
-) -> Workload:
-    forms = _forms(on)
-    if app is not None and not app.strip():
-        raise InputError("found an empty name, expected the app's name", where="--app")
-    features: set[str] = set()
-    apps: dict[tuple[str, Command], tuple[App, tuple[Choice, ...]]] = {}
-    counts: dict[str, int] = {}
-    jobs: list[Job] = []
-    for line in lines:
+def _only_a_shell(bare: str) -> bool:
+    return bool(_SHELL.match(bare)) or bare.endswith((";", "&"))
+
+
+def _after(word: Word, count: int) -> Word:
+    """The word without its first characters, which are not quoted."""
+    (first, quote), *rest = word.pieces
+    return Word(((first[count:], quote), *rest))
+
+
+# -- placeholders --------------------------------------------------------------------------------------
+
+
+def _named(line: _Line, grid: Mapping[str, Sequence[str]]) -> list[str]:
+    """Names of the grid that the line uses, in its order. Raises `InputError` for one that is not there.
+
+    In quotes, where a program has braces of its own, only known names are placeholders.
+    """
+    used: set[str] = set()
+    for word in line.parts:
+        for text, quote in word.pieces:
+            for match in _HOLE.finditer(text):
+                name = match[2]
+                if name in grid:
+                    used.add(name)
+                elif name is not None and name != DEVICE and not quote:
+                    known = ", ".join(grid) or "none is given"
+                    raise InputError(
+                        f"found the unknown placeholder {shown(match[0])}, expected a name of --each "
+                        f"({known}) or {{device}}; {{{match[0]}}} stands for the text itself",
+                        where=line.where,
+                    )
+    return [name for name in grid if name in used]
+
+
+def _filled(word: Word, values: Mapping[str, str]) -> Word:
+    """The word with values for its placeholders; what is filled in is not expanded."""
+
+    def change(text: str, quote: Quote) -> Sequence[Piece]:
+        pieces: list[Piece] = []
+        at = 0
+        for match in _HOLE.finditer(text):
+            if match[2] in values:
+                pieces += [(text[at : match.start()], quote), (values[match[2]], "'")]
+            elif match[1] is not None and not quote:
+                pieces += [(text[at : match.start()], quote), (match[0][1:-1], "'")]
+            else:
+                continue
+            at = match.end()
+        return [*pieces, (text[at:], quote)] if pieces else [(text, quote)]
+
+    return word.replaced(change)
+
+
+# -- jobs ----------------------------------------------------------------------------------------------
+
+
+class _Builder:
+    """Makes jobs of lines; apps with the same command are one object."""
+
+    def __init__(self, name: str, options: CommandOptions) -> None:
+        if options.app is not None and not options.app.strip():
+            raise InputError("found an empty name, expected the app's name", where="--app")
+        self._name, self._options = name, options
+        self._forms = _forms(options.on, options.cpus)
+        self._features: set[str] = set()
+        self._apps: dict[tuple[str, Command], tuple[App, tuple[Choice, ...]]] = {}
+        self._counts: dict[str, int] = {}
+        self._jobs: list[Job] = []
+
+    def workload(self, lines: Sequence[_Line], *, expand: bool) -> Workload:
+        grid = parse_each(self._options.each, self._options.cwd)
+        used: set[str] = set()
+        for line in lines:
+            names = _named(line, grid)
+            used.update(names)
+            for values in combinations({name: grid[name] for name in names}):
+                self._add_job(line, values, expand=expand)
+        self._check_options(grid, used)
+        return Workload(self._name, self._jobs, TableTruth())
+
+    def _check_options(self, grid: Mapping[str, Sequence[str]], used: set[str]) -> None:
+        unused = next((name for name in grid if name not in used), None)
+        if unused is not None:
+            raise InputError(
+                f"found the name {unused!r}, expected {{{unused}}} in a command that it stands for",
+                where="--each",
+            )
+        unknown = next((key for key in self._options.drop if key not in self._features), None)
+        if unknown is not None:
+            known = ", ".join(sorted(self._features)) or "none"
+            raise InputError(
+                f"found {shown(unknown)}, expected a feature of a command: {known}", where="--drop"
+            )
+
+    def _add_job(self, line: _Line, values: Mapping[str, str], *, expand: bool) -> None:
         try:
-            identity = identify(line.argv, cwd=cwd, app=app, drop=drop, add=add)
-        except InputError as error:
+            env = tuple(
+                (name, "".join(self._expanded(_filled(word, values), expand)[:1])) for name, word in line.env
+            )
+            argv = [text for word in line.words for text in self._expanded(_filled(word, values), expand)]
+            asked = self._options
+            identity = identify(argv, cwd=asked.cwd, app=asked.app, drop=asked.drop, add=asked.add)
+        except (InputError, Unexpandable) as error:
             raise InputError(str(error), where=line.where) from None
-        features |= {*identity.inputs, *identity.dropped}
-        command = Command(identity.argv, line.env)
+        self._features |= {*identity.inputs, *identity.dropped}
+        command = Command(identity.argv, env)
         key = (identity.app, command)
-        if key not in apps:
-            mine = tuple(replace(form, command=command) for form in forms)
-            apps[key] = App(identity.app, mine), tuple(Choice(i, i.request) for i in mine)
-        made, choices = apps[key]
-        counts[identity.app] = counts.get(identity.app, 0) + 1
-        id = f"{identity.app}-{counts[identity.app]}"
-        jobs.append(Job(id, made, choices, index=len(jobs), inputs=identity.inputs))
-    unknown = next((key for key in drop if key not in features), None)
-    if unknown is not None:
-        known = ", ".join(sorted(features)) or "none"
-        raise InputError(f"found {shown(unknown)}, expected a feature of a command: {known}", where="--drop")
-    return Workload(name, jobs, TableTruth())
+        if key not in self._apps:
+            mine = tuple(replace(form, command=command) for form in self._forms)
+            self._apps[key] = App(identity.app, mine), tuple(Choice(i, i.request) for i in mine)
+        made, choices = self._apps[key]
+        number = self._counts[identity.app] = self._counts.get(identity.app, 0) + 1
+        id = f"{identity.app}-{number}"
+        self._jobs.append(Job(id, made, choices, index=len(self._jobs), inputs=identity.inputs))
+
+    def _expanded(self, word: Word, expand: bool) -> list[str]:
+        return word.expanded(self._options.cwd, os.environ) if expand else [word.text]
 
 
-def _forms(on: Sequence[str]) -> list[Implementation]:
+def _forms(on: Sequence[str], cpus: Cpus) -> list[Implementation]:
+    """The implementations of a plain command: it asks for one CPU where it runs on CPUs."""
+    if cpus != "all" and cpus is not None and (isinstance(cpus, bool) or cpus < 1):
+        raise InputError(f"--cpus: found {cpus!r}, expected a whole number of at least 1, or 'all'")
+    asked = WHOLE_POOL if cpus == "all" else 1 if cpus is None else cpus
     kinds = list(on) or ["cpu"]
     for kind in kinds:
         device = kind.removeprefix("cpu+")
@@ -327,4 +314,7 @@ def _forms(on: Sequence[str]) -> list[Implementation]:
             raise InputError(f"--on: found {shown(kind)}, expected kinds of device such as cpu,gpu")
         if kinds.count(kind) > 1:
             raise InputError(f"--on: found {shown(kind)} twice, expected each kind once")
-    return [Implementation(kind, kind, request_for(kind)) for kind in kinds]
+    return [
+        Implementation(kind, kind, request_for(kind, cpus=asked if kind.startswith("cpu") else None))
+        for kind in kinds
+    ]

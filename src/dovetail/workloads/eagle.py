@@ -4,7 +4,7 @@ Mapping: id = ``job_id``; submit time = ``submit_time`` (local wall clock), coun
 submission of the file; true time = ``run_time``; walltime = ``wallclock_req`` (seconds) where positive;
 user, group, queue = ``user``, ``account``, ``partition``. The request is ``nodes_req`` nodes, each with an
 even share, rounded up, of ``processors_req`` CPUs, ``gpus_req`` GPUs and ``mem_req`` MiB (0: not counted).
-``start_time``, ``end_time``, ``state`` and the names are not used. App: ``eagle``.
+``start_time`` is the recorded start; ``end_time``, ``state`` and the names are not used. App: ``eagle``.
 
 Rejected: jobs of negative length, without nodes, or larger than the machine.
 """
@@ -15,9 +15,9 @@ import math
 from collections.abc import Mapping
 from pathlib import Path
 
+from dovetail.files.tables import job_id, number, parse_table, whole
 from dovetail.model import Cluster, Workload
 from dovetail.workloads.builder import TraceBuilder, gpu_request
-from dovetail.workloads.textfile import job_id, number, parse_table, whole
 from dovetail.workloads.timestamps import wall_clock
 
 __all__ = ["read_eagle"]
@@ -65,6 +65,7 @@ def read_eagle(path: str | Path, cluster: Cluster | None = None, *, lenient: boo
             user=row["user"],
             group=row["account"],
             queue=row["partition"],
+            start=wall_clock(row, "start_time") if row.get("start_time") else None,
         )
 
     _, skipped = parse_table(path, COLUMNS, parse, lenient=lenient)

@@ -6,9 +6,9 @@ import math
 from dataclasses import replace
 
 from dovetail.errors import InputError
+from dovetail.files.tables import LARGEST
 from dovetail.model import Cluster, Seconds, Workload
 from dovetail.workloads.resources import offered_load
-from dovetail.workloads.textfile import LARGEST
 
 __all__ = ["cut", "scale"]
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 
-from dovetail.model import CPU, HOST_CPUS, WHOLE_POOL, Cluster, Node, Request
+from dovetail.model import CPU, WHOLE_POOL, Cluster, Node, Request, fits_node
 
 __all__ = ["Fitting"]
 
@@ -13,20 +12,22 @@ __all__ = ["Fitting"]
 class Fitting:
     """How many nodes of a cluster, all idle, could give one node's share of a request.
 
-    Without a cluster everything fits. Nodes are grouped by their shape, so a request costs O(shapes)
-    once and O(1) after that.
+    Without a cluster everything fits. ``partitions`` are those that its nodes name. Nodes are grouped by
+    their shape, so a request costs O(shapes) once and O(1) after that.
     """
 
     def __init__(self, cluster: Cluster | None) -> None:
         shapes: Counter[tuple[object, ...]] = Counter()
         example: dict[tuple[object, ...], Node] = {}
-        for node in cluster.nodes if cluster is not None else ():
-            shape = (len(node.cores), node.devices, node.memory, node.host_cpus)
-            shapes[shape] += 1
+        for group in cluster.groups if cluster is not None else ():
+            node = group.node
+            shape = (len(node.cores), node.devices, node.memory, node.host_cpus, node.partitions)
+            shapes[shape] += group.count
             example.setdefault(shape, node)
         self._shapes = [(example[shape], count) for shape, count in shapes.items()]
         self._known: dict[Request, str | None] = {}
         self._unlimited = cluster is None
+        self.partitions = frozenset(p for node, _ in self._shapes for p in node.partitions)
         self._models = {d.model for node, _ in self._shapes for d in node.devices if d.model}
 
     def models(self, wanted: tuple[str, ...]) -> tuple[str, ...]:
@@ -35,7 +36,7 @@ class Fitting:
 
     def count(self, request: Request) -> int:
         """Number of nodes that could give one node's share."""
-        return sum(count for node, count in self._shapes if _fits(node, request))
+        return sum(count for node, count in self._shapes if fits_node(request, node))
 
     def refusal(self, request: Request) -> str | None:
         """Why the request can never run here, in a few words; ``None`` if it can."""
@@ -51,22 +52,6 @@ class Fitting:
         return self._known[request]
 
 
-def _fits(node: Node, request: Request) -> bool:
-    if request.cpus == WHOLE_POOL:
-        cpus = max(1, node.cpus)
-    elif request.cpus == HOST_CPUS:
-        cpus = node.host_cpus
-    else:
-        cpus = request.cpus
-    if cpus > node.cpus or (node.memory is not None and request.memory > node.memory):
-        return False
-    return all(
-        sum(d.kind == kind and (not request.models or d.model in request.models) for d in node.devices)
-        >= math.ceil(count)
-        for kind, count in request.devices
-    )
-
-
 def _words(request: Request) -> str:
     share = []
     if request.cpus == WHOLE_POOL:
@@ -79,4 +64,6 @@ def _words(request: Request) -> str:
     if request.memory:
         share.append(f"{request.memory} bytes")
     nodes = "1 node" if request.nodes == 1 else f"{request.nodes} nodes"
+    if request.partition:
+        nodes += f" of {request.partition}"
     return f"{nodes} with {' and '.join(share) or 'nothing'}"

@@ -11,17 +11,23 @@ from __future__ import annotations
 import math
 import os
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 
 from dovetail.errors import InputError
+from dovetail.files.fields import LONGEST, validated
+from dovetail.files.sentences import closest, file_name, shown
+from dovetail.files.toml import read_toml
 from dovetail.model import (
     EMPTY,
     HOST_CPUS,
     WHOLE_POOL,
     App,
     Choice,
+    Cluster,
     Command,
+    Communication,
     Implementation,
     Job,
     JobId,
@@ -30,11 +36,27 @@ from dovetail.model import (
     TableTruth,
     Workload,
 )
-from dovetail.model.files import LONGEST, closest, file_name, read_toml, shown, validated
-from dovetail.model.templates import DEVICE, placeholders
-from dovetail.workloads.jobfile_schema import AppEntry, ImplementationEntry, JobEntry, JobFile
+from dovetail.model.templates import DEVICE, bind, placeholders, render
+from dovetail.workloads.dependencies import EntryJobs, resolved
+from dovetail.workloads.grids import combinations, parse_values
+from dovetail.workloads.identity import identify, with_file_sizes
+from dovetail.workloads.jobfile_schema import (
+    MOST_COPIES,
+    AppEntry,
+    CommunicationEntry,
+    ImplementationEntry,
+    JobEntry,
+    JobFile,
+)
 
-__all__ = ["load_jobfile", "request_for", "split_command"]
+__all__ = ["COMMUNICATING", "app_of_entry", "load_jobfile", "request_for", "split_command"]
+
+COMMUNICATING = "communication"
+"""The app of jobs that name none: their communication alone says how long they take."""
+_NO_DEVICE = {DEVICE: "{" + DEVICE + "}"}
+
+MOST_JOBS = 1_000_000
+"""Jobs of one file, their counts taken together."""
 
 
 def load_jobfile(path: str | os.PathLike[str]) -> Workload:
@@ -46,17 +68,31 @@ def load_jobfile(path: str | os.PathLike[str]) -> Workload:
     source = file_name(path)
     data = read_toml(path, "a job file with [[app]] and [[job]] entries")
     entries = validated(JobFile, data, source)
+    total = sum(job.count for job in entries.job)
+    if total > MOST_JOBS:
+        raise InputError(f"found {total:,} jobs in all, expected at most {MOST_JOBS:,}", where=source)
     apps: dict[str, _App] = {}
     for number, app in enumerate(entries.app, 1):
         where = f"{source}: app {number} {app.name!r}"
         if app.name in apps:
             raise InputError(f"found the name {app.name!r} twice, expected each app once", where=where)
         apps[app.name] = _app(app, where)
-    jobs = _Jobs(source, apps)
+    builder = _Jobs(source, apps)
     for number, job in enumerate(entries.job, 1):
-        jobs.add(job, number)
-    jobs.jobs.sort(key=lambda j: (j.submit_time, j.index))
-    return Workload(source, jobs.jobs, TableTruth(jobs.table))
+        builder.add(job, number)
+    jobs = resolved(builder.entries)
+    jobs.sort(key=lambda job: (job.submit_time, job.index))
+    machine = None if entries.cluster is None else _machine(entries.cluster, path, source)
+    return Workload(source, jobs, TableTruth(builder.table), machine=machine)
+
+
+def _machine(named: str, path: str | os.PathLike[str], source: str) -> Cluster:
+    """The cluster that the file names; a cluster file's name counts from the job file's folder."""
+    beside = os.path.join(os.path.dirname(os.fspath(path)), named)
+    try:
+        return Cluster.parse(beside if os.path.isfile(beside) else named)
+    except InputError as error:
+        raise InputError(str(error), where=f"{source}: cluster") from None
 
 
 # -- apps ----------------------------------------------------------------------------------------------
@@ -75,12 +111,18 @@ class _App:
         return next((i for i in self.app.implementations if i.name == name), None)
 
 
+def app_of_entry(entry: AppEntry, where: str) -> App:
+    """The app that an entry of a job file describes; raises `InputError`, which begins with ``where``."""
+    return _app(entry, where).app
+
+
 def _app(entry: AppEntry, where: str) -> _App:
     if entry.on:
         if entry.implementation:
             raise InputError("found both on and [[app.implementation]], expected one of them", where=where)
-        forms = [ImplementationEntry(name=k, command=entry.command, env=entry.env) for k in entry.on]
-    elif entry.command is not None or entry.env:
+        same = ImplementationEntry(name=entry.on[0], command=entry.command, env=entry.env, tasks=entry.tasks)
+        forms = [same.model_copy(update={"name": kind}) for kind in entry.on]
+    elif entry.command is not None or entry.env or entry.tasks != 1:
         raise InputError("found a command without on, expected on = ['cpu', 'gpu'] beside it", where=where)
     else:
         forms = entry.implementation
@@ -100,14 +142,14 @@ def _app(entry: AppEntry, where: str) -> _App:
             raise InputError("cpus: found 0, expected at least 1 for kind cpu", where=place)
         command, env = None, _env(form.env, place)
         if form.command is not None:
-            command = Command(split_command(form.command, place), env)
+            command = Command(split_command(form.command, place), env, form.tasks)
             built.needs += [(form.name, name) for name in _needs(command, place)]
         implementations.append(Implementation(form.name, kind, request, command))
         if form.times is not None:
             built.times[form.name] = dict(sorted(form.times.items()))
         if form.time is not None:
             built.time[form.name] = form.time
-    built.app = App(entry.name, tuple(implementations))
+    built.app = App(entry.name, tuple(implementations), entry.restartable)
     return built
 
 
@@ -133,6 +175,9 @@ def request_for(
 
     ``cpu``: the whole pool, no device. ``cpu+KIND``: the whole pool and one device. A device kind: one
     device, and the node's ``host_cpus``.
+
+    >>> request_for("gpu", gpus=2).devices
+    (('gpu', 2.0),)
     """
     if kind == "cpu":
         return Request(nodes, WHOLE_POOL if cpus is None else cpus, (), memory)
@@ -142,7 +187,11 @@ def request_for(
 
 
 def split_command(command: str | Sequence[str], where: str) -> tuple[str, ...]:
-    """The argv of a command that is written as a list, or as one string, split as a shell splits words."""
+    """The argv of a command that is written as a list, or as one string, split as a shell splits words.
+
+    >>> split_command("./mm_gpu {n} 'two words'", "here")
+    ('./mm_gpu', '{n}', 'two words')
+    """
     if isinstance(command, str):
         try:
             argv = tuple(shlex.split(command))
@@ -186,23 +235,58 @@ class _Jobs:
     def __init__(self, source: str, apps: Mapping[str, _App]) -> None:
         self.source = source
         self.apps = apps
-        self.jobs: list[Job] = []
+        self.entries: list[EntryJobs] = []
         self.table: dict[tuple[JobId, str, int], Seconds] = {}
         self._ids: dict[JobId, int] = {}  # id -> number of the entry that gave it
         self._unnamed: dict[str, int] = {}
-        self._own_apps: dict[tuple[str, Command], App] = {}
+        self._index = 0
+        self._without_app: dict[tuple[int | None, float | None, int], _App] = {}
+        self._own_apps: dict[tuple[App, tuple[Command | None, ...]], App] = {}
         self._choices: dict[tuple[App, tuple[tuple[int, ...], ...]], tuple[Choice, ...]] = {}
 
     def add(self, entry: JobEntry, number: int) -> None:
         where = f"{self.source}: job {number}" + (f" {entry.id!r}" if entry.id is not None else "")
+        known = self._app_of(entry, where)
+        self._check_names(entry, known, where)
+        entry = _asking_for_nodes(entry, known)
+        made = EntryJobs(where, entry.id, depends=entry.depends)
+        self.entries.append(made)
+        grid = _grid(entry, where)
+        names = self._names(entry, known.app.name, entry.count * math.prod(map(len, grid.values())))
+        for values in combinations(grid):
+            one = entry.model_copy(update={"inputs": {**entry.inputs, **values}}) if values else entry
+            self._add_copies(one, known, made, number, islice(names, entry.count))
+
+    def _app_of(self, entry: JobEntry, where: str) -> _App:
+        """The app of that name; one with a single implementation ``gpu`` for a job that needs none."""
+        own = {"cpus", "gpus", "memory"} & entry.model_fields_set
+        if entry.app is None:
+            if entry.communication is None:
+                raise InputError("found nothing, expected it to be given", where=f"{where}, app")
+            key = (entry.cpus, entry.gpus, entry.memory)
+            if key not in self._without_app:
+                form = ImplementationEntry(name="gpu", cpus=entry.cpus, gpus=entry.gpus, memory=entry.memory)
+                self._without_app[key] = _app(AppEntry(name=COMMUNICATING, implementation=[form]), where)
+            return self._without_app[key]
+        if own:
+            raise InputError(
+                f"found {min(own)} beside app, expected it in the app's implementations", where=where
+            )
         known = self.apps.get(entry.app)
+        if not self.apps:
+            raise InputError("app: found nothing, expected [[app]] entries", where=self.source)
         if known is None:
             raise InputError(
                 f"app: found {entry.app!r}, which is no app{closest(entry.app, list(self.apps))}", where=where
             )
-        self._check_names(entry, known, where)
-        entry = _asking_for_nodes(entry, known)
-        app = self._command(entry, known, where)
+        return known
+
+    def _add_copies(
+        self, entry: JobEntry, known: _App, made: EntryJobs, number: int, ids: Iterable[JobId]
+    ) -> None:
+        """Jobs of these names that are alike."""
+        where = made.where
+        app, inputs = self._command(entry, known, where)
         seconds = _seconds(entry, known, where)
         choices = self._choices_of(app, entry, known, where)
         timed = [
@@ -215,7 +299,7 @@ class _Jobs:
             app=app,
             choices=choices,
             submit_time=entry.submit,
-            inputs=entry.inputs or EMPTY,
+            inputs=inputs or EMPTY,
             nodes=entry.nodes,
             walltime=entry.walltime,
             user=entry.user,
@@ -225,23 +309,27 @@ class _Jobs:
             implementation=entry.implementation,
             sequential=entry.sequential,
             speedup=entry.speedup or EMPTY,
+            retries=entry.retries,
+            communication=_communication(entry.communication),
+            slurm=tuple(entry.slurm),
         )
-        for id in self._names(entry):
+        for id in ids:
             earlier = self._ids.setdefault(id, number)
             if earlier != number:
                 raise InputError(
                     f"id: found {id!r}, which job {earlier} has already, expected each id once", where=where
                 )
-            self.jobs.append(replace(job, id=id, index=len(self.jobs)))
+            made.jobs.append(replace(job, id=id, index=self._index))
+            self._index += 1
             for name, nodes, time in timed:
                 self.table[id, name, nodes] = time
 
-    def _names(self, entry: JobEntry) -> list[JobId]:
+    def _names(self, entry: JobEntry, app: str, total: int) -> Iterator[JobId]:
         if entry.id is not None:
-            return [entry.id] if entry.count == 1 else [f"{entry.id}-{k}" for k in range(1, entry.count + 1)]
-        first = self._unnamed.get(entry.app, 0) + 1
-        self._unnamed[entry.app] = first + entry.count - 1
-        return [f"{entry.app}-{k}" for k in range(first, first + entry.count)]
+            return iter([entry.id] if total == 1 else [f"{entry.id}-{k}" for k in range(1, total + 1)])
+        first = self._unnamed.get(app, 0) + 1
+        self._unnamed[app] = first + total - 1
+        return iter([f"{app}-{k}" for k in range(first, first + total)])
 
     def _check_names(self, entry: JobEntry, known: _App, where: str) -> None:
         """Implementations that the job names must be there."""
@@ -260,32 +348,43 @@ class _Jobs:
                 "inputs: found 'device', expected another name: {device} stands for the device", where=where
             )
 
-    def _command(self, entry: JobEntry, known: _App, where: str) -> App:
-        """The app, with the job's own command if it has one; its placeholders are checked."""
-        if entry.command is None:
-            if entry.env:
-                raise InputError("found env without command, expected both or neither", where=where)
-            for implementation, name in known.needs:
-                if name not in entry.inputs:
-                    raise InputError(
-                        f"app {known.app.name!r}, implementation {implementation!r}: found the unknown "
-                        f"placeholder {shown(name)}, expected an input of the job{_inputs(entry)}",
-                        where=where,
-                    )
-            return known.app
-        command = Command(split_command(entry.command, where), _env(entry.env, where))
-        for name in _needs(command, where):
+    def _command(self, entry: JobEntry, known: _App, where: str) -> tuple[App, Mapping[str, float | str]]:
+        """The app, with the job's own command if it has one, and the features of the prediction.
+
+        An input that names a file is a feature by the file's size; its name stands in the command. A job
+        with a command of its own and no inputs is known by its arguments, as a plain command is.
+        """
+        if entry.command is None and entry.env:
+            raise InputError("found env without command, expected both or neither", where=where)
+        commands = tuple(i.command for i in known.app.implementations)
+        needs = known.needs
+        own: Command | None = None
+        if entry.command is not None:
+            own = Command(split_command(entry.command, where), _env(entry.env, where))
+            commands = tuple(own if one is None else replace(own, tasks=one.tasks) for one in commands)
+            needs = [("", name) for name in _needs(own, where)]
+        for implementation, name in needs:
             if name not in entry.inputs:
+                place = f"app {known.app.name!r}, implementation {implementation!r}: found"
                 raise InputError(
-                    f"command: found the unknown placeholder {shown(name)}, expected an input of the "
-                    f"job{_inputs(entry)}",
+                    f"{place if implementation else 'command: found'} the unknown placeholder {shown(name)}, "
+                    f"expected an input of the job{_inputs(entry)}",
                     where=where,
                 )
-        key = (entry.app, command)
+        if own is not None and not entry.inputs:
+            inputs = dict(identify([render(word, _NO_DEVICE) for word in own.argv]).inputs)
+        else:
+            inputs = with_file_sizes(entry.inputs)
+        files = {k: v for k, v in entry.inputs.items() if isinstance(v, str) and k not in inputs}
+        bound = tuple(None if one is None else _bound(one, files) for one in commands)
+        if own is None and bound == commands:
+            return known.app, inputs
+        key = (known.app, bound)
         if key not in self._own_apps:
-            forms = tuple(replace(i, command=command) for i in known.app.implementations)
-            self._own_apps[key] = App(entry.app, forms)
-        return self._own_apps[key]
+            pairs = zip(known.app.implementations, bound, strict=True)
+            forms = tuple(replace(i, command=command) for i, command in pairs)
+            self._own_apps[key] = replace(known.app, implementations=forms)
+        return self._own_apps[key], inputs
 
     def _choices_of(self, app: App, entry: JobEntry, known: _App, where: str) -> tuple[Choice, ...]:
         """Every implementation at every node count that exists for it."""
@@ -305,6 +404,44 @@ class _Jobs:
                 for nodes in c
             )
         return self._choices[key]
+
+
+def _bound(command: Command, files: Mapping[str, str]) -> Command:
+    """The command with the names of files in the place of their placeholders."""
+    if not files:
+        return command
+    return replace(command, argv=tuple(bind(word, files) for word in command.argv))
+
+
+def _grid(entry: JobEntry, where: str) -> dict[str, list[float | str]]:
+    """The values of each name of the grid; texts that are numbers become numbers."""
+    found: dict[str, list[float | str]] = {}
+    for name, values in entry.grid.items():
+        if name in entry.inputs:
+            raise InputError(f"grid: found {name!r}, which inputs has too, expected it once", where=where)
+        if name == DEVICE:
+            raise InputError("grid: found 'device', expected another name", where=where)
+        found[name] = (
+            [_plain_input(text) for text in parse_values(values, f"{where}: grid, {name}")]
+            if isinstance(values, str)
+            else list(values)
+        )
+    total = entry.count * math.prod(map(len, found.values()))
+    if total > MOST_COPIES:
+        raise InputError(f"grid: found {total} combinations, expected at most {MOST_COPIES}", where=where)
+    return found
+
+
+def _plain_input(text: str) -> float | str:
+    try:
+        number = float(text)
+    except ValueError:
+        return text
+    return number if math.isfinite(number) and number >= 0 and text.isascii() else text
+
+
+def _communication(entry: CommunicationEntry | None) -> Communication | None:
+    return None if entry is None else Communication(**dict(entry))
 
 
 def _node_counts(entry: JobEntry, known: _App) -> list[tuple[int, ...]]:

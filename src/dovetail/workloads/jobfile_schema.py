@@ -11,9 +11,29 @@ from typing import Annotated
 from pydantic import BeforeValidator, Discriminator, Field, Tag, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
-from dovetail.model.files import LONGEST, Bytes, Entry, Name, Seconds, real, whole
+from dovetail.files.fields import (
+    LONGEST,
+    MOST_BYTES,
+    Bytes,
+    Entry,
+    Name,
+    Seconds,
+    duration,
+    number_or_text,
+    real,
+    size,
+    whole,
+)
+from dovetail.model import Dependency
 
-__all__ = ["MOST_NODES", "AppEntry", "ImplementationEntry", "JobEntry", "JobFile"]
+__all__ = [
+    "MOST_NODES",
+    "AppEntry",
+    "CommunicationEntry",
+    "ImplementationEntry",
+    "JobEntry",
+    "JobFile",
+]
 
 MOST_NODES = 1_000_000
 MOST_COPIES = 10_000_000
@@ -21,6 +41,8 @@ MOST_CPUS = 1_000_000
 MOST_DEVICES = 10_000
 MOST_RATIO = 1e12
 MOST_PRIORITY = 1e15
+MOST_RETRIES = 1_000
+MOST_CALLS = 1e18
 
 
 def _input(value: object) -> float | str:
@@ -51,6 +73,15 @@ def _share(value: object) -> float:
     return number
 
 
+def _dependency(value: object) -> Dependency:
+    if isinstance(value, str):
+        try:
+            return Dependency.parse(value)
+        except ValueError:
+            pass
+    raise PydanticCustomError("dovetail", "expected afterok:JOB or afterany:JOB")
+
+
 def _either(table: str, other: str, kind: type) -> Discriminator:
     """Tells two forms of a field apart; anything else is judged as the ``other`` form."""
     return Discriminator(lambda value: table if isinstance(value, kind) else other)
@@ -61,8 +92,12 @@ Copies = Annotated[int, Field(ge=1, le=MOST_COPIES), BeforeValidator(whole(1, MO
 Cpus = Annotated[int, Field(ge=0, le=MOST_CPUS), BeforeValidator(whole(0, MOST_CPUS))]
 Share = Annotated[float, Field(gt=0), BeforeValidator(_share)]
 Ratio = Annotated[float, Field(gt=0), BeforeValidator(real("a ratio", most=MOST_RATIO, above_zero=True))]
-Limit = Annotated[float, Field(gt=0), BeforeValidator(real("seconds", most=LONGEST, above_zero=True))]
+Limit = Annotated[float, BeforeValidator(duration(above_zero=True)), number_or_text(most=LONGEST, above=True)]
+Size = Annotated[float, BeforeValidator(size()), number_or_text(most=MOST_BYTES)]
+Calls = Annotated[float, Field(ge=0), BeforeValidator(real("a number of calls", most=MOST_CALLS))]
+Retries = Annotated[int, Field(ge=0, le=MOST_RETRIES), BeforeValidator(whole(0, MOST_RETRIES))]
 Priority = Annotated[float, Field(ge=0), BeforeValidator(real("a number", most=MOST_PRIORITY))]
+Tasks = Annotated[int, Field(ge=1, le=MOST_CPUS), BeforeValidator(whole(1, MOST_CPUS))]
 NodeCount = Annotated[
     int, BeforeValidator(_node_count), WithJsonSchema({"type": "string", "pattern": "^[1-9][0-9]{0,6}$"})
 ]
@@ -82,6 +117,15 @@ Input = Annotated[
     WithJsonSchema({"anyOf": [{"type": "number", "minimum": 0}, {"type": "string"}]}),
 ]
 Env = dict[str, str]
+Depends = Annotated[
+    Dependency,
+    BeforeValidator(_dependency),
+    WithJsonSchema({"type": "string", "pattern": "^after(ok|any):."}),
+]
+Values = Annotated[
+    Annotated[str, Tag("~text")] | Annotated[list[Input], Field(min_length=1), Tag("~values")],
+    _either("~values", "~text", list),
+]
 
 
 class ImplementationEntry(Entry):
@@ -93,6 +137,7 @@ class ImplementationEntry(Entry):
         default=None, description="argv with {input} placeholders, never through a shell"
     )
     env: Env = Field(default_factory=dict)
+    tasks: Tasks = Field(default=1, description="processes that are started on each node, for MPI")
     cpus: Cpus | None = Field(
         default=None, description="a node; default: all CPUs for cpu and cpu+gpu, host_cpus beside a device"
     )
@@ -115,15 +160,31 @@ class AppEntry(Entry):
     implementation: list[ImplementationEntry] = Field(default_factory=list)
     command: Argv | None = Field(default=None, description="one command for every kind in `on`")
     env: Env = Field(default_factory=dict)
+    tasks: Tasks = Field(default=1, description="processes that are started on each node, for MPI")
     on: list[Name] = Field(default_factory=list, description="kinds for which the command is run")
+    restartable: bool = Field(default=False, description="a run that was cut short may begin again")
+
+
+class CommunicationEntry(Entry):
+    """What a job sends to its GPUs and between its nodes; its time follows from it."""
+
+    other: Seconds = Field(description="seconds of everything but communication")
+    gpu_calls: Calls = Field(default=0.0, description="for each GPU")
+    gpu_bytes: Size = Field(default=0.0, description="for each GPU")
+    net_calls: Calls = Field(default=0.0, description="for the job")
+    net_bytes: Size = Field(default=0.0, description="for the job")
 
 
 class JobEntry(Entry):
     """A run of an app, or several alike."""
 
     id: Name | None = Field(default=None, description="default APP-1, APP-2 …; with count ID-1, ID-2 …")
-    app: Name
+    app: Name | None = Field(default=None, description="may be left out where there is communication")
     inputs: dict[Name, Input] = Field(default_factory=dict, description="features and categories")
+    grid: dict[Name, Values] = Field(
+        default_factory=dict,
+        description="more inputs: a job for each combination; a list, or a text such as 1..5 or 0.1,0.01",
+    )
     command: Argv | None = Field(
         default=None, description="instead of the command of the app's implementations"
     )
@@ -142,10 +203,20 @@ class JobEntry(Entry):
     group: Name | None = None
     queue: Name | None = None
     priority: Priority = Field(default=0.0, description="higher first")
+    depends: list[Depends] = Field(default_factory=list, description="afterok:JOB or afterany:JOB")
+    retries: Retries = Field(default=0, description="how often it may start again after a failure")
+    slurm: list[str] = Field(default_factory=list, description="options for sbatch")
+    communication: CommunicationEntry | None = Field(default=None, description="of jobs on remote GPUs")
+    cpus: Cpus | None = Field(default=None, description="a node, of a job without an app")
+    gpus: Share | None = Field(default=None, description="a node, of a job without an app; default 1")
+    memory: Bytes = Field(default=0, description="bytes a node, of a job without an app")
 
 
 class JobFile(Entry):
     """A job file."""
 
-    app: list[AppEntry] = Field(min_length=1)
+    cluster: Name | None = Field(
+        default=None, description="for simulation, where no other is given: a short form, or a cluster file"
+    )
+    app: list[AppEntry] = Field(default_factory=list)
     job: list[JobEntry] = Field(min_length=1)

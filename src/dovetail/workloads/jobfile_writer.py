@@ -9,27 +9,40 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
+from dataclasses import fields
 
 from dovetail.errors import InputError
+from dovetail.files.fields import LONGEST, MOST_BYTES, NAME, is_name
+from dovetail.files.sentences import shown
 from dovetail.model import (
     HOST_CPUS,
     WHOLE_POOL,
     App,
     Command,
+    Communication,
     Implementation,
     Job,
     Request,
     Seconds,
     Workload,
 )
-from dovetail.model.files import LONGEST, MOST_BYTES, NAME, is_name, shown
-from dovetail.workloads.jobfile_schema import MOST_CPUS, MOST_DEVICES, MOST_NODES, MOST_PRIORITY, MOST_RATIO
+from dovetail.model.cluster_file import is_short
+from dovetail.workloads.jobfile import COMMUNICATING
+from dovetail.workloads.jobfile_schema import (
+    MOST_CPUS,
+    MOST_DEVICES,
+    MOST_NODES,
+    MOST_PRIORITY,
+    MOST_RATIO,
+    MOST_RETRIES,
+)
 
 __all__ = ["dump_jobfile"]
 
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
-_Shape = tuple[str, tuple[tuple[str, str, Request], ...]]
+_Commands = tuple[Command | None, ...]
+_Shape = tuple[str, bool, tuple[tuple[str, str, Request], ...], _Commands]
 
 
 def dump_jobfile(workload: Workload) -> str:
@@ -43,25 +56,45 @@ def dump_jobfile(workload: Workload) -> str:
     if not jobs:
         raise InputError(f"{workload.name}: found no jobs, expected at least one to write")
     names: dict[_Shape, str] = {}
-    commands: dict[str, tuple[Command | None, ...]] = {}
+    commands: dict[str, _Commands] = {}
     taken: set[str] = set()
     head: list[str] = [f"# {' '.join(workload.name.split())}", ""]
+    if workload.machine is not None and is_short(workload.machine.label):
+        head += [f"cluster = {_text(workload.machine.label)}", ""]
     body: list[str] = []
     for job in jobs:
-        shape = _shape(job.app)
+        if _needs_no_app(job):
+            body += _job(job, None, None, {})
+            continue
         mine = tuple(i.command for i in job.app.implementations)
+        shape = _shape(job.app)
+        if shape in names and mine != commands[names[shape]] and (len(set(mine)) > 1 or mine[0] is None):
+            shape = (*shape[:3], mine)  # a job has one command of its own at most
         if shape not in names:
             names[shape] = _unused(job.app.name, taken)
             commands[names[shape]] = mine
             head += _app(names[shape], job.app)
         name = names[shape]
-        body += _job(job, name, _own_command(job, mine, commands[name]), _times(job, workload))
+        own = None if mine == commands[name] else mine[0]
+        body += _job(job, name, own, _times(job, workload))
     return "\n".join(head + body)
+
+
+def _needs_no_app(job: Job) -> bool:
+    """Whether its communication says all that there is to say of it."""
+    ways = job.app.implementations
+    return (
+        job.communication is not None
+        and job.app.name == COMMUNICATING
+        and [(i.name, i.kind, i.command) for i in ways] == [("gpu", "gpu", None)]
+        and not job.app.restartable
+    )
 
 
 def _shape(app: App) -> _Shape:
     """What makes two apps one entry: everything but their commands."""
-    return app.name, tuple((i.name, i.kind, i.request.on(1)) for i in app.implementations)
+    asked = tuple((i.name, i.kind, i.request.on(1)) for i in app.implementations)
+    return app.name, app.restartable, asked, ()
 
 
 def _unused(name: str, taken: set[str]) -> str:
@@ -73,23 +106,12 @@ def _unused(name: str, taken: set[str]) -> str:
     return unused
 
 
-def _own_command(job: Job, mine: Sequence[Command | None], apps: Sequence[Command | None]) -> Command | None:
-    """The job's command where it is not that of its app."""
-    if mine == apps:
-        return None
-    if len(set(mine)) > 1 or mine[0] is None:
-        raise InputError(
-            f"job {job.id!r}: found commands that differ from those of other jobs of app {job.app.name!r} "
-            "and among its implementations, expected one command"
-        )
-    return mine[0]
-
-
 # -- entries -------------------------------------------------------------------------------------------
 
 
 def _app(name: str, app: App) -> list[str]:
-    lines = ["[[app]]", f"name = {_text(_named(name, 'app'))}", ""]
+    lines = ["[[app]]", f"name = {_text(_named(name, 'app'))}"]
+    lines += ["restartable = true", ""] if app.restartable else [""]
     for i in app.implementations:
         where = f"app {app.name!r}, implementation {i.name!r}"
         lines += ["[[app.implementation]]", f"name = {_text(_named(i.name, where))}"]
@@ -105,6 +127,8 @@ def _command(command: Command) -> list[str]:
     lines = [f"command = [{', '.join(map(_text, command.argv))}]"]
     if command.env:
         lines.append(f"env = {_table((key, _text(value)) for key, value in command.env)}")
+    if command.tasks != 1:
+        lines.append(f"tasks = {command.tasks}")
     return lines
 
 
@@ -133,10 +157,11 @@ def _request(implementation: Implementation, where: str) -> list[str]:
 
 
 def _job(
-    job: Job, app: str, command: Command | None, times: Mapping[str, Seconds | Mapping[int, Seconds]]
+    job: Job, app: str | None, command: Command | None, times: Mapping[str, Seconds | Mapping[int, Seconds]]
 ) -> list[str]:
     where = f"job {job.id!r}"
-    lines = ["[[job]]", f"id = {_text(_named(job.id, 'job'))}", f"app = {_text(app)}"]
+    lines = ["[[job]]", f"id = {_text(_named(job.id, 'job'))}"]
+    lines += _request(job.app.implementations[0], where) if app is None else [f"app = {_text(app)}"]
     if job.inputs:
         pairs = ((_named(k, where), _value(v, where)) for k, v in job.inputs.items())
         lines.append(f"inputs = {_table(pairs)}")
@@ -162,6 +187,18 @@ def _job(
         lines.append(f"walltime = {_number(job.walltime, where, LONGEST)}")
     if job.priority:
         lines.append(f"priority = {_number(job.priority, where, MOST_PRIORITY)}")
+    if job.depends:
+        lines.append(f"depends = [{', '.join(_text(str(one)) for one in job.depends)}]")
+    if job.retries:
+        lines.append(f"retries = {_number(job.retries, where, MOST_RETRIES)}")
+    if job.slurm:
+        lines.append(f"slurm = [{', '.join(map(_text, job.slurm))}]")
+    if job.communication is not None:
+        said = [(field.name, getattr(job.communication, field.name)) for field in fields(Communication)]
+        lines += [
+            "[job.communication]",
+            *(f"{name} = {_number(n, where)}" for name, n in said if n or name == "other"),
+        ]
     return [*lines, ""]
 
 

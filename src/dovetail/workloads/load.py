@@ -7,47 +7,37 @@
     *.swf, *.swf.gz, …             a trace whose suffix names its format
     any other text                 commands, one a line; accounting where its first line is sacct's header
 
-Formats are those of `TRACES`, and the entry points ``dovetail.workloads``: each names a `WorkloadReader`.
+Formats are the entry points of ``dovetail.workloads``: each names a `WorkloadReader`.
 """
 
 from __future__ import annotations
 
-import importlib
 import inspect
 import os
 from collections.abc import Callable, Mapping, Sequence
-from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from dovetail.errors import InputError
+from dovetail.files.sentences import closest, file_name, shown
 from dovetail.model import Cluster, Workload
-from dovetail.model.files import closest, file_name, shown
-from dovetail.workloads.commands import load_commands
+from dovetail.plugins import entries, named
+from dovetail.workloads.commands import STDIN, CommandOptions, Cpus, read_commands
 from dovetail.workloads.jobfile import load_jobfile
 from dovetail.workloads.order import shuffled
+from dovetail.workloads.partitions import warn_of_unmapped
 from dovetail.workloads.published import load_published, takes_seed
 from dovetail.workloads.slurm_accounting import is_sacct
 from dovetail.workloads.synthetic import synthesize
 
-__all__ = ["TRACES", "formats", "load_workload"]
+__all__ = ["formats", "is_trace", "load_workload"]
 
 Reader = Callable[..., Workload]
 
-TRACES: Mapping[str, str] = {
-    "swf": "dovetail.workloads.swf:read_swf",
-    "aaic": "dovetail.workloads.aaic:read_aaic",
-    "philly": "dovetail.workloads.philly:read_philly",
-    "openb": "dovetail.workloads.openb:read_openb",
-    "eagle": "dovetail.workloads.eagle:read_eagle",
-    "sacct": "dovetail.workloads.slurm_accounting:read_sacct",
-    "csv": "dovetail.workloads.tables:read_table",
-    "json": "dovetail.workloads.slurm_accounting:read_sacct_json",
-}
-"""Formats of traces and their readers, imported when they are first used."""
-
+_PARTITIONED = ("sacct", "json")
+"""Formats in which a job's queue is a partition of nodes."""
 _COMPRESSED = (".gz", ".xz", ".bz2", ".zst")
 _LISTS = ("", ".txt", ".list", ".lst", ".cmd", ".cmds", ".commands", ".sh")
 
@@ -62,13 +52,16 @@ def load_workload(
     app: str | None = None,
     drop: Sequence[str] = (),
     add: Sequence[str] = (),
+    each: Sequence[str] = (),
+    cpus: Cpus = None,
     **options: Any,
 ) -> Workload:
-    """The workload of a file, or of a name such as ``published:gregg-table2``.
+    """The workload of a file, of standard input (``-``), or of a name such as ``published:gregg-table2``.
 
-    ``on`` are the kinds of device for commands; ``app``, ``drop`` and ``add`` change what commands are
-    taken for. ``lenient`` skips and counts malformed lines of traces. ``options`` go to the reader of a
-    trace (``cpus_per_node=4``); ``None`` leaves its default. With a ``seed``, a published or synthetic
+    ``on`` are the kinds of device for commands, ``cpus`` the CPUs that each asks for; ``app``, ``drop`` and
+    ``add`` change what commands are taken for; ``each`` repeats them over values (``NAME=VALUES``, see
+    `load_commands`). ``lenient`` skips and counts malformed lines of traces. ``options`` go to the reader
+    of a trace (``cpus_per_node=4``); ``None`` leaves its default. With a ``seed``, a published or synthetic
     workload that is drawn at random is drawn with it, and in any other the jobs that are submitted
     together are shuffled; without one, nothing is. Raises `InputError`.
     """
@@ -87,81 +80,87 @@ def load_workload(
         _no_options("a synthetic workload", options, os.fspath(spec))
         return synthesize(os.fspath(spec), cluster, seed=seed)
     else:
-        workload = _from_file(
-            os.fspath(spec), cluster, options, on=on, lenient=lenient, app=app, drop=drop, add=add
-        )
+        commands = CommandOptions(on, app=app, drop=drop, add=add, each=each, cpus=cpus)
+        workload = _from_file(os.fspath(spec), cluster, options, commands, lenient=lenient)
     if seed is None:
         return workload
     return shuffled(workload, np.random.Generator(np.random.PCG64(seed)))
 
 
+def is_trace(spec: object) -> bool:
+    """Whether what is named so would be read by one of the readers of traces."""
+    if not isinstance(spec, str | os.PathLike):
+        return False
+    text = os.fspath(spec)
+    prefix, colon, _ = text.partition(":")
+    known = formats()
+    return (
+        bool(colon and prefix in known)
+        or _suffix(text)[1:] in known
+        or (_suffix(text) in _LISTS and os.path.isfile(text) and is_sacct(text))
+    )
+
+
 def formats() -> list[str]:
     """Names of all trace formats, those of plugins included."""
-    return sorted({*TRACES, *_plugins()})
-
-
-def _plugins() -> dict[str, EntryPoint]:
-    return {entry.name: entry for entry in entry_points(group="dovetail.workloads")}
-
-
-def _reader(name: str) -> Reader:
-    entry = _plugins().get(name)
-    if entry is not None:
-        found: Reader = entry.load()
-        return found
-    module, _, function = TRACES[name].partition(":")
-    reader: Reader = getattr(importlib.import_module(module), function)
-    return reader
+    return list(entries("dovetail.workloads"))
 
 
 def _from_file(
-    spec: str,
-    cluster: Cluster | None,
-    options: Mapping[str, Any],
-    *,
-    on: Sequence[str],
-    lenient: bool,
-    app: str | None,
-    drop: Sequence[str],
-    add: Sequence[str],
+    spec: str, cluster: Cluster | None, options: Mapping[str, Any], commands: CommandOptions, *, lenient: bool
 ) -> Workload:
     known = formats()
     prefix, colon, rest = spec.partition(":")
+    suffix = "" if spec == STDIN else _suffix(spec)
     if colon and prefix in known:
+        _no_options("a trace", _of_lists(commands), spec)
         return _trace(prefix, rest, cluster, lenient, options)
-    suffix = _suffix(spec)
     if suffix == ".toml":
-        _no_options("a job file", options, spec)
+        _no_options("a job file", {**options, **_of_lists(commands)}, spec)
         return load_jobfile(spec)
     if suffix[1:] in known:
+        _no_options("a trace", _of_lists(commands), spec)
         return _trace(suffix[1:], spec, cluster, lenient, options)
     if colon and not os.path.exists(spec) and prefix.isidentifier():
         choices = ["published", "synthetic", *known]
         raise InputError(
             f"found the unknown format {prefix!r}{closest(prefix, choices)}", where=file_name(spec)
         )
-    if suffix not in _LISTS and not (on and os.path.exists(spec)):
+    if suffix not in _LISTS and not (commands.on and os.path.exists(spec)):
         raise InputError(
             f"found a file name that ends in {shown(suffix)}, expected .toml (a job file), .txt (commands), "
             f"published:NAME, or FORMAT:PATH with one of {', '.join(known)}",
             where=file_name(spec),
         )
-    if not on and is_sacct(spec):
+    # A pipe can be read once: accounting from one must be named sacct:PATH, and is refused otherwise.
+    if not commands.on and os.path.isfile(spec) and is_sacct(spec):
+        _no_options("a trace", _of_lists(commands), spec)
         return _trace("sacct", spec, cluster, lenient, options)
     _no_options("a list of commands", options, spec)
-    return load_commands(spec, on=on, app=app, drop=drop, add=add)
+    return read_commands(spec, commands)
+
+
+def _of_lists(commands: CommandOptions) -> dict[str, Any]:
+    """Options that were given and mean something for lists of commands alone."""
+    return {name: value for name, value in (("each", commands.each), ("cpus", commands.cpus)) if value}
 
 
 def _trace(
     name: str, path: str, cluster: Cluster | None, lenient: bool, options: Mapping[str, Any]
 ) -> Workload:
-    reader = _reader(name)
+    reader = cast(Reader, named("dovetail.workloads", name, "trace format"))
     known = inspect.signature(reader).parameters
     takes_any = any(p.kind is p.VAR_KEYWORD for p in known.values())
     for key in options:
         if key not in known and not takes_any:
             raise InputError(f"found the option {key!r}, which the format {name} does not take", where=path)
-    return reader(path, cluster, lenient=lenient, **options)
+    workload = reader(path, cluster, lenient=lenient, **options)
+    if workload.skipped and not workload.jobs and not workload.rejected:
+        found = f"found no well-formed line among {workload.skipped:,}, expected at least one"
+        raise InputError(found, where=file_name(path))
+    if name in _PARTITIONED:
+        warn_of_unmapped(file_name(path), (job.queue for job in workload.jobs), cluster)
+    return workload
 
 
 def _suffix(spec: str) -> str:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from dovetail.files.fields import MOST_BYTES, is_name
+from dovetail.files.tables import Malformed
 from dovetail.model import Device, Node
 from dovetail.model.cluster_file import MOST_CPUS, MOST_DEVICES
-from dovetail.model.files import MOST_BYTES, is_name
-from dovetail.workloads.textfile import Malformed
 
 __all__ = ["NodeList"]
 

@@ -2,7 +2,8 @@
 
 Mapping: id = ``name``; submit time = ``creation_time``, counted from the file's own zero; true time =
 ``deletion_time`` less ``scheduled_time``, or less ``creation_time`` for a pod that was never scheduled
-(how long its owner wanted it); no walltime and no user; queue = ``qos``. The request is one node with
+(how long its owner wanted it); recorded start = ``scheduled_time``; no walltime and no user; queue =
+``qos``. The request is one node with
 
 - ``cpu_milli`` / 1000 CPUs, rounded up to whole CPUs;
 - ``memory_mib`` MiB of memory;
@@ -20,12 +21,12 @@ import math
 from collections.abc import Mapping
 from pathlib import Path
 
+from dovetail.files.fields import is_name
+from dovetail.files.tables import Malformed, job_id, number, parse_table, whole
 from dovetail.model import Cluster, Node, Request, Workload
-from dovetail.model.files import is_name
 from dovetail.workloads.builder import TraceBuilder, gpu_request
 from dovetail.workloads.fitting import Fitting
 from dovetail.workloads.nodes import NodeList
-from dovetail.workloads.textfile import Malformed, job_id, number, parse_table, whole
 
 __all__ = ["read_openb", "read_openb_nodes"]
 
@@ -57,7 +58,8 @@ def read_openb(path: str | Path, cluster: Cluster | None = None, *, lenient: boo
         created = number(row, "creation_time", least=0)
         begun = number(row, "scheduled_time", least=0) if row["scheduled_time"] else created
         run = number(row, "deletion_time", least=0) - begun if row["deletion_time"] else None
-        builder.add(job_id(row, "name"), created, run, request, queue=row.get("qos"))
+        start = begun if row["scheduled_time"] else None
+        builder.add(job_id(row, "name"), created, run, request, queue=row.get("qos"), start=start)
 
     _, skipped = parse_table(path, COLUMNS, parse, lenient=lenient)
     return builder.workload(skipped=skipped)

@@ -16,10 +16,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from dovetail.errors import InputError
+from dovetail.files.tables import number, parse_table, whole
 from dovetail.model import Cluster, Node, Request, Workload
 from dovetail.workloads.builder import TraceBuilder, gpu_request
 from dovetail.workloads.nodes import NodeList
-from dovetail.workloads.textfile import number, parse_table, whole
 from dovetail.workloads.timestamps import wall_clock
 
 __all__ = ["philly_request", "read_philly", "read_philly_machines"]

@@ -25,10 +25,12 @@ def cpus_of(request: Request, cluster: Cluster | None) -> int | None:
     if request.cpus not in (WHOLE_POOL, HOST_CPUS):
         return request.nodes * request.cpus
     if request.cpus == HOST_CPUS:
-        return request.nodes * max((node.host_cpus for node in cluster.nodes), default=0) if cluster else 0
+        groups = cluster.groups if cluster else ()
+        return request.nodes * max((group.node.host_cpus for group in groups), default=0)
     if cluster is None:
         return None
-    fitting = [node.cpus for node in cluster.nodes if Fitting(Cluster((node,))).count(request)]
+    alike = [group.node for group in cluster.groups]
+    fitting = [node.cpus for node in alike if Fitting(Cluster((node,))).count(request)]
     return request.nodes * min(fitting) if fitting else None
 
 

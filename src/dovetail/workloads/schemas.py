@@ -9,17 +9,26 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from pydantic import BaseModel
+
 from dovetail.model.cluster_file import ClusterFile
+from dovetail.model.remote_costs import RemoteCostsFile
 from dovetail.workloads.jobfile_schema import JobFile
 
 __all__ = ["schema_text", "schemas"]
 
+_MODELS: dict[str, type[BaseModel]] = {
+    "jobfile": JobFile,
+    "clusterfile": ClusterFile,
+    "remotecosts": RemoteCostsFile,
+}
+
 
 def schemas() -> dict[str, dict[str, Any]]:
-    """Schemas by name, ``jobfile`` and ``clusterfile``; ``docs/reference/schemas`` keeps them."""
+    """Schemas by name (``jobfile`` and so on); ``docs/reference/schemas`` keeps them."""
     return {
         name: {"$schema": "https://json-schema.org/draft/2020-12/schema", **model.model_json_schema()}
-        for name, model in (("jobfile", JobFile), ("clusterfile", ClusterFile))
+        for name, model in _MODELS.items()
     }
 
 

@@ -17,7 +17,7 @@ GPUs               ``gres/gpu`` of the same TRES, else the ``gres/gpu:MODEL`` en
 GPU model          from ReqTRES alone (AllocTRES names whatever was given): ``gres/gpu:MODEL``; not used where
                    no device of the cluster names its model
 user, group        User, Account (else Group)
-queue              Partition
+queue              Partition; where nodes of the cluster name it, the job runs on these alone, else on any
 priority           not used: it changes while a job waits
 =================  =====================================================================================
 
@@ -40,14 +40,24 @@ from pathlib import Path
 from typing import Any
 
 from dovetail.errors import InputError
+from dovetail.files.reading import GZIP_MAGIC, read_text
+from dovetail.files.sentences import file_name
+from dovetail.files.tables import LARGEST, Malformed, job_id, parse_table
 from dovetail.model import Cluster, Request, Workload
-from dovetail.model.files import file_name
 from dovetail.workloads.builder import UNKNOWN_LENGTH, TraceBuilder, gpu_request
 from dovetail.workloads.fitting import Fitting
-from dovetail.workloads.textfile import GZIP_MAGIC, LARGEST, Malformed, job_id, parse_table, read_text
 from dovetail.workloads.timestamps import duration, wall_clock
 
-__all__ = ["is_sacct", "parse_tres", "read_sacct", "read_sacct_json", "read_sacct_parsable"]
+__all__ = [
+    "STEP",
+    "elapsed_of",
+    "is_sacct",
+    "parse_tres",
+    "read_sacct",
+    "read_sacct_json",
+    "read_sacct_parsable",
+    "timelimit_of",
+]
 
 REQUIRED = ("JobID", "Submit", "State")
 UNFINISHED = ("PENDING", "RUNNING", "SUSPENDED", "REQUEUED", "REQUEUE_HOLD", "CONFIGURING", "RESIZING")
@@ -90,8 +100,21 @@ def is_sacct(path: str | Path) -> bool:
 
 def read_sacct(path: str | Path, cluster: Cluster | None = None, *, lenient: bool = False) -> Workload:
     """Jobs of either form: JSON if the text opens with a brace. Raises `InputError`."""
-    if read_text(path, lenient=True).lstrip()[:1] == "{":
+    head = read_text(path, lenient=True).lstrip()[:LONGEST_HEADER].splitlines()[:1]
+    if head and head[0].startswith("{"):
         return read_sacct_json(path, cluster, lenient=lenient)
+    if head and "|" not in head[0]:
+        raise InputError(
+            "found a table without bars, expected that of sacct --parsable2 (or --json): the columns of the "
+            "one that sacct prints for people cannot be told apart",
+            where=f"{file_name(path)}: line 1",
+        )
+    if head and not set(REQUIRED) & set(head[0].split("|")):
+        raise InputError(
+            f"found no header, expected the names of the columns, {', '.join(REQUIRED)} among them: sacct "
+            "without -n prints them",
+            where=f"{file_name(path)}: line 1",
+        )
     return read_sacct_parsable(path, cluster, lenient=lenient)
 
 
@@ -109,17 +132,18 @@ def read_sacct_parsable(
             return
         request = _request(row, builder.fitting)
         submit = wall_clock(row, "Submit")
-        run = _elapsed(row)
+        run = elapsed_of(row)
         builder.add(
             job_id(row, "JobID"),
             submit,
             run,
             request,
-            walltime=_timelimit(row),
+            walltime=timelimit_of(row),
             user=row.get("User"),
             group=row.get("Account") or row.get("Group"),
             queue=row.get("Partition"),
             reason=_unfinished(row["State"], run, started=row.get("Start", "yes") not in UNKNOWN),
+            start=None if row.get("Start", "") in UNKNOWN else wall_clock(row, "Start"),
         )
 
     _, skipped = parse_table(path, REQUIRED, parse, delimiter="|", lenient=lenient, quoted=False)
@@ -138,7 +162,8 @@ def _unfinished(state: str, run: float | None, *, started: bool) -> str | None:
     return None
 
 
-def _elapsed(row: Mapping[str, str]) -> float | None:
+def elapsed_of(row: Mapping[str, str]) -> float | None:
+    """How long the job of a line ran; ``None`` where it says nothing. Raises `Malformed`."""
     for field in ("ElapsedRaw", "Elapsed"):
         text = row.get(field, "")
         if text in UNKNOWN:
@@ -152,7 +177,8 @@ def _elapsed(row: Mapping[str, str]) -> float | None:
     return None
 
 
-def _timelimit(row: Mapping[str, str]) -> float | None:
+def timelimit_of(row: Mapping[str, str]) -> float | None:
+    """The limit of the job of a line in seconds, if it has one. Raises `Malformed`."""
     for field, unit in (("TimelimitRaw", 60), ("Timelimit", 1)):
         text = row.get(field, "")
         if text in UNKNOWN or text in UNLIMITED:
@@ -165,7 +191,11 @@ def _timelimit(row: Mapping[str, str]) -> float | None:
 
 
 def parse_tres(text: str, field: str = "TRES") -> dict[str, float]:
-    """``cpu=4,mem=8G,node=1,gres/gpu:a100=2`` as amounts by name, memory in bytes. Raises `Malformed`."""
+    """``cpu=4,mem=8G,node=1,gres/gpu:a100=2`` as amounts by name, memory in bytes. Raises `Malformed`.
+
+    >>> parse_tres("cpu=4,mem=8G,gres/gpu:a100=2")
+    {'cpu': 4.0, 'mem': 8589934592.0, 'gres/gpu:a100': 2.0}
+    """
     amounts: dict[str, float] = {}
     for entry in filter(None, text.split(",")):
         name, equals, value = entry.partition("=")
@@ -265,7 +295,7 @@ def _add_record(builder: TraceBuilder, record: object) -> None:
     nodes = held.get("node") or _amount(job.get("allocation_nodes"), "allocation_nodes") or 0
     cpus = held.get("cpu") or _amount(_mapping(job.get("required", {}), "required").get("CPUs"), "CPUs") or 0
     request = _even_share(nodes, cpus, held, asked, builder.fitting)
-    started = bool(_amount(time.get("start"), "time.start"))
+    start = _amount(time.get("start"), "time.start") or None
     builder.add(
         _job_id(job),
         submit,
@@ -275,7 +305,8 @@ def _add_record(builder: TraceBuilder, record: object) -> None:
         user=_text(job.get("user")) or _text(_mapping(job.get("association", {}), "association").get("user")),
         group=_text(job.get("account")) or _text(job.get("group")),
         queue=_text(job.get("partition")),
-        reason=_unfinished(state, run, started=started),
+        reason=_unfinished(state, run, started=start is not None),
+        start=start,
     )
 
 

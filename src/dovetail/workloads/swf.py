@@ -19,41 +19,56 @@ One processor is one CPU of a single-CPU node: k processors ask for k nodes with
 ceil(k / N) nodes with N CPUs each, so a count that N does not divide is rounded up to whole nodes.
 
 Rejected, with a reason: jobs with a negative run or submit time (-1 is unknown), without processors, or
-with more than the machine has. Fields 3 (what the site's own scheduler did), 6, 7, 10, 11 (status) and 16
-to 18 are not used: a failed or cancelled job used the machine as long as field 4 says.
+with more than the machine has. Field 3 gives the recorded start. Fields 6, 7, 10, 11 (status) and 16 to
+18 are not used: a failed or cancelled job used the machine as long as field 4 says.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
 from dovetail.errors import InputError
-from dovetail.model import Cluster, Job, Rejected, Request, TableTruth, Workload
+from dovetail.model import EMPTY, Cluster, JobId, Rejected, Request, TableTruth, Workload
 from dovetail.model.hostlist import MOST_NAMES
+from dovetail.model.tables import JobTable, NumberedIds, Times
 from dovetail.workloads.builder import Interned, unique_ids
 from dovetail.workloads.fitting import Fitting
-from dovetail.workloads.swf_arrays import SwfArrays, read_swf_arrays
+from dovetail.workloads.swf_arrays import WIDTH, Ints, SwfArrays, read_swf_arrays
 
-__all__ = ["read_swf", "swf_machine", "swf_request", "swf_workload"]
+__all__ = ["read_swf", "swf_cluster", "swf_machine", "swf_request", "swf_workload"]
 
 
 def read_swf(
-    path: str | Path, cluster: Cluster | None = None, *, lenient: bool = False, cpus_per_node: int = 1
+    path: str | Path,
+    cluster: Cluster | None = None,
+    *,
+    lenient: bool = False,
+    cpus_per_node: int = 1,
+    fields: int = WIDTH,
 ) -> Workload:
     """Jobs of an SWF file, with the mapping that the module states. O(lines).
 
-    ``cluster`` decides which jobs are too large (``None``: none is). Raises `InputError` naming file and
-    line at the first malformed line unless ``lenient``, which skips and counts.
+    ``cluster`` decides which jobs are too large; ``None``: the machine of the file's header, and where it
+    names none, no job is. Raises `InputError` naming file and line at the first malformed line unless
+    ``lenient``, which skips and counts.
     """
-    return swf_workload(
-        read_swf_arrays(path, lenient=lenient), cluster, name=str(path), cpus_per_node=cpus_per_node
+    arrays = read_swf_arrays(path, lenient=lenient, fields=fields)
+    machine = swf_cluster(arrays, cpus_per_node)
+    found = swf_workload(
+        arrays, machine if cluster is None else cluster, name=str(path), cpus_per_node=cpus_per_node
     )
+    return replace(found, machine=machine)
 
 
 def swf_request(processors: int, cpus_per_node: int = 1) -> Request:
-    """What a job of that many processors asks for; see the module for nodes with several CPUs."""
+    """What a job of that many processors asks for; see the module for nodes with several CPUs.
+
+    >>> [(r.nodes, r.cpus) for r in (swf_request(6), swf_request(6, 4), swf_request(3, 4))]
+    [(6, 1), (2, 4), (1, 3)]
+    """
     if processors < cpus_per_node:
         return Request(nodes=1, cpus=processors)
     return Request(nodes=-(-processors // cpus_per_node), cpus=cpus_per_node)
@@ -71,26 +86,33 @@ def swf_machine(arrays: SwfArrays) -> int | None:
     return None
 
 
+def swf_cluster(arrays: SwfArrays, cpus_per_node: int = 1) -> Cluster | None:
+    """The logged machine as nodes of so many CPUs, rounded up to whole nodes; ``None`` if not told."""
+    processors = swf_machine(arrays)
+    if processors is None or cpus_per_node < 1:
+        return None
+    return Cluster.uniform(-(-processors // cpus_per_node), cpus_per_node)
+
+
 def swf_workload(
     arrays: SwfArrays, cluster: Cluster | None = None, *, name: str = "swf", cpus_per_node: int = 1
 ) -> Workload:
     """The workload of arrays that were read before. Raises `InputError` for ``cpus_per_node`` below 1."""
     if cpus_per_node < 1:
         raise InputError(f"found {cpus_per_node}, expected at least 1", where="cpus_per_node")
-    numbers = arrays.number.tolist()
-    ids = [str(n) for n in numbers]
-    if np.unique(arrays.number).size != len(ids):
-        ids = unique_ids(ids)
+    count = len(arrays)
+    ids: NumberedIds | list[JobId] = NumberedIds(arrays.number)
+    if np.unique(arrays.number).size != count:
+        ids = unique_ids(ids[:])
     reasons = _reasons(arrays, cluster, cpus_per_node)
     rejected = [Rejected(ids[i], reasons[i]) for i in sorted(reasons)]
-    kept = np.ones(len(ids), dtype=np.bool_)
+    kept = np.ones(count, dtype=np.bool_)
     kept[list(reasons)] = False
     order = np.flatnonzero(kept)
     order = order[np.argsort(arrays.submit[order], kind="stable")]
-    jobs = _jobs(arrays, order.tolist(), ids, cpus_per_node)
-    runs = arrays.run.tolist()
-    fixed = {ids[i]: runs[i] for i in order.tolist()}
-    return Workload(name, jobs, TableTruth(fixed=fixed), rejected, arrays.skipped)
+    jobs = _table(arrays, order, ids, cpus_per_node)
+    recorded = EMPTY if arrays.wait is None else Times(ids, arrays.submit + arrays.wait)
+    return Workload(name, jobs, TableTruth(fixed=jobs.times), rejected, arrays.skipped, recorded=recorded)
 
 
 def _reasons(arrays: SwfArrays, cluster: Cluster | None, cpus_per_node: int) -> dict[int, str]:
@@ -112,38 +134,25 @@ def _reasons(arrays: SwfArrays, cluster: Cluster | None, cpus_per_node: int) -> 
     return reasons
 
 
-def _jobs(arrays: SwfArrays, order: list[int], ids: list[str], cpus_per_node: int) -> list[Job]:
+def _table(arrays: SwfArrays, order: Ints, ids: NumberedIds | list[JobId], cpus_per_node: int) -> JobTable:
+    """The jobs at these places, in their order."""
     interned = Interned()
-    processors, applications = arrays.processors.tolist(), arrays.application.tolist()
-    forms = {
-        (k, a): interned.get("swf" if a <= 0 else f"swf-{a}", swf_request(k, cpus_per_node))
-        for k, a in {(processors[i], applications[i]) for i in order}
-    }
-    nodes = {key: choices[0].request.nodes for key, (_, choices) in forms.items()}
-    submits = arrays.submit.tolist()
-    walltimes = [None if limit != limit else limit for limit in arrays.walltime.tolist()]
-    names: dict[int, str | None] = {
-        n: str(n) if n >= 0 else None
-        for column in (arrays.user, arrays.group, arrays.queue)
-        for n in np.unique(column).tolist()
-    }
-    users, groups, queues = arrays.user.tolist(), arrays.group.tolist(), arrays.queue.tolist()
-    jobs: list[Job] = []
-    for i in order:
-        key = (processors[i], applications[i])
-        app, choices = forms[key]
-        jobs.append(
-            Job(
-                ids[i],
-                app,
-                choices,
-                i,
-                submits[i],
-                nodes=nodes[key],
-                walltime=walltimes[i],
-                user=names[users[i]],
-                group=names[groups[i]],
-                queue=names[queues[i]],
-            )
-        )
-    return jobs
+    processors, width = np.unique(arrays.processors[order], return_inverse=True)
+    applications, app = np.unique(np.maximum(arrays.application[order], 0), return_inverse=True)
+    pairs, form = np.unique(width * len(applications) + app, return_inverse=True)
+    forms = []
+    for pair in pairs.tolist():
+        k, a = int(processors[pair // len(applications)]), int(applications[pair % len(applications)])
+        forms.append(interned.get("swf" if a == 0 else f"swf-{a}", swf_request(k, cpus_per_node)))
+    return JobTable(
+        ids.at(order) if isinstance(ids, NumberedIds) else [ids[i] for i in order.tolist()],
+        order,
+        arrays.submit[order],
+        arrays.run[order],
+        arrays.walltime[order],
+        form,
+        forms,
+        arrays.user[order],
+        arrays.group[order],
+        arrays.queue[order],
+    )

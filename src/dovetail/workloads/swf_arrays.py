@@ -16,8 +16,10 @@ import numpy as np
 import numpy.typing as npt
 
 from dovetail.errors import InputError
-from dovetail.model.files import file_name
-from dovetail.workloads.textfile import LARGEST, Malformed, WrongCount, read_bytes
+from dovetail.files.reading import BYTE_ORDER_MARK, blocks
+from dovetail.files.sentences import file_name
+from dovetail.files.tables import LARGEST, Malformed, WrongCount
+from dovetail.workloads.builder import MOST_JOBS
 
 __all__ = ["FIELDS", "SwfArrays", "parse_swf", "read_swf_arrays", "readable_lines"]
 
@@ -46,12 +48,12 @@ FIELDS = (
     "think time",
 )
 WIDTH = len(FIELDS)
-BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-WANTED = (0, 1, 3, 4, 7, 8, 11, 12, 13, 14)
+WANTED = (0, 1, 2, 3, 4, 7, 8, 11, 12, 13, 14)
 """Columns that become arrays, counted from 0."""
 WHOLE = (0, 4, 7, 11, 12, 13, 14)
 """Of these, the columns that hold counts or identifiers."""
 MOST_DIGITS = 15
+LONG_LINE = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +62,8 @@ class SwfArrays:
 
     Times are seconds. ``processors`` is field 5 where positive, else field 8, else 0; ``walltime`` is
     field 9 where positive, else NaN; identifiers are -1 where unknown. ``header`` holds the ``; Key:
-    value`` lines (the first of each key), ``skipped`` counts malformed lines.
+    value`` lines (the first of each key), ``skipped`` counts malformed lines. ``wait`` is field 3 where it is
+    not negative, else NaN; ``None`` where there was no machine to wait for.
     """
 
     number: Ints
@@ -74,35 +77,78 @@ class SwfArrays:
     queue: Ints
     header: dict[str, str] = field(default_factory=dict)
     skipped: int = 0
+    wait: Floats | None = None
 
     def __len__(self) -> int:
         return int(self.number.size)
 
 
-def read_swf_arrays(path: str | Path, *, lenient: bool = False) -> SwfArrays:
-    """The arrays of an SWF file (plain or gzip). O(bytes).
+def read_swf_arrays(path: str | Path, *, lenient: bool = False, fields: int = WIDTH) -> SwfArrays:
+    """The arrays of an SWF file (plain or gzip), read block by block. O(bytes).
 
-    Raises `InputError` naming file and line at the first malformed line (not 18 numbers, or a count that
-    is no whole number) unless ``lenient``, and for a file without job lines.
+    Lines hold ``fields`` numbers, of which the first 18 are read. Raises `InputError` naming file and line
+    at the first malformed line (another number of fields, or a count that is no whole number) unless
+    ``lenient``, which also takes lines that have more fields; and for a file without job lines.
     """
-    return parse_swf(read_bytes(path), file_name(path), lenient=lenient)
+    return _parse(blocks(path, "SWF text"), file_name(path), Form(fields, lenient))
 
 
-def parse_swf(data: bytes, where: str, *, lenient: bool = False) -> SwfArrays:
+def parse_swf(data: bytes, where: str, *, lenient: bool = False, fields: int = WIDTH) -> SwfArrays:
     """The same from bytes; ``where`` names them in messages."""
     if 0 in data:
         raise InputError(f"found binary data at byte {data.index(0)}, expected SWF text", where=where)
-    data = data.removeprefix(BYTE_ORDER_MARK)
-    header, body = _split_header(data)
-    columns = _clean_integers(body)
-    if columns is None:
-        columns = _clean_numbers(body)
-    skipped = 0
-    if columns is None:
-        columns, skipped = _line_by_line(data, where, lenient=lenient)
-    if not columns[0].size and not skipped:
-        raise InputError("holds no job line; expected lines of 18 numbers", where=where)
+    return _parse(iter((data.removeprefix(BYTE_ORDER_MARK),)), where, Form(fields, lenient))
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """How many numbers a line holds, and whether malformed lines are skipped.
+
+    Raises `InputError` for fewer ``fields`` than SWF has.
+    """
+
+    fields: int = WIDTH
+    lenient: bool = False
+
+    def __post_init__(self) -> None:
+        if self.fields < WIDTH:
+            raise InputError(f"found {self.fields}, expected at least the {WIDTH} of SWF", where="fields")
+
+    def takes(self, count: int) -> bool:
+        """Whether a line of so many numbers is well-formed."""
+        return count == self.fields or (self.lenient and count > WIDTH)
+
+
+def _parse(source: Iterator[bytes], where: str, form: Form) -> SwfArrays:
+    header: dict[str, str] = {}
+    found: list[dict[int, Floats]] = []
+    jobs = skipped = lines = 0
+    for block in source:
+        body = block if jobs or skipped else _split_header(block, header)
+        columns = _clean_columns(body, form)
+        if columns is None:
+            columns, wrong = _line_by_line(block, where, lines, form)
+            skipped += wrong
+        found.append(columns)
+        jobs += columns[0].size
+        if jobs > MOST_JOBS:
+            raise InputError(f"found more than {MOST_JOBS:,} jobs, expected at most that", where=where)
+        lines += block.count(b"\n")
+    if not jobs:
+        found_lines = f"found no well-formed line among {skipped:,}" if skipped else "holds no job line"
+        raise InputError(f"{found_lines}; expected lines of {form.fields} numbers", where=where)
+    columns = found[0] if len(found) == 1 else {c: np.concatenate([f[c] for f in found]) for c in WANTED}
     return _arrays(columns, header, skipped)
+
+
+def _clean_columns(body: bytes, form: Form) -> dict[int, Floats] | None:
+    """Columns of a body of which every line is well-formed, ``None`` if it holds anything else."""
+    width = form.fields
+    if form.lenient:
+        first = next((line for line in body[:LONG_LINE].split(b"\n") if line.strip()), b"")
+        width = max(width, len(first.split()))
+    columns = _clean_integers(body, width)
+    return _clean_numbers(body, width) if columns is None else columns
 
 
 def _arrays(columns: dict[int, Floats], header: dict[str, str], skipped: int) -> SwfArrays:
@@ -121,12 +167,12 @@ def _arrays(columns: dict[int, Floats], header: dict[str, str], skipped: int) ->
         queue=whole[14],
         header=header,
         skipped=skipped,
+        wait=np.where(columns[2] >= 0, columns[2], np.nan),
     )
 
 
-def _split_header(data: bytes) -> tuple[dict[str, str], bytes]:
-    """The header's keys, and the bytes after the last of the comment lines that open the file."""
-    header: dict[str, str] = {}
+def _split_header(data: bytes, header: dict[str, str]) -> bytes:
+    """Adds the keys of the comment lines that open the data to ``header``; returns what follows them."""
     start = 0
     while start < len(data):
         end = data.find(b"\n", start)
@@ -138,22 +184,22 @@ def _split_header(data: bytes) -> tuple[dict[str, str], bytes]:
         if colon:  # header lines may hold no colon, or nothing at all
             header.setdefault(key.strip().decode("latin-1"), value.strip().decode("latin-1"))
         start = end
-    return header, data[start:]
+    return data[start:]
 
 
-def _token_bounds(text: Bytes) -> tuple[Ints, Ints] | None:
-    """Starts and ends of the tokens if every line that is not blank holds 18, else ``None``."""
+def _token_bounds(text: Bytes, width: int) -> tuple[Ints, Ints] | None:
+    """Starts and ends of the tokens if every line that is not blank holds ``width``, else ``None``."""
     space = np.ones(text.size + 2, dtype=np.bool_)
     np.less_equal(text, 32, out=space[1:-1])
     edges = np.flatnonzero(space[1:] != space[:-1])
     starts, ends = edges[0::2], edges[1::2]
-    if starts.size % WIDTH:
+    if starts.size % width:
         return None
     before = np.searchsorted(starts, np.flatnonzero(text == 10))
     per_line = np.diff(before, prepend=0, append=starts.size)
-    if not np.isin(per_line, (0, WIDTH)).all():
+    if not np.isin(per_line, (0, width)).all():
         return None
-    return starts.reshape(-1, WIDTH), ends.reshape(-1, WIDTH)
+    return starts.reshape(-1, width), ends.reshape(-1, width)
 
 
 def _allowed(extra: bytes) -> npt.NDArray[np.bool_]:
@@ -162,12 +208,12 @@ def _allowed(extra: bytes) -> npt.NDArray[np.bool_]:
     return table
 
 
-def _clean_integers(body: bytes) -> dict[int, Floats] | None:
+def _clean_integers(body: bytes, width: int) -> dict[int, Floats] | None:
     """Columns of a body of whole numbers only; ``None`` if it is anything else."""
     text = np.frombuffer(body, dtype=np.uint8)
     if not _allowed(b"")[text].all():
         return None
-    bounds = _token_bounds(text)
+    bounds = _token_bounds(text, width)
     if bounds is None:
         return None
     starts, ends = bounds
@@ -197,13 +243,13 @@ def _digits(text: Bytes, starts: Ints, ends: Ints) -> Floats:
     return np.where(negative, -values, values).astype(np.float64)
 
 
-def _clean_numbers(body: bytes) -> dict[int, Floats] | None:
+def _clean_numbers(body: bytes, width: int) -> dict[int, Floats] | None:
     """Columns of a body of numbers, decimals allowed; ``None`` if it is anything else."""
     text = np.frombuffer(body, dtype=np.uint8)
-    if not _allowed(b"+.eE")[text].all() or _token_bounds(text) is None:
+    if not _allowed(b"+.eE")[text].all() or _token_bounds(text, width) is None:
         return None
     try:
-        table = np.array(body.split(), dtype=np.float64).reshape(-1, WIDTH)
+        table = np.array(body.split(), dtype=np.float64).reshape(-1, width)[:, :WIDTH]
     except ValueError:
         return None
     if not (np.abs(table) < LARGEST).all() or (table[:, WHOLE] != np.floor(table[:, WHOLE])).any():
@@ -211,30 +257,33 @@ def _clean_numbers(body: bytes) -> dict[int, Floats] | None:
     return {c: np.ascontiguousarray(table[:, c]) for c in WANTED}
 
 
-def _line_by_line(data: bytes, where: str, *, lenient: bool) -> tuple[dict[int, Floats], int]:
-    """Columns of a file that is not clean; stops at the first malformed line, or counts them."""
+def _line_by_line(data: bytes, where: str, before: int, form: Form) -> tuple[dict[int, Floats], int]:
+    """Columns of lines that are not clean, which ``before`` others precede.
+
+    Stops at the first malformed line, or counts them.
+    """
     rows: list[list[float]] = []
     skipped = 0
-    for index, line in enumerate(data.split(b"\n"), start=1):
+    for index, line in enumerate(data.split(b"\n"), start=before + 1):
         tokens = line.split()
         if not tokens or tokens[0].startswith(b";"):
             continue
         try:
-            rows.append(_row(tokens))
+            rows.append(_row(tokens, form))
         except Malformed as error:
-            if not lenient:
+            if not form.lenient:
                 raise InputError(str(error), where=f"{where}: line {index}") from None
             skipped += 1
     table = np.array(rows, dtype=np.float64).reshape(-1, WIDTH)
     return {c: np.ascontiguousarray(table[:, c]) for c in WANTED}, skipped
 
 
-def _row(tokens: list[bytes]) -> list[float]:
-    if len(tokens) != WIDTH:
+def _row(tokens: list[bytes], form: Form) -> list[float]:
+    if not form.takes(len(tokens)):
         found = b" ".join(tokens).decode("latin-1")
-        raise WrongCount(len(tokens), found, f"{WIDTH} numbers")
+        raise WrongCount(len(tokens), found, f"{form.fields} numbers")
     row: list[float] = []
-    for column, token in enumerate(tokens):
+    for column, token in enumerate(tokens[:WIDTH]):
         name = f"field {column + 1} ({FIELDS[column]})"
         text = token.decode("latin-1")
         try:
@@ -249,15 +298,16 @@ def _row(tokens: list[bytes]) -> list[float]:
     return row
 
 
-def readable_lines(data: bytes) -> Iterator[tuple[bytes, list[bytes] | None]]:
-    """Comment lines with ``None``, job lines with their 18 fields; blank and malformed lines are left out."""
+def readable_lines(data: bytes, fields: int = WIDTH) -> Iterator[tuple[bytes, list[bytes] | None]]:
+    """Comment lines with ``None``, job lines with their fields; blank and malformed lines are left out."""
+    form = Form(fields, lenient=True)
     for line in data.removeprefix(BYTE_ORDER_MARK).split(b"\n"):
         tokens = line.split()
         if tokens and tokens[0].startswith(b";"):
             yield line, None
         elif tokens:
             try:
-                _row(tokens)
+                _row(tokens, form)
             except Malformed:
                 continue
             yield line, tokens

@@ -31,11 +31,12 @@ import numpy as np
 import numpy.typing as npt
 
 from dovetail.errors import InputError
+from dovetail.files.sentences import closest, shown
+from dovetail.files.specs import split_spec
 from dovetail.model import Cluster, Workload
 from dovetail.workloads.draws import requested_times, streams
 from dovetail.workloads.swf import swf_workload
 from dovetail.workloads.swf_arrays import SwfArrays
-from dovetail.workloads.textfile import shown
 
 __all__ = ["KINDS", "parse_spec", "rigid_arrays", "synthesize"]
 
@@ -103,20 +104,11 @@ def synthesize(
 
 def parse_spec(spec: str) -> tuple[str, dict[str, str]]:
     """Kind and options of a specification. Raises `InputError`."""
-    where = shown(spec, limit=100)
-    kind, mark, rest = spec.removeprefix(PREFIX).partition("?")
+    kind, options = split_spec(spec)
+    kind = kind.removeprefix(PREFIX)
     if kind not in KINDS:
-        raise InputError(f"found the kind {shown(kind)}, expected {' or '.join(KINDS)}", where=where)
-    if mark and not rest:
-        raise InputError("found nothing after the question mark, expected option=value", where=where)
-    options: dict[str, str] = {}
-    for entry in rest.split("&") if rest else ():
-        name, equals, value = entry.partition("=")
-        if not equals or not name:
-            raise InputError(f"found {shown(entry)}, expected option=value", where=where)
-        if name in options:
-            raise InputError(f"found the option {shown(name)} twice, expected it once", where=where)
-        options[name] = value
+        found = f"found the kind {shown(kind)}{closest(kind, KINDS)}"
+        raise InputError(found, where=shown(spec, limit=100))
     return kind, options
 
 
@@ -162,12 +154,12 @@ def _rigid(spec: str, options: Options, cluster: Cluster | None) -> Workload:
 def _lublin(spec: str, options: Options, cluster: Cluster | None) -> Workload:
     from dovetail.workloads.lublin import Lublin, lublin_workload  # scipy: only when it is needed
 
-    nodes = cluster.nodes if cluster is not None else ()
+    nodes = [group.node for group in cluster.groups] if cluster is not None else []
     cpus = max((node.cpus for node in nodes), default=1)
     gpus = max((len(node.devices) for node in nodes), default=8)
     model = Lublin(
         jobs=options.whole("jobs", 1, MOST_JOBS, 1000),
-        nodes=options.whole("nodes", 1, MOST_NODES, len(nodes) or 256),
+        nodes=options.whole("nodes", 1, MOST_NODES, len(cluster or ()) or 256),
         cpus_per_node=options.whole("cpus_per_node", 1, 4096, cpus or 1),
         load=options.number("load", 0.001, 1000.0, 0.0) or None,
         gpu_share=options.number("gpus", 0.0, 1.0, 0.0),

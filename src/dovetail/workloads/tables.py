@@ -10,10 +10,11 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from dovetail.errors import InputError
+from dovetail.files.reading import lines
+from dovetail.files.sentences import file_name, shown
+from dovetail.files.tables import EMPTY_TABLE
 from dovetail.model import Cluster, Workload
-from dovetail.model.files import file_name
 from dovetail.workloads import aaic, eagle, openb, philly, slurm_accounting
-from dovetail.workloads.textfile import EMPTY_TABLE, read_text, shown
 
 __all__ = ["TABLES", "read_node_list", "read_table"]
 
@@ -83,4 +84,4 @@ def _columns(header: str) -> frozenset[str]:
 
 
 def _header(path: str | Path) -> str:
-    return next((line.strip() for line in read_text(path, lenient=True).splitlines() if line.strip()), "")
+    return next((line.strip() for line in lines(path, "a table") if line.strip()), "")

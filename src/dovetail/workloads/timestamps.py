@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
 
-from dovetail.workloads.textfile import LARGEST, Malformed
+from dovetail.files.tables import LARGEST, Malformed
 
 __all__ = ["duration", "unix_seconds", "wall_clock"]
 
@@ -41,6 +41,9 @@ def duration(text: str) -> float:
     """Seconds of ``[DAYS-][HOURS:]MINUTES:SECONDS``, or of a plain count of seconds.
 
     With days, hours come first: ``1-02:03`` is a day, two hours and three minutes. Raises `ValueError`.
+
+    >>> duration("1-02:03"), duration("00:02:00"), duration("90")
+    (93780.0, 120.0, 90.0)
     """
     if DIGITS.fullmatch(text):
         return float(text)

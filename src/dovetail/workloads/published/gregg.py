@@ -1,4 +1,4 @@
-"""Gregg 2011, Table 2: kernel times of sixteen OpenCL applications on one GPU and one CPU."""
+"""Gregg 2011: Table 2, kernel times of sixteen OpenCL applications on one GPU and one CPU; section 5.4."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dovetail.errors import InputError
 from dovetail.model import App, Choice, Implementation, Job, Seconds, TableTruth, Workload
 from dovetail.workloads.jobfile import request_for
 
-__all__ = ["TABLE_2", "gregg_table2"]
+__all__ = ["TABLE_2", "gregg_identical", "gregg_table2"]
 
 TABLE_2: tuple[tuple[str, float, float], ...] = (
     ("BinarySearch", 60, 4),
@@ -29,6 +29,14 @@ TABLE_2: tuple[tuple[str, float, float], ...] = (
 """(application, milliseconds on the GPU, milliseconds on the CPU), as printed."""
 
 
+_FORMS = tuple(Implementation(kind, kind, request_for(kind)) for kind in ("cpu", "gpu"))
+
+
+def _job(id: str, app: App, index: int) -> Job:
+    choices = tuple(Choice(form, form.request) for form in app.implementations)
+    return Job(id, app, choices, index=index)
+
+
 def gregg_table2(only: str = "", gpu_cost: Seconds = 0.0, cpu_cost: Seconds = 0.0) -> Workload:
     """Gregg 2011, Table 2, in table order, all at t = 0.
 
@@ -43,9 +51,22 @@ def gregg_table2(only: str = "", gpu_cost: Seconds = 0.0, cpu_cost: Seconds = 0.
     for name, gpu, cpu in TABLE_2:
         if only and cpu <= gpu:
             continue
-        forms = tuple(Implementation(kind, kind, request_for(kind)) for kind in ("cpu", "gpu"))
-        choices = tuple(Choice(form, form.request) for form in forms)
-        jobs.append(Job(name, App(name, forms), choices, index=len(jobs)))
+        jobs.append(_job(name, App(name, _FORMS), len(jobs)))
         table[name, "cpu", 1] = cpu / 1000 + cpu_cost
         table[name, "gpu", 1] = gpu / 1000 + gpu_cost
     return Workload("published:gregg-table2", jobs, TableTruth(table))
+
+
+def gregg_identical(jobs: int = 10, speedup: float = 5.0) -> Workload:
+    """Gregg 2011, section 5.4: identical applications, each so many times faster on the GPU, 1 s there.
+
+    All at t = 0; the example of the paper has ten.
+    """
+    if not 1 <= jobs <= 1_000_000:
+        raise InputError(f"jobs: found {jobs}, expected 1 to 1000000")
+    if not speedup > 0:
+        raise InputError(f"speedup: found {speedup:g}, expected a number above 0")
+    app = App("identical", _FORMS)
+    made = [_job(f"identical-{i + 1}", app, i) for i in range(jobs)]
+    times = {(job.id, kind, 1): seconds for job in made for kind, seconds in (("cpu", speedup), ("gpu", 1.0))}
+    return Workload("published:gregg-identical", made, TableTruth(times))

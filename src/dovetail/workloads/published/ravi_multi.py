@@ -83,7 +83,7 @@ def ravi_multi(
     seed: int = 1,
     reading: str = "",
 ) -> Workload:
-    """Ravi 2012, section V.D: moldable jobs on several nodes, drawn with replacement, in batches.
+    """Ravi 2012, section IV.D: moldable jobs on several nodes, drawn with replacement, in batches.
 
     The first batch comes at t = 0, the others after exponentially distributed times of the given mean.
     ``reading`` chooses what short or small means: len2 or size3 instead of len or size.

@@ -114,7 +114,7 @@ def _scaled(b: Benchmark, configuration: str, sequential: float, gpu: float) -> 
 
 
 def ravi_single(mix: str = "uniform", jobs: int = 24, pool: str = "B", seed: int = 1) -> Workload:
-    """Ravi 2012, section V.C: single-node jobs drawn from the pool, all at t = 0.
+    """Ravi 2012, section IV.C: single-node jobs drawn from the pool, all at t = 0.
 
     ``mix``: uniform, cpu75 or gpu75, the share of jobs that are faster on the CPUs. Draws are with
     replacement: a mix of 75 % needs 18 jobs of one sort, and the pool of 30 cannot have 18 of both.

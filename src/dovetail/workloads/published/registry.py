@@ -7,12 +7,14 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
-from urllib.parse import parse_qsl
 
 from dovetail.errors import InputError
+from dovetail.files.fields import LONGEST
+from dovetail.files.sentences import closest
+from dovetail.files.specs import split_spec
 from dovetail.model import Workload
-from dovetail.model.files import LONGEST, closest
-from dovetail.workloads.published.gregg import gregg_table2
+from dovetail.workloads.published.gregg import gregg_identical, gregg_table2
+from dovetail.workloads.published.markthub import markthub
 from dovetail.workloads.published.ravi_multi import ravi_multi, ravi_multi_table
 from dovetail.workloads.published.ravi_single import ravi_single, ravi_single_table
 
@@ -22,6 +24,8 @@ Maker = Callable[..., Workload]
 
 PUBLISHED: Mapping[str, Maker] = {
     "gregg-table2": gregg_table2,
+    "gregg-identical": gregg_identical,
+    "markthub": markthub,
     "ravi-single": ravi_single,
     "ravi-single-table": ravi_single_table,
     "ravi-multi": ravi_multi,
@@ -62,7 +66,8 @@ def _options(maker: Maker) -> dict[str, Any]:
 
 
 def _parse(spec: str) -> tuple[Maker, dict[str, Any]]:
-    name, _, query = spec.removeprefix("published:").partition("?")
+    name, options = split_spec(spec)
+    name = name.removeprefix("published:")
     if name not in PUBLISHED:
         raise InputError(
             f"found the unknown published workload {name!r}{closest(name, list(PUBLISHED))}", where=spec
@@ -70,11 +75,9 @@ def _parse(spec: str) -> tuple[Maker, dict[str, Any]]:
     maker = PUBLISHED[name]
     known = _options(maker)
     given: dict[str, Any] = {}
-    for key, text in parse_qsl(query, keep_blank_values=True):
+    for key, text in options.items():
         if key not in known:
             raise InputError(f"found an unknown option {key!r}{closest(key, list(known))}", where=spec)
-        if key in given:
-            raise InputError(f"found the option {key!r} twice, expected it once", where=spec)
         given[key] = _value(text, known[key], f"{spec}: {key}")
     return maker, given
 

@@ -40,7 +40,7 @@ def _hostlists(names: list[str]) -> list[str]:
 
 
 def _shape(node: Node) -> tuple[object, ...]:
-    return node.cores, node.devices, node.memory, node.host_cpus, node.cpu_model
+    return node.cores, node.devices, node.memory, node.host_cpus, node.cpu_model, node.partitions
 
 
 def _entry(node: Node) -> list[str]:
@@ -57,6 +57,8 @@ def _entry(node: Node) -> list[str]:
         lines.append(f"host_cpus = {node.host_cpus}")
     if node.cpu_model:
         lines.append(f"cpu_model = {_text(node.cpu_model)}")
+    if node.partitions:
+        lines.append(f"partitions = [{', '.join(map(_text, node.partitions))}]")
     return lines
 
 

@@ -6,10 +6,10 @@ import math
 from collections.abc import Iterable
 
 from dovetail.errors import InputError
+from dovetail.files.tables import LARGEST
 from dovetail.model import Cluster, Workload
 from dovetail.workloads.resources import counts, uses_devices
 from dovetail.workloads.swf_arrays import readable_lines
-from dovetail.workloads.textfile import LARGEST
 
 __all__ = ["SwfLine", "as_number", "edited_swf", "numbers_for", "swf_header", "workload_as_swf"]
 

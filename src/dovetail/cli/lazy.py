@@ -1,0 +1,161 @@
+"""Groups of commands that are imported when they run, not when they are listed.
+
+`dovetail devices`, the list of commands and their completion need not wait for solvers and charts.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from importlib.metadata import EntryPoint
+from typing import Any
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+from dovetail.errors import InputError
+
+__all__ = ["LazyGroup", "Target", "here", "registered"]
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A command before it is imported: ``load`` gives its function, or its `typer.Typer`.
+
+    ``line`` is what the list of commands says of it; where it is empty, the command itself is asked.
+    """
+
+    load: Callable[[], Any]
+    line: str = ""
+
+
+def here(spec: str, line: str) -> Target:
+    """A command of our own, ``module:name``."""
+    module, _, name = spec.partition(":")
+    return Target(lambda: getattr(importlib.import_module(module), name), line)
+
+
+def registered(group: str) -> dict[str, Target]:
+    """The commands that packages register under an entry-point group, by name."""
+    from dovetail.plugins import entries
+
+    return {name: Target(partial(_loaded, entry)) for name, entry in entries(group).items()}
+
+
+def _loaded(entry: EntryPoint) -> Any:
+    try:
+        return entry.load()
+    except (ImportError, AttributeError) as error:
+        raise InputError(f"cannot be loaded from {entry.value}: {error}", where=entry.name) from error
+
+
+class _Commands(Mapping[str, Any]):
+    """All commands of a group by name, each made when it is asked for."""
+
+    def __init__(self, group: type[LazyGroup]) -> None:
+        self._group = group
+        self._made: dict[str, Any] = {}
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._made:
+            self._made[name] = _made(name, self._group.target(name).load())
+        return self._made[name]
+
+    def __contains__(self, name: object) -> bool:
+        try:
+            self._group.target(str(name))
+        except KeyError:
+            return False
+        return True
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._group.targets())
+
+    def __len__(self) -> int:
+        return len(self._group.targets())
+
+
+def _made(name: str, found: Any) -> Any:
+    """A function or a typer app as a command of that name."""
+    holder = typer.Typer(rich_markup_mode=None, add_completion=False)
+    if isinstance(found, typer.Typer):
+        holder.add_typer(found, name=name)
+    else:
+        holder.command(name)(found)
+    command = typer.main.get_group(holder).commands[name]
+    _speak_plainly(command)
+    return command
+
+
+_PLAIN = {"<str>": "TEXT", "<int>": "N", "<int range>": "N", "<float>": "NUMBER", "<float range>": "NUMBER"}
+"""What Python calls a type, and what the help does."""
+
+
+def _speak_plainly(command: Any) -> None:
+    """Help names what is expected, not Python's types; of arguments their name says enough."""
+    for inner in getattr(command, "commands", {}).values():
+        _speak_plainly(inner)
+    for parameter in command.params:
+        word = parameter.display_type
+
+        def shown(ctx: Any, *, word: Any = word, names_itself: bool = parameter.metavar is not None) -> str:
+            text = str(word(ctx))
+            return "" if names_itself else _PLAIN.get(text, text)
+
+        parameter.display_type = shown
+
+
+class LazyGroup(TyperGroup):
+    """A group whose subclass says in `targets` which commands there are."""
+
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**attributes)
+        self.commands = _Commands(type(self))  # type: ignore[assignment]  # nothing is ever added to it
+        self._listing = False
+
+    @classmethod
+    def targets(cls) -> Mapping[str, Target]:
+        """The commands by name, in the order of the help."""
+        raise TypeError(f"{cls.__name__} lists no commands")
+
+    @classmethod
+    def target(cls, name: str) -> Target:
+        """One of them; raises `KeyError`."""
+        return cls.targets()[name]
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Names, in the order of the help."""
+        return list(self.targets())
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """The command; while commands are only listed, its name and line."""
+        if not self._listing or cmd_name not in self.commands:
+            return super().get_command(ctx, cmd_name)
+        line = self.target(cmd_name).line
+        if line:
+            return TyperCommand(cmd_name, help=line)
+        try:
+            return super().get_command(ctx, cmd_name)
+        except InputError as error:  # one broken package hides no other command
+            return TyperCommand(cmd_name, help=str(error))
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Their list in the help."""
+        with self._only_listing():
+            super().format_commands(ctx, formatter)
+
+    def shell_complete(self, ctx: Any, incomplete: str) -> Any:
+        """Names of commands that begin so."""
+        with self._only_listing():
+            return super().shell_complete(ctx, incomplete)
+
+    @contextmanager
+    def _only_listing(self) -> Iterator[None]:
+        self._listing = True
+        try:
+            yield
+        finally:
+            self._listing = False

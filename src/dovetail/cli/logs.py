@@ -1,0 +1,73 @@
+"""``dovetail logs``: what a job wrote."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from typing import Annotated
+
+import typer
+
+from dovetail.cli.service import At, opened
+from dovetail.errors import InputError
+from dovetail.executors.spawnlog import LOG_NAME, read_log
+from dovetail.running.folder import find_run
+from dovetail.service.client import Connection
+
+__all__ = ["logs"]
+
+WAIT = 20.0
+
+
+def logs(
+    job: Annotated[str, typer.Argument(metavar="JOB", help="A number, a name, 'last'.")],
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the job ends.")] = False,
+    err: Annotated[bool, typer.Option("--err", "-e", help="Standard error instead of output.")] = False,
+    attempt: Annotated[int | None, typer.Option(min=1, metavar="N", help="Of this attempt.")] = None,
+    tail: Annotated[
+        int | None, typer.Option(min=0, metavar="BYTES", help="Only the last so many bytes.")
+    ] = None,
+    run: Annotated[
+        str | None, typer.Option("--run", metavar="RUN", help="A job of this run, not of the service.")
+    ] = None,
+    at: At = None,
+) -> int:
+    """Show what a job of the service, or of a run, wrote to standard output (or error)."""
+    if run is not None:
+        _show_file(run, job, err)
+        return 0
+    with opened(at) as service:
+        id = service.get("/api/v1/jobs", jobs=job, limit=1)["jobs"][0]["id"]
+        _show(service, id, "err" if err else "out", attempt, -tail if tail else 0, follow)
+    return 0
+
+
+def _show_file(run: str, job: str, err: bool) -> None:
+    """The last attempt's output, from the run's own log of what it started."""
+    folder = find_run(run)
+    files = [
+        intent["files"] for intent in read_log(folder / LOG_NAME).intents.values() if intent["job"] == job
+    ]
+    if not files:
+        raise InputError(f"found no job {job!r} that has started", where=f"run {run}")
+    path = files[-1][1 if err else 0]
+    try:
+        with open(path, "rb") as file:
+            shutil.copyfileobj(file, sys.stdout.buffer)
+    except OSError as error:
+        raise InputError(f"cannot be read: {error.strerror}", where=path) from error
+    sys.stdout.buffer.flush()
+
+
+def _show(service: Connection, id: str, stream: str, attempt: int | None, offset: int, follow: bool) -> None:
+    while True:
+        query = {"stream": stream, "attempt": attempt, "offset": offset, "wait": WAIT if follow else 0}
+        reply = service.ask("GET", f"/api/v1/jobs/{id}/log", query=query)
+        if reply.status != 200:
+            reply.json()
+        sys.stdout.buffer.write(reply.body)
+        sys.stdout.buffer.flush()
+        offset = int(reply.headers["dovetail-offset"]) + len(reply.body)
+        whole = offset >= int(reply.headers["dovetail-length"])
+        if reply.headers["dovetail-ended"] == "1" or (whole and not follow):
+            return

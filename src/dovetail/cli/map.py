@@ -1,0 +1,269 @@
+"""``dovetail map``: CPU and GPU programs over many files, so that all is done soonest."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from dovetail.cli import options as opt
+from dovetail.cli.output import note
+from dovetail.errors import InputError
+
+if TYPE_CHECKING:  # NumPy and others load when the command runs, not when the help is shown
+    from dovetail.mapping.api import Map
+    from dovetail.mapping.programs import FileItem
+    from dovetail.mapping.record import Record
+    from dovetail.mapping.summary import MapSummary
+
+__all__ = ["map_command"]
+
+REDUCED = "reduced"
+SHOWN = 10
+"""Failed items that are named."""
+
+
+def map_command(
+    items: Annotated[
+        list[str] | None, typer.Argument(metavar="ITEMS…", help="Files; - reads their names, one a line.")
+    ] = None,
+    cpu: Annotated[
+        str | None, typer.Option(metavar="CMD", help="Program for a core: 'prog {in} {out}'.")
+    ] = None,
+    gpu: Annotated[
+        str | None, typer.Option(metavar="CMD", help="Program for a GPU, or an OpenCL device.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Where results go.")] = None,
+    reduce: Annotated[
+        str | None, typer.Option(metavar="CMD", help="Program over all results: 'prog {ins} {out}'.")
+    ] = None,
+    workers: Annotated[
+        str | None, typer.Option(metavar="KIND:COUNT,…", help="E.g. cpu:14,gpu:2; opencl:N. Default: all.")
+    ] = None,
+    persistent: Annotated[
+        bool, typer.Option("--persistent", help="Programs stay: one item a line in, one line out.")
+    ] = False,
+    line: Annotated[
+        str | None, typer.Option(metavar="TEMPLATE", help="With --persistent: the line sent. Default: {in}.")
+    ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Do what is not done yet.")] = False,
+    engine: Annotated[str, typer.Option(metavar="local|ray", help="Where workers run.")] = "local",
+    address: Annotated[str | None, typer.Option(metavar="HOST:PORT", help="Of a Ray cluster.")] = None,
+    rule: Annotated[str, typer.Option(metavar="NAME", help="finish-time, shares or greedy.")] = "finish-time",
+    by_size: Annotated[
+        bool, typer.Option("--by-size", help="The larger a file, the longer it takes.")
+    ] = False,
+    retries: Annotated[int, typer.Option(min=0, help="How often a failed item is run again.")] = 0,
+    timeout: Annotated[
+        float | None, typer.Option(metavar="SECONDS", help="Most that one item may take.")
+    ] = None,
+    memory: Annotated[
+        str | None, typer.Option(metavar="SIZE", help="Most that one process may allocate.")
+    ] = None,
+    app: opt.App = None,
+    history: opt.HistoryFile = None,
+    as_json: opt.Json = False,
+    quiet: opt.Quiet = False,
+) -> int:
+    """Run a CPU and a GPU program over many files at once, and split the work so that it is done soonest.
+
+    {in} is the item's file, {out} where its result goes; without them the program reads standard input
+    and writes standard output. DOVETAIL_DEVICE says which device it has, e.g. gpu:1.
+    """
+    from dovetail.mapping.record import Record, items_of
+
+    if out is None:
+        raise InputError("is missing, expected a folder for the results", where="--out")
+    commands = {
+        name: text
+        for name, text in (("--cpu", cpu), ("--gpu", gpu), ("--reduce", reduce), ("--line", line))
+        if text is not None
+    }
+    chosen = items_of(_names(items or []), out)
+    reduction = None if reduce is None else _Reduction(out, reduce, chosen)
+    # What makes no sense is refused before anything is written.
+    asked = _asked(
+        out, commands, persistent=persistent, app=app, workers=workers, engine=engine, address=address,
+        rule=rule, retries=retries, timeout=timeout, memory=_bytes(memory), history=history,
+        progress=False if quiet or as_json else None,
+    )  # fmt: skip
+    record = Record.open(out, commands, resume=resume)
+    finished = False
+    try:
+        todo = [item for item in chosen if not record.is_done(item)]
+        made = asked(todo, cost=_sizes(todo) if by_size else None)
+        own, interrupted = _collect(made, record)
+        summary = made.summary
+        if reduction is not None and not interrupted and not summary.failed:
+            reduction.run(record)
+        finished = not interrupted
+    finally:
+        record.close(finished=finished)
+    form = _form(summary, own, skipped=len(chosen) - len(todo))
+    if reduction is not None:
+        form["reduced"] = str(out / reduction.name) if finished and not summary.failed else None
+    print(json.dumps(form) if as_json else _shown(form))
+    for failure in summary.failed[:SHOWN]:
+        note(str(failure["reason"]))
+    if interrupted:
+        left = len(todo) - summary.items
+        note(f"dovetail: interrupted: {left} of {len(chosen)} items are not done; --resume does them")
+        return 130
+    return 1 if summary.failed else 0
+
+
+def _names(items: list[str]) -> list[str]:
+    """The items' files; those of a list on standard input."""
+    return [name for name in sys.stdin.read().splitlines() if name] if items == ["-"] else items
+
+
+def _bytes(text: str | None) -> int | None:
+    """A size such as 4e9, 8GB, 512MiB."""
+    if text is None:
+        return None
+    from dovetail.workloads.identity import number_of
+
+    found = number_of(text)
+    if not found:
+        raise InputError(f"found {text!r}, expected a size such as 8GB", where="--memory")
+    return int(found)
+
+
+def _sizes(items: Sequence[FileItem]) -> list[float]:
+    """Bytes of each item, as its cost; an empty file costs something too."""
+    return [max(1.0, float(os.stat(item.path).st_size)) for item in items]
+
+
+def _asked(
+    out: Path, commands: Mapping[str, str], *, persistent: bool, app: str | None, **options: Any
+) -> Callable[..., Map]:
+    """The map of the programs, which still needs its items. Raises `InputError`."""
+    from dovetail.mapping import api
+    from dovetail.mapping.function import Function
+    from dovetail.mapping.programs import IN, OUT, Program, Staying, parse_command
+    from dovetail.mapping.record import parts_of
+    from dovetail.workloads.commands import identify
+
+    line = commands.get("--line")
+    if line is not None and not persistent:
+        raise InputError("found without --persistent, with which it goes", where="--line")
+    parts, folder = str(parts_of(out).absolute()), os.getcwd()
+    made: Function | None = None
+    for option, kind in (("--cpu", "cpu"), ("--gpu", "gpu")):
+        if option not in commands:
+            continue
+        argv = parse_command(commands[option], option, [] if persistent else [IN, OUT])
+        program = (
+            Staying(argv, parts, folder, line or f"{{{IN}}}") if persistent else Program(argv, parts, folder)
+        )
+        if made is None:
+            made = Function(program, kind, app or identify(argv).app)
+        made.implementations[kind] = program
+    if made is None:
+        raise InputError("found neither --cpu nor --gpu, expected a program")
+    batch = None if persistent else 1  # each is recorded as soon as it is done
+
+    def found(items: Sequence[FileItem], cost: Sequence[float] | None = None) -> Map:
+        return api.map(made, items, cost=cost, batch=batch, errors="return", **options)
+
+    found(())
+    return found
+
+
+def _collect(made: Map, record: Record) -> tuple[float, bool]:
+    """Record what is done as it comes; seconds of the programs alone, and whether Ctrl-C ended it."""
+    from dovetail.errors import ItemError
+
+    own = 0.0
+    try:
+        for result in made:
+            if not isinstance(result, ItemError):
+                record.done(result)
+                own += result.seconds
+    except KeyboardInterrupt:
+        made.close()
+        return own, True
+    finally:
+        made.close()
+    return own, False
+
+
+class _Reduction:
+    """The reduce of all results, as it was asked for. Raises `InputError`."""
+
+    def __init__(self, out: Path, command: str, items: Sequence[FileItem]) -> None:
+        from dovetail.mapping.programs import INS, OUT, Program, parse_command
+        from dovetail.mapping.record import parts_of
+
+        argv = parse_command(command, "--reduce", [INS, OUT])
+        if f"{{{INS}}}" not in argv:
+            raise InputError(
+                "found no {ins} as a word of its own, expected it for the results", where="--reduce"
+            )
+        suffixes = {os.path.splitext(item.name)[1] for item in items}
+        self.name = REDUCED + (suffixes.pop() if len(suffixes) == 1 else "")
+        if any(item.name == self.name for item in items):
+            raise InputError(
+                f"found an item called {self.name}, as the reduced result is called", where="ITEMS"
+            )
+        self._command, self._items = command, items
+        self._program = Program(argv, str(parts_of(out).absolute()), os.getcwd())
+
+    def run(self, record: Record) -> None:
+        """Run it over all results, in the items' order; in groups where they are too many for one."""
+        from dovetail.mapping import api
+        from dovetail.mapping.programs import FileItem
+
+        if record.is_reduced(self.name, self._items):
+            return
+        paths = [str(record.out / item.name) for item in self._items]
+        while True:
+            groups = [FileItem(self._command, self.name, tuple(group)) for group in _groups(paths)]
+            with api.map(
+                self._program, groups, workers="cpu:1", ordered=True, history=False, progress=False
+            ) as made:
+                paths = [ran.part for ran in made]
+            if len(paths) == 1:
+                record.reduced(self.name, self._items, paths[0])
+                return
+
+
+def _groups(paths: Sequence[str]) -> list[list[str]]:
+    """As many paths together as one command line can take."""
+    room = min(os.sysconf("SC_ARG_MAX") // 4, 1 << 20)
+    groups: list[list[str]] = [[]]
+    length = 0
+    for path in paths:
+        length += len(os.fsencode(path)) + 9
+        if groups[-1] and length > room:
+            groups.append([])
+            length = len(os.fsencode(path)) + 9
+        groups[-1].append(path)
+    return groups
+
+
+def _form(summary: MapSummary, own: float, *, skipped: int) -> dict[str, Any]:
+    """The summary as JSON has it; of programs, the overhead is what is not the program's own time."""
+    spent = sum(summary.mean_seconds[kind] * count for kind, count in summary.tasks.items() if count)
+    form = asdict(summary)
+    form["overhead_per_task"] = (spent - own) / summary.items if summary.items else None
+    return form | {"skipped": skipped}
+
+
+def _shown(form: Mapping[str, Any]) -> str:
+    parts = [f"{form['items']} items in {form['seconds']:.2f} s"]
+    for kind, count in form["tasks"].items():
+        if count:
+            parts.append(f"{kind} {count} of {form['mean_seconds'][kind]:.3g} s")
+    if form["acceleration"]:
+        parts.append(f"factor {form['acceleration']:.2f}")
+    if form["overhead_per_task"] is not None:
+        parts.append(f"overhead {form['overhead_per_task'] * 1e3:.2f} ms an item")
+    parts += [f"{form[name]} {name}" for name in ("skipped", "retried", "duplicated") if form[name]]
+    return ", ".join(parts)

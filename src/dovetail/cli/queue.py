@@ -1,0 +1,184 @@
+"""``dovetail queue``, ``info``, ``nodes``: what a service does now."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+import typer
+
+from dovetail.cli import options as opt
+from dovetail.cli.output import note
+from dovetail.cli.service import At, Parsable, clock, joined, opened, print_json, show_rows, span
+from dovetail.report.wording import printable
+
+__all__ = ["COLUMNS", "info", "nodes", "queue", "queue_row"]
+
+PATIENCE = 2.0
+"""Seconds that a new forecast may take, else an older one is shown."""
+COLUMNS = ("id", "name", "user", "state", "submitted", "start", "end", "where", "reason")
+
+
+def queue(
+    jobs: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[JOBS]…", help="Only these, ended or not: numbers, ranges, a name, 'last'."),
+    ] = None,
+    state: Annotated[
+        list[str] | None,
+        typer.Option("--state", "-s", metavar="STATE", help="Only in this state; repeatable."),
+    ] = None,
+    user: Annotated[
+        str | None, typer.Option("--user", "-u", metavar="NAME", help="Only of this user.")
+    ] = None,
+    name: Annotated[
+        str | None, typer.Option("--name", "-n", metavar="NAME", help="Only of this name.")
+    ] = None,
+    ended: Annotated[
+        bool, typer.Option("--ended", "-e", help="Those that have ended, the last one first.")
+    ] = False,
+    limit: Annotated[int, typer.Option("--limit", min=1, max=100_000, help="At most so many rows.")] = 1000,
+    at: At = None,
+    as_json: opt.Json = False,
+    parsable: Parsable = False,
+) -> int:
+    """Show the queue: what runs, then what waits, with predicted starts and ends (~) and the reason."""
+    states = [text.upper() for text in state] if state else None
+    with opened(at) as service:
+        if ended:
+            found = service.get("/api/v1/ended", state=states, user=user, name=name, limit=limit)
+        else:
+            chosen = joined(jobs) if jobs else None
+            asked = {"state": states, "user": user, "name": name, "limit": limit, "patience": PATIENCE}
+            found = service.get("/api/v1/jobs", jobs=chosen, **asked)
+        now = service.get("/api/v1/info")["now"]
+    rows = found["jobs"]
+    if as_json:
+        print_json(rows)
+        return 0
+    if not rows and not parsable:
+        print("No job has ended." if ended else "The queue is empty.")
+        return 0
+    show_rows(COLUMNS, [queue_row(row, now) for row in rows], parsable=parsable)
+    left = found.get("total", len(rows)) - len(rows)
+    if left > 0 and not parsable:
+        note(f"and {left} more (--limit)")
+    age = found.get("forecast_age")
+    if age is not None and age >= 1 and not parsable:
+        note(f"predicted starts are as of {span(age)} ago")
+    return 0
+
+
+def queue_row(row: Mapping[str, Any], now: float) -> dict[str, str]:
+    """A row of the API as people see it; ``~`` marks what is predicted."""
+    start = clock(row["start"], now) or _predicted(row["predicted_start"], now)
+    end = clock(row["end"], now) or _predicted(row["predicted_end"], now)
+    where = ",".join(row["devices"]) or row["nodes"]
+    reason = row["reason"]
+    if row["exit_code"] and row["state"] == "FAILED" and not reason:
+        reason = f"exit code {row['exit_code']}"
+    return {
+        "id": row["id"],
+        "name": row["name"],
+        "user": row["user"] or "",
+        "state": row["state"],
+        "submitted": clock(row["submit"], now),
+        "start": start,
+        "end": end,
+        "where": where,
+        "reason": reason,
+    }
+
+
+def _predicted(when: float | None, now: float) -> str:
+    return f"~{clock(max(when, now), now)}" if when is not None else ""
+
+
+def info(
+    job: Annotated[str | None, typer.Argument(metavar="[JOB]", help="A job; default: the service.")] = None,
+    at: At = None,
+    as_json: opt.Json = False,
+) -> int:
+    """Show how the service stands, or all of one job."""
+    with opened(at) as service:
+        if job is None:
+            found = service.get("/api/v1/info")
+        else:
+            first = service.get("/api/v1/jobs", jobs=job, limit=1)["jobs"]
+            found = service.get(f"/api/v1/jobs/{first[0]['id']}")
+    if as_json:
+        print_json(found)
+    elif job is None:
+        _print_service(found)
+    else:
+        _print_job(found)
+    return 0
+
+
+def _print_service(found: Mapping[str, Any]) -> None:
+    jobs, up = found["jobs"], span(found["now"] - found["since"])
+    used = f"{found['cpus']} CPUs ({found['cpus_used']} used), {found['devices']} devices"
+    lines = {
+        "service": f"process {found['pid']}, Dovetail {found['version']}, up {up}",
+        "folder": found["folder"],
+        "cluster": f"{found['cluster']}: {found['nodes']} nodes, {used}",
+        "policy": found["policy"],
+        "executor": found["executor"],
+        "jobs": f"{jobs['running']} running, {jobs['waiting']} waiting, {jobs['held']} held back",
+        "ended": ", ".join(f"{count} {state}" for state, count in sorted(found["ended"].items()))
+        or "none yet",
+    }
+    if found["draining"]:
+        lines["draining"] = "starts nothing more, and ends when what runs has ended"
+    if found["blocked"]:
+        lines["blocked"] = found["blocked"]
+    for key, value in lines.items():
+        print(f"{key + ':':<10}{value}")
+
+
+def _print_job(found: Mapping[str, Any]) -> None:
+    now = found["submit"]
+    names = ("id", "name", "app", "user", "state", "reason", "detail", "priority", "partition", "depends")
+    lines: dict[str, Any] = {name: found[name] for name in names}
+    for name in ("submit", "start", "end", "predicted_start", "predicted_end"):
+        lines[name.replace("_", " ")] = clock(found[name], now)
+    lines["predicted"] = span(found["predicted"])
+    if found["start"] is not None and found["end"] is not None:
+        lines["took"] = span(found["end"] - found["start"])
+    lines["walltime"] = span(found["walltime"])
+    lines["where"] = ", ".join(found["devices"]) or found["nodes"]
+    lines["cores"] = "; ".join(f"{node}: {','.join(map(str, ids))}" for node, ids in found["cores"].items())
+    for name, words in found["commands"].items():
+        lines[f"command ({name})"] = " ".join(words)
+    lines |= {"folder": found["folder"], "stdout": found["stdout"], "stderr": found["stderr"]}
+    lines |= {"exit code": found["exit_code"], "attempts": found["attempts"]}
+    for key, value in lines.items():
+        shown = ", ".join(map(str, value)) if isinstance(value, list) else value
+        if shown not in (None, ""):
+            print(f"{key + ':':<17} {printable(str(shown))}")
+
+
+def nodes(at: At = None, as_json: opt.Json = False, parsable: Parsable = False) -> int:
+    """Show the nodes of the service's cluster and what runs there."""
+    with opened(at) as service:
+        found = service.get("/api/v1/nodes")["nodes"]
+    if as_json:
+        print_json(found)
+        return 0
+    rows = []
+    for node in found:
+        devices = [
+            f"{d['name']} ({','.join(d['jobs'])})" if d["jobs"] else d["name"] for d in node["devices"]
+        ]
+        rows.append(
+            {
+                "node": node["name"],
+                "state": node["state"],
+                "cpus": f"{node['cpus_used']}/{node['cpus']}",
+                "devices": ", ".join(devices),
+                "partitions": ",".join(node["partitions"]),
+                "jobs": ",".join(node["jobs"][:8]) + (" …" if len(node["jobs"]) > 8 else ""),
+            }
+        )
+    show_rows(("node", "state", "cpus", "devices", "partitions", "jobs"), rows, parsable=parsable)
+    return 0

@@ -1,0 +1,101 @@
+"""``dovetail runs``: what ran on this machine, and clearing it up."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from dovetail.cli import options as opt
+from dovetail.cli.output import note
+from dovetail.cli.service import clock, print_json, show_rows
+from dovetail.errors import DovetailError, InputError
+from dovetail.executors.recovery import recover
+from dovetail.running.folder import default_runs_folder, read_about, run_folders, short_id
+from dovetail.running.ledger import Ledger
+
+__all__ = ["runs"]
+
+
+def runs(
+    prune: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DURATION", help="Remove runs that are older, e.g. 30d; none in which jobs run."
+        ),
+    ] = None,
+    limit: Annotated[int, typer.Option(min=1, metavar="N", help="Show so many, the newest first.")] = 20,
+    as_json: opt.Json = False,
+) -> int:
+    """List the runs of this machine, the newest first; the history is kept apart, and stays."""
+    if prune is not None:
+        removed = _pruned(opt.seconds(prune, "--prune"))
+        if as_json:
+            print_json({"removed": removed})
+        else:
+            print(f"{len(removed)} runs removed")
+        return 0
+    found = [row for folder in run_folders()[:limit] if (row := _row(folder)) is not None]
+    if as_json:
+        print_json(found)
+        return 0
+    if not found:
+        print("Nothing has run yet.")
+        return 0
+    now = time.time()
+    rows = [
+        {
+            "run": row["id"],
+            "started": clock(row["started"], now),
+            "workload": os.path.basename(row["workload"]),
+            "policy": row["policy"],
+            "jobs": ", ".join(f"{count} {state}" for state, count in sorted(row["jobs"].items())),
+        }
+        for row in found
+    ]
+    show_rows(("run", "started", "workload", "policy", "jobs"), rows)
+    return 0
+
+
+def _row(folder: Path) -> dict[str, Any] | None:
+    """A run, ``None`` for a folder that is none (any more)."""
+    try:
+        about = read_about(folder)
+        with Ledger(folder / "ledger.db") as ledger:
+            counts = {str(state): count for state, count in ledger.counts().items()}
+    except DovetailError as error:
+        note(f"{error}; passed over")
+        return None
+    return {
+        "id": short_id(about.uid),
+        "uid": about.uid,
+        "started": about.created,
+        "workload": about.workload,
+        "policy": about.policy,
+        "executor": about.executor,
+        "folder": str(folder),
+        "jobs": counts,
+    }
+
+
+def _pruned(age: float | None) -> list[str]:
+    """Remove old runs of the state folder in which nothing runs; their ids."""
+    if age is None:
+        raise InputError("found no duration, expected e.g. 30d", where="--prune")
+    root, removed = default_runs_folder().resolve(), []
+    for folder in run_folders():
+        try:
+            about = read_about(folder)
+            left = recover(folder)
+        except (DovetailError, OSError):
+            continue
+        if time.time() - about.created < age or left.in_use or left.running:
+            continue
+        if folder.parent == root:  # one that lies elsewhere is its user's
+            shutil.rmtree(folder)
+            removed.append(short_id(about.uid))
+    return removed

@@ -1,0 +1,81 @@
+"""``dovetail split``: how the tasks of a map are best split between CPU and GPU slots."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Annotated, Any
+
+import typer
+
+from dovetail.cli import options as opt
+from dovetail.errors import InputError
+
+__all__ = ["split"]
+
+MOST_TASKS, MOST_SLOTS = 10_000_000, 1_000_000
+LONGEST = 1e12
+
+
+def split(
+    tasks: Annotated[int, typer.Option(min=1, max=MOST_TASKS, metavar="N", help="Tasks of one size.")],
+    cpu_slots: Annotated[int, typer.Option(min=0, metavar="n", help="CPU slots of a node.")],
+    gpu_slots: Annotated[int, typer.Option(min=0, metavar="m", help="GPU slots of a node.")],
+    cpu_time: Annotated[float, typer.Option(metavar="SECONDS", help="Of a task on a CPU slot.")],
+    gpu_time: Annotated[float, typer.Option(metavar="SECONDS", help="Of a task on a GPU slot.")],
+    nodes: Annotated[int, typer.Option(min=1, metavar="K", help="Nodes, all alike.")] = 1,
+    as_json: opt.Json = False,
+) -> None:
+    """Split tasks of one size between CPU and GPU slots, and compare rules (Shirahata 2010).
+
+    Times are known beforehand: there is no first phase in which they are measured, and no heartbeat.
+    """
+    for name, seconds in (("--cpu-time", cpu_time), ("--gpu-time", gpu_time)):
+        if not 0 < seconds <= LONGEST or not math.isfinite(seconds):
+            raise InputError(f"found {seconds:g}, expected seconds above 0", where=name)
+    if cpu_slots + gpu_slots == 0:
+        raise InputError("found no slots, expected at least one", where="--cpu-slots, --gpu-slots")
+    if nodes * (cpu_slots + gpu_slots) > MOST_SLOTS:
+        raise InputError(f"found more than {MOST_SLOTS:,} slots, expected at most so many", where="--nodes")
+    if tasks * max(cpu_time, gpu_time) > LONGEST:
+        raise InputError(f"found more than {LONGEST:g} seconds of work, expected less", where="--tasks")
+    found = makespans(tasks, cpu_slots, gpu_slots, cpu_time, gpu_time, nodes)
+    if as_json:
+        print(json.dumps(found, indent=1))
+        return
+    print(f"acceleration {found['acceleration']:.4g}")
+    print(f"CPU tasks {found['cpu_tasks']:,.1f}, GPU tasks {found['gpu_tasks']:,.1f}, if they could be cut:")
+    print(f"{'fractional':12} {found['fractional_makespan']:12,.1f} s")
+    for name in ("optimal", "finish_time", "greedy", "cpu_only"):
+        over = found[f"{name}_makespan"] / found["optimal_makespan"]
+        print(f"{name.replace('_', ' '):12} {found[f'{name}_makespan']:12,.1f} s  {over:6.3f} of the optimum")
+
+
+def makespans(
+    tasks: int, cpu_slots: int, gpu_slots: int, cpu_time: float, gpu_time: float, nodes: int
+) -> dict[str, Any]:
+    """All that the command prints. Slots are per node; seconds."""
+    from dovetail.splitting.finish_time import optimal_makespan
+    from dovetail.splitting.rules import RULES
+    from dovetail.splitting.shares import shares
+    from dovetail.splitting.simulate import play
+
+    share = shares(tasks, cpu_slots * nodes, gpu_slots * nodes, cpu_time, gpu_time)
+    slots = {"cpu": cpu_slots, "gpu": gpu_slots}
+    seconds = {"cpu": cpu_time, "gpu": gpu_time}
+    played = {
+        name: play(tasks, slots, seconds, RULES[name], nodes=nodes, known=True).makespan
+        for name in ("greedy", "finish-time")
+    }
+    return {
+        "acceleration": share.acceleration,
+        "cpu_tasks": share.cpu_tasks,
+        "gpu_tasks": share.gpu_tasks,
+        "fractional_makespan": share.makespan,
+        "optimal_makespan": optimal_makespan(
+            tasks, [(cpu_slots * nodes, cpu_time), (gpu_slots * nodes, gpu_time)]
+        ),
+        "greedy_makespan": played["greedy"],
+        "finish_time_makespan": played["finish-time"],
+        "cpu_only_makespan": optimal_makespan(tasks, [((cpu_slots + gpu_slots) * nodes, cpu_time)]),
+    }

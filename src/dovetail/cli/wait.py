@@ -1,0 +1,83 @@
+"""``dovetail cancel``, ``hold``, ``release``, ``requeue``, ``wait``: what people want of jobs."""
+
+from __future__ import annotations
+
+import time
+from typing import Annotated
+
+import typer
+
+from dovetail.cli import options as opt
+from dovetail.cli.output import note
+from dovetail.cli.service import At, Jobs, joined, opened, print_json
+from dovetail.service.client import Connection
+
+__all__ = ["cancel", "hold", "release", "requeue", "wait", "wait_for"]
+
+PIECE = 30.0
+"""Seconds of one question; the service is asked again after that."""
+
+
+def _act(action: str, past: str, jobs: list[str], at: str | None, as_json: bool) -> int:
+    with opened(at) as service:
+        done = service.post(f"/api/v1/{action}", {"jobs": joined(jobs)})["jobs"]
+    if as_json:
+        print_json({"jobs": done})
+    else:
+        shown = ", ".join(done[:10]) + (f" and {len(done) - 10} more" if len(done) > 10 else "")
+        print(f"{past}: {shown}" if done else f"None of these can be {past.lower()}.")
+    return 0 if done else 1
+
+
+def cancel(jobs: Jobs, at: At = None, as_json: opt.Json = False) -> int:
+    """Cancel jobs that wait, stop those that run; exit status 1 if there was none."""
+    return _act("cancel", "Cancelled", jobs, at, as_json)
+
+
+def hold(jobs: Jobs, at: At = None, as_json: opt.Json = False) -> int:
+    """Keep waiting jobs back."""
+    return _act("hold", "Held", jobs, at, as_json)
+
+
+def release(jobs: Jobs, at: At = None, as_json: opt.Json = False) -> int:
+    """Let jobs go that were held back."""
+    return _act("release", "Released", jobs, at, as_json)
+
+
+def requeue(jobs: Jobs, at: At = None, as_json: opt.Json = False) -> int:
+    """Run jobs again: ended ones now, running ones after they were stopped."""
+    return _act("requeue", "Requeued", jobs, at, as_json)
+
+
+def wait(
+    jobs: Jobs,
+    timeout: Annotated[
+        str | None, typer.Option(metavar="DURATION", help="Give up after this; exit status 124.")
+    ] = None,
+    at: At = None,
+    as_json: opt.Json = False,
+) -> int:
+    """Wait until jobs have ended: exit status 0 if all are COMPLETED, else 1."""
+    with opened(at) as service:
+        return wait_for(service, joined(jobs), opt.seconds(timeout, "--timeout"), as_json=as_json)
+
+
+def wait_for(
+    service: Connection, jobs: str, timeout: float | None, *, as_json: bool = False, quiet: bool = False
+) -> int:
+    """Wait for jobs; the exit status that says how they ended."""
+    deadline = None if timeout is None else time.monotonic() + timeout
+    while True:
+        left = PIECE if deadline is None else max(0.0, min(PIECE, deadline - time.monotonic()))
+        found = service.post("/api/v1/wait", {"jobs": jobs, "timeout": left})
+        if not found["left"] or (deadline is not None and time.monotonic() >= deadline):
+            break
+    if as_json:
+        print_json(found["jobs"])
+    elif not quiet:
+        for one in found["jobs"]:
+            if one["state"] != "COMPLETED":
+                note(f"job {one['id']}: {one['state']}")
+    if found["left"]:
+        return 124
+    return int(any(one["state"] != "COMPLETED" for one in found["jobs"]))

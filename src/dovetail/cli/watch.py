@@ -1,0 +1,149 @@
+"""``dovetail top``, ``whatif``, ``dashboard``: looking at a service for longer, or further."""
+
+from __future__ import annotations
+
+import sys
+import webbrowser
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+import typer
+from rich.console import Group, RenderableType
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from dovetail.cli import options as opt
+from dovetail.cli.output import note
+from dovetail.cli.queue import COLUMNS, queue_row
+from dovetail.cli.service import At, clock, opened, print_json, show_rows, span
+from dovetail.report import tables
+from dovetail.report.wording import printable
+from dovetail.service.client import Connection
+
+__all__ = ["dashboard", "top", "whatif"]
+
+SHOWN = 40
+
+
+def top(at: At = None) -> int:
+    """Show the service as it goes, until Ctrl-C: what runs where, what waits. Off a terminal, once."""
+    with opened(at) as service:
+        console = tables.console()
+        if not console.is_terminal:
+            console.print(_screen(service))
+            return 0
+        with opened(at) as stream, Live(console=console, screen=True, auto_refresh=False) as live:
+            for _ in stream.events():
+                live.update(_screen(service), refresh=True)
+    return 0
+
+
+def _screen(service: Connection) -> RenderableType:
+    info = service.get("/api/v1/info")
+    nodes = service.get("/api/v1/nodes")["nodes"]
+    jobs = service.get("/api/v1/jobs", limit=SHOWN)
+    counts = info["jobs"]
+    ended = ", ".join(f"{count} {state}" for state, count in sorted(info["ended"].items()))
+    head = (
+        f"{counts['running']} running, {counts['waiting']} waiting, {counts['held']} held back"
+        f"{'; ' + ended if ended else ''}   CPUs {info['cpus_used']}/{info['cpus']}   {info['policy']}"
+    )
+    return Group(Text(head, style="bold"), Text(), _nodes(nodes), Text(), _jobs(jobs, info["now"]))
+
+
+def _nodes(nodes: list[Mapping[str, Any]]) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in ("NODE", "CPUS", "DEVICES"):
+        table.add_column(name)
+    for node in nodes[:SHOWN]:
+        share = node["cpus_used"] / node["cpus"] if node["cpus"] else 0.0
+        bar = "█" * round(share * 20)
+        used = sum(bool(device["jobs"]) for device in node["devices"])
+        devices = f"{used}/{len(node['devices'])}" if node["devices"] else ""
+        table.add_row(Text(printable(node["name"])), f"{bar:<20} {node['cpus_used']}/{node['cpus']}", devices)
+    return table
+
+
+def _jobs(found: Mapping[str, Any], now: float) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in COLUMNS:
+        table.add_column(name.upper(), overflow="ellipsis", no_wrap=True)
+    for row in found["jobs"]:
+        shown = queue_row(row, now)
+        table.add_row(*(Text(printable(shown[name])) for name in COLUMNS))
+    left = found["total"] - len(found["jobs"])
+    if left > 0:
+        table.caption, table.caption_justify = f"and {left} more", "left"
+    return table
+
+
+def whatif(
+    policy: Annotated[
+        str, typer.Option(metavar="NAME[?OPTION=VALUE]", help="See 'dovetail policies'. Default: as it is.")
+    ] = "",
+    cluster: opt.Cluster = None,
+    at: At = None,
+    as_json: opt.Json = False,
+) -> int:
+    """Show when the jobs of this moment would start and end under another policy, or on another cluster."""
+    with opened(at) as service:
+        info = service.get("/api/v1/info")
+        usual = service.post("/api/v1/whatif", {"policy": info["policy"]})
+        asked = {"policy": policy or info["policy"], **({"cluster": cluster} if cluster else {})}
+        found = service.post("/api/v1/whatif", asked)
+    if as_json:
+        jobs = {id: {"start": start, "end": end} for id, (start, end) in found["jobs"].items()}
+        print_json({"policy": asked["policy"], "cluster": cluster, "at": found["at"], "jobs": jobs})
+        return 0
+    rows = []
+    for id, (start, end) in found["jobs"].items():
+        before = usual["jobs"].get(id)
+        now = found["at"]
+        rows.append(
+            {
+                "id": id,
+                "start": clock(start, now),
+                "end": clock(end, now),
+                "end now": clock(before[1], now) if before else "",
+                "change": _change(end - now, before[1] - usual["at"]) if before else "",
+            }
+        )
+    show_rows(("id", "start", "end", "end now", "change"), rows[:SHOWN])
+    if len(rows) > SHOWN:
+        note(f"and {len(rows) - SHOWN} more (--json has all)")
+    print(_summary(found, usual))
+    return 0
+
+
+def _change(then: float, now: float) -> str:
+    difference = then - now
+    return "" if abs(difference) < 1 else f"{'+' if difference > 0 else '-'}{span(abs(difference))}"
+
+
+def _summary(found: Mapping[str, Any], usual: Mapping[str, Any]) -> str:
+    """The last end and the mean end, of both."""
+
+    def of(one: Mapping[str, Any]) -> tuple[float, float]:
+        ends = [end - one["at"] for _, end in one["jobs"].values()]
+        return (max(ends), sum(ends) / len(ends)) if ends else (0.0, 0.0)
+
+    (last, mean), (last_now, mean_now) = of(found), of(usual)
+    return f"all done in {span(last)} (as it is: {span(last_now)}), mean {span(mean)} ({span(mean_now)})"
+
+
+def dashboard(
+    browse: Annotated[bool, typer.Option("--browse/--no-browse", help="Open a browser there.")] = True,
+    at: At = None,
+    as_json: opt.Json = False,
+) -> int:
+    """Open the dashboard: an address on this machine that lets a browser in once."""
+    with opened(at, start=True) as service:
+        url = service.post("/api/v1/dashboard")["url"]
+    if as_json:
+        print_json({"url": url})
+        return 0
+    print(url)
+    if browse and sys.stdout.isatty():
+        webbrowser.open(url)
+    return 0

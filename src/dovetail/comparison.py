@@ -1,0 +1,224 @@
+"""Several policies, clusters, seeds and loads side by side, by one process or by many."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, MutableSequence, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from dataclasses import dataclass
+from functools import partial
+from multiprocessing import get_context
+from typing import Any, TypeAlias
+
+from dovetail import api
+from dovetail.errors import InputError
+from dovetail.interfaces import Planner, Policy
+from dovetail.model import Cluster, Result, Workload
+from dovetail.report import Comparison
+from dovetail.report.asked import Asked
+from dovetail.workers import begin_worker, interrupts_later, worker_pool
+
+__all__ = ["Case", "Task", "compare", "simulate_all"]
+
+AnyPolicy: TypeAlias = str | Policy | Planner
+Task: TypeAlias = tuple[Workload | api.PathLike, dict[str, Any]]
+"""A workload, and the options of `api.simulate_result`."""
+
+PATIENCE = 1.0
+"""Seconds of work before worker processes are started, which takes about as long."""
+BEAT = 0.2
+"""Seconds between two looks at how far the workers are."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One simulation of a comparison; ``None``: the workload's own machine, order and load."""
+
+    policy: AnyPolicy
+    cluster: Cluster | None
+    seed: int | None
+    load: float | None
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """As options of `api.simulate_result`."""
+        return {"policy": self.policy, "cluster": self.cluster, "seed": self.seed, "load": self.load}
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        """What makes it the same simulation as another one; policies need not be hashable."""
+        return api.policy_label(self.policy), id(self.cluster), self.seed, self.load
+
+
+def compare(
+    workload: Workload | api.PathLike,
+    policies: AnyPolicy | Sequence[AnyPolicy] | None = None,
+    *,
+    policy: AnyPolicy | Sequence[AnyPolicy] | None = None,
+    cluster: Cluster | api.PathLike | Sequence[Cluster | api.PathLike] | None = None,
+    seeds: int | None = None,
+    loads: Sequence[float] | None = None,
+    reference: AnyPolicy | None = None,
+    workers: int | None = 1,
+    progress: Callable[[float, float], None] | None = None,
+    **options: Any,
+) -> Comparison:
+    """Simulate the workload under several policies, on several clusters, over seeds and loads.
+
+    ``policies`` (or ``policy``, as in `simulate`) is a list of names or policies, or one text with commas
+    between names; ``recorded`` is the schedule that the log itself tells. ``cluster`` may be a list too.
+    ``seeds`` stands for seeds 1 to that number. Takes the options of `simulate`. Results are in order of
+    load, cluster, policy, seed. ``reference`` is a policy against which jobs that end later are counted.
+
+    ``workers`` processes share the work (``None``: one for each CPU; more than one needs a script that can
+    be imported, as with `multiprocessing`). ``progress`` hears how many simulations of how many are done, in
+    fractions. Raises `InputError`.
+
+    >>> found = compare("published:gregg-table2", "history,best-device", cluster="1x1cpu+1gpu")
+    >>> [(report.policy, round(report.makespan, 3)) for report in found]
+    [('history', 3.019), ('best-device', 4.054)]
+    """
+    if policies is not None and policy is not None:
+        raise InputError("found both policies and policy, expected one of them")
+    if loads is not None and "load" in options:
+        raise InputError("found both load and loads, expected one of them")
+    if seeds is not None:
+        api.check_whole("seeds", seeds, 1)
+    compared = _compared(policies if policy is None else policy)
+    clusters = _clusters(cluster)
+    one_seed, one_load = options.pop("seed", None), options.pop("load", None)
+    all_seeds = [one_seed] if seeds is None else list(range(1, seeds + 1))
+    all_loads = [one_load] if loads is None else list(loads)
+
+    def cases(several: Sequence[AnyPolicy]) -> list[Case]:
+        return [Case(p, c, s, x) for x in all_loads for c in clusters for p in several for s in all_seeds]
+
+    shown, others = cases(compared), cases([] if reference is None else [reference])
+    every = list({case.key: case for case in (*shown, *others)}.values())
+    parts = [0.0] * len(every)
+
+    def tell(place: int, part: float) -> None:
+        parts[place] = part
+        if progress is not None:
+            progress(sum(parts), len(parts))
+
+    tasks: list[Task] = [(workload, {**options, **case.options}) for case in every]
+    results = simulate_all(tasks, workers, tell)
+    found = {case.key: result for case, result in zip(every, results, strict=True)}
+    asked = Asked().against(found[case.key] for case in others)
+    return Comparison((found[case.key] for case in shown), asked)
+
+
+def _compared(policies: Any) -> list[AnyPolicy]:
+    """The policies, each of which must be known; raises `InputError`."""
+    several = api.listed(policies, "policies") if isinstance(policies, str) else policies
+    compared: list[AnyPolicy] = list(several or ()) if isinstance(several, Sequence | None) else [several]
+    if not compared:
+        raise InputError("policies: found none, expected at least one")
+    labels: set[str] = set()
+    for policy in compared:
+        label = api.policy_label(policy)
+        if label in labels:
+            raise InputError(f"policies: found {label} twice, expected each policy once")
+        labels.add(label)
+    return compared
+
+
+def _clusters(clusters: Any) -> list[Cluster | None]:
+    """The clusters; the workload's own, or this machine, where none is given."""
+    if clusters is None:
+        return [None]
+    if isinstance(clusters, Cluster | str | os.PathLike):
+        return [api.cluster_of(clusters)]
+    if not clusters:
+        raise InputError("cluster: found an empty list, expected at least one")
+    return [api.cluster_of(cluster) for cluster in clusters]
+
+
+def simulate_all(
+    tasks: Sequence[Task], workers: int | None = None, tell: Callable[[int, float], None] | None = None
+) -> list[Result]:
+    """The result of every task, in their order; ``workers`` processes, by default one for each CPU.
+
+    What takes less than a second in all is done in this process. ``tell`` hears which part of which task is
+    done. Raises what a simulation raised (`InputError` and others), and `DovetailError` for a worker that
+    was killed.
+    """
+    tell = tell or (lambda place, part: None)
+    count = min(workers or len(os.sched_getaffinity(0)), len(tasks))
+    if count <= 1:
+        return [_simulate(task, partial(tell, i)) for i, task in enumerate(tasks)]
+    results = _at_once(tasks)
+    done = len(results)
+    for i in range(done):
+        tell(i, 1.0)
+    if done < len(tasks):
+        results += _in_workers(tasks[done:], count, lambda i, part: tell(done + i, part))
+    return results
+
+
+def _simulate(task: Task, tell: Callable[[float], None]) -> Result:
+    """One task; ``tell`` hears which part of its jobs has ended."""
+    workload, options = task
+    result = api.simulate_result(workload, progress=lambda done, total: tell(done / total), **options)
+    tell(1.0)
+    return result
+
+
+class _TooLong(Exception):  # noqa: N818 - no error: it ends an attempt
+    """The work is worth worker processes."""
+
+
+def _at_once(tasks: Sequence[Task]) -> list[Result]:
+    """Results of the first tasks, as many as can be had in a second."""
+    since = time.monotonic()
+
+    def tell(part: float) -> None:
+        if part < 1.0 and time.monotonic() - since > PATIENCE:
+            raise _TooLong
+
+    results: list[Result] = []
+    try:
+        for task in tasks:
+            results.append(_simulate(task, tell))
+            if time.monotonic() - since > PATIENCE:
+                break
+    except _TooLong:
+        pass
+    return results
+
+
+# ------------------------------------------------------------------------------------------ the workers
+
+_parts: MutableSequence[float] = []
+"""In a worker: which part of each task is done; shared with the parent."""
+
+
+def _begin(parts: MutableSequence[float]) -> None:
+    """Set a worker up."""
+    global _parts
+    _parts = parts
+    begin_worker()
+
+
+def _work(place: int, task: Task) -> Result:
+    def tell(part: float) -> None:
+        _parts[place] = part
+
+    return _simulate(task, tell)
+
+
+def _in_workers(tasks: Sequence[Task], count: int, tell: Callable[[int, float], None]) -> list[Result]:
+    parts = get_context("forkserver").RawArray("d", len(tasks))
+    with worker_pool(min(count, len(tasks)), _begin, (parts,), preload=["dovetail.api"]) as pool:
+        with interrupts_later():
+            futures = [pool.submit(_work, i, task) for i, task in enumerate(tasks)]
+        waiting: set[Future[Result]] = set(futures)
+        while waiting:
+            done, waiting = wait(waiting, timeout=BEAT, return_when=FIRST_COMPLETED)
+            for future in done:
+                future.result()
+            for i, part in enumerate(parts):
+                tell(i, part)
+        return [future.result() for future in futures]

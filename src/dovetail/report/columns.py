@@ -1,0 +1,253 @@
+"""A result as arrays, one entry a job: what metrics, tables and charts are worked out on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from weakref import WeakKeyDictionary
+
+import numpy as np
+import numpy.typing as npt
+
+from dovetail.model import FRACTION_UNITS, Allocation, Cluster, Record, Request, Result, Seconds, State
+from dovetail.model.tables import RecordTable
+from dovetail.report.steps import Step
+
+__all__ = ["Bools", "Columns", "Floats", "Ints", "NodeRuns", "Stretches", "columns_of"]
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+NAN = float("nan")
+NOTHING = Allocation(Request(), ())
+
+
+@dataclass(frozen=True, eq=False)
+class NodeRuns:
+    """The nodes of stretches that hold CPUs alone, as runs of neighbours.
+
+    A stretch has ``runs`` runs from ``first`` on: the nodes from ``low`` to before ``high``, and ``cpus`` of
+    each node.
+    """
+
+    first: Ints
+    runs: Ints
+    low: npt.NDArray[np.int32]
+    high: npt.NDArray[np.int32]
+    cpus: int
+
+    def lines(self, order: Ints) -> Ints:
+        """Where in ``low`` and ``high`` the runs of these stretches are, one after the other."""
+        runs = self.runs[order]
+        ends = np.cumsum(runs)
+        count = int(ends[-1]) if len(ends) else 0
+        return np.repeat(self.first[order] - (ends - runs), runs) + np.arange(count)
+
+
+@dataclass(frozen=True, eq=False)
+class Stretches:
+    """What jobs held and for how long: one entry for each attempt, and for each place of it.
+
+    ``job`` is the index of the record, ``states`` is how it ended there, ``None`` where it moved on. Of a job
+    that ran once, in one place, there is one entry. ``nodes`` says where, for all, if that is known so.
+    """
+
+    job: Ints
+    start: Floats
+    end: Floats
+    cpus: Floats
+    devices: Floats
+    allocations: Sequence[Allocation]
+    states: list[State | None]
+    nodes: NodeRuns | None = None
+
+    @property
+    def seconds(self) -> Floats:
+        """How long each lasted."""
+        return self.end - self.start
+
+
+@dataclass(frozen=True, eq=False)
+class Columns:
+    """One entry a record, in file order; seconds; NaN where a job never started or ended.
+
+    ``counted`` marks the jobs that means are taken over: those that started and ended and were not
+    cancelled. ``ran`` marks all that started and ended, cancelled ones too: they used what they held.
+    ``cpus`` and ``devices`` are what a job held at its end over all of its nodes, shares of devices as
+    fractions; `stretches` has what it held before it moved or began again.
+    """
+
+    cluster: Cluster
+    records: Sequence[Record]
+    submit: Floats
+    start: Floats
+    end: Floats
+    counted: Bools
+    cpus: Floats
+    devices: Floats
+
+    @staticmethod
+    def of(result: Result) -> Columns:
+        """The columns of a result as it is now. O(jobs)."""
+        records = tuple(result.records)
+        submit = np.array([r.job.submit_time for r in records], float)
+        start = np.array([NAN if r.start is None else r.start for r in records], float)
+        end = np.array([NAN if r.end is None else r.end for r in records], float)
+        left = np.array([r.state is State.CANCELLED for r in records], bool)
+        amounts = np.array([_held(r.allocation) for r in records], float).reshape(len(records), 2)
+        counted = np.isfinite(start) & np.isfinite(end) & ~left
+        return Columns(result.cluster, records, submit, start, end, counted, amounts[:, 0], amounts[:, 1])
+
+    @cached_property
+    def state_counts(self) -> dict[State, int]:
+        """How many records are in each state."""
+        counts = dict.fromkeys(State, 0)
+        for record in self.records:
+            counts[record.state] += 1
+        return counts
+
+    @cached_property
+    def users(self) -> Ints:
+        """A number for each user, -1 where there is none."""
+        known: dict[str, int] = {}
+        names = (record.job.user for record in self.records)
+        return np.array([-1 if n is None else known.setdefault(n, len(known)) for n in names], np.int64)
+
+    @cached_property
+    def predictions(self) -> Floats:
+        """Expected time, lower and upper end of the jobs, NaN where there is none, shape (jobs, 3)."""
+        rows = [
+            (NAN, NAN, NAN) if (p := r.predicted) is None else (p.expected, p.lower, p.upper)
+            for r in self.records
+        ]
+        return np.array(rows, float).reshape(len(rows), 3)
+
+    @cached_property
+    def completed(self) -> Bools:
+        """Jobs that ran to their own end."""
+        return np.array([r.state is State.COMPLETED for r in self.records], bool)
+
+    @cached_property
+    def one_way(self) -> Bools:
+        """Jobs of apps with one implementation."""
+        return np.array([len(r.job.app.implementations) == 1 for r in self.records], bool)
+
+    @property
+    def choices(self) -> bool:
+        """Whether any job could run in several ways."""
+        return any(len(record.job.choices) > 1 for record in self.records)
+
+    def best(self, result: Result) -> Floats:
+        """The least true time of each job over its implementations, NaN where unknown."""
+        return np.array([result.best.get(r.job.id, NAN) for r in self.records], float)
+
+    @cached_property
+    def ids(self) -> Sequence[str]:
+        """Ids in file order."""
+        return [record.job.id for record in self.records]
+
+    @cached_property
+    def ran(self) -> Bools:
+        """Jobs that started and ended."""
+        return np.isfinite(self.start) & np.isfinite(self.end)
+
+    @cached_property
+    def wait(self) -> Floats:
+        """Start minus submission."""
+        return self.start - self.submit
+
+    @cached_property
+    def run(self) -> Floats:
+        """End minus start."""
+        return self.end - self.start
+
+    @cached_property
+    def response(self) -> Floats:
+        """End minus submission."""
+        return self.end - self.submit
+
+    @cached_property
+    def bounded_slowdown(self) -> Floats:
+        """Response over run time, run times below 10 s taken as 10 s, at least 1."""
+        return np.maximum(1.0, self.response / np.maximum(self.run, 10.0))
+
+    @cached_property
+    def first(self) -> Seconds:
+        """First submission; 0 without jobs."""
+        return float(self.submit.min()) if len(self.submit) else 0.0
+
+    @cached_property
+    def last(self) -> Seconds:
+        """Last end; the first submission if nothing ended."""
+        return float(self.end[self.ran].max()) if self.ran.any() else self.first
+
+    @property
+    def makespan(self) -> Seconds:
+        """First submission to last end; 0 if nothing ended."""
+        return self.last - self.first
+
+    @cached_property
+    def stretches(self) -> Stretches:
+        """What all jobs held, and when. O(jobs)."""
+        ran = np.flatnonzero(self.ran).tolist()
+        since = self.start.copy()
+        for j in ran:
+            if self.records[j].since is not None:
+                since[j] = self.records[j].since
+        before = [(j, span) for j, record in enumerate(self.records) for span in record.earlier]
+        amounts = np.array([_held(span.allocation) for _, span in before], float).reshape(len(before), 2)
+        held = [self.records[j].allocation or NOTHING for j in ran]
+        return Stretches(
+            np.array([*ran, *(j for j, _ in before)], np.int64),
+            np.concatenate([since[ran], [span.start for _, span in before]]),
+            np.concatenate([self.end[ran], [span.end for _, span in before]]),
+            np.concatenate([self.cpus[ran], amounts[:, 0]]),
+            np.concatenate([self.devices[ran], amounts[:, 1]]),
+            [*held, *(span.allocation for _, span in before)],
+            [*(self.records[j].state for j in ran), *(span.state for _, span in before)],
+        )
+
+    def cpus_in_use(self) -> Step:
+        """CPUs held, over time."""
+        return Step.of(self.stretches.start, self.stretches.end, self.stretches.cpus)
+
+    def devices_in_use(self) -> Step:
+        """Devices held, over time, shares as fractions."""
+        return Step.of(self.stretches.start, self.stretches.end, self.stretches.devices)
+
+    def jobs_waiting(self) -> Step:
+        """Jobs that were submitted and have not started; cancelled ones leave at their end."""
+        out = np.where(np.isfinite(self.start), self.start, self.end)
+        return Step.of(self.submit, np.where(np.isfinite(out), out, np.inf))
+
+
+def _held(allocation: Allocation | None) -> tuple[float, float]:
+    """CPUs and devices over all nodes."""
+    if allocation is None:
+        return 0.0, 0.0
+    cpus = 0
+    devices = float(len(allocation.donors))
+    for part in allocation.parts:
+        count = part.nodes.bit_count()
+        cpus += count * part.cpus
+        if part.devices:
+            devices += count * len(part.devices) * part.units / FRACTION_UNITS
+    return float(cpus), devices
+
+
+_KNOWN: WeakKeyDictionary[Result, Columns] = WeakKeyDictionary()
+
+
+def columns_of(result: Result) -> Columns:
+    """The columns of a result that changes no more, worked out once."""
+    known = _KNOWN.get(result)
+    if known is None:
+        if isinstance(result.records, RecordTable):
+            from dovetail.report.table_columns import TableColumns  # which are columns themselves
+
+            known = _KNOWN[result] = TableColumns.of_table(result.cluster, result.records)
+        else:
+            known = _KNOWN[result] = Columns.of(result)
+    return known

@@ -1,0 +1,285 @@
+"""The tables of several results side by side: policies, seeds, clusters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from dovetail.model import Result
+from dovetail.report import wording
+from dovetail.report.asked import Asked
+from dovetail.report.columns import columns_of
+from dovetail.report.intervals import (
+    HIGHER_IS_BETTER,
+    Interval,
+    Paired,
+    comparable,
+    interval,
+    label,
+    paired,
+    unmoved,
+    variants,
+)
+from dovetail.report.metrics import Cut, final_metrics, later_than
+from dovetail.report.tables import Cell, Cells, Table
+
+__all__ = [
+    "best_rows",
+    "compared_metrics",
+    "comparison_table",
+    "later_table",
+    "paired_tables",
+    "remarks",
+    "scaled",
+]
+
+COMPARED = (
+    "makespan",
+    "mean_wait",
+    "mean_bounded_slowdown",
+    "utilisation",
+    "gpu_utilisation",
+    "anl",
+    "mit",
+    "decision_seconds_mean",
+)
+"""Metrics of the comparison, the most important first."""
+
+COMPARED_TRACES = (
+    "makespan",
+    "mean_wait",
+    "mean_bounded_slowdown",
+    "utilisation",
+    "gpu_utilisation",
+    "p95_wait",
+    "decision_seconds_mean",
+)
+"""The same for jobs that leave no choice where to run: Ravi's ANL and MIT say nothing about them."""
+
+COUNTED = (
+    ("jobs_timeout", "ended at\nwalltime"),
+    ("jobs_failed", "failed"),
+    ("jobs_rejected", "rejected"),
+    ("promises_broken", "promises\nbroken"),
+)
+"""What is counted where it happens at all, and how it is headed."""
+
+PAIRED = ("makespan", "mean_wait", "mean_bounded_slowdown")
+"""Metrics by which policies are compared seed by seed."""
+
+
+DETAILS = ("mit", "decision_seconds_mean")
+"""What only those want to see who ask for more."""
+
+
+def compared_metrics(results: Sequence[Result], *, verbose: bool = True) -> tuple[str, ...]:
+    """The metrics worth comparing these results by; ``verbose``: the details, too."""
+    choice = any(columns_of(result).choices for result in results[:1])
+    names = COMPARED if choice else COMPARED_TRACES
+    return names if verbose else tuple(name for name in names if name not in DETAILS)
+
+
+def _told_apart(results: Sequence[Result]) -> dict[str, list[Result]]:
+    """The variants, each with the results of its seeds; with one where the seeds change nothing."""
+    return {name: group[:1] if unmoved(group) else group for name, group in variants(results).items()}
+
+
+def comparison_table(
+    results: Sequence[Result], *, names: Sequence[str] | None = None, cut: Cut | None = None
+) -> Table:
+    """A row for each variant, the best of each metric marked; over several seeds mean ± half the interval."""
+    groups = _told_apart(results)
+    found = {name: [final_metrics(r, cut) for r in group] for name, group in groups.items()}
+    rows = list(found)
+    columns = [Cells("policy", rows, right=False, keep_end=True)]
+    for rank, name in enumerate(names or compared_metrics(results)):
+        intervals = [interval(m.get(name) for m in found[row]) for row in rows]
+        if not any(intervals):
+            continue
+        columns.append(_compared(name, intervals, rank))
+        if rank == 0:
+            columns += _ratios(intervals)
+    for name, head in COUNTED:
+        counts = [sum(m[name] or 0 for m in found[row]) / len(found[row]) for row in rows]
+        if any(counts):
+            about = "" if max(map(len, groups.values())) == 1 else "In the mean of the seeds."
+            cells = [Cell(wording.fixed(c, 0 if c.is_integer() else 1), c) for c in counts]
+            columns.append(Cells(head, cells, rank=1, about=about))
+    seeds = max(map(len, groups.values()), default=0)
+    caption = "* best" if len(rows) > 1 else ""
+    if seeds > 1:
+        caption += ("; " if caption else "") + f"± 95 % confidence interval of the mean of {seeds} seeds"
+    return Table(columns, caption=caption, fold=True)
+
+
+def remarks(results: Sequence[Result]) -> list[str]:
+    """What a reader should know of walltimes and seeds."""
+    groups = variants(results)
+    return [*_ended(groups), *_of_seeds(groups)]
+
+
+def _ended(groups: Mapping[str, Sequence[Result]]) -> list[str]:
+    """How many jobs a walltime ended, which is no merit of the policy under which they were short."""
+    found: dict[str, list[str]] = {}
+    for name, group in groups.items():
+        ended, jobs = (final_metrics(group[0])[key] or 0 for key in ("jobs_timeout", "jobs"))
+        if ended and group[0].overrun == "kill":
+            found.setdefault(f"{ended:,.0f} of {wording.many(jobs, 'job')}", []).append(name)
+    told = [
+        counts if len(names) == len(groups) else f"{counts} under {wording.listed(names, 3)}"
+        for counts, names in found.items()
+    ]
+    if not told:
+        return []
+    return [f"A walltime ended {wording.listed(told, 4)}; --overrun run lets jobs go on."]
+
+
+def _of_seeds(groups: Mapping[str, Sequence[Result]]) -> list[str]:
+    seeds = [result.seed for result in next(iter(groups.values()), [])]
+    if len(seeds) < 2:
+        return []
+    same = [name for name, group in groups.items() if unmoved(group)]
+    found = []
+    if len(same) == len(groups):
+        found.append(
+            f"Seeds {seeds[0]} to {seeds[-1]} change nothing here: nothing is drawn at random, and jobs that "
+            "are submitted together fare alike in any order. One run of each is shown."
+        )
+    elif same:
+        listed = wording.listed([wording.printable(name) for name in same], 4)
+        found.append(f"The seeds change nothing under {listed}: one run is shown.")
+    if len(seeds) == 2 and len(same) < len(groups):
+        found.append("Two seeds say little: their intervals rest on a single difference. Take five or more.")
+    return found
+
+
+def scaled(name: str, intervals: Sequence[Interval | None]) -> tuple[str, list[str | None]]:
+    """(unit, texts) of one metric in one scale: ``mean``, ``mean ± half``, or ``mean (low to high)``.
+
+    Means that differ are spelt with as many decimals, within reason, as tell them apart.
+    """
+    means = [i.mean if i else None for i in intervals]
+    if wording.is_seconds(name):
+        factor, unit, decimals = wording.scale_of(means)
+    elif "utilisation" in name:
+        factor, unit, decimals = 100.0, "%", 1
+    else:
+        factor, unit, decimals = 1.0, "", 0 if name.startswith(("jobs", "promises", "broken")) else 2
+    known = {m for m in means if m is not None}
+    while decimals < 3 and len({wording.fixed(m * factor, decimals) for m in known}) < len(known):
+        decimals += 1
+    return unit, [None if i is None else _spelt(i, name, factor, decimals) for i in intervals]
+
+
+def _spelt(found: Interval, metric: str, factor: float, decimals: int) -> str:
+    text = wording.fixed(found.mean * factor, decimals)
+    if found.half_width is None:
+        return text
+    if found.within(metric) != (found.low, found.high):
+        low, high = (wording.fixed(end * factor, decimals) for end in found.within(metric))
+        return f"{text} ({low} to {high})"
+    return f"{text} ± {wording.fixed(found.half_width * factor, decimals)}"
+
+
+def _compared(name: str, intervals: Sequence[Interval | None], rank: int) -> Cells:
+    best = best_rows([i.mean if i else None for i in intervals], name)
+    unit, texts = scaled(name, intervals)
+    cells: list[Cell | str] = []
+    for i, (text, found) in enumerate(zip(texts, intervals, strict=True)):
+        mark = (" *" if i in best else "  ") if best else ""
+        if text is None or found is None:
+            cells.append("-")
+        else:
+            cells.append(Cell(text + mark, found.mean, "best" if i in best else ""))
+    pad = "  " if best else ""
+    head = f"{wording.title(name, short=True)}{pad}\n{unit}{pad}"
+    return Cells(head, cells, rank=rank, about=wording.ABOUT.get(name, ""))
+
+
+def best_rows(means: Sequence[float | None], name: str) -> set[int]:
+    """Rows that share the best value; none where every row has it, or there is only one row."""
+    known = [v for v in means if v is not None]
+    if len(known) < 2:
+        return set()
+    top = max(known) if name in HIGHER_IS_BETTER else min(known)
+    slack = 1e-9 * max(abs(v) for v in known)
+    best = {i for i, v in enumerate(means) if v is not None and abs(v - top) <= slack}
+    return set() if len(best) == len(known) else best
+
+
+def _ratios(intervals: Sequence[Interval | None]) -> Iterator[Cells]:
+    known = [i.mean for i in intervals if i is not None]
+    least = min(known, default=0.0)
+    if len(known) > 1 and least > 0:
+        cells = ["-" if i is None else Cell(f"{i.mean / least:.2f}x", i.mean / least) for i in intervals]
+        yield Cells("over\nbest", cells, rank=4)
+
+
+def paired_tables(results: Sequence[Result], *, cut: Cut | None = None) -> list[Table]:
+    """Every variant against the first, the same seeds compared: a table for each metric that all have.
+
+    None where there is nothing to compare so: one variant, one seed, or seeds that change nothing.
+    """
+    groups = variants(results)
+    if len(groups) < 2 or min(map(len, groups.values())) < 2 or all(map(unmoved, groups.values())):
+        return []
+    metrics = [name for name in PAIRED if comparable(list(groups.values()), name, cut)]
+    return [_paired(groups, metric, cut) for metric in metrics]
+
+
+def _paired(groups: Mapping[str, Sequence[Result]], metric: str, cut: Cut | None) -> Table:
+    base, *others = groups
+    rows = [paired(groups[name], groups[base], metric, cut=cut) for name in others]
+    scale = wording.scale_of([r.difference.mean for r in rows] + [r.difference.high for r in rows])
+    factor, unit, decimals = scale if wording.is_seconds(metric) else (1.0, "", 3)
+    differences: list[Cell | str] = []
+    for row in rows:
+        d = row.difference
+        text = wording.fixed(d.mean * factor, decimals, signed=True)
+        text += "" if d.half_width is None else f" ± {wording.fixed(d.half_width * factor, decimals)}"
+        good = (d.mean > 0) is (metric in HIGHER_IS_BETTER)
+        differences.append(Cell(text, d.mean, ("good" if good else "bad") if row.significant else ""))
+    name = wording.title(metric, short=True)
+    columns = [
+        Cells("policy", others, right=False, keep_end=True),
+        Cells(f"{name} difference {unit}".rstrip(), differences),
+        Cells("ratio", ["-" if r.ratio is None else Cell(f"{r.ratio:.3f}", r.ratio) for r in rows], rank=1),
+        Cells("better on", [Cell(f"{r.wins} of {r.difference.n}", r.wins) for r in rows], rank=1),
+        Cells("equal on", [Cell(str(r.ties) if r.ties else "-", r.ties) for r in rows], rank=2),
+        Cells("", [_clear(r) for r in rows], right=False, rank=2),
+    ]
+    caption = "± 95 % confidence interval of the mean difference; clear: it leaves out zero"
+    return Table(columns, title=f"Against {base}, seed by seed", caption=caption)
+
+
+def _clear(row: Paired) -> str:
+    if row.ties == row.difference.n:
+        return "always equal"
+    return "clear" if row.significant else "not clear"
+
+
+def later_table(results: Sequence[Result], asked: Asked) -> Table:
+    """By variant: how many jobs end later than under the reference policy, and by how much."""
+    found: dict[str, list[list[float]]] = {}
+    base = ""
+    for name, group in _told_apart(results).items():
+        pairs = [(result, asked.reference(result)) for result in group]
+        known = [(result, reference) for result, reference in pairs if reference is not None]
+        found[name] = [list(later_than(*pair).values()) for pair in known]
+        base = label(known[0][1]) if known else base
+    late = {name: [by for times in runs for by in times] for name, runs in found.items()}
+    means = [sum(times) / len(times) if times else 0.0 for times in late.values()]
+    most = [max(times, default=0.0) for times in late.values()]
+    factor, unit, decimals = wording.scale_of([*means, *most])
+    counts = [len(times) / max(1, len(found[name])) for name, times in late.items()]
+    columns = [
+        Cells("policy", list(late), right=False, keep_end=True),
+        Cells("jobs later", [Cell(wording.fixed(n, 0 if n.is_integer() else 1), n) for n in counts]),
+        Cells(f"mean, {unit}", [Cell(wording.fixed(m * factor, decimals), m) for m in means]),
+        Cells(f"at most, {unit}", [Cell(wording.fixed(m * factor, decimals), m) for m in most]),
+    ]
+    several = max(map(len, found.values()), default=0) > 1
+    return Table(
+        columns,
+        title=f"Jobs that end later than under {base}",
+        caption="number of jobs: mean over the seeds" if several else "",
+    )

@@ -1,0 +1,135 @@
+"""Gantt charts of pages: what is drawn, as data; the script of the page draws it when it is looked at.
+
+As data a schedule takes a tenth of the room that it would take as a drawing, and what all schedules of a
+page have in common, the jobs, is told once.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import orjson
+
+from dovetail.model import Record, Result
+from dovetail.report.gantt.lanes import (
+    Bar,
+    Lanes,
+    Span,
+    Tones,
+    bars_of,
+    density,
+    lanes,
+    short_names,
+    span_of,
+)
+from dovetail.report.wording import printable
+
+__all__ = ["PageCharts"]
+
+MOST_LANES, MOST_BARS = 64, 20_000
+"""Units, and bars of one chart, up to which every job is drawn; above, shares in use."""
+ROWS, COLUMNS = 96, 480
+"""Of a chart of shares."""
+DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
+WHOLE = 1000
+"""The height of a lane."""
+
+
+class PageCharts:
+    """The charts of a page, on one axis of time, in the same colours."""
+
+    def __init__(self, results: Sequence[Result]) -> None:
+        self.span: Span = span_of(results)
+        records = {r.job.id: r for result in results for r in result.records}
+        self._tones = Tones(list(records.values()))
+        self._jobs: dict[str, int] = {}
+        self._told: list[list[Any]] = []
+        self._words: dict[str, int] = {}
+        self._charts: list[dict[str, Any]] = []
+        self._marked = False
+        length = self.span[1] - self.span[0]
+        self._digits = max(0, 6 - math.floor(math.log10(length))) if length > 0 else 0
+
+    def add(self, result: Result, label: str) -> str:
+        """The element that shows a schedule; what it shows is in `script`."""
+        if not any(r.run_time is not None for r in result.records):
+            return "<p>Nothing has run.</p>"
+        few = len(result.cluster.units) <= MOST_LANES and bars_of(result) <= MOST_BARS
+        self._charts.append(self._lanes(result) if few else self._density(result))
+        place = len(self._charts) - 1
+        name = orjson.dumps(f"Schedule under {label}").decode().replace("<", "\\u003c").replace("'", "&#39;")
+        return f"<div class='chart gantt' data-chart='{place}' data-name='{name}'></div>"
+
+    def script(self) -> str:
+        """What all charts of the page show, as JSON in an element of its own; nothing without charts."""
+        if not self._charts:
+            return ""
+        legend = self._tones.legend() if any("lanes" in chart for chart in self._charts) else []
+        data = {
+            "span": self.span,
+            "legend": [[printable(name), colour] for name, colour in legend],
+            "marked": self._marked,
+            "jobs": self._told,
+            "words": list(self._words),
+            "charts": self._charts,
+        }
+        text = orjson.dumps(data).decode().replace("<", "\\u003c")
+        return f'<script type="application/json" id="charts">{text}</script>'
+
+    def _lanes(self, result: Result) -> dict[str, Any]:
+        made = lanes(result, self.span)
+        self._marked = self._marked or made.failed
+        told = zip(made.names, made.used, strict=True)
+        names = [[printable(name), round(used, 4), made.rows(i)] for i, (name, used) in enumerate(told)]
+        return {"lanes": names, "bars": self._bars(made)}
+
+    def _bars(self, made: Lanes) -> list[list[Any]]:
+        """For each job and place: its number, start, end, what is told of it, its stretches of lanes."""
+        found: dict[tuple[str, float], list[Any]] = {}
+        for lane, bars in enumerate(made.bars):
+            for bar in bars:
+                known = found.setdefault((bar.record.job.id, bar.start), self._job(bar))
+                for low, high in bar.shares:
+                    known[-1] += [lane, round(low * WHOLE), round(high * WHOLE)]
+        return list(found.values())
+
+    def _job(self, bar: Bar) -> list[Any]:
+        first, record = self.span[0], bar.record
+        predicted = record.predicted
+        return [
+            self._number(record),
+            self._rounded(bar.start - first),
+            self._rounded(bar.end - first),
+            self._word(str(record.state)),
+            self._word(record.implementation.name if record.implementation else ""),
+            None if predicted is None or not math.isfinite(predicted.expected) else predicted.expected,
+            self._word(predicted.basis if predicted else ""),
+            1 if bar.failed else 0,
+            [],
+        ]
+
+    def _number(self, record: Record) -> int:
+        """The number of a job, which is told once for all charts."""
+        job = record.job
+        place = self._jobs.setdefault(job.id, len(self._jobs))
+        if place == len(self._told):
+            names = list(short_names(job.id))
+            tone = self._tones.of(record)
+            submit = self._rounded(job.submit_time - self.span[0])
+            self._told.append([names, printable(job.app.name), submit, tone])
+        return place
+
+    def _word(self, text: str) -> int:
+        return self._words.setdefault(printable(text), len(self._words))
+
+    def _rounded(self, value: float) -> float | int:
+        rounded = round(value, self._digits)
+        return int(rounded) if rounded == int(rounded) else rounded
+
+    def _density(self, result: Result) -> dict[str, Any]:
+        chart = density(result, ROWS, COLUMNS, self.span)
+        most = len(DIGITS) - 1
+        rows = ["".join(DIGITS[round(share * most)] for share in row) for row in chart.share.tolist()]
+        return {"groups": list(map(printable, chart.names)), "shares": rows}

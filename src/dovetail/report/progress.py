@@ -1,0 +1,55 @@
+"""How far work is: one bar, on standard error, on a terminal only."""
+
+from __future__ import annotations
+
+import time
+from types import TracebackType
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+
+__all__ = ["Bar"]
+
+PATIENCE = 1.0
+"""Seconds of work before a bar is shown."""
+STEPS = 200
+"""The bar moves at most so often."""
+
+
+class Bar:
+    """A bar over so many parts of work, which may be done in fractions; gone when the block is left."""
+
+    def __init__(self, label: str, *, hidden: bool = False) -> None:
+        console = Console(stderr=True)
+        columns = (
+            TextColumn("{task.description}, {task.fields[whole]:,} of {task.total:,.0f} done", markup=False),
+            BarColumn(),
+            TimeRemainingColumn(),
+        )
+        self._hidden = hidden or not console.is_terminal
+        self._label = label
+        self._progress = Progress(*columns, console=console, transient=True)
+        self._task: TaskID | None = None
+        self._shown = 0.0
+        self._since = time.monotonic()
+
+    def __enter__(self) -> Bar:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._task is not None:
+            self._progress.stop()
+
+    def tell(self, done: float, total: float) -> None:
+        """So many parts of all are done. Cheap: what the eye could not see is not shown."""
+        if self._hidden or done - self._shown < total / STEPS:
+            return
+        if self._task is None:
+            if time.monotonic() - self._since < PATIENCE:
+                return
+            self._task = self._progress.add_task(self._label, total=total, whole=0)
+            self._progress.start()
+        self._shown = done
+        self._progress.update(self._task, completed=done, total=total, whole=int(done))

@@ -1,0 +1,80 @@
+"""What the jobs of one file wait for: names resolved, circles refused."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from graphlib import CycleError, TopologicalSorter
+
+from dovetail.errors import InputError
+from dovetail.files.sentences import closest
+from dovetail.model import Dependency, Job, JobId
+
+__all__ = ["EntryJobs", "resolved"]
+
+
+@dataclass(slots=True)
+class EntryJobs:
+    """The jobs of one entry of a file, and what they all wait for, as it is written there.
+
+    ``name`` is the entry's id, which stands for all its copies; ``where`` begins a sentence about it.
+    """
+
+    where: str
+    name: str | None
+    jobs: list[Job] = field(default_factory=list)
+    depends: Sequence[Dependency] = ()
+
+
+def resolved(entries: Sequence[EntryJobs]) -> list[Job]:
+    """All jobs in file order, each with the jobs that it waits for.
+
+    ``afterok:ID`` names a job, or all copies of an entry. Raises `InputError` for a job that is not there
+    and for jobs that wait for each other. Linear in jobs and dependencies.
+    """
+    jobs = [job for entry in entries for job in entry.jobs]
+    if not any(entry.depends for entry in entries):
+        return jobs
+    entry_of = {job.id: number for number, entry in enumerate(entries) for job in entry.jobs}
+    copies: dict[str, list[JobId]] = {}
+    for entry in entries:
+        if entry.name is not None and entry.name not in entry_of:
+            copies[entry.name] = [job.id for job in entry.jobs]
+    waits: list[tuple[Dependency, ...]] = [_named(entry, entry_of, copies) for entry in entries]
+    _refuse_circles(entries, [sorted({entry_of[one.job] for one in each}) for each in waits])
+    return [
+        replace(job, depends=depends) if depends else job
+        for entry, depends in zip(entries, waits, strict=True)
+        for job in entry.jobs
+    ]
+
+
+def _named(
+    entry: EntryJobs, entry_of: Mapping[JobId, int], copies: Mapping[str, Sequence[JobId]]
+) -> tuple[Dependency, ...]:
+    found: dict[Dependency, None] = {}
+    for asked in entry.depends:
+        ids = [asked.job] if asked.job in entry_of else copies.get(asked.job)
+        if ids is None:
+            known = [*copies, *entry_of]
+            raise InputError(
+                f"depends: found {str(asked)!r}, a job that is not there{closest(asked.job, known)}",
+                where=entry.where,
+            )
+        found.update(dict.fromkeys(Dependency(asked.kind, id) for id in ids))
+    return tuple(found)
+
+
+def _refuse_circles(entries: Sequence[EntryJobs], edges: Sequence[Sequence[int]]) -> None:
+    try:
+        TopologicalSorter(dict(enumerate(edges))).prepare()
+    except CycleError as error:
+        circle = error.args[1][::-1]  # each waits for the next
+        names = " waits for ".join(_called(entries[at]) for at in circle[:8])
+        raise InputError(
+            f"depends: found a circle ({names}), expected none", where=entries[circle[0]].where
+        ) from None
+
+
+def _called(entry: EntryJobs) -> str:
+    return repr(entry.name or (entry.jobs[0].id if entry.jobs else "?"))

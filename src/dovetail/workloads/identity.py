@@ -1,0 +1,351 @@
+"""How an app and its inputs are known from a command.
+
+The app is the program and the script that it runs. Numbers among the arguments and the sizes of files that
+are named become features of the prediction, other arguments categories, so that a history builds up from
+ordinary scripts. docs/reference/commands.md states the rules.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from dovetail.errors import InputError
+from dovetail.files.sentences import shown
+from dovetail.model.templates import DEVICE, escape
+from dovetail.workloads.shell_scripts import INSIDE_A_SHELL, Simple, simple_commands
+from dovetail.workloads.wrappers import ASSIGNMENT, unwrap
+
+__all__ = ["Identity", "file_size", "identify", "number_of", "with_file_sizes"]
+
+SCRIPT_SUFFIXES = (
+    *(".py", ".ipynb", ".sh", ".bash", ".zsh", ".r", ".jl", ".pl", ".rb", ".js", ".mjs", ".ts", ".lua"),
+    *(".m", ".tcl", ".awk", ".scm", ".nf"),
+)
+SHELLS = ("sh", "bash", "dash", "zsh", "ksh")
+# Options of interpreters that take the next word: the word after them is not the script.
+INTERPRETERS: Mapping[str, tuple[str, ...]] = {
+    "python": ("-W", "-X", "--check-hash-based-pycs"),
+    "pypy": ("-W", "-X"),
+    "Rscript": (),
+    "julia": ("-t", "--threads", "-p", "--procs", "-J", "-L"),
+    "perl": (),
+    "ruby": ("-I", "-r"),
+    "node": ("-r", "--require"),
+    "lua": ("-l",),
+    "php": ("-d", "-c"),
+    **dict.fromkeys(SHELLS, ("-o", "+o", "-O", "+O", "--rcfile", "--init-file")),
+}
+# python3.11 and python are one program; gcc-12 and gcc are not.
+_VERSIONED = re.compile(r"(python|pypy|perl|ruby|lua|php|node|julia)-?[0-9][0-9.]*")
+_HOLE = "{" + DEVICE + "}"
+_SUBCOMMAND = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
+_NUMBER = re.compile(r"\+?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?")
+_SIZED = re.compile(r"([0-9]+\.?[0-9]*)([kKMGT])(i?)B?")
+_GLUED = re.compile(r"-([A-Za-z])([0-9].*)")
+# What a program writes exists after its first run only: as a feature it would change the app's identity.
+_OUTPUT = re.compile(r"o|of|out.*|log.*|save.*|dest.*")
+_SCALE = {"k": 1, "K": 1, "M": 2, "G": 3, "T": 4}
+SEPARATE_FILES = 4
+"""More files in a row than this are one argument: their total size, and how many there are."""
+LONGEST_APP = 120
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """What a command is taken for.
+
+    ``argv`` is the template: every brace is literal but ``{device}``. ``explanation`` says for each
+    argument what was made of it, for people.
+    """
+
+    app: str
+    inputs: Mapping[str, float | str]
+    argv: tuple[str, ...]
+    explanation: tuple[str, ...] = ()
+    dropped: tuple[str, ...] = ()
+
+
+def identify(
+    argv: Sequence[str],
+    *,
+    cwd: str | os.PathLike[str] = ".",
+    app: str | None = None,
+    drop: Sequence[str] = (),
+    add: Sequence[str] = (),
+) -> Identity:
+    """The app and the inputs of a command.
+
+    ``app`` names the app instead of program and script. ``drop`` leaves inputs out by name; ``add`` puts
+    some in, as ``NAME=VALUE``. Files are looked up from ``cwd``. Raises `InputError` for an empty command
+    or a malformed ``add``.
+
+    >>> found = identify(["nice", "python3.11", "-m", "mypkg.train", "fit", "--rows", "1e6", "--fast"])
+    >>> found.app, dict(found.inputs)
+    ('python:mypkg.train:fit', {'rows': 1000000.0, 'fast': 'yes'})
+    """
+    if not argv or not argv[0]:
+        raise InputError("command: found no program, expected a program and its arguments")
+    reading = _Reading(Path(cwd))
+    name, source = reading.command(argv)
+    if app is not None:
+        name, source = app, "as named"
+    said = [f"app {name!r} ({source})", *reading.said]
+    dropped = tuple(key for key in drop if reading.inputs.pop(key, None) is not None)
+    said.extend(f"{key}: dropped" for key in dropped)
+    for text in add:
+        key, equals, value = text.partition("=")
+        if not equals or not key:
+            raise InputError(f"feature: found {shown(text)}, expected NAME=VALUE")
+        number = number_of(value)
+        reading.inputs[key] = value if number is None else number
+        said.append(f"{key} = {value} (added)")
+    return Identity(name, reading.inputs, tuple(_template(word) for word in argv), tuple(said), dropped)
+
+
+def _template(word: str) -> str:
+    return _HOLE.join(escape(part) for part in word.split(_HOLE))
+
+
+def with_file_sizes(
+    inputs: Mapping[str, float | str], cwd: str | os.PathLike[str] = "."
+) -> dict[str, float | str]:
+    """Inputs with ``NAME_bytes``, a size, in the place of each ``NAME`` that is the name of a file.
+
+    >>> _ = Path("data.csv").write_text("1,2,3")
+    >>> with_file_sizes({"file": "data.csv", "mode": "fast"})
+    {'file_bytes': 5.0, 'mode': 'fast'}
+    """
+    found: dict[str, float | str] = {}
+    for name, value in inputs.items():
+        size = file_size(value, Path(cwd)) if isinstance(value, str) else None
+        free = size is not None and f"{name}_bytes" not in inputs
+        found.update({f"{name}_bytes": float(size or 0)} if free else {name: value})
+    return found
+
+
+def file_size(word: str, cwd: Path) -> int | None:
+    """Bytes of the regular file of that name, or ``None``."""
+    try:
+        path = cwd / word
+        return path.stat().st_size if path.is_file() else None
+    except (OSError, ValueError):  # a name that no file can have
+        return None
+
+
+def number_of(text: str) -> float | None:
+    """A finite number of at least 0, also with k, M, G, T (1000) or Ki, Mi … (1024); or ``None``.
+
+    >>> number_of("10k"), number_of("2Mi"), number_of("1e6"), number_of("ten")
+    (10000.0, 2097152.0, 1000000.0, None)
+    """
+    if _NUMBER.fullmatch(text):
+        value = float(text)
+        return value if value < 1e300 else None
+    match = _SIZED.fullmatch(text)
+    if match is None or len(text) > 30:
+        return None
+    base = 1024.0 if match[3] else 1000.0
+    return float(match[1]) * math.pow(base, _SCALE[match[2]])
+
+
+def _is_value(word: str, flag: str) -> bool:
+    """Whether the word after a flag is its value; a negative number can be that of a long flag."""
+    return not word.startswith("-") or (flag.startswith("--") and number_of(word[1:]) is not None)
+
+
+def _canonical(program: str) -> str:
+    name = os.path.basename(program) or program
+    match = _VERSIONED.fullmatch(name)
+    return match[1] if match else name
+
+
+@dataclass
+class _Reading:
+    """Goes through a command from left to right, and through what it starts."""
+
+    cwd: Path
+    inputs: dict[str, float | str] = field(default_factory=dict)
+    said: list[str] = field(default_factory=list)
+    position: int = 0
+    contained: bool = False
+
+    # -- programs --------------------------------------------------------------------------------------
+
+    def command(self, argv: Sequence[str]) -> tuple[str, str]:
+        """(app, what it was found from); what the arguments say goes to the inputs."""
+        found = unwrap(argv)
+        for name in found.started_by:
+            self.said.append(f"{name}: starts the program, no part of the app")
+        for folder in found.folders:
+            self.cwd = self.cwd / folder
+        if found.image is not None:
+            self.contained = True
+            self._keep("image", re.split("[:@]", found.image)[0], "image of the container")
+        if found.ranks is not None:
+            self._keep("ranks", found.ranks, "number of processes")
+        words = found.argv
+        program = _canonical(words[0])
+        if program in SHELLS:
+            script = _shell_script(words)
+            commands = None if script is None else simple_commands(words[script])
+            if commands and script is not None:
+                return self._shell(commands, words[script + 2 :])
+        name, source, rest = self._program(program, words)
+        self.arguments(words[rest:])
+        return name, source
+
+    def _shell(self, commands: Sequence[Simple], parameters: Sequence[str]) -> tuple[str, str]:
+        """The programs of ``sh -c``; ``parameters`` are $1, $2 … of the script."""
+        names: list[str] = []
+        values = {f"${i}": text for i, text in enumerate(parameters, 1)}
+        used: set[str] = set()
+        for simple in commands:
+            used.update(word for word in (*simple.argv, *simple.read) if word in values)
+            if simple.argv[0] == "cd":
+                self.cwd = self.cwd / (simple.argv[1] if len(simple.argv) > 1 else ".")
+                continue
+            if os.path.basename(simple.argv[0]) in INSIDE_A_SHELL:
+                continue
+            self.position = 0
+            names.append(self.command([values.get(word, word) for word in simple.argv])[0])
+            for file in simple.read:
+                self._value("stdin", values.get(file, file), "standard input")
+        if not names:
+            names = [simple.argv[0] for simple in commands]
+        self.arguments([text for name, text in values.items() if name not in used])
+        app = "+".join(names)
+        if len(app) > LONGEST_APP:
+            app = f"{app[:LONGEST_APP]}+{len(names)}"
+        return app, "program of the script" if len(names) == 1 else "programs of the script"
+
+    def _program(self, program: str, argv: Sequence[str]) -> tuple[str, str, int]:
+        """(app, what it was found from, place of the first argument)."""
+        if program == "java":
+            return self._java(argv)
+        options = INTERPRETERS.get(program)
+        at = 1
+        while at < len(argv):
+            word = argv[at]
+            if program in ("python", "pypy"):
+                if word == "-m" and at + 1 < len(argv):
+                    return self._module(program, argv, at + 1)
+                if word == "-c":
+                    break
+            if self._is_script(word, interpreted=options is not None):
+                return f"{program}:{os.path.basename(word)}", "program and script", at + 1
+            if options is not None and not word.startswith("-"):
+                break  # the first word that is no option is what an interpreter runs
+            at += 2 if options is not None and word in options else 1
+        return program, "program", 1
+
+    def _is_script(self, word: str, *, interpreted: bool) -> bool:
+        named_so = os.path.splitext(word)[1].lower() in SCRIPT_SUFFIXES
+        if self.contained and interpreted and named_so:
+            return True
+        return (named_so or interpreted) and file_size(word, self.cwd) is not None
+
+    def _module(self, program: str, argv: Sequence[str], at: int) -> tuple[str, str, int]:
+        """``python -m MODULE [SUB-COMMAND]``: several programs under one name, so it belongs to the app."""
+        name = f"{program}:{argv[at]}"
+        sub = argv[at + 1] if at + 1 < len(argv) else ""
+        if _SUBCOMMAND.fullmatch(sub) and not os.path.exists(self.cwd / sub):
+            return f"{name}:{sub}", "module and sub-command", at + 2
+        return name, "module", at + 1
+
+    def _java(self, argv: Sequence[str]) -> tuple[str, str, int]:
+        """``java -jar FILE`` or ``java CLASS``."""
+        at = 1
+        while at < len(argv):
+            if argv[at] == "-jar" and at + 1 < len(argv):
+                return f"java:{os.path.basename(argv[at + 1])}", "program and archive", at + 2
+            if not argv[at].startswith("-"):
+                return f"java:{argv[at]}", "program and class", at + 1
+            at += 2 if argv[at] in ("-cp", "-classpath", "--class-path", "-p", "--module-path") else 1
+        return "java", "program", 1
+
+    # -- arguments -------------------------------------------------------------------------------------
+
+    def arguments(self, words: Sequence[str]) -> None:
+        """Flags with their values, and what belongs to no flag."""
+        i = 0
+        while i < len(words):
+            word, following = words[i], words[i + 1] if i + 1 < len(words) else None
+            if not word.startswith("-") or word in ("-", "--"):
+                i += self._files(words, i) or self._positional(word)
+                continue
+            i += 1
+            flag, equals, value = word.partition("=")
+            glued = _GLUED.fullmatch(word)
+            if equals:
+                self._value(flag.lstrip("-") or flag, value, flag)
+            elif glued and number_of(glued[2]) is not None:
+                self._value(glued[1], glued[2], f"-{glued[1]}")
+            elif following is not None and not flag[1:].isdigit() and _is_value(following, flag):
+                self._value(flag.lstrip("-") or flag, following, flag)
+                i += 1
+            else:
+                self._keep(flag.lstrip("-") or flag, "yes", f"{flag} is given")
+
+    def _files(self, words: Sequence[str], i: int) -> int:
+        """Takes many files in a row as one argument; returns how many, 0 where there are few."""
+        sizes: list[int] = []
+        while i + len(sizes) < len(words) and number_of(words[i + len(sizes)]) is None:
+            size = file_size(words[i + len(sizes)], self.cwd)
+            if size is None:
+                break
+            sizes.append(size)
+        if len(sizes) <= SEPARATE_FILES:
+            return 0
+        self.position += 1
+        self._keep(f"arg{self.position}_files", float(len(sizes)), "files named")
+        self._keep(f"arg{self.position}_bytes", float(sum(sizes)), "their size")
+        return len(sizes)
+
+    def _positional(self, word: str) -> int:
+        if word not in ("-", "--"):
+            self.position += 1
+            match = ASSIGNMENT.fullmatch(word)
+            if match is not None:  # as dd takes them: count=10
+                self._value(match[1], match[2], f"{match[1]}=")
+            else:
+                self._value(f"arg{self.position}", word, f"argument {self.position}")
+        return 1
+
+    def _value(self, name: str, text: str, source: str) -> None:
+        if _HOLE in text:
+            self.said.append(f"{source}: stands for the device")
+            return
+        number = number_of(text)
+        if number is not None:
+            self._keep(name, number, source)
+        elif _OUTPUT.fullmatch(name):
+            self.said.append(f"{source}: left out, taken for an output")
+        elif (size := file_size(text, self.cwd)) is not None:
+            self._keep(f"{name}_bytes", float(size), f"size of {text}")
+        else:
+            self._keep(name, text, source)
+
+    def _keep(self, name: str, value: float | str, source: str) -> None:
+        key, again = name, 1
+        while key in self.inputs:
+            again += 1
+            key = f"{name}_{again}"
+        self.inputs[key] = value
+        text = f"{value:g}" if isinstance(value, float) else value
+        self.said.append(f"{key} = {text} ({source})")
+
+
+def _shell_script(argv: Sequence[str]) -> int | None:
+    """Place of the text after ``-c``, if the shell is given one."""
+    at = 1
+    while at < len(argv) and argv[at].startswith(("-", "+")):
+        word = argv[at]
+        if not word.startswith("--") and word.startswith("-") and "c" in word:
+            return at + 1 if at + 1 < len(argv) else None
+        at += 2 if word in INTERPRETERS["sh"] else 1
+    return None

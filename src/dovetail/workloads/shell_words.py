@@ -1,0 +1,215 @@
+"""Words of a line as a shell splits them, with what is quoted kept apart from what is not.
+
+``shlex`` forgets the quotes, on which it depends whether ``$HOME`` and ``*.txt`` are expanded, and whether
+``|`` is an operator or text. Rules: POSIX.1-2017, Shell Command Language, 2.2 and 2.3.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+__all__ = ["Operator", "Piece", "Unexpandable", "Word", "split", "tokens"]
+
+Quote = Literal["", "'", '"']
+Piece = tuple[str, Quote]
+"""Text, and the quotes around it; a character after a backslash counts as one in single quotes."""
+
+_OPERATOR = re.compile(r"&&|&>>?|\|\|?|;;?|<{1,3}&?|>>?[&|]?|[&()\n]")
+_VARIABLE = re.compile(r"\$(?:([A-Za-z_][A-Za-z0-9_]*)|\{([^{}]*)\}|(\())|(`)")
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_GLOB = re.compile(r"[*?\[]")
+
+
+class Unexpandable(ValueError):  # noqa: N818 - reads as what it is
+    """A word whose expansion fails: ``found`` is the part, ``expected`` what would do."""
+
+    def __init__(self, found: str, expected: str) -> None:
+        super().__init__(f"found {found}, expected {expected}")
+        self.found, self.expected = found, expected
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    """One word in pieces."""
+
+    pieces: tuple[Piece, ...]
+
+    @property
+    def text(self) -> str:
+        """The word without its quotes, nothing expanded."""
+        return "".join(text for text, _ in self.pieces)
+
+    @property
+    def bare(self) -> str:
+        """What is outside quotes, with ``Q`` for each quoted piece."""
+        return "".join("Q" if quote else text for text, quote in self.pieces)
+
+    def replaced(self, change: Callable[[str, Quote], Sequence[Piece]]) -> Word:
+        """The word with each piece changed to others."""
+        return Word(tuple(new for text, quote in self.pieces for new in change(text, quote)))
+
+    def expanded(self, cwd: str | os.PathLike[str], env: Mapping[str, str]) -> list[str]:
+        """The word with ``~``, ``$NAME``, ``${NAME}`` and file patterns expanded, as outside single quotes.
+
+        A variable's value stays one word. File names are sorted. A pattern that no file matches is an error
+        if it holds a ``*``, unless the word is an option; otherwise it stays as it is. Raises
+        `Unexpandable`.
+        """
+        pieces = [*_home(self.pieces)]
+        if any(quote != "'" and ("$" in text or "`" in text) for text, quote in pieces):
+            pieces = [new for piece in pieces for new in _variables(piece, env)]
+        text = "".join(part for part, _ in pieces)
+        open_ = [part for part, quote in pieces if not quote and _GLOB.search(part)]
+        if not open_:
+            return [text]
+        pattern = "".join(glob.escape(part) if quote else part for part, quote in pieces)
+        matches = sorted(glob.glob(pattern, root_dir=cwd))
+        if not matches and any("*" in part for part in open_) and not text.startswith("-"):
+            raise Unexpandable(repr(text), "files of that pattern, or quotes around it where it is text")
+        return matches or [text]
+
+
+@dataclass(frozen=True, slots=True)
+class Operator:
+    """What a shell would do between words: ``|``, ``&&``, ``;``, ``>``, … (a line feed is ``;``)."""
+
+    text: str
+
+
+def split(line: str) -> list[Word]:
+    """The words of a line; ``#`` at the start of a word begins a comment. Operators are text.
+
+    Raises `ValueError` for a quotation that stays open.
+
+    >>> [word.text for word in split("gzip -9 'big file' # smaller")]
+    ['gzip', '-9', 'big file']
+    """
+    return [token for token in _scan(line, operators=False) if isinstance(token, Word)]
+
+
+def tokens(script: str) -> list[Word | Operator]:
+    """The words and operators of a shell script. Raises `ValueError` for a quotation that stays open.
+
+    >>> [token.text for token in tokens("zcat a.gz | sort -n >b 2>&1")]
+    ['zcat', 'a.gz', '|', 'sort', '-n', '>', 'b', '2>&', '1']
+    """
+    return list(_scan(script, operators=True))
+
+
+def _scan(text: str, *, operators: bool) -> Iterator[Word | Operator]:
+    """One pass over the characters."""
+    pieces: list[Piece] = []
+    bare = ""
+    i, n = 0, len(text)
+
+    def end_of_bare() -> None:
+        nonlocal bare
+        if bare:
+            pieces.append((bare, ""))
+            bare = ""
+
+    while i < n:
+        c = text[i]
+        operator = _OPERATOR.match(text, i) if operators else None
+        if operator is not None:
+            number = bare if c in "<>" and bare.isdigit() and not pieces else ""
+            if number:
+                bare = ""
+            end_of_bare()
+            if pieces:
+                yield Word(tuple(pieces))
+                pieces = []
+            yield Operator(";" if c == "\n" else number + operator[0])
+            i = operator.end()
+        elif c.isspace():
+            end_of_bare()
+            if pieces:
+                yield Word(tuple(pieces))
+                pieces = []
+            i += 1
+        elif c == "#" and not bare and not pieces:
+            end = text.find("\n", i)
+            i = n if end < 0 else end
+        elif c == "'":
+            end = text.find("'", i + 1)
+            if end < 0:
+                raise ValueError("no closing quotation")
+            end_of_bare()
+            pieces.append((text[i + 1 : end], "'"))
+            i = end + 1
+        elif c == '"':
+            end_of_bare()
+            i = _double(text, i + 1, pieces)
+        elif c == "\\":
+            if i + 1 == n:
+                raise ValueError("no escaped character")
+            if text[i + 1] != "\n":
+                end_of_bare()
+                pieces.append((text[i + 1], "'"))
+            i += 2
+        else:
+            bare += c
+            i += 1
+    end_of_bare()
+    if pieces:
+        yield Word(tuple(pieces))
+
+
+def _double(text: str, i: int, pieces: list[Piece]) -> int:
+    """Adds what stands in double quotes from ``i`` on; returns where the text goes on after them."""
+    found = ""
+    while i < len(text):
+        c = text[i]
+        if c == '"':
+            pieces.append((found, '"'))
+            return i + 1
+        if c == "\\" and i + 1 < len(text) and text[i + 1] in '"\\$`\n':
+            pieces.append((found, '"'))
+            found = ""
+            if text[i + 1] != "\n":
+                pieces.append((text[i + 1], "'"))
+            i += 2
+            continue
+        found += c
+        i += 1
+    raise ValueError("no closing quotation")
+
+
+def _home(pieces: Sequence[Piece]) -> Iterator[Piece]:
+    """``~`` and ``~user`` at the start of the word."""
+    for place, (text, quote) in enumerate(pieces):
+        if place or quote or not text.startswith("~"):
+            yield text, quote
+            continue
+        user, slash, rest = text.partition("/")
+        home = os.path.expanduser(user) if slash or len(pieces) == 1 else user
+        yield home, "'"
+        yield slash + rest, ""
+
+
+def _variables(piece: Piece, env: Mapping[str, str]) -> Iterator[Piece]:
+    text, quote = piece
+    if quote == "'":
+        yield piece
+        return
+    at = 0
+    for match in _VARIABLE.finditer(text):
+        yield text[at : match.start()], quote
+        at = match.end()
+        if match[3] or match[4]:
+            found = "$(…)" if match[3] else "`…`"
+            raise Unexpandable(found, "words: no shell reads this line (sh -c '…' starts one)")
+        name = match[1] or match[2]
+        if not _NAME.fullmatch(name):
+            raise Unexpandable(f"${{{name}}}", "${NAME}: no shell reads this line (sh -c '…' starts one)")
+        if name not in env:
+            raise Unexpandable(
+                f"${name}", "a variable that is set, or single quotes around it where it is text"
+            )
+        yield env[name], "'"
+    yield text[at:], quote
