@@ -16,7 +16,7 @@ from dovetail.interfaces import Policy
 from dovetail.model import Cluster, DeviceClass, Run
 from dovetail.plugins import load_policy
 from dovetail.policies.fcfs import Fcfs
-from dovetail.report import tables
+from dovetail.report.outcome import notes
 
 JOBS = """
 [[app]]
@@ -152,13 +152,14 @@ def test_a_policy_that_ignores_priorities_says_so(tmp_path: Path, policy: str, i
     path.write_text(JOBS + "priority = 1\n")
     result = api.simulate_result(path, cluster=CLUSTER, policy=policy)
     assert result.ignores_priorities is ignores
-    assert (f"{policy} ignores the priorities of the jobs." in tables.notes(result)) is ignores
+    assert (f"{policy} ignores the priorities of the jobs." in notes(result)) is ignores
 
 
 def test_jobs_without_times_take_as_long_as_the_history_expects(tmp_path: Path) -> None:
     path, store = tmp_path / "jobs.toml", tmp_path / "h.sqlite"
     path.write_text(JOBS.replace("times", "inputs"))
-    assert [r.id for r in api.simulate_result(path, cluster=CLUSTER, history=store).rejected] == ["a", "b"]
+    with pytest.raises(InputError, match="all 2 jobs are rejected, the first, a: its run time is"):
+        api.simulate_result(path, cluster=CLUSTER, history=store)
     with SqliteHistory(store) as history:
         for kind, n, seconds in (("cpu", 5.0, 8.0), ("gpu", 1.0, 2.0)):
             history.record(

@@ -7,7 +7,8 @@ import os
 import pytest
 
 from dovetail.apps.arrays import ArrayDevice
-from dovetail.apps.devices import Device, open_device
+from dovetail.apps.devices import open_device
+from dovetail.apps.interfaces import Device
 from dovetail.errors import InputError
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from dovetail.apps.devices import Array, Device
+from dovetail.apps.interfaces import Array, Device
 from dovetail.apps.registry import APPS, checksum, compute, implementation
 
 _FIXTURES = HealthCheck.function_scoped_fixture

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dovetail.apps.devices import Device
+from dovetail.apps.interfaces import Device
 from dovetail.apps.registry import compute
 
 

@@ -5,7 +5,7 @@ import pytest
 from scipy.signal import convolve2d
 
 from dovetail.apps import convolution
-from dovetail.apps.devices import Device
+from dovetail.apps.interfaces import Device
 from dovetail.apps.registry import compute
 
 

@@ -5,7 +5,7 @@ import pytest
 from scipy.fft import dctn
 
 from dovetail.apps import dct
-from dovetail.apps.devices import Device
+from dovetail.apps.interfaces import Device
 from dovetail.apps.registry import compute
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from dovetail.apps import eigenvalue
-from dovetail.apps.devices import Array, Device
+from dovetail.apps.interfaces import Array, Device
 from dovetail.apps.registry import compute
 
 

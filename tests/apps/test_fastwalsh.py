@@ -5,7 +5,7 @@ import pytest
 from scipy.linalg import hadamard
 
 from dovetail.apps import fastwalsh
-from dovetail.apps.devices import Device
+from dovetail.apps.interfaces import Device
 from dovetail.apps.registry import compute
 
 

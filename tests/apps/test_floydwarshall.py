@@ -5,7 +5,7 @@ import pytest
 from scipy.sparse.csgraph import dijkstra
 
 from dovetail.apps import floydwarshall
-from dovetail.apps.devices import Device
+from dovetail.apps.interfaces import Device
 from dovetail.apps.registry import compute
 
 

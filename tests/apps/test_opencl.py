@@ -6,7 +6,8 @@ from typing import cast
 import numpy as np
 import pytest
 
-from dovetail.apps.devices import Implementation, open_device
+from dovetail.apps.devices import open_device
+from dovetail.apps.interfaces import Implementation
 from dovetail.apps.opencl import OpenCL, round_up
 from dovetail.errors import ExecutorError, InputError
 

@@ -4,7 +4,7 @@ import numpy as np
 from scipy.stats import qmc
 
 from dovetail.apps import quasirandom
-from dovetail.apps.devices import Device
+from dovetail.apps.interfaces import Device
 from dovetail.apps.registry import compute
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dovetail.apps import scan
-from dovetail.apps.devices import Device
+from dovetail.apps.interfaces import Device
 from dovetail.apps.registry import compute
 
 

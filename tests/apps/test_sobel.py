@@ -4,7 +4,7 @@ import numpy as np
 from scipy import ndimage
 
 from dovetail.apps import sobel
-from dovetail.apps.devices import Device
+from dovetail.apps.interfaces import Device
 from dovetail.apps.registry import compute
 
 

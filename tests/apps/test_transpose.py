@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from dovetail.apps import transpose
-from dovetail.apps.devices import Device
+from dovetail.apps.interfaces import Device
 from dovetail.apps.registry import compute
 
 

@@ -42,6 +42,30 @@ def test_options_name_the_app_drop_and_add_features(
     assert not (tmp_path / "none.sqlite").exists()
 
 
+@pytest.mark.parametrize(
+    ("policy", "reasons"),
+    [
+        ("brr-dynamic", ["not compared with gpu", *["free when cpu was busy"] * 2]),
+        ("gpu-only", ["not compared with cpu"] * 3),
+        ("history", ["fastest there (2 s against 9 s on cpu)"] * 3),
+    ],
+)
+def test_a_device_that_was_busy_is_not_called_impossible(
+    policy: str, reasons: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    jobs, journal = tmp_path / "jobs.toml", tmp_path / "journal.jsonl"
+    jobs.write_text(
+        '[[app]]\nname = "a"\n[[app.implementation]]\nname = "cpu"\ntime = 9.0\n'
+        '[[app.implementation]]\nname = "gpu"\ntime = 2.0\n[[job]]\napp = "a"\ncount = 3\n'
+    )
+    run = ["simulate", str(jobs), "--cluster", "1x1cpu+1gpu", "--policy", policy]
+    assert status_of([*run, "--journal", str(journal), "--quiet"]) == 0
+    capsys.readouterr()
+    assert status_of(["explain", str(journal), "--json"]) == 0
+    told = [row["reason"].partition(",")[0] for row in json.loads(capsys.readouterr().out)]
+    assert told == reasons
+
+
 def test_a_policy_that_is_not_there_and_a_journal_without_jobs(
     nothing_known: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

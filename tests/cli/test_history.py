@@ -63,9 +63,13 @@ def test_list_and_show(command: Command) -> None:
     shown = json.loads(command("history", "show", "mm", "--device", "opencl", "--json"))
     assert (shown[0]["inputs"], shown[0]["count"]) == ({"n": 100.0}, 2)
     assert shown[0]["mean"] == pytest.approx(0.21)
-    assert "n=1600" in command("history", "show", "mm")
+    assert "1600" in command("history", "show", "mm")
     last = json.loads(command("history", "show", "mm", "-d", "cpu", "--runs", "3", "--json"))
     assert [run["inputs"]["n"] for run in last] == [800, 1600, 1600]
+    table = command("history", "show", "mm", "-d", "cpu", "--runs", "3").splitlines()
+    assert table[0].split()[:2] == ["Device", "class"]
+    at = table[0].split().index("n") - 1  # "Device class" is one column
+    assert [line.split()[at] for line in table[2:]] == ["800", "1600", "1600"]
 
 
 @pytest.mark.parametrize("model", ["learned", "power", "least-squares"])
@@ -108,12 +112,41 @@ def test_wrong_use_is_answered_in_one_sentence(command: Command) -> None:
         (("predict", "mm", "-i", "n"), "--input: found 'n', expected NAME=VALUE"),
         (("predict", "mm", "-i", "n=inf"), "--input: found 'n=inf', expected a finite number"),
         (("predict", "mm", "--model", "guess"), "--model: found 'guess', expected one of"),
+        (("predict", "mm", "m=3"), "--input: found 'm', which is no input of mm, expected one of n"),
+        (("predict", "mm", "n=big"), "--input: n: found 'big', expected a number, as in the runs of mm"),
         (("forget",), "expected either the name of an app or --all"),
         (("export", "x.txt", "--format", "xml"), "--format: found 'xml', expected jsonl or csv"),
     ):
         error = command("history", *arguments, status=2)
         assert said in error
         assert error.count("\n") == 1
+
+
+def test_numbers_are_written_as_in_commands(command: Command) -> None:
+    one, other = (
+        json.loads(command("history", "predict", "mm", text, "-d", "cpu", "--json"))
+        for text in ("n=1k", "n=1000")
+    )
+    assert one["inputs"] == {"n": 1000.0}
+    assert one == other
+
+
+def test_an_app_without_inputs_takes_none(command: Command, tmp_path: Path) -> None:
+    (tmp_path / "plain.jsonl").write_text('{"app":"plain","device":"cpu","seconds":1}\n')
+    command("history", "import", str(tmp_path / "plain.jsonl"))
+    assert "expected none: its runs have no inputs" in command("history", "predict", "plain", "n=1", status=2)
+
+
+def test_import_from_a_pipe_reads_all_before_it_writes(command: Command, tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe.jsonl"
+    os.mkfifo(pipe)
+    for text, status in ((LINES.replace("mm", "new"), 0), (LINES.replace("mm", "bad") + "{}\n", 2)):
+        writer = threading.Thread(target=pipe.write_text, args=(text,))
+        writer.start()
+        told = command("history", "import", str(pipe), status=status)
+        writer.join()
+        assert told == ("20 runs added.\n" if not status else f"dovetail: {pipe}: line 21: app is missing\n")
+    assert {row["app"] for row in json.loads(command("history", "list", "--json"))} == {"mm", "new"}
 
 
 def test_a_history_that_is_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import errno
-import gzip
 from pathlib import Path
 
 import pytest
@@ -18,27 +16,7 @@ def made(policy, *, seed=None, **options):
     return Result(policy, "jobs.toml", Cluster.uniform(1, 1), [], options=options, seed=seed)
 
 
-def test_file_names_tell_policies_options_and_seeds_apart():
-    results = [
-        made("fms"),
-        made("fms", score="area"),
-        made("fms", score="area", seed=2),
-        made("easy", seed=1),
-    ]
-    assert output.file_names(results) == ["fms", "fms_score_area", "fms_score_area-2", "easy-1"]
-
-
-def test_file_names_are_safe_and_never_the_same():
-    results = [made("a/b"), made("a?b"), made("a_b"), made("index"), made("../../etc/passwd"), made("é x")]
-    names = output.file_names(results)
-    assert names == ["a_b", "a_b_2", "a_b_3", "index_2", ".._.._etc_passwd", "__x"]
-    assert len(set(names)) == len(names)
-    assert not any("/" in name for name in names)
-
-
 def test_what_cannot_be_written_is_named(tmp_path):
-    with pytest.raises(InputError, match=r"none/x\.txt: cannot be written"):
-        output.write_text(tmp_path / "none" / "x.txt", "")
     (tmp_path / "file").write_text("")
     with pytest.raises(InputError, match="file: cannot be made"):
         output.write_folder([made("fcfs")], Path(tmp_path / "file"))
@@ -56,27 +34,6 @@ def test_what_cannot_be_written_is_known_before_anything_runs(tmp_path):
     ):
         with pytest.raises(InputError, match=expected):
             output.check_targets(*arguments, **named)
-
-
-def test_a_file_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
-    path = tmp_path / "x.txt"
-    output.write_text(path, "before")
-
-    def half(self, data):
-        with open(self, "wb") as out:
-            out.write(data[:2])
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(Path, "write_bytes", half)
-    with pytest.raises(InputError, match=r"x\.txt: cannot be written \(no space left on device\)"):
-        output.write_text(path, "after")
-    assert path.read_text() == "before"
-    assert [file.name for file in tmp_path.iterdir()] == ["x.txt"]
-
-
-def test_what_is_named_gz_is_gzip(tmp_path):
-    output.write_text(tmp_path / "x.json.gz", "{}")
-    assert gzip.decompress((tmp_path / "x.json.gz").read_bytes()) == b"{}"
 
 
 def test_tables_name_the_files_not_their_folders(tmp_path, capsys):

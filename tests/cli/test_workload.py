@@ -135,14 +135,14 @@ def test_synthetic_workloads_have_a_name(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["describe", "none.swf"], "dovetail: none.swf: no such file; expected a trace"),
+        (["describe", "none.swf"], "dovetail: none.swf: found no such file, expected SWF text"),
         (["cut", "{log}", "{out}"], "found neither --from, --to nor --jobs"),
         (["cut", "{log}", "{out}", "--from", "9", "--to", "3"], "found the interval 9 to 3"),
         (["convert", "{log}", "{out}.xyz"], "expected a name that ends in .swf, .swf.gz or .toml"),
         (["convert", "{log}", "{out}/no/such.swf"], "cannot be written"),
         (["scale", "{log}", "{out}", "--load", "0"], "load: found 0, expected a number above 0"),
         (["scale", "synthetic:rigid?jobs=5", "{out}", "--load", "1"], "expected --cluster"),
-        (["describe", "synthetic:odd"], "found the kind 'odd', expected rigid or lublin"),
+        (["describe", "synthetic:odd"], "found the kind 'odd', expected one of rigid, lublin"),
         (["describe", "{log}", "--cpus-per-node", "0"], "--cpus-per-node"),
         (["describe"], "Missing argument"),
     ],

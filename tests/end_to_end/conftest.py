@@ -1,43 +1,5 @@
 """Running the real command in a process of its own, with a state folder of its own."""
 
-from __future__ import annotations
+from dovetail_command import dovetail, environment, state
 
-import os
-import subprocess
-import sys
-from collections.abc import Callable
-from pathlib import Path
-
-import pytest
-from dovetail_command import DOVETAIL
-
-
-@pytest.fixture
-def state(tmp_path: Path) -> Path:
-    folder = tmp_path / "state"
-    folder.mkdir()
-    return folder
-
-
-@pytest.fixture
-def environment(state: Path) -> dict[str, str]:
-    folder = str(Path(sys.executable).parent)
-    return {**os.environ, "XDG_STATE_HOME": str(state), "PATH": f"{folder}{os.pathsep}{os.environ['PATH']}"}
-
-
-@pytest.fixture
-def dovetail(tmp_path: Path, environment: dict[str, str]) -> Callable[..., subprocess.CompletedProcess[str]]:
-    """Run ``dovetail ARGUMENTS`` in the test's folder."""
-
-    def call(*arguments: str, timeout: float = 120) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [*DOVETAIL, *map(str, arguments)],
-            cwd=tmp_path,
-            env=environment,
-            text=True,
-            capture_output=True,
-            timeout=timeout,
-            check=False,
-        )
-
-    return call
+__all__ = ["dovetail", "environment", "state"]

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from dovetail_command import DOVETAIL, load
 
-from dovetail.cli import parallel
+from dovetail import comparison
 from dovetail.cli.main import status_of
 from dovetail.errors import DovetailError, InputError, PolicyError
 from dovetail.workers import interrupts_later
@@ -113,14 +113,14 @@ def test_files_of_one_policy_with_two_options_do_not_overwrite_each_other(
 
 
 def test_workers_give_what_one_process_gives(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parallel, "PATIENCE", 0.0)  # never do it all here
+    monkeypatch.setattr(comparison, "PATIENCE", 0.0)  # never do it all here
     tasks = [
         (str(log), {"cluster": "8x1cpu", "policy": policy, "seed": seed})
         for policy in ("fcfs", "easy")
         for seed in (1, 2)
     ]
-    here = parallel.simulate_all(tasks, 1)
-    there = parallel.simulate_all(tasks, 2)
+    here = comparison.simulate_all(tasks, 1)
+    there = comparison.simulate_all(tasks, 2)
     assert [(r.policy, r.seed) for r in there] == [(r.policy, r.seed) for r in here]
     for one, other in zip(here, there, strict=True):
         assert [(r.job.id, r.start, r.end) for r in one.records] == [
@@ -146,19 +146,19 @@ class Wrong:
 def test_errors_in_workers_are_one_sentence(
     log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(parallel, "PATIENCE", -1.0)
+    monkeypatch.setattr(comparison, "PATIENCE", -1.0)
     (tmp_path / "mine.py").write_text(MINE)
     fine = (str(log), {"cluster": "8x1cpu", "policy": "fcfs"})
     wrong_file = (str(tmp_path / "none.swf"), {"cluster": "8x1cpu", "policy": "fcfs"})
     with pytest.raises(InputError, match=r"none\.swf") as caught:
-        parallel.simulate_all([fine, wrong_file, fine], 2)
+        comparison.simulate_all([fine, wrong_file, fine], 2)
     assert caught.value.exit_status == 2
     wrong_policy = (str(log), {"cluster": "8x1cpu", "policy": f"{tmp_path / 'mine.py'}:Wrong"})
     with pytest.raises(PolicyError, match="policy Wrong, job"):
-        parallel.simulate_all([fine, wrong_policy, fine], 2)
+        comparison.simulate_all([fine, wrong_policy, fine], 2)
     killed = (str(log), {"cluster": "8x1cpu", "policy": f"{tmp_path / 'mine.py'}:Killed"})
     with pytest.raises(DovetailError, match="a worker process was killed"):
-        parallel.simulate_all([fine, killed, fine], 2)
+        comparison.simulate_all([fine, killed, fine], 2)
 
 
 @pytest.mark.live
@@ -196,6 +196,9 @@ def test_interrupted_it_leaves_at_once(workers: str, tmp_path: Path, environment
 
 def test_an_interrupt_waits_until_workers_have_started() -> None:
     done = []
+    inherited = signal.signal(
+        signal.SIGINT, signal.default_int_handler
+    )  # a shell's background job ignores it
     before = signal.getsignal(signal.SIGINT)
 
     def interrupted() -> None:
@@ -212,7 +215,7 @@ def test_an_interrupt_waits_until_workers_have_started() -> None:
         with interrupts_later():
             signal.raise_signal(signal.SIGINT)
     finally:
-        signal.signal(signal.SIGINT, before)
+        signal.signal(signal.SIGINT, inherited)
 
 
 def _alive(group: int) -> bool:

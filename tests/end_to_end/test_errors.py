@@ -18,7 +18,7 @@ from dovetail.cli import main
 
 Call = Callable[..., subprocess.CompletedProcess[str]]
 
-COMMANDS = list(main._COMMANDS)
+COMMANDS = list(main._Dovetail.targets())
 
 
 def ask(*arguments: str) -> tuple[int, str, str]:

@@ -8,7 +8,7 @@ import signal
 import sqlite3
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -99,11 +99,12 @@ def test_failures_end_in_a_clear_state(
     assert words in found.stderr
 
 
+@pytest.mark.parametrize("count", [3, 1])
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupt_stops_what_runs_and_cancels_what_waits(
-    tmp_path: Path, environment: dict[str, str], number: signal.Signals
+    tmp_path: Path, environment: dict[str, str], number: signal.Signals, count: int
 ) -> None:
-    jobs = job_file(tmp_path, ["sleep", "60"], count=3)
+    jobs = job_file(tmp_path, ["sleep", "60"], count=count)
     command = [*DOVETAIL, "run", jobs, "--cluster", one_core(tmp_path), "--history", "h.sqlite", "--json"]
     process = subprocess.Popen(
         command, cwd=tmp_path, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
@@ -113,7 +114,7 @@ def test_an_interrupt_stops_what_runs_and_cancels_what_waits(
     process.send_signal(number)
     out, _ = process.communicate(timeout=30)
     assert process.returncode == 130
-    assert states(json.loads(out)) == ["CANCELLED"] * 3
+    assert states(json.loads(out)) == ["CANCELLED"] * count
     assert not sleepers(tmp_path)
 
 
@@ -243,7 +244,10 @@ def test_a_command_after_two_dashes(dovetail: Call, tmp_path: Path) -> None:
 def test_what_cannot_run_here_is_no_success(dovetail: Call, tmp_path: Path) -> None:
     done = dovetail("run", "--cluster", one_core(tmp_path), "--on", "opencl", "--", "true")
     assert done.returncode == 2
-    assert "the command: 1 job rejected, the first is true-1: larger than the machine" in done.stderr
+    assert (
+        "the command: 1 job rejected, the first is true-1: needs a device of kind opencl, and there is none"
+        in done.stderr
+    )
 
 
 def test_explain_and_replay_of_the_last_run(dovetail: Call, tmp_path: Path, state: Path) -> None:
@@ -260,29 +264,52 @@ def test_explain_and_replay_of_the_last_run(dovetail: Call, tmp_path: Path, stat
     assert "all identical" in replayed.stdout
 
 
-def test_a_full_disk_is_said_and_leaves_the_history_whole(dovetail: Call, tmp_path: Path) -> None:
-    """A file system of 2 MB that the jobs' own output fills."""
-    small = tmp_path / "small"
-    small.mkdir()
+@pytest.fixture
+def small(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 2 MB."""
+    folder = tmp_path / "small"
+    folder.mkdir()
+    size = ["-o", "size=2m"]
     mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(small)], capture_output=True, check=False
+        ["mount", "-t", "tmpfs", *size, "tmpfs", str(folder)], capture_output=True, check=False
     )
     if mounted.returncode:
         pytest.skip("this user may not mount a small file system")
-    try:
-        jobs = job_file(tmp_path, ["head", "-c", "4000000", "/dev/zero"], count=2)
-        found = dovetail(
-            "run", jobs, "--cluster", one_core(tmp_path), "--history", str(small / "h.sqlite"),
-            "--run-dir", str(small / "run"), "--json", timeout=60,
-        )  # fmt: skip
-        assert "Traceback" not in found.stderr
-        assert found.returncode in (1, 2)
-        if found.stdout:
-            assert set(states(load(found))) <= {"FAILED", "CANCELLED"}
-        with sqlite3.connect(small / "h.sqlite") as database:
-            assert database.execute("PRAGMA integrity_check").fetchone() == ("ok",)
-    finally:
-        subprocess.run(["umount", "-l", str(small)], check=True)
+    yield folder
+    subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+def test_a_full_disk_delays_what_has_not_started_and_loses_nothing(
+    small: Path, tmp_path: Path, environment: dict[str, str]
+) -> None:
+    """The first job fills the disk; the second starts when there is space again, and is told of once."""
+    (tmp_path / "fill.sh").write_text(
+        f"head -c 4000000 /dev/zero > {small}/ballast; sleep 0.5; echo ended > {tmp_path}/first\n"
+    )
+    jobs = tmp_path / "jobs.txt"
+    jobs.write_text("sh fill.sh\ntouch second\n")
+    process = subprocess.Popen(
+        [*DOVETAIL, "run", str(jobs), "--cluster", one_core(tmp_path), "--history", str(small / "h.sqlite"),
+         "--run-dir", str(small / "run"), "--json"],
+        cwd=tmp_path, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    deadline = time.monotonic() + 30
+    while not (tmp_path / "first").exists() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    time.sleep(2.5)
+    assert process.poll() is None
+    assert not (tmp_path / "second").exists()
+    (small / "ballast").unlink()
+    said, noted = process.communicate(timeout=60)
+    assert process.returncode == 0, noted
+    assert states(json.loads(said)) == ["COMPLETED", "COMPLETED"]
+    assert noted.count("the disk is full: nothing starts until it is on record; what runs (0) goes on") == 1
+    assert noted.count("what waited is on record again: jobs start") == 1
+    assert len(runs_in(small / "h.sqlite")) == 2
+    with sqlite3.connect(small / "h.sqlite") as database:
+        assert database.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+    with sqlite3.connect(small / "run" / "ledger.db") as database:
+        assert database.execute("SELECT count(*) FROM unrecorded").fetchone() == (0,)
 
 
 TWELVE = """
@@ -314,3 +341,28 @@ def test_twelve_ordinary_command_lines_are_all_predicted_the_third_time(
     # The last line is a run of the same program as the one before it, so something is known of it at once.
     assert [job["predicted"] for job in runs[0]["jobs"]][:11] == [None] * 11
     assert all(job["predicted"] > 0 for job in runs[2]["jobs"])
+
+
+def test_another_writer_on_the_history_delays_no_walltime_and_kills_no_job(
+    tmp_path: Path, environment: dict[str, str]
+) -> None:
+    SqliteHistory(tmp_path / "h.sqlite").close()
+    other = sqlite3.connect(tmp_path / "h.sqlite", isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    jobs = job_file(tmp_path, ["sleep", "0.1"], count=3, more='[[job]]\napp = "long"\nwalltime = 1\n')
+    long = '[[app]]\nname = "long"\n[[app.implementation]]\nname = "cpu"\ncommand = ["sleep", "30"]\n'
+    Path(jobs).write_text(long + Path(jobs).read_text())
+    process = subprocess.Popen(
+        [*DOVETAIL, "run", jobs, "--cluster", one_core(tmp_path), "--history", "h.sqlite", "--json"],
+        cwd=tmp_path, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    time.sleep(full(25, 4))
+    other.execute("ROLLBACK")
+    other.close()
+    said, noted = process.communicate(timeout=60)
+    assert process.returncode == 1, noted
+    found = json.loads(said)
+    assert sorted(states(found)) == ["COMPLETED"] * 3 + ["TIMEOUT"]
+    (cut,) = [job for job in found["jobs"] if job["state"] == "TIMEOUT"]
+    assert 1.0 <= cut["end"] - cut["start"] < 2.0
+    assert len(runs_in(tmp_path / "h.sqlite")) == 4

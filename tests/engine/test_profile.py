@@ -9,6 +9,7 @@ from typing import ClassVar
 
 import numpy as np
 import pytest
+from capacities import meet
 from random_instances import cluster_of, workload_of
 
 from dovetail.engine.capacity import FreeCapacity, Layout
@@ -31,7 +32,7 @@ def free_throughout(layout: Layout, slots: Held, start: float, end: float) -> Fr
         for begin, finish, allocation in slots:
             if begin <= moment < finish or (begin == finish == moment and moment > start):
                 free.take(allocation)
-        least.meet(free)
+        least = meet(layout, least, free)
     return least
 
 

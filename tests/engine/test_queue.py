@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from math import inf
 
 import pytest
 from hypothesis import given, settings
@@ -35,6 +37,14 @@ def by_walltime(job: Job, limit: float) -> float:
     return limit
 
 
+def anybody(requests: Iterable[Request]) -> Iterator[tuple[Request, float]]:
+    return ((request, inf) for request in requests)
+
+
+def nobody(requests: Iterable[Request]) -> list[tuple[Request, float]]:
+    return []
+
+
 steps = st.lists(
     st.tuples(
         st.integers(0, 3), st.integers(0, 10**6), st.integers(1, 3), st.integers(1, 9), st.integers(0, 2)
@@ -45,13 +55,11 @@ steps = st.lists(
 
 @settings(deadline=None, max_examples=60)
 @given(steps, st.booleans())
-def test_orders_and_groups_agree_with_sorting(
-    steps: list[tuple[int, int, int, int, int]], early: bool
-) -> None:
+def test_orders_agree_with_sorting(steps: list[tuple[int, int, int, int, int]], early: bool) -> None:
     """Jobs come, leave from anywhere, and come back to their old places."""
     queue = JobQueue(limit)
     if early:
-        queue.by(by_priority), queue.groups(by_walltime, bounded=True)
+        queue.by(by_priority), list(queue.in_time(by_walltime, 0.0, anybody, bounded=True))
     waiting: dict[int, Job] = {}
     gone: list[tuple[int, Job]] = []
     count = 0
@@ -75,22 +83,15 @@ def test_orders_and_groups_agree_with_sorting(
     assert list(queue.by(by_priority)) == sorted(in_order, key=by_priority)
     ranked = sorted(in_order, key=limit)
     assert list(queue.by(by_walltime, bounded=True)) == ranked
-    groups = queue.groups(by_walltime, bounded=True)
-    assert groups is not None
-    for size, request in SIZES.items():
-        of_size = [job for job in ranked if job.nodes == 1 and job.choices[0].request is request]
-        group = groups.get(request)
-        assert ([] if group is None else list(group)) == of_size, size
-        if group is not None and group.size:
-            entry = group.first(None)
-            seen = []
-            while entry is not None:
-                seen.append(entry[3])
-                later = group.first_in_time(entry, 10.0, 15.0)
-                expected = [job for job in of_size[len(seen) :] if limit(job) <= 5]
-                assert (later[3] if later else None) == (expected[0] if expected else None)
-                entry = group.first(entry)
-            assert seen == of_size
+    assert list(queue.in_time(by_walltime, 0.0, anybody, bounded=True)) == ranked
+    deadlines = {1: 13.0, 2: inf}  # nobody of size 3 may start
+
+    def small(requests: Iterable[Request]) -> Iterator[tuple[Request, float]]:
+        return ((one, deadlines[one.nodes]) for one in requests if one.nodes in deadlines)
+
+    found = queue.in_time(by_walltime, 10.0, small, bounded=True)
+    sizes = {job.id: job.choices[0].request.nodes for job in ranked}
+    assert list(found) == [job for job in ranked if 10.0 + limit(job) <= deadlines.get(sizes[job.id], 0.0)]
     assert all(job in queue and job.id in queue for job in in_order)
     assert not any(job in queue for _, job in gone)
     requests = dict(queue.requests())
@@ -99,7 +100,7 @@ def test_orders_and_groups_agree_with_sorting(
 
 def test_ten_thousand_jobs_keep_their_order() -> None:
     queue = JobQueue(limit)
-    queue.groups(by_priority)
+    list(queue.in_time(by_priority, 0.0, anybody))
     jobs = [job(n, 1 + n % 3, 1 + n % 11) for n in range(10_000)]
     for one in jobs:
         queue.add(one)
@@ -113,20 +114,30 @@ def test_ten_thousand_jobs_keep_their_order() -> None:
     assert line[998:1002] == left[998:1002]
     with pytest.raises(IndexError):
         line[-len(left) - 1]
-    groups = queue.groups(by_priority)
-    assert groups is not None
-    found = groups[SIZES[1]].first_in_time(None, 0.0, 1.0)
-    assert found is not None
-    assert found[3] is next(j for j in left if j.choices[0].request.nodes == 1 and j.walltime == 1)
+    shortest = queue.in_time(by_priority, 0.0, lambda requests: [(SIZES[1], 1.0)])
+    assert next(shortest) is next(j for j in left if j.choices[0].request.nodes == 1 and j.walltime == 1)
 
 
-def test_jobs_with_several_choices_have_no_group() -> None:
+def test_deadlines_are_asked_for_anew_after_each_job() -> None:
+    """Whoever takes a job may leave less room for the next."""
     queue = JobQueue(limit)
-    assert queue.groups(by_priority) == {}
+    for number in range(4):
+        queue.add(job(number, 1 + number % 2))
+    allowed = {SIZES[1], SIZES[2]}
+    seen = []
+    for one in queue.in_time(by_priority, 0.0, lambda requests: [(r, inf) for r in requests if r in allowed]):
+        seen.append(one.id)
+        allowed.discard(SIZES[2])
+    assert seen == ["0", "2"]
+
+
+def test_jobs_with_several_choices_come_in_any_case() -> None:
+    queue = JobQueue(limit)
+    assert list(queue.in_time(by_priority, 0.0, nobody)) == []
     several = replace(job(0), choices=(Choice(IMPLEMENTATION, SIZES[1]), Choice(OTHER, SIZES[1])))
     queue.add(several)
-    assert queue.groups(by_priority) is None
+    assert list(queue.in_time(by_priority, 0.0, nobody)) == [several]
     assert queue.requests() == {SIZES[1]: 2}
     queue.remove(several)
-    assert queue.groups(by_priority) == {}
+    assert list(queue.in_time(by_priority, 0.0, nobody)) == []
     assert queue.requests() == {}

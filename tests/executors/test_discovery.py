@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from dovetail.executors import discovery
-from dovetail.executors.discovery import Inventory, discover, inventory, run_probes, usable_cores
+from dovetail.executors.discovery import Cores, Inventory, discover, inventory, run_probes, usable_cores
 from dovetail.executors.probes import amd, nvidia
 from dovetail.model import CPU
 
@@ -247,3 +247,12 @@ def test_limits_of_cgroups_count(tmp_path: Path) -> None:
         (tmp_path / path).write_text(text)
     limited = usable_cores(tmp_path)
     assert (limited.memory, limited.quota) == (600_000_000, 1.5)
+
+
+def test_a_broken_gpu_moves_no_other_ones_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    broken = {"index": 0, "model": "", "driver": "1", "unusable": "GPU is lost"}
+    others = [{**T4, "index": 1, "uuid": ""}, {**A100, "index": 2}]
+    found = Inventory(Cores((0,), 1, "", 0), discovery._gpus("nvidia", [broken, *others])).cluster()
+    assert [device.address for device in found.nodes[0].devices] == ["nvidia:1", "nvidia:GPU-bb"]
+    assert [device.local for device in found.nodes[0].devices] == [0, 1]

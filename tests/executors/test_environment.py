@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import pytest
 
+from dovetail.engine.codec import decode_cluster, encode_cluster
+from dovetail.errors import InputError
 from dovetail.executors import environment
 from dovetail.executors.environment import child_environment, cores_of, devices_of, vendor
+from dovetail.executors.local import LocalExecutor
 from dovetail.model import (
     Allocation,
     App,
@@ -19,6 +25,7 @@ from dovetail.model import (
     Placed,
     Request,
 )
+from dovetail.testing.processes import CORES
 
 NODE = Node(
     "n0",
@@ -78,7 +85,50 @@ def test_every_job_sees_its_own_devices_and_no_others() -> None:
 def test_numbers_count_among_the_devices_that_we_may_see() -> None:
     outer = {"CUDA_VISIBLE_DEVICES": "GPU-aa, 5"}
     assert environment_of("gpu", (0, 1), outer=outer)["CUDA_VISIBLE_DEVICES"] == "GPU-aa,5"
-    assert environment_of("gpu", (1,), outer={"CUDA_VISIBLE_DEVICES": "7"})["CUDA_VISIBLE_DEVICES"] == "1"
+    assert (
+        environment_of("gpu", (0, 1), outer={"CUDA_VISIBLE_DEVICES": "7,3"})["CUDA_VISIBLE_DEVICES"] == "7,3"
+    )
+
+
+@pytest.mark.parametrize("setting", ["", "3", "0,0", "GPU-aa", "-1", "3,x,4", "MIG-a", "3,,4"])
+def test_no_job_gets_a_device_that_the_user_has_hidden(setting: str) -> None:
+    """As the drivers read the variable, fewer than two devices are left."""
+    with pytest.raises(InputError, match=f"CUDA_VISIBLE_DEVICES={setting} leaves [01] of them"):
+        environment_of("gpu", (1,), outer={"CUDA_VISIBLE_DEVICES": setting})
+
+
+@pytest.mark.parametrize("setting", ["", "3", "0,0"])
+def test_a_cluster_with_more_devices_than_the_user_left_is_refused_before_anything_runs(
+    setting: str, tmp_path: Path
+) -> None:
+    two = Cluster((Node("n0", CORES[:1], (Device("gpu"), Device("gpu", "", 1))),))
+    with pytest.raises(InputError, match=r"leaves [01] of them to Dovetail"):
+        LocalExecutor(two, tmp_path / "run", environ={"CUDA_VISIBLE_DEVICES": setting})
+    assert not (tmp_path / "run").exists()
+
+
+def test_each_maker_counts_its_own_devices() -> None:
+    """With one NVIDIA and one AMD device the AMD job gets index 0, whatever its number on the node."""
+    mixed = Cluster((Node("n0", (0,), (Device("gpu", "NVIDIA T4", 0), Device("gpu", "AMD MI210", 1))),))
+    found = child_environment(job("gpu", (Part(1, 0, (1,)),), {}, {}), mixed, [0], {})
+    assert (found["CUDA_VISIBLE_DEVICES"], found["ROCR_VISIBLE_DEVICES"]) == ("", "0")
+    assert found["HIP_VISIBLE_DEVICES"] == "0"
+
+
+def test_a_device_keeps_its_drivers_own_name() -> None:
+    """GPU 0 is broken: what is found as the first and second device are the driver's 1 and 2."""
+    devices = (
+        Device("gpu", "NVIDIA T4", 0, address="nvidia:GPU-1b"),
+        Device("gpu", "NVIDIA T4", 1, address="nvidia:2"),
+        Device("gpu", "MI210", 2, address="amd:3"),
+    )
+    cluster = Cluster((Node("n0", (0,), devices),))
+    for outer in ({}, {"CUDA_VISIBLE_DEVICES": "1,2", "ROCR_VISIBLE_DEVICES": "3"}):
+        found = child_environment(job("gpu", (Part(1, 0, (0, 1)),), {}, {}), cluster, [0], outer)
+        assert found["CUDA_VISIBLE_DEVICES"] == "GPU-1b,2"
+        found = child_environment(job("gpu", (Part(1, 0, (2,)),), {}, {}), cluster, [0], outer)
+        assert (found["CUDA_VISIBLE_DEVICES"], found["ROCR_VISIBLE_DEVICES"]) == ("", "3")
+    assert decode_cluster(json.loads(json.dumps(encode_cluster(cluster)))).nodes == cluster.nodes
 
 
 def test_nodes_without_devices_leave_the_variables_alone() -> None:

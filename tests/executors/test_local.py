@@ -247,11 +247,25 @@ def test_signals_and_descriptors_of_ours_do_not_reach_the_jobs(tmp_path: Path) -
 
 
 def test_strange_ids_make_harmless_files(tmp_path: Path) -> None:
-    names = ["../up", "a/b", "ünï", ".hidden", "x" * 300, "-rf", "spawn.log"]
+    long = "x" * 100
+    names = [
+        "../up",
+        "a/b",
+        "a b",
+        "ünï",
+        ".hidden",
+        long + "1",
+        long + "2",
+        "-rf",
+        "spawn.log",
+        "supervisor",
+    ]
     found = run_all(tmp_path, [placed(name, "/bin/echo", "hi") for name in names])
     assert all(end.state is State.COMPLETED for end in found.values())
-    files = {p.name for p in (tmp_path / "run").iterdir()} - {"spawn.log", "supervisor.err"}
+    ours = {"spawn.log", "supervisor.err", "supervisor.sock"}
+    files = {p.name for p in (tmp_path / "run").iterdir()} - ours
     assert len(files) == 2 * len(names)
+    assert {"a_b.out", "a_b-2.out", "ünï.out", f"{long}.out", f"{long}-2.err", "supervisor-2.err"} <= files
     assert {p.name for p in tmp_path.iterdir()} == {"run"}
 
 
@@ -313,7 +327,7 @@ def test_many_jobs_all_end_once(tmp_path: Path) -> None:
     assert (log.torn, log.done) == (0, True)
 
 
-def test_jobs_of_a_killed_supervisor_end_as_failed_and_the_next_gets_a_new_one(tmp_path: Path) -> None:
+def test_jobs_of_a_killed_supervisor_end_as_node_fail_and_the_next_gets_a_new_one(tmp_path: Path) -> None:
     async def main() -> tuple[Ended, Ended]:
         executor = LocalExecutor(cpu_cluster(), tmp_path / "run")
         log = tmp_path / "run" / "spawn.log"
@@ -327,7 +341,7 @@ def test_jobs_of_a_killed_supervisor_end_as_failed_and_the_next_gets_a_new_one(t
         return first, second
 
     first, second = asyncio.run(main())
-    assert first.state is State.FAILED
+    assert first.state is State.NODE_FAIL
     assert "the supervisor of this run ended (status -9)" in first.detail
     assert second.state is State.COMPLETED
     log = read_log(tmp_path / "run" / "spawn.log")

@@ -505,3 +505,89 @@ def test_what_others_record_is_seen_after_it_was_held_still(tmp_path: Path) -> N
             assert ours.count("mm", "cpu", CPU) == 2
         (found,) = ours.aggregates("mm", "cpu", CPU)
         assert found.mean == 2.0
+
+
+def test_an_import_lets_others_write_in_between(tmp_path: Path) -> None:
+    """While 60,000 runs come in, another process that waits half a second at most records one by one."""
+    path = tmp_path / "h"
+    SqliteHistory(path).close()
+    importer = python(
+        "with SqliteHistory(sys.argv[1]) as h:\n"
+        "    print('begun', flush=True)\n"
+        "    print(h.record_in_pieces(run(n=i % 50, uid=f'a{i}') for i in range(60_000)), flush=True)",
+        path,
+    )
+    assert importer.stdout is not None
+    beside = 0
+    with importer.stdout, SqliteHistory(path, wait=0.5) as history:
+        assert importer.stdout.readline() == "begun\n"
+        while importer.poll() is None:
+            history.record(run(app="other", uid=f"b{beside}"))
+            beside += 1
+        assert importer.stdout.read() == "60000\n"
+        assert beside >= 10
+        assert history.count("mm", "cpu", CPU) == 60_000
+        assert history.count("other", "cpu", CPU) == beside
+
+
+def test_pieces_give_what_one_transaction_gives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dovetail.history.sqlite.PIECE", 7)
+    runs = [run(1.0 + i % 5, n=i % 3, uid=f"u{i}", app=f"a{i % 2}") for i in range(40)]
+    with SqliteHistory(tmp_path / "a") as one, SqliteHistory(tmp_path / "b") as pieces:
+        assert one.record_many(iter(runs)) == 40
+        assert pieces.record_in_pieces(iter(runs + runs[:5])) == 40
+        assert one.groups() == pieces.groups()
+        for app in ("a0", "a1"):
+            assert one.aggregates(app, "cpu", CPU) == pieces.aggregates(app, "cpu", CPU)
+
+
+def test_pieces_that_were_committed_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dovetail.history.sqlite.PIECE", 10)
+    with SqliteHistory(tmp_path / "h") as history:
+        with pytest.raises(InputError, match="seconds is nan"):
+            history.record_in_pieces(run(float("nan") if i == 25 else 1.0, uid=str(i)) for i in range(40))
+        assert history.count("mm", "cpu", CPU) == 20
+        assert history.record_in_pieces(run(uid=str(i)) for i in range(40)) == 20
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE keys SET inputs = '{\"n\":'",
+        "UPDATE keys SET inputs = '[1]'",
+        "UPDATE keys SET inputs = 7",
+        "UPDATE keys SET mean = 'x'",
+        "UPDATE keys SET count = 1e999",
+        "UPDATE runs SET seconds = 'much'",
+        "UPDATE runs SET state = 99",
+        "UPDATE runs SET cpu_time = 'x'",
+        "UPDATE runs SET job = 7, walltime = 'x'",
+        "UPDATE groups SET app = x'ff'",
+        "UPDATE groups SET nodes = 'x'",
+        "DROP TABLE keys",
+    ],
+)
+def test_rows_that_cannot_be_are_said(tmp_path: Path, statement: str) -> None:
+    path = tmp_path / "h"
+    with SqliteHistory(path) as history:
+        history.record_many([run(uid="0" * 32), run(2.0, uid="1" * 32)])
+    with sqlite3.connect(path) as database:
+        database.execute("PRAGMA ignore_check_constraints = ON")
+        database.execute(statement)
+    told: list[str] = []
+    with SqliteHistory(path) as history:
+        for question in (
+            lambda: history.groups(),
+            lambda: history.groups("mm"),
+            lambda: history.aggregates("mm", "cpu", CPU),
+            lambda: history.recent("mm", "cpu", CPU, 9),
+            lambda: history.aggregate("mm", "cpu", CPU, (1, -1, 0.0), (("n", 8.0),)),
+            lambda: list(history.all_runs()),
+            lambda: history.runs("mm"),
+        ):
+            try:
+                question()  # type: ignore[no-untyped-call]
+            except HistoryError as error:
+                told.append(str(error))
+    assert told
+    assert all(message.startswith(f"history {path}: cannot be read: ") for message in told)

@@ -7,6 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dovetail.kernels import moldable, moldable_plain
+from dovetail.policies import fms
+from dovetail.policies.parts.shape_tables import Shapes, Table
 from dovetail.testing.builders import full
 
 
@@ -69,13 +71,15 @@ def test_place_and_occupy(seed: int, packed: bool, shape: int, wanted: int) -> N
 
 @settings(max_examples=full(1000, 60), deadline=None, derandomize=True)
 @given(seed=seeds, roll_out=st.booleans(), alone=st.booleans())
-def test_best_pair(seed: int, roll_out: bool, alone: bool) -> None:
+def test_the_rule_of_fms_and_its_kernel_choose_alike(seed: int, roll_out: bool, alone: bool) -> None:
     i = Instance(seed)
     first, second = i.options(9), i.options(9)
     if alone:
         second = np.empty((0, 2), np.int64), np.empty(0)
     rest = i.options(12)
-    arguments = (
-        i.ready, 1.0, i.pool, i.count, i.eligible, i.able, *first, *second, *rest, roll_out
-    )  # fmt: skip
-    assert moldable.best_pair(*arguments) == moldable_plain.best_pair(*arguments)
+    shapes = Shapes(i.pool, i.count, i.eligible, i.able)
+    compiled = moldable.best_pair(i.ready, 1.0, *shapes, *first, *second, *rest, roll_out)
+    spelt_out = fms.best_pair(
+        i.ready, 1.0, shapes, Table(*first), Table(*second), Table(*rest) if roll_out else None
+    )
+    assert compiled == spelt_out

@@ -148,6 +148,32 @@ def test_subset_program_and_partitions() -> None:
             assert (each[b], filled[pack].tolist()) == packing_plain.one_pack(times, pack)
 
 
+def test_listed_program() -> None:
+    rng = np.random.default_rng(16)
+    for _ in range(40):
+        n = int(rng.integers(1, 7))
+        count = int(rng.integers(1, 20))
+        masks = np.unique(rng.integers(1, 1 << n, size=count))
+        costs = rng.integers(1, 30, size=len(masks)).astype(np.float64)
+        lowest = np.array([(int(mask) & -int(mask)).bit_length() - 1 for mask in masks])
+        order = np.lexsort((costs, lowest))
+        first = np.searchsorted(lowest[order], np.arange(n + 1)).astype(np.int64)
+        best, choice = np.zeros(1 << n), np.zeros(1 << n, np.int64)
+        packing_subsets.listed_program(masks[order], costs[order], first, best, choice, 0, 1 << n, 1)
+        listed = [
+            (cost, frozenset(i for i in range(n) if int(mask) >> i & 1))
+            for cost, mask in zip(costs.tolist(), masks.tolist(), strict=True)
+        ]
+        assert best[-1] == packing_plain.listed_program(n, listed)
+        left, total = (1 << n) - 1, 0.0
+        while left and np.isfinite(best[-1]):
+            taken = order[choice[left]]
+            assert masks[taken] & left == masks[taken]
+            left ^= int(masks[taken])
+            total += costs[taken]
+        assert total == (best[-1] if np.isfinite(best[-1]) else 0.0)
+
+
 def test_pricing_bounds_every_pack() -> None:
     rng = np.random.default_rng(7)
     for trial in range(120):

@@ -6,7 +6,6 @@ from hypothesis import strategies as st
 
 from dovetail.errors import InputError
 from dovetail.model import Cluster, Device, DeviceClass
-from dovetail.model.cluster_file import parse_cluster
 
 CONTRACT = """\
 [[node]]
@@ -27,7 +26,7 @@ def written(folder: Path, text: str) -> str:
 
 def refused(text: str) -> str:
     with pytest.raises(InputError) as caught:
-        parse_cluster(text)
+        Cluster.parse(text)
     message = str(caught.value)
     assert "\n" not in message
     assert "expected" in message
@@ -38,7 +37,7 @@ def parsed_or_refused(text: str) -> None:
     """Anything but an `InputError` of one line is a failure."""
     message = ""
     try:
-        parse_cluster(text)
+        Cluster.parse(text)
     except InputError as error:
         message = str(error)
     assert "\n" not in message
@@ -67,7 +66,7 @@ def test_numbers_out_of_bounds_are_refused(text: str) -> None:
 
 
 def test_the_file_of_the_contract(tmp_path: Path) -> None:
-    cluster = parse_cluster(written(tmp_path, CONTRACT))
+    cluster = Cluster.parse(written(tmp_path, CONTRACT))
     assert [node.name for node in cluster.nodes] == ["n0", "n1"]
     node = cluster.nodes[0]
     assert node.cores == (0, 2, 3, 4, 5, 6, 7)
@@ -78,14 +77,14 @@ def test_the_file_of_the_contract(tmp_path: Path) -> None:
 
 def test_two_unlike_devices_on_a_two_core_machine(tmp_path: Path) -> None:
     text = '[[node]]\nname = "here"\ncores = [0]\ndevices = [{ kind = "opencl", cores = [1] }]\n'
-    (node,) = parse_cluster(written(tmp_path, text)).nodes
+    (node,) = Cluster.parse(written(tmp_path, text)).nodes
     assert node.cores == (0,)
     assert node.devices == (Device("opencl", "", 0, (1,)),)
 
 
 def test_cores_are_shared_out_among_devices_of_one_entry(tmp_path: Path) -> None:
     text = '[[node]]\nname = "a"\ncpus = 6\ndevices = [{ kind = "x", count = 2, cores = [1, 2, 3, 4] }]\n'
-    (node,) = parse_cluster(written(tmp_path, text)).nodes
+    (node,) = Cluster.parse(written(tmp_path, text)).nodes
     assert [device.cores for device in node.devices] == [(1, 2), (3, 4)]
     assert [device.name for device in node.devices] == ["x0", "x1"]
     assert node.cores == (0, 5)
@@ -100,7 +99,7 @@ host_cpus = 1
 cpu_model = "epyc"
 devices = [{ kind = "gpu", model = "T4" }, { kind = "gpu", model = "A100", count = 2 }]
 """
-    cluster = parse_cluster(written(tmp_path, text))
+    cluster = Cluster.parse(written(tmp_path, text))
     assert [d.name for d in cluster.nodes[0].devices] == ["gpu0", "gpu1", "gpu2"]
     assert cluster.classes[1:] == (DeviceClass("gpu", "T4"), DeviceClass("gpu", "A100"))
     assert cluster.nodes[0].host_cpus == 1
@@ -156,7 +155,7 @@ def test_malformed_files_are_answered_by_one_sentence(tmp_path: Path, text: str,
 
 def test_a_missing_file_a_folder_and_binary_data(tmp_path: Path) -> None:
     assert "no such file" in refused(str(tmp_path / "nope.toml"))
-    assert "a directory" in refused(str(tmp_path))
+    assert "a folder" in refused(str(tmp_path))
     (tmp_path / "b.toml").write_bytes(b"a = 1\n\xff\n")
     assert "line 2: found a byte 0xff" in refused(str(tmp_path / "b.toml"))
     refused("a\0b")
@@ -183,7 +182,7 @@ def test_any_bytes_end_in_a_sentence(tmp_path: Path, data: bytes) -> None:
     path = tmp_path / "b.toml"
     path.write_bytes(data)
     with pytest.raises(InputError):
-        parse_cluster(str(path))
+        Cluster.parse(str(path))
 
 
 @settings(deadline=None, derandomize=True)

@@ -7,16 +7,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from three_partition import theorem_2
 
 from dovetail.packing.bounds import area_bound, batch_bound, quick_bound
 from dovetail.packing.exhaustive import exhaustive, subset_dp
 from dovetail.packing.matching import matching
-from dovetail.packing.one_pack import one_pack_by_program, single_pack
+from dovetail.packing.one_pack import single_pack
 from dovetail.packing.pack_approx import pack_approx_literal
 from dovetail.packing.profiles import repair
 from dovetail.packing.registry import ALGORITHMS, Options, solve
 from dovetail.packing.schedule import check
-from dovetail.packing.synthetic import gadget
 from dovetail.testing.builders import full
 
 Floats = NDArray[np.float64]
@@ -36,6 +36,22 @@ def random_times(rng: np.random.Generator, n: int, p: int, *, whole: bool = Fals
         if whole:
             times[:, j] = np.minimum(np.ceil(times[:, j]), times[:, j - 1])
     return repair(times)[0]
+
+
+def one_pack_by_program(times: Floats) -> float:
+    """The cost of the best single pack by c(i, q) = min over q' of max(c(i-1, q-q'), t(i, q')).
+
+    Section 4.2; O(n p^2).  It needs no Equation 2, only times that do not grow along a row.
+    """
+    n, p = times.shape
+    best = times[0].copy()
+    for i in range(1, n):
+        following = np.full(p, np.inf)
+        for q in range(i, p):
+            # q + 1 processors in all: task i takes q' = 1..q, the others q + 1 - q'
+            following[q] = np.min(np.maximum(best[q - 1 :: -1] if q else best[:0], times[i, :q]))
+        best = following
+    return float(best[p - 1])
 
 
 def test_algorithm_1_equals_the_dynamic_program() -> None:
@@ -144,12 +160,12 @@ def test_bounds_hold(n: int, p: int, seed: int) -> None:
 @pytest.mark.parametrize("k", [3, 4])
 def test_the_gadget_of_theorem_2(k: int) -> None:
     # 3-Partition of B = 12: (2, 4, 6), (3, 4, 5), (2, 3, 7) is a solution, so that the optimum is m = 3.
-    times = gadget([2, 4, 6, 3, 4, 5, 2, 3, 7], k)
+    times = theorem_2([2, 4, 6, 3, 4, 5, 2, 3, 7], k)
     packing = exhaustive(times, k) if k == 3 else subset_dp(times, k)
     assert packing is not None
     assert packing.cost == 3.0
     # The first integers sum to 2 B as well, but no triple of them sums to B.
-    assert exhaustive(gadget([1, 1, 1, 1, 9, 11], 3), 3).cost > 2.0
+    assert exhaustive(theorem_2([1, 1, 1, 1, 9, 11], 3), 3).cost > 2.0
 
 
 def test_the_subset_program_takes_twenty_tasks() -> None:

@@ -26,7 +26,7 @@ from dovetail.model import (
     Workload,
 )
 from dovetail.policies.easy import Easy
-from dovetail.policies.orders import f1_first
+from dovetail.policies.parts.orders import f1_first
 from dovetail.testing.builders import Knowing, rigid, rigid_workload, timed, workload
 from dovetail.testing.invariants import check_schedule
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -13,9 +15,21 @@ from hypothesis import strategies as st
 from dovetail.engine.simulate import SimulationOptions, simulate
 from dovetail.errors import UnsupportedWorkload
 from dovetail.history.memory import MemoryHistory
-from dovetail.model import Cluster, Device, Node, Result, Workload
+from dovetail.model import (
+    App,
+    Choice,
+    Cluster,
+    Device,
+    Implementation,
+    Node,
+    Request,
+    Result,
+    TableTruth,
+    Workload,
+)
 from dovetail.plugins import load_policy
 from dovetail.policies.follow_plan import FollowPlan
+from dovetail.policies.history import History
 from dovetail.policies.optimal import least_makespan
 from dovetail.runtimes.perfect import PerfectModel
 from dovetail.runtimes.registry import make_model
@@ -276,3 +290,94 @@ def test_a_moldable_job_that_asks_for_several_nodes_is_refused(tmp_path: Path) -
     w = load_workload(path)
     with pytest.raises(UnsupportedWorkload, match="job a-1 asks for 2 nodes"):
         scheduled(w, "history", Cluster.parse("2x1cpu"))
+
+
+Row = tuple[str, float, float, float, float | str]
+
+
+def learned(
+    rows: Sequence[Row], cluster: Cluster, model: str = "least-squares", walltime: float | None = None
+) -> Result:
+    """Jobs (app, CPU seconds, GPU seconds, submit time, input n), from an empty history."""
+    base = workload([(app, {"cpu": 1.0, "gpu": 1.0}) for app in dict.fromkeys(row[0] for row in rows)])
+    apps = {job.app.name: job for job in base.jobs}
+    table = {}
+    jobs = []
+    for i, (app, cpu, gpu, submit, n) in enumerate(rows):
+        job = replace(apps[app], id=f"{app}{i + 1}", index=i, submit_time=submit, inputs={"n": n})
+        jobs.append(replace(job, walltime=walltime))
+        table |= {(jobs[-1].id, "cpu", 1): cpu, (jobs[-1].id, "gpu", 1): gpu}
+    w = Workload("learned", jobs, TableTruth(table))
+    history = MemoryHistory()
+    result = simulate(w, cluster, History(), make_model(model, history), observe=history)
+    check_schedule(result, w)
+    return result
+
+
+def ran(result: Result) -> list[tuple[str, float | None]]:
+    return [(r.implementation.name, r.start) for r in result.records if r.implementation]
+
+
+UNKNOWN_SIZES: list[Row] = [("a", 10.0, 1.0, 0.0, 1.0)] * 2 + [
+    ("a", 10.0, 1.0, 20.0, float(n)) for n in range(2, 8)
+]
+
+
+@pytest.mark.parametrize("model", ["mean", "words"])
+def test_where_nothing_is_predicted_the_idle_gpu_goes_before_the_idle_cpu(model: str) -> None:
+    """Section 5.2: with limited information the GPU if it is free, else the CPU; nobody waits in a FIFO."""
+    rows: list[Row] = UNKNOWN_SIZES
+    if model == "words":  # words are categories: of another word nothing is known
+        rows = [(*row[:4], f"word {row[4]:g}") for row in rows]
+    result = learned(rows, TWO, "mean" if model == "mean" else "least-squares")
+    expected = [("gpu", 0.0), ("cpu", 0.0), ("gpu", 20.0), ("cpu", 20.0)]
+    assert ran(result) == [*expected, *(("gpu", float(start)) for start in (21, 22, 23, 24))]
+    assert result.makespan == 30.0
+
+
+def test_nobody_queues_behind_a_job_of_unknown_length_beside_an_idle_device() -> None:
+    seconds = {"a": 3.0, "b": 5.0}
+    result = learned([(app, seconds[app], seconds[app], 0.0, 1.0) for app in "aaabbaba"], TWO)
+    assert ran(result)[5] == ("gpu", 8.0)
+    assert result.makespan == 16.0
+
+
+def test_a_class_is_explored_once_while_its_first_run_is_on() -> None:
+    """Rule 2 speaks of programs that were not assigned yet: the other idle CPUs do not try it as well."""
+    pools = Cluster((Node("n0", (0,), (Device("gpu"),)), *(Node(f"n{n}", (0,)) for n in range(1, 12))))
+    rows: list[Row] = [("a", 100.0, 1.0, 0.0, 1.0), *[("a", 100.0, 1.0, 2.0, 1.0)] * 11]
+    found = ran(learned(rows, pools))
+    expected = [("gpu", 0.0), ("gpu", 2.0), ("cpu", 2.0), *(("gpu", float(3 + i)) for i in range(9))]
+    assert found == expected
+
+
+def test_a_run_that_fails_is_no_exploration() -> None:
+    """The second job is killed at its walltime: nothing is known of the CPU yet, so the fourth tries it."""
+    rows: list[Row] = [("a", 100.0, 1.0, submit, 1.0) for submit in (0.0, 0.0, 10.0, 10.0)]
+    assert ran(learned(rows, TWO, walltime=5.0)) == [("gpu", 0.0), ("cpu", 0.0), ("gpu", 10.0), ("cpu", 10.0)]
+
+
+def test_a_job_is_never_assigned_to_a_unit_that_is_too_small() -> None:
+    """The CPUs of n0 can never run it: it goes to n1, behind another job."""
+    nodes = Cluster((Node("n0", (0, 1)), Node("n1", tuple(range(8)))))
+    w = workload([(name, {"cpu": 5.0}) for name in "ab"])
+    implementation = Implementation("cpu", "cpu", Request(1, 8))
+    app = App("wide", (implementation,))
+    choices = (Choice(implementation, implementation.request),)
+    w = Workload("wide", [replace(job, app=app, choices=choices) for job in w.jobs], w.truth)
+    for policy in ("history", "history-guarded", "cpu-only", "gpu-only", "best-device", "brr"):
+        result = scheduled(w, policy, nodes)
+        assert [(r.allocation.nodes, r.start) for r in result.records if r.allocation] == [([1], 0), ([1], 5)]
+
+
+def test_the_planner_has_a_plan_however_little_time_it_is_given() -> None:
+    rng = np.random.Generator(np.random.PCG64(3))
+    times = [(float(rng.integers(1, 100)), float(rng.integers(1, 100))) for _ in range(40)]
+    table = [{(u, u): pair[u // 2] for u in range(4)} for pair in times]
+    picks, status, bound, _ = least_makespan(table, [0.0] * 4, [[0, 1], [2, 3]], time_limit=1e-6)
+    load = [0.0] * 4
+    for row, pick in zip(table, picks, strict=True):
+        load[pick] += row[pick, pick]
+    assert status == "feasible"
+    assert bound <= max(load) * (1 + 1e-9)
+    assert max(load) <= 1.05 * bound

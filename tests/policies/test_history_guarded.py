@@ -188,3 +188,25 @@ def test_several_gpus_share_what_is_new() -> None:
 def test_caution_below_one_is_refused() -> None:
     with pytest.raises(InputError, match=r"cannot be made: caution is 0[.]5, expected 1 or more"):
         load_policy("history-guarded?caution=0.5")
+
+
+def test_what_waits_is_thought_about_again_as_apps_become_known() -> None:
+    """All jobs come at once and nothing is known: all are sent to the GPU, and some leave its FIFO later."""
+    rows = [row for _ in range(5) for row in [("a", 4.0, 3.0), ("b", 9.0, 1.0), ("c", 2.0, 5.0)]]
+    guarded = learned(of_apps(rows), MemoryHistory())
+    gpu_only = learned(of_apps(rows), MemoryHistory(), "gpu-only")
+    plain = learned(of_apps(rows), MemoryHistory(), "history")
+    assert gpu_only.makespan == 45.0
+    assert guarded.makespan <= plain.makespan < gpu_only.makespan
+    first = [r for r in guarded.records if r.job.id in ("a-1", "b-1", "c-1")]
+    assert all(where(guarded)[r.job.id] == "gpu" for r in first)
+
+
+def test_a_job_that_is_best_where_it_waits_stays_there() -> None:
+    """The CPU is idle, and would take 9 s; the job waits 4 s for the GPU, and 1 s there."""
+    history = MemoryHistory()
+    for app, cpu, gpu in (("a", 9.0, 1.0), ("b", 2.0, 4.0)):
+        know(history, app, "gpu", gpu)
+        know(history, app, "cpu", cpu, n=gpu)
+    result = learned(of_apps([("b", 2.0, 4.0), *[("a", 9.0, 1.0)] * 5]), history)
+    assert where(result) == {"b-1": "cpu", **{f"a-{n}": "gpu" for n in range(1, 6)}}

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import ClassVar
+
 import numpy as np
 import pytest
 
@@ -22,6 +25,7 @@ from dovetail.model import (
     Workload,
 )
 from dovetail.plugins import load_policy
+from dovetail.policies.fms import Fms
 from dovetail.runtimes.least_squares import LeastSquaresModel
 from dovetail.testing.builders import Knowing, full
 from dovetail.testing.invariants import check_schedule
@@ -145,3 +149,24 @@ def test_a_node_is_lost_and_comes_back(name: str) -> None:
     assert wide.state is State.COMPLETED
     assert wide.start is not None
     assert wide.start >= 15.0  # three nodes are there again only then
+
+
+@dataclass(frozen=True)
+class SpeltOut(Fms):
+    """FMS by the rule as `dovetail.policies.fms` spells it out."""
+
+    compiled: ClassVar[bool] = False
+
+
+@pytest.mark.parametrize("text", CLUSTERS, ids=["two GPUs", "host CPUs", "unlike nodes"])
+def test_the_rule_and_its_kernel_make_the_same_schedules(text: str, tmp_path) -> None:
+    cluster = cluster_of(text, tmp_path)
+    for seed in range(full(20, 2)):
+        work = drawn(seed, 8)
+        starts = []
+        for policy in (Fms(), SpeltOut(), Fms("area"), SpeltOut("area")):
+            result = simulate(work, cluster, policy, Knowing(work.truth))
+            check_schedule(result, work)
+            starts.append([(r.start, r.allocation) for r in result.records])
+        assert starts[0] == starts[1]
+        assert starts[2] == starts[3]

@@ -7,10 +7,10 @@ import pytest
 from dovetail import api
 from dovetail.engine.simulate import simulate
 from dovetail.history.memory import MemoryHistory
-from dovetail.model import Cluster, TableTruth, Workload
+from dovetail.model import Cluster, TableTruth, Way, Workload
+from dovetail.policies.parts.speedups import speedups
 from dovetail.policies.rsa import Rsa
 from dovetail.policies.rsc import Rsc
-from dovetail.policies.speedups import speedups
 from dovetail.runtimes.least_squares import LeastSquaresModel
 from dovetail.testing.builders import Knowing, timed, workload
 from dovetail.testing.invariants import check_schedule
@@ -18,7 +18,7 @@ from dovetail.testing.invariants import check_schedule
 
 def way(job, **seconds):
     return {
-        kind: (next(c for c in job.choices if c.implementation.kind == kind), s)
+        kind: Way(next(c for c in job.choices if c.implementation.kind == kind), s)
         for kind, s in seconds.items()
     }
 

@@ -274,3 +274,11 @@ def test_the_optimum_of_the_golden_list_is_proven() -> None:
     assert result.makespan == pytest.approx(40.153, abs=6e-4)
     assert result.plan is not None
     assert result.plan.status == "optimal"
+
+
+def test_optimal_plans_times_too_short_to_tell_apart() -> None:
+    from dovetail.policies.optimal import least_makespan
+
+    chosen, status, bound, _ = least_makespan([{(0, 0): 1e-320}, {(0, 0): 1e-320}], [0.0], workers=1)
+    assert (chosen, status) == ([0, 0], "optimal")
+    assert 0 <= bound <= 1e-300

@@ -11,8 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dovetail.engine.core import no_bound
+from dovetail.engine.driver import Driver, DriverOptions
 from dovetail.engine.journal import JournalWriter, read_journal, replay, workload_from_journal
-from dovetail.engine.live import LiveOptions, LiveRun
+from dovetail.engine.live import LiveRun
+from dovetail.engine.prepare import prepare
 from dovetail.engine.simulate import SimulationOptions, simulate
 from dovetail.executors.fake import FakeExecutor
 from dovetail.history.memory import MemoryHistory
@@ -73,18 +76,19 @@ def run_live(w: Workload, cluster: Cluster, policy: str, learned: bool, sink: An
     runtimes, history = model(w, learned)
 
     async def main() -> Result:
-        live = LiveRun(
-            w,
+        driver = Driver(
             cluster,
             load_policy(policy).policy,
             runtimes,
-            FakeExecutor(w.truth),
+            bound=no_bound,
             history=history,
             journal=sink,
             follow=FollowPlan(),
-            options=LiveOptions(policy_name=policy),
+            options=DriverOptions(policy_name=policy, enforce=True),
         )
-        return await live.run()
+        ready = prepare(w, cluster, need_truth=False)
+        await LiveRun(driver, FakeExecutor(w.truth), ready.jobs).run()
+        return driver.result(ready)
 
     return run_virtual(main())
 

@@ -10,8 +10,8 @@ from dovetail.engine.simulate import simulate
 from dovetail.errors import InputError
 from dovetail.model import Cluster
 from dovetail.plugins import load_rates
-from dovetail.policies.bound_at_submission import BestDevice
 from dovetail.policies.fms import Fms
+from dovetail.policies.static import BestDevice
 from dovetail.rates.isolated import Isolated
 from dovetail.rates.sharing_penalty import SharingPenalty
 from dovetail.testing.builders import Knowing, workload

@@ -126,8 +126,9 @@ def easy_starts(rows: Sequence[Row], nodes: int, key: Key | None = None) -> list
     return starts
 
 
-def conservative_starts(rows: Sequence[Row], nodes: int) -> list[float]:
+def conservative_starts(rows: Sequence[Row], nodes: int, key: Key | None = None) -> list[float]:
     promise: dict[int, float] = {}
+    order: Key = key or (lambda j: j)
 
     def decide(m: Machine, early: bool, new: list[int]) -> None:
         def busy(time: float, without: int) -> int:
@@ -149,15 +150,15 @@ def conservative_starts(rows: Sequence[Row], nodes: int) -> list[float]:
             raise AssertionError
 
         if early:
-            for j in sorted(m.waiting):
+            for j in sorted(m.waiting, key=order):
                 if j in promise:
                     moved = earliest(j)
                     assert moved <= promise[j]
                     promise[j] = moved
-        for j in sorted(m.waiting):
+        for j in sorted(m.waiting, key=order):
             if j not in promise:
                 promise[j] = earliest(j)
-        for j in sorted(m.waiting):
+        for j in sorted(m.waiting, key=order):
             if promise[j] <= m.now and m.size(j) <= m.free():
                 m.begin(j)
 
@@ -237,13 +238,31 @@ def test_easy_agrees_job_by_job(block: int) -> None:
         assert dovetail_starts(rows, nodes, Easy()) == easy_starts(rows, nodes), (seed, nodes, rows)
 
 
-@pytest.mark.parametrize("order", ["sjf", "largest", "f1"])
+def smaller_area(rows: Sequence[Row]) -> Key:
+    return lambda j: (rows[j][3] * rows[j][1], rows[j][0], j)
+
+
+def smaller_root_area(rows: Sequence[Row]) -> Key:
+    return lambda j: (rows[j][3] * math.sqrt(rows[j][1]), rows[j][0], j)
+
+
+ORDERS = {"sjf": shorter, "largest": larger, "f1": f1, "saf": smaller_area, "sqrtsaf": smaller_root_area}
+
+
+@pytest.mark.parametrize("order", ORDERS)
 def test_easy_agrees_in_other_orders(order: str) -> None:
-    keys = {"sjf": shorter, "largest": larger, "f1": f1}
     for seed in range(SEEDS // 2):
         rows, nodes = instance(10_000 + seed)
         got = dovetail_starts(rows, nodes, Easy(order=order))  # type: ignore[arg-type]
-        assert got == easy_starts(rows, nodes, keys[order](rows)), (seed, nodes, rows)
+        assert got == easy_starts(rows, nodes, ORDERS[order](rows)), (seed, nodes, rows)
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_conservative_agrees_in_other_orders(order: str) -> None:
+    for seed in range(SEEDS // 4):
+        rows, nodes = instance(40_000 + seed)
+        got = dovetail_starts(rows, nodes, Conservative(order=order))  # type: ignore[arg-type]
+        assert got == conservative_starts(rows, nodes, ORDERS[order](rows)), (seed, nodes, rows)
 
 
 @pytest.mark.parametrize("block", range(4))

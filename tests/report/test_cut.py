@@ -8,9 +8,12 @@ import pytest
 
 from dovetail.errors import InputError
 from dovetail.report import Comparison, Cut, Report, plots, tables
+from dovetail.report.asked import Asked
+from dovetail.report.compared import later_table
 from dovetail.report.intervals import paired
 from dovetail.report.json_form import text_of, to_json
 from dovetail.report.metrics import breakdown, final_metrics
+from dovetail.report.outcome import breakdown_table, summary
 
 
 @pytest.fixture
@@ -51,7 +54,7 @@ def test_the_cut_decides_which_jobs_count(run):
 
 def test_the_json_form_says_what_was_asked(run):
     result, other = run(2.0), run(1.0, policy="fcfs")
-    form = to_json(result, cut=MIDDLE, by=["user"], reference=other)
+    form = to_json(result, Asked(MIDDLE, ["user"]).against([other]))
     assert form["cut"] == {"warmup": 10.0, "cooldown": 10.0, "fraction": False}
     assert form["breakdown"]["user"]["ann"]["jobs"] == 2
     assert form["later_than"] == {"policy": "fcfs", "jobs": {"j1": 1.0, "j2": 2.0, "j3": 3.0, "j4": 4.0}}
@@ -62,9 +65,9 @@ def test_the_json_form_says_what_was_asked(run):
 
 def test_tables_and_pages_say_that_means_are_cut(run):
     result = run()
-    said = tables.render(tables.summary_table(result, cut=MIDDLE))
+    said = tables.render(summary(result, cut=MIDDLE))
     assert "Means are over 3 jobs, without warm-up and cool-down." in said
-    assert "bob      1 " in tables.render(tables.breakdown_table(result, "user", cut=MIDDLE))
+    assert "bob      1 " in tables.render(breakdown_table(result, "user", cut=MIDDLE))
     page = Report(result).html(cut=MIDDLE)
     assert "Means are over 3 jobs" in page
     assert "Means are over" not in Report(result).html()
@@ -75,7 +78,7 @@ def test_tables_and_pages_say_that_means_are_cut(run):
 def test_later_than_the_reference_by_policy(run):
     results = [run(2.0, policy="b", seed=1), run(3.0, policy="b", seed=2)]
     references = [run(1.0, policy="fcfs", seed=1), run(3.0, policy="fcfs", seed=2)]
-    said = tables.render(tables.later_table(results, references))
+    said = tables.render(later_table(results, Asked().against(references)))
     assert "Jobs that end later than under fcfs" in said
     assert "b                2" in said  # 4 of one seed, 0 of the other
     assert "mean over the seeds" in said
@@ -103,11 +106,11 @@ def test_a_cut_is_finite(value):
 
 
 def test_a_cut_that_leaves_no_job_compares_nothing_seed_by_seed(run):
-    results = [run(f, policy=p, seed=s) for f, p in ((1.0, "a"), (2.0, "b")) for s in (1, 2)]
-    assert "Mean wait" in Comparison(results).html(cut=MIDDLE).partition("Seed by seed")[2]
+    results = [run(f * s, policy=p, seed=s) for f, p in ((1.0, "a"), (2.0, "b")) for s in (1, 2)]
+    assert "wait difference" in Comparison(results).html(cut=MIDDLE).partition("Seed by seed")[2]
     page = Comparison(results).html(cut=Cut(1e6, 1e6))
-    assert "Makespan" in page.partition("Seed by seed")[2]
-    assert "Mean wait" not in page.partition("Seed by seed")[2]
+    assert "makespan difference" in page.partition("Seed by seed")[2]
+    assert "wait difference" not in page.partition("Seed by seed")[2]
 
 
 @pytest.mark.parametrize(

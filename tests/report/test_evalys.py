@@ -4,23 +4,30 @@ from __future__ import annotations
 
 import csv
 import io
+from dataclasses import replace
+from itertools import accumulate, pairwise
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from dovetail.errors import InputError
 from dovetail.model import (
     FRACTION_UNITS,
     Allocation,
     Cluster,
+    Device,
     Donor,
+    Node,
     Part,
     Record,
     Rejected,
     Request,
     Result,
     State,
+    bits,
 )
-from dovetail.report.evalys_csv import COLUMNS, intervals, to_evalys_csv, write_csv
+from dovetail.report.evalys_csv import COLUMNS, ResourceNumbers, to_evalys_csv, write_csv
 from dovetail.workloads.builder import TraceBuilder, gpu_request
 
 CONTRACT = (
@@ -152,11 +159,66 @@ def test_rejected_jobs_have_no_line():
     assert table(of) == []
 
 
-@pytest.mark.parametrize(
-    ("numbers", "text"), [([], ""), ([3], "3"), ([0, 1, 2, 5, 7, 8], "0-2 5 7-8"), ([1, 2], "1-2")]
+parts = st.lists(
+    st.tuples(st.integers(1, 2**8 - 1), st.integers(0, 3), st.lists(st.integers(0, 1), unique=True)),
+    max_size=3,
 )
-def test_intervals(numbers, text):
-    assert intervals(numbers) == text
+
+
+@settings(deadline=None, derandomize=True)
+@given(parts, st.sampled_from([None, 0, 5, 7]))
+def test_numbers_of_resources_are_counted_node_by_node(given, donor):
+    plain, mixed = Node("", (0, 1)), Node("", (4, 5, 6), (Device("gpu", "", 0), Device("gpu", "", 1)))
+    cluster = Cluster.of([(plain, ["a", "b", "c"]), (mixed, ["d", "e"]), (plain, ["f", "g", "h"])])
+    taken, cores, expected = 0, {}, set()
+    firsts = list(accumulate([0, *(len(n.cores) + len(n.devices) for n in cluster.nodes)]))
+    held = []
+    for mask, cpus, devices in given:
+        nodes = [n for n in bits(mask & ~taken) if cpus <= cluster.nodes[n].cpus]
+        devices = devices if all(cluster.nodes[n].devices for n in nodes) else []
+        mask = sum(1 << n for n in nodes)
+        taken |= mask
+        if mask:
+            held.append(Part(mask, cpus, tuple(devices)))
+        for n in nodes:
+            if cpus and cpus < cluster.nodes[n].cpus:
+                cores[n] = cluster.nodes[n].cores[-cpus:]
+            pool = cluster.nodes[n].cpus
+            expected |= {firsts[n] + i for i in range(pool - cpus, pool)}
+            expected |= {firsts[n] + pool + d for d in devices}
+    donors = () if donor is None else (Donor(0, 3, donor % 2),)
+    expected |= {firsts[3] + 3 + d.device for d in donors}
+    numbers = ResourceNumbers(cluster)
+    for _ in range(2):  # what is remembered is what was found
+        text, count = numbers.held(Allocation(Request(), tuple(held), cores, donors))
+        found = [tuple(map(int, span.split("-"))) for span in text.split()]
+        spelt = [i for span in found for i in range(span[0], span[-1] + 1)]
+        assert spelt == sorted(expected)
+        assert count == len(expected)
+        assert all(later[0] > earlier[-1] + 1 for earlier, later in pairwise(found))
+
+
+@pytest.mark.parametrize(
+    ("id", "cell"),
+    [
+        ("=1+1", "'=1+1"),
+        ("+1", "'+1"),
+        ("@SUM(A1)", "'@SUM(A1)"),
+        ("-x", "'-x"),
+        ("-17", "-17"),
+        ("\tx", "'\tx"),
+        ("a=1", "a=1"),
+        ('a,"b"', 'a,"b"'),
+        ("two\nlines", "two\nlines"),
+    ],
+)
+def test_a_name_is_never_a_formula_and_never_breaks_its_row(id, cell):
+    (job,) = jobs(Request(1, 1))
+    job = replace(job, id=id)
+    of = result(Cluster.uniform(1, 1), Record(job, State.PENDING))
+    (row,) = table(of)
+    assert row["job_id"] == cell
+    assert list(row) == list(COLUMNS)
 
 
 def test_writing_to_a_file(tmp_path):

@@ -6,7 +6,7 @@ import pytest
 
 from dovetail.errors import InputError
 from dovetail.model import Record, Result
-from dovetail.report.intervals import by_policy, interval, label, paired
+from dovetail.report.intervals import interval, label, paired, variants
 
 Make = Callable[..., Record]
 Build = Callable[..., Result]
@@ -63,5 +63,5 @@ def test_paired_refuses_what_cannot_be_paired(make_record: Make, make_result: Bu
 
 def test_labels(make_result: Build) -> None:
     assert label(make_result([], policy="fms", options={"score": "area", "k": 2})) == "fms?score=area&k=2"
-    groups = by_policy([make_result([], policy=p) for p in ("b", "a", "b")])
+    groups = variants([make_result([], policy=p) for p in ("b", "a", "b")])
     assert {name: len(group) for name, group in groups.items()} == {"b": 2, "a": 1}

@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dovetail.model import Cluster, Record, Result
-from dovetail.report.lanes import OTHER, PALETTE, Tones, density, lanes, tick_text, ticks
+from dovetail.report.gantt.lanes import OTHER, PALETTE, Tones, density, lanes, span_of, tick_text, ticks
+from dovetail.report.metrics import final_metrics
 
 Make = Callable[..., Record]
 Build = Callable[..., Result]
@@ -22,14 +23,26 @@ def test_jobs_that_share_a_pool_lie_above_each_other(make_record: Make, make_res
     ]
     made = lanes(make_result(records, Cluster.uniform(1, 4, 1)))
     assert made.names == ("n0/cpu", "n0/gpu0")
-    assert [(b.record.job.id, b.low, b.high) for b in made.bars[0]] == [
-        ("a", 0, 0.25),
-        ("b", 0.25, 0.75),
-        ("c", 0.75, 1.0),
-        ("d", 0.25, 0.75),
+    assert [(b.record.job.id, b.shares, b.row) for b in made.bars[0]] == [
+        ("a", ((0, 0.25),), 0),
+        ("b", ((0.25, 0.75),), 1),
+        ("c", ((0.75, 1.0),), 2),
+        ("d", ((0.25, 0.75),), 1),
     ]
-    assert [(b.record.job.id, b.low, b.high) for b in made.bars[1]] == [("d", 0, 0.5)]
-    assert made.busy == (1.0, 0.2)
+    assert [(b.record.job.id, b.shares) for b in made.bars[1]] == [("d", ((0, 0.5),))]
+    assert (made.rows(0), made.rows(1)) == (3, 1)
+    result = make_result(records, Cluster.uniform(1, 4, 1))
+    assert made.used == pytest.approx(
+        (final_metrics(result)["utilisation"], final_metrics(result)["gpu_utilisation"])
+    )
+
+
+def test_schedules_side_by_side_have_one_axis(make_record: Make, make_result: Build) -> None:
+    early = make_result([make_record("a", submit=1, start=2, end=5)])
+    late = make_result([make_record("a", submit=1, start=8, end=20)])
+    assert span_of([early, late]) == (1, 20)
+    assert (lanes(early, span_of([early, late])).last, lanes(early).last) == (20, 5)
+    assert span_of([make_result([])]) == (0, 0)
 
 
 def test_a_job_on_scattered_cpus_is_two_bars(make_record: Make, make_result: Build) -> None:
@@ -40,7 +53,7 @@ def test_a_job_on_scattered_cpus_is_two_bars(make_record: Make, make_result: Bui
         make_record("d", start=2, end=4, cpus=2),
     ]
     bars = lanes(make_result(records, Cluster.uniform(1, 3))).bars[0]
-    assert [(b.low, b.high) for b in bars if b.record.job.id == "d"] == [(0, 1 / 3), (2 / 3, 1)]
+    assert [bar.shares for bar in bars if bar.record.job.id == "d"] == [((0, 1 / 3), (2 / 3, 1))]
 
 
 @settings(deadline=None, max_examples=60)
@@ -62,13 +75,17 @@ def test_bars_never_overlap(lengths: list[tuple[int, int]]) -> None:
         job = Job(str(i), app, (Choice(how, how.request),), i)
         allocation = Allocation(how.request, (Part(1, cpus),))
         records.append(Record(job, State.COMPLETED, how, allocation, start, start + length))
-    bars = lanes(Result("p", "w", Cluster.uniform(1, 4), records)).bars[0]
-    area = sum((b.end - b.start) * (b.high - b.low) * 4 for b in bars)
+    made = lanes(Result("p", "w", Cluster.uniform(1, 4), records)).bars[0]
+    bars = [(bar.start, bar.end, low, high) for bar in made for low, high in bar.shares]
+    area = sum((end - start) * (high - low) * 4 for start, end, low, high in bars)
     assert area == pytest.approx(sum(length * cpus for length, cpus in lengths))
     for i, a in enumerate(bars):
         for b in bars[:i]:
-            apart = a.end <= b.start or b.end <= a.start or a.high <= b.low or b.high <= a.low
+            apart = a[1] <= b[0] or b[1] <= a[0] or a[3] <= b[2] or b[3] <= a[2]
             assert apart, (a, b)
+    for i, one in enumerate(made):
+        others = [other for other in made[:i] if other.row == one.row]
+        assert all(one.end <= other.start or other.end <= one.start for other in others)
 
 
 def test_density_groups_neighbours_of_one_kind(make_record: Make, make_result: Build) -> None:

@@ -16,13 +16,13 @@ def test_timeline_has_a_panel_for_each_resource(
     make_record: Make, make_result: Build, tmp_path: Path
 ) -> None:
     records = [make_record(f"j{i}", submit=i, start=2 * i, end=2 * i + 2) for i in range(10)]
-    figure = plots.timeline(make_result(records))
+    figure = plots.timeline([make_result(records)])
     assert [axes.get_title(loc="left") for axes in figure.axes] == [
         "CPUs in use, of 1",
         "Devices in use, of 1",
         "Jobs waiting",
     ]
-    only = plots.timeline(make_result(records, Cluster.uniform(4, 2)))
+    only = plots.timeline([make_result(records, Cluster.uniform(4, 2))])
     assert [axes.get_title(loc="left") for axes in only.axes] == ["CPUs in use, of 8", "Jobs waiting"]
     waiting = only.axes[1].lines[0].get_ydata()
     assert max(waiting) == 5  # at 9 s, ten are submitted and five have started
@@ -32,14 +32,14 @@ def test_timeline_has_a_panel_for_each_resource(
 
 def test_long_runs_are_drawn_as_means(make_record: Make, make_result: Build) -> None:
     records = [make_record(f"j{i}", submit=i, start=i, end=i + 0.5) for i in range(2000)]
-    figure = plots.timeline(make_result(records))
+    figure = plots.timeline([make_result(records)])
     line = figure.axes[0].lines[0]
     assert len(line.get_xdata()) == plots.BINS + 1
     assert line.get_ydata()[10] == pytest.approx(0.5, abs=0.1)
 
 
 def test_nothing_has_run(make_result: Build) -> None:
-    assert len(plots.timeline(make_result([])).axes) == 3
+    assert len(plots.timeline([make_result([])]).axes) == 3
 
 
 def test_comparison_draws_what_is_there(make_record: Make, make_result: Build, tmp_path: Path) -> None:

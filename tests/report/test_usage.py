@@ -1,15 +1,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dovetail.model import Cluster, Record, Result, State
+from dovetail.model import Cluster, Record, Result, Span, State, masks
+from dovetail.model.masks import runs
 from dovetail.report import usage
-from dovetail.report.usage import Columns, Step, busy_seconds, node_indices
+from dovetail.report.columns import Columns
+from dovetail.report.energy import use_of
+from dovetail.report.gantt.lanes import lanes
+from dovetail.report.metrics import final_metrics
+from dovetail.report.perfetto import trace_events
+from dovetail.report.steps import Step
+from dovetail.report.usage import busy_seconds
 
 jobs = st.lists(
     st.tuples(
@@ -37,7 +45,7 @@ def test_busy_seconds_agree_with_counting_second_by_second(
     records, taken = [], set()
     busy = np.zeros(len(cluster.units))
     for i, (start, length, mask, cpus, devices) in enumerate(jobs):
-        cpus = cpus and (2 if whole else cpus)
+        cpus = cpus and (2 if whole else 1)
         seconds = range(start, start + length)
         units = [u for n in range(5) if mask >> n & 1 for u in _held(cluster, n, cpus, devices)]
         cells = {(u, s) for u in units for s in seconds}
@@ -64,9 +72,14 @@ def _held(cluster: Cluster, node: int, cpus: int, devices: list[int]) -> list[in
     ]
 
 
-@pytest.mark.parametrize("mask", [1, 0b1011, (1 << 200) - 1, 1 << 4095 | 1, (1 << 4096) - 2])
-def test_node_indices(mask: int) -> None:
-    assert node_indices(mask).tolist() == [i for i in range(mask.bit_length()) if mask >> i & 1]
+@pytest.mark.parametrize("mask", [0, 1, 0b1011, (1 << 200) - 1, 1 << 4095 | 1 << 99 | 5, (1 << 4096) - 2])
+@pytest.mark.parametrize("wide", [0, 10_000])
+def test_runs_of_a_mask(mask: int, wide: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(masks, "WIDE", wide)
+    monkeypatch.setattr(masks, "MANY", 1)
+    found = [i for low, high in runs(mask) for i in range(low, high)]
+    assert found == [i for i in range(mask.bit_length()) if mask >> i & 1]
+    assert all(high < low for (_, high), (low, _) in pairwise(runs(mask)))
 
 
 def test_steps() -> None:
@@ -128,3 +141,34 @@ def test_shares_in_use_agree_with_steps(jobs: list[tuple[int, int, int, int, lis
         held = [(m & members[g]).bit_count() * c for _, _, m, c, _ in jobs]
         steps = Step.of(columns.start, columns.end, np.array(held, float))
         assert found[g] == pytest.approx(steps.mean(edges) / 100, abs=1e-9)
+
+
+def test_what_a_job_held_before_it_moved_or_began_again_counts(
+    make_record: Callable[..., Record], make_result: Callable[..., Result]
+) -> None:
+    """Two CPUs of n0 for an attempt that failed, then one of n1, then one of n0."""
+    last = make_record("a", start=10, end=20, nodes=[0], cpus=1)
+    failed = make_record("a", start=0, end=4, nodes=[0], cpus=2)
+    moved = make_record("a", start=10, end=14, nodes=[1], cpus=1)
+    assert last.implementation is not None
+    assert failed.allocation is not None
+    assert moved.allocation is not None
+    last.since = 14.0
+    last.earlier = (
+        Span(0.0, 4.0, failed.allocation, last.implementation, State.FAILED),
+        Span(10.0, 14.0, moved.allocation, last.implementation),
+    )
+    result = make_result([last], Cluster.uniform(2, 2))
+    columns = Columns.of(result)
+    assert final_metrics(result)["utilisation"] == (2 * 4 + 1 * 4 + 1 * 6) / (4 * 20)
+    assert busy_seconds(columns).tolist() == [10.0, 4.0]
+    assert columns.cpus_in_use().values.tolist() == [2, 0, 1, 1, 0]
+    assert use_of(result).busy == 18.0
+    bars = [(bar.start, bar.end, bar.failed) for bars in lanes(result).bars for bar in bars]
+    assert bars == [(0.0, 4.0, True), (14.0, 20.0, False), (10.0, 14.0, False)]
+    slices = [e for e in trace_events(result) if e["ph"] == "X"]
+    assert [(e["pid"], e["dur"] / 1e6, e["args"]["state"]) for e in slices] == [
+        (1, 4.0, "FAILED"),
+        (2, 4.0, "moved"),
+        (1, 6.0, "COMPLETED"),
+    ]

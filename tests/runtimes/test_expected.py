@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from dovetail.history.memory import MemoryHistory
-from dovetail.model import Cluster, DeviceClass, Run, TableTruth, Workload
+from dovetail.model import Choice, Cluster, Device, DeviceClass, Node, Run, TableTruth, Workload
 from dovetail.runtimes.expected import with_expected_times
 from dovetail.runtimes.mean import MeanModel
 from dovetail.testing.builders import timed
@@ -35,3 +37,20 @@ def test_without_history_nothing_changes() -> None:
     job, _ = timed("a", {"cpu": 0.0})
     w = Workload("w", [job], TableTruth())
     assert with_expected_times(w, HERE, MeanModel(MemoryHistory())) is w
+
+
+def test_a_job_that_names_its_models_expects_nothing_of_others() -> None:
+    """The cluster's first class is not one that the job may use."""
+    cluster = Cluster((Node("n0", (0,), (Device("gpu", "T4"), Device("gpu", "A100", 1))),))
+    job, _ = timed("a", {"gpu": 0.0})
+    request = replace(job.choices[0].request, models=("A100",))
+    implementation = replace(job.choices[0].implementation, request=request)
+    app = replace(job.app, implementations=(implementation,))
+    job = replace(job, app=app, choices=(Choice(implementation, request),))
+    runs = [
+        Run("a", "gpu", DeviceClass("gpu", model), 1, 0, 1.0, {}, s)
+        for model, s in (("T4", 9.0), ("A100", 2.0))
+    ]
+    w = Workload("w", [job], TableTruth())
+    truth = with_expected_times(w, cluster, MeanModel(MemoryHistory(runs))).truth
+    assert truth.seconds(job, implementation, request) == 2.0

@@ -11,6 +11,8 @@ from dovetail.model import (
     App,
     Choice,
     Command,
+    Communication,
+    Dependency,
     Implementation,
     Job,
     Request,
@@ -32,6 +34,7 @@ def essence(workload: Workload) -> list[object]:
         (
             *(job.id, job.index, job.submit_time, job.nodes, job.walltime, job.user, job.group, job.queue),
             *(job.priority, job.implementation, job.sequential, dict(job.speedup), dict(job.inputs)),
+            *(job.depends, job.retries, job.slurm, job.communication, job.app.restartable),
             [
                 (
                     *(c.implementation.name, c.implementation.kind, c.implementation.command, c.request),
@@ -63,7 +66,7 @@ def workloads(draw: st.DrawFn) -> Workload:
             gpus = None if kind == "cpu" else draw(st.sampled_from([None, 0.25, 2.0]))
             request = request_for(kind, cpus=cpus, gpus=gpus, memory=draw(st.integers(0, 9)))
             forms.append(Implementation(f"{kind} {number}", kind, request, command))
-        apps.append(App(f"app {number}", tuple(forms)))
+        apps.append(App(f"app {number}", tuple(forms), draw(st.booleans())))
     jobs: list[Job] = []
     table: dict[tuple[str, str, int], float] = {}
     for index in range(draw(st.integers(1, 5))):
@@ -91,6 +94,12 @@ def workloads(draw: st.DrawFn) -> Workload:
                 queue=draw(st.one_of(st.none(), NAMES)),
                 priority=float(draw(st.integers(0, 3))),
                 implementation=draw(st.one_of(st.none(), st.just(app.implementations[0].name))),
+                depends=tuple(Dependency("afterok", f"j{n}") for n in range(index) if draw(st.booleans())),
+                retries=draw(st.integers(0, 2)),
+                slurm=draw(st.sampled_from([(), ("--account=x", "-p debug")])),
+                communication=draw(
+                    st.sampled_from([None, Communication(1.5), Communication(0.0, 1e6, 2.0, 3.0)])
+                ),
             )
         )
     return Workload("any", sorted(jobs, key=lambda j: (j.submit_time, j.index)), TableTruth(table))
@@ -134,6 +143,38 @@ def test_apps_of_one_name_with_unlike_requests_are_numbered(tmp_path: Path) -> N
     copy = copied(Workload("x", jobs, TableTruth()), tmp_path)
     assert [job.app.name for job in copy.jobs] == ["swf", "swf-2", "swf"]
     assert [job.choices[0].request.cpus for job in copy.jobs] == [1, 2, 1]
+
+
+def test_jobs_that_need_no_app_are_written_without_one(tmp_path: Path) -> None:
+    path = tmp_path / "j.toml"
+    path.write_text(
+        "[[job]]\nnodes = 2\ncpus = 3\ngpus = 2\nmemory = '1GiB'\n[job.communication]\nother = '1h'\n"
+        "[[job]]\n[job.communication]\nother = 0\ngpu_bytes = '2GB'\n"
+    )
+    workload = load_jobfile(path)
+    assert "app" not in tomllib.loads(dump_jobfile(workload))
+    assert essence(copied(workload, tmp_path)) == essence(workload)
+
+
+def test_commands_that_name_files_are_exported(tmp_path: Path) -> None:
+    file = tmp_path / "data.csv"
+    file.write_text("x" * 9)
+    forms = "".join(
+        f'[[app.implementation]]\nname = "{kind}"\ncommand = ["{kind}-zip", "{{file}}"]\n'
+        for kind in ("cpu", "gpu")
+    )
+    path = tmp_path / "j.toml"
+    path.write_text(
+        f'[[app]]\nname = "zip"\n{forms}'
+        f"[[job]]\napp = 'zip'\ninputs = {{ file = '{file}' }}\n"
+        f"[[job]]\napp = 'zip'\ninputs = {{ file = 'none' }}\n"
+    )
+    workload = load_jobfile(path)
+    assert [dict(job.inputs) for job in workload.jobs] == [{"file_bytes": 9.0}, {"file": "none"}]
+    copy = copied(workload, tmp_path)
+    assert [job.app.name for job in copy.jobs] == ["zip", "zip-2"]
+    commands = [[i.command for i in job.app.implementations] for job in copy.jobs]
+    assert commands == [[i.command for i in job.app.implementations] for job in workload.jobs]
 
 
 def job_with(request: Request, kind: str = "gpu", **fields: object) -> Workload:

@@ -3,6 +3,7 @@ from pathlib import Path
 
 import pytest
 
+from dovetail import plugins
 from dovetail.errors import InputError
 from dovetail.model import Cluster, Workload
 from dovetail.workloads import load
@@ -74,7 +75,7 @@ def test_a_seed_draws_what_is_drawn_at_random() -> None:
         ("nowhere.txt", "no such file"),
         ("nowhere.toml", "no such file"),
         ("nowhere", "no such file"),
-        ("", "a directory"),
+        ("", "no name of a file"),
         ("a\nb.xyz", "ends in '.xyz'"),
     ],
 )
@@ -102,12 +103,13 @@ def test_a_reader_of_a_plugin_is_found_by_its_entry_point(
 ) -> None:
     entry = EntryPoint("mine", f"{__name__}:read_nothing", "dovetail.workloads")
     monkeypatch.setattr(EntryPoint, "load", lambda self: read_nothing)
-    monkeypatch.setattr(load, "entry_points", lambda group: [entry])
+    for module in (plugins, load):
+        monkeypatch.setattr(module, "entries", lambda group: {"mine": entry})
     assert "mine" in formats()
     assert len(load_workload(tmp_path / "x.mine").jobs) == 16
     assert len(load_workload(f"mine:{tmp_path}/y").jobs) == 16
 
 
 def test_a_format_without_a_path_is_one_sentence():
-    with pytest.raises(InputError, match="found no name of a file, expected one"):
+    with pytest.raises(InputError, match="found no name of a file, expected SWF text"):
         load_workload("swf:")

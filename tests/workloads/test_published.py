@@ -19,6 +19,8 @@ from dovetail.workloads.published import describe_published, load_published, tak
         ("published:gregg-table2?gpu_cost=1e13", "gpu_cost: found '1e13'"),
         ("published:gregg-table2?gpu_cost=", "gpu_cost: found ''"),
         ("published:gregg-table2?gpu_cost=1&gpu_cost=2", "the option 'gpu_cost' twice"),
+        ("published:gregg-identical?jobs=0", "jobs: found 0"),
+        ("published:gregg-identical?speedup=0", "speedup: found 0"),
         ("published:ravi-single?mix=x", "mix: found 'x', expected one of uniform, cpu75, gpu75"),
         ("published:ravi-single?pool=Z", "pool: found 'Z'"),
         ("published:ravi-single?jobs=0", "jobs: found 0"),
@@ -44,10 +46,25 @@ def test_bad_names_and_options_are_answered_by_one_sentence(spec: str, expected:
 def test_every_published_workload_is_described() -> None:
     described = {name: (line, options) for name, line, options in describe_published()}
     assert set(described) == {
-        "gregg-table2", "ravi-single", "ravi-single-table", "ravi-multi", "ravi-multi-table",
+        "gregg-table2", "gregg-identical", "ravi-single", "ravi-single-table", "ravi-multi",
+        "ravi-multi-table", "markthub",
     }  # fmt: skip
-    assert all(line.startswith(("Gregg 2011", "Ravi 2012")) for line, _ in described.values())
+    assert all(
+        line.startswith(("Gregg 2011", "Markthub 2015", "Ravi 2012")) for line, _ in described.values()
+    )
     assert described["ravi-single"][1] == {"mix": "uniform", "jobs": 24, "pool": "B", "seed": 1}
+
+
+def test_ten_identical_applications() -> None:
+    workload = load_published("published:gregg-identical")
+    assert [job.id for job in workload.jobs] == [f"identical-{i}" for i in range(1, 11)]
+    for job in workload.jobs:
+        seconds = {
+            c.implementation.kind: workload.truth.seconds(job, c.implementation, c.request)
+            for c in job.choices
+        }
+        assert seconds == {"cpu": 5.0, "gpu": 1.0}
+    assert len(load_published("published:gregg-identical?jobs=3&speedup=2").jobs) == 3
 
 
 def test_a_seed_from_outside_wins() -> None:

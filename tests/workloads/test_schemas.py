@@ -4,6 +4,7 @@ from pathlib import Path
 import jsonschema
 import pytest
 
+from dovetail.model.remote_costs import RemoteCosts, remote_costs_text
 from dovetail.workloads.jobfile_writer import dump_jobfile
 from dovetail.workloads.load import load_workload
 from dovetail.workloads.schemas import schema_text, schemas
@@ -46,3 +47,12 @@ def test_the_cluster_schema() -> None:
     jsonschema.validate(good, schemas()["clusterfile"])
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate({"node": [{"name": "n0", "cpus": -2}]}, schemas()["clusterfile"])
+
+
+def test_the_schema_of_remote_costs() -> None:
+    good = tomllib.loads(remote_costs_text(RemoteCosts(), "here"))
+    jsonschema.validate(good, schemas()["remotecosts"])
+    for wrong in ({"value": -1.0}, {"unit": "ms"}):
+        bad = {"gpu_latency": {**good["gpu_latency"], **wrong}}
+        with pytest.raises(jsonschema.ValidationError):
+            jsonschema.validate(bad, schemas()["remotecosts"])

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dovetail.errors import InputError
+from dovetail.files.tables import Malformed
 from dovetail.model import Cluster, Device, Node, Request
 from dovetail.workloads.slurm_accounting import (
     parse_tres,
@@ -16,7 +17,6 @@ from dovetail.workloads.slurm_accounting import (
     read_sacct_json,
     read_sacct_parsable,
 )
-from dovetail.workloads.textfile import Malformed
 from dovetail.workloads.timestamps import duration, unix_seconds
 
 HEADER = "JobID|User|Account|Partition|Submit|Start|Elapsed|Timelimit|State|NNodes|NCPUS|ReqTRES|AllocTRES\n"
@@ -282,3 +282,19 @@ def test_no_json_makes_a_traceback(data, tmp_path_factory):
             assert "job 1" in str(error)  # noqa: PT017
         else:
             assert len(workload.jobs) + len(workload.rejected) + workload.skipped == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("JobID           JobName\n------------ ----------\n1 sleep\n", "line 1: found a table without bars"),
+        ("1|sleep|2026-01-05T10:00:00|COMPLETED\n", "line 1: found no header, expected the names of the"),
+        ("JobID|JobName\n1|sleep\n", "expected also Submit, State"),
+    ],
+)
+def test_tables_that_sacct_prints_otherwise_are_answered_by_what_to_do(tmp_path, text, message):
+    path = tmp_path / "jobs.txt"
+    path.write_text(text)
+    with pytest.raises(InputError) as caught:
+        read_sacct(path)
+    assert message in str(caught.value)

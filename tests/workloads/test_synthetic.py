@@ -115,8 +115,8 @@ def test_lublin_without_requested_times():
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
-        ("synthetic:poisson", "found the kind 'poisson', expected rigid or lublin"),
-        ("rigid?", "found nothing after the question mark"),
+        ("synthetic:poisson", "found the kind 'poisson', expected one of rigid, lublin"),
+        ("rigid?", "found nothing after '?'"),
         ("rigid?jobs", "found 'jobs', expected option=value"),
         ("rigid?jobs=1&jobs=2", "found the option 'jobs' twice"),
         ("rigid?jobs=many", "option jobs: found 'many', expected a number from 1 to 10000000"),

@@ -1,0 +1,177 @@
+"""Borrowed devices for real: jobs on device servers of other nodes, moved home while they compute."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from dovetail_command import load
+
+from dovetail.errors import ExecutorError
+from dovetail.executors.lent import _devices_of, _steps
+from dovetail.model import Allocation, Donor, Part, Request
+
+pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live")]
+
+Call = Callable[..., subprocess.CompletedProcess[str]]
+
+PROGRAM = '''
+"""So many steps on all of its devices, each as long as it sleeps; tells the result and where it was."""
+import json, sys, time
+import dovetail.remote
+
+steps, out = int(sys.argv[1]), sys.argv[2]
+xp = dovetail.remote.namespace()
+devices = xp.__array_namespace_info__().devices()
+began = [str(device.address) for device in devices]
+sums = [xp.arange(1000.0, device=device) for device in devices]
+for k in range(steps):
+    sums = [s * 0.5 + k % 7 for s in sums]
+    for s in sums:
+        float(s[0])
+    time.sleep(0.02)
+ended = [str(device.address) for device in devices]
+with open(out, "w") as file:
+    json.dump({"began": began, "ended": ended, "values": [float(xp.sum(s)) for s in sums]}, file)
+'''
+
+CLUSTER = """
+[[node]]
+name = "a"
+cores = [0]
+gpus = 2
+[[node]]
+name = "b"
+cores = [1]
+gpus = 1
+"""
+
+
+def jobs(python: str = sys.executable) -> str:
+    """A job of 2 s on b, one of 6 s on a, and one that wants two devices of a node."""
+    apps = "".join(
+        f"""
+[[app]]
+name = "on{gpus}"
+[[app.implementation]]
+name = "gpu"
+command = ["{python}", "program.py", "{{steps}}", "{{out}}"]
+cpus = 0
+gpus = {gpus}
+time = 5
+"""
+        for gpus in (1, 2)
+    )
+    rows = (("short", 1, 80), ("long", 1, 240), ("wide", 2, 320))
+    return apps + "".join(
+        f'[[job]]\nid = "{name}"\napp = "on{gpus}"\ninputs = {{ steps = {steps}, out = "{name}.json" }}\n'
+        for name, gpus, steps in rows
+    )
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "program.py").write_text(PROGRAM)
+    (tmp_path / "cluster.toml").write_text(CLUSTER)
+    (tmp_path / "jobs.toml").write_text(jobs())
+    return tmp_path
+
+
+def ran(dovetail: Call, folder: Path, policy: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The result, and what the wide job told of itself."""
+    done = dovetail(
+        *("run", "jobs.toml", "--cluster", "cluster.toml", "--executor", "lent?device=numpy"),
+        *("--policy", policy, "--json", "--quiet"),
+    )
+    assert done.returncode == 0, done.stderr
+    return load(done), json.loads((folder / "wide.json").read_text())
+
+
+def servers() -> list[str]:
+    """Device servers that run on this machine, started by an executor."""
+    listed = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout
+    return [line for line in listed.splitlines() if "device-server" in line and "PDEATHSIG" in line]
+
+
+def test_a_job_borrows_and_moves_home_while_it_computes(dovetail: Call, folder: Path) -> None:
+    """It starts with a device of b when the short job ends, comes home when the long one does, goes on."""
+    told, moved = ran(dovetail, folder, "mrq")
+    by_id = {job["id"]: job for job in told["jobs"]}
+    wide = by_id["wide"]
+    assert (wide["remote_gpus"], wide["migrations"]) == (1, 1)
+    assert wide["devices"] == ["a/gpu0", "a/gpu1"]
+    assert wide["start"] < by_id["long"]["end"] < wide["end"]
+    assert moved["began"][0] == "local:numpy"
+    assert moved["began"][1].startswith("unix:")
+    assert moved["ended"] == ["local:numpy", "local:numpy"]
+
+    waited, stayed = ran(dovetail, folder, "fcfs")
+    first = {job["id"]: job for job in waited["jobs"]}
+    assert first["wide"]["start"] >= first["long"]["end"]
+    assert stayed["began"] == stayed["ended"] == ["local:numpy", "local:numpy"]
+    assert stayed["values"] == moved["values"]  # bit by bit
+    assert told["makespan"] < waited["makespan"]
+    assert servers() == []
+
+
+def test_a_policy_that_looks_ahead_runs_live_too(dovetail: Call, folder: Path) -> None:
+    told, _ = ran(dovetail, folder, "mrq-aware")
+    assert [job["state"] for job in told["jobs"]] == ["COMPLETED"] * 3
+
+
+def test_the_journal_of_moves_replays(dovetail: Call, folder: Path, state: Path) -> None:
+    ran(dovetail, folder, "mrq")
+    (journal,) = state.rglob("journal.jsonl")
+    done = dovetail("replay", journal)
+    assert done.returncode == 0, done.stderr
+    assert "all identical" in done.stdout
+
+
+def test_an_executor_that_cannot_move_jobs_says_so(dovetail: Call, folder: Path) -> None:
+    for policy in ("mrq", "mrq-aware", "mrq-backfill"):
+        done = dovetail("run", "jobs.toml", "--cluster", "cluster.toml", "--policy", policy)
+        assert done.returncode == 2
+        assert f"policy {policy} moves jobs between devices while they run" in done.stderr
+        assert "executor local" in done.stderr
+        assert len(done.stderr.strip().splitlines()) == 1
+    assert not (folder / "short.json").exists()
+
+
+def test_a_device_that_cannot_be_opened_is_one_sentence(dovetail: Call, folder: Path) -> None:
+    done = dovetail(
+        *(
+            "run",
+            "jobs.toml",
+            "--cluster",
+            "cluster.toml",
+            "--executor",
+            "lent?device=abacus",
+            "--policy",
+            "mrq",
+        )
+    )
+    assert done.returncode == 2
+    assert "node a" in done.stderr
+    assert "abacus" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert servers() == []
+
+
+def _gang(own: tuple[int, ...], *donors: Donor) -> Allocation:
+    request = Request(1, 0, (("gpu", float(len(own) + len(donors))),))
+    return Allocation(request, (Part(1, 0, own),), donors=donors)
+
+
+def test_only_what_is_borrowed_moves_and_only_home() -> None:
+    borrowed = _gang((1,), Donor(0, 1, 0), Donor(0, 2, 3))
+    steps = _steps(_devices_of(borrowed), _gang((0, 1), Donor(0, 2, 3)))
+    assert [(k, step.client, step.node, step.device) for k, step in steps.items()] == [(1, 0, 0, 0)]
+    with pytest.raises(ExecutorError, match="stay where they are"):
+        _steps(_devices_of(borrowed), _gang((0, 2), Donor(0, 2, 3)))
+    with pytest.raises(ExecutorError, match="only move home"):
+        _steps(_devices_of(borrowed), _gang((1,), Donor(0, 1, 1), Donor(0, 2, 3)))

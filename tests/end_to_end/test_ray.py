@@ -1,0 +1,258 @@
+"""Jobs on a real Ray cluster of several nodes on this host, with a token and a home of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from dovetail_command import DOVETAIL, load
+from queues import FINAL, Runs, processes_of, until
+
+from dovetail.testing.builders import full
+
+pytest.importorskip("ray")
+
+pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live"), pytest.mark.timeout(300)]
+
+NODES = 4
+SUPPORT = Path(__file__).parent.parent / "support"
+SCRIPT = """
+import os, sys, time
+out = os.open(sys.argv[1], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+where = os.environ["DOVETAIL_NODES"], os.environ.get("CUDA_VISIBLE_DEVICES", "-") or "none"
+os.write(out, f"began {os.environ['DOVETAIL_JOB']} {where[0]} {where[1]}\\n".encode())
+if sys.argv[3:] == ["child"]:
+    os.spawnlp(os.P_NOWAIT, "sleep", "sleep", "987")
+time.sleep(float(sys.argv[2]))
+os.write(out, f"ended {os.environ['DOVETAIL_JOB']} {where[0]} {where[1]}\\n".encode())
+"""
+
+
+class RayCluster:
+    """The process that holds the cluster."""
+
+    def __init__(self, home: Path) -> None:
+        home.mkdir()
+        own = {"HOME": str(home), "RAY_AUTH_TOKEN": "t" * 40, "RAY_USAGE_STATS_ENABLED": "0"}
+        self.environment = {**os.environ, **own}
+        self.process = subprocess.Popen(
+            [sys.executable, str(SUPPORT / "ray_cluster.py"), str(NODES)],
+            env=self.environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+        self.address = self._line()
+
+    def _line(self) -> str:
+        assert self.process.stdout is not None
+        while True:
+            line = self.process.stdout.readline()
+            assert line, "the cluster does not start"
+            if (":" in line and not line.startswith("[")) or line == "done\n":
+                return line.strip()
+
+    def do(self, order: str) -> None:
+        """Have a node killed, or added."""
+        assert self.process.stdin is not None
+        self.process.stdin.write(order + "\n")
+        self.process.stdin.flush()
+        assert self._line() == "done"
+
+    def stop(self) -> None:
+        """End it."""
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        self.process.wait(60)
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RayCluster]:
+    found = RayCluster(tmp_path_factory.mktemp("ray") / "home")
+    yield found
+    found.stop()
+
+
+@pytest.fixture
+def runs(tmp_path: Path, environment: dict[str, str], state: Path, cluster: RayCluster) -> Iterator[Runs]:
+    own = {**cluster.environment, "XDG_STATE_HOME": str(state), "PATH": environment["PATH"]}
+    made = Runs(tmp_path, own, state)
+    (tmp_path / "job.py").write_text(SCRIPT)
+    yield made
+    if made.process is not None and made.process.poll() is None:
+        made.process.kill()
+        made.process.wait()
+    until(lambda: not processes_of(str(tmp_path / "job.py")), "nothing is left running", 20)
+
+
+def write(runs: Runs, count: int, seconds: float, *words: str, **fields: Any) -> None:
+    """So many jobs that may run on one CPU or one GPU."""
+    argv = ["python3", "-I", "-S", str(runs.tmp_path / "job.py"), str(runs.said), str(seconds), *words]
+    text = '[[app]]\nname = "both"\n'
+    for kind in ("cpu", "gpu"):
+        text += f'[[app.implementation]]\nname = "{kind}"\ncpus = 1\ncommand = {json.dumps(argv)}\n'
+    text += f'[[job]]\nid = "j"\napp = "both"\ncount = {count}\n'
+    text += "".join(f"{name} = {json.dumps(value)}\n" for name, value in fields.items())
+    (runs.tmp_path / "jobs.toml").write_text(text)
+    runs.count = count
+
+
+def executor(cluster: RayCluster, **options: Any) -> str:
+    """The executor's name with its options."""
+    return f"ray?address={cluster.address}" + "".join(f"&{k}={v}" for k, v in options.items())
+
+
+def run(runs: Runs, *arguments: str) -> Any:
+    """``dovetail run ARGUMENTS --json``, as it has ended."""
+    return subprocess.run(
+        [*DOVETAIL, "run", *arguments, "--json", "--quiet"],
+        cwd=runs.tmp_path,
+        env=dict(runs.environment),
+        text=True,
+        capture_output=True,
+        timeout=150,
+        check=False,
+    )
+
+
+def exactly_once(runs: Runs, rows: Mapping[str, tuple[str, int, str]]) -> None:
+    """Every job has ended, and none was executed more often than it was started."""
+    assert len(rows) == runs.count
+    assert {state for state, _, _ in rows.values()} <= FINAL
+    lines = [line.split() for line in runs.said.read_text().splitlines()]
+    began = Counter(job for what, job, _, _ in lines if what == "began")
+    assert all(times <= rows[job][1] for job, times in began.items())
+    ended = {job for what, job, _, _ in lines if what == "ended"}
+    assert {job for job, (state, _, _) in rows.items() if state == "COMPLETED"} <= ended
+    until(lambda: not processes_of(str(runs.tmp_path / "job.py")), "nothing is left running", 20)
+
+
+def test_jobs_run_on_all_nodes_and_see_what_ray_gave_them(runs: Runs, cluster: RayCluster) -> None:
+    write(runs, 24, 0.4)
+    done = run(runs, "jobs.toml", "--executor", executor(cluster), "--policy", "history")
+    assert done.returncode == 0, done.stderr
+    rows = {row["id"]: row for row in load(done)["jobs"]}
+    lines = [line.split() for line in runs.said.read_text().splitlines()]
+    assert len({node for _, _, node, _ in lines}) == NODES
+    for _, job, node, visible in lines:
+        assert node == rows[job]["nodes"]
+        assert (visible == "none") == (rows[job]["implementation"] == "cpu")
+        assert visible in ("none", "0", "1")
+    exactly_once(runs, runs.rows())
+
+
+def test_a_gang_holds_all_its_nodes_and_one_that_cannot_is_told(runs: Runs, cluster: RayCluster) -> None:
+    (runs.tmp_path / "jobs.toml").write_text(
+        """
+[[app]]
+name = "gang"
+[[app.implementation]]
+name = "cpu"
+cpus = 1
+tasks = 2
+times = { 3 = 1.0 }
+command = ["sh", "-c", "echo $DOVETAIL_RANK $DOVETAIL_RANKS; exit {code}"]
+[[job]]
+id = "works"
+app = "gang"
+nodes = 3
+inputs = { code = 0 }
+[[job]]
+id = "fails"
+app = "gang"
+nodes = 3
+inputs = { code = 3 }
+""".replace("cpus = 1", "cpus = 2")
+    )
+    done = run(runs, "jobs.toml", "--executor", executor(cluster), "--policy", "fcfs", "--run-dir", "run")
+    states = {row["id"]: (row["state"], row["exit_code"]) for row in load(done)["jobs"]}
+    assert states["works"] == ("COMPLETED", 0), done.stderr
+    assert states["fails"][0] == "FAILED"
+    said = sorted((runs.tmp_path / "run" / "works.out").read_text().splitlines())
+    assert said == [f"{rank} 6" for rank in range(6)]
+
+
+def test_a_job_is_stopped_with_all_that_it_has_started(runs: Runs, cluster: RayCluster) -> None:
+    write(runs, 1, 60.0, "child", walltime=2)
+    done = run(runs, "jobs.toml", "--executor", executor(cluster), "--grace", "0.5")
+    assert [row["state"] for row in load(done)["jobs"]] == ["TIMEOUT"]
+    until(lambda: not processes_of("sleep\x00987"), "its child has ended", 10)
+
+
+def test_killed_and_taken_up(runs: Runs, cluster: RayCluster) -> None:
+    """Ray ends the tasks of a Dovetail that is gone, and the fence what these had started."""
+    write(runs, 60, 0.6, retries=3)
+    process = runs.go("jobs.toml", "--executor", executor(cluster), "--quiet", environment=runs.environment)
+    runs.wait_for(12)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    until(lambda: not processes_of(str(runs.tmp_path / "job.py")), "its jobs have ended", 20)
+    process = runs.go("--resume", "--quiet", environment=runs.environment)
+    assert process.wait(120) == 0, runs.complaints
+    rows = runs.rows()
+    exactly_once(runs, rows)
+    assert {state for state, _, _ in rows.values()} == {"COMPLETED"}
+    assert max(attempt for _, attempt, _ in rows.values()) == 2
+
+
+def test_a_node_that_joins_is_used_and_one_that_dies_costs_its_jobs_an_attempt(
+    runs: Runs, cluster: RayCluster
+) -> None:
+    write(runs, 48, 4.0, retries=2)
+    process = runs.go("jobs.toml", "--executor", executor(cluster), "--quiet", environment=runs.environment)
+    runs.wait_for(8)
+    cluster.do(f"kill {NODES - 1}")
+    cluster.do("add")
+    assert process.wait(200) == 0, runs.complaints
+    rows = runs.rows()
+    exactly_once(runs, rows)
+    assert {state for state, _, _ in rows.values()} == {"COMPLETED"}
+    assert max(attempt for _, attempt, _ in rows.values()) == 2
+    nodes = {line.split()[2] for line in runs.said.read_text().splitlines()}
+    assert len(nodes) == NODES + 1
+
+
+def test_devices_shows_the_nodes(runs: Runs, cluster: RayCluster) -> None:
+    done = subprocess.run(
+        [*DOVETAIL, "devices", "--executor", executor(cluster), "--json"],
+        env=dict(runs.environment),
+        text=True,
+        capture_output=True,
+        timeout=60,
+        check=False,
+    )
+    nodes = json.loads(done.stdout)["nodes"]
+    assert len(nodes) == NODES
+    assert all(node["cpus"] == 2 for node in nodes)
+
+
+def test_a_cluster_that_is_not_there_is_one_sentence(runs: Runs) -> None:
+    write(runs, 1, 0.0)
+    done = run(runs, "jobs.toml", "--executor", "ray?address=127.0.0.1:1")
+    assert done.returncode == 2
+    assert "executor ray: Ray cannot be reached at 127.0.0.1:1: " in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.skipif(not full(1, 0), reason="starts another Ray: DOVETAIL_TEST_FULL=1")
+def test_without_an_address_ray_is_started_here_and_stopped(runs: Runs, tmp_path: Path) -> None:
+    write(runs, 4, 0.1)
+    home = tmp_path / "other-home"
+    home.mkdir()
+    runs.environment = {**runs.environment, "HOME": str(home)}
+    began = time.monotonic()
+    done = run(runs, "jobs.toml", "--executor", "ray", "--policy", "fcfs")
+    assert done.returncode == 0, done.stderr
+    assert time.monotonic() - began < 100

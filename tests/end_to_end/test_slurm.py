@@ -1,0 +1,423 @@
+"""Runs inside a Slurm allocation, against real daemons: what jobs get, and what may go wrong meanwhile."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sqlite3
+import subprocess
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from dovetail_command import DOVETAIL, load
+from queues import Runs, folder_of, kill, processes_of, until
+from slurm_cluster import NodeShape, SlurmCluster, needs_slurm
+
+from dovetail.testing.builders import full
+
+pytestmark = [needs_slurm, pytest.mark.live, pytest.mark.xdist_group("live"), pytest.mark.timeout(300)]
+
+slowly = pytest.mark.skipif(not full(1, 0), reason="takes its time: DOVETAIL_TEST_FULL=1")
+ALL = ("-N4", "--exclusive", "--gres=gpu:2", "-t", "30", "--no-kill")
+HERE = "slurm?poll=0.5"
+COUNT = 48
+
+
+@pytest.fixture(scope="module")
+def slurm() -> Iterator[SlurmCluster]:
+    with SlurmCluster((NodeShape(4, cpus=4, gpus=2),)) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def allocated(slurm: SlurmCluster) -> Iterator[Mapping[str, str]]:
+    with slurm.allocation(*ALL) as environment:
+        yield environment
+
+
+@pytest.fixture
+def runs(tmp_path: Path, environment: dict[str, str], state: Path) -> Iterator[Runs]:
+    made = Runs(tmp_path, environment, state)
+    yield made
+    if made.process is not None and made.process.poll() is None:
+        made.process.kill()
+        made.process.wait()
+    until(lambda: not processes_of("executors/agent.py"), "the agents end", 20)
+
+
+Call = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+def inside(tmp_path: Path, environment: dict[str, str], allocated: Mapping[str, str]) -> Call:
+    """Run ``dovetail ARGUMENTS`` inside the allocation."""
+
+    def call(*arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [*DOVETAIL, *arguments],
+            cwd=tmp_path,
+            env={**environment, **allocated},
+            text=True,
+            capture_output=True,
+            timeout=120,
+            check=False,
+        )
+
+    return call
+
+
+def agents(runs: Runs) -> dict[str, int]:
+    """Process of each node's agent."""
+    data: Any = json.loads((folder_of(runs.state) / "agents" / "agents.json").read_text())
+    return {agent["node"]: agent["pid"] for agent in data["agents"]}
+
+
+def attempts(runs: Runs) -> list[tuple[str, str]]:
+    """State and detail of the attempts that were followed by another one."""
+    with sqlite3.connect(folder_of(runs.state) / "ledger.db") as db:
+        return db.execute("SELECT state, detail FROM attempt").fetchall()
+
+
+def started(
+    runs: Runs, allocated: Mapping[str, str], *, count: int = COUNT, seconds: float = 0.3, **fields: Any
+) -> Any:
+    """A queue that is under way on all nodes."""
+    runs.write(count, lambda i: seconds, **fields)
+    process = runs.go("jobs.toml", "--executor", HERE, "--policy", "fcfs", "--quiet", environment=allocated)
+    runs.wait_for(18)
+    return process
+
+
+# ------------------------------------------------------------------------------------------ what jobs get
+
+
+def test_cpu_and_gpu_jobs_share_nodes_and_each_sees_its_own_devices(tmp_path: Path, inside: Call) -> None:
+    script = (
+        "echo $DOVETAIL_NODES $SLURMD_NODENAME $CUDA_VISIBLE_DEVICES; env | grep -c SLURM_STEP; sleep 0.3"
+    )
+    (tmp_path / "jobs.toml").write_text(
+        f"""
+[[app]]
+name = "both"
+[[app.implementation]]
+name = "cpu"
+cpus = 2
+command = ["sh", "-c", "{script}"]
+[[app.implementation]]
+name = "gpu"
+command = ["sh", "-c", "{script}"]
+[[job]]
+app = "both"
+count = 40
+"""
+    )
+    found = inside(
+        "run", "jobs.toml", "--executor", HERE, "--policy", "history", "--json", "--run-dir", "run"
+    )
+    assert found.returncode == 0, found.stderr
+    rows = load(found)["jobs"]
+    assert Counter(row["state"] for row in rows) == {"COMPLETED": 40}
+    kinds = {"cpu": set(), "gpu": set()}
+    for row in rows:
+        said, steps = (tmp_path / "run" / f"{row['id']}.out").read_text().splitlines()
+        node, daemon, *devices = said.split()
+        assert node == daemon == row["nodes"]
+        assert steps == "0"  # a job is no task of the agents' step
+        held = [name.rpartition("gpu")[2] for name in row["devices"]]
+        assert devices == ([",".join(held)] if held else [])
+        kinds[row["implementation"]].add(node)
+    assert kinds["cpu"] & kinds["gpu"]
+
+
+TIMES = {"fast": (6.0, 2.0), "even": (4.0, 3.0), "slow": (8.0, 2.5)}
+
+
+def mixed_queue(path: Path) -> None:
+    """Sixty jobs of three apps that sleep for these seconds on a CPU pool or a GPU."""
+    text = ""
+    for name, (cpu, gpu) in TIMES.items():
+        text += f'[[app]]\nname = "{name}"\n'
+        for kind, seconds in (("cpu", cpu), ("gpu", gpu)):
+            words = json.dumps(["sh", "-c", f"echo [$CUDA_VISIBLE_DEVICES]; sleep {seconds}"])
+            text += f'[[app.implementation]]\nname = "{kind}"\ntime = {seconds}\ncommand = {words}\n'
+    for i in range(60):
+        text += f'[[job]]\nid = "j{i}"\napp = "{list(TIMES)[i % 3]}"\n'
+    path.write_text(text)
+
+
+@slowly
+def test_history_beats_static_placement_and_takes_as_long_as_its_simulation(
+    tmp_path: Path, inside: Call
+) -> None:
+    mixed_queue(tmp_path / "jobs.toml")
+    learn = ("simulate", "jobs.toml", "--cluster", "4x4cpu+2gpu", "--learn", "--history", "known.db")
+    for policy in ("cpu-only", "gpu-only"):
+        assert inside(*learn, "--policy", policy, "--json").returncode == 0
+    took: dict[str, float] = {}
+    for policy in ("history", "gpu-only", "best-device"):
+        arguments = ("--executor", HERE, "--policy", policy, "--json", "--run-dir", policy)
+        found = inside("run", "jobs.toml", *arguments, "--history", "known.db")
+        assert found.returncode == 0, found.stderr
+        took[policy] = load(found)["makespan"]
+        for row in load(found)["jobs"]:
+            held = ",".join(name.rpartition("gpu")[2] for name in row["devices"])
+            assert (tmp_path / policy / f"{row['id']}.out").read_text() == f"[{held}]\n"
+    simulated = load(
+        inside("simulate", "jobs.toml", "--cluster", "4x4cpu+2gpu", "--policy", "history", "--json")
+    )["makespan"]
+    print(took, simulated)
+    assert took["history"] < min(took["gpu-only"], took["best-device"])
+    assert abs(took["history"] - simulated) < 0.1 * simulated
+
+
+def test_a_gang_is_a_step_whose_tasks_take_their_nodes_cores_and_devices(
+    tmp_path: Path, inside: Call
+) -> None:
+    script = (
+        "echo $SLURMD_NODENAME $DOVETAIL_RANK $DOVETAIL_RANKS $CUDA_VISIBLE_DEVICES $OMP_NUM_THREADS; {then}"
+    )
+    (tmp_path / "jobs.toml").write_text(
+        f"""
+[[app]]
+name = "gang"
+[[app.implementation]]
+name = "gpu"
+cpus = 2
+tasks = 2
+times = {{ 3 = 1.0 }}
+command = ["sh", "-c", "{script}"]
+[[app]]
+name = "alone"
+[[app.implementation]]
+name = "gpu"
+command = ["sleep", "1"]
+[[job]]
+app = "alone"
+count = 4
+[[job]]
+id = "works"
+app = "gang"
+nodes = 3
+inputs = {{ then = "true" }}
+[[job]]
+id = "fails"
+app = "gang"
+nodes = 3
+inputs = {{ then = "exit $DOVETAIL_RANK" }}
+"""
+    )
+    found = inside("run", "jobs.toml", "--executor", HERE, "--policy", "fcfs", "--json", "--run-dir", "run")
+    assert found.returncode == 1, found.stderr
+    rows = {row["id"]: row for row in load(found)["jobs"]}
+    assert rows["works"]["state"] == "COMPLETED"
+    tasks = sorted(line.split() for line in (tmp_path / "run" / "works.out").read_text().splitlines())
+    assert Counter(task[0] for task in tasks) == dict.fromkeys((t[0] for t in tasks), 2)
+    assert sorted(task[1] for task in tasks) == list("012345")
+    held = dict(device.split("/gpu") for device in rows["works"]["devices"])
+    assert all(
+        (ranks, device, threads) == ("6", held[node], "1") for node, _, ranks, device, threads in tasks
+    )
+    assert rows["fails"]["state"] == "FAILED"
+    assert rows["fails"]["exit_code"] != 0
+
+
+@slowly
+def test_a_gang_that_is_stopped_leaves_no_task_behind(tmp_path: Path, inside: Call) -> None:
+    (tmp_path / "stubborn.py").write_text(
+        "import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\ntime.sleep(100)\n"
+    )
+    script = str(tmp_path / "stubborn.py")
+    (tmp_path / "jobs.toml").write_text(
+        f"""
+[[app]]
+name = "gang"
+[[app.implementation]]
+name = "cpu"
+times = {{ 2 = 1.0 }}
+command = ["python3", "{script}"]
+[[job]]
+app = "gang"
+nodes = 2
+walltime = 2
+"""
+    )
+    began = time.monotonic()
+    found = inside("run", "jobs.toml", "--executor", HERE, "--policy", "fcfs", "--json", "--grace", "0.5")
+    assert load(found)["jobs"][0]["state"] == "TIMEOUT"
+    assert time.monotonic() - began < 30
+    until(lambda: not processes_of(script), "the tasks of the gang end", 10)
+
+
+# ------------------------------------------------------------------------------------- what may go wrong
+
+
+def test_an_agent_that_is_killed_costs_its_jobs_an_attempt(runs: Runs, allocated: Mapping[str, str]) -> None:
+    """Its node is lost and joins again; what ran there is ended before anything starts there anew."""
+    process = started(runs, allocated, retries=1)
+    kill(agents(runs)["n1"])
+    assert process.wait(60) == 0
+    runs.check()
+    again = attempts(runs)
+    assert 1 <= len(again) <= 4
+    assert set(again) == {("NODE_FAIL", "node n1 was lost")}
+    on_n1 = [
+        line for line in runs.said.read_text().splitlines() if " n1/" in line and line.startswith("began")
+    ]
+    assert len(on_n1) > 8, "the node has joined again"
+
+
+@slowly
+def test_without_retries_lost_jobs_end_as_node_fail(runs: Runs, allocated: Mapping[str, str]) -> None:
+    process = started(runs, allocated)
+    kill(agents(runs)["n2"])
+    assert process.wait(60) == 1
+    runs.check()
+    found = Counter(state for state, _, _ in runs.rows().values())
+    assert 1 <= found["NODE_FAIL"] <= 4
+    assert found["COMPLETED"] + found["NODE_FAIL"] == COUNT
+
+
+@slowly
+def test_a_controller_that_is_away_disturbs_nobody(
+    slurm: SlurmCluster, runs: Runs, allocated: Mapping[str, str]
+) -> None:
+    process = started(runs, allocated)
+    slurm.kill_daemon("slurmctld")
+    time.sleep(1.0)
+    slurm.start_daemon("slurmctld")
+    assert process.wait(60) == 0
+    runs.check()
+    assert not attempts(runs)
+
+
+def test_an_allocation_that_is_cancelled_leaves_the_rest_for_the_next(
+    slurm: SlurmCluster, runs: Runs, allocated: Mapping[str, str]
+) -> None:
+    """What ran is requeued as ``retries`` says, what waited waits; another allocation takes both up."""
+    process = started(runs, allocated, retries=1)
+    slurm.call("scancel", allocated["SLURM_JOB_ID"])
+    assert process.wait(60) == 1
+    found = Counter(state for state, _, _ in runs.rows().values())
+    assert found.keys() == {"COMPLETED", "PENDING"}
+    assert f"{found['PENDING']} jobs are left" in runs.complaints
+    runs.check(left=found["PENDING"])
+    with slurm.allocation("-N2", "-n2", "-c2", "-t", "30") as smaller:
+        assert runs.go("--resume", "--quiet", environment=smaller).wait(120) == 0
+    runs.check()
+
+
+def test_jobs_that_cannot_end_before_the_allocation_does_wait_for_the_next(
+    slurm: SlurmCluster, runs: Runs, allocated: Mapping[str, str]
+) -> None:
+    runs.write(6, lambda i: 0.2 if i < 3 else 0.3, walltime=40)
+    slurm.call("scontrol", "update", f"JobId={allocated['SLURM_JOB_ID']}", "EndTime=now+20")
+    process = runs.go("jobs.toml", "--executor", HERE, "--quiet", environment=allocated)
+    assert process.wait(60) == 1
+    assert "6 jobs are left: they cannot end before" in runs.complaints
+    assert Counter(state for state, _, _ in runs.rows().values()) == {"PENDING": 6}
+    slurm.end(allocated["SLURM_JOB_ID"])
+    with slurm.allocation("-N1", "-n1", "-c4", "-t", "30") as longer:
+        assert runs.go("--resume", "--quiet", environment=longer).wait(60) == 0
+    runs.check()
+
+
+@pytest.mark.parametrize("victims", [pytest.param("dovetail", marks=slowly), "dovetail and an agent"])
+def test_killed_and_taken_up(runs: Runs, allocated: Mapping[str, str], victims: str) -> None:
+    """What runs under a living agent is adopted; what an agent took with it is ended."""
+    process = started(runs, allocated, count=150, seconds=0.5, retries=2)
+    for turn in range(1, 4):
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        if victims != "dovetail":
+            kill(agents(runs)[f"n{turn}"])
+        process = runs.go("--resume", "--quiet", environment=allocated)
+        runs.wait_for(18 + 30 * turn)
+    assert process.wait(60) == 0
+    runs.check()
+    assert bool(attempts(runs)) == (victims != "dovetail")
+
+
+@slowly
+def test_a_run_whose_dovetail_lives_is_not_taken_up(runs: Runs, inside: Call, allocated: Any) -> None:
+    process = started(runs, allocated, count=20, seconds=4.0)
+    refused = inside("run", "--resume")
+    assert refused.returncode == 3
+    assert "still lives" in refused.stderr
+    assert process.wait(60) == 0
+
+
+@pytest.mark.skipif(
+    not full(1, 0), reason="Slurm needs half a minute to give a node up: DOVETAIL_TEST_FULL=1"
+)
+@pytest.mark.parametrize("kept", [True, False])
+def test_a_node_that_slurm_gives_up_is_lost(slurm: SlurmCluster, runs: Runs, kept: bool) -> None:
+    """With ``--no-kill`` the others go on; without it the allocation ends, and the next takes the rest up."""
+    options = ALL if kept else ALL[:-1]
+    with slurm.allocation(*options) as allocated:
+        runs.write(600, lambda i: 0.5, retries=1)
+        process = runs.go(
+            "jobs.toml", "--executor", HERE, "--policy", "fcfs", "--quiet", environment=allocated
+        )
+        runs.wait_for(18)
+        slurm.kill_daemon("slurmd.n2")
+        assert process.wait(120) == (0 if kept else 1)
+    slurm.start_daemon("slurmd.n2")
+    until(lambda: "idle" in slurm.call("sinfo", "-h", "-n", "n2", "-o", "%T"), "the node is back")
+    if not kept:
+        with slurm.allocation(*ALL) as allocated:
+            assert runs.go("--resume", "--quiet", environment=allocated).wait(120) == 0
+    runs.check()
+    assert attempts(runs)
+
+
+# ---------------------------------------------------------------------------------------- what is refused
+
+
+def test_outside_of_an_allocation_it_is_said_what_to_do(runs: Runs, slurm: SlurmCluster) -> None:
+    runs.write(1, lambda i: 0.0)
+    assert runs.go("jobs.toml", "--executor", "slurm", environment=slurm.environment).wait(60) == 2
+    assert "found no SLURM_JOB_ID, expected to be inside an allocation" in runs.complaints
+
+
+def test_an_allocation_that_is_over_is_refused(runs: Runs, slurm: SlurmCluster) -> None:
+    runs.write(1, lambda i: 0.0)
+    with slurm.allocation("-N1", "-t", "5") as environment:
+        pass
+    assert runs.go("jobs.toml", "--executor", "slurm", environment=environment).wait(60) == 2
+    assert "expected one that runs: begin another one" in runs.complaints
+
+
+def test_a_cluster_larger_than_the_allocation_is_refused(inside: Call, tmp_path: Path) -> None:
+    (tmp_path / "jobs.txt").write_text("true\n")
+    for text, sentence in (
+        ('name = "n9"\ncpus = 1', "expected of n0, n1, n2, n3"),
+        ('name = "n0"\ncpus = 5', "found core 4, expected 0 to 3: 4 CPUs are ours"),
+        ('name = "n0"\ncpus = 1\ngpus = 3', "found 3 devices of kind gpu, expected at most the 2"),
+        ('name = "n0"\ncpus = 1\nmemory = "1GB"', "bytes of memory, expected at most the 268435456"),
+    ):
+        (tmp_path / "cluster.toml").write_text(f"[[node]]\n{text}\n")
+        refused = inside("run", "jobs.txt", "--executor", "slurm", "--cluster", "cluster.toml")
+        assert refused.returncode == 2
+        assert sentence in refused.stderr
+
+
+def test_devices_shows_the_allocation(inside: Call) -> None:
+    shown = inside("devices", "--executor", "slurm")
+    assert shown.returncode == 0
+    assert "n[0-3]" in shown.stdout
+    data: Any = json.loads(inside("devices", "--executor", "slurm", "--json").stdout)
+    assert [node["name"] for node in data["nodes"]] == ["n0", "n1", "n2", "n3"]
+    assert all(node["cpus"] == 4 and len(node["devices"]) == 2 for node in data["nodes"])
+
+
+def test_without_slurm_here_it_is_said(runs: Runs, tmp_path: Path) -> None:
+    runs.write(1, lambda i: 0.0)
+    nowhere = {"SLURM_JOB_ID": "1", "PATH": str(tmp_path)}
+    assert runs.go("jobs.toml", "--executor", "slurm", environment=nowhere).wait(60) == 3
+    assert "scontrol was not found in PATH: Slurm's commands are needed" in runs.complaints
+    assert not os.path.exists(tmp_path / "state" / "dovetail" / "runs")

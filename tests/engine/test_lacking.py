@@ -1,0 +1,34 @@
+"""What a machine lacks is said."""
+
+from __future__ import annotations
+
+import pytest
+
+from dovetail.engine.lacking import lacking
+from dovetail.model import Choice, Cluster, Implementation, Request
+
+MACHINE = Cluster.parse("2x8cpu+1gpu")
+
+
+@pytest.mark.parametrize(
+    ("request_", "words"),
+    [
+        (Request(cpus=64), "asks for 64 CPUs on a node, and no node has more than 8"),
+        (Request(nodes=3, cpus=1), "asks for 3 nodes, and there are 2"),
+        (Request(cpus=0, devices=(("opencl", 1.0),)), "needs a device of kind opencl, and there is none"),
+        (Request(cpus=0, devices=(("gpu", 2.0),)), "asks for 2 gpu on a node, and no node has more than 1"),
+        (Request(cpus=1, models=("A100",)), "needs a device of model A100, and there is none"),
+    ],
+)
+def test_the_first_thing_that_is_missing_is_named(request_: Request, words: str) -> None:
+    choice = Choice(Implementation("x", "cpu", request_), request_)
+    assert lacking((choice,), MACHINE) == words
+    assert lacking((choice, choice), MACHINE) == words  # said once
+
+
+def test_memory_is_told_in_units_for_people() -> None:
+    request = Request(cpus=1, memory=64 * 2**30)
+    choice = Choice(Implementation("x", "cpu", request), request)
+    machine = Cluster.uniform(1, 2, memory=8_000_000_000)
+    words = "asks for 68.7 GB of memory on a node, and no node has more than 8 GB"
+    assert lacking((choice,), machine) == words

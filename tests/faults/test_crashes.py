@@ -1,0 +1,94 @@
+"""A kill at every step of a run's life, a fault at every system call that writes; enumerated, not at random.
+
+The steps are the calls of Dovetail and of its supervisor that write: data, names, processes. A run of three
+jobs makes some hundreds. `make test` strikes at a few of them, DOVETAIL_TEST_FULL=1 at each.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import crashes
+import pytest
+from crashes import JOBS, check, command, steps, strike, truth
+
+from dovetail.testing.builders import full
+
+pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live"), pytest.mark.timeout(7200)]
+
+ROLES = ("dovetail", "supervisor")
+FAULTS = ("enospc", "eio", "eintr", "short", "delay")
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    found = crashes.built(tmp_path_factory.mktemp("faults"))
+    if found is None:
+        pytest.skip("no C compiler builds what strikes")
+    return found
+
+
+@pytest.fixture(scope="module")
+def count(library: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, int]:
+    """Steps of each process."""
+    folder = tmp_path_factory.mktemp("count")
+    return {role: steps(folder / role, library, role) for role in ROLES}
+
+
+def struck_at(total: int, few: int) -> Iterator[int]:
+    """Every step; in short runs some, evenly apart, the first and the last among them."""
+    number = full(total, few)
+    yield from sorted({1 + round(i * (total - 1) / max(1, number - 1)) for i in range(number)})
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_killed_at_every_step(role: str, library: Path, count: dict[str, int], tmp_path: Path) -> None:
+    assert count[role] > 20
+    for number in struck_at(count[role], 5):
+        check(strike(tmp_path / str(number), library, role, number, "kill"))
+
+
+@pytest.mark.parametrize("later", [0, 1, 5, 20])
+def test_the_supervisor_and_then_dovetail_killed_at_every_step(
+    later: int, library: Path, count: dict[str, int], tmp_path: Path
+) -> None:
+    for number in struck_at(count["supervisor"], 2):
+        check(strike(tmp_path / str(number), library, "supervisor", number, "both", later))
+
+
+@pytest.mark.parametrize("what", FAULTS)
+@pytest.mark.parametrize("role", ROLES)
+def test_a_fault_at_every_call_that_writes(
+    role: str, what: str, library: Path, count: dict[str, int], tmp_path: Path
+) -> None:
+    for number in struck_at(count[role], 2):
+        struck = strike(tmp_path / str(number), library, role, number, what)
+        assert struck.status in (0, 1, 2), (number, struck.status, struck.said)
+        check(struck)
+        if what in ("eintr", "short", "delay"):  # these are no failures
+            assert struck.status == 0, (number, struck.said)
+            started, ended = truth(struck.folder)
+            assert len(started) == len(ended) == JOBS
+
+
+def test_killed_and_taken_up_at_every_step(library: Path, count: dict[str, int], tmp_path: Path) -> None:
+    """What was killed is resumed: each job runs once, and all of them do, but those that were cut short."""
+    for number in struck_at(count["dovetail"], 4):
+        struck = strike(tmp_path / str(number), library, "dovetail", number, "kill")
+        resumed = command(struck.folder, "run", "--resume", "--json")
+        started, _ = truth(struck.folder)
+        assert not started or max(started.values()) == 1, (number, started)
+        if resumed.returncode == 0:
+            assert len(started) == JOBS, (number, started)
+            assert {job["state"] for job in json.loads(resumed.stdout)["jobs"]} == {"COMPLETED"}
+        else:  # nothing had begun, or all had ended
+            assert resumed.returncode == 2, (number, resumed.stderr)
+            assert len(started) in (0, JOBS), (number, started, resumed.stderr)
+        check(struck)
+
+
+def test_the_harness_strikes(library: Path, tmp_path: Path) -> None:
+    struck = strike(tmp_path / "one", library, "dovetail", 1, "kill")
+    assert struck.status == -9

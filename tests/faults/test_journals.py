@@ -1,0 +1,103 @@
+"""Journals come from strangers: nothing that they name is executed unasked, and what they say is checked."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Call = Callable[..., subprocess.CompletedProcess[str]]
+
+POLICY = """
+from pathlib import Path
+from dataclasses import dataclass
+Path("executed").write_text("")
+from dovetail.policies.fcfs import Fcfs
+Mine = Fcfs
+"""
+
+
+@pytest.fixture
+def journal(dovetail: Call, tmp_path: Path) -> Path:
+    path = tmp_path / "j.jsonl"
+    done = dovetail(
+        "simulate",
+        "published:gregg-table2",
+        "--cluster",
+        "1x1cpu+1gpu",
+        "--policy",
+        "history",
+        "--journal",
+        "j.jsonl",
+    )
+    assert done.returncode == 0, done.stderr
+    return path
+
+
+def edited(path: Path, line: int, change: Callable[[Any], None]) -> None:
+    lines = path.read_text().splitlines()
+    form = json.loads(lines[line])
+    change(form)
+    lines[line] = json.dumps(form)
+    path.write_text("\n".join(lines) + "\n")
+
+
+def test_a_journal_executes_a_program_only_when_trusted(
+    dovetail: Call, tmp_path: Path, journal: Path
+) -> None:
+    policy = tmp_path / "evil.py"
+    policy.write_text(POLICY)
+    edited(journal, 0, lambda header: header.update(policy=f"{policy}:Mine"))
+    refused = dovetail("replay", "j.jsonl")
+    assert refused.returncode == 2
+    assert refused.stderr.startswith("dovetail: j.jsonl: found the policy ")
+    assert "--trust executes it" in refused.stderr
+    assert not (tmp_path / "executed").exists()
+    dovetail("replay", "j.jsonl", "--trust")
+    assert (tmp_path / "executed").exists()
+
+
+def first_job(form: Any) -> Any:
+    return next(event[1] for event in form["events"] if event[0] == "submitted")
+
+
+@pytest.mark.parametrize(
+    ("line", "change", "words"),
+    [
+        (0, lambda form: form.update(placement="anywhere"), "placement 'anywhere'"),
+        (0, lambda form: form.update(policy=7), "policy 7"),
+        (0, lambda form: form["cluster"].update(nodes=[]), "a cluster without nodes"),
+        (0, lambda form: form["cluster"]["nodes"][0].update(cores=["x"]), "whose cores is"),
+        (0, lambda form: form.pop("cluster"), "no field 'cluster'"),
+        (1, lambda form: form.update(now="soon"), "the moment 'soon'"),
+        (1, lambda form: first_job(form).update(nodes=0), "whose nodes is 0"),
+        (1, lambda form: first_job(form).update(walltime=-1), "whose walltime is -1"),
+        (1, lambda form: first_job(form).update(id=[1]), "found "),
+        (1, lambda form: form["events"].append(form["events"][0]), "found "),
+        (1, lambda form: form["events"].append(["exploded"]), "'exploded', expected one of"),
+        (1, lambda form: form["events"].append(["node_lost", 99]), "node 99 of 1"),
+        (1, lambda form: form["decisions"].append(["dequeue", "nobody"]), "which was not submitted"),
+        (2, lambda form: form.update(now=-1), "the moment -1, expected one from"),
+    ],
+)
+@pytest.mark.parametrize(
+    "command", [("replay",), ("simulate", "--cluster", "1x1cpu+1gpu", "--policy", "fcfs")]
+)
+def test_what_cannot_be_is_named_with_its_line(
+    dovetail: Call,
+    journal: Path,
+    line: int,
+    change: Callable[[Any], None],
+    words: str,
+    command: tuple[str, ...],
+) -> None:
+    edited(journal, line, change)
+    done = dovetail(command[0], "j.jsonl", *command[1:])
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"dovetail: j.jsonl: line {line + 1}: found "), done.stderr
+    assert words in done.stderr
+    assert done.stderr.count("\n") == 1

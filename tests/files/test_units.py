@@ -1,0 +1,81 @@
+"""Durations and sizes as people write them."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dovetail.files.units import bytes_of, seconds_of
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("90", 90.0),
+        ("1.5", 1.5),
+        ("1e3", 1000.0),
+        (".5", 0.5),
+        ("1h", 3600.0),
+        ("1h30m", 5400.0),
+        ("1d", 86400.0),
+        ("2w", 1209600.0),
+        ("1D 2H 3Min 4s", 93784.0),
+        ("1.5d", 129600.0),
+        ("250ms", 0.25),
+        ("00:10:00", 600.0),
+        ("10:00", 600.0),
+        ("100:00:00", 360000.0),
+        ("1-00:00:00", 86400.0),
+        ("1-02:03:04.5", 93784.5),
+        ("2-12", 216000.0),
+        ("2-12:30", 217800.0),
+        (" 5m ", 300.0),
+    ],
+)
+def test_durations(text: str, seconds: float) -> None:
+    assert seconds_of(text) == seconds
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "x", "-5", "1m1h", "1h1h", "1y", "h", "1 h", "1:99", "1e400", "nan", "inf", "٣", "5" * 99, "1_0"],
+)
+def test_no_durations(text: str) -> None:
+    with pytest.raises(ValueError, match="expected seconds, or a"):
+        seconds_of(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [
+        ("8GB", 8e9),
+        ("8 gb", 8e9),
+        ("8G", 8e9),
+        ("512MiB", 512 * 2**20),
+        ("2Ti", 2.0**41),
+        ("4e9", 4e9),
+        ("0", 0.0),
+        ("5B", 5.0),
+        ("1.5kB", 1500.0),
+    ],
+)
+def test_sizes(text: str, size: float) -> None:
+    assert bytes_of(text) == size
+
+
+@pytest.mark.parametrize("text", ["", "GB", "1iB", "-1", "1 GB x", "1e400", "1e999kB", "nan", "8GBit"])
+def test_no_sizes(text: str) -> None:
+    with pytest.raises(ValueError, match="expected bytes, or a"):
+        bytes_of(text)
+
+
+@settings(derandomize=True)
+@given(st.text(max_size=12))
+def test_any_text_is_a_number_or_refused(text: str) -> None:
+    for read in (seconds_of, bytes_of):
+        try:
+            value = read(text)
+        except ValueError:
+            continue
+        assert 0 <= value < float("inf")

@@ -1,0 +1,97 @@
+"""The compiled roll-out of EASY against the engine: the same queue, the same order, the same waits."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dovetail.engine.simulate import simulate
+from dovetail.kernels.backfilling import LAST_END, SLOWDOWN, WAIT, lengths, roll_out
+from dovetail.plugins import load_policy
+from dovetail.testing.builders import Knowing, full, rigid_workload
+
+NODES = 8
+NONE = np.empty(0, np.int64)
+NO_TIME = np.empty(0)
+
+rows = st.lists(
+    st.tuples(
+        st.integers(0, 60), st.integers(1, NODES), st.integers(1, 40), st.integers(1, 3), st.integers(0, 9)
+    ),
+    min_size=1,
+    max_size=25,
+)
+
+
+def score(
+    jobs: list[tuple[float, int, float, float]], rank: np.ndarray, summed: int, enough: float = np.inf
+) -> float:
+    """A roll-out on an empty machine of (submit, nodes, run time, walltime), by submission."""
+    submit, width, long, wall = (np.array(column) for column in zip(*jobs, strict=True))
+    known = int((submit <= 0).sum())
+    return roll_out(
+        NODES, NONE, NO_TIME, NO_TIME, width, wall.astype(float), long.astype(float), submit.astype(float),
+        known, rank, -1, summed, enough,
+    )  # fmt: skip
+
+
+@given(rows, st.sampled_from(["fcfs", "sjf", "largest"]))
+@settings(max_examples=full(1000, 100), deadline=None, derandomize=True)
+def test_it_is_easy_as_the_engine_runs_it(drawn: list[tuple[int, int, int, int, int]], order: str) -> None:
+    jobs = sorted(
+        [(float(s), n, float(t), float(t * k + more)) for s, n, t, k, more in drawn], key=lambda job: job[0]
+    )
+    first = jobs[0][0]
+    jobs = [(submit - first, n, t, wall) for submit, n, t, wall in jobs]
+    w, cluster = rigid_workload(jobs, NODES)
+    result = simulate(w, cluster, load_policy(f"easy?order={order}").policy, Knowing(w.truth))
+    records = sorted(result.records, key=lambda record: record.job.index)
+    waits = [(r.start or 0.0) - r.job.submit_time for r in records]
+    keys = {
+        "fcfs": np.zeros(len(jobs)),
+        "sjf": np.array([job[3] for job in jobs]),
+        "largest": np.array([-job[1] for job in jobs]),
+    }
+    rank = np.empty(len(jobs), np.int64)
+    rank[np.argsort(keys[order], kind="stable")] = np.arange(len(jobs))
+    assert score(jobs, rank, WAIT) == pytest.approx(sum(waits))
+    slow = [max(1.0, (wait + t) / max(t, 10.0)) for wait, (_, _, t, _) in zip(waits, jobs, strict=True)]
+    assert score(jobs, rank, SLOWDOWN) == pytest.approx(sum(slow))
+    last = score(jobs, rank, LAST_END)
+    assert last == pytest.approx(result.makespan + 1e-3 * np.mean(waits))
+
+
+def test_a_promised_head_stays_in_front() -> None:
+    # Four nodes are busy until 10 s; the promised job needs all eight, the narrow one would delay it.
+    def waits(head: int) -> float:
+        return roll_out(
+            4, np.array([4]), np.array([10.0]), np.array([10.0]), np.array([4, 8]), np.array([50.0, 5.0]),
+            np.array([50.0, 5.0]), np.zeros(2), 2, np.array([0, 1]), head, WAIT, np.inf,
+        )  # fmt: skip
+
+    assert waits(-1) == pytest.approx(50.0)
+    assert waits(1) == pytest.approx(10.0 + 15.0)
+
+
+def test_it_stops_once_the_score_is_too_high() -> None:
+    jobs = [(0.0, NODES, 10.0, 10.0)] * 5
+    assert score(jobs, np.arange(5), WAIT) == pytest.approx(100.0)
+    assert score(jobs, np.arange(5), WAIT, enough=50.0) == np.inf
+
+
+def test_lengths_are_drawn_from_what_was_seen_and_never_shorter_than_what_has_run() -> None:
+    wall, spent = np.full(2000, 100.0), np.where(np.arange(2000) < 1000, 0.0, 60.0)
+    long = np.empty(2000)
+    lengths(np.arange(2000), wall, spent, np.array([0.25, 0.5, 1.0]), 0, long)
+    assert set(long[:1000]) == {25.0, 50.0, 100.0}
+    counts = [int((long[:1000] == value).sum()) for value in (25.0, 50.0, 100.0)]
+    assert min(counts) > 250
+    assert (long[1000:] > 0).all()
+    assert (long[1000:] <= 40.0).all()
+    again = np.empty(2000)
+    lengths(np.arange(2000), wall, spent, np.array([0.25, 0.5, 1.0]), 0, again)
+    assert (again == long).all()
+    lengths(np.arange(2000), wall, spent, np.array([0.25, 0.5, 1.0]), 1, again)
+    assert (again != long).any()

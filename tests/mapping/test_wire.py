@@ -1,0 +1,114 @@
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dovetail.mapping.wire import Closed, Connection, pack, unpack
+
+
+@pytest.fixture
+def ends() -> Iterator[tuple[Connection, Connection]]:
+    pair = Connection.pair()
+    yield pair
+    for end in pair:
+        end.close()
+
+
+def sent(ends: tuple[Connection, Connection], thing: object) -> object:
+    ends[0].send(("a", 1), pack(thing))
+    received = ends[1].receive()
+    assert received is not None
+    message, parts, fds = received
+    assert message == ("a", 1)
+    assert fds == []
+    return unpack(parts)
+
+
+@pytest.mark.parametrize("count", [0, 1, 1000, 10_000, 100_000, 3_000_000])
+def test_arrays_arrive_and_can_be_changed(ends: tuple[Connection, Connection], count: int) -> None:
+    array = np.arange(count, dtype=np.float64)
+    found = sent(ends, {"x": [array, "text"]})
+    assert isinstance(found, dict)
+    np.testing.assert_array_equal(found["x"][0], array)
+    found["x"][0][:] = -1
+    np.testing.assert_array_equal(array, np.arange(count))  # what was sent is another
+
+
+def test_large_pickles_without_buffers_arrive(ends: tuple[Connection, Connection]) -> None:
+    numbers = list(range(200_000))
+    assert sent(ends, numbers) == numbers
+
+
+def test_many_buffers_arrive(ends: tuple[Connection, Connection]) -> None:
+    arrays = [np.full(2000, i) for i in range(3000)]
+    found = sent(ends, arrays)
+    assert isinstance(found, list)
+    assert all((array == i).all() for i, array in enumerate(found))
+
+
+def test_large_buffers_are_not_in_the_pickle() -> None:
+    parcel = pack(np.zeros(1_000_000))
+    assert len(parcel.parts) == 2
+    assert len(parcel.parts[0]) < 1000
+    assert parcel.size == pytest.approx(8_000_000, rel=0.001)
+
+
+def test_functions_without_a_module_travel_by_value(ends: tuple[Connection, Connection]) -> None:
+    add = 5
+    found = sent(ends, lambda x: x + add)
+    assert callable(found)
+    assert found(1) == 6
+
+
+def test_shared_memory_has_no_name_and_goes_with_what_lies_in_it(ends: tuple[Connection, Connection]) -> None:
+    before = set(os.listdir("/dev/shm"))
+    found = sent(ends, np.zeros(1_000_000))
+    assert set(os.listdir("/dev/shm")) == before
+    assert "memfd:dovetail" in Path("/proc/self/maps").read_text()
+    del found
+    assert "memfd:dovetail" not in Path("/proc/self/maps").read_text()
+
+
+def test_no_descriptor_is_left(ends: tuple[Connection, Connection]) -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(20):
+        sent(ends, np.zeros(100_000))
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_descriptors_travel_beside_a_parcel(ends: tuple[Connection, Connection], tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("hello")
+    fd = os.open(tmp_path / "file", os.O_RDONLY)
+    ends[0].send(("file",), pack(np.zeros(100_000)), [fd])
+    os.close(fd)
+    received = ends[1].receive()
+    assert received is not None
+    assert len(unpack(received[1])) == 100_000
+    (arrived,) = received[2]
+    assert os.read(arrived, 10) == b"hello"
+    assert not os.get_inheritable(arrived)
+    os.close(arrived)
+
+
+def test_nothing_there_yet_and_nobody_there_any_more(ends: tuple[Connection, Connection]) -> None:
+    assert ends[1].receive(wait=False) is None
+    ends[0].send(("last",))
+    ends[0].close()
+    assert ends[0].closed
+    assert ends[1].receive() == (("last",), [], [])
+    with pytest.raises(Closed):
+        ends[1].receive()
+    with pytest.raises(Closed):
+        ends[1].send(("anybody?",))
+
+
+def test_a_receiver_waits(ends: tuple[Connection, Connection]) -> None:
+    threading.Timer(0.05, ends[0].send, [("now",)]).start()
+    received = ends[1].receive()
+    assert received is not None
+    assert received[0] == ("now",)

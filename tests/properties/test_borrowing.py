@@ -1,0 +1,145 @@
+"""Borrowed GPUs on random instances: capacity is kept, and the compiled simulation is the engine's."""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import Any, Literal
+
+import numpy as np
+import pytest
+from gangs_on_gpus import random_cluster, random_gangs
+
+from dovetail.engine.borrowing import arrays_of, simulate_arrays
+from dovetail.engine.expectations import Expectations
+from dovetail.engine.simulate import SimulationOptions, simulate
+from dovetail.interfaces import Policy
+from dovetail.model import Cluster, Record, Result, Workload
+from dovetail.policies.fcfs import Fcfs
+from dovetail.policies.mrq import Mrq
+from dovetail.policies.mrq_aware import MrqAware
+from dovetail.policies.rq import Rq
+from dovetail.rates.remote_gpu import RemoteGpu, with_communication
+from dovetail.runtimes.perfect import PerfectModel
+from dovetail.testing.builders import full
+from dovetail.testing.invariants import check_schedule
+from dovetail.workloads.published.markthub import markthub, markthub_machine
+
+POLICIES: list[Policy] = [
+    Fcfs(),
+    Fcfs(skip=2),
+    Rq(),
+    Rq(local=1),
+    Rq(skip=1),
+    Mrq(),
+    Mrq(local=1, skip=3),
+    MrqAware(),
+    MrqAware(looks=2),
+]
+
+
+class Pair:
+    """One instance, by the engine and by the kernel."""
+
+    def __init__(
+        self, work: Workload, cluster: Cluster, policy: Policy, processes: Literal["node", "gpu"] = "node"
+    ) -> None:
+        work, cluster, rates = with_communication(work, cluster, policy, RemoteGpu(processes=processes))
+        assert isinstance(rates, RemoteGpu)
+        self.work, self.cluster, self.policy, self.rates = work, cluster, policy, rates
+        self.options = SimulationOptions(keep_considered=True)
+
+    def engine(self, **more: Any) -> Result:
+        """The ordinary path."""
+        forecast = Expectations(self.rates.fresh(self.cluster))
+        return simulate(
+            self.work,
+            self.cluster,
+            self.policy,
+            PerfectModel(self.work.truth),
+            rates=self.rates.fresh(self.cluster),
+            forecast=forecast,
+            options=self.options,
+            **more,
+        )
+
+    def kernel(self) -> Result:
+        """The compiled one."""
+        arrays = arrays_of(self.work, self.cluster, self.policy, self.rates, self.options)
+        assert arrays is not None
+        return simulate_arrays(arrays, self.options)[0]
+
+
+def of_record(record: Record, cluster: Cluster) -> list[object]:
+    """All that is compared of a record: exact floats, places, what was held before."""
+    assert record.allocation is not None
+    places = [(span.start, span.end, span.allocation) for span in record.earlier]
+    places.append((record.since or 0.0, 0.0, record.allocation))
+    return [
+        record.start,
+        record.end,
+        record.remote_gpus,
+        record.migrations,
+        record.predicted,
+        record.considered,
+        record.device_class,
+        [
+            (a, b, x.device_names(cluster), x.donors, dict(x.cores), x.node_names(cluster))
+            for a, b, x in places
+        ],
+    ]
+
+
+def assert_same(pair: Pair) -> Result:
+    """The two results, record by record; returns the engine's."""
+    slow, fast = pair.engine(), pair.kernel()
+    assert [r.id for r in slow.rejected] == [r.id for r in fast.rejected]
+    for one, other in zip(slow.records, fast.records, strict=True):
+        assert one.job.id == other.job.id
+        assert of_record(one, pair.cluster) == of_record(other, pair.cluster)
+    return slow
+
+
+@pytest.mark.parametrize("block", range(3))
+def test_the_kernel_does_what_the_engine_does(block: int) -> None:
+    """Starts, ends, places, core ids and every move are the same, to the last bit; all rules are kept."""
+    borrowed = moved = 0
+    for seed in range(block, full(9000, 360), 3):
+        rng = np.random.Generator(np.random.PCG64(seed))
+        cluster = random_cluster(rng)
+        work = random_gangs(rng, cluster)
+        pair = Pair(
+            work, cluster, POLICIES[seed // 3 % len(POLICIES)], "gpu" if rng.random() < 0.3 else "node"
+        )
+        result = assert_same(pair)
+        check_schedule(result, pair.work, work=False)
+        borrowed += sum(record.remote_gpus for record in result.records)
+        moved += sum(record.migrations for record in result.records)
+    assert borrowed > 0
+    assert moved > 0
+
+
+@pytest.mark.parametrize(
+    ("policy", "options"),
+    list(product([Fcfs(), Rq(), Mrq(), MrqAware()], [{}, {"gpu_calls": "1e5|3e8", "spread": "wide"}])),
+)
+def test_the_kernel_does_what_the_engine_does_on_the_papers_workload(
+    policy: Policy, options: dict[str, Any]
+) -> None:
+    work = markthub(jobs=full(10_000, 250), seed=3, **options)
+    pair = Pair(work, markthub_machine(), policy)
+    check_schedule(assert_same(pair), pair.work, work=False)
+
+
+def test_the_books_agree_after_every_instant() -> None:
+    """Also while a move holds both places."""
+    held = 0
+    for seed in range(full(600, 60)):
+        rng = np.random.Generator(np.random.PCG64(70_000 + seed))
+        cluster = random_cluster(rng)
+        policy = (Mrq(held=True), MrqAware(held=True), Mrq())[seed % 3]
+        pair = Pair(random_gangs(rng, cluster), cluster, policy)
+        pair.options = SimulationOptions(validate=True)
+        result = pair.engine()
+        check_schedule(result, pair.work, work=False)
+        held += sum(record.migrations for record in result.records)
+    assert held > 0

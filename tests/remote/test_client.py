@@ -1,0 +1,422 @@
+"""Calls that are sent ahead: what does not wait, what holds a program back, and where failures surface."""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from device_servers import Served, serving
+
+import dovetail.remote
+from dovetail.errors import DeviceError, DeviceLost, InputError
+from dovetail.remote import Namespace
+
+pytestmark = [pytest.mark.live, pytest.mark.xdist_group("remote")]
+
+
+@pytest.fixture
+def xp(numpy_server: Served) -> Iterator[Namespace]:
+    space = dovetail.remote.namespace(numpy_server.address())
+    yield space
+    space.device.close()
+
+
+@contextmanager
+def stopped(served: Served, device: int = 0) -> Iterator[None]:
+    """The process of a device does nothing meanwhile."""
+    pid = served.workers()[device]
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+
+def line_here() -> int:
+    return sys._getframe(1).f_lineno
+
+
+# -- what waits ----------------------------------------------------------------------------------------
+
+
+def test_calls_do_not_wait_for_the_server(xp: Namespace, numpy_server: Served) -> None:
+    x = xp.ones(1000)
+    with stopped(numpy_server):
+        y = xp.sum(xp.sin(x) ** 2 + xp.cos(x) ** 2)
+        x += 1
+        x[0] = 5
+        parts = xp.linalg.qr(xp.eye(3))
+        host = xp.asarray([1.0, 2.0])  # sent, not waited for
+    assert float(y) == pytest.approx(1000)
+    assert float(x[0]) == 5
+    assert np.array_equal(np.abs(np.asarray(parts.R)), np.eye(3))
+    assert float(host[1]) == 2
+
+
+def test_shapes_are_learned(xp: Namespace, numpy_server: Served) -> None:
+    def pipeline(x: Any) -> list[Any]:
+        y = xp.reshape(x + 1, (2, 3))
+        z = xp.sum(y * 0.5, axis=0)
+        return [y, z, xp.concat([z, z]), z[1:], xp.linalg.svd(y).S > 0]
+
+    expected = [((2, 3), "float64"), ((3,), "float64"), ((6,), "float64"), ((2,), "float64")]
+    x = xp.asarray(np.arange(6.0))
+    first = pipeline(x)
+    assert [(a.shape, a.dtype.name) for a in first[:4]] == expected  # asks
+    with stopped(numpy_server):
+        x2 = xp.asarray(np.ones(6))
+        again = pipeline(x2)
+        assert [(a.shape, a.dtype.name) for a in again[:4]] == expected  # knows
+    assert again[4].shape == (2,)
+
+
+def test_shapes_that_depend_on_elements_are_not_learned(xp: Namespace) -> None:
+    for elements in ([0.0, 1.0, 1.0], [0.0, 0.0, 1.0], [1.0, 2.0, 3.0]):
+        x = xp.asarray(elements)
+        host = np.asarray(elements)
+        assert x[x > 0.5].shape == host[host > 0.5].shape
+        assert xp.unique_values(x).shape == np.unique(host).shape
+        assert xp.nonzero(x)[0].shape == host.nonzero()[0].shape
+        assert xp.repeat(x, xp.astype(x, xp.int64)).shape == (int(host.sum()),)
+        assert xp.full(2, True).dtype == np.dtype(bool)
+        assert xp.full(2, 1.0).dtype == np.dtype(float)
+
+
+def test_a_server_that_does_not_read_holds_the_program_back(xp: Namespace, numpy_server: Served) -> None:
+    x = xp.ones(8)
+    made = [0]
+    done = threading.Event()
+
+    def calls() -> None:
+        for _ in range(200_000):
+            xp.add(x, x)
+            made[0] += 1
+        done.set()
+
+    with stopped(numpy_server):
+        thread = threading.Thread(target=calls)
+        thread.start()
+        before = -1
+        while made[0] != before:  # until it makes none any more
+            before = made[0]
+            time.sleep(0.3)
+        assert 0 < before < 100_000
+        assert not done.is_set()
+    thread.join(120)
+    assert done.is_set()
+    assert float(xp.sum(x)) == 8
+
+
+def test_memory_of_arrays_that_died_comes_back_without_another_call(
+    xp: Namespace, numpy_server: Served
+) -> None:
+    x = xp.zeros(1_000_000)
+    xp.device.synchronize()
+    assert numpy_server.status()[0]["bytes"] == 8_000_000
+    del x
+    until = time.monotonic() + 20
+    while numpy_server.status()[0]["bytes"] and time.monotonic() < until:
+        time.sleep(0.05)
+    assert numpy_server.status()[0]["bytes"] == 0
+
+
+def test_temporaries_do_not_pile_up(xp: Namespace) -> None:
+    """Arrays that die between two calls are given back before the second: a loop needs two of them."""
+    x = xp.zeros(1_000_000)
+    for _ in range(100):
+        x = x + 1
+    assert float(x[0]) == 100
+    assert xp.device.link.memory() == 8_000_000
+
+
+# -- failures ------------------------------------------------------------------------------------------
+
+
+def test_failures_surface_at_the_next_question_with_their_line(xp: Namespace) -> None:
+    x = xp.ones(6)
+    wrong = xp.reshape(x, (4, 4))
+    line = line_here() - 1
+    later = xp.sum(wrong + 1)
+    fine = xp.sum(x)
+    with pytest.raises(ValueError, match=rf"reshape.*{Path(__file__).name}, line {line}, in test_failures"):
+        float(fine)
+    assert float(fine) == 6  # heard of once
+    with pytest.raises(ValueError, match=f"line {line}"):
+        float(later)  # has no value, for the same reason, whenever it is asked for
+
+
+def test_every_kind_of_failure_is_the_exception_of_the_library(xp: Namespace) -> None:
+    x = xp.ones((2, 3))
+    singular = xp.zeros((2, 2))
+    for call, kind in (
+        (lambda: x[5, 0], IndexError),
+        (lambda: xp.sum(x, axis=7), np.exceptions.AxisError),
+        (lambda: xp.linalg.inv(singular), np.linalg.LinAlgError),
+        (lambda: xp.sum(x, axes=1), TypeError),
+        (lambda: x & x, TypeError),
+        (lambda: xp.add(x, 1, 2), TypeError),
+        (lambda: xp.full(2, "text"), TypeError),
+        (lambda: xp.astype(xp.ones(1, dtype=xp.int8), xp.int8) + 1000, OverflowError),
+        (lambda: xp.zeros((1 << 20, 1 << 20)), MemoryError),
+    ):
+        call()
+        with pytest.raises(kind, match="called at"):
+            xp.device.synchronize()
+
+
+def test_a_failure_in_place_leaves_the_array_as_it_was(xp: Namespace) -> None:
+    x = xp.ones(3, dtype=xp.int64)
+    x += xp.ones(3)  # floats do not fit
+    with pytest.raises(TypeError, match="__iadd__"):
+        xp.device.synchronize()
+    x[7] = 1
+    with pytest.raises(IndexError, match="__setitem__"):
+        xp.device.synchronize()
+    assert np.array_equal(np.asarray(x), [1, 1, 1])
+
+
+def test_failures_are_kept_when_the_work_moves(xp: Namespace, numpy_server: Served) -> None:
+    x = xp.ones(6)
+    wrong = xp.reshape(x, (4, 4))
+    line = line_here() - 1
+    xp.device.migrate(numpy_server.address(1))
+    xp.device.migrate("local:numpy")
+    with pytest.raises(ValueError, match=f"line {line}"):
+        xp.device.synchronize()
+    with pytest.raises(ValueError, match=f"line {line}"):
+        float(wrong[0, 0])
+    assert float(xp.sum(x)) == 6
+
+
+def test_arrays_of_other_devices_are_refused_at_once(xp: Namespace, numpy_server: Served) -> None:
+    local = dovetail.remote.namespace("local:numpy")
+    here, there = local.ones(3), xp.ones(3)
+    for call in (lambda: here + there, lambda: there + here, lambda: xp.add(there, here)):
+        with pytest.raises(ValueError, match=r"to_device moves arrays"):
+            call()
+    assert float(xp.sum(there + here.to_device(xp.device))) == 6
+    assert float(local.sum(here + there.to_device(local.device))) == 6
+
+
+def test_several_devices_in_one_namespace(numpy_server: Served) -> None:
+    xp = dovetail.remote.namespace(numpy_server.address(0), numpy_server.address(1), "local:numpy")
+    first, second, third = xp.__array_namespace_info__().devices()
+    a, b, c = (xp.ones(3, device=device) for device in (first, second, third))
+    assert (a.device, b.device, c.device) == (first, second, third)
+    assert float(xp.sum(a + b.to_device(first) + c.to_device(first))) == 9
+    assert xp.zeros_like(a, device=second).device is second
+    assert xp.asarray(a, device=third).device is third
+    for device in (first, second):
+        device.close()
+
+
+# -- the process ---------------------------------------------------------------------------------------
+
+
+def run(script: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", script],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env={**os.environ, **environment},
+    )
+
+
+def test_failures_that_nobody_asked_about_are_said_at_the_end(numpy_server: Served) -> None:
+    done = run(
+        f"""
+import dovetail.remote
+xp = dovetail.remote.namespace({numpy_server.address()!r})
+x = xp.reshape(xp.ones(6), (4, 4))
+print("end")
+"""
+    )
+    assert done.stdout == "end\n"
+    assert done.stderr.startswith(
+        "dovetail: cannot reshape array of size 6 into shape (4,4) (reshape, called at"
+    )
+    assert done.stderr.count("\n") == 1
+
+
+def test_devices_are_named_by_the_environment(numpy_server: Served) -> None:
+    addresses = f"{numpy_server.address(1)} local:numpy"
+    script = "import dovetail.remote as r; print(*r.namespace().devices)"
+    assert run(script, DOVETAIL_DEVICE_ADDRESSES=addresses).stdout.split() == addresses.split()
+
+
+def test_a_fork_does_not_speak_for_its_parent(numpy_server: Served) -> None:
+    done = run(
+        f"""
+import os, warnings, dovetail.remote
+warnings.simplefilter("ignore")
+xp = dovetail.remote.namespace({numpy_server.address()!r})
+x = xp.ones(3)
+if os.fork() == 0:
+    try:
+        float(xp.sum(x))
+    except dovetail.errors.DeviceLost as error:
+        print(error, flush=True)
+        os._exit(0)
+os.wait()
+print(float(xp.sum(x)))
+"""
+    )
+    said, value = done.stdout.splitlines()
+    assert said.endswith("the device belongs to the process that opened it, not to a fork")
+    assert value == "3.0"
+    assert not done.stderr
+
+
+def test_an_interrupted_question_loses_the_device_and_says_so(numpy_server: Served) -> None:
+    """Half an answer has been read: nobody can go on from there."""
+    pid = numpy_server.workers()[0]
+    script = f"""
+import os, signal, sys, threading, time, dovetail.remote
+xp = dovetail.remote.namespace({numpy_server.address()!r})
+x = xp.ones(3)
+xp.device.synchronize()
+os.kill({pid}, signal.SIGSTOP)
+threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+try:
+    float(xp.sum(x))
+except KeyboardInterrupt:
+    os.kill({pid}, signal.SIGCONT)
+    try:
+        float(xp.sum(x))
+    except dovetail.errors.DeviceLost as error:
+        print(error)
+"""
+    done = run(script)
+    assert done.stdout.endswith("given up in the middle of a call; its arrays are lost\n")
+    assert not done.stderr
+    address = repr(numpy_server.address())
+    with_log = script.replace(f"({address})", f"({address}, replay=True)")
+    again = with_log.replace("        float(xp.sum(x))\n", "        print(float(xp.sum(x)))\n")
+    assert run(again).stdout == "3.0\n"  # from the log
+
+
+def test_interrupted_local_calls_leave_everything_in_order() -> None:
+    script = """
+import _thread, random, threading, time, dovetail.remote
+xp = dovetail.remote.namespace("local:numpy")
+x = xp.ones(8)
+stop = time.monotonic() + 3
+interrupts = 0
+def interrupt():
+    while time.monotonic() < stop:
+        time.sleep(random.uniform(0, 0.002))
+        _thread.interrupt_main()
+thread = threading.Thread(target=interrupt)
+thread.start()
+while time.monotonic() < stop + 0.1:
+    try:
+        while time.monotonic() < stop + 0.1:
+            xp.add(x, 1)
+    except KeyboardInterrupt:
+        interrupts += 1
+thread.join()
+assert interrupts > 20, interrupts
+assert not xp.device.link._inside
+xp.device.migrate("local:numpy")
+print(float(xp.sum(x)))
+"""
+    assert run(script).stdout == "8.0\n"
+
+
+def test_what_a_program_forgets_is_given_back(numpy_server: Served) -> None:
+    """A namespace without a name any more: its connection, its thread and its memory go with it."""
+    before = threading.active_count()
+    for _ in range(5):
+        space = dovetail.remote.namespace(numpy_server.address())
+        kept = space.zeros(1000)
+        space.device.synchronize()
+        del space, kept
+    gc.collect()
+    until = time.monotonic() + 20
+    while threading.active_count() > before and time.monotonic() < until:
+        time.sleep(0.05)
+    assert threading.active_count() <= before
+    assert numpy_server.status()[0]["bytes"] == 0
+
+
+def test_a_server_that_is_not_there_is_one_sentence(tmp_path: Path) -> None:
+    with pytest.raises(DeviceError, match=r"no device server answers there \(no such file or directory\)"):
+        dovetail.remote.namespace(f"unix:{tmp_path}/nothing.sock")
+    for wrong in ("nowhere", "tcp:host", "tcp:host:99999", "unix:", "local:"):
+        with pytest.raises(InputError, match=r"expected local:BACKEND|expected HOST:PORT"):
+            dovetail.remote.namespace(wrong)
+    with pytest.raises(InputError, match="expected numpy, torch"):
+        dovetail.remote.namespace("local:abacus")
+
+
+def test_a_lost_server_is_one_sentence(tmp_path: Path) -> None:
+    with serving(tmp_path, "numpy") as served:
+        xp = dovetail.remote.namespace(served.address())
+        x = xp.ones(3)
+        xp.device.synchronize()
+        os.kill(served.workers()[0], signal.SIGKILL)
+        for _ in range(2):
+            with pytest.raises(
+                DeviceLost, match=r"^unix:.*: the device server is gone \(.*\), and with it"
+            ) as caught:
+                float(xp.sum(x))
+            assert "\n" not in str(caught.value)
+
+
+def test_a_lost_server_is_rebuilt_from_the_log(tmp_path: Path) -> None:
+    with serving(tmp_path, "numpy", "numpy") as served:
+        xp = dovetail.remote.namespace(served.address(0), replay=True, spares=(served.address(1),))
+        x = xp.arange(6.0)
+        view = x[::2]
+        wrong = xp.reshape(x, (4, 4))
+        with pytest.raises(ValueError, match="reshape"):
+            xp.device.synchronize()  # heard of, and not once more after the rebuilding
+        for _ in range(3):
+            os.kill(served.workers()[0], signal.SIGKILL)
+            view += 1
+            x[0] = float(x[0]) + 10
+            os.kill(served.workers()[1], signal.SIGKILL)
+            xp.device.synchronize()
+        assert np.array_equal(np.asarray(x), [33, 1, 5, 3, 7, 5])
+        assert np.array_equal(np.asarray(view), [33, 5, 7])
+        with pytest.raises(ValueError, match="reshape"):
+            float(wrong[0, 0])
+        xp.device.close()
+
+
+def test_the_log_is_shortened_and_still_rebuilds(tmp_path: Path) -> None:
+    with serving(tmp_path, "numpy") as served:
+        xp = dovetail.remote.namespace(served.address(0), replay=True)
+        log = xp.device.link.log
+        log.limit = log._least = 100_000
+        x = xp.zeros(1000)
+        for k in range(3000):
+            x = x + xp.asarray(np.full(1000, 1.0)) if k % 10 == 0 else x + 0
+        assert log.size < 400_000
+        os.kill(served.workers()[0], signal.SIGKILL)
+        assert float(xp.sum(x)) == 300 * 1000
+        xp.device.close()
+
+
+def test_where_it_cannot_be_rebuilt_the_sentence_says_so(tmp_path: Path) -> None:
+    with serving(tmp_path, "numpy") as served:
+        device = dovetail.remote.Device(served.address(), replay=True, patience=0.3)
+        xp = Namespace([device])
+        x = xp.ones(3)
+        xp.device.synchronize()
+        served.process.kill()
+        served.process.wait()
+        with pytest.raises(DeviceLost, match=r"could not be rebuilt in 0.3 s"):
+            float(xp.sum(x))

@@ -1,0 +1,64 @@
+"""Predictions of real commands, measured by `benchmarks/prediction/measure.py`, alone and beside others."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+from statistics import median
+from types import ModuleType
+
+import pytest
+
+FOLDER = Path(__file__).parents[2] / "benchmarks" / "prediction"
+
+
+@pytest.fixture(scope="module")
+def judge() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("judge_of_predictions", FOLDER / "judge.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_on_a_calm_machine_unseen_sizes_are_predicted_within_the_floor(judge: ModuleType) -> None:
+    """Median error at the fourth run of ten sizes each: below 10 %, and near what two runs differ by."""
+    runs = judge.load(FOLDER / "calm.jsonl.gz")
+    learned, alone = (
+        median(row.error for row in judge.judge(runs, judge.MODELS[name], unseen=True, turns=(4,)))
+        for name in ("learned", "run times alone")
+    )
+    assert judge.floor(runs) <= 0.03
+    assert learned <= 0.03
+    assert learned <= alone
+
+
+@pytest.mark.parametrize("name", ["python:walks.py", "python:solve.py", "gzip+tr+sort+uniq+gzip"])
+def test_flags_whose_product_matters_categories_and_pipelines(judge: ModuleType, name: str) -> None:
+    runs = judge.load(FOLDER / "calm.jsonl.gz")
+    rows = judge.judge(runs, judge.MODELS["learned"], unseen=True, turns=(4,))
+    found = [row.error for row in rows if row.run.app == name]
+    assert len(found) == 10
+    assert median(found) <= 0.10
+
+
+def test_no_prediction_shouts_after_the_second_run(judge: ModuleType) -> None:
+    runs = judge.load(FOLDER / "calm.jsonl.gz")
+    rows = judge.judge(runs, judge.MODELS["learned"], unseen=False)
+    assert max(row.factor for row in rows if row.before >= 2) <= 5
+
+
+@pytest.mark.parametrize("name", ["busy-1", "busy-2"])
+def test_under_load_cpu_times_cut_the_error(judge: ModuleType, name: str) -> None:
+    """To at most 0.7 of what run times alone give; nine of ten runs stay inside their interval, nearly."""
+    runs = judge.load(FOLDER / f"{name}.jsonl.gz")
+    rows = {
+        model: judge.judge(runs, judge.MODELS[model], unseen=True, turns=(3, 4))
+        for model in ("learned", "run times alone")
+    }
+    learned, alone = (median(row.error for row in rows[model]) for model in rows)
+    assert learned <= 0.7 * alone
+    assert sum(row.inside for row in rows["learned"]) / len(rows["learned"]) >= 0.8

@@ -1,0 +1,223 @@
+"""The dashboard in a real browser (Debian's Chromium, without a window)."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from urllib.request import Request, urlopen
+
+import pytest
+from services import Serving, serving
+
+from dovetail.service.client import Connection, connection
+
+selenium = pytest.importorskip("selenium", reason="needs selenium")
+from selenium import webdriver  # noqa: E402
+from selenium.webdriver.common.by import By  # noqa: E402
+from selenium.webdriver.common.keys import Keys  # noqa: E402
+
+CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
+
+pytestmark = [
+    pytest.mark.live,
+    pytest.mark.xdist_group("live"),
+    pytest.mark.timeout(240),
+    pytest.mark.skipif(not (CHROMIUM and DRIVER), reason="needs Debian's chromium and chromium-driver"),
+]
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
+    with serving(tmp_path_factory.mktemp("dashboard")) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def api(service: Serving) -> Iterator[Connection]:
+    with connection(service.folder.path) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    options = webdriver.ChromeOptions()
+    options.binary_location = CHROMIUM or ""
+    for word in ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"):
+        options.add_argument(word)
+    options.add_argument("--window-size=1280,900")
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    found = webdriver.Chrome(options=options, service=webdriver.ChromeService(DRIVER))
+    yield found
+    found.quit()
+
+
+@pytest.fixture
+def page(browser: Any, api: Connection) -> Any:
+    """The dashboard, let in by a one-time address."""
+    browser.get(api.post("/api/v1/dashboard", {})["url"])
+    until(lambda: browser.find_elements(By.CSS_SELECTOR, ".figures li"))
+    return browser
+
+
+def until(found: Callable[[], Any], seconds: float = 30.0) -> Any:
+    deadline = time.monotonic() + seconds
+    while not (value := found()):
+        assert time.monotonic() < deadline, "it did not come"
+        time.sleep(0.05)
+    return value
+
+
+def submit(service: Serving, *arguments: str) -> str:
+    done = service.dovetail("submit", "--json", *arguments)
+    assert done.returncode == 0, done.stderr
+    return str(json.loads(done.stdout)["id"])
+
+
+def selected(page: Any) -> Any:
+    return page.execute_script("return document.querySelector('tr[aria-selected=true]')?.dataset.id")
+
+
+def text(page: Any, job: str) -> str:
+    """What stands in a job's row; rows are made anew at every change."""
+    script = "return document.querySelector(`tr[data-id='${arguments[0]}']`)?.innerText ?? ''"
+    return str(page.execute_script(script, job))
+
+
+def within(page: Any, selector: str) -> str:
+    """The text of an element that is made anew at every change."""
+    return str(page.execute_script("return document.querySelector(arguments[0])?.innerText ?? ''", selector))
+
+
+def end(service: Serving, *jobs: str) -> None:
+    service.dovetail("cancel", *jobs)
+    service.dovetail("wait", *jobs)
+
+
+def test_an_address_lets_in_once(browser: Any, api: Connection) -> None:
+    browser.delete_all_cookies()
+    url = api.post("/api/v1/dashboard", {})["url"]
+    browser.get(url)
+    until(lambda: browser.find_elements(By.CSS_SELECTOR, ".figures li"))
+    (cookie,) = browser.get_cookies()
+    assert cookie["httpOnly"]
+    assert cookie["sameSite"] == "Strict"
+    browser.delete_all_cookies()
+    browser.get(url)
+    assert browser.find_elements(By.ID, "token"), "the page that asks for a token"
+    browser.get(url.partition("/login")[0] + "/")
+    assert browser.find_elements(By.ID, "token")
+
+
+def test_changes_are_pushed_and_markup_is_text(page: Any, service: Serving) -> None:
+    job = submit(service, "-J", "<img src=x onerror=alert(1)>", "--", "sleep", "30")
+    try:
+        until(lambda: "RUNNING" in text(page, job))
+        assert "<img src=x" in text(page, job)
+        assert not page.find_elements(By.CSS_SELECTOR, "main img")
+        bar = until(lambda: page.find_elements(By.CSS_SELECTOR, f'rect.job[data-job="{job}"]'))
+        assert "RUNNING" in bar[0].get_attribute("class")
+    finally:
+        end(service, job)
+    until(lambda: not text(page, job))
+
+
+def test_the_keyboard_cancels_holds_and_releases(page: Any, service: Serving) -> None:
+    cores = len(
+        page.execute_script("return [...document.querySelectorAll('.figures b')].map(b => b.innerText)")
+    )
+    assert cores
+    running = [submit(service, "-c", "all", "--", "sleep", "60")]
+    waiting = submit(service, "-J", "waits", "--", "true")
+    try:
+        until(lambda: "PENDING" in text(page, waiting))
+        body = page.find_element(By.TAG_NAME, "body")
+        body.send_keys("j")
+        until(lambda: selected(page) == running[0])
+        body.send_keys("j")
+        until(lambda: selected(page) == waiting)
+        body.send_keys("h")
+        until(lambda: "HELD" in text(page, waiting))
+        body.send_keys("h")
+        until(lambda: "PENDING" in text(page, waiting))
+        body.send_keys("c")
+        until(lambda: page.find_element(By.ID, "ask").get_attribute("open"))
+        page.find_element(By.ID, "ask-yes").send_keys(Keys.ENTER)
+        until(lambda: not text(page, waiting))
+        assert "CANCELLED" in service.dovetail("queue", "--json", waiting).stdout
+    finally:
+        end(service, *running)
+
+
+def test_a_jobs_page_follows_its_log(page: Any, service: Serving) -> None:
+    script = (
+        "import time\nfor i in range(4):\n  print('line', i, flush=True)\n  time.sleep(0.4)\n"
+        "raise SystemExit(3)"
+    )
+    job = submit(service, "-J", "talks", "--", "python3", "-c", script)
+    page.get(page.current_url.partition("#")[0] + f"#/job/{job}")
+    until(lambda: "line 3" in within(page, "#log"))
+    until(lambda: "FAILED" in within(page, "dl.about"))
+    assert page.find_elements(By.CSS_SELECTOR, 'table[aria-label="Ways to run it"] tbody tr')
+    page.find_element(By.TAG_NAME, "body").send_keys(Keys.ESCAPE)
+    until(lambda: page.current_url.endswith("#/"))
+
+
+def test_ended_jobs_and_apps(page: Any, service: Serving) -> None:
+    job = submit(service, "-J", "short", "--", "sleep", "0.1")
+    service.dovetail("wait", job)
+    body = page.find_element(By.TAG_NAME, "body")
+    body.send_keys("g", "e")
+    until(lambda: "COMPLETED" in text(page, job))
+    page.find_element(By.ID, "filter").send_keys("no such name")
+    until(lambda: not text(page, job))
+    page.find_element(By.ID, "filter").send_keys(Keys.ESCAPE)
+    body.send_keys("g", "a")
+    until(lambda: "sleep" in within(page, "#page"))
+
+
+def test_light_dark_narrow_and_quiet(page: Any, tmp_path: Path) -> None:
+    page.get(page.current_url.partition("#")[0] + "#/")
+
+    def ground(scheme: str) -> str:
+        features = [{"name": "prefers-color-scheme", "value": scheme}]
+        page.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
+        return str(page.execute_script("return getComputedStyle(document.body).backgroundColor"))
+
+    assert ground("light") == "rgb(255, 255, 255)"
+    assert ground("dark") == "rgb(22, 23, 26)"
+    try:
+        page.set_window_size(500, 900)  # Chromium's least
+        page.execute_cdp_cmd(
+            "Emulation.setDeviceMetricsOverride",
+            {"width": 360, "height": 740, "deviceScaleFactor": 1, "mobile": True},
+        )
+        wide = page.execute_script("return document.documentElement.scrollWidth")
+        assert wide <= 361, "only tables and charts scroll sideways"
+    finally:
+        page.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+        page.set_window_size(1280, 900)
+    script = "return performance.getEntriesByType('resource').map(e => e.name)"
+    until(lambda: not page.execute_script("return document.readyState !== 'complete'"))
+    time.sleep(1.5)
+    before = page.execute_script(script)
+    time.sleep(3.0)
+    assert page.execute_script(script) == before, "nothing is asked while nothing changes"
+    origin = page.execute_script("return location.origin")
+    assert all(name.startswith(origin) for name in before)
+    wrong = [line for line in page.get_log("browser") if line["level"] == "SEVERE"]
+    assert [line for line in wrong if "401" not in line["message"] and "403" not in line["message"]] == []
+
+
+def test_a_page_elsewhere_and_another_name_are_refused(page: Any, api: Connection) -> None:
+    origin = page.execute_script("return location.origin")
+    (cookie,) = page.get_cookies()
+    for headers in ({"Origin": "http://evil.example"}, {"Host": "evil.example"}):
+        request = Request(
+            f"{origin}/api/v1/info", headers={"Cookie": f"dovetail={cookie['value']}", **headers}
+        )
+        with pytest.raises(OSError, match="403"):
+            urlopen(request, timeout=10)

@@ -1,0 +1,163 @@
+"""Killed at any moment: what was acknowledged ends once, in one state, and no core is shared."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import threading
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from services import Serving, serving, submit, wait
+
+from dovetail.errors import DovetailError
+from dovetail.service.client import connection
+from dovetail.testing.builders import full
+
+pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live")]
+
+NOTE = 'echo "$DOVETAIL_UID $DOVETAIL_CORES + $(date +%s%N)" >> $0; sleep $1; echo "$DOVETAIL_UID $DOVETAIL_CORES - $(date +%s%N)" >> $0'  # noqa: E501
+FINAL = {"COMPLETED", "FAILED", "TIMEOUT", "CANCELLED", "NODE_FAIL"}
+
+
+class Load(threading.Thread):
+    """Submits, cancels, holds, releases, requeues, as fast as it is answered."""
+
+    def __init__(self, serving: Serving, notes: Path, seed: int) -> None:
+        super().__init__()
+        self.serving, self.notes, self.rng = serving, notes, random.Random(seed)
+        self.acknowledged: list[str] = []
+        self.requeued: Counter[str] = Counter()
+        self.refused = 0
+        self.over = threading.Event()
+
+    def run(self) -> None:
+        while not self.over.is_set():
+            try:
+                self.step()
+            except DovetailError:
+                self.refused += 1
+                time.sleep(0.02)
+
+    def step(self) -> None:
+        rng = self.rng
+        with connection(self.serving.folder.path) as client:
+            while not self.over.is_set():
+                action = rng.choice(["submit", "submit", "submit", "cancel", "hold", "release", "requeue"])
+                if action == "submit":
+                    words = ["sh", "-c", NOTE, str(self.notes), rng.choice(["0", "0.01", "0.05", "0.2"])]
+                    job = {"command": words, "app": "note", "hold": rng.random() < 0.1}
+                    if rng.random() < 0.3:
+                        job["array"] = "0-4%2"
+                    self.acknowledged += submit(client, job)
+                elif self.acknowledged:
+                    target = rng.choice(self.acknowledged[-20:])
+                    if action == "requeue":
+                        self.requeued[target] += 1  # asked for, whether or not it was heard
+                    client.post(f"/api/v1/{action}", {"jobs": target})
+                time.sleep(rng.random() * 0.01)
+
+
+@pytest.mark.timeout(full(3600, 280))
+def test_killed_at_random_moments_under_load(tmp_path: Path) -> None:
+    rng = random.Random(14)
+    notes = tmp_path / "notes"
+    notes.touch()
+    with serving(tmp_path, "--cluster", "1x2cpu", "--policy", "fcfs") as service:
+        loads = [Load(service, notes, seed) for seed in range(2)]
+        for load in loads:
+            load.start()
+        try:
+            for _ in range(full(200, 6)):
+                time.sleep(rng.random() * 0.5)
+                service.kill()
+                service.start().close()
+        finally:
+            for load in loads:
+                load.over.set()
+            for load in loads:
+                load.join()
+        ids = [id for load in loads for id in load.acknowledged]
+        assert len(ids) == len(set(ids))
+        with connection(service.folder.path) as client:
+            client.post("/api/v1/release", {"jobs": "all"})
+            found = wait(client, sorted({id.split("_")[0] for id in ids}), timeout=300)
+            assert found.keys() >= set(ids), "none is lost"
+            assert set(found.values()) <= FINAL
+            assert not client.get("/api/v1/jobs")["jobs"]
+            attempts = {
+                row["id"]: row["attempts"] for row in client.get("/api/v1/ended", limit=100_000)["jobs"]
+            }
+    check_notes(notes, found, attempts)
+
+
+def check_notes(notes: Path, states: dict[str, str], attempts: dict[str, int]) -> None:
+    """Every attempt began once at most; those of completed jobs began; no core was used by two at a time."""
+    lines = [line.split() for line in notes.read_text().splitlines()]
+    begun = Counter(uid for uid, _, sign, _ in lines if sign == "+")
+    assert set(begun.values()) <= {1}, "an attempt is executed once"
+    jobs = Counter(uid.rpartition("/")[2] for uid in begun)
+    for job, state in states.items():
+        if state == "COMPLETED":
+            assert jobs[job] >= 1
+        assert jobs[job] <= attempts[job]
+    busy: dict[str, str] = {}
+    spans = sorted(lines, key=lambda line: (int(line[3]), line[2] == "+"))
+    ended = {uid for uid, _, sign, _ in lines if sign == "-"}
+    for uid, cores, sign, _ in spans:
+        if uid not in ended:
+            continue  # it was cancelled: when it ended it could not say
+        for core in cores.split(","):
+            if sign == "+":
+                assert busy.setdefault(core, uid) == uid, "a core belongs to one job at a time"
+            else:
+                del busy[core]
+
+
+def test_cancel_and_requeue_are_kept_until_they_are_done(tmp_path: Path) -> None:
+    """Somebody wants a running job stopped; the service is killed before it has ended."""
+    stubborn = ["sh", "-c", "trap '' TERM; echo $DOVETAIL_UID >> $0; sleep 4; sleep 4"]
+    with serving(tmp_path, "--cluster", "1x2cpu", "--grace", "2") as service:
+        with connection(service.folder.path) as client:
+            files = [tmp_path / "cancelled", tmp_path / "requeued"]
+            ids = submit(client, *({"command": [*stubborn, str(file)]} for file in files))
+            while not all(file.exists() for file in files):
+                time.sleep(0.02)
+            client.post("/api/v1/cancel", {"jobs": ids[0]})
+            client.post("/api/v1/requeue", {"jobs": ids[1]})
+        service.kill()
+        with service.start() as client:
+            assert wait(client, ids[:1])[ids[0]] == "CANCELLED"
+            assert wait(client, ids)[ids[1]] == "COMPLETED"
+            assert client.get(f"/api/v1/jobs/{ids[1]}")["attempts"] == 2
+        assert len(files[0].read_text().split()) == 1
+        assert len(files[1].read_text().split()) == 2
+
+
+def test_the_supervisor_is_killed_as_well(tmp_path: Path) -> None:
+    with serving(tmp_path, "--cluster", "1x2cpu") as service:
+        with connection(service.folder.path) as client:
+            began = [tmp_path / "one", tmp_path / "two"]
+            one, two = (["sh", "-c", "touch $0; sleep 60", str(file)] for file in began)
+            ids = submit(
+                client,
+                {"command": one, "id": "first"},
+                {"command": two, "retries": 1, "name": "again"},
+                {"command": ["true"], "depends": ["afterany:first"]},
+            )
+            while not all(file.exists() for file in began):
+                time.sleep(0.02)
+        (pid,) = {
+            int(path.parent.name)
+            for path in Path("/proc").glob("[0-9]*/cmdline")
+            if str(service.folder.path).encode() in (found := path.read_bytes()) and b"supervisor.py" in found
+        }
+        service.kill()
+        os.kill(pid, signal.SIGKILL)
+        with service.start() as client:
+            assert wait(client, [ids[0], ids[2]]) == {ids[0]: "NODE_FAIL", ids[2]: "COMPLETED"}
+            rows = {row["id"]: row for row in client.get("/api/v1/jobs")["jobs"]}
+            assert rows[ids[1]]["attempts"] == 2, "its user allowed a retry"

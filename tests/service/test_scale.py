@@ -1,0 +1,117 @@
+"""A service with a past: it starts within seconds, keeps little in memory, and answers at once."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import time
+from pathlib import Path
+
+import pytest
+from services import Serving, submit, wait
+
+from dovetail.running.ledger import Ledger
+from dovetail.testing.builders import full
+
+pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live")]
+
+
+def cpu_seconds(service: Serving) -> float:
+    """What its process has used."""
+    assert service.process is not None
+    fields = Path(f"/proc/{service.process.pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def with_a_past(service: Serving, count: int) -> None:
+    """So many jobs that have ended, copied from one real one."""
+    with service.start() as client:
+        wait(client, submit(client, {"command": ["true"]}))
+    service.stop()
+    db = sqlite3.connect(service.folder.ledger)
+    names = [
+        row[1]
+        for row in db.execute("PRAGMA table_info(job)")
+        if row[1] not in ("seq", "id", "number", "batch")
+    ]
+    db.execute(
+        f"WITH RECURSIVE n(i) AS (SELECT 2 UNION ALL SELECT i + 1 FROM n WHERE i < {count})"
+        f" INSERT INTO job (seq, id, number, batch, {', '.join(names)})"
+        f" SELECT i, i, i, i, {', '.join(names)} FROM n, job WHERE job.id = '1'"
+    )
+    db.commit()
+    db.close()
+
+
+@pytest.mark.timeout(600)
+def test_a_long_past_costs_neither_time_nor_memory(tmp_path: Path) -> None:
+    count = full(1_000_000, 50_000)
+    service = Serving(tmp_path, "--cluster", "1x2cpu")
+    with_a_past(service, count)
+    try:
+        began = time.monotonic()
+        with service.start() as client:
+            took = time.monotonic() - began
+            assert service.process is not None
+            memory = Path(f"/proc/{service.process.pid}/status").read_text().split("VmRSS:")[1].split()[0]
+            spent = cpu_seconds(service)
+            print(f"{count} past jobs: {took:.2f} s, {spent:.2f} s of CPU, {int(memory) >> 10} MiB")
+            assert int(memory) < 200_000
+            assert client.get("/api/v1/ended", limit=5)["jobs"][0]["state"] == "COMPLETED"
+            (job,) = submit(client, {"command": ["true"]})
+            assert job == str(count + 1)
+            assert wait(client, [job]) == {job: "COMPLETED"}
+            assert spent < 4  # most of it is the loading of modules
+    finally:
+        service.stop()
+
+
+def test_ended_jobs_leave_memory_and_can_still_be_asked_about(tmp_path: Path) -> None:
+    service = Serving(tmp_path, "--cluster", "1x2cpu", "--keep", "0.2")
+    try:
+        with service.start() as client:
+            (old,) = submit(client, {"command": ["sh", "-c", "echo old; exit 3"], "name": "old"})
+            wait(client, [old])
+            time.sleep(0.5)
+            (new,) = submit(client, {"command": ["true"], "depends": [f"afterany:{old}"]})
+            assert wait(client, [new, old]) == {new: "COMPLETED", old: "FAILED"}
+            row = client.get(f"/api/v1/jobs/{old}")
+            assert (row["state"], row["exit_code"], row["name"]) == ("FAILED", 3, "old")
+            assert client.ask("GET", f"/api/v1/jobs/{old}/log").body == b"old\n"
+            (late,) = submit(client, {"command": ["true"], "depends": [f"afterok:{old}"]})
+            assert wait(client, [late]) == {late: "CANCELLED"}
+            assert client.post("/api/v1/requeue", {"jobs": old})["jobs"] == [old]
+            assert wait(client, [old]) == {old: "FAILED"}
+            assert client.get(f"/api/v1/jobs/{old}")["attempts"] == 2
+    finally:
+        service.stop()
+
+
+def test_a_drained_service_ends_when_its_jobs_have(tmp_path: Path) -> None:
+    service = Serving(tmp_path, "--cluster", "1x1cpu")
+    with service.start() as client:
+        running, waiting = submit(client, {"command": ["sleep", "1"]}, {"command": ["true"]})
+        while client.get("/api/v1/info")["jobs"]["running"] < 1:
+            time.sleep(0.02)
+        client.post("/api/v1/service/drain")
+    assert service.process is not None
+    assert service.process.wait(30) == 0
+    with Ledger(service.folder.ledger) as ledger:
+        states = {entry.job.id: str(entry.state) for entry in ledger.entries()}
+    assert states == {running: "COMPLETED", waiting: "PENDING"}
+    with service.start() as client:
+        assert wait(client, [waiting]) == {waiting: "COMPLETED"}
+    service.stop()
+
+
+def test_an_idle_service_uses_no_cpu(tmp_path: Path) -> None:
+    service = Serving(tmp_path, "--cluster", "1x2cpu")
+    try:
+        with service.start() as client:
+            wait(client, submit(client, {"command": ["true"]}))
+        time.sleep(1.0)
+        before = cpu_seconds(service)
+        time.sleep(3.0)
+        assert cpu_seconds(service) - before <= 0.011
+    finally:
+        service.stop()

@@ -1,0 +1,53 @@
+"""reproduce policies: ratios against the best fixed policy, refusals left empty, bad names refused."""
+
+from __future__ import annotations
+
+import pytest
+
+from dovetail.errors import InputError
+from dovetail_studies.policies.queues import KINDS, NoisyModel
+from dovetail_studies.policies.study import default_policies, rows, study
+
+
+def test_the_best_fixed_policy_has_ratio_one_and_refusals_are_empty() -> None:
+    found = {row.policy: row for row in rows(["gangs"], ["torque", "mct", "history", "lookahead"], draws=1)}
+    assert found["history"].mean is None  # it places no gangs
+    makespans = [found[name].mean["makespan"] for name in ("torque", "mct")]  # type: ignore[index]
+    assert min(makespans) == 1.0
+    assert found["lookahead"].mean is not None
+    assert found["lookahead"].mean["makespan"] < 1.0
+    cells = {line[0]: line[1] for line in study(list(found.values())).parts[0].rows}  # type: ignore[union-attr]
+    assert cells["history"] == "-"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_number_always_draws_the_same_queue(kind: str) -> None:
+    def drawn(seed: int) -> list[tuple[object, ...]]:
+        queue = KINDS[kind].draw(seed)
+        truth = queue.workload.truth
+        return [
+            (job.id, job.submit_time, *(truth.seconds(job, c.implementation, c.request) for c in job.choices))
+            for job in queue.workload.jobs
+        ]
+
+    assert drawn(3) == drawn(3)
+    assert drawn(3) != drawn(4)
+
+
+def test_noise_is_fixed_for_a_job_and_way_of_running_it() -> None:
+    queue = KINDS["ravi, noise"].draw(1)
+    model, job = NoisyModel(queue.workload, 1), queue.workload.jobs[0]
+    choice = job.choices[0]
+    device = queue.cluster.device_classes(choice.implementation.kind)[0]
+    first = model.predict(job, choice.implementation, choice.request, device)
+    assert first == model.predict(job, choice.implementation, choice.request, device)
+    assert first is not None
+    assert first.expected != queue.workload.truth.seconds(job, choice.implementation, choice.request)
+
+
+def test_what_makes_no_sense_is_refused() -> None:
+    with pytest.raises(InputError, match="found the queue 'bus'"):
+        rows(["bus"], ["easy"])
+    with pytest.raises(InputError, match="no fixed policy"):
+        rows(["gangs"], ["lookahead"])
+    assert "lookahead" in default_policies()

@@ -1,0 +1,152 @@
+"""A run that is struck at one numbered moment of its life, and what must be true of it afterwards."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+import subprocess
+import time
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+
+from dovetail_command import DOVETAIL
+
+from dovetail.executors.spawnlog import read_log
+from dovetail.history.sqlite import SqliteHistory
+from dovetail.model import State
+from dovetail.running.leftovers import Leftover, recover_left_behind
+
+SOURCE = Path(__file__).with_name("faults.c")
+JOBS = 3
+
+
+def built(folder: Path) -> Path | None:
+    """The library that strikes; ``None`` where nothing compiles it."""
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    if compiler is None:
+        return None
+    library = folder / "faults.so"
+    command = [compiler, "-O1", "-shared", "-fPIC", "-o", str(library), str(SOURCE), "-ldl"]
+    return library if subprocess.run(command, check=False, capture_output=True).returncode == 0 else None
+
+
+@dataclass(frozen=True)
+class Struck:
+    """What came out of it: the first command's status (negative: the signal) and what it said."""
+
+    folder: Path
+    status: int
+    said: str
+
+
+def prepared(folder: Path) -> None:
+    """Three jobs that say when they start and when they end, two of them on one core."""
+    folder.mkdir()
+    (folder / "job.sh").write_text(
+        'echo "start $DOVETAIL_JOB" >> truth\nsleep 0.05\necho "end $DOVETAIL_JOB" >> truth\n'
+    )
+    (folder / "jobs.txt").write_text("sh job.sh\n" * JOBS)
+    core = min(os.sched_getaffinity(0))
+    (folder / "cluster.toml").write_text(f'[[node]]\nname = "here"\ncores = [{core}]\n')
+
+
+def environment(folder: Path, **more: str) -> dict[str, str]:
+    return {**os.environ, "XDG_STATE_HOME": str(folder / "state"), **more}
+
+
+def command(folder: Path, *arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*DOVETAIL, *arguments], cwd=folder, env=environment(folder, **more),
+        text=True, errors="replace", capture_output=True, check=False, timeout=90,
+    )  # fmt: skip
+
+
+def strike(folder: Path, library: Path, role: str, number: int, what: str, later: int = 0) -> Struck:
+    """Run the jobs; at its ``number``-th call that writes, ``role`` is struck."""
+    prepared(folder)
+    done = command(
+        folder, "run", "jobs.txt", "--cluster", "cluster.toml", "--history", "h.sqlite",
+        LD_PRELOAD=str(library), DOVETAIL_FAULT=f"{role}:{number}:{what}", DOVETAIL_LATER=str(later),
+        DOVETAIL_COUNT=str(folder / "count"),
+    )  # fmt: skip
+    return Struck(folder, done.returncode, done.stdout + done.stderr)
+
+
+def steps(folder: Path, library: Path, role: str) -> int:
+    """How many calls that write a process of a run makes when nothing goes wrong."""
+    struck = strike(folder, library, role, 0, "count")
+    assert struck.status == 0, struck.said
+    return int((folder / "count").read_text())
+
+
+def truth(folder: Path) -> tuple[Counter[str], Counter[str]]:
+    """How often each job has started, and has ended, by its own account."""
+    path = folder / "truth"
+    lines = [line.split() for line in path.read_text().splitlines()] if path.exists() else []
+    return Counter(job for what, job in lines if what == "start"), Counter(
+        job for what, job in lines if what == "end"
+    )
+
+
+def seen(folder: Path) -> set[str]:
+    """Jobs whose process was found alive when its supervisor was gone, by the spawn log."""
+    logs = list((folder / "state" / "dovetail" / "runs").glob("*/spawn.log*"))
+    ends = [(log, uid, end) for log in map(read_log, logs) for uid, end in log.ends.items()]
+    return {log.intents[uid]["job"] for log, uid, end in ends if end.get("ran") and uid in log.intents}
+
+
+def recovered(folder: Path) -> list[Leftover]:
+    """All that is told of what was left behind, asked until nothing runs any more."""
+    told: list[Leftover] = []
+    deadline = time.monotonic() + 60
+    while True:
+        found = recover_left_behind(folder / "state" / "dovetail" / "runs")
+        told += found
+        if not any(left.still_running for left in found):
+            return told
+        assert time.monotonic() < deadline, told
+        time.sleep(0.05)
+
+
+def check(struck: Struck) -> None:
+    """Nothing is doubled, run twice, lost in silence, recorded without having run, or left behind."""
+    folder = struck.folder
+    assert "internal error" not in struck.said, struck.said
+    assert "Traceback" not in struck.said, struck.said
+    told = recovered(folder)
+    assert not any(left.trouble for left in told), told
+    assert recovered(folder) == []
+    started, _ = truth(folder)
+    assert not started or max(started.values()) == 1, started
+    runs = {}
+    if (folder / "h.sqlite").exists() and (folder / "h.sqlite").stat().st_size:
+        with sqlite3.connect(folder / "h.sqlite") as database:
+            assert database.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+        database.close()
+        with SqliteHistory(folder / "h.sqlite", must_exist=True) as history:
+            recorded = list(history.all_runs())
+        runs = {run.job: run.state for run in recorded}
+        assert len(runs) == len(recorded)
+    # A process that was killed before its first line cannot tell of itself; but it was seen.
+    silent = runs.keys() - started.keys()
+    assert all(runs[job] is State.NODE_FAIL for job in silent), (runs, started)
+    assert silent <= seen(folder), (runs, started)
+    named = {job.job for left in told for job in (*left.recovery.lost, *left.recovery.ended)}
+    named |= {job for job in started if job in struck.said}
+    assert started.keys() <= runs.keys() | named, (started, runs, told, struck.said)
+    assert not left_running(folder)
+
+
+def left_running(folder: Path) -> list[str]:
+    """Processes that still work in the folder."""
+    found = []
+    for entry in os.listdir("/proc"):
+        if entry.isdigit() and int(entry) != os.getpid():
+            try:
+                if os.readlink(f"/proc/{entry}/cwd") == str(folder):
+                    found.append(entry)
+            except OSError:
+                continue
+    return found

@@ -1,0 +1,109 @@
+"""A real service in a process of its own, and what tests ask of it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from dovetail.service.client import Connection, NoService, connection
+from dovetail.service.folder import ServiceFolder
+
+
+class Serving:
+    """A service over a folder; it can be killed and started again."""
+
+    def __init__(self, root: Path, *options: str, **variables: str) -> None:
+        self.root = root
+        self.folder = ServiceFolder(root / "service")
+        self.options: Sequence[str] = options
+        self.environment = {
+            **os.environ,
+            "XDG_STATE_HOME": str(root / "state"),
+            "DOVETAIL_SERVICE": str(self.folder.path),
+            **variables,
+        }
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> Connection:
+        self.folder.make()
+        with open(self.folder.log, "ab") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "dovetail", "serve", "--folder", str(self.folder.path), *self.options],
+                stdout=log,
+                stderr=log,
+                env=self.environment,
+                cwd=self.root,
+            )
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline:
+            assert self.process.poll() is None, self.folder.log.read_text()
+            try:
+                found = connection(self.folder.path)
+                found.get("/api/v1/info")
+            except NoService:
+                time.sleep(0.02)
+            else:
+                return found
+        raise AssertionError(self.folder.log.read_text())
+
+    def kill(self) -> None:
+        assert self.process is not None
+        self.process.kill()
+        self.process.wait()
+
+    def stop(self) -> None:
+        """End it and what it runs."""
+        if self.process is None or self.process.poll() is not None:
+            self.start()
+        assert self.process is not None
+        with connection(self.folder.path) as service:
+            service.post("/api/v1/cancel", {"jobs": "all"})
+            deadline = time.monotonic() + 60
+            while service.get("/api/v1/jobs", limit=1)["total"] and time.monotonic() < deadline:
+                time.sleep(0.02)
+        self.process.send_signal(signal.SIGTERM)
+        self.process.wait(30)
+
+    def dovetail(self, *arguments: str, **more: Any) -> subprocess.CompletedProcess[str]:
+        """Run a command of this service's user."""
+        return subprocess.run(
+            [sys.executable, "-m", "dovetail", *arguments],
+            text=True,
+            capture_output=True,
+            check=False,
+            **{"cwd": self.root, "env": self.environment, "timeout": 120, **more},
+        )
+
+
+@contextmanager
+def serving(root: Path, *options: str, **variables: str) -> Iterator[Serving]:
+    """A service until the end of the block."""
+    found = Serving(root, *options, **variables)
+    found.start().close()
+    try:
+        yield found
+    finally:
+        found.stop()
+
+
+def submit(service: Connection, *jobs: dict[str, Any], **more: Any) -> list[str]:
+    """Ids of these jobs."""
+    ids: list[str] = service.post("/api/v1/jobs", {"jobs": list(jobs), **more})["ids"]
+    return ids
+
+
+def wait(service: Connection, ids: Sequence[str], timeout: float = 60) -> dict[str, str]:
+    """Final states by id."""
+    deadline = time.monotonic() + timeout
+    while True:
+        found = service.post("/api/v1/wait", {"jobs": ",".join(ids), "timeout": 10})
+        if not found["left"]:
+            return {one["id"]: one["state"] for one in found["jobs"]}
+        assert time.monotonic() < deadline, found

@@ -1,0 +1,103 @@
+"""Words are split as a shell splits them, and what is quoted is not expanded."""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dovetail.workloads.shell_words import Unexpandable, split, tokens
+
+
+@settings(derandomize=True)
+@given(st.text("ab '\"\\$=-*.\t", max_size=30))
+def test_words_are_those_of_shlex(line: str) -> None:
+    try:
+        expected: list[str] | None = shlex.split(line)
+    except ValueError:
+        expected = None
+    try:
+        found: list[str] | None = [word.text for word in split(line)]
+    except ValueError:
+        found = None
+    if expected is not None and '"' in line and "\\" in line:
+        return  # shlex keeps the backslash before $ and ` in double quotes; the shell, and we, do not
+    assert found == expected
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "a 'b c' \"d e\"f g\\ h",
+        "\"$HOME\"/x '$HOME' \\$HOME ${HOME} ~ ~/y '~'/y a~",
+        'x"*"y \\* \'*\' "a\\"b\\$c\\d"',
+        "*.txt [ab].txt 'a'.tx? sub/* '*'.none --all=*.txt",
+        "a#b c #d",
+        "'' \"\" a''b",
+    ],
+)
+def test_lines_become_what_a_shell_makes_of_them(tmp_path: Path, line: str) -> None:
+    for name in ("a.txt", "b.txt", "c.dat"):
+        (tmp_path / name).write_text("")
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub" / "z").write_text("")
+    env = {"HOME": "/home of me"}
+    quoted = line.replace("${HOME}", '"${HOME}"')  # an unquoted value with a blank is two words there
+    shell = subprocess.run(
+        ["sh", "-c", f"printf '%s\\n' {quoted}"],
+        cwd=tmp_path, env={**env, "PATH": "/usr/bin:/bin", "LC_ALL": "C"}, capture_output=True, text=True,
+        check=True,
+    )  # fmt: skip
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HOME", env["HOME"])
+        found = [text for word in split(line) for text in word.expanded(tmp_path, env)]
+    assert found == shell.stdout.split("\n")[:-1]
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("$NOPE", "found $NOPE, expected a variable that is set, or single quotes around it"),
+        ('"${NOPE}"', "found $NOPE, expected a variable that is set"),
+        ("${X:-1}", "found ${X:-1}, expected ${NAME}: no shell reads this line"),
+        ("a$(date)", "found $(…), expected words: no shell reads this line"),
+        ("`date`", "found `…`, expected words: no shell reads this line"),
+        ("*.none", "found '*.none', expected files of that pattern, or quotes around it"),
+    ],
+)
+def test_what_cannot_be_expanded_is_refused(tmp_path: Path, line: str, message: str) -> None:
+    with pytest.raises(Unexpandable) as caught:
+        split(line)[0].expanded(tmp_path, {})
+    assert str(caught.value).startswith(message)
+
+
+@pytest.mark.parametrize("line", ["a$", "$1", "$?", "'$NOPE'", "\\$NOPE", "f?o", "[x", "--in=*.none"])
+def test_what_no_shell_would_change_stays(tmp_path: Path, line: str) -> None:
+    (word,) = split(line)
+    assert word.expanded(tmp_path, {}) == [word.text]
+
+
+@pytest.mark.parametrize(
+    ("script", "expected"),
+    [
+        ("a|b", ["a", "|", "b"]),
+        ("a&&b||c;d&e", ["a", "&&", "b", "||", "c", ";", "d", "&", "e"]),
+        ("a 2>&1 >>b <c &>d 10>e", ["a", "2>&", "1", ">>", "b", "<", "c", "&>", "d", "10>", "e"]),
+        ("a 'x;y' \"|\"", ["a", "x;y", "|"]),
+        ("a\nb # c | d\ne", ["a", ";", "b", ";", "e"]),
+        ("(a)", ["(", "a", ")"]),
+        ("a<<E", ["a", "<<", "E"]),
+    ],
+)
+def test_operators_of_scripts(script: str, expected: list[str]) -> None:
+    assert [token.text for token in tokens(script)] == expected
+
+
+@pytest.mark.parametrize("line", ["'", '"', "a\\", '"a\\"'])
+def test_open_quotations_are_refused(line: str) -> None:
+    with pytest.raises(ValueError, match="no "):
+        split(line)
