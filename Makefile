@@ -6,7 +6,7 @@ STAMP  := $(VENV)/.installed
 XDIST  ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all lint bench requirements schemas clean
+.PHONY: help slurm setup demo test test-all lint bench requirements schemas clean
 
 help:            ## show this list
 	@grep -hE '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/: .*## /\t/' | expand -t 16
@@ -17,7 +17,11 @@ $(STAMP): requirements/dev.txt pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@$(BIN)/python tools/opencl_here.py
 	@touch $@
+
+slurm:           ## what the tests on a real Slurm cluster need (Debian, as root); without it they are skipped
+	apt-get install --yes --no-install-recommends slurm-wlm slurm-wlm-basic-plugins munge mpich
 
 demo: $(STAMP)   ## learn six programs on two devices, then beat every static placement
 	@$(BIN)/python examples/demo/demo.py
@@ -25,7 +29,7 @@ demo: $(STAMP)   ## learn six programs on two devices, then beat every static pl
 test: $(STAMP)   ## the test suite, long runs at reduced counts (under 12 minutes on 2 cores)
 	$(BIN)/python -m pytest -n $(XDIST) --dist loadgroup
 
-test-all: $(STAMP)  ## the test suite with the long statistical and live runs
+test-all: $(STAMP)  ## the suite with the long runs: statistics, faults, Slurm and Ray (`make slurm`)
 	DOVETAIL_TEST_FULL=1 $(BIN)/python -m pytest -n $(XDIST) --dist loadgroup
 
 lint: $(STAMP)   ## format, lint, types, import contracts
@@ -43,6 +47,8 @@ schemas: $(STAMP)  ## regenerate the JSON Schemas of the files that people write
 requirements:    ## recompile the pinned requirements (needs uv)
 	uv pip compile --quiet --python-version 3.11 --generate-hashes --no-emit-index-url --no-header \
 	  --all-extras --group dev pyproject.toml -o requirements/dev.txt
+	uv pip compile --quiet --python-version 3.11 --generate-hashes --no-emit-index-url --no-header \
+	  --all-extras --group dev --group peers pyproject.toml -o requirements/peers.txt
 
 clean:           ## remove what the targets above made
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .benchmarks

@@ -1,7 +1,8 @@
 """How fast 1,000 jobs of ``/bin/true`` are dispatched over two devices, beside what needs no scheduler.
 
 ``make bench`` measures, in turns in one process: a posix_spawn loop with a window of two, ``xargs -P2``,
-the local executor alone (each end starts the next job on the device that became free), and `dovetail.run`
+HyperQueue with a worker of two cores (from requirements/peers.txt, where it is installed), the local executor
+alone (each end starts the next job on the device that became free), and `dovetail.run`
 with policy, journal and history on. The share of the loop's rate is in the benchmark's ``extra_info`` and
 on standard output (``-s``). Only outcomes are asserted: shares depend on what else the machine does.
 """
@@ -9,14 +10,19 @@ on standard output (``-s``). Only outcomes are asserted: shares depend on what e
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import importlib.util
+import io
 import itertools
 import os
 import shutil
 import statistics
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -71,6 +77,30 @@ def xargs() -> None:
     subprocess.run(["xargs", "-P2", "-n1", "/bin/true"], input=lines, text=True, check=True)
 
 
+@contextmanager
+def hyperqueue_client() -> Iterator[Any]:
+    """A client of a server with one worker of two cores; ``None`` where HyperQueue is not installed."""
+    if importlib.util.find_spec("hyperqueue") is None:
+        yield None
+        return
+    from hyperqueue import LocalCluster
+    from hyperqueue.cluster import WorkerConfig
+
+    with LocalCluster(worker_config=WorkerConfig(cores=2)) as cluster:
+        yield cluster.client()
+
+
+def hyperqueue(client: Any) -> None:
+    """One HyperQueue job with a task for each program."""
+    from hyperqueue import Job
+
+    job = Job()
+    for _ in range(JOBS):
+        job.program(["/bin/true"], stdout=None, stderr=None)
+    with contextlib.redirect_stderr(io.StringIO()):  # it draws its progress there
+        client.wait_for_jobs([client.submit(job)])
+
+
 def executor_alone(folder: Path) -> list[Ended]:
     """The executor, driven by nothing but its own events."""
     cluster = two_devices()
@@ -122,13 +152,16 @@ def timed(action: Callable[[], object]) -> float:
 
 
 def test_dispatch_rate(benchmark, state: Path):
-    rates: dict[str, list[float]] = {"posix_spawn": [], "xargs -P2": [], "executor": [], "dovetail.run": []}
+    names = ("posix_spawn", "xargs -P2", "HyperQueue", "executor", "dovetail.run")
+    rates: dict[str, list[float]] = {name: [] for name in names}
     folders = (state / str(n) for n in itertools.count())
 
     def turn() -> None:
         rates["posix_spawn"].append(timed(spawn_loop))
         if shutil.which("xargs"):
             rates["xargs -P2"].append(timed(xargs))
+        if client is not None:
+            rates["HyperQueue"].append(timed(lambda: hyperqueue(client)))
         folder = next(folders)
         rates["executor"].append(timed(lambda: executor_alone(folder)))
         log = read_log(folder / "spawn.log")
@@ -141,7 +174,8 @@ def test_dispatch_rate(benchmark, state: Path):
         with SqliteHistory(folder / "history.sqlite") as history:
             assert len({run.uid for run in history.runs("true")}) == JOBS
 
-    benchmark.pedantic(turn, rounds=ROUNDS, iterations=1, warmup_rounds=1)
+    with hyperqueue_client() as client:
+        benchmark.pedantic(turn, rounds=ROUNDS, iterations=1, warmup_rounds=1)
     loop = statistics.median(rates["posix_spawn"])
     for name, found in rates.items():
         if found:

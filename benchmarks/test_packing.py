@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 
@@ -15,6 +16,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from dovetail.packing import registry
 from dovetail.packing.contiguous import contiguous_groups
 from dovetail.packing.pack_by_pack import pack_by_pack
 from dovetail.packing.registry import Options, solve
@@ -91,9 +93,11 @@ def test_beside_cpp(benchmark, twin: Path, n: int, p: int, k: int) -> None:
         assert benchmark.stats.stats.min < 1e-3 * beside["pack-by-pack-9"][1] * MARGIN
 
 
+@pytest.mark.parametrize("seconds", [2.0, 4.0])
 @pytest.mark.parametrize("k", [2, 4, 8, 16])
-def test_auto_near_its_bound(benchmark, k: int) -> None:
-    """65 tasks, 16 processors, S = 10: the median gap over ten seeds, and at most 5 CPU seconds each."""
+def test_auto_near_its_bound(benchmark, monkeypatch: pytest.MonkeyPatch, k: int, seconds: float) -> None:
+    """65 tasks, 16 processors, S = 10: the median gap over ten seeds within so many CPU seconds."""
+    limited(monkeypatch, seconds)
 
     def all_seeds() -> list[tuple[float, float]]:
         found = []
@@ -106,7 +110,23 @@ def test_auto_near_its_bound(benchmark, k: int) -> None:
         return found
 
     found = benchmark.pedantic(all_seeds, rounds=1)
-    gap, seconds = median(gap for gap, _ in found), max(seconds for _, seconds in found)
-    benchmark.extra_info.update(median_gap=gap, seconds=seconds)
-    assert gap <= (0.01 if k == 16 else 0.005)  # measured: 0, 0.01, 0.30, 0.36 %
-    assert seconds <= 5.0
+    gap, spent = median(gap for gap, _ in found), max(spent for _, spent in found)
+    benchmark.extra_info.update(median_gap=gap, seconds=spent)
+    assert gap <= 0.005
+    assert spent <= seconds + 1.0
+
+
+@pytest.mark.parametrize("k", [4, 8, 16, 32])
+def test_auto_near_its_bound_260(benchmark, k: int) -> None:
+    """260 tasks, 32 processors, S = 10, four CPU seconds: it was 3 to 29 % from its bound."""
+    times = set_3(np.random.default_rng(1), spread=10.0)
+    solution = benchmark.pedantic(solve, args=(times, k, "auto"), rounds=1)
+    assert solution.gap is not None
+    benchmark.extra_info.update(gap=solution.gap, seconds=solution.seconds)
+    assert solution.gap <= {4: 0.005, 8: 0.01, 16: 0.025, 32: 0.015}[k]
+
+
+def limited(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
+    """``auto`` with another limit of CPU seconds."""
+    entry = replace(registry.ALGORITHMS["auto"], time_limit=seconds)
+    monkeypatch.setattr(registry, "ALGORITHMS", {**registry.ALGORITHMS, "auto": entry})

@@ -184,6 +184,21 @@ def test_gpu_nodes(benchmark: Callable[..., Any], capsys: Any, load: float) -> N
         )
 
 
+def test_a_million_nodes(benchmark: Callable[..., Any], capsys: Any) -> None:
+    """The same jobs on 1,000 times as many nodes: the ratio is what nodes cost that nobody uses."""
+    workload = rigid_jobs(JOBS // 50, 1000, 0.85)
+    small, large = Cluster.uniform(1000, 64, 8), Cluster.uniform(1_000_000, 64, 8)
+    seen: list[float] = []
+
+    def both() -> None:
+        seen.extend(run(workload, cluster, Fcfs())[1] for cluster in (small, large))
+
+    benchmark.pedantic(both, rounds=3)  # type: ignore[attr-defined]
+    few, many = (sorted(seen[i::2])[1] for i in (0, 1))
+    with capsys.disabled():
+        print(f"\n1,000,000 nodes against 1,000: {many / few:.2f} times the CPU seconds")
+
+
 if __name__ == "__main__":
     for name, policy, nodes, load in CASES:
         workload = rigid_jobs(JOBS, nodes, load)

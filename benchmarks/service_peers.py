@@ -1,0 +1,152 @@
+"""Many short jobs through a queue, in one run: ``service_peers.py [JOBS]``; prints JSON.
+
+``JOBS`` times ``/bin/true`` on two slots: a posix_spawn loop (the limit), ``xargs -P2``, HyperQueue (where
+its package is there), ``dovetail run``, and the service (one array; history, ledger and journal on). Peers
+take turns, so that a busy machine is busy for all; figures are medians of jobs a second. Then what the
+service's answers take, in milliseconds, with a long queue.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))
+
+from services import serving, submit
+
+from dovetail.service.client import connection
+
+JOBS = int(sys.argv[1]) if len(sys.argv) > 1 else 10_000
+ROUNDS = 3
+QUEUED = 100_000
+TRUE = "/bin/true"
+
+
+def spawn_loop(folder: Path) -> float:
+    """Two children at a time, nothing else."""
+    began = time.monotonic()
+    left, running = JOBS, 0
+    while left or running:
+        while left and running < 2:
+            os.posix_spawn(TRUE, [TRUE], {})
+            left, running = left - 1, running + 1
+        os.wait()
+        running -= 1
+    return time.monotonic() - began
+
+
+def xargs(folder: Path) -> float:
+    """GNU xargs, two at a time."""
+    items = "\n".join(map(str, range(JOBS)))
+    began = time.monotonic()
+    subprocess.run(["xargs", "-P2", "-n1", TRUE], input=items, text=True, check=True)
+    return time.monotonic() - began
+
+
+def dovetail_run(folder: Path) -> float:
+    """A list of commands, start to end."""
+    (folder / "commands.txt").write_text(f"{TRUE}\n" * JOBS)
+    words = [sys.executable, "-m", "dovetail", "run", "commands.txt", "-q", "--json"]
+    environment = {**os.environ, "XDG_STATE_HOME": str(folder / "state")}
+    began = time.monotonic()
+    subprocess.run(words, cwd=folder, env=environment, check=True, stdout=subprocess.DEVNULL)
+    return time.monotonic() - began
+
+
+def service(folder: Path) -> float:
+    """One array, from its submission to its end."""
+    with serving(folder, "--cluster", "1x2cpu") as found, connection(found.folder.path) as client:
+        began = time.monotonic()
+        client.post("/api/v1/jobs", {"jobs": [{"command": [TRUE], "array": f"0-{JOBS - 1}"}]})
+        SUBMITTED.append(time.monotonic() - began)
+        while client.post("/api/v1/wait", {"jobs": "1", "timeout": 60})["left"]:
+            pass
+        return time.monotonic() - began
+
+
+def hyperqueue(folder: Path) -> float:
+    """Its server and one worker of two CPUs, up before the clock starts; one job with so many tasks."""
+    from hyperqueue import Job, LocalCluster
+    from hyperqueue.cluster import WorkerConfig
+
+    with LocalCluster(str(folder / "hq"), WorkerConfig(cores=2)) as cluster:
+        client = cluster.client()
+        time.sleep(2.0)
+        job = Job()
+        for _ in range(JOBS):
+            job.program([TRUE])
+        began = time.monotonic()
+        client.wait_for_jobs([client.submit(job)], raise_on_error=True)
+        return time.monotonic() - began
+
+
+def answers(folder: Path) -> dict[str, float]:
+    """Medians of calls in milliseconds with so many jobs queued."""
+    options = ("--cluster", "1x2cpu", "--policy", "fcfs")
+    with serving(folder, *options) as found, connection(found.folder.path) as client:
+        submit(client, {"command": ["sleep", "600"], "cpus": "all"})
+        for _ in range(QUEUED // 20_000):
+            submit(client, {"command": ["sleep", "1"], "array": "0-19999"})
+        while client.get("/api/v1/info")["jobs"]["waiting"] < QUEUED:
+            time.sleep(0.2)
+        time.sleep(5.0)
+        ids = iter(range(100_000))
+
+        def one() -> None:
+            submit(client, {"command": [TRUE]})
+
+        def cancel() -> None:
+            client.post("/api/v1/cancel", {"jobs": f"2_{next(ids)}"})
+
+        calls: dict[str, Callable[[], object]] = {
+            "submit": one,
+            "cancel": cancel,
+            "info": lambda: client.get("/api/v1/info"),
+            "page of 100": lambda: client.get("/api/v1/jobs", limit=100),
+        }
+        times: dict[str, list[float]] = {name: [] for name in calls}
+        for _ in range(50):
+            for name, call in calls.items():
+                began = time.monotonic()
+                call()
+                times[name].append((time.monotonic() - began) * 1e3)
+        return {name: round(statistics.median(found), 2) for name, found in times.items()}
+
+
+SUBMITTED: list[float] = []
+
+
+def main() -> None:
+    """Measure and print."""
+    peers = {"posix_spawn loop": spawn_loop, "xargs": xargs, "dovetail run": dovetail_run, "service": service}
+    if find_spec("hyperqueue") is not None:
+        peers["HyperQueue"] = hyperqueue
+    rates: dict[str, list[float]] = {name: [] for name in peers}
+    for _ in range(ROUNDS):
+        for name, peer in peers.items():
+            with tempfile.TemporaryDirectory() as folder:
+                os.environ["DOVETAIL_CLAIMS"] = f"{folder}/claims"
+                rates[name].append(JOBS / peer(Path(folder)))
+    found: dict[str, object] = {name: round(statistics.median(rate)) for name, rate in rates.items()}
+    print(json.dumps(found), file=sys.stderr)
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["DOVETAIL_CLAIMS"] = f"{folder}/claims"
+        calls = answers(Path(folder))
+    print(
+        json.dumps(
+            {"jobs": JOBS, "jobs/s": found, "submitted in s": statistics.median(SUBMITTED), "ms": calls}
+        )
+    )
+
+
+if __name__ == "__main__":
+    main()
