@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dovetail.kernels import moldable, moldable_plain
+from dovetail.kernels import gangs, moldable, moldable_plain
 from dovetail.policies import fms
 from dovetail.policies.parts.shape_tables import Shapes, Table
 from dovetail.testing.builders import full
@@ -53,16 +53,16 @@ seeds = st.integers(0, 2**32 - 1)
 def test_place_and_occupy(seed: int, packed: bool, shape: int, wanted: int) -> None:
     i = Instance(seed)
     wanted = min(wanted, i.nodes)
-    chosen, keys = np.empty(i.nodes, np.int64), np.empty(i.nodes)
+    chosen, keys, at = np.empty(i.nodes, np.int64), np.empty(i.nodes), np.empty(i.nodes)
     about = (bool(i.pool[shape]), int(i.count[shape]), i.eligible[shape])
-    start = moldable.place(i.ready, *about, i.able[shape], wanted, packed, chosen, keys)
+    start = gangs.place(i.ready, 1, *about, i.able[shape], wanted, packed, chosen, keys, at)
     twin_start, twin_nodes = moldable_plain.place(i.ready, *about, i.able[shape], wanted, packed)
     assert start == twin_start
     if start == np.inf:
         return
     assert chosen[:wanted].tolist() == twin_nodes
     state = i.ready.copy()
-    moldable.occupy(state, *about, chosen, wanted, start, start + 2.5)
+    gangs.occupy(state, 1, *about, chosen, wanted, start, start + 2.5)
     twin_state = i.ready.copy()
     moldable_plain.occupy(twin_state, *about, twin_nodes, twin_start, twin_start + 2.5)
     assert (state == twin_state).all()

@@ -81,6 +81,14 @@ def test_shapes_are_learned(xp: Namespace, numpy_server: Served) -> None:
     assert again[4].shape == (2,)
 
 
+def test_shapes_of_numbers_that_json_lacks_are_learned(xp: Namespace) -> None:
+    for value in (float("inf"), float("nan"), complex(0, float("inf")), complex(float("nan"), 1)):
+        for shape in ((2,), (2, 3)):
+            x = xp.full(shape, value)
+            assert (x.shape, x.dtype) == (shape, np.full(shape, value).dtype)
+            assert np.array_equal(np.asarray(x), np.full(shape, value), equal_nan=True)
+
+
 def test_shapes_that_depend_on_elements_are_not_learned(xp: Namespace) -> None:
     for elements in ([0.0, 1.0, 1.0], [0.0, 0.0, 1.0], [1.0, 2.0, 3.0]):
         x = xp.asarray(elements)

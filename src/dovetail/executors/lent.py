@@ -19,6 +19,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -93,12 +94,11 @@ class LentExecutor(LocalExecutor):
         self._switchboard: Switchboard | None = None
         self._devices: dict[JobId, tuple[str, list[_Held]]] = {}  # and the uid of the attempt
         self._moves: set[asyncio.Task[None]] = set()
-        try:
+        with ExitStack() as undo:
+            undo.callback(os.close, self._log)
+            undo.callback(self._end_servers)
             self._start_servers()
-        except BaseException:
-            self._end_servers()
-            os.close(self._log)
-            raise
+            undo.pop_all()
 
     # --- device servers ---------------------------------------------------------------------------
 

@@ -1,11 +1,11 @@
-"""Compiled inner loops of moldable scheduling; readable twins stand in ``moldable_plain`` and `policies.fms`.
+"""The compiled rule of `dovetail.policies.fms`, which shows it: the best way to place a pair of gangs.
 
 ``ready``: float64, shape ``(nodes, 1 + devices)``, the absolute second at which a node's CPU pool (column
 0) and each of its devices will be free, never before now, and infinite for a device that is not there. A
 *shape* is what a gang asks of each node: ``pool[s]``, ``count[s]`` devices out of ``eligible[s, node]``
 (bool, shape ``(shapes, nodes, 1 + devices)``), on nodes that are ``able[s]``.
 
-The kernels that call one another live in this one file: numba's cache follows changes of the file alone.
+A node's whole CPU pool is one lane of `dovetail.kernels.gangs`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,12 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-__all__ = ["best_pair", "occupy", "place", "warm_up"]
+from dovetail.kernels.gangs import node_ready, occupy, place
+
+__all__ = ["best_pair", "warm_up"]
+
+POOL = 1
+"""Lanes of a node: its pool is given to one gang at a time."""
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -22,136 +27,6 @@ Bools = NDArray[np.bool_]
 
 MICROSECOND = 1e6
 """Scores are compared in whole microseconds: sums of the same times in another order are ties."""
-
-
-@njit(cache=True)
-def _node_ready(ready: Floats, pool: bool, count: int, eligible: Bools, node: int) -> float:
-    """When a node can give its share: its pool, and the ``count``-th of its eligible devices."""
-    at = ready[node, 0] if pool else -np.inf
-    if count == 1:
-        first = np.inf
-        for column in range(1, ready.shape[1]):
-            if eligible[node, column] and ready[node, column] < first:
-                first = ready[node, column]
-        return max(at, first)
-    for k in range(count):  # the k-th smallest: the least that has k columns at or before it
-        kth = np.inf
-        for column in range(1, ready.shape[1]):
-            if eligible[node, column] and ready[node, column] < kth:
-                before = 0
-                for other in range(1, ready.shape[1]):
-                    if eligible[node, other] and ready[node, other] <= ready[node, column]:
-                        before += 1
-                if before > k:
-                    kth = ready[node, column]
-        at = max(at, kth)
-    return at
-
-
-@njit(cache=True)
-def _others_busy(ready: Floats, pool: bool, count: int, eligible: Bools, node: int, start: float) -> float:
-    """The summed ready times of what the share leaves on the node; -1 where it leaves nothing."""
-    total = 0.0
-    left = 0
-    taken = 0
-    for column in range(ready.shape[1]):
-        if ready[node, column] == np.inf:
-            continue
-        if column == 0:
-            used = pool
-        else:
-            used = taken < count and eligible[node, column] and ready[node, column] <= start
-            if used:
-                taken += 1
-        if not used:
-            total += ready[node, column]
-            left += 1
-    return total if left else -1.0
-
-
-@njit(cache=True)
-def place(
-    ready: Floats,
-    pool: bool,
-    count: int,
-    eligible: Bools,
-    able: Bools,
-    wanted: int,
-    packed: bool,
-    chosen: Ints,
-    keys: Floats,
-) -> float:
-    """Choose nodes for a gang; writes them to ``chosen[:wanted]``, returns its start (infinite: nowhere).
-
-    The start is the earliest possible. The nodes are those that are ready first; or, ``packed``, of all
-    that are ready by then, those whose other devices are busy longest (where there are none: the latest
-    ready). Ties go to the lowest index. ``keys`` is scratch of at least ``wanted``. O(nodes · wanted).
-    """
-    found = 0
-    for node in range(ready.shape[0]):
-        if not able[node]:
-            continue
-        at = _node_ready(ready, pool, count, eligible, node)
-        if at == np.inf or (found == wanted and at >= keys[wanted - 1]):
-            continue
-        k = found if found < wanted else wanted - 1
-        while k > 0 and keys[k - 1] > at:
-            keys[k] = keys[k - 1]
-            chosen[k] = chosen[k - 1]
-            k -= 1
-        keys[k] = at
-        chosen[k] = node
-        if found < wanted:
-            found += 1
-    if found < wanted:
-        return np.inf
-    start = keys[wanted - 1]
-    if not packed:
-        return float(start)
-    found = 0
-    for node in range(ready.shape[0]):
-        if not able[node]:
-            continue
-        at = _node_ready(ready, pool, count, eligible, node)
-        if at > start:
-            continue
-        busy = _others_busy(ready, pool, count, eligible, node, start)
-        key = at if busy < 0 else busy
-        if found == wanted and key <= keys[wanted - 1]:
-            continue
-        k = found if found < wanted else wanted - 1
-        while k > 0 and keys[k - 1] < key:
-            keys[k] = keys[k - 1]
-            chosen[k] = chosen[k - 1]
-            k -= 1
-        keys[k] = key
-        chosen[k] = node
-        if found < wanted:
-            found += 1
-    return float(start)
-
-
-@njit(cache=True)
-def occupy(
-    ready: Floats,
-    pool: bool,
-    count: int,
-    eligible: Bools,
-    chosen: Ints,
-    wanted: int,
-    start: float,
-    end: float,
-) -> None:
-    """Let a gang hold its share of the chosen nodes until ``end``: of the ready devices the first ones."""
-    for k in range(wanted):
-        node = chosen[k]
-        if pool:
-            ready[node, 0] = end
-        taken = 0
-        for column in range(1, ready.shape[1]):
-            if taken < count and eligible[node, column] and ready[node, column] <= start:
-                ready[node, column] = end
-                taken += 1
 
 
 @njit(cache=True)
@@ -163,7 +38,7 @@ def _sort_nodes(
     at = np.full(ready.shape[0], np.inf)
     for node in range(ready.shape[0]):
         if able[node]:
-            at[node] = _node_ready(ready, pool, count, eligible, node)
+            at[node] = node_ready(ready[node], POOL, pool, count, eligible[node])
             if at[node] < np.inf:
                 known += 1
     by_time = np.argsort(at, kind="mergesort")
@@ -235,9 +110,9 @@ def _roll_out(
             if latest > enough:
                 return latest
         nodes[:wanted] = order[:wanted]
-        occupy(ready, pool[s], count[s], eligible[s], nodes, wanted, start, end)
+        occupy(ready, POOL, pool[s], count[s], eligible[s], nodes, wanted, start, end)
         for k in range(wanted):
-            times[k] = _node_ready(ready, pool[s], count[s], eligible[s], nodes[k])
+            times[k] = node_ready(ready[nodes[k]], POOL, pool[s], count[s], eligible[s, nodes[k]])
         _put_back(order, keys, known, wanted, nodes, times)
     return latest
 
@@ -254,13 +129,14 @@ def _put(
     seconds: float,
     chosen: Ints,
     keys: Floats,
+    at: Floats,
 ) -> float:
     """Place a gang of shape ``s`` and let it hold its nodes; returns its end (infinite: nowhere)."""
-    start = place(ready, pool[s], count[s], eligible[s], able[s], wanted, True, chosen, keys)
+    start = place(ready, POOL, pool[s], count[s], eligible[s], able[s], wanted, True, chosen, keys, at)
     if start == np.inf:
         return np.inf
     end = start + seconds
-    occupy(ready, pool[s], count[s], eligible[s], chosen, wanted, start, end)
+    occupy(ready, POOL, pool[s], count[s], eligible[s], chosen, wanted, start, end)
     return float(end)
 
 
@@ -292,14 +168,14 @@ def best_pair(
     width = 1 if alone else len(second)
     led, state = np.empty_like(ready), np.empty_like(ready)
     chosen = np.empty(ready.shape[0], np.int64)
-    keys = np.empty(ready.shape[0], np.float64)
+    keys, at = np.empty(ready.shape[0]), np.empty(ready.shape[0])
     for swapped in range(1 if alone else 2):
         lead, lead_seconds = (second, second_seconds) if swapped else (first, first_seconds)
         tail, tail_seconds = (first, first_seconds) if swapped else (second, second_seconds)
         for x in range(len(lead)):
             led[:] = ready  # what the leading option makes of the nodes serves all that follow it
             lead_end = _put(
-                led, pool, count, eligible, able, lead[x, 0], lead[x, 1], lead_seconds[x], chosen, keys
+                led, pool, count, eligible, able, lead[x, 0], lead[x, 1], lead_seconds[x], chosen, keys, at
             )
             lead_area = ((1 if pool[lead[x, 0]] else 0) + count[lead[x, 0]]) * lead[x, 1] * lead_seconds[x]
             for y in range(1 if alone else len(tail)):
@@ -307,7 +183,7 @@ def best_pair(
                 end, area, total = max(latest, lead_end), lead_area, lead_end
                 if not alone:
                     s, wanted, seconds = tail[y, 0], tail[y, 1], tail_seconds[y]
-                    tail_end = _put(state, pool, count, eligible, able, s, wanted, seconds, chosen, keys)
+                    tail_end = _put(state, pool, count, eligible, able, s, wanted, seconds, chosen, keys, at)
                     end, total = max(end, tail_end), total + tail_end
                     area += ((1 if pool[s] else 0) + count[s]) * wanted * seconds
                 if roll_out and end != np.inf:
@@ -337,5 +213,4 @@ def warm_up() -> None:
     best_pair(
         ready, 0.0, pool, count, eligible, able, option, seconds, option, seconds, option, seconds, True
     )
-    chosen, keys = np.empty(1, np.int64), np.empty(1)
-    place(ready, True, 1, eligible[0], able[0], 1, False, chosen, keys)
+    place(ready, POOL, 1, 1, eligible[0], able[0], 1, False, np.empty(1, np.int64), np.empty(1), np.empty(1))

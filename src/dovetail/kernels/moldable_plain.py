@@ -1,7 +1,6 @@
 """Plain-Python twins of the kernels that place a gang: slow, short, and the oracle of the tests.
 
-The arguments are those of `dovetail.kernels.moldable`, without its scratch arrays. The twin of its
-``best_pair`` is the rule of `dovetail.policies.fms`.
+The arguments are those of `dovetail.kernels.gangs` for one lane a node, without its scratch arrays.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """Compiled search for a plan of moldable gangs: the order in which they are placed, and how each is run.
 
-A *column* of a node is a lane of its CPU pool (the first ``lanes`` columns) or a device. ``ready``: float64,
-shape ``(nodes, columns)``, the second at which a column will be free, never before now, infinite where there
-is none. An *option* of a job is a way to run it: it takes ``pool`` lanes and ``count`` devices of the
-``eligible`` ones on each of ``nodes`` nodes for ``seconds``; ``shape`` numbers what it asks of a node.
+Nodes, lanes and devices are those of `dovetail.kernels.gangs`. An *option* of a job is a way to run it: it
+takes ``pool`` lanes and ``count`` of the ``eligible`` devices on each of ``nodes`` nodes for ``seconds``;
+``shape`` numbers what it asks of a node.
 A plan places job after job on the nodes that give it the earliest start; nothing goes into gaps before.
 Chance is counter-based: the same input gives the same plan.
 """
@@ -13,6 +12,8 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
+
+from dovetail.kernels.gangs import occupy, place
 
 __all__ = ["anneal", "warm_up", "where"]
 
@@ -32,143 +33,6 @@ def _draw(chance: Ints, below: int) -> int:
 
 
 @njit(cache=True)
-def _kth(row: Floats, allowed: Bools, first: int, last: int, k: int) -> float:
-    """The k-th smallest (k >= 1) of the allowed columns from ``first`` to before ``last``."""
-    if k == 1 or last - first == 1:
-        least = np.inf
-        for c in range(first, last):
-            if allowed[c] and row[c] < least:
-                least = row[c]
-        return least if k == 1 else np.inf
-    for c in range(first, last):
-        if not allowed[c] or row[c] == np.inf:
-            continue
-        before, ties = 0, 0
-        for d in range(first, last):
-            if allowed[d]:
-                if row[d] < row[c]:
-                    before += 1
-                elif row[d] == row[c]:
-                    ties += 1
-        if before < k <= before + ties:
-            return float(row[c])
-    return np.inf
-
-
-@njit(cache=True)
-def _node_ready(row: Floats, lanes: int, pool: int, count: int, allowed: Bools) -> float:
-    """When a node can give a share: so many lanes and devices."""
-    at = -np.inf
-    if pool:
-        at = _kth(row, allowed, 0, lanes, pool)
-    if count:
-        at = max(at, _kth(row, allowed, lanes, len(row), count))
-    return at
-
-
-@njit(cache=True)
-def _others_busy(row: Floats, lanes: int, pool: int, count: int, allowed: Bools, start: float) -> float:
-    """The summed ready times of what a share leaves of the node; -1 where it leaves nothing."""
-    total = 0.0
-    left = 0
-    cpus = 0
-    devices = 0
-    for c in range(len(row)):
-        if row[c] == np.inf:
-            continue
-        if allowed[c] and row[c] <= start and (cpus < pool if c < lanes else devices < count):
-            if c < lanes:
-                cpus += 1
-            else:
-                devices += 1
-        else:
-            total += row[c]
-            left += 1
-    return total if left else -1.0
-
-
-@njit(cache=True)
-def _place(
-    ready: Floats,
-    lanes: int,
-    pool: int,
-    count: int,
-    allowed: Bools,
-    able: Bools,
-    wanted: int,
-    chosen: Ints,
-    keys: Floats,
-    at: Floats,
-) -> float:
-    """Choose nodes for a gang: the earliest start, then the nodes whose other columns are busy longest."""
-    found = 0
-    for node in range(ready.shape[0]):
-        at[node] = np.inf
-        if not able[node]:
-            continue
-        at[node] = _node_ready(ready[node], lanes, pool, count, allowed[node])
-        if at[node] == np.inf or (found == wanted and at[node] >= keys[wanted - 1]):
-            continue
-        k = found if found < wanted else wanted - 1
-        while k > 0 and keys[k - 1] > at[node]:
-            keys[k] = keys[k - 1]
-            k -= 1
-        keys[k] = at[node]
-        if found < wanted:
-            found += 1
-    if found < wanted:
-        return np.inf
-    start = keys[wanted - 1]
-    found = 0
-    for node in range(ready.shape[0]):
-        if at[node] > start:
-            continue
-        busy = _others_busy(ready[node], lanes, pool, count, allowed[node], start)
-        key = at[node] if busy < 0 else busy
-        if found == wanted and key <= keys[wanted - 1]:
-            continue
-        k = found if found < wanted else wanted - 1
-        while k > 0 and keys[k - 1] < key:
-            keys[k] = keys[k - 1]
-            chosen[k] = chosen[k - 1]
-            k -= 1
-        keys[k] = key
-        chosen[k] = node
-        if found < wanted:
-            found += 1
-    return float(start)
-
-
-@njit(cache=True)
-def _occupy(
-    ready: Floats,
-    lanes: int,
-    pool: int,
-    count: int,
-    allowed: Bools,
-    chosen: Ints,
-    wanted: int,
-    start: float,
-    end: float,
-) -> None:
-    """Let a gang hold its share of the chosen nodes until ``end``: of the ready columns the first ones."""
-    for k in range(wanted):
-        node = chosen[k]
-        cpus = 0
-        devices = 0
-        for c in range(ready.shape[1]):
-            if not allowed[node, c] or ready[node, c] > start:
-                continue
-            if c < lanes:
-                if cpus < pool:
-                    ready[node, c] = end
-                    cpus += 1
-            elif devices < count:
-                ready[node, c] = end
-                devices += 1
-
-
-@njit(cache=True)
 def _decode(
     states: Floats,
     ends: Floats,
@@ -182,7 +46,7 @@ def _decode(
     seconds: Floats,
     pool: Ints,
     count: Ints,
-    allowed: Bools,
+    eligible: Bools,
     able: Bools,
     weight: Floats,
     own: float,
@@ -204,13 +68,13 @@ def _decode(
         o = option[j]
         s, wanted = shape[o], nodes[o]
         states[i + 1] = states[i]
-        start = _place(
-            states[i + 1], lanes, pool[s], count[s], allowed[s], able[s], wanted, scratch, keys, at
+        start = place(
+            states[i + 1], lanes, pool[s], count[s], eligible[s], able[s], wanted, True, scratch, keys, at
         )
         if start == np.inf:
             return np.inf
         end = start + seconds[o]
-        _occupy(states[i + 1], lanes, pool[s], count[s], allowed[s], scratch, wanted, start, end)
+        occupy(states[i + 1], lanes, pool[s], count[s], eligible[s], scratch, wanted, start, end)
         ends[i + 1] = max(ends[i], end)
         totals[i + 1] = totals[i] + weight[j] * (end if own > 0 else start)
         if stretch * ends[i + 1] + totals[i + 1] > enough:
@@ -267,7 +131,7 @@ def anneal(
     bounds: Ints,
     pool: Ints,
     count: Ints,
-    allowed: Bools,
+    eligible: Bools,
     able: Bools,
     weight: Floats,
     own: float,
@@ -296,7 +160,7 @@ def anneal(
     for row in range(len(orders)):
         score = _decode(
             states, ends, totals, 0, orders[row], options[row], lanes, shape, nodes, seconds, pool, count,
-            allowed, able, weight, own, stretch, level, np.inf, scratch, keys, at,
+            eligible, able, weight, own, stretch, level, np.inf, scratch, keys, at,
         )  # fmt: skip
         if score < best:
             best_order, best_option, best = orders[row].copy(), options[row].copy(), score
@@ -305,7 +169,7 @@ def anneal(
     order, option, current = best_order.copy(), best_option.copy(), best
     _decode(
         states, ends, totals, 0, order, option, lanes, shape, nodes, seconds, pool, count,
-        allowed, able, weight, own, stretch, level, np.inf, scratch, keys, at,
+        eligible, able, weight, own, stretch, level, np.inf, scratch, keys, at,
     )  # fmt: skip
     tried_states, tried_ends, tried_totals = states.copy(), ends.copy(), totals.copy()
     tried_order, tried_option = order.copy(), option.copy()
@@ -320,7 +184,7 @@ def anneal(
         tried_ends[first], tried_totals[first] = ends[first], totals[first]
         score = _decode(
             tried_states, tried_ends, tried_totals, first, tried_order, tried_option, lanes, shape, nodes,
-            seconds, pool, count, allowed, able, weight, own, stretch, level, enough, scratch, keys, at,
+            seconds, pool, count, eligible, able, weight, own, stretch, level, enough, scratch, keys, at,
         )  # fmt: skip
         if score <= enough and score < np.inf:
             current = score
@@ -348,7 +212,7 @@ def where(
     seconds: Floats,
     pool: Ints,
     count: Ints,
-    allowed: Bools,
+    eligible: Bools,
     able: Bools,
     order: Ints,
     option: Ints,
@@ -363,10 +227,10 @@ def where(
         j = order[i]
         o = option[j]
         s, wanted = shape[o], nodes[o]
-        start = _place(state, lanes, pool[s], count[s], allowed[s], able[s], wanted, scratch, keys, at)
+        start = place(state, lanes, pool[s], count[s], eligible[s], able[s], wanted, True, scratch, keys, at)
         if start < np.inf:
             end = start + seconds[o]
-            _occupy(state, lanes, pool[s], count[s], allowed[s], scratch, wanted, start, end)
+            occupy(state, lanes, pool[s], count[s], eligible[s], scratch, wanted, start, end)
             starts[j] = start
             chosen[j, :wanted] = scratch[:wanted]
     return starts, chosen
@@ -375,7 +239,7 @@ def where(
 def warm_up() -> None:
     """Compile the kernels, or load them from the cache: no decision then waits for it."""
     ready, one = np.zeros((1, 2)), np.ones(1, np.int64)
-    allowed, able = np.ones((1, 1, 2), np.bool_), np.ones((1, 1), np.bool_)
+    eligible, able = np.ones((1, 1, 2), np.bool_), np.ones((1, 1), np.bool_)
     zero, bounds = np.zeros(2, np.int64), np.array([0, 1, 2])
     asked = (zero, np.ones(2, np.int64), np.ones(2))
     plans = np.array([[0, 1]])
@@ -387,7 +251,7 @@ def warm_up() -> None:
         bounds,
         one,
         one,
-        allowed,
+        eligible,
         able,
         np.ones(2),
         1.0,
@@ -399,4 +263,4 @@ def warm_up() -> None:
         2,
         1,
     )
-    where(ready, 1, *asked, one, one, allowed, able, plans[0], plans[0])
+    where(ready, 1, *asked, one, one, eligible, able, plans[0], plans[0])

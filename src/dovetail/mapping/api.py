@@ -8,7 +8,7 @@ import threading
 import time
 import weakref
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from typing import Any
 
 from dovetail.errors import InputError, ItemError, MapError
@@ -136,7 +136,8 @@ class Map:
 
     def _gather(self, fold: Fold, into: Tree | Intervals) -> None:
         run = self._begin(fold)
-        try:
+        with ExitStack() as undo:
+            undo.callback(self.close)
             while (segment := run.delivery.get()) is not None:
                 if not isinstance(segment, ItemError):
                     _combined(into.add, segment)
@@ -144,9 +145,7 @@ class Map:
                     raise segment
                 else:
                     into.skip(segment.index)
-        except BaseException:
-            self.close()
-            raise
+            undo.pop_all()
 
     # -- the map itself --------------------------------------------------------------------------------
 

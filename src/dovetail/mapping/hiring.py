@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from contextlib import ExitStack
 
 from dovetail.errors import InputError
 from dovetail.executors.discovery import usable_cores
@@ -70,12 +71,11 @@ class Workers:
             raise InputError(
                 "these workers are used by another map, expected one map at a time", where="workers"
             )
-        try:
+        with ExitStack() as undo:
+            undo.callback(self._busy.release)
             if self._crew is None:
                 self._crew = self._hired(kinds)
-        except BaseException:
-            self._busy.release()
-            raise
+            undo.pop_all()
         return self._crew
 
     def _hired(self, kinds: Sequence[str]) -> Crew:

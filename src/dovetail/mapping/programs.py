@@ -15,8 +15,8 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -83,6 +83,16 @@ def parse_command(text: str, where: str, allowed: Sequence[str]) -> tuple[str, .
     return tuple(words)
 
 
+@contextmanager
+def _output(parts: str, item: FileItem) -> Iterator[str]:
+    """Where an item's output is written, in a folder of its own; it goes again where that fails."""
+    with ExitStack() as undo:
+        part = tempfile.mkdtemp(dir=parts)
+        undo.callback(shutil.rmtree, part, ignore_errors=True)
+        yield os.path.join(part, os.path.basename(item.name))
+        undo.pop_all()
+
+
 @dataclass(frozen=True, slots=True)
 class Program:
     """A program that is started for each item: ``{in}`` is its file, ``{out}`` where it shall write.
@@ -97,14 +107,9 @@ class Program:
 
     def __call__(self, item: FileItem) -> Ran:
         """Run it. Raises `ProgramFailed`."""
-        part = Path(tempfile.mkdtemp(dir=self.parts))
-        out = part / os.path.basename(item.name)
-        try:
-            seconds = self._run(item, str(out))
-        except BaseException:
-            shutil.rmtree(part, ignore_errors=True)
-            raise
-        return Ran(item, seconds, str(out))
+        with _output(self.parts, item) as out:
+            seconds = self._run(item, out)
+        return Ran(item, seconds, out)
 
     def _run(self, item: FileItem, out: str) -> float:
         named = placeholders(self.argv)
@@ -152,9 +157,7 @@ class Staying:
 
     def __call__(self, item: FileItem) -> Ran:
         """Send the line, wait for the answer. Raises `ProgramFailed`."""
-        part = tempfile.mkdtemp(dir=self.parts)
-        out = os.path.join(part, os.path.basename(item.name))
-        try:
+        with _output(self.parts, item) as out:
             began = time.perf_counter()
             answer = self._ask(render(self.line, {IN: item.path, OUT: out}).encode() + b"\n")
             seconds = time.perf_counter() - began
@@ -162,9 +165,6 @@ class Staying:
                 Path(out).write_bytes(answer)
             elif not os.path.exists(out):
                 raise ProgramFailed("answered but did not write its output")
-        except BaseException:
-            shutil.rmtree(part, ignore_errors=True)
-            raise
         return Ran(item, seconds, out)
 
     def _ask(self, line: bytes) -> bytes:

@@ -33,12 +33,12 @@ CALL_ERRORS: tuple[type[Exception], ...] = (
 _RAISED_AS: dict[str, type[Exception]] = {
     kind.__name__: kind
     for kind in (
+        AttributeError,
         BufferError,
         DeviceError,
         FloatingPointError,
         IndexError,
         MemoryError,
-        NotImplementedError,
         OverflowError,
         RuntimeError,
         TypeError,

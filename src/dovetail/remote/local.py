@@ -243,7 +243,7 @@ class LocalLink:
             failure = self.failed[handle]
             return failure.exception(self.device.sites.where(failure.site))
         if name and name not in self._functions:
-            return NotImplementedError(f"{self.library} has no {name}")
+            return AttributeError(f"{self.library} has no {name}")
         for array in (*arguments, *named.values()):
             if type(array) is Array and array._device is not self.device:
                 return self.device.foreign(array)

@@ -161,7 +161,7 @@ class Session:
                 raise self._missing(error) from None
             kernel(_extent(grid), _extent(block), given, shared)
         elif name in FUNCTIONS or name in OPERATORS:
-            raise NotImplementedError(f"{self.backend.library} has no {name}")
+            raise AttributeError(f"{self.backend.library} has no {name}")
         else:
             raise ProtocolError(f"a call of {str(name)[:80]!r}")
 

@@ -127,9 +127,14 @@ def _frozen(value: Any, known: Mapping[int, Meta]) -> Any:
     if kind is not list:
         return (kind, value)
     if value[0] not in ("t", "l"):
-        return tuple(value)
+        return _plain(value)
     parts = [_frozen(item, known) for item in value[1:]]
     return None if None in parts else (value[0], *parts)
+
+
+def _plain(value: Any) -> Any:
+    """A tagged value as something to look up by: a complex number of infinities is a list of lists."""
+    return tuple(map(_plain, value)) if type(value) is list else value
 
 
 def _masks(part: Any) -> bool:

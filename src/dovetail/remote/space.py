@@ -55,7 +55,7 @@ class Namespace:
 
     Arrays are made on the first device where no ``device=`` is given; a function computes where its
     arguments are. Data types are NumPy's. Functions that the device's library lacks raise
-    `NotImplementedError`.
+    `AttributeError`.
     """
 
     __name__ = "dovetail.remote"

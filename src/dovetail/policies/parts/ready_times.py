@@ -113,7 +113,7 @@ class ReadyTimes:
             end = placed.start_time + (placed.predicted or 0.0)
             self._hold(placed.allocation, max(end, self.after_now), max(placed.bound, self.after_now))
             self._idle &= ~placed.allocation.mask
-        self._scratch = np.empty(len(cluster), np.float64)
+        self._scratch = np.empty((2, len(cluster)), np.float64)
         self._chosen = np.empty(len(cluster), np.int64)
 
     def _columns(self, allocation: Allocation) -> Iterator[Column]:
@@ -185,21 +185,22 @@ class ReadyTimes:
         return Shape(shape.pool, shape.count, shape.eligible, able)
 
     def find(self, job: Job, way: Way, *, packed: bool) -> Gang | None:
-        """Where and when the gang can start first; ``None`` if it never can. See `kernels.moldable.place`."""
-        from dovetail.kernels.moldable import place  # numba: only what places gangs waits for it
+        """Where and when the gang can start first; ``None`` if it never can. See `kernels.gangs.place`."""
+        from dovetail.kernels.gangs import place  # numba: only what places gangs waits for it
 
         request = way.choice.request
         shape = self.shape(request)
         start = place(
             self.ready,
-            shape.pool,
+            1,
+            int(shape.pool),
             shape.count,
             shape.eligible,
             shape.able,
             request.nodes,
             packed,
             self._chosen,
-            self._scratch,
+            *self._scratch,
         )
         if start == inf:
             return None
