@@ -205,7 +205,11 @@ class Books:
         job = record.job
         prediction = None
         if expected is None:
-            prediction = self._predicted_at_start(record, implementation, allocation.request, device)
+            if self._keep_considered:
+                prediction = self.predictions.predict(job, implementation, allocation.request, device)
+                record.considered = self._considered(job)
+            else:
+                prediction = self.predictions.at_start(job, implementation, allocation.request, device)
             bound_of = self.bound if self.learned_bounds or self._keep_asked else self._user_bound
             seconds = None if prediction is None else prediction.expected
             expected = seconds, bound_of(job, implementation, allocation.request)
@@ -229,19 +233,12 @@ class Books:
         if allocation.donors:
             record.remote_gpus = len(allocation.donors)
 
-    def _predicted_at_start(
-        self, record: Record, implementation: Implementation, request: Request, device: DeviceClass
-    ) -> Prediction | None:
-        job = record.job
-        predict = self.predictions.predict if self._keep_considered else self.predictions.at_start
-        prediction = predict(job, implementation, request, device)
-        if self._keep_considered:
-            known = self.predictions.known_of(job.id)
-            record.considered = tuple(
-                (f"{name} on {cls}" + (f" x{nodes}" if job.moldable else ""), p.expected if p else None)
-                for (name, nodes, cls), p in known.items()
-            )
-        return prediction
+    def _considered(self, job: Job) -> tuple[tuple[str, Seconds | None], ...]:
+        """Every way to run the job that was looked at, and its expected time."""
+        return tuple(
+            (f"{name} on {cls}" + (f" x{nodes}" if job.moldable else ""), p.expected if p else None)
+            for (name, nodes, cls), p in self.predictions.known_of(job.id).items()
+        )
 
     def _change_place(
         self,

@@ -47,7 +47,7 @@ class Gate:
     def admit(self, job: Job) -> Job | Rejected:
         """The job with the choices that are possible here, or why there is none."""
         choices = job.choices
-        if len(choices) == 1 and self._fits(choices[0].request) and self._timed(job, choices[0]):
+        if len(choices) == 1 and self._possible.get(choices[0].request) and self._timed(job, choices[0]):
             return job  # traces have a hundred thousand of these
         fitting = [choice for choice in choices if self._fits(choice.request)]
         if not fitting:

@@ -132,7 +132,8 @@ class JobQueue:
 
     def add(self, job: Job) -> None:
         """Put a job at the end, or back at its old place. O(log n) and a move of pointers for each order."""
-        place = self.keep_place(job)
+        place = self._place.setdefault(job.id, self._places)
+        self._places += place == self._places
         empty = not self._line
         self._line.add((0, place, job))
         for order in self._orders.values():
@@ -151,10 +152,8 @@ class JobQueue:
 
     def keep_place(self, job: Job) -> int:
         """The job's place in the order of submission, whether it is in the queue or not."""
-        place = self._place.get(job.id)
-        if place is None:
-            place = self._place[job.id] = self._places
-            self._places += 1
+        place = self._place.setdefault(job.id, self._places)
+        self._places += place == self._places
         return place
 
     def forget(self, job: JobId) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping, Sequence
-from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -33,16 +32,20 @@ if TYPE_CHECKING:
 __all__ = ["EngineView", "InstantChanges"]
 
 
-@dataclass(slots=True)
 class InstantChanges:
     """What happened since the policy was last asked, as of the first call after it happened."""
 
-    submitted: list[Job] = field(default_factory=list)
-    ended: list[Placed] = field(default_factory=list)
-    started: list[Placed] = field(default_factory=list)
-    moved: list[Placed] = field(default_factory=list)  # as they will be, at the decision
-    migrated: list[Placed] = field(default_factory=list)  # when they have arrived
-    otherwise: bool = False
+    __slots__ = ("ended", "migrated", "moved", "otherwise", "started", "submitted")
+
+    def __init__(self) -> None:  # written out: one is made at every instant
+        self.submitted: list[Job] = []
+        self.ended: list[Placed] = []
+        self.started: list[Placed] = []
+        self.moved: list[Placed] = []
+        """As they will be, at the decision."""
+        self.migrated: list[Placed] = []
+        """When they have arrived."""
+        self.otherwise = False
 
 
 class EngineView:
