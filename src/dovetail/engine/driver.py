@@ -16,21 +16,21 @@ its orders, in virtual time (`dovetail.engine.simulate`) or on real machines (`d
 
 from __future__ import annotations
 
-import heapq
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal, Protocol, runtime_checkable
+from typing import Literal
 
 from dovetail.engine.admission import Admission
 from dovetail.engine.books import Bound
 from dovetail.engine.capacity import Placement
 from dovetail.engine.checkpoint import checkpoint
 from dovetail.engine.core import Engine
+from dovetail.engine.deadlines import Deadlines
 from dovetail.engine.expectations import Expectations
 from dovetail.engine.orders import Ask, HandOver, Move, Order, Signal, Stop
 from dovetail.engine.phases import Phase
-from dovetail.engine.runs import run_of
+from dovetail.engine.runs import RunKeeper
 from dovetail.engine.sinks import JournalSink, LedgerSink
 from dovetail.engine.turns import Turns
 from dovetail.interfaces import History, Planner, Policy, RuntimeModel
@@ -39,7 +39,6 @@ from dovetail.model import (
     Cancelled,
     Cluster,
     Decision,
-    DeviceClass,
     Ended,
     Event,
     Held,
@@ -56,7 +55,6 @@ from dovetail.model import (
     Released,
     Requeued,
     Result,
-    Run,
     Seconds,
     Start,
     Started,
@@ -101,13 +99,6 @@ class DriverOptions:
     timer: Callable[[], float] | None = None
 
 
-@runtime_checkable
-class _RecordsMany(Protocol):
-    """A history that takes several runs at once."""
-
-    def record_many(self, runs: Sequence[Run]) -> int: ...
-
-
 class Driver:
     """One run of a policy over a cluster.
 
@@ -134,7 +125,6 @@ class Driver:
         ended_before: Callable[[JobId], State | None] = lambda job: None,
     ) -> None:
         self.options = options
-        self.history = history
         self.journal = journal
         self.ledger = ledger
         self.planner: Planner | None = None
@@ -163,12 +153,12 @@ class Driver:
         self.pending: list[Event] = []  # what the next instant takes in
         self._orders: list[Order] = []
         self._noted: tuple[Seconds, Sequence[Event], Sequence[Decision], bool] | None = None
-        self._deadlines: list[tuple[Seconds, JobId, int, int]] = []  # heap; attempt, signal (0: the end)
+        self._runs = None if history is None else RunKeeper(history, options.run_uid)
+        self._deadlines = Deadlines(kill=options.overrun == "kill", default=options.default_walltime)
         self._withheld: list[Order] = []  # decided, and not on record yet
         self._retry: Seconds = INFINITE
         self._stopping: set[JobId] = set()
         self._to_requeue: set[JobId] = set()
-        self._warm: set[tuple[str, str, DeviceClass]] = set()
         self._ended: list[Record] = []
         self._reasons: dict[JobId, str] = {}  # why handed over jobs were stopped
         self._elsewhere: set[JobId] = set()  # started by an outside scheduler, at a moment that was measured
@@ -256,9 +246,8 @@ class Driver:
 
     def next_time(self) -> Seconds:
         """When something is due of which no event tells: a wake-up, a deadline; or infinite."""
-        wakes, deadlines = self.engine.wake_times, self._deadlines
-        due = min(wakes[0], self._retry) if wakes else self._retry
-        return min(due, deadlines[0][0]) if deadlines else due
+        wakes = self.engine.wake_times
+        return min(wakes[0] if wakes else INFINITE, self._retry, self._deadlines.next_time())
 
     # --------------------------------------------------------------- one instant
 
@@ -407,7 +396,8 @@ class Driver:
                 batch.append(event)
         if ends:
             ends = list({event.job: event for event in reversed(ends)}.values())[::-1]
-            self._record(ends, now)
+            if self._runs is not None:  # before the policy is asked again
+                self._runs.record([(engine.records[end.job], end) for end in ends], now, self.epoch)
             for event in ends:
                 batch.append(event)
                 batch.extend(self._after(event, now))
@@ -543,85 +533,24 @@ class Driver:
             placed = self.engine.running.get(job)
             self._orders.append(Stop(job, 1 if placed is None else placed.attempt, state, detail))
 
+    def _enforce(self, now: Seconds) -> None:
+        """Order what is due: signals, and the end of jobs at their limit."""
+        for job, number in self._deadlines.due(now, self.engine.running):
+            if number:
+                self._orders.append(Signal(job, number))
+            else:
+                self._stop(job, State.TIMEOUT)
+
+    def _watch(self, placed: Placed) -> None:
+        if self.options.enforce and not placed.job.foreign:
+            self._deadlines.watch(placed)
+
     def _never_began(self, job: JobId) -> bool:
         """Whether the order that would have begun the job was withheld; it will not be given then."""
         kept = [one for one in self._withheld if not isinstance(one, Placed | HandOver) or one.job.id != job]
         found = len(kept) < len(self._withheld)
         self._withheld = kept
         return found
-
-    def limit(self, job: Job) -> Seconds:
-        """How long the job may run before it is killed; infinite where it is not."""
-        if self.options.overrun != "kill":
-            return INFINITE
-        if job.walltime is not None:
-            return job.walltime
-        return INFINITE if self.options.default_walltime is None else self.options.default_walltime
-
-    def _watch(self, placed: Placed) -> None:
-        """Note when a started job is to be signalled and killed."""
-        if not self.options.enforce or placed.job.foreign:
-            return
-        limit, launch = self.limit(placed.job), placed.job.launch
-        if limit == INFINITE:
-            return
-        end = placed.start_time + limit
-        heapq.heappush(self._deadlines, (end, placed.job.id, placed.attempt, 0))
-        if launch is not None and launch.signal is not None:
-            notice = max(placed.start_time, end - launch.notice)
-            heapq.heappush(self._deadlines, (notice, placed.job.id, placed.attempt, launch.signal))
-
-    def _enforce(self, now: Seconds) -> None:
-        """Order what is due: signals, and the end of jobs at their limit."""
-        deadlines = self._deadlines
-        while deadlines and deadlines[0][0] <= now:
-            _, job, attempt, number = heapq.heappop(deadlines)
-            placed = self.engine.running.get(job)
-            if placed is None or placed.attempt != attempt:
-                continue
-            if number:
-                self._orders.append(Signal(job, number))
-            else:
-                self._stop(job, State.TIMEOUT)
-
-    # ------------------------------------------------------------------- history
-
-    def _record(self, ends: Sequence[Ended], now: Seconds) -> None:
-        """Runs that end at one instant are in the history, together, before the policy is asked again."""
-        history = self.history
-        if history is None:
-            return
-        runs = [run for event in ends if (run := self._run_of(event, now, history)) is not None]
-        if len(runs) > 1 and isinstance(history, _RecordsMany):
-            history.record_many(runs)
-            return
-        for run in runs:
-            history.record(run)
-
-    def _run_of(self, event: Ended, now: Seconds, history: History) -> Run | None:
-        """What history keeps of an end; ``None`` of a job that never ran."""
-        record = self.engine.records[event.job]
-        if record.job.foreign or not event.ran:
-            return None
-        if record.implementation is None or record.device_class is None:
-            return None
-        began, ended, uid = event.started_at, event.ended_at, self.options.run_uid
-        measured = None if began is None or ended is None else ended - began
-        place = (record.job.app.name, record.implementation.name, record.device_class)
-        # Only what really ran can have paid for a cold start.
-        first = measured is not None and place not in self._warm and not history.count(*place)
-        self._warm.add(place)
-        attempt = "" if record.attempts == 1 else f".{record.attempts}"
-        return run_of(
-            record,
-            end=now,
-            state=event.state,
-            uid=f"{uid}{attempt}/{event.job}" if uid else "",
-            when=self.epoch + now if ended is None else ended,
-            usage=event.usage,
-            measured=measured,
-            first_on_device=first,
-        )
 
     # -------------------------------------------------------------------- result
 
