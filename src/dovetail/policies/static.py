@@ -6,7 +6,7 @@ the device that runs it fastest ("static").
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import inf
@@ -14,22 +14,17 @@ from typing import ClassVar
 
 from dovetail.interfaces import View
 from dovetail.model import CPU, Decision, Job, Seconds, Wait
-from dovetail.policies.parts.backlog import NOWHERE, Backlog, Place, places_for, start_heads
-from dovetail.policies.parts.one_node import OneNode
+from dovetail.policies.parts.backlog import NOWHERE, Backlog, Place, places_for
+from dovetail.policies.parts.unit_fifos import UnitFifos
 
 __all__ = ["BestDevice", "CpuOnly", "GpuOnly"]
 
 
-class _Static(OneNode, ABC):
+class _Static(UnitFifos):
     """Each job goes on submission to the least loaded device of those that it wants; FIFO there."""
 
-    def decide(self, view: View) -> Iterable[Decision]:
-        """Start what has reached the front of a FIFO, else assign what has been submitted."""
-        heads = list(start_heads(view))
-        if heads or not len(view.queue):
-            yield from heads
-            return  # asked again once they run
-        backlog = Backlog(view)
+    def assign(self, view: View, backlog: Backlog) -> Iterable[Decision]:
+        """All that has been submitted."""
         for job in view.queue:
             places = places_for(view, job)
             if not places:

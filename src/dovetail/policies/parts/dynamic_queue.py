@@ -5,27 +5,22 @@ Which unit a job goes to (rules 2 and 3) is the policy's.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterable, Sequence
 
 from dovetail.interfaces import View
 from dovetail.model import Decision, Job, Wait
-from dovetail.policies.parts.backlog import NOWHERE, Backlog, Place, places_in_device_order, start_heads
-from dovetail.policies.parts.one_node import OneNode
+from dovetail.policies.parts.backlog import NOWHERE, Backlog, Place, places_in_device_order
+from dovetail.policies.parts.unit_fifos import UnitFifos
 
 __all__ = ["DynamicQueue"]
 
 
-class DynamicQueue(OneNode, ABC):
+class DynamicQueue(UnitFifos):
     """While a unit is idle, the next job of the main queue goes to a unit, or into its FIFO."""
 
-    def decide(self, view: View) -> Iterable[Decision]:
-        """Start what has reached the front of a FIFO (rule 1), else go through the queue once (rule 4)."""
-        heads = list(start_heads(view))
-        if heads or not len(view.queue):
-            yield from heads
-            return  # asked again once they run
-        backlog = Backlog(view)
+    def assign(self, view: View, backlog: Backlog) -> Iterable[Decision]:
+        """Go through the queue once (rule 4)."""
         for job in view.queue:
             places = places_in_device_order(view, job)
             if not places:
