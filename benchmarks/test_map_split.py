@@ -1,8 +1,9 @@
 """A real map over two unlike workers: 200 chunks of K-means, NumPy on one core and OpenCL on another.
 
-Five turns of the finish-time rule, greedy, and each kind alone, in one run. The makespan is held against
-the exact optimum for the mean times that were measured in the same map. Workers are up and pinned, kernels
-are built, and the times are learned before the clock starts. Run it on a machine that does nothing else.
+Five turns of the finish-time rule, greedy, and OpenCL alone, in one run, which takes four minutes and a half;
+NumPy alone, several times slower, has one turn in the middle. The makespan is held against the exact optimum
+for the mean times that were measured in the same map. Workers are up and pinned, kernels are built, and the
+times are learned before the clock starts. Run it on a machine that does nothing else.
 """
 
 from __future__ import annotations
@@ -48,8 +49,10 @@ def test_the_split_is_nearly_the_best_there_is(tmp_path: Path, benchmark: Any) -
         for workers in cases.values():
             list(dovetail.map(assign, items[:20], workers=workers, **options))
         sums = None
-        for _ in range(TURNS):
+        for turn in range(TURNS):
             for name, workers in cases.items():
+                if name == "cpu" and turn != TURNS // 2:
+                    continue
                 rule = name if workers is both else "finish-time"
                 results = dovetail.map(assign, items, workers=workers, rule=rule, **options)
                 found = results.reduce(np.add)

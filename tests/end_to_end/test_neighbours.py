@@ -10,9 +10,12 @@ import time
 from pathlib import Path
 
 import pytest
+from descendants import descendants
 from services import Serving, serving, submit, wait
 
+from dovetail.executors.claims import Claims, holders
 from dovetail.service.client import connection
+from dovetail.testing.processes import runs
 
 pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live")]
 
@@ -96,3 +99,115 @@ def test_what_runs_without_its_service_keeps_its_core(service: Serving, tmp_path
     found = spans(tmp_path)
     assert len(found) == 2 * CORES + 1
     check(found)
+
+
+# -- maps ----------------------------------------------------------------------------------------------
+
+SPAN = """#!/bin/sh
+log={folder}/$(basename "$1").span
+echo $DOVETAIL_CORES $(date +%s.%N) > "$log.x"
+sleep {seconds}
+echo - $(date +%s.%N) >> "$log.x"
+mv "$log.x" "$log"
+cat "$1" > "$2"
+"""
+
+
+def mapping(
+    root: Path, folder: Path, name: str, count: int, seconds: float, workers: str
+) -> subprocess.Popen[str]:
+    """A map of a program that notes when, and on which cores, it ran."""
+    program = root / f"{name}.sh"
+    program.write_text(SPAN.format(folder=folder, seconds=seconds))
+    program.chmod(0o755)
+    items = [root / f"{name}-{n}.txt" for n in range(count)]
+    for item in items:
+        item.write_text("x")
+    words = ["map", "--cpu", f"{program} {{in}} {{out}}", "--out", str(root / f"{name}-out")]
+    words += ["--workers", workers, "--json", *map(str, items)]
+    environment = {**os.environ, "XDG_STATE_HOME": str(root / "state")}
+    return subprocess.Popen(
+        [sys.executable, "-m", "dovetail", *words],
+        cwd=root, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+
+
+@pytest.fixture
+def claims(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("DOVETAIL_CLAIMS", str(tmp_path / "claims"))
+    return tmp_path / "claims"
+
+
+def test_two_maps_beside_a_run_share_no_core(claims: Path, tmp_path: Path) -> None:
+    (tmp_path / "run").write_text(commands(tmp_path, "run", 8, 0.3))
+    words = [sys.executable, "-m", "dovetail", "run", "run", "-q", "--json"]
+    environment = {**os.environ, "XDG_STATE_HOME": str(tmp_path / "state")}
+    all_cores = f"cpu:{CORES}"
+    running = [
+        mapping(tmp_path, tmp_path, "one", 8, 0.3, "cpu:1"),
+        mapping(tmp_path, tmp_path, "two", 8, 0.3, all_cores),
+        subprocess.Popen(
+            words, cwd=tmp_path, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        ),
+    ]
+    maps = set()
+    while any(one.poll() is None for one in running):
+        now = holders(claims)
+        units = [unit for holder in now for unit in holder.units]
+        assert len(units) == len(set(units)) <= CORES
+        maps |= {holder.label for holder in now if holder.label.startswith("map ")}
+        time.sleep(0.02)
+    outputs = [one.communicate() for one in running]
+    assert [one.returncode for one in running] == [0, 0, 0], outputs
+    assert len(maps) == 2
+    found = spans(tmp_path)
+    assert len(found) == 24
+    check(found)
+    said = [err for _, err in outputs if "in use by" in err]
+    assert said, outputs
+    assert holders(claims) == []
+
+
+def test_a_map_waits_says_for_whom_and_is_shown(claims: Path, tmp_path: Path) -> None:
+    stranger = Claims("0123456789ab", claims)
+    stranger.take(f"core:{core}" for core in os.sched_getaffinity(0))
+    waits = mapping(tmp_path, tmp_path, "late", 4, 0.4, "cpu:1")
+    assert waits.stderr is not None
+    assert "in use by run 01234567 (process" in (line := waits.stderr.readline()), line
+    assert not list(tmp_path.glob("late*.span*"))
+    stranger.keep(())
+    while not (held := [one for one in holders(claims) if one.label.startswith("map ")]):
+        time.sleep(0.02)
+    assert [len(one.units) for one in held] == [1]
+    assert held[0].pid == waits.pid
+    done = subprocess.run(
+        [sys.executable, "-m", "dovetail", "devices"], text=True, capture_output=True, check=True
+    )
+    assert f"in use by {held[0].label}: {min(held[0].units)}" in done.stdout
+    assert stranger.take(held[0].units).keys() == held[0].units
+    out, err = waits.communicate(timeout=60)
+    assert waits.returncode == 0, (out, err)
+    assert stranger.take(held[0].units) == {}  # given back at the end
+    stranger.close()
+
+
+def test_a_killed_map_holds_nothing_as_soon_as_its_workers_are_gone(claims: Path, tmp_path: Path) -> None:
+    killed = mapping(tmp_path, tmp_path, "killed", 4, 30, "cpu:1")
+    while not list(tmp_path.glob("killed*.span.x")):
+        time.sleep(0.02)
+    (worker,) = [
+        pid
+        for pid in descendants(killed.pid)
+        if b"mapping.worker" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    ]
+    (claim,) = holders(claims)
+    killed.kill()
+    killed.communicate()
+    deadline = time.monotonic() + 20
+    while holders(claims) and time.monotonic() < deadline:
+        time.sleep(0.001)
+    assert holders(claims) == []
+    assert not runs(worker)
+    after = Claims("after", claims)
+    assert after.take(claim.units) == {}
+    after.close()

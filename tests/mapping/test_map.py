@@ -202,14 +202,16 @@ class Counted(ThisMachine):
     """Units that remember what is held."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.held: list[Place] = []
         self.given: list[tuple[float, Place]] = []
 
-    def take(self, wanted: Any) -> Any:
-        self.held = list(super().take(wanted))
+    def take(self, wanted: Any, before: Any = ()) -> Any:
+        self.held = list(super().take(wanted, before))
         return self.held
 
     def give(self, place: Place) -> None:
+        super().give(place)
         self.held.remove(place)
         self.given.append((time.monotonic(), place))
 

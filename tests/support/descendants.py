@@ -8,10 +8,10 @@ from pathlib import Path
 __all__ = ["descendants"]
 
 
-def descendants() -> set[int]:
-    """Processes below this one."""
+def descendants(of: int | None = None) -> set[int]:
+    """Processes below this one, or below another."""
     found: set[int] = set()
-    todo = [os.getpid()]
+    todo = [of or os.getpid()]
     while todo:
         pid = todo.pop()
         for task in Path(f"/proc/{pid}/task").glob("*/children"):

@@ -16,18 +16,22 @@ import json
 import os
 import stat
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from dovetail.model import Cluster, Placed, bits
 
-__all__ = ["Claims", "Holder", "claims_folder", "holders", "units_of", "units_of_cluster"]
+__all__ = ["MAP", "Claims", "Holder", "around", "claims_folder", "holders", "units_of", "units_of_cluster"]
 
 Unit = str
 """``core:3``, ``gpu:0``: a core, or a device by its kind and number."""
 VARIABLE = "DOVETAIL_CLAIMS"
+AROUND = "DOVETAIL_AROUND"
+"""The maps whose worker this process is, or runs under: their claims are not in its way."""
+MAP = "map-"
+"""What the uid of a map begins with; all others are those of runs."""
 LONGEST = 1 << 20
 PATIENCE = 2.0
 """Seconds for the folder's lock; after that nothing is claimed, and nothing started, for now."""
@@ -45,7 +49,13 @@ class Holder:
     @property
     def label(self) -> str:
         """For people."""
-        return f"run {self.uid[:8]} (process {self.pid})"
+        what = f"map {self.uid.removeprefix(MAP)}" if self.uid.startswith(MAP) else f"run {self.uid[:8]}"
+        return f"{what} (process {self.pid})"
+
+
+def around(uid: str) -> dict[str, str]:
+    """What to set for processes that use what ``uid`` holds, so that a Dovetail among them may."""
+    return {AROUND: f"{os.environ.get(AROUND, '')} {uid}".strip()}
 
 
 def claims_folder() -> Path:
@@ -99,7 +109,7 @@ class Claims:
         self._folder = folder or claims_folder()
         self._path = self._folder / f"{uid}.claims"
         self._fd = -1
-        self._around = _run_of(os.environ.get("DOVETAIL_UID", ""))
+        self._around = {_run_of(os.environ.get("DOVETAIL_UID", "")), *os.environ.get(AROUND, "").split()}
 
     @property
     def descriptor(self) -> int:
@@ -128,15 +138,31 @@ class Claims:
 
         Raises `OSError` where the folder cannot be used.
         """
-        self._open()
         wanted = frozenset(units)
+        others = self.choose(lambda others: self.held | (wanted - others.keys()))
+        return {unit: holder for unit, holder in others.items() if unit in wanted}
+
+    def choose(self, choice: Callable[[Mapping[Unit, Holder]], Iterable[Unit]]) -> dict[Unit, Holder]:
+        """Hold what ``choice`` makes of what others hold now, which nobody changes meanwhile; returns that.
+
+        Raises `OSError` where the folder cannot be used.
+        """
+        self._open()
         with _locked(self._folder):
-            others: dict[Unit, Holder] = {}
-            for holder in _living(self._folder):
-                if holder.uid not in (self.uid, self._around):
-                    others.update(dict.fromkeys(holder.units & wanted, holder))
-            self._write(self.held | (wanted - others.keys()))
+            others = self.others()
+            units = frozenset(choice(others))
+            if units != self.held:
+                self._write(units)
         return others
+
+    def others(self) -> dict[Unit, Holder]:
+        """What others hold now, as far as it is in our way. Raises `OSError`."""
+        return {
+            unit: holder
+            for holder in holders(self._folder)
+            if holder.uid != self.uid and holder.uid not in self._around
+            for unit in holder.units
+        }
 
     def keep(self, units: Iterable[Unit]) -> None:
         """Let everything go but these, of those that are held. Raises `OSError`."""

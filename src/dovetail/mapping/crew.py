@@ -118,7 +118,8 @@ class Crew(Protocol):
     def begin(self, job: Job) -> None:
         """Prepare all workers for a map; `Ready` follows for each. Raises `InputError`.
 
-        Nothing is heard any more of orders of a map before.
+        Nothing is heard any more of orders of a map before. Raises `InUse` while others have what the workers
+        need: then it is to be called again later.
         """
         ...
 
@@ -151,6 +152,10 @@ class Crew(Protocol):
 
     def dismiss(self, slot: Slot) -> bool:
         """Let an idle worker go for good, and give its place back; ``False`` if it is kept for other maps."""
+        ...
+
+    def rest(self) -> None:
+        """A map has ended: until the next one begins others may use what the workers need."""
         ...
 
     def close(self) -> None:

@@ -90,9 +90,12 @@ class Workers:
 
     def release(self) -> None:
         """A map has ended; workers of one map only end with it."""
-        if not self._kept and self._crew is not None:
-            self._crew.close()
-            self._crew = None
+        if self._crew is not None:
+            if self._kept:
+                self._crew.rest()
+            else:
+                self._crew.close()
+                self._crew = None
         self._busy.release()
 
 

@@ -1,9 +1,10 @@
 """The small process that starts a map's workers, and ends them all when Dovetail has gone.
 
-Started by `dovetail.mapping.local` as ``python -I -S keeper.py SOCKET PID``, in a session of its own; it
+Started by `dovetail.mapping.local` as ``python -I -S keeper.py SOCKET PID FD…``, in a session of its own; it
 imports the standard library only, and has one thread, so that workers start from a process where that is
-safe. One JSON object a packet: ``start``, ``signal``, ``kill`` and ``close`` come in, ``started``,
-``failed`` and ``ended`` go out, each with the number that Dovetail gave the worker.
+safe. While it lives it holds the descriptors open, by which the workers' cores and devices are claimed. One
+JSON object a packet: ``start``, ``signal``, ``kill`` and ``close`` come in, ``started``, ``failed`` and
+``ended`` go out, each with the number that Dovetail gave the worker.
 
 Every worker leads a session. The keeper is the subreaper of all that they start, and watches Dovetail's
 process itself, not only the socket: whatever ends Dovetail ends the workers and what they have started.
@@ -202,7 +203,8 @@ def become_subreaper() -> None:
 def main() -> None:
     """Take over the inherited socket and serve."""
     sock = socket.socket(fileno=int(sys.argv[1]))
-    sock.set_inheritable(False)
+    for fd in (sock.fileno(), *map(int, sys.argv[3:])):
+        os.set_inheritable(fd, False)
     become_subreaper()
     try:
         dovetail = os.pidfd_open(int(sys.argv[2]))

@@ -21,7 +21,7 @@ from typing import Any
 
 from dovetail.errors import ExecutorError, InputError
 from dovetail.mapping.crew import Event, Finished, Job, Lost, Order, Ready, Slot, Unable
-from dovetail.mapping.places import Wanted, environment_of
+from dovetail.mapping.places import Place, Wanted, environment_of
 from dovetail.mapping.running import UNREADABLE, Caught, Failure, tried
 from dovetail.mapping.units import Units
 from dovetail.mapping.wire import Closed, Connection, Parcel, pack, unpack
@@ -89,7 +89,7 @@ class LocalCrew:
     """Worker processes of this machine.
 
     ``memory`` is the most bytes that one may allocate (0: no limit). ``kept`` crews serve several maps:
-    their workers stay until `close`. Raises `InputError` for places that cannot be had.
+    their workers stay until `close`, and have their places only while a map runs.
     """
 
     engine = "local"
@@ -99,8 +99,11 @@ class LocalCrew:
         self, units: Units, wanted: Sequence[Wanted], *, memory: int = 0, kept: bool = False
     ) -> None:
         self._units, self._memory, self.kept = units, memory, kept
-        self.slots = [Slot(i, place) for i, place in enumerate(units.take(wanted))]
-        self._kinds = list(dict.fromkeys(wanted.kind for wanted in wanted))
+        self._wanted = wanted
+        seats = [Place(some.kind, index, ()) for some in wanted for index in range(some.count)]
+        self.slots = [Slot(i, seat) for i, seat in enumerate(seats)]
+        self._placed = self._ever_placed = False
+        self._kinds = list(dict.fromkeys(some.kind for some in wanted))
         self._processes: dict[int, _Process] = {}
         self._of_slot: dict[int, _Process] = {}
         self._false_starts = 0
@@ -120,6 +123,7 @@ class LocalCrew:
 
     def begin(self, job: Job) -> None:
         """Give all workers their function; starts those that do not run yet."""
+        self._take_places()
         self._jobs += 1
         self._false_starts = 0
         shipped = {
@@ -140,6 +144,23 @@ class LocalCrew:
             process.orders.clear()
             if not process.reason:  # else it is being killed, and another will be prepared
                 self._prepare(process)
+
+    def _take_places(self) -> None:
+        """Hold all workers' places; a worker that is there and has lost its own is replaced."""
+        if self._placed:
+            return
+        before = [slot.place for slot in self.slots] if self._ever_placed else []
+        for slot, place in zip(self.slots, self._units.take(self._wanted, before), strict=True):
+            if slot.place != place and slot.number in self._of_slot:
+                self.kill(slot, "others use its place")
+            slot.place = place
+        self._placed = self._ever_placed = True
+
+    def rest(self) -> None:
+        """Between two maps others may use the places."""
+        for slot in self.slots if self._placed else ():
+            self._units.give(slot.place)
+        self._placed = False
 
     def send(self, slot: Slot, order: Order) -> None:
         """Give a worker items."""
@@ -219,8 +240,8 @@ class LocalCrew:
             process.close()
             if process.dismissed:
                 self._units.give(process.slot.place)
-        for slot in self.slots:
-            self._units.give(slot.place)
+        self.rest()
+        self._units.close()
         self._processes.clear()
         self._of_slot.clear()
         self.slots = []
@@ -255,7 +276,10 @@ class LocalCrew:
             "do": "start",
             "number": process.number,
             "argv": argv,
-            "env": environment_of(slot.place, os.environ, self._kinds),
+            "env": {
+                **environment_of(slot.place, os.environ, self._kinds),
+                **self._units.environment(),
+            },
         }
         self._ask(request, [process.theirs.sock.fileno(), process.page_fd, process.trace_fd])
         process.theirs.close()
@@ -318,11 +342,13 @@ class LocalCrew:
     def _start_keeper(self) -> None:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         script = Path(__file__).with_name("keeper.py")
+        held = self._units.descriptors()
+        words = [theirs.fileno(), os.getpid(), *held]
         try:
             self._keeper = subprocess.Popen(
-                [sys.executable, "-I", "-S", str(script), str(theirs.fileno()), str(os.getpid())],
+                [sys.executable, "-I", "-S", str(script), *map(str, words)],
                 stdin=subprocess.DEVNULL,
-                pass_fds=(theirs.fileno(),),
+                pass_fds=(theirs.fileno(), *held),
                 start_new_session=True,
             )
         except OSError as error:

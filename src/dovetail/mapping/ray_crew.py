@@ -226,6 +226,9 @@ class RayCrew:
             self._ray.kill(actor.handle)
         return True
 
+    def rest(self) -> None:
+        """Ray keeps what its actors have asked for."""
+
     def close(self) -> None:
         """End all actors; a Ray of our own, or our connection, too."""
         if self._closed:

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from dovetail.errors import HistoryError, InputError
+from dovetail.errors import DovetailWarning, HistoryError, InputError
 from dovetail.history.sqlite import SqliteHistory
 from dovetail.mapping.book import ByNode, BySize, InTurn, Waiting
 from dovetail.mapping.checking import Checker
@@ -31,6 +31,7 @@ from dovetail.mapping.progress import ProgressBar, wanted
 from dovetail.mapping.running import Work
 from dovetail.mapping.source import SequenceSource, Source, source_of
 from dovetail.mapping.summary import Tally
+from dovetail.mapping.units import InUse
 from dovetail.splitting.finish_time import Floats
 
 __all__ = ["Errors", "HistoryLike", "Plan", "Session"]
@@ -38,6 +39,8 @@ __all__ = ["Errors", "HistoryLike", "Plan", "Session"]
 SEGMENTS = 64
 """Batches of results that wait for whoever uses them, and as many again for each `MORE` workers."""
 MORE = 16
+POLL = 0.25
+"""Seconds between looks whether others have given back what the workers need."""
 MOST_BYTES = 512 << 20
 """Bytes of results that wait, beyond what the next batches bring."""
 
@@ -97,17 +100,19 @@ class Session:
         """The map's own thread."""
         error: BaseException | None = None
         try:
-            self._drive(job)
+            try:
+                self._drive(job)
+            finally:
+                self.seconds = time.monotonic() - self.began
+                self.plan.workers.release()
         except BaseException as caught:  # noqa: BLE001 - raised where the map is used
             error = caught
-        finally:
-            self.seconds = time.monotonic() - self.began
-            self.plan.workers.release()
-            self.delivery.end(error)
+        self.delivery.end(error)
 
     def _drive(self, job: Job) -> None:
         plan, crew = self.plan, self._crew
-        crew.begin(job)  # workers start while the history is read
+        if not self._begun(job):  # workers start while the history is read
+            return
         with ExitStack() as stack:
             start = _start(plan, crew, _open_history(plan.history, stack))
             stack.callback(start.source.close)
@@ -138,6 +143,22 @@ class Session:
                 for copy in driver.running():
                     crew.kill(copy.slot, "the map has ended")
                 _record(start.lessons, start.tally)
+
+    def _begun(self, job: Job) -> bool:
+        """Begin as soon as no other Dovetail uses what the workers need; whether anybody still wants that."""
+        said = False
+        while not self.delivery.closed:
+            try:
+                self._crew.begin(job)
+            except InUse as busy:
+                if not said:
+                    said = True
+                    warnings.warn(f"{busy}: the map waits for that", DovetailWarning, stacklevel=1)
+                self._crew.wait(POLL)
+            else:
+                self.began = time.monotonic()
+                return True
+        return False
 
 
 @dataclass(frozen=True, slots=True)
