@@ -38,8 +38,8 @@ LONG = {
 }
 """Whole clusters are started and killed there, which takes minutes; `make test` has a few of each."""
 
-# The same examples in every run of `make test`: what fails there was broken by a change. `make test-all` looks
-# for new ones.
+# The same examples in every run of `make test`: what fails there was broken by a change. `make test-all`
+# looks for new ones.
 settings.register_profile("known", derandomize=True)
 settings.load_profile("default" if full(1, 0) else "known")
 
