@@ -21,6 +21,7 @@ $(STAMP): requirements/dev.txt pyproject.toml
 	@touch $@
 
 slurm:           ## what the tests on a real Slurm cluster need (Debian, as root); without it they are skipped
+	apt-get update --quiet
 	apt-get install --yes --no-install-recommends slurm-wlm slurm-wlm-basic-plugins munge mpich
 
 demo: $(STAMP)   ## learn six programs on two devices, then beat every static placement
