@@ -33,7 +33,6 @@ LONG = {
         "test_a_policy_that_decides_where_jobs_run_is_refused",
         "test_devices_shows_the_partitions",
     ),
-    "faults/test_crashes.py": ("test_the_harness_strikes",),
     "mapping/test_ray.py": (),
 }
 """Whole clusters are started and killed there, which takes minutes; `make test` has a few of each."""

@@ -38,15 +38,15 @@ def count(library: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, 
 
 
 def struck_at(total: int, few: int) -> Iterator[int]:
-    """Every step; in short runs some, evenly apart, the first and the last among them."""
+    """Every step; in short runs some, evenly apart."""
     number = full(total, few)
-    yield from sorted({1 + round(i * (total - 1) / max(1, number - 1)) for i in range(number)})
+    yield from (round((i + 0.5) * total / number + 0.5) for i in range(number))
 
 
 @pytest.mark.parametrize("role", ROLES)
 def test_killed_at_every_step(role: str, library: Path, count: dict[str, int], tmp_path: Path) -> None:
     assert count[role] > 20
-    for number in struck_at(count[role], 5):
+    for number in struck_at(count[role], 3):
         check(strike(tmp_path / str(number), library, role, number, "kill"))
 
 
@@ -54,7 +54,7 @@ def test_killed_at_every_step(role: str, library: Path, count: dict[str, int], t
 def test_the_supervisor_and_then_dovetail_killed_at_every_step(
     later: int, library: Path, count: dict[str, int], tmp_path: Path
 ) -> None:
-    for number in struck_at(count["supervisor"], 2):
+    for number in struck_at(count["supervisor"], 1):
         check(strike(tmp_path / str(number), library, "supervisor", number, "both", later))
 
 
@@ -63,9 +63,10 @@ def test_the_supervisor_and_then_dovetail_killed_at_every_step(
 def test_a_fault_at_every_call_that_writes(
     role: str, what: str, library: Path, count: dict[str, int], tmp_path: Path
 ) -> None:
-    for number in struck_at(count[role], 2):
+    for number in struck_at(count[role], 1):
         struck = strike(tmp_path / str(number), library, role, number, what)
         assert struck.status in (0, 1, 2), (number, struck.status, struck.said)
+        assert struck.status != 2 or struck.said.splitlines()[-1].startswith("dovetail: "), (number, struck.said)
         check(struck)
         if what in ("eintr", "short", "delay"):  # these are no failures
             assert struck.status == 0, (number, struck.said)
@@ -75,7 +76,7 @@ def test_a_fault_at_every_call_that_writes(
 
 def test_killed_and_taken_up_at_every_step(library: Path, count: dict[str, int], tmp_path: Path) -> None:
     """What was killed is resumed: each job runs once, and all of them do, but those that were cut short."""
-    for number in struck_at(count["dovetail"], 4):
+    for number in struck_at(count["dovetail"], 2):
         struck = strike(tmp_path / str(number), library, "dovetail", number, "kill")
         resumed = command(struck.folder, "run", "--resume", "--json")
         started, _ = truth(struck.folder)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import sqlite3
@@ -34,11 +35,13 @@ def built(folder: Path) -> Path | None:
 
 @dataclass(frozen=True)
 class Struck:
-    """What came out of it: the first command's status (negative: the signal) and what it said."""
+    """What came out of it: the first command's status (negative: the signal), its standard output and error."""
 
     folder: Path
     status: int
+    printed: str
     said: str
+    supervisor_killed: bool = False
 
 
 def prepared(folder: Path) -> None:
@@ -53,13 +56,14 @@ def prepared(folder: Path) -> None:
 
 
 def environment(folder: Path, **more: str) -> dict[str, str]:
-    return {**os.environ, "XDG_STATE_HOME": str(folder / "state"), **more}
+    """Without Python's own buffer, which would mend what Dovetail itself must write whole."""
+    return {**os.environ, "XDG_STATE_HOME": str(folder / "state"), "PYTHONUNBUFFERED": "1", **more}
 
 
 def command(folder: Path, *arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [*DOVETAIL, *arguments], cwd=folder, env=environment(folder, **more),
-        text=True, errors="replace", capture_output=True, check=False, timeout=90,
+        text=True, capture_output=True, check=False, timeout=90,
     )  # fmt: skip
 
 
@@ -67,11 +71,12 @@ def strike(folder: Path, library: Path, role: str, number: int, what: str, later
     """Run the jobs; at its ``number``-th call that writes, ``role`` is struck."""
     prepared(folder)
     done = command(
-        folder, "run", "jobs.txt", "--cluster", "cluster.toml", "--history", "h.sqlite",
+        folder, "run", "jobs.txt", "--cluster", "cluster.toml", "--history", "h.sqlite", "--json",
         LD_PRELOAD=str(library), DOVETAIL_FAULT=f"{role}:{number}:{what}", DOVETAIL_LATER=str(later),
         DOVETAIL_COUNT=str(folder / "count"),
     )  # fmt: skip
-    return Struck(folder, done.returncode, done.stdout + done.stderr)
+    killed = role == "supervisor" and what in ("kill", "both")
+    return Struck(folder, done.returncode, done.stdout, done.stderr, killed)
 
 
 def steps(folder: Path, library: Path, role: str) -> int:
@@ -129,14 +134,25 @@ def check(struck: Struck) -> None:
             recorded = list(history.all_runs())
         runs = {run.job: run.state for run in recorded}
         assert len(runs) == len(recorded)
-    # A process that was killed before its first line cannot tell of itself; but it was seen.
+    # The one job that runs when its supervisor is killed is killed too, maybe before its first line: then it
+    # cannot tell of itself, but its process was seen.
     silent = runs.keys() - started.keys()
+    assert len(silent) <= struck.supervisor_killed, (runs, started)
     assert all(runs[job] is State.NODE_FAIL for job in silent), (runs, started)
     assert silent <= seen(folder), (runs, started)
     named = {job.job for left in told for job in (*left.recovery.lost, *left.recovery.ended)}
-    named |= {job for job in started if job in struck.said}
     assert started.keys() <= runs.keys() | named, (started, runs, told, struck.said)
     assert not left_running(folder)
+    if struck.status in (0, 1):
+        whole(struck, runs)
+
+
+def whole(struck: Struck, runs: dict[str, State]) -> None:
+    """A command that ended by itself has printed all of its JSON; what it tells is what is on record."""
+    told = {job["id"]: job["state"] for job in json.loads(struck.printed)["jobs"]}
+    assert len(told) == JOBS, struck.printed
+    assert runs.items() <= {job: State(state) for job, state in told.items()}.items(), (runs, told)
+    assert struck.status == any(state != "COMPLETED" for state in told.values()), told
 
 
 def left_running(folder: Path) -> list[str]:

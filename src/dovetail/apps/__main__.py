@@ -11,6 +11,7 @@ from typing import NoReturn
 
 from dovetail.apps.registry import APPS, run
 from dovetail.errors import DovetailError
+from dovetail.files.streams import whole
 
 PROGRAM = "dovetail.apps"
 
@@ -89,4 +90,5 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
+    sys.stdout = whole(sys.stdout)
     sys.exit(main())

@@ -24,7 +24,7 @@ from dovetail import __version__
 from dovetail.cli.lazy import LazyGroup, Target, here, registered
 from dovetail.cli.usage import used_wrongly
 from dovetail.errors import DovetailError, DovetailWarning
-from dovetail.files.streams import forgiving_stderr
+from dovetail.files.streams import forgiving_stderr, whole
 
 __all__ = ["app", "run_cli"]
 
@@ -127,6 +127,7 @@ def run_cli(arguments: Sequence[str] | None = None) -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # where names cannot be spelt: JSON stays JSON
+    sys.stdout = whole(sys.stdout)
     forgiving_stderr()
     _notice_interrupts()
     sys.exit(status_of(list(sys.argv[1:] if arguments is None else arguments)))

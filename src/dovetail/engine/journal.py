@@ -106,10 +106,11 @@ class JournalWriter:
             return
         owed = self._owed + line + b"\n" if self._owed else line + b"\n"
         try:
-            done = os.write(self._descriptor, owed)
+            while owed:
+                owed = owed[os.write(self._descriptor, owed) :]
         except OSError:  # the disk is full; what decides whether jobs may start is the ledger
-            done = 0
-        self._owed = owed[done:]
+            pass
+        self._owed = owed
 
     def batch(
         self,

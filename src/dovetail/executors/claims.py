@@ -180,7 +180,9 @@ class Claims:
     def _write(self, units: frozenset[Unit]) -> None:
         data = json.dumps({"uid": self.uid, "pid": os.getpid(), "units": sorted(units)}).encode()
         size = max(os.fstat(self._fd).st_size, len(data) + 1)
-        os.pwrite(self._fd, data.ljust(size - 1) + b"\n", 0)
+        data, done = data.ljust(size - 1) + b"\n", 0
+        while done < size:
+            done += os.pwrite(self._fd, data[done:], done)
         self.held = units
 
     def close(self) -> None:

@@ -42,7 +42,9 @@ class Once:
 
     def note(self, **record: Any) -> None:
         """Append a line."""
-        os.write(self.fd, json.dumps(record, separators=(",", ":")).encode() + b"\n")
+        line = json.dumps(record, separators=(",", ":")).encode() + b"\n"
+        while line:
+            line = line[os.write(self.fd, line) :]
         with contextlib.suppress(OSError):  # a file system that cannot
             os.fsync(self.fd)
 

@@ -35,6 +35,7 @@ from typing import Any
 
 from dovetail.executors.spawnrecords import is_record
 from dovetail.executors.transfers import reported
+from dovetail.files.writing import write_all
 from dovetail.model import Ended, State, Usage
 
 __all__ = [
@@ -154,7 +155,7 @@ def _record_of(line: bytes) -> dict[str, Any] | None:
 
 def append(fd: int, record: dict[str, Any]) -> None:
     """Append one record. Raises `OSError`."""
-    os.write(fd, json.dumps(record, separators=(",", ":")).encode() + b"\n")
+    write_all(fd, json.dumps(record, separators=(",", ":")).encode() + b"\n")
 
 
 def settle(run_dir: Path) -> None:

@@ -82,12 +82,13 @@ class Log:
     def write(self, line: bytes, *, must: bool = True) -> str | None:
         """Append one line; returns why it failed. A line that ``must`` be kept is owed."""
         data = self.owed + line + b"\n"
-        why = "No space left on device"
+        done = 0
         try:
-            done = os.write(self.fd, data)
+            while done < len(data):
+                done += os.write(self.fd, data[done:] if done else data)
         except OSError as error:
-            done, why = 0, str(error.strerror)
-        if done == len(data):
+            why = str(error.strerror)
+        else:
             self.owed = b""
             return None
         whole = data.rfind(b"\n", 0, done) + 1
@@ -357,8 +358,8 @@ class Supervisor:
                 os.unlink(path + ".new")  # of one that was killed
             fd = os.open(path + ".new", flags, 0o600)
             try:
-                if os.write(fd, text) < len(text):
-                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+                while text:
+                    text = text[os.write(fd, text) :]
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 os.rename(path + ".new", path)
             except OSError:

@@ -1,12 +1,49 @@
-"""Standard error that never fails: what cannot be told there must not end what is being told of."""
+"""Standard output of which every byte is written, or it fails; standard error that never fails."""
 
 from __future__ import annotations
 
+import io
 import os
+import select
 import sys
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
-__all__ = ["Forgiving", "forgiving_stderr"]
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
+
+__all__ = ["Forgiving", "forgiving_stderr", "whole"]
+
+
+class Whole(io.FileIO):
+    """A descriptor that takes everything or fails: a disk that fills up and a slow pipe take a part at a time.
+
+    Python's own unbuffered streams (PYTHONUNBUFFERED, as in many containers) drop what was not taken.
+    """
+
+    def write(self, data: ReadableBuffer) -> int:
+        """Write all of it, waiting for a pipe that others have made non-blocking. Raises `OSError`."""
+        left = memoryview(data).cast("B")
+        size = len(left)
+        while left:
+            done = super().write(left)
+            if done is None:
+                poll = select.poll()
+                poll.register(self.fileno(), select.POLLOUT)
+                poll.poll()
+            left = left[done or 0 :]
+        return size
+
+
+def whole(stream: TextIO) -> TextIO:
+    """The same stream, of which no byte is dropped in silence; line by line where it was unbuffered."""
+    if not isinstance(stream, io.TextIOWrapper) or not isinstance(
+        stream.buffer, io.BufferedWriter | io.FileIO
+    ):
+        return stream
+    raw = Whole(stream.fileno(), "wb", closefd=False)
+    by_line = stream.line_buffering or stream.write_through
+    buffered = io.BufferedWriter(raw)
+    return io.TextIOWrapper(buffered, stream.encoding, stream.errors, line_buffering=by_line)
 
 
 class Forgiving:
@@ -43,4 +80,4 @@ class Forgiving:
 def forgiving_stderr() -> None:
     """Make standard error of this process a `Forgiving` one."""
     if not isinstance(sys.stderr, Forgiving):
-        sys.stderr = Forgiving(sys.stderr)
+        sys.stderr = Forgiving(whole(sys.stderr))

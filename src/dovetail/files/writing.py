@@ -14,7 +14,7 @@ from typing import BinaryIO, cast
 from dovetail.errors import InputError
 from dovetail.files.sentences import file_name, reason
 
-__all__ = ["create", "make_folder", "private_folder", "write_text"]
+__all__ = ["create", "make_folder", "private_folder", "write_all", "write_text"]
 
 NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -74,6 +74,12 @@ def create(path: str | os.PathLike[str], *, private: bool = True) -> BinaryIO:
     if private:
         os.fchmod(descriptor, 0o600)
     return os.fdopen(descriptor, "wb")
+
+
+def write_all(descriptor: int, data: bytes) -> None:
+    """Write every byte: a call may take a part only. Raises `OSError`, also where a part was written."""
+    while data:
+        data = data[os.write(descriptor, data) :]
 
 
 def make_folder(path: str | os.PathLike[str], *, private: bool = False) -> Path:

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from dovetail.errors import InputError
+from dovetail.files.writing import write_all
 from dovetail.mapping.programs import FileItem, Ran
 
 __all__ = ["Record", "items_of", "parts_of"]
@@ -143,7 +144,7 @@ class Record:
 
     def _write(self, entry: Mapping[str, Any]) -> None:
         try:
-            os.write(self._log, json.dumps(entry).encode() + b"\n")
+            write_all(self._log, json.dumps(entry).encode() + b"\n")
         except OSError as error:
             raise InputError(f"cannot be written: {error.strerror}", where=str(self.out / FOLDER)) from error
 
