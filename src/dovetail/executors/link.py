@@ -170,11 +170,11 @@ class Link:
             return
         try:
             sent = self._socket.send(self._outbox) if self._outbox else 0
-        except BlockingIOError:
-            sent = 0
-        except OSError:
+        except ConnectionError:
             self._outbox = b""  # the supervisor is gone: its end of file follows
             return
+        except OSError:  # the socket is full, or the kernel lacks memory for a moment
+            sent = 0
         self._outbox = self._outbox[sent:]
         if self._loop is not None:
             if self._outbox:

@@ -330,10 +330,12 @@ class Supervisor:
         """Send what the socket takes; poll says when it takes more."""
         try:
             self.outbox = self.outbox[os.write(self.sock, self.outbox) :]
-        except BlockingIOError:
-            return
-        except OSError:
+        except ConnectionError:
             self.outbox = b""  # the client is gone: its end of file follows
+        except OSError:
+            pass  # the socket is full, or the kernel lacks memory for a moment
+        if self.outbox:
+            self.poll.modify(self.sock, select.POLLIN | select.POLLOUT)
 
     def note(self, record: dict[str, Any]) -> bytes:
         """Write a record down."""

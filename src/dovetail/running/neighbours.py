@@ -57,7 +57,9 @@ class Neighbours:
         try:
             others = self._claims.take(self._units)
         except OSError as error:
-            self._broken = True
+            self._broken, self.due = True, inf
+            for place in list(self._foreign):  # nobody would say when they end
+                driver.happened(Ended(self._foreign.pop(place), State.COMPLETED))
             self._tell(f"other Dovetails on this machine are not seen: {error.strerror or error}")
             return
         taken = self._taken({unit: who for unit, who in others.items() if unit not in self._claims.held})
