@@ -59,7 +59,7 @@ class Local:
         return discover()
 
     def open(self, folder: RunFolder, cluster: Cluster) -> LocalExecutor:
-        """A new run. Raises `InputError` for cores that are not ours, `ExecutorError` for the folder."""
+        """A new run. Raises `InputError` for cores that are not ours and for what cannot be written."""
         return LocalExecutor(cluster, folder.path, **_options(folder))
 
     def resume(self, folder: RunFolder, cluster: Cluster) -> tuple[LocalExecutor, LeftBehind]:
@@ -88,7 +88,8 @@ class LocalExecutor(SupervisedExecutor):
     that. ``cwd`` is the jobs' working folder (default: ours), ``grace`` the seconds between TERM and KILL,
     ``environ`` what their environment is built on (default: ours), ``run_uid`` the unique name of this run
     (default: made here), ``endless`` see `RunFolder`. Raises `InputError` where the cluster names cores that
-    this process may not use, or one core twice; `ExecutorError` where the run folder cannot be made.
+    this process may not use, or one core twice, and where the run folder cannot be made; `ExecutorError` where
+    it holds another run.
 
     The supervisor is started at the first launch, or when somebody first listens.
     """
@@ -203,7 +204,7 @@ class LocalExecutor(SupervisedExecutor):
         except FileExistsError:
             raise ExecutorError(f"{path}: found the log of another run, expected a new run folder") from None
         except OSError as error:
-            raise ExecutorError(f"{path}: the spawn log cannot be written: {error.strerror}") from error
+            raise InputError(f"cannot be written: {error.strerror}", where=str(path)) from error
         return fd
 
     @staticmethod

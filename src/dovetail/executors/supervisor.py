@@ -30,6 +30,8 @@ from typing import Any
 READ = 1 << 16
 LINGER = 0.02
 """Seconds between looks at a process group whose leader ended on TERM and which has its grace left."""
+PULSE = 2.0
+"""Seconds after which children are looked at anyway, should the word of an end be lost."""
 WATCH = 0.5
 """Seconds between looks at the memory of jobs that have a limit."""
 PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -147,7 +149,10 @@ class Supervisor:
         if self.door is not None:
             poll.register(self.door, select.POLLIN)
         while self.needed():
-            for fd, events in poll.poll(self.timeout()):
+            found = poll.poll(self.timeout())
+            if not found:
+                self.reap()
+            for fd, events in found:
                 if fd == woken:
                     os.read(woken, 4096)
                     self.reap()
@@ -193,9 +198,10 @@ class Supervisor:
             return 0
         if self.lingering:
             return LINGER * 1e3
-        due = min((c.kill_at for c in self.children.values()), default=self.look_at)
-        due = min(due, self.look_at)
-        return None if due == float("inf") else max(0.0, (due - time.monotonic()) * 1e3) + 1
+        if not self.children:
+            return None
+        due = min(self.look_at, *(child.kill_at for child in self.children.values()))
+        return min(PULSE * 1e3, max(0.0, (due - time.monotonic()) * 1e3) + 1)
 
     def on_term(self, *_: object) -> None:
         """SIGTERM: end all jobs; done in the loop, since a handler may interrupt anything."""

@@ -19,7 +19,7 @@ from typing import Any, Literal
 
 from dovetail.engine.checked import DAMAGED, checked
 from dovetail.engine.codec import decode_cluster, encode_cluster
-from dovetail.errors import DovetailError, InputError
+from dovetail.errors import InputError
 from dovetail.executors.recovery import UNRECORDED
 from dovetail.files.reading import read_text
 from dovetail.files.sentences import shown
@@ -135,14 +135,14 @@ def encoded_about(about: About) -> bytes:
 
 
 def write_about(folder: Path, about: About) -> None:
-    """Write ``run.json``; raises `DovetailError` where that cannot be done."""
+    """Write ``run.json``; raises `InputError` where that cannot be done."""
     path = folder / "run.json"
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
         with os.fdopen(descriptor, "wb") as file:
             file.write(encoded_about(about))
     except OSError as error:
-        raise DovetailError(f"{path}: cannot be written: {error.strerror}") from error
+        raise InputError(f"cannot be written: {error.strerror}", where=str(path)) from error
 
 
 def read_about(folder: Path) -> About:
