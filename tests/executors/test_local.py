@@ -165,8 +165,12 @@ def test_a_child_keeps_its_grace_when_its_parent_ends_at_once(tmp_path: Path) ->
     assert (tmp_path / "saved").exists()
 
 
+@pytest.mark.parametrize("cgroups", ["on", "off"])
 @pytest.mark.parametrize("start", ["{} &", "setsid {} &", "(setsid {} &);"])
-def test_processes_that_outlive_their_job_are_killed_and_reported(tmp_path: Path, start: str) -> None:
+def test_processes_that_outlive_their_job_are_killed_and_reported(
+    tmp_path: Path, start: str, cgroups: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DOVETAIL_CGROUPS", cgroups)
     stays = start.format("sh -c 'echo $$; exec sleep 300'")
     script = f"{stays} while [ ! -s {tmp_path}/run/a.out ]; do sleep 0.01; done"
     end = run_all(tmp_path, [placed("a", "/bin/sh", "-c", script)])["a"]

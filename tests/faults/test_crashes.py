@@ -66,7 +66,10 @@ def test_a_fault_at_every_call_that_writes(
     for number in struck_at(count[role], 1):
         struck = strike(tmp_path / str(number), library, role, number, what)
         assert struck.status in (0, 1, 2), (number, struck.status, struck.said)
-        assert struck.status != 2 or struck.said.splitlines()[-1].startswith("dovetail: "), (number, struck.said)
+        assert struck.status != 2 or struck.said.splitlines()[-1].startswith("dovetail: "), (
+            number,
+            struck.said,
+        )
         check(struck)
         if what in ("eintr", "short", "delay"):  # these are no failures
             assert struck.status == 0, (number, struck.said)

@@ -35,7 +35,7 @@ def built(folder: Path) -> Path | None:
 
 @dataclass(frozen=True)
 class Struck:
-    """What came out of it: the first command's status (negative: the signal), its standard output and error."""
+    """What came out of it: the first command's status (negative: the signal), its output and errors."""
 
     folder: Path
     status: int

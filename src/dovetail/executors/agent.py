@@ -90,6 +90,10 @@ class Agent(supervisor.Supervisor):
         self.doubtful: list[tuple[float, supervisor.Child]] = []
         self.bound = bound_cores(config["nodes"][node]["cpus"])
 
+    def grouped(self, run: str) -> supervisor.Groups:
+        """None: Slurm keeps its own cgroups of the step that we are in."""
+        return supervisor.Groups("")
+
     # --- the loop ---------------------------------------------------------------------------------
 
     def needed(self) -> bool:

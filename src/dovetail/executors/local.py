@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from dovetail.errors import ExecutorError, InputError
+from dovetail.executors import cgroups
 from dovetail.executors.claims import Claims
 from dovetail.executors.discovery import discover
 from dovetail.executors.environment import cores_of, driver_names
@@ -88,8 +89,8 @@ class LocalExecutor(SupervisedExecutor):
     that. ``cwd`` is the jobs' working folder (default: ours), ``grace`` the seconds between TERM and KILL,
     ``environ`` what their environment is built on (default: ours), ``run_uid`` the unique name of this run
     (default: made here), ``endless`` see `RunFolder`. Raises `InputError` where the cluster names cores that
-    this process may not use, or one core twice, and where the run folder cannot be made; `ExecutorError` where
-    it holds another run.
+    this process may not use, or one core twice, and where the run folder cannot be made; `ExecutorError`
+    where it holds another run.
 
     The supervisor is started at the first launch, or when somebody first listens.
     """
@@ -336,15 +337,18 @@ class LocalExecutor(SupervisedExecutor):
         link = self._link
         self._reopen()
         _lock(self._log)  # it held the lock, if we took over from somebody, or it has shortened the log
+        path = self.run_dir / LOG_NAME
         if not link.requests:
+            if self._process is None or self._process.wait():  # killed, when nothing ran
+                cgroups.clear(read_log(path))
             return
         code = "unknown" if self._process is None else self._process.wait()
         why = f"the supervisor of this run ended (status {code}), so the job was ended too"
-        path = self.run_dir / LOG_NAME
         known = read_log(path).intents
         unheard = [request for uid, request in link.requests.items() if uid not in known]
         for uid, end in end_lost(path, self._log, [u for u in link.requests if u in known], why, self.epoch):
             self._ended(link.done(uid), end)
+        cgroups.clear(read_log(path))
         if not unheard or self._closing:
             return
         self._fruitless = self._fruitless + 1 if len(known) == self._heard_of else 1

@@ -13,11 +13,12 @@ import os
 import secrets
 import signal
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from dovetail.executors import cgroups
 from dovetail.executors.environment import devices_of
 from dovetail.executors.spawnlog import (
     LOG_NAME,
@@ -136,7 +137,11 @@ class Recovery:
         return now
 
     def _signal(self, number: signal.Signals, *, watched: bool = False) -> Recovery:
+        log = read_log(self.run_dir / LOG_NAME)
         for job in self.running:
+            group = cgroups.group_of(log, job.uid)
+            if group is not None and number == signal.SIGKILL:
+                cgroups.kill(group)
             if (watched or not job.watched) and is_alive(job.pid, job.boot):
                 kill_group(job.pid, number)
         return self
@@ -145,6 +150,7 @@ class Recovery:
         """Note that all is recorded, so that later starts pass over this run; ``False`` while jobs run."""
         if self.in_use or self.running:
             return False
+        cgroups.clear(read_log(self.run_dir / LOG_NAME))
         settle(self.run_dir)
         return True
 
@@ -295,7 +301,7 @@ def _look(folder: Path, beside: Mapping[str, JobId]) -> tuple[Recovery, bool]:
     unwatched = {uid for uid in unended if not (watched and log.watched(uid))}
     unheard = {uid: job for uid, job in beside.items() if uid not in log.intents and uid not in log.ends}
     looked_for = unwatched | unheard.keys()
-    strays = _processes_of(looked_for) if looked_for and same_boot else {}
+    strays = _processes_of(looked_for, log) if looked_for and same_boot else {}
     for uid in unended:
         intent, start = log.intents[uid], log.starts.get(uid)
         looked_after = uid not in unwatched
@@ -325,7 +331,7 @@ def end_lost(
 ) -> Iterator[tuple[str, dict[str, Any]]]:
     """End jobs whose supervisor was killed, and write that down; yields (uid, end record)."""
     log = read_log(path)
-    strays = _processes_of(set(uids))
+    strays = _processes_of(set(uids), log)
     for uid in uids:
         if uid in log.ends:
             yield uid, log.ends[uid]
@@ -336,6 +342,9 @@ def end_lost(
         for pid, boot in strays.get(uid, ()):
             if is_alive(pid, boot):
                 kill_group(pid, signal.SIGKILL)
+        group = cgroups.group_of(log, uid)
+        if group is not None:
+            cgroups.kill(group)
         now, ran = time.monotonic() + epoch, start is not None or uid in strays
         end = {
             "t": "end",
@@ -368,9 +377,15 @@ def _running(log: SpawnLog, uid: str, pid: int, boot: float, since: float, watch
     return RunningJob(intent["job"], uid, pid, boot, since, cores, arguments, watched)
 
 
-def _processes_of(uids: set[str]) -> dict[str, list[tuple[int, float]]]:
-    """(pid, start) of every process with one of these DOVETAIL_UIDs. One look at /proc."""
+def _processes_of(uids: Set[str], log: SpawnLog) -> dict[str, list[tuple[int, float]]]:
+    """(pid, start) of every process in these jobs' cgroups, or with their DOVETAIL_UIDs."""
     found: dict[str, list[tuple[int, float]]] = {}
+    for uid in uids:
+        group = cgroups.group_of(log, uid)
+        for pid in cgroups.members(group) if group is not None else ():
+            boot = started_at(pid)
+            if boot is not None:
+                found.setdefault(uid, []).append((pid, boot))
     for name in os.listdir("/proc"):
         if not name.isdecimal():
             continue

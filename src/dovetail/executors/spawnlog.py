@@ -5,9 +5,10 @@
 ==============  ==============================================================================
 ``run``         first line, by Dovetail: unique id of the run, boot id, pid and start of Dovetail
 ``supervisor``  the supervisor is up (pid)
+``groups``      where the supervisor makes a cgroup for each job, if it can
 ``setup``       what jobs of one implementation on one place share: environment, cores, folder
 ``intent``      a job is about to be started: argv, inputs, files, number of its setup
-``start``       it was: pid, time, seconds since boot (a pid alone may have been given again)
+``start``       it was: pid, time, seconds since boot (a pid alone may have been given again), cgroup
 ``end``         it ended: wait status, CPU seconds, peak bytes; or the error that prevented its start
 ``gone``        Dovetail has closed its end, or died
 ``client``      another Dovetail has taken its place: pid and start
@@ -71,6 +72,7 @@ class SpawnLog:
     starts: dict[str, dict[str, Any]] = field(default_factory=dict)
     ends: dict[str, dict[str, Any]] = field(default_factory=dict)
     owner: dict[str, int] = field(default_factory=dict)  # number of the supervisor that took the intent
+    place: str = ""  # where the last supervisor has made cgroups
     gone: bool = False
     done: bool = False
     settled: bool = False
@@ -139,6 +141,8 @@ def parse_log(text: bytes) -> SpawnLog:
             log.client, log.gone, log.settled = record, False, False
         elif kind == "supervisor":
             log.supervisors.append(record)
+        elif kind == "groups":
+            log.place = record["place"]
         elif kind in ("gone", "done", "settled"):
             setattr(log, kind, True)
     return log

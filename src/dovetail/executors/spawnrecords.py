@@ -87,6 +87,7 @@ _FIELDS: Mapping[str, Mapping[str, Right]] = {
     "run": {**_CLIENT, "time": _time},
     "client": _CLIENT,
     "supervisor": {"pid": _pid, "boot": _time},
+    "groups": {"place": _text},
     "setup": {"setup": _count, "run": _shared, "cores": _list_of(_count)},
     "intent": {
         "uid": _text,
@@ -99,7 +100,7 @@ _FIELDS: Mapping[str, Mapping[str, Right]] = {
         "walltime": _maybe(_number),
         "user": _maybe(_text),
     },
-    "start": {"uid": _text, "pid": _pid, "at": _time, "boot": _time},
+    "start": {"uid": _text, "pid": _pid, "at": _time, "boot": _time, "group": _maybe(_text)},
     "end": {**_END, "error": _text, "state": _maybe(lambda value: value in set(State))},
     "measured": {**_END, "status": _status, "cpu": _time, "rss": _count, "stop": _maybe(_text)},
 }

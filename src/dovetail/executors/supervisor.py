@@ -9,8 +9,9 @@ process exists, its pid after, its exit status before anybody is told. When Dove
 waiting, writes down what ends, and leaves after the last job; another Dovetail of the same user may take
 the place of the first, through ``supervisor.sock`` in the run folder.
 
-It is the subreaper of its jobs: a process that outlives its job comes back to it, is found by session or
-by DOVETAIL_UID in its environment, and is killed.
+Where it may make cgroups (version 2), each job is born in one of its own, and nothing in there outlives the
+job. It is also the subreaper of its jobs: a process that outlives its job comes back to it, is found by
+session or by DOVETAIL_UID in its environment, and is killed.
 """
 
 from __future__ import annotations
@@ -38,6 +39,8 @@ PAGE = os.sysconf("SC_PAGE_SIZE")
 ENCODE = json.JSONEncoder(separators=(",", ":")).encode
 EMPTY: dict[str, str] = {}
 EMPTY_SIZES: dict[int, int] = {}
+MOST_FAILED = 3
+"""Cgroups that could not be made or entered, after which no more are tried."""
 RESET = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 """Signals that Python or whoever started us may ignore; jobs get the default back."""
 
@@ -66,12 +69,137 @@ class Child:
     forced: bool = False
     survivors: bool = False
     memory: int | None = None
+    group: Group | None = None
     why: str = ""
     record: dict[str, Any] = field(default_factory=dict)
 
 
 class SpawnError(Exception):
     """The job could not be started; the text is the sentence for its user."""
+
+
+@dataclass(slots=True)
+class Group:
+    """A cgroup for one job at a time; ``limited``: the kernel holds it to a limit of memory."""
+
+    path: str
+    door: int
+    events: int
+    limited: bool
+
+    def populated(self) -> bool:
+        """Whether any process lives in it, or below."""
+        return b"populated 1" in os.pread(self.events, 256, 0)
+
+    def kill(self) -> bool:
+        """Kill all that lives in it; whether that was anything. Waits for 50 ms at most until it is gone."""
+        if not self.populated():
+            return False
+        put(f"{self.path}/cgroup.kill", b"1")
+        for _ in range(50):
+            if not self.populated():
+                break
+            time.sleep(0.001)
+        return True
+
+    def out_of_memory(self) -> bool:
+        """Whether the kernel has killed for want of memory."""
+        with open(f"{self.path}/memory.events", "rb") as file:
+            return any(line.startswith(b"oom_kill ") and line != b"oom_kill 0\n" for line in file)
+
+
+class Groups:
+    """Cgroups of one run, below the one that we are in or, where that has been delegated, beside it.
+
+    One that is empty is used again: to enter and to leave costs 20 us, to make and to remove one 80 more. A
+    limit of memory gets a new one. ``place`` is empty where no cgroups can be made; ``memory`` says whether
+    the kernel limits it. Without a name of a ``run`` there are none.
+    """
+
+    def __init__(self, run: str) -> None:
+        self.place, self.memory, self.home, self.made, self.failed = "", False, -1, 0, 0
+        self.free: list[Group] = []
+        self.all: list[Group] = []
+        if not run or os.environ.get("DOVETAIL_CGROUPS") == "off":
+            return
+        try:
+            own = own_cgroup()
+            self.home = os.open(f"{own}/cgroup.procs", os.O_WRONLY | os.O_CLOEXEC)
+            above, self.memory = with_memory(own)
+            place = f"{above}/dovetail-{run}"
+            if os.path.isdir(place):
+                remove_groups(place)  # of a supervisor of this run that was killed
+            os.makedirs(place, exist_ok=True)
+            if self.memory:
+                put(f"{place}/cgroup.subtree_control", b"+memory")
+            self.place = place
+        except OSError:
+            self.close()
+
+    def enter(self, limit: int | None) -> Group | None:
+        """Go where a job is to be born; ``None`` where we stay where we are."""
+        if not self.place or self.failed >= MOST_FAILED:
+            return None
+        limited = limit is not None and self.memory
+        try:
+            group = self.free.pop() if self.free and not limited else self.make(limit if limited else None)
+            os.write(group.door, b"0")
+        except OSError:
+            self.failed += 1
+            return None
+        return group
+
+    def make(self, limit: int | None) -> Group:
+        """A new one."""
+        self.made += 1
+        path = f"{self.place}/{os.getpid()}-{self.made}"
+        os.mkdir(path)
+        if limit is not None:
+            put(f"{path}/memory.max", b"%d" % limit)
+            put(f"{path}/memory.oom.group", b"1")
+            if os.path.exists(f"{path}/memory.swap.max"):
+                put(f"{path}/memory.swap.max", b"0")
+        door = os.open(f"{path}/cgroup.procs", os.O_WRONLY | os.O_CLOEXEC)
+        events = os.open(f"{path}/cgroup.events", os.O_RDONLY | os.O_CLOEXEC)
+        group = Group(path, door, events, limit is not None)
+        self.all.append(group)
+        return group
+
+    def leave(self, group: Group) -> None:
+        """Go home, and leave the job where it is. Where that cannot be done, nothing is ever killed there."""
+        for _ in range(3):
+            try:
+                os.write(self.home, b"0")
+                return
+            except OSError:
+                continue
+        self.place, group.path = "", ""
+
+    def give_back(self, group: Group) -> None:
+        """The job is over, and all that it left."""
+        if not group.path or group.populated():
+            return
+        if not group.limited:
+            self.free.append(group)
+            return
+        self.all.remove(group)
+        os.close(group.door)
+        os.close(group.events)
+        remove_groups(group.path)
+
+    def close(self) -> None:
+        """Leave nothing."""
+        for group in self.all:
+            os.close(group.door)
+            os.close(group.events)
+        self.all.clear()
+        self.free.clear()
+        if self.place:
+            remove_groups(self.place)
+            self.place = ""
+        if self.home >= 0:
+            os.close(self.home)
+            self.home = -1
 
 
 class Log:
@@ -122,6 +250,7 @@ class Supervisor:
         self.cores = os.sched_getaffinity(0)
         self.null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
         self.kin = open_children()
+        self.groups: Groups | None = None  # made for the first job
         self.terminated = False
         self.limited: set[int] = set()  # pids of jobs with a limit of memory
         self.look_at = float("inf")
@@ -164,6 +293,8 @@ class Supervisor:
                     self.hear(fd)
             self.deadlines()
         self.leave()
+        if self.groups is not None:
+            self.groups.close()
         self.note({"t": "done", "cpu": time.process_time()})
 
     def needed(self) -> bool:
@@ -387,24 +518,35 @@ class Supervisor:
         began = self.now()
         boot = time.clock_gettime(time.CLOCK_BOOTTIME)
         uid, setup = job["uid"], self.setups[job["setup"]]
+        if self.groups is None:
+            self.groups = self.grouped(uid.partition("/")[0].partition(".")[0])
         try:
             why = self.log.write(line, must=False)
             if why is not None:
                 raise SpawnError(f"the spawn log cannot be written: {why}")
-            pid, began = self.spawn(job, setup)
+            pid, began, group = self.spawn(job, setup)
         except SpawnError as error:
             end = {"t": "end", "uid": uid, "from": began, "at": self.now(), "error": str(error)}
             self.tell(self.note(end))
             return
-        self.children[pid] = Child(uid, pid, began, setup.grace, memory=job.get("memory"))
-        if "memory" in job:
+        self.children[pid] = Child(uid, pid, began, setup.grace, memory=job.get("memory"), group=group)
+        if "memory" in job and (group is None or not group.limited):
             self.limited.add(pid)
             self.look_at = min(self.look_at, time.monotonic() + WATCH)
         self.pids[uid] = pid
-        self.note({"t": "start", "uid": uid, "pid": pid, "at": began, "boot": boot})
+        start = {"t": "start", "uid": uid, "pid": pid, "at": began, "boot": boot}
+        self.note(start if group is None else {**start, "group": os.path.basename(group.path)})
 
-    def spawn(self, job: dict[str, Any], setup: Setup) -> tuple[int, float]:
-        """posix_spawn with the job's folder, files and cores; the child inherits our affinity."""
+    def grouped(self, run: str) -> Groups:
+        """The cgroups of this run, as far as there are any."""
+        groups = Groups(run)
+        if groups.place:
+            self.note({"t": "groups", "place": groups.place})
+        return groups
+
+    def spawn(self, job: dict[str, Any], setup: Setup) -> tuple[int, float, Group | None]:
+        """posix_spawn with the job's folder, files and cores; the child inherits our affinity and cgroup."""
+        assert self.groups is not None
         environ = setup.environ.copy()
         environ[b"DOVETAIL_JOB"] = os.fsencode(job["job"])
         environ[b"DOVETAIL_UID"] = os.fsencode(job["uid"])
@@ -419,7 +561,8 @@ class Supervisor:
             actions = [(os.POSIX_SPAWN_DUP2, fd, n) for n, fd in enumerate((self.null, *files))]
             if setup.cores:
                 pin(setup.cores)
-            began = self.now()
+            began, pid = self.now(), 0
+            group = self.groups.enter(job.get("memory"))
             try:
                 pid = os.posix_spawn(
                     program,
@@ -433,9 +576,13 @@ class Supervisor:
             except (OSError, ValueError) as error:
                 raise SpawnError(spawn_failure(job["argv"][0], program, error)) from error
             finally:
+                if group is not None:
+                    self.groups.leave(group)
+                    if not pid:
+                        self.groups.give_back(group)
                 if setup.cores:
                     os.sched_setaffinity(0, self.cores)
-            return pid, began
+            return pid, began, group
         finally:
             for fd in files:
                 os.close(fd)
@@ -489,6 +636,8 @@ class Supervisor:
         """The job and all its processes are gone: write it down, then tell."""
         if self.kill_strays(child):
             child.survivors = True
+        if child.group is not None:
+            self.empty(child, child.group)
         record = child.record
         if child.reason is not None:
             record["stop"], record["forced"] = child.reason, child.forced and not child.why
@@ -497,6 +646,16 @@ class Supervisor:
         if child.survivors:
             record["survivors"] = True
         self.tell(self.note(record))
+
+    def empty(self, child: Child, group: Group) -> None:
+        """Nothing that a job has left in its cgroup outlives it."""
+        assert self.groups is not None
+        if group.limited and child.reason is None and group.out_of_memory():
+            child.why = f"memory: its processes needed more than the {child.memory} bytes that they may hold"
+            child.reason = "FAILED"
+        elif group.path and group.kill():
+            child.survivors = True
+        self.groups.give_back(group)
 
     def kill_strays(self, ended: Child) -> bool:
         """Kill processes that left the group of an ended job (daemons): as subreaper we are their parent."""
@@ -529,9 +688,70 @@ def still_needed(text: bytes, after: str) -> list[bytes]:
     outer = {record.get("outer") for _, record in setups}
     environs = [line for line, r in records if r["t"] == "environ" and r["environ"] in outer]
     whole = [line for line, record in records if record["t"] == "run"][:1]
-    for kind in ("client", "supervisor"):
+    for kind in ("client", "supervisor", "groups"):
         whole += [line for line, record in records if record["t"] == kind][-1:]
     return [*whole, *environs, *(line for line, _ in setups), *(line for line, _ in jobs)]
+
+
+def put(path: str, data: bytes) -> None:
+    """Write into a file of a cgroup. Raises `OSError`."""
+    fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    try:
+        os.write(fd, data)
+    finally:
+        os.close(fd)
+
+
+def own_cgroup() -> str:
+    """The folder of the cgroup (version 2) that we are in. Raises `OSError` where there is none."""
+    with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as file:
+        fields = [line.split() for line in file if " - cgroup2 " in line]
+    with open("/proc/self/cgroup", encoding="utf-8", errors="surrogateescape") as file:
+        own = [line[3:].rstrip("\n") for line in file if line.startswith("0::/")]
+    for _, _, _, root, point, *_ in fields:
+        for path in own:
+            inside = root == "/" or path == root or path.startswith(f"{root}/")
+            if inside and not path.startswith("/.."):
+                return (point + (path if root == "/" else path[len(root) :])).rstrip("/")
+    raise FileNotFoundError(errno.ENOENT, "no cgroup of version 2")
+
+
+def with_memory(own: str) -> tuple[str, bool]:
+    """Where to make cgroups, and whether the kernel limits their memory there.
+
+    Those below our own can have no limits while we are in it (but at the root); those beside it can, which is
+    for us to make where what is above was delegated to us.
+    """
+    above = os.path.dirname(own)
+    for place in (own, above):
+        try:
+            if place == above and not delegated(place):
+                continue
+            with open(f"{place}/cgroup.subtree_control", "rb") as file:
+                if b"memory" not in file.read().split():
+                    put(f"{place}/cgroup.subtree_control", b"+memory")
+            return place, True
+        except OSError:
+            continue
+    return own, False
+
+
+def delegated(place: str) -> bool:
+    """Whether a cgroup is another's gift to us: it is our user's, or systemd's mark is on it."""
+    user = os.stat(place).st_uid
+    try:
+        return user == os.geteuid() != 0 or os.getxattr(place, "user.delegate") == b"1"
+    except OSError:
+        return False
+
+
+def remove_groups(place: str) -> None:
+    """Remove a cgroup and all below it, as far as nothing lives there."""
+    for folder, _, _ in os.walk(place, topdown=False):
+        try:
+            os.rmdir(folder)
+        except OSError:
+            continue
 
 
 def open_children() -> int:

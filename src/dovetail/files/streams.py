@@ -15,7 +15,7 @@ __all__ = ["Forgiving", "forgiving_stderr", "whole"]
 
 
 class Whole(io.FileIO):
-    """A descriptor that takes everything or fails: a disk that fills up and a slow pipe take a part at a time.
+    """A descriptor that takes everything or fails: full disks and slow pipes take a part at a time.
 
     Python's own unbuffered streams (PYTHONUNBUFFERED, as in many containers) drop what was not taken.
     """

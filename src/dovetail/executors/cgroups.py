@@ -1,0 +1,59 @@
+"""The cgroups that a supervisor which was killed has left: what lives in them, and how they go.
+
+The supervisor makes and removes them (`dovetail.executors.supervisor.Groups`); nobody else while it lives.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from pathlib import Path
+
+from dovetail.executors.spawnlog import SpawnLog
+from dovetail.executors.supervisor import own_cgroup, put, remove_groups
+
+__all__ = ["clear", "group_of", "kill", "members"]
+
+
+def place_of(log: SpawnLog) -> Path | None:
+    """Where the cgroups of a run are, if there are any: a log may say anything, the run must be the name."""
+    place = Path(log.place)
+    if not log.place or place.name != f"dovetail-{log.header.get('run')}":
+        return None
+    try:
+        return place if place.stat().st_dev == os.stat(own_cgroup()).st_dev else None
+    except (OSError, ValueError):
+        return None
+
+
+def group_of(log: SpawnLog, uid: str) -> Path | None:
+    """The cgroup in which a job was born."""
+    place, name = place_of(log), log.starts.get(uid, {}).get("group")
+    return None if place is None or not name or "/" in name or name.startswith(".") else place / name
+
+
+def members(group: Path) -> list[int]:
+    """The processes in a cgroup, and in those below it."""
+    found: list[int] = []
+    for folder, _, _ in os.walk(group):
+        with contextlib.suppress(OSError):  # it has just gone
+            found += map(int, Path(folder, "cgroup.procs").read_bytes().split())
+    return found
+
+
+def kill(group: Path) -> None:
+    """Kill all that lives in a cgroup; waits for half a second at most until it is gone."""
+    with contextlib.suppress(OSError):  # it has gone
+        put(f"{group}/cgroup.kill", b"1")
+    for _ in range(100):
+        if not members(group):
+            return
+        time.sleep(0.005)
+
+
+def clear(log: SpawnLog) -> None:
+    """Remove the cgroups of a run whose supervisor is dead, as far as nothing lives there."""
+    place = place_of(log)
+    if place is not None:
+        remove_groups(str(place))
