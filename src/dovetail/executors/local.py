@@ -9,6 +9,7 @@ ended meanwhile (`dovetail.executors.recovery`). docs/explanation/local-executor
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import fcntl
 import os
 import socket
@@ -195,16 +196,21 @@ class LocalExecutor(SupervisedExecutor):
     # --- the supervisor ---------------------------------------------------------------------------
 
     def _create_log(self) -> int:
+        """The log gets its name when its first line is whole, so that nobody finds half of one."""
         path = self.run_dir / LOG_NAME
+        part = f"{path}.{self.run_uid[:32]}.part"
         try:
             private_folder(self.run_dir)
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
-            fd = os.open(path, flags, 0o600)
+            if os.path.lexists(path):
+                raise ExecutorError(f"{path}: found the log of another run, expected a new run folder")
+            fd = os.open(part, flags, 0o600)
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             append(fd, {"t": "run", "version": 1, "run": self.run_uid, **self._ourselves()})
-        except FileExistsError:
-            raise ExecutorError(f"{path}: found the log of another run, expected a new run folder") from None
+            os.rename(part, path)
         except OSError as error:
+            with contextlib.suppress(OSError):
+                os.unlink(part)
             raise InputError(f"cannot be written: {error.strerror}", where=str(path)) from error
         return fd
 

@@ -139,8 +139,12 @@ def write_about(folder: Path, about: About) -> None:
     path = folder / "run.json"
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(encoded_about(about))
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(encoded_about(about))
+        except OSError:
+            path.unlink(missing_ok=True)
+            raise
     except OSError as error:
         raise InputError(f"cannot be written: {error.strerror}", where=str(path)) from error
 

@@ -20,7 +20,7 @@ from dovetail.engine.driver import Driver
 from dovetail.engine.journal import JournalWriter
 from dovetail.engine.live import LiveRun, best_predicted, check_executor
 from dovetail.engine.prepare import check_depends, check_policy, prepare
-from dovetail.errors import DovetailWarning, InputError
+from dovetail.errors import DovetailError, DovetailWarning, InputError
 from dovetail.executors.recovery import link, unlink
 from dovetail.history.sqlite import SqliteHistory
 from dovetail.interfaces import AdoptsJobs, Backend, Executor, KeepsOutput
@@ -166,11 +166,15 @@ def begin(jobs: Workload, cluster: Cluster, loaded: LoadedPolicy, options: RunOp
             seed=options.seed,
             cluster=cluster,
         )
-        executor = backend.open(as_run_folder(folder, about), cluster)
+        write_about(folder, about)  # before the spawn log, by which others find the run
+        try:
+            executor = backend.open(as_run_folder(folder, about), cluster)
+        except DovetailError:
+            (folder / "run.json").unlink()
+            raise
         check_executor(loaded.policy, loaded.name, executor, options.executor)
         with suppress(OSError):  # a state folder that cannot be written: then only its own name leads there
             link(default_runs_folder(), folder, uid)
-        write_about(folder, about)
         ledger = stack.enter_context(Ledger(folder / "ledger.db", epoch=about.created))
         ledger.submit(ready.jobs, about.created)  # the whole queue is on disk before anything runs
         history = stack.enter_context(recording(store, folder, ledger, options.tell))
