@@ -53,6 +53,12 @@ def test_who_used_much_goes_behind_who_used_little_also_after_a_restart(tmp_path
         much, little = people()
         with much, little:
             wait(much, submit(much, {**SHORT, "command": ["sleep", "1.5"]}))
+            (told,) = much.get("/api/v1/info")["fair"]["users"]
+            assert told == {"user": "much", "used": told["used"], "share": 1.0, "standing": told["used"]}
+            assert told["used"] == pytest.approx(1.5, rel=0.5)
+        said = here.dovetail("info").stdout
+        assert "halved every 1:00:00" in said
+        assert "          much: " in said
         assert here.process is not None
         here.process.send_signal(signal.SIGTERM)
         here.process.wait(30)

@@ -27,6 +27,7 @@ class Serving:
             **os.environ,
             "XDG_STATE_HOME": str(root / "state"),
             "DOVETAIL_SERVICE": str(self.folder.path),
+            "PYTHONFAULTHANDLER": "1",
             **variables,
         }
         self.process: subprocess.Popen[bytes] | None = None
@@ -51,6 +52,8 @@ class Serving:
                 time.sleep(0.02)
             else:
                 return found
+        self.process.send_signal(signal.SIGABRT)  # it says where each of its threads is
+        self.process.wait(30)
         raise AssertionError(self.folder.log.read_text())
 
     def kill(self) -> None:

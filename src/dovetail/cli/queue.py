@@ -134,6 +134,11 @@ def _print_service(found: Mapping[str, Any]) -> None:
         lines["blocked"] = found["blocked"]
     for key, value in lines.items():
         print(f"{key + ':':<10}{value}")
+    if found["fair"] is not None:
+        print(f"usage:    of the whole machine, halved every {span(found['fair']['half_life'])}; least first")
+        for one in found["fair"]["users"]:
+            share = "" if one["share"] == 1 else f", share {one['share']:g}"
+            print(f"          {printable(one['user'] or 'nobody')}: {span(one['used'])}{share}")
 
 
 def _print_job(found: Mapping[str, Any]) -> None:

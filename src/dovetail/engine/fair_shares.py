@@ -75,7 +75,11 @@ class FairShares:
 
     def standing(self, user: str, now: Seconds) -> float:
         """Usage divided by share; who has less goes first."""
-        return self.used(user, now) / self._shares.get(user, 1.0)
+        return self.used(user, now) / self.share(user)
+
+    def share(self, user: str) -> float:
+        """What a user was given; 1 where nothing was said."""
+        return self._shares.get(user, 1.0)
 
     def all(self, now: Seconds) -> dict[str, float]:
         """What everybody has used. O(users)."""

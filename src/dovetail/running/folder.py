@@ -23,7 +23,7 @@ from dovetail.errors import InputError
 from dovetail.executors.recovery import UNRECORDED
 from dovetail.files.reading import read_text
 from dovetail.files.sentences import shown
-from dovetail.files.writing import private_folder
+from dovetail.files.writing import create, private_folder
 from dovetail.history.sqlite import default_history_path
 from dovetail.interfaces import RunFolder
 from dovetail.model import Cluster, Seconds
@@ -135,16 +135,16 @@ def encoded_about(about: About) -> bytes:
 
 
 def write_about(folder: Path, about: About) -> None:
-    """Write ``run.json``; raises `InputError` where that cannot be done."""
+    """Write ``run.json``, whole or not at all, where none is; raises `InputError` where it cannot be."""
     path = folder / "run.json"
     try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+        part = path.with_name(f"run.json.{about.uid[:32]}.part")
         try:
-            with os.fdopen(descriptor, "wb") as file:
+            with create(part) as file:
                 file.write(encoded_about(about))
-        except OSError:
-            path.unlink(missing_ok=True)
-            raise
+            part.rename(path)
+        finally:
+            part.unlink(missing_ok=True)
     except OSError as error:
         raise InputError(f"cannot be written: {error.strerror}", where=str(path)) from error
 

@@ -43,7 +43,21 @@ def info(service: Service) -> dict[str, Any]:
         "blocked": service.ledger.why_blocked if service.driver.blocked else None,
         "user_limit": service.options.user_limit,
         "keep": service.options.keep,
+        "fair": _fair(service),
     }
+
+
+def _fair(service: Service) -> dict[str, Any] | None:
+    """What users have used of the machine, those first who go first; ``None`` where there are no shares."""
+    shares = None if service.driver.turns is None else service.driver.turns.shares
+    if shares is None:
+        return None
+    now = max(service.engine.view.now, time.time() - service.epoch)
+    users = [
+        {"user": user, "used": used, "share": shares.share(user), "standing": used / shares.share(user)}
+        for user, used in shares.all(now).items()
+    ]
+    return {"half_life": shares.half_life, "users": sorted(users, key=lambda one: one["standing"])}
 
 
 def nodes(service: Service) -> list[dict[str, Any]]:
