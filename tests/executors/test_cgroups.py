@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shlex
+import shutil
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -178,6 +182,36 @@ def test_memory_is_limited_beside_us_where_that_was_delegated(
 def test_the_kernel_says_what_it_has_killed(said: str, killed: bool, tmp_path: Path) -> None:
     (tmp_path / "memory.events").write_text(f"low 0\nhigh 0\nmax 9\n{said}oom_group_kill 1\n")
     assert Group(str(tmp_path), -1, -1, True).out_of_memory() is killed
+
+
+INIT = """#!/bin/sh
+mount -t proc proc /proc; mount -t sysfs sys /sys; mount -t cgroup2 cgroup /sys/fs/cgroup
+{command} > {out} 2>&1
+mount -o remount,ro / ; echo o > /proc/sysrq-trigger; sleep 60
+"""
+
+
+@pytest.mark.timeout(400)
+@pytest.mark.skipif(os.geteuid() != 0, reason="its kernel wants to make device files")
+def test_a_real_kernel_ends_what_needs_more_memory(tmp_path: Path) -> None:
+    """In a kernel of its own (Debian's user-mode-linux), since few machines give theirs away."""
+    kernel = shutil.which("linux.uml")
+    if kernel is None:
+        pytest.skip("no kernel to try it with: apt-get install user-mode-linux")
+    script, out = Path(__file__).parents[1] / "support" / "limited_job.py", tmp_path / "said"
+    argv = [sys.executable, str(script), supervisor.__file__, str(tmp_path / "run")]
+    (tmp_path / "init").write_text(INIT.format(command=shlex.join(argv), out=out))
+    (tmp_path / "init").chmod(0o755)
+    boot = [kernel, "rootfstype=hostfs", "rw", "mem=700M", f"init={tmp_path}/init", "con=null", "quiet"]
+    subprocess.run(boot, stdin=subprocess.DEVNULL, capture_output=True, timeout=300, check=False)
+    *ends, groups = map(json.loads, out.read_text().splitlines())
+    big, small, free = ends
+    assert big["stop"] == "FAILED"
+    assert big["why"].startswith("memory: its processes needed more than the 60000000 bytes")
+    assert os.WTERMSIG(big["status"]) == signal.SIGKILL
+    assert small["status"] == free["status"] == 0
+    assert "stop" not in small
+    assert groups == []
 
 
 def soon(condition: Callable[[], bool]) -> None:

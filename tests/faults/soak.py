@@ -112,9 +112,9 @@ class Soak:
             time.sleep(25.0)
             try:
                 with ballast.open("wb", buffering=0) as file:
-                    while file.write(bytes(1 << 16)) == 1 << 16:
+                    while file.write(bytes(1 << 16)):
                         pass
-            except OSError:
+            except OSError:  # after the last write, which was short
                 self.filled += 1
             time.sleep(5.0)
             ballast.unlink(missing_ok=True)
