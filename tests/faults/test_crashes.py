@@ -7,6 +7,7 @@ jobs makes some hundreds. `make test` strikes at a few of them, DOVETAIL_TEST_FU
 from __future__ import annotations
 
 import json
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -91,6 +92,20 @@ def test_killed_and_taken_up_at_every_step(library: Path, count: dict[str, int],
             assert resumed.returncode == 2, (number, resumed.stderr)
             assert len(started) in (0, JOBS), (number, started, resumed.stderr)
         check(struck)
+
+
+def test_a_write_that_takes_a_part_cuts_no_output(library: Path, tmp_path: Path) -> None:
+    def struck_by(fault: str) -> subprocess.CompletedProcess[str]:
+        count = str(tmp_path / "count")
+        return command(
+            tmp_path, "schema", LD_PRELOAD=str(library), DOVETAIL_FAULT=fault, DOVETAIL_COUNT=count
+        )
+
+    whole = struck_by("dovetail:0:count")
+    assert json.loads(whole.stdout)
+    for number in struck_at(int((tmp_path / "count").read_text()), 3):
+        struck = struck_by(f"dovetail:{number}:short")
+        assert (struck.returncode, struck.stdout) == (0, whole.stdout), number
 
 
 def test_the_harness_strikes(library: Path, tmp_path: Path) -> None:

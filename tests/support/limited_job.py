@@ -1,4 +1,4 @@
-"""Three jobs under a supervisor, two with a limit of memory; prints how each ended, and which cgroups are left.
+"""Three jobs under a supervisor, two with limits of memory; prints how each ended, and the cgroups left.
 
 Usage: python limited_job.py SUPERVISOR FOLDER. Standard library only: a small virtual machine runs it, too.
 """
