@@ -37,6 +37,7 @@ from dovetail.model import (
     Seconds,
     Start,
     Started,
+    State,
     Submit,
     Submitted,
     Wait,
@@ -76,6 +77,7 @@ class Story:
     bound_at: Seconds | None = None
     start: Seconds | None = None
     end: Seconds | None = None
+    measured: Seconds | None = None  # by the backend
     state: str = "PENDING"
     waited_for: str = ""
     planned: str = ""
@@ -84,6 +86,8 @@ class Story:
     @property
     def actual(self) -> Seconds | None:
         """Measured seconds."""
+        if self.measured is not None:
+            return self.measured
         return None if self.start is None or self.end is None else self.end - self.start
 
     def reason(self) -> str:
@@ -265,6 +269,8 @@ def _stories(journal: Journal) -> dict[JobId, Story]:
                 running.pop(event.job, None)
                 story = stories[event.job]
                 story.end, story.state = batch.now, event.state.value
+                if event.usage is not None and event.state is State.COMPLETED:
+                    story.measured = event.usage.wall_time
                 if event.started_at is not None and event.ended_at is not None and story.handed_over:
                     story.start = batch.now - (event.ended_at - event.started_at)
             elif isinstance(event, Started):
