@@ -15,6 +15,7 @@ import typer
 from rich.text import Text
 
 from dovetail import api
+from dovetail.cli import completing
 from dovetail.cli import options as opt
 from dovetail.cli.service import At, opened
 from dovetail.engine.journal import Journal, read_journal
@@ -138,6 +139,7 @@ def explain(
             metavar="RUN|JOURNAL|FILE|JOBS",
             help="A run (its id or folder), a journal, a file of jobs, or jobs of the service. "
             "Default: the last run.",
+            autocompletion=completing.runs,
         ),
     ] = None,
     job: Annotated[list[str] | None, typer.Option("--job", metavar="ID", help="Only this job.")] = None,

@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from dovetail.cli import completing
 from dovetail.cli.output import note
 from dovetail.cli.service import At, opened
 from dovetail.errors import InputError
@@ -33,7 +34,13 @@ def logs(
         int | None, typer.Option(min=0, metavar="BYTES", help="Only the last so many bytes.")
     ] = None,
     run: Annotated[
-        str | None, typer.Option("--run", metavar="RUN", help="A job of this run, not of the service.")
+        str | None,
+        typer.Option(
+            "--run",
+            metavar="RUN",
+            help="A job of this run, not of the service.",
+            autocompletion=completing.runs,
+        ),
     ] = None,
     at: At = None,
 ) -> int:

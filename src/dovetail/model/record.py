@@ -114,7 +114,7 @@ class Record:
 
     @property
     def took(self) -> Seconds | None:
-        """Seconds that a job which completed took itself, where its backend measured them, as histories know it.
+        """Seconds that a job which completed took itself, where its backend measured them: what is learned.
 
         `run_time` also has what it took to start the process and to hear of its end, which on a busy machine
         can be more than a short job.

@@ -175,7 +175,7 @@ def run_folders() -> list[Path]:
 
 
 def _driven(entry: os.DirEntry[str]) -> Seconds:
-    """When a Dovetail last began to drive it; the folder itself changes whenever somebody reads the ledger."""
+    """When a Dovetail last began to drive it; the folder itself changes when somebody reads the ledger."""
     try:
         return os.stat(os.path.join(entry.path, "run.json")).st_mtime
     except OSError:  # what is left of a run that never began
