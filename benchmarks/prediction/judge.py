@@ -4,7 +4,8 @@
 
 Every run is predicted from what had run before it, as `dovetail run` would have done: *next*; and from all of
 that but the runs of its own inputs: *unseen*. Beside the errors stands the floor: by how much two runs of the
-same inputs differ, which no model can know.
+same inputs differ, which no model can know, in the median and at worst from one run to the next. The same is
+said of CPU times alone: what is left of an error there is the law's, not that of the load.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import gzip
 import itertools
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 
@@ -114,16 +115,36 @@ def floor(runs: Sequence[Run]) -> float:
     return median(abs(one - other) / other for one, other in pairs)
 
 
+def swing(runs: Sequence[Run]) -> float:
+    """The largest factor between a run and the next one of the same inputs."""
+    last: dict[object, float] = {}
+    worst = 1.0
+    for run in runs:
+        key = (run.app, key_of(run))
+        worst = max(worst, run.seconds / last.get(key, run.seconds), last.get(key, run.seconds) / run.seconds)
+        last[key] = run.seconds
+    return worst
+
+
+def of_cpu_time(runs: Sequence[Run]) -> list[Run]:
+    """The same runs, each as long as its CPU time: as if nothing else had run beside them."""
+    return [replace(run, seconds=run.usage.cpu_time) for run in runs if run.usage and run.usage.cpu_time]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("files", type=Path, nargs="+")
     for path in parser.parse_args().files:
         runs = load(path)
-        print(f"{path.name}: {len(runs)} runs; two of the same inputs differ by {floor(runs):.1%}")
+        print(
+            f"{path.name}: {len(runs)} runs; two of the same inputs differ by {floor(runs):.1%}, "
+            f"one from the next by up to x {swing(runs):.2g}"
+        )
         print(f"  {'':<17}{'':<8}{'pass 2':>8}{'pass 3':>8}{'pass 4':>8}{'inside':>8}{'worst':>8}{'> x5':>6}")
-        for name, model in MODELS.items():
+        cases = [(name, runs, model) for name, model in MODELS.items()]
+        for name, judged, model in [*cases, ("CPU times", of_cpu_time(runs), LearnedModel)]:
             for unseen in (True, False):
-                rows = judge(runs, model, unseen=unseen)
+                rows = judge(judged, model, unseen=unseen)
                 errors = [median(row.error for row in rows if row.turn == turn) for turn in (2, 3, 4)]
                 later = [row for row in rows if row.before >= 2]
                 print(

@@ -49,7 +49,7 @@ from dovetail.running.limits import limited
 from dovetail.running.session import RunOptions, Session, begin, take_up, warn
 from dovetail.runtimes.perfect import PerfectModel
 from dovetail.runtimes.registry import DEFAULT_MODEL, make_model
-from dovetail.runtimes.told import told_or_expected
+from dovetail.runtimes.told import never_ran, told_or_expected
 from dovetail.runtimes.unnamed import named_as_known
 from dovetail.workloads.edit import scale
 from dovetail.workloads.load import is_trace, load_workload
@@ -234,6 +234,8 @@ def simulate(
                 machine, names = named_as_known(machine, store, jobs)
             jobs, notes = told_or_expected(jobs, machine, None if store is None else runtimes)
             notes = [*names, *notes]
+        elif len(jobs.jobs) <= SMALL:
+            notes = never_ran(jobs, machine)
         if perfect:
             runtimes = PerfectModel(jobs.truth)
         options = SimulationOptions(

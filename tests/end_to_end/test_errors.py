@@ -152,6 +152,11 @@ def test_a_reader_who_leaves_early_is_no_error(tmp_path: Path, environment: dict
         ("dovetail simulate --po", 2, ["--policy"]),
         ("dovetail workload pa", 2, ["pack-nodes"]),
         ("dovetail simulate --overrun ", 3, ["kill", "run"]),
+        ("dovetail simulate jobs.toml --policy his", 4, ["history", "history-guarded"]),
+        ("dovetail compare jobs.toml --policy easy,opt", 4, ["easy,optimal"]),
+        ("dovetail run --model le", 3, ["least-squares", "learned"]),
+        ("dovetail compare pub", 2, ["published:ravi-single", "published:markthub"]),
+        ("dovetail\ncompare\npublished\n:\nravi", 4, ["ravi-single", "ravi-multi"]),
     ],
 )
 def test_shell_completion(
@@ -173,6 +178,26 @@ def test_shell_completion(
     )
     assert set(expected) <= set(done.stdout.split())
     assert done.stderr == ""
+
+
+def test_apps_and_runs_are_completed(dovetail: Call, tmp_path: Path, environment: dict[str, str]) -> None:
+    """Bash divides words at colons, and wants what comes behind the last one."""
+    (tmp_path / "fit.py").write_text("pass")
+    assert dovetail("run", "-q", "--", "python3", "fit.py").returncode == 0
+
+    def offered(*words: str) -> list[str]:
+        asked = {"_DOVETAIL_COMPLETE": "complete_bash", "COMP_CWORD": str(len(words) - 1)}
+        told = environment | asked | {"COMP_WORDS": "\n".join(words)}
+        done = subprocess.run(DOVETAIL, cwd=tmp_path, env=told, text=True, capture_output=True, check=False)
+        assert done.stderr == ""
+        return done.stdout.split()
+
+    assert offered("dovetail", "history", "show", "py") == ["python:fit.py"]
+    assert offered("dovetail", "history", "show", "python", ":", "f") == ["fit.py"]
+    last, run = offered("dovetail", "explain", "")
+    assert (last, len(run)) == ("last", 8)
+    assert offered("dovetail", "compare", run[:3]) == [run]
+    assert offered("dovetail", "compare", "") == []  # the shell's own files
 
 
 def test_what_starts_quickly_loads_little(tmp_path: Path, environment: dict[str, str]) -> None:

@@ -144,7 +144,7 @@ def test_every_screen_of_the_first_ten_minutes(
     environment = {
         "PATH": f"{folder / 'bin'}{os.pathsep}/usr/bin{os.pathsep}/bin", "HOME": str(folder),
         "COLUMNS": str(columns), "LANG": "C.UTF-8", "NO_COLOR": "1", "PYTHONPATH": OURS,
-        "PYTHONDONTWRITEBYTECODE": "1",
+        "PYTHONDONTWRITEBYTECODE": "1", "DOVETAIL_CLAIMS": str(folder / "claims"),
     }  # fmt: skip
     for typed, status, says in SESSION:
         ran = subprocess.run(

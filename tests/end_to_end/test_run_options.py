@@ -94,7 +94,7 @@ def test_soon_lets_what_runs_end_and_starts_nothing_more(dovetail: Call, tmp_pat
     assert (tmp_path / "long").exists()
     assert not (tmp_path / "never").exists()
     assert found.returncode == 1
-    assert "1 jobs never started; 'dovetail run --resume " in found.stderr
+    assert "1 job never started; 'dovetail run --resume " in found.stderr
 
 
 def test_now_stops_what_runs(dovetail: Call, tmp_path: Path) -> None:

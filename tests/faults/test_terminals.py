@@ -46,7 +46,7 @@ def test_a_closed_terminal_stops_the_run_which_can_be_resumed(
 ) -> None:
     status, states, noted = hung_up(tmp_path, environment, ignored=False)
     assert (status, states) == (130, ["CANCELLED", "CANCELLED"])
-    assert "1 jobs never started; 'dovetail run --resume" in noted
+    assert "1 job never started; 'dovetail run --resume" in noted
     resumed = load(dovetail("run", "--resume", "--json"))
     assert "COMPLETED" in [job["state"] for job in resumed["jobs"]]
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from dovetail.errors import InputError
-from dovetail.model import Cluster, Prediction, Record, Rejected, Result, State
+from dovetail.model import Cluster, Prediction, Record, Rejected, Result, State, Usage
 from dovetail.report.metrics import (
     CONTRACT,
     Cut,
@@ -221,6 +221,20 @@ def test_prediction_error(make_record: Make, make_result: Build) -> None:
     assert (error.jobs, error.median, error.coverage) == (3, pytest.approx(0.1), pytest.approx(2 / 3))
     assert error.p90 == pytest.approx(0.18)
     assert prediction_error(make_result([make_record("a")])) is None
+
+
+def test_a_prediction_is_held_against_what_the_job_took_and_not_its_start(
+    make_record: Make, make_result: Build
+) -> None:
+    """2 s as the supervisor measured it, 10 s until a busy machine told of the end: 2 s was foretold."""
+    record = make_record("a", start=0, end=10, predicted=Prediction(2.0, 3.0, 3, "mean of 3 runs", 1.0))
+    record.usage = Usage(1.5, 1000, wall_time=2.0)
+    error = prediction_error(make_result([record]))
+    assert error is not None
+    assert (error.median, error.coverage) == (0.0, 1.0)
+    assert record.run_time == 10
+    record.state = State.TIMEOUT
+    assert record.took == 10  # what was ended took as long as it was allowed to
 
 
 def test_later_than(make_record: Make, make_result: Build) -> None:

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
+import pytest
+
+from dovetail.api import simulate
 from dovetail.history.memory import MemoryHistory
 from dovetail.model import Choice, Cluster, Device, DeviceClass, Node, Run, TableTruth, Workload
 from dovetail.runtimes.expected import with_expected_times
@@ -54,3 +58,23 @@ def test_a_job_that_names_its_models_expects_nothing_of_others() -> None:
     w = Workload("w", [job], TableTruth())
     truth = with_expected_times(w, cluster, MeanModel(MemoryHistory(runs))).truth
     assert truth.seconds(job, implementation, request) == 2.0
+
+
+@pytest.mark.parametrize("command", ["", 'command = "true"'])
+def test_what_could_run_and_was_never_timed_is_unknown_and_not_useless(tmp_path: Path, command: str) -> None:
+    comma = ", " if command else ""
+    (tmp_path / "jobs.toml").write_text(
+        f'''
+        [[app]]
+        name = "x"
+        implementation = [
+            {{ name = "cpu", time = 3{comma}{command} }},
+            {{ name = "gpu"{comma}{command} }},
+        ]
+        [[job]]
+        app = "x"
+        '''
+    )
+    report = simulate(tmp_path / "jobs.toml", cluster="1x1cpu+1gpu")
+    said = ["Nothing is known of x as gpu (1 job): no job is simulated so."]
+    assert list(report.result.notes) == (said if command else [])

@@ -108,6 +108,8 @@ def test_a_shell_that_starts_one_program_does_not_hide_it(folder: Path, shell: s
             {"image": "img", "arg1": 5.0},
         ),
         ("docker run registry.example/blast:2", "blast", {"image": "registry.example/blast"}),
+        ("docker run --rm blast:2 --db 5", "blast", {"image": "blast", "db": 5.0}),
+        ("apptainer run blast.sif data.csv", "blast.sif", {"image": "blast.sif", "arg1_bytes": 123.0}),
         ("docker build .", "docker", {"arg1": "build", "arg2": "."}),
         ("apptainer exec -B /x tools.sif samtools sort", "samtools", {"image": "tools.sif", "arg1": "sort"}),
         ("java -Xmx4g -jar /x/tool.jar data.csv", "java:tool.jar", {"arg1_bytes": 123.0}),

@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from dovetail import api
+from dovetail.cli import completing
 from dovetail.cli import options as opt
 from dovetail.cli.output import Asked, check_targets, note, show_comparison, this_command
 from dovetail.comparison import compare as simulated
@@ -27,7 +28,8 @@ __all__ = ["compare"]
 def compare(
     file: opt.Source,
     policy: Annotated[
-        str, typer.Option(metavar="A,B,…", help="Policies, joined by commas.")
+        str,
+        typer.Option(metavar="A,B,…", help="Policies, joined by commas.", autocompletion=completing.policies),
     ] = "history,best-device",
     cluster: opt.Clusters = None,
     seed: opt.Seed = None,

@@ -15,6 +15,7 @@ import typer
 from rich.text import Text
 
 from dovetail import api
+from dovetail.cli import completing
 from dovetail.cli import options as opt
 from dovetail.cli.service import At, opened
 from dovetail.engine.journal import Journal, read_journal
@@ -37,6 +38,7 @@ from dovetail.model import (
     Seconds,
     Start,
     Started,
+    State,
     Submit,
     Submitted,
     Wait,
@@ -76,6 +78,7 @@ class Story:
     bound_at: Seconds | None = None
     start: Seconds | None = None
     end: Seconds | None = None
+    measured: Seconds | None = None  # by the backend
     state: str = "PENDING"
     waited_for: str = ""
     planned: str = ""
@@ -84,6 +87,8 @@ class Story:
     @property
     def actual(self) -> Seconds | None:
         """Measured seconds."""
+        if self.measured is not None:
+            return self.measured
         return None if self.start is None or self.end is None else self.end - self.start
 
     def reason(self) -> str:
@@ -134,6 +139,7 @@ def explain(
             metavar="RUN|JOURNAL|FILE|JOBS",
             help="A run (its id or folder), a journal, a file of jobs, or jobs of the service. "
             "Default: the last run.",
+            autocompletion=completing.runs,
         ),
     ] = None,
     job: Annotated[list[str] | None, typer.Option("--job", metavar="ID", help="Only this job.")] = None,
@@ -265,6 +271,8 @@ def _stories(journal: Journal) -> dict[JobId, Story]:
                 running.pop(event.job, None)
                 story = stories[event.job]
                 story.end, story.state = batch.now, event.state.value
+                if event.usage is not None and event.state is State.COMPLETED:
+                    story.measured = event.usage.wall_time
                 if event.started_at is not None and event.ended_at is not None and story.handed_over:
                     story.start = batch.now - (event.ended_at - event.started_at)
             elif isinstance(event, Started):

@@ -17,6 +17,7 @@ from typing import Annotated, Any, TextIO
 
 import typer
 
+from dovetail.cli import completing
 from dovetail.cli import options as opt
 from dovetail.errors import InputError
 from dovetail.executors.slurm_commands import call
@@ -33,7 +34,16 @@ from dovetail.runtimes.last_two import LastTwoModel
 from dovetail.workloads.identity import number_of
 from dovetail.workloads.slurm_history import COLUMNS, runs_of
 
-__all__ = ["DeviceOption", "ImplementationOption", "history_app", "inputs_words", "many", "opened", "places"]
+__all__ = [
+    "DeviceOption",
+    "ImplementationOption",
+    "history_app",
+    "inputs_columns",
+    "inputs_words",
+    "many",
+    "opened",
+    "places",
+]
 
 history_app = typer.Typer(
     help="Look at measured runs, predict from them, export and import them.",
@@ -42,7 +52,6 @@ history_app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-AppName = Annotated[str, typer.Argument(metavar="APP", help="Name of the app.")]
 DeviceOption = Annotated[
     str | None,
     typer.Option(
@@ -159,7 +168,7 @@ def _group_form(group: Group) -> dict[str, Any]:
 
 @history_app.command("show")
 def show(
-    app: AppName,
+    app: opt.AppName,
     device: DeviceOption = None,
     implementation: ImplementationOption = None,
     runs: Annotated[int, typer.Option(min=0, metavar="N", help="Show the last N runs instead.")] = 0,
@@ -187,7 +196,7 @@ def show(
         tables.Cells("Device class", [wording.printable(str(a.device_class)) for a in aggregates], False),
         tables.Cells("Implementation", [wording.printable(a.implementation) for a in aggregates], False, 3),
         tables.Cells("Request", [request_words(a.request) for a in aggregates], right=False, rank=4),
-        *_inputs_of([dict(a.inputs) for a in aggregates]),
+        *inputs_columns([dict(a.inputs) for a in aggregates]),
         tables.Cells("Runs", [wording.count(a.count) for a in aggregates]),
         tables.Cells("Mean", seconds),
         tables.Cells("Stdev", [wording.seconds(a.stdev) if a.count > 1 else "-" for a in aggregates], rank=1),
@@ -198,7 +207,7 @@ def show(
     console.print(tables.table(columns, width=console.width))
 
 
-def _inputs_of(rows: Sequence[Mapping[str, float | str]]) -> list[tables.Cells]:
+def inputs_columns(rows: Sequence[Mapping[str, float | str]]) -> list[tables.Cells]:
     """A column for each input, numbers never cut; one column of words where there are too many."""
     names = sorted({name for row in rows for name in row})
     if len(names) > MOST_INPUTS:
@@ -223,7 +232,7 @@ def _print_runs(runs: Sequence[Run]) -> None:
         tables.Cells("Ended", ended, right=False, rank=1),
         tables.Cells("Device class", [wording.printable(str(r.device_class)) for r in runs], False, 2),
         tables.Cells("Implementation", [wording.printable(r.implementation) for r in runs], False, 4),
-        *_inputs_of([r.inputs for r in runs]),
+        *inputs_columns([r.inputs for r in runs]),
         tables.Cells("State", [str(r.state) for r in runs], right=False, rank=3),
         tables.Cells("Seconds", [wording.seconds(r.seconds) for r in runs]),
         tables.Cells("CPU", [wording.seconds(u.cpu_time) if u.cpu_time else "-" for u in usages], rank=1),
@@ -257,7 +266,7 @@ def _aggregate_form(a: Aggregate) -> dict[str, Any]:
 
 @history_app.command("predict")
 def predict(
-    app: AppName,
+    app: opt.AppName,
     values: Annotated[
         list[str] | None, typer.Argument(metavar="[NAME=VALUE]…", help="Inputs, as with --input.")
     ] = None,
@@ -391,7 +400,9 @@ def _prediction_form(query: Query, answer: Prediction | None) -> dict[str, Any]:
 
 @history_app.command("forget")
 def forget(
-    app: Annotated[str | None, typer.Argument(metavar="[APP]", help="Name of the app.")] = None,
+    app: Annotated[
+        str | None, typer.Argument(metavar="[APP]", help="Name of the app.", autocompletion=completing.apps)
+    ] = None,
     device: DeviceOption = None,
     implementation: ImplementationOption = None,
     before: Annotated[
@@ -419,7 +430,9 @@ def forget(
 @history_app.command("export")
 def export(
     file: TextFile,
-    app: Annotated[str | None, typer.Option(metavar="APP", help="Only this app.")] = None,
+    app: Annotated[
+        str | None, typer.Option(metavar="APP", help="Only this app.", autocompletion=completing.apps)
+    ] = None,
     form: Form = None,
     history: opt.HistoryFile = None,
     as_json: opt.Json = False,

@@ -61,7 +61,7 @@ class LiveProgress:
                 continue
             self._ended.add(placed.job.id)
             record = engine.records[placed.job.id]
-            took = now - placed.start_time
+            took = now - placed.start_time if record.took is None else record.took
             told = "" if placed.predicted is None else f", predicted {placed.predicted:.3g} s"
             state = "" if record.state is State.COMPLETED else f" {record.state}"
             self._line(now, f"{placed.job.id} ended{state} after {took:.3g} s{told}")

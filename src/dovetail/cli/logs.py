@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import shutil
 import sys
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from dovetail.cli import completing
+from dovetail.cli.output import note
 from dovetail.cli.service import At, opened
 from dovetail.errors import InputError
 from dovetail.executors.spawnlog import LOG_NAME, read_log
-from dovetail.running.folder import find_run
-from dovetail.service.client import Connection
+from dovetail.running.folder import find_run, read_about, run_folders, short_id
+from dovetail.service.client import Connection, NoService
 
 __all__ = ["logs"]
 
 WAIT = 20.0
+MOST_RUNS = 100
+"""Newest runs in which a job is looked for."""
 
 
 def logs(
@@ -28,26 +34,57 @@ def logs(
         int | None, typer.Option(min=0, metavar="BYTES", help="Only the last so many bytes.")
     ] = None,
     run: Annotated[
-        str | None, typer.Option("--run", metavar="RUN", help="A job of this run, not of the service.")
+        str | None,
+        typer.Option(
+            "--run",
+            metavar="RUN",
+            help="A job of this run, not of the service.",
+            autocompletion=completing.runs,
+        ),
     ] = None,
     at: At = None,
 ) -> int:
-    """Show what a job of the service, or of a run, wrote to standard output (or error)."""
+    """Show what a job of the service, or of a run, wrote to standard output (or error).
+
+    Where no service runs: of the newest run that has such a job.
+    """
     if run is not None:
-        _show_file(run, job, err)
+        _show_file(find_run(run), run, job, err)
         return 0
-    with opened(at) as service:
+    try:
+        connected = opened(at)
+    except NoService:
+        if at is not None or follow or attempt is not None or tail is not None:
+            raise
+        _show_file(_newest_with(job), "", job, err)
+        return 0
+    with connected as service:
         id = service.get("/api/v1/jobs", jobs=job, limit=1)["jobs"][0]["id"]
         _show(service, id, "err" if err else "out", attempt, -tail if tail else 0, follow)
     return 0
 
 
-def _show_file(run: str, job: str, err: bool) -> None:
-    """The last attempt's output, from the run's own log of what it started."""
-    folder = find_run(run)
-    files = [
+def _files(folder: Path, job: str) -> list[Sequence[str]]:
+    """Standard output and error of each attempt, from the run's own log of what it started."""
+    return [
         intent["files"] for intent in read_log(folder / LOG_NAME).intents.values() if intent["job"] == job
     ]
+
+
+def _newest_with(job: str) -> Path:
+    folders = run_folders()[:MOST_RUNS]
+    for folder in folders:
+        if (folder / LOG_NAME).exists() and _files(folder, job):
+            note(f"of run {short_id(read_about(folder).uid)}")
+            return folder
+    raise InputError(
+        f"found no service here, and no run with a job {job!r} that has started ('dovetail runs' lists runs)"
+    )
+
+
+def _show_file(folder: Path, run: str, job: str, err: bool) -> None:
+    """The last attempt's output."""
+    files = _files(folder, job)
     if not files:
         raise InputError(f"found no job {job!r} that has started", where=f"run {run}")
     path = files[-1][1 if err else 0]

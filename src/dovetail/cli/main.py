@@ -21,6 +21,7 @@ from typing import Any, ClassVar
 import typer
 
 from dovetail import __version__
+from dovetail.cli.completing import whole_words
 from dovetail.cli.lazy import LazyGroup, Target, here, registered
 from dovetail.cli.usage import used_wrongly
 from dovetail.errors import DovetailError, DovetailWarning
@@ -130,7 +131,8 @@ def run_cli(arguments: Sequence[str] | None = None) -> None:
     sys.stdout = whole(sys.stdout)
     forgiving_stderr()
     _notice_interrupts()
-    sys.exit(status_of(list(sys.argv[1:] if arguments is None else arguments)))
+    with whole_words(os.environ):
+        sys.exit(status_of(list(sys.argv[1:] if arguments is None else arguments)))
 
 
 _UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)

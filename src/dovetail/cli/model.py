@@ -13,7 +13,7 @@ import numpy as np
 import typer
 
 from dovetail.cli import options as opt
-from dovetail.cli.history import DeviceOption, ImplementationOption, inputs_words, many, opened, places
+from dovetail.cli.history import DeviceOption, ImplementationOption, inputs_columns, many, opened, places
 from dovetail.errors import InputError
 from dovetail.history import Group, SqliteHistory
 from dovetail.history.base import InputsKey, RequestKey, canonical_inputs, request_key
@@ -38,7 +38,6 @@ model_app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-AppName = Annotated[str, typer.Argument(metavar="APP", help="Name of the app.")]
 Plot = Annotated[
     Path | None,
     typer.Option(
@@ -134,7 +133,7 @@ def _left_out_error(fit: Fit) -> float | None:
 
 @model_app.command("show")
 def show(
-    app: AppName,
+    app: opt.AppName,
     device: DeviceOption = None,
     implementation: ImplementationOption = None,
     model: opt.Model = DEFAULT_MODEL,
@@ -174,7 +173,7 @@ def show(
         if row["left_out_error"] is not None:
             print(f"  median error of an input predicted from the others: {row['left_out_error']:.1%}")
         columns = [
-            tables.Cells("Inputs", [inputs_words(s["inputs"]) for s in sample], right=False),
+            *inputs_columns([dict(s["inputs"]) for s in sample]),
             tables.Cells("Runs", [wording.count(s["count"]) for s in sample]),
             tables.Cells("Mean", [wording.seconds(s["mean"]) for s in sample]),
             tables.Cells("Predicted", [wording.seconds(s["expected"]) for s in sample]),
@@ -213,7 +212,7 @@ def _samples(store: SqliteHistory, predictor: HistoryModel, place: Place, app: s
 
 @model_app.command("error")
 def error(
-    app: AppName,
+    app: opt.AppName,
     device: DeviceOption = None,
     implementation: ImplementationOption = None,
     model: Annotated[

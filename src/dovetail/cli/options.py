@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 import typer
 
+from dovetail.cli import completing
 from dovetail.errors import InputError
 from dovetail.files.units import DURATION, seconds_of
 from dovetail.model import Cluster as Machine
@@ -17,6 +18,7 @@ from dovetail.workloads.partitions import with_partitions
 
 __all__ = [
     "App",
+    "AppName",
     "AtWalltime",
     "Breakdown",
     "Breakdowns",
@@ -103,6 +105,7 @@ Source: TypeAlias = Annotated[
     typer.Argument(
         metavar="FILE|RUN|published:NAME",
         help="Job file, list, trace, an earlier run or a published workload.",
+        autocompletion=completing.sources,
     ),
 ]
 Cluster: TypeAlias = Annotated[
@@ -122,12 +125,21 @@ Fields: TypeAlias = Annotated[
     typer.Option(min=18, metavar="N", help="Numbers on a line of SWF, where more than 18; these are read."),
 ]
 Policy: TypeAlias = Annotated[
-    str, typer.Option(metavar="NAME[?OPTION=VALUE]", help="See 'dovetail policies'.")
+    str,
+    typer.Option(
+        metavar="NAME[?OPTION=VALUE]", help="See 'dovetail policies'.", autocompletion=completing.policies
+    ),
 ]
 HistoryFile: TypeAlias = Annotated[
     Path | None, typer.Option("--history", metavar="FILE", help="History database.", dir_okay=False)
 ]
-Model: TypeAlias = Annotated[str, typer.Option(metavar="NAME", help="How run times are predicted.")]
+Model: TypeAlias = Annotated[
+    str,
+    typer.Option(metavar="NAME", help="How run times are predicted.", autocompletion=completing.models),
+]
+AppName: TypeAlias = Annotated[
+    str, typer.Argument(metavar="APP", help="Name of the app.", autocompletion=completing.apps)
+]
 Json: TypeAlias = Annotated[bool, typer.Option("--json", help="Print JSON alone on standard output.")]
 Csv: TypeAlias = Annotated[
     Path | None, typer.Option("--csv", metavar="FILE", help="Write one line a job (evalys columns).")

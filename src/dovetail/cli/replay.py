@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from dovetail.cli import completing
 from dovetail.engine.journal import read_journal
 from dovetail.engine.journal import replay as replay_journal
 from dovetail.errors import InputError
@@ -21,7 +22,12 @@ __all__ = ["replay"]
 
 def replay(
     run: Annotated[
-        str, typer.Argument(metavar="RUN|JOURNAL", help="A run (its id or folder, last), or a journal.")
+        str,
+        typer.Argument(
+            metavar="RUN|JOURNAL",
+            help="A run (its id or folder, last), or a journal.",
+            autocompletion=completing.runs,
+        ),
     ] = LAST,
     trust: Annotated[
         bool, typer.Option("--trust", help="Execute the Python file that the journal names as its policy.")

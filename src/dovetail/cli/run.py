@@ -18,7 +18,7 @@ from dovetail.engine.core import Engine
 from dovetail.engine.driver import INTERRUPTED
 from dovetail.errors import InputError
 from dovetail.model import CPU, Result, State, Workload
-from dovetail.report import Report
+from dovetail.report import Report, wording
 from dovetail.report.told import FAILED, failures, outcome_line, remarks
 from dovetail.running.folder import read_about, short_id
 from dovetail.running.session import Session, unfinished
@@ -101,7 +101,11 @@ def run(
 ) -> int:
     """Run jobs on this machine's CPUs and GPUs, and learn from what happens.
 
-    A single command goes after two dashes: dovetail run --on cpu,gpu -- python train.py --device {device}
+    A single command goes after two dashes:
+
+    \b
+      dovetail run --on cpu,gpu -- python train.py --device {device}
+
     A plain command asks for one CPU (-c N for more); jobs of a job file for what they say there.
     """
     if keep_order and as_json:
@@ -209,13 +213,15 @@ class _Ended:
         if any(record.detail == INTERRUPTED or record.start is not None for record in cancelled):
             left = unfinished(self.folder) if self.folder else []
             if left:
-                note(f"{len(left)} jobs never started; 'dovetail run --resume {self._run()}' takes them up")
+                jobs, _, them = _some(len(left))
+                note(f"{jobs} never started; 'dovetail run --resume {self._run()}' takes {them} up")
             return int(failed) if halted else 130
         late = sum(record.state is State.PENDING for record in records)
         if late:
+            jobs, they, them = _some(late)
             note(
-                f"{late} jobs are left: they cannot end before the allocation does; "
-                f"'dovetail run --resume {self._run()}' in another one takes them up"
+                f"{jobs} {'is' if late == 1 else 'are'} left: {they} cannot end before the allocation does; "
+                f"'dovetail run --resume {self._run()}' in another one takes {them} up"
             )
         if failed or late or cancelled:
             return 1
@@ -223,6 +229,11 @@ class _Ended:
 
     def _run(self) -> str:
         return short_id(read_about(self.folder).uid) if self.folder is not None else ""
+
+
+def _some(count: int) -> tuple[str, str, str]:
+    """So many jobs, and what they are called in the rest of the sentence."""
+    return (wording.many(count, "job"), *(("it", "it") if count == 1 else ("they", "them")))
 
 
 def _on_cpus_alone(result: Result, folder: Path | None) -> float | None:

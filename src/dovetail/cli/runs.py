@@ -15,6 +15,7 @@ from dovetail.cli.output import note
 from dovetail.cli.service import clock, print_json, show_rows
 from dovetail.errors import DovetailError, InputError
 from dovetail.executors.recovery import recover
+from dovetail.report import wording
 from dovetail.running.folder import default_runs_folder, read_about, run_folders, short_id
 from dovetail.running.ledger import Ledger
 
@@ -37,7 +38,7 @@ def runs(
         if as_json:
             print_json({"removed": removed})
         else:
-            print(f"{len(removed)} runs removed")
+            print(f"{wording.many(len(removed), 'run')} removed")
         return 0
     found = [row for folder in run_folders()[:limit] if (row := _row(folder)) is not None]
     if as_json:

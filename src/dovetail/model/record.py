@@ -112,6 +112,17 @@ class Record:
         """Seconds between start and end."""
         return None if self.start is None or self.end is None else self.end - self.start
 
+    @property
+    def took(self) -> Seconds | None:
+        """Seconds that a job which completed took itself, where its backend measured them: what is learned.
+
+        `run_time` also has what it took to start the process and to hear of its end, which on a busy machine
+        can be more than a short job.
+        """
+        if self.state is State.COMPLETED and self.usage is not None and self.usage.wall_time is not None:
+            return self.usage.wall_time
+        return self.run_time
+
 
 @dataclass(frozen=True, slots=True)
 class Run:

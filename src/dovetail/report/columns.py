@@ -164,6 +164,11 @@ class Columns:
         return self.end - self.start
 
     @cached_property
+    def took(self) -> Floats:
+        """The same as the backend measured it, which is what predictions are of (`Record.took`)."""
+        return np.array([NAN if (took := r.took) is None else took for r in self.records], float)
+
+    @cached_property
     def response(self) -> Floats:
         """End minus submission."""
         return self.end - self.submit

@@ -245,12 +245,15 @@ class PredictionError:
 
 
 def prediction_error(result: Result) -> PredictionError | None:
-    """Over the completed jobs that had a prediction and took time; ``None`` without any."""
+    """Over the completed jobs that had a prediction and took time; ``None`` without any.
+
+    Of real runs the actual time is the job's own, without what it took to start it and to hear of its end.
+    """
     columns = columns_of(result)
-    counted = columns.completed & (columns.run > 0) & np.isfinite(columns.predictions[:, 0])
+    counted = columns.completed & (columns.took > 0) & np.isfinite(columns.predictions[:, 0])
     if not counted.any():
         return None
-    actual = columns.run[counted]
+    actual = columns.took[counted]
     expected, lower, upper = columns.predictions[counted].T
     error = np.abs(expected - actual) / actual
     slack = 1e-9 * actual

@@ -188,7 +188,7 @@ def job_table(result: Result, *, limit: int | None = None) -> Table:
         times("submit", [None] * len(records) if together else submits, 5),
         times("start", [r.start for r in records], 2),
         times("wait", waits, 6),
-        times("run", [r.run_time for r in records], 2),
+        times("run", [r.took for r in records], 2),
         times("predicted", [None] * len(records) if known else expected, 3),
         times("end", [r.end for r in records], 0),
         Cells("state", [_state(r) for r in records], right=False, rank=7 if flawless else 0),

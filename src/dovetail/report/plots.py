@@ -133,11 +133,11 @@ def _series(step: Step, span: Span) -> tuple[Floats, Floats]:
 def predicted_pairs(result: Result) -> list[tuple[float, float, str]]:
     """Predicted and actual seconds, and the app, of the completed jobs that had a prediction."""
     return [
-        (record.predicted.expected, record.run_time, record.job.app.name)
+        (record.predicted.expected, record.took, record.job.app.name)
         for record in result.records
         if record.predicted is not None
         and record.state is State.COMPLETED
-        and record.run_time
+        and record.took
         and 0 < record.predicted.expected < math.inf
     ]
 

@@ -87,6 +87,11 @@ class TableColumns(Columns):
         return np.stack([seconds] * 3, axis=1)
 
     @cached_property
+    def took(self) -> Floats:
+        """End minus start: nothing else is measured in a simulation."""
+        return self.run
+
+    @cached_property
     def completed(self) -> Bools:
         """Jobs that ran to their own end."""
         return ~self.killed

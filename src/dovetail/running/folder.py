@@ -12,7 +12,7 @@ import json
 import os
 import re
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -41,6 +41,7 @@ __all__ = [
     "mark_unrecorded",
     "new_journal",
     "new_run_folder",
+    "note_driven",
     "read_about",
     "run_folders",
     "short_id",
@@ -168,20 +169,35 @@ def read_about(folder: Path) -> About:
 
 
 def run_folders() -> list[Path]:
-    """Folders of known runs, newest first."""
+    """Folders of known runs, those that were begun or taken up last first."""
     try:
         entries = [entry for entry in os.scandir(default_runs_folder()) if entry.is_dir()]
     except FileNotFoundError:
         return []
-    entries.sort(key=lambda entry: entry.stat().st_mtime, reverse=True)
+    entries.sort(key=_driven, reverse=True)
     return [Path(os.path.realpath(entry.path)) for entry in entries]
 
 
+def _driven(entry: os.DirEntry[str]) -> Seconds:
+    """When a Dovetail last began to drive it; the folder itself changes when somebody reads the ledger."""
+    try:
+        return os.stat(os.path.join(entry.path, "run.json")).st_mtime
+    except OSError:  # what is left of a run that never began
+        return entry.stat().st_mtime
+
+
+def note_driven(folder: Path) -> None:
+    """Note that a Dovetail takes the run up: it is the newest now."""
+    with suppress(OSError):
+        os.utime(folder / "run.json")
+
+
 def find_run(name: str | None = None) -> Path:
-    """The folder of a run: by path, by the beginning of its id, or (``None``) the newest.
+    """The folder of a run: by path, by the beginning of its id, or (``None`` or `LAST`) the newest.
 
     Raises `InputError` where there is none, or several begin so.
     """
+    name = None if name == LAST else name
     if name is not None and os.path.isfile(os.path.join(name, "run.json")):
         return Path(name).resolve()
     folders = run_folders()
@@ -210,9 +226,7 @@ def journal_of(name: str) -> Path | None:
         return None
     if os.path.isdir(name):
         folder = Path(name)
-    elif name == LAST:
-        folder = find_run()
-    elif _ID.fullmatch(name):
+    elif name == LAST or _ID.fullmatch(name):
         folder = find_run(name)
     else:
         return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import signal
 import threading
 import time
@@ -45,6 +46,7 @@ from dovetail.running.folder import (
     is_marked_unrecorded,
     new_journal,
     new_run_folder,
+    note_driven,
     read_about,
     write_about,
 )
@@ -184,6 +186,8 @@ def begin(jobs: Workload, cluster: Cluster, loaded: LoadedPolicy, options: RunOp
         session.arrivals = ready.jobs
         ran = _drive(session, options)
     _settle(executor, uid, folder)
+    if not ready.jobs and options.run_dir is None:
+        shutil.rmtree(folder)  # nothing could run: there is nothing to look at later
     return ran
 
 
@@ -223,6 +227,7 @@ def take_up(
         about = replace(about, cluster=ledger.cluster(about.cluster))
         executor, left = backend.resume(as_run_folder(folder, about), about.cluster)
         check_executor(loaded.policy, loaded.name, executor, about.executor)
+        note_driven(folder)
         ledger.epoch = epoch = time.time()
         waiting, adopted, ends, outside = sorted_out(ledger, left, epoch)
         over = [e for e in ledger.entries() if e.state not in (State.PENDING, State.RUNNING)]

@@ -8,7 +8,7 @@ from dovetail.interfaces import RuntimeModel
 from dovetail.model import Cluster, Implementation, Job, Truth, Workload
 from dovetail.runtimes.expected import with_expected_times
 
-__all__ = ["told_or_expected"]
+__all__ = ["never_ran", "told_or_expected"]
 
 NAMED = 4
 """So many of the ways of which nothing is known are named."""
@@ -30,17 +30,29 @@ def told_or_expected(
     if told:
         who = "1 job gives no time: it takes" if told == 1 else f"{told:,} jobs give no times: they take"
         notes.append(f"{who} as long as the history expects.")
+    return jobs, [*notes, *_unknown(jobs, machine, programs_alone=False)]
+
+
+def never_ran(jobs: Workload, machine: Cluster) -> list[str]:
+    """The same sentence of jobs that give times, where a way that could run for real has none.
+
+    So it is of a run that has been: what it never tried is unknown, not useless. O(jobs).
+    """
+    return _unknown(jobs, machine, programs_alone=True)
+
+
+def _unknown(jobs: Workload, machine: Cluster, *, programs_alone: bool) -> list[str]:
     missing: Counter[str] = Counter()
     for job in jobs.jobs:
         if _ways(job, jobs.truth, known=True):
-            ways = _ways(job, jobs.truth, known=False)
+            ways = [i for i in _ways(job, jobs.truth, known=False) if i.command or not programs_alone]
             missing.update(f"{job.app.name} as {i.name}" for i in ways if machine.device_classes(i.kind))
-    if missing:
-        common = missing.most_common(NAMED)
-        named = [f"{what} ({count:,} job{'s' if count > 1 else ''})" for what, count in common]
-        more = f" and {len(missing) - NAMED} more" if len(missing) > NAMED else ""
-        notes.append(f"Nothing is known of {', '.join(named)}{more}: no job is simulated so.")
-    return jobs, notes
+    if not missing:
+        return []
+    common = missing.most_common(NAMED)
+    named = [f"{what} ({count:,} job{'s' if count > 1 else ''})" for what, count in common]
+    more = f" and {len(missing) - NAMED} more" if len(missing) > NAMED else ""
+    return [f"Nothing is known of {', '.join(named)}{more}: no job is simulated so."]
 
 
 def _ways(job: Job, truth: Truth, *, known: bool) -> list[Implementation]:

@@ -217,8 +217,8 @@ def _inside(wrapper: _Wrapper, found: Unwrapped) -> list[str] | None:
     rest = module + list(words[at:])
     if ":" in rest and wrapper is _MPI:  # several programs: the first stands for all
         rest = rest[: rest.index(":")]
-    if not rest and seen.image is not None:
-        rest = [os.path.basename(seen.image).partition(":")[0]]  # the image's own program
+    if seen.image is not None and _runs_itself(wrapper, words[1], rest):
+        rest = [os.path.basename(seen.image).partition(":")[0], *rest]
     if not rest:
         return None
     if wrapper.scripts and not module and rest[0].endswith(".py"):
@@ -227,6 +227,11 @@ def _inside(wrapper: _Wrapper, found: Unwrapped) -> list[str] | None:
     found.image = found.image or seen.image
     found.folders += seen.folders
     return rest
+
+
+def _runs_itself(wrapper: _Wrapper, verb: str, rest: Sequence[str]) -> bool:
+    """Whether a container runs its own program: nothing is named after the image, or only its arguments."""
+    return not rest or rest[0].startswith("-") or (wrapper is _APPTAINER and verb == "run")
 
 
 def _option(wrapper: _Wrapper, words: Sequence[str], at: int) -> tuple[str, str, int]:

@@ -189,7 +189,7 @@ def measure(
     done: list[Measured] = []
     undone: list[Record] = []
     for record in report.result.records:
-        seconds = record.run_time
+        seconds = record.took
         if record.state is not State.COMPLETED or seconds is None or record.implementation is None:
             undone.append(record)
             continue
@@ -197,10 +197,9 @@ def measure(
         usage = record.usage
         moved = 0.0 if usage is None else (usage.sent_time or 0.0) + (usage.received_time or 0.0)
         spent = 0.0 if usage is None else usage.cpu_time or 0.0
-        wall = seconds if usage is None or usage.wall_time is None else usage.wall_time
         name = record.job.app.name
         models = record.job.choices[0].request.models
         kind = record.implementation.kind
         device = next(c for c in classes if c.kind == kind and (not models or c.model in models))
-        done.append(Measured(name, _label(device, classes), roles[name, n], n, wall, spent, moved))
+        done.append(Measured(name, _label(device, classes), roles[name, n], n, seconds, spent, moved))
     return done, undone
