@@ -105,6 +105,8 @@ def test_nothing_there_yet_and_nobody_there_any_more(ends: tuple[Connection, Con
         ends[1].receive()
     with pytest.raises(Closed):
         ends[1].send(("anybody?",))
+    with pytest.raises(Closed):
+        ends[0].send(("with our own end closed",), pack(np.zeros(100_000)))
 
 
 def test_a_receiver_waits(ends: tuple[Connection, Connection]) -> None:

@@ -82,7 +82,9 @@ class Connection:
         return Connection(ours), Connection(theirs)
 
     def send(self, message: tuple[Any, ...], parcel: Parcel | None = None, fds: Sequence[int] = ()) -> None:
-        """Send one message. Raises `Closed`; `OSError` where shared memory cannot be had."""
+        """Send one message. Raises `Closed`, also of our own end; `OSError` where shared memory is short."""
+        if self.closed:
+            raise Closed
         head = pickle.dumps(message, protocol=5)
         parts = parcel.parts if parcel is not None else ()
         # An array that was left out of the pickle lies in shared memory always: there it can be changed.
