@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from dovetail_command import DOVETAIL, load
 from queues import FINAL, Runs, processes_of, until
+from services import serving
 from slurm_cluster import NodeShape, SlurmCluster, needs_slurm
 
 from dovetail.testing.builders import full
@@ -201,6 +202,20 @@ def test_what_the_user_says_is_passed_on(slurm: SlurmCluster, runs: Runs) -> Non
     assert "Nice=7" in shown
     assert "Partition=gpu" in shown
     assert process.wait(30) == 0
+
+
+def test_what_is_submitted_to_a_service_is_passed_on(slurm: SlurmCluster, runs: Runs) -> None:
+    write(runs, {"id": "a", "slurm": ["--comment=mine"], "inputs": {"cpu": 3, "gpu": 3}})
+    with serving(runs.tmp_path, "--executor", QUEUE, **runs.environment) as service:
+        for what in (["jobs.toml"], ["--", "sleep", "3"]):
+            done = service.dovetail("submit", "--slurm=--nice=7", "--slurm=-pgpu", *what)
+            assert done.returncode == 0, done.stderr
+        until(lambda: slurm.call("squeue", "-h").count("\n") == 2, "both are there", 20)
+        shown = slurm.call("scontrol", "show", "job", "-o").splitlines()
+        mine = [line for line in shown if "Nice=7" in line and "Partition=gpu" in line]
+        assert len(mine) == 2
+        assert sum("Comment=mine" in line for line in mine) == 1
+        assert service.dovetail("wait", "all").returncode == 0
 
 
 def test_a_gang_is_started_by_srun_on_all_its_nodes(runs: Runs) -> None:

@@ -1,7 +1,7 @@
 """A real Ray cluster of several nodes on this host, in a process of its own; driven by lines.
 
-Prints its address, then obeys ``kill N``, ``drain N``, ``add`` and ``stop`` on standard input, saying ``done``
-after each.
+Prints its address, then obeys ``kill N``, ``drain N``, ``add`` and ``stop`` on standard input, each with a
+``done``.
 """
 
 from __future__ import annotations
