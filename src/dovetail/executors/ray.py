@@ -168,7 +168,7 @@ def _draining() -> Collection[str]:
     """Ray's ids of the nodes that are being drained (``ray drain-node``, or its autoscaler)."""
     from ray._private.state import state  # Ray's own libraries ask there: `ray.nodes` does not say
 
-    return state.get_draining_nodes().keys()
+    return frozenset(state.get_draining_nodes())
 
 
 def nodes_of(listed: Sequence[Mapping[str, Any]]) -> list[tuple[str, Node]]:

@@ -216,7 +216,8 @@ class Connection:
             del self._theirs[number]
         if place is None:
             return message, [view[end:]] if end < len(view) else [], fds
-        return message, self._mapped(*place, fds), fds
+        number, count = place
+        return message, self._mapped(number, count, fds), fds
 
     def _mapped(self, number: int, count: int, fds: list[int]) -> list[memoryview]:
         """The parts of a parcel in shared memory, in place; it lives as long as something in it is used."""
@@ -236,7 +237,7 @@ class Connection:
         whole, freed = frombuffer(mapping, uint8), self._freed
         self._theirs[number] = mapping
         self._lent[number] = weakref.ref(whole, lambda _: freed.append(number))
-        return _parts(memoryview(whole), count)
+        return _parts(whole.data, count)
 
     @property
     def closed(self) -> bool:
