@@ -380,11 +380,11 @@ def test_killed_and_taken_up(runs: Runs, allocated: Mapping[str, str], victims: 
 
 @slowly
 def test_a_run_whose_dovetail_lives_is_not_taken_up(runs: Runs, inside: Call, allocated: Any) -> None:
-    process = started(runs, allocated, count=20, seconds=15.0)
+    process = started(runs, allocated, count=20, seconds=30.0)
     refused = inside("run", "--resume")
     assert refused.returncode == 3
     assert "still lives" in refused.stderr
-    assert process.wait(60) == 0
+    assert process.wait(90) == 0
 
 
 @pytest.mark.skipif(
