@@ -57,11 +57,11 @@ KNOCK = 10.0
 LOOK = 1.0
 """Seconds between two looks at the nodes."""
 SILENCE = 8.0
-"""Seconds for which a beacon may be silent: a busy node answers late."""
+"""Seconds for which a beacon may be silent before Ray is asked whether its node is dead."""
+PATIENCE = 60.0
+"""Seconds for which it may be silent where Ray takes the node to be alive: a busy node answers late."""
 OBJECT_STORE = 200 << 20
 """Bytes of the object store of a Ray of our own."""
-ANSWER = 4.0
-"""Seconds that the beacon of a node may take to answer where one of its workers is gone."""
 LOG = "ray.jsonl"
 
 
@@ -432,9 +432,10 @@ class RayExecutor(Reporting):
             if isinstance(error, self._ray.exceptions.NodeDiedError) and self._ids[n] in said:
                 self._lose(n)
                 continue
-            try:
-                await asyncio.wait_for(asyncio.wrap_future(beacon.ping.remote().future()), ANSWER)
-            except (self._ray.exceptions.RayError, TimeoutError):
+            answer = asyncio.wrap_future(beacon.ping.remote().future())
+            while n not in self._lost and not answer.done():
+                await asyncio.wait([answer], timeout=LOOK)
+            if answer.done() and answer.exception() is not None:
                 self._lose(n)
         if self._running.get(task.placed.job.id) is task:
             self._one_ended(task, self._broken(task, error))
@@ -502,12 +503,15 @@ class RayExecutor(Reporting):
                 self._light(n)
         while True:
             await asyncio.sleep(LOOK)
+            listed = await asyncio.to_thread(self._ray.nodes)
+            alive = {about["NodeID"] for about in listed if about["Alive"]}
             now = time.monotonic()
-            for n in [n for n, at in self._heard_at.items() if now - at > SILENCE]:
-                self._lose(n)
+            for n, at in list(self._heard_at.items()):
+                if now - at > (PATIENCE if self._ids[n] in alive else SILENCE):
+                    self._lose(n)
             draining = await asyncio.to_thread(_draining)
             self._drain(draining)
-            for id, node in nodes_of(await asyncio.to_thread(self._ray.nodes)):
+            for id, node in nodes_of(listed):
                 if id not in self._ids and id not in self._given_up and id not in draining:
                     self._ids.append(id)
                     self.cluster = Cluster((*self.cluster.nodes, node), self.cluster.label)
