@@ -63,7 +63,7 @@ class RayCluster:
                 return line.strip()
 
     def do(self, order: str) -> None:
-        """Have a node killed, or added."""
+        """Have a node killed, drained, or added."""
         assert self.process.stdin is not None
         self.process.stdin.write(order + "\n")
         self.process.stdin.flush()
@@ -236,6 +236,27 @@ def test_devices_shows_the_nodes(runs: Runs, cluster: RayCluster) -> None:
     nodes = json.loads(done.stdout)["nodes"]
     assert len(nodes) == NODES
     assert all(node["cpus"] == 2 for node in nodes)
+
+
+def test_a_node_that_is_drained_ends_what_it_has_and_starts_nothing_more(
+    runs: Runs, cluster: RayCluster
+) -> None:
+    write(runs, 40, 3.0, retries=2)
+    process = runs.go("jobs.toml", "--executor", executor(cluster), "--quiet", environment=runs.environment)
+    runs.wait_for(8)
+    cluster.do("drain 1")
+    time.sleep(3)  # it is seen within a second
+    before = Counter(line.split()[2] for line in runs.said.read_text().splitlines() if line[0] == "b")
+    assert process.wait(200) == 0, runs.complaints
+    rows = runs.rows()
+    exactly_once(runs, rows)
+    assert {state for state, _, _ in rows.values()} == {"COMPLETED"}
+    after = Counter(line.split()[2] for line in runs.said.read_text().splitlines() if line[0] == "b")
+    (drained,) = [node for node in after if after[node] == before[node]]
+    assert before[drained] > 0
+    ended = Counter(line.split()[2] for line in runs.said.read_text().splitlines() if line[0] == "e")
+    assert ended[drained] == after[drained]  # nothing of it was cut short
+    assert sum(after.values()) == len(rows)
 
 
 def test_a_cluster_that_is_not_there_is_one_sentence(runs: Runs) -> None:

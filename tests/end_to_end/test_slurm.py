@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
@@ -138,16 +139,25 @@ count = 40
 TIMES = {"fast": (6.0, 2.0), "even": (4.0, 3.0), "slow": (8.0, 2.5)}
 
 
-def mixed_queue(path: Path) -> None:
-    """Sixty jobs of three apps that sleep for these seconds on a CPU pool or a GPU."""
+def mixed_queue(path: Path, every: int = 0) -> None:
+    """Sixty jobs of three apps that sleep for these seconds on a CPU pool or a GPU.
+
+    With ``every`` each so-manieth one computes something instead, for real.
+    """
     text = ""
+    if every:
+        words = json.dumps(["sh", "-c", "echo [$CUDA_VISIBLE_DEVICES]; seq 3000000 | md5sum"])
+        text += '[[app]]\nname = "computes"\n'
+        for kind in ("cpu", "gpu"):
+            text += f'[[app.implementation]]\nname = "{kind}"\ncpus = 1\ntime = 1.0\ncommand = {words}\n'
     for name, (cpu, gpu) in TIMES.items():
         text += f'[[app]]\nname = "{name}"\n'
         for kind, seconds in (("cpu", cpu), ("gpu", gpu)):
             words = json.dumps(["sh", "-c", f"echo [$CUDA_VISIBLE_DEVICES]; sleep {seconds}"])
             text += f'[[app.implementation]]\nname = "{kind}"\ntime = {seconds}\ncommand = {words}\n'
     for i in range(60):
-        text += f'[[job]]\nid = "j{i}"\napp = "{list(TIMES)[i % 3]}"\n'
+        app = "computes" if every and i % every == 0 else list(TIMES)[i % 3]
+        text += f'[[job]]\nid = "j{i}"\napp = "{app}"\n'
     path.write_text(text)
 
 
@@ -174,6 +184,32 @@ def test_history_beats_static_placement_and_takes_as_long_as_its_simulation(
     print(took, simulated)
     assert took["history"] < min(took["gpu-only"], took["best-device"])
     assert abs(took["history"] - simulated) < 0.1 * simulated
+
+
+@slowly
+def test_computing_jobs_beside_sleeping_ones(tmp_path: Path, inside: Call) -> None:
+    """What computes shares two real cores with all others: its makespan is shown, and held to nothing."""
+    mixed_queue(tmp_path / "jobs.toml", every=5)
+    learn = ("simulate", "jobs.toml", "--cluster", "4x4cpu+2gpu", "--learn", "--history", "known.db")
+    for policy in ("cpu-only", "gpu-only"):
+        assert inside(*learn, "--policy", policy, "--json").returncode == 0
+    arguments = ("--executor", HERE, "--policy", "history", "--json", "--run-dir", "run")
+    found = inside("run", "jobs.toml", *arguments, "--history", "known.db")
+    assert found.returncode == 0, found.stderr
+    simulated = load(
+        inside("simulate", "jobs.toml", "--cluster", "4x4cpu+2gpu", "--policy", "history", "--json")
+    )["makespan"]
+    print(load(found)["makespan"], simulated)
+    numbers = "".join(f"{i}\n" for i in range(1, 3_000_001)).encode()
+    computed = f"{hashlib.md5(numbers, usedforsecurity=False).hexdigest()}  -\n"
+    kinds = set()
+    for row in load(found)["jobs"]:
+        held = ",".join(name.rpartition("gpu")[2] for name in row["devices"])
+        said = computed if row["app"] == "computes" else ""
+        assert (tmp_path / "run" / f"{row['id']}.out").read_text() == f"[{held}]\n{said}"
+        kinds.add((row["app"], row["implementation"]))
+    assert {app for app, kind in kinds if kind == "gpu"} & {app for app, kind in kinds if kind == "cpu"}
+    assert sum(row["app"] == "computes" for row in load(found)["jobs"]) == 12
 
 
 def test_a_gang_is_a_step_whose_tasks_take_their_nodes_cores_and_devices(
@@ -345,11 +381,11 @@ def test_killed_and_taken_up(runs: Runs, allocated: Mapping[str, str], victims: 
 
 @slowly
 def test_a_run_whose_dovetail_lives_is_not_taken_up(runs: Runs, inside: Call, allocated: Any) -> None:
-    process = started(runs, allocated, count=20, seconds=4.0)
+    process = started(runs, allocated, count=20, seconds=30.0)
     refused = inside("run", "--resume")
     assert refused.returncode == 3
     assert "still lives" in refused.stderr
-    assert process.wait(60) == 0
+    assert process.wait(90) == 0
 
 
 @pytest.mark.skipif(

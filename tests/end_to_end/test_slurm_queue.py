@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from dovetail_command import DOVETAIL, load
 from queues import FINAL, Runs, processes_of, until
+from services import serving
 from slurm_cluster import NodeShape, SlurmCluster, needs_slurm
 
 from dovetail.testing.builders import full
@@ -94,13 +95,15 @@ def run(runs: Runs, *arguments: str, timeout: float = 120) -> Any:
     )
 
 
-def learned(runs: Runs, **fields: Any) -> None:
-    """Have both ways known: the first runs try each."""
+def learned(runs: Runs, **fields: Any) -> dict[str, float]:
+    """Have both ways known: the first runs try each; the seconds of each."""
     write(runs, {"id": "first"}, {"id": "second"}, **fields)
     done = run(runs, "jobs.toml", "--executor", QUEUE)
     assert done.returncode == 0, done.stderr
-    assert {row["implementation"] for row in load(done)["jobs"]} == {"cpu", "gpu"}
+    found = {row["implementation"]: row["end"] - row["start"] for row in load(done)["jobs"]}
+    assert found.keys() == {"cpu", "gpu"}
     runs.said.unlink()
+    return found
 
 
 def reasons(runs: Runs) -> dict[str, str]:
@@ -140,7 +143,7 @@ def exactly_once(runs: Runs, rows: Mapping[str, tuple[str, int, str]]) -> None:
 def test_the_cpu_is_taken_when_the_gpus_are_busy_for_long_and_else_the_gpu(
     slurm: SlurmCluster, runs: Runs
 ) -> None:
-    learned(runs)
+    took = learned(runs)
     write(runs, {"id": "one"}, {"id": "two"})
     done = run(runs, "jobs.toml", "--executor", QUEUE)
     assert [row["implementation"] for row in load(done)["jobs"]] == ["gpu", "gpu"]
@@ -165,7 +168,7 @@ def test_the_cpu_is_taken_when_the_gpus_are_busy_for_long_and_else_the_gpu(
     done = run(runs, "jobs.toml", "--executor", QUEUE)
     assert [row["implementation"] for row in load(done)["jobs"]] == ["cpu", "cpu"], done.stderr
     reason = reasons(runs)["one"]
-    assert reason.startswith("ends first: cpu in cpu: starts in 0 s, takes 1.5")
+    assert reason.startswith(f"ends first: cpu in cpu: starts in 0 s, takes {took['cpu']:.3g} s, ends in ")
     assert "; against " in reason
     waits = float(reason.partition("gpu in gpu: starts in ")[2].split()[0])
     assert 1500 < waits <= 1800
@@ -201,6 +204,19 @@ def test_what_the_user_says_is_passed_on(slurm: SlurmCluster, runs: Runs) -> Non
     assert "Nice=7" in shown
     assert "Partition=gpu" in shown
     assert process.wait(30) == 0
+
+
+def test_what_is_submitted_to_a_service_is_passed_on(slurm: SlurmCluster, runs: Runs) -> None:
+    write(runs, {"id": "a", "slurm": ["--comment=mine"], "inputs": {"cpu": 300, "gpu": 300}})
+    with serving(runs.tmp_path, "--executor", QUEUE, **runs.environment) as service:
+        for what in (["jobs.toml"], ["--", "sleep", "300"]):
+            done = service.dovetail("submit", "--slurm=--nice=7", "--slurm=-pgpu", *what)
+            assert done.returncode == 0, done.stderr
+        until(lambda: slurm.call("squeue", "-h").count("\n") == 2, "both are there")
+        shown = slurm.call("scontrol", "show", "job", "-o").splitlines()
+        mine = [line for line in shown if "Nice=7" in line and "Partition=gpu" in line]
+        assert len(mine) == 2
+        assert sum("Comment=mine" in line for line in mine) == 1
 
 
 def test_a_gang_is_started_by_srun_on_all_its_nodes(runs: Runs) -> None:

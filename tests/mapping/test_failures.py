@@ -208,6 +208,7 @@ def workers_below(before: set[int]) -> list[int]:
     ]
 
 
+@pytest.mark.timeout(KILLED * 10)
 def test_workers_killed_at_random_lose_no_result_and_give_none_twice() -> None:
     chance = random.Random(1)
     before = descendants()

@@ -260,7 +260,7 @@ def test_an_error_that_leaves_the_loop_leaves_no_worker() -> None:
 
 def test_opencl_devices_are_asked_for_by_name() -> None:
     pytest.importorskip("pyopencl")
-    found = set(dovetail.map(mf.device, range(40), workers="cpu:1,opencl:1", history=False, batch=1))
+    found = set(dovetail.map(mf.device, range(300), workers="cpu:1,opencl:1", history=False, batch=1))
     assert {device for device, *_ in found} == {"cpu:0", "opencl:0"}
 
 

@@ -65,20 +65,79 @@ def test_functions_without_a_module_travel_by_value(ends: tuple[Connection, Conn
     assert found(1) == 6
 
 
-def test_shared_memory_has_no_name_and_goes_with_what_lies_in_it(ends: tuple[Connection, Connection]) -> None:
+def pieces() -> set[str]:
+    """The inodes of shared memory that this process has mapped."""
+    lines = Path("/proc/self/maps").read_text().splitlines()
+    return {line.split()[4] for line in lines if "memfd:dovetail" in line}
+
+
+def answered(ends: tuple[Connection, Connection]) -> None:
+    """The receiver says something, and with it what it needs no longer."""
+    ends[1].send(("done",))
+    assert ends[0].receive() == (("done",), [], [])
+
+
+def test_shared_memory_has_no_name_and_goes_with_the_connection(ends: tuple[Connection, Connection]) -> None:
     before = set(os.listdir("/dev/shm"))
     found = sent(ends, np.zeros(1_000_000))
     assert set(os.listdir("/dev/shm")) == before
-    assert "memfd:dovetail" in Path("/proc/self/maps").read_text()
+    assert len(pieces()) == 1
+    for end in ends:
+        end.close()
+    assert isinstance(found, np.ndarray)
+    found[:] = 1  # it is the receiver's
     del found
-    assert "memfd:dovetail" not in Path("/proc/self/maps").read_text()
+    assert not pieces()
+
+
+def test_shared_memory_is_used_again_when_nothing_in_it_is(ends: tuple[Connection, Connection]) -> None:
+    kept = sent(ends, {"a": np.full(100_000, 1.0), "b": np.full(100_000, 1.5)})
+    assert isinstance(kept, dict)
+    part = kept["b"][5:7]  # a view of one of its arrays
+    del kept
+    answered(ends)
+    for i in range(20):
+        found = sent(ends, [np.full(100_000 - i, float(i)), np.full(90_000, -float(i))])
+        assert isinstance(found, list)
+        assert (found[0] == i).all()
+        assert (found[1] == -i).all()
+        assert found[0].shape == (100_000 - i,)
+        del found
+        answered(ends)
+    assert part.tolist() == [1.5, 1.5]
+    assert len(pieces()) == 2
+    del part
+    answered(ends)
+    sent(ends, np.zeros(1_000))
+    assert len(pieces()) == 2
+    sent(ends, np.zeros(5_000_000))  # nothing that is there will do
+    assert len(pieces()) == 1
+
+
+def test_a_receiver_that_lets_nothing_go_gets_new_memory_each_time(
+    ends: tuple[Connection, Connection],
+) -> None:
+    found = []
+    for i in range(6):
+        found.append(sent(ends, np.full(100_000, i)))
+        answered(ends)
+    assert [int(array[-1]) for array in found] == list(range(6))  # type: ignore[index]
+    assert len(pieces()) == 6
+    found.clear()
+    answered(ends)
+    sent(ends, np.zeros(1_000))
+    assert len(pieces()) == 2  # a few are kept for what comes next
 
 
 def test_no_descriptor_is_left(ends: tuple[Connection, Connection]) -> None:
     before = len(os.listdir("/proc/self/fd"))
-    for _ in range(20):
-        sent(ends, np.zeros(100_000))
-    assert len(os.listdir("/proc/self/fd")) == before
+    for i in range(20):
+        sent(ends, np.zeros(100_000 * (1 + i % 3)))
+        if i % 2:
+            answered(ends)
+    for end in ends:
+        end.close()
+    assert len(os.listdir("/proc/self/fd")) == before - 2
 
 
 def test_descriptors_travel_beside_a_parcel(ends: tuple[Connection, Connection], tmp_path: Path) -> None:
@@ -105,6 +164,8 @@ def test_nothing_there_yet_and_nobody_there_any_more(ends: tuple[Connection, Con
         ends[1].receive()
     with pytest.raises(Closed):
         ends[1].send(("anybody?",))
+    with pytest.raises(Closed):
+        ends[0].send(("with our own end closed",), pack(np.zeros(100_000)))
 
 
 def test_a_receiver_waits(ends: tuple[Connection, Connection]) -> None:

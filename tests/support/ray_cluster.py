@@ -1,11 +1,14 @@
 """A real Ray cluster of several nodes on this host, in a process of its own; driven by lines.
 
-Prints its address, then obeys ``kill N``, ``add`` and ``stop`` on standard input, saying ``done`` after each.
+Prints its address, then obeys ``kill N``, ``drain N``, ``add`` and ``stop`` on standard input, each with a
+``done``.
 """
 
 from __future__ import annotations
 
+import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 from ray.cluster_utils import Cluster
@@ -24,6 +27,8 @@ def main() -> None:
             word, *rest = line.split()
             if word == "kill":
                 cluster.remove_node(nodes[int(rest[0])], allow_graceful=False)
+            elif word == "drain":
+                drain(cluster.address, nodes[int(rest[0])].node_id)
             elif word == "add":
                 nodes.append(cluster.add_node(**NODE))
             elif word == "stop":
@@ -31,6 +36,13 @@ def main() -> None:
             print("done", flush=True)
     finally:
         cluster.shutdown()
+
+
+def drain(address: str, node: str) -> None:
+    """As an administrator does."""
+    command = [str(Path(sys.executable).with_name("ray")), "drain-node", "--address", address]
+    command += ["--node-id", node, "--reason", "DRAIN_NODE_REASON_PREEMPTION", "--reason-message", "test"]
+    subprocess.run([*command, "--deadline-remaining-seconds", "600"], check=True, stdout=subprocess.DEVNULL)
 
 
 if __name__ == "__main__":

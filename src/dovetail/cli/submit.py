@@ -79,6 +79,10 @@ def submit(
     signal: Annotated[
         Text, typer.Option(metavar="SIG@SECONDS", help="Sent so long before the walltime, e.g. USR1@60.")
     ] = None,
+    slurm: Annotated[
+        list[str] | None,
+        typer.Option(metavar="OPTION", help="Passed to sbatch (serve --executor slurm-queue)."),
+    ] = None,
     hold: Annotated[bool, typer.Option("--hold", "-H", help="Wait until released.")] = False,
     restartable: Annotated[
         bool, typer.Option("--restartable", help="A run that was cut short may begin again.")
@@ -114,6 +118,7 @@ def submit(
         "app": app,
         "folder": folder,
         "signal": signal,
+        "sbatch": slurm,
         "hold": hold or None,
         "restartable": restartable or None,
     }
@@ -199,11 +204,11 @@ def _file(path: str, asked: Mapping[str, Any], each: list[str] | None) -> dict[s
     apps, jobs = forms_of_file(path, reader)
     own = ("on", "app") if is_jobs else ("on", "app", "cpus")
     rest = job_of({key: value for key, value in asked.items() if key not in own})
-    after = rest.pop("depends", [])
+    more = {key: rest.pop(key) for key in ("depends", "sbatch") if key in rest}
     for job in jobs:
         job |= rest
-        if after:
-            job["depends"] = [*job.get("depends", ()), *after]
+        for key, values in more.items():
+            job[key] = [*job.get(key, ()), *values]
     return {"apps": apps, "jobs": jobs}
 
 

@@ -19,7 +19,7 @@ import os
 import socket
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -39,6 +39,7 @@ from dovetail.model import (
     Event,
     JobId,
     Node,
+    NodeDrained,
     NodeJoined,
     NodeLost,
     Placed,
@@ -56,11 +57,11 @@ KNOCK = 10.0
 LOOK = 1.0
 """Seconds between two looks at the nodes."""
 SILENCE = 8.0
-"""Seconds for which a beacon may be silent: a busy node answers late."""
+"""Seconds for which a beacon may be silent before Ray is asked whether its node is dead."""
+PATIENCE = 60.0
+"""Seconds for which it may be silent where Ray takes the node to be alive: a busy node answers late."""
 OBJECT_STORE = 200 << 20
 """Bytes of the object store of a Ray of our own."""
-ANSWER = 4.0
-"""Seconds that the beacon of a node may take to answer where one of its workers is gone."""
 LOG = "ray.jsonl"
 
 
@@ -163,6 +164,13 @@ def knock(address: str) -> None:
         socket.create_connection((host.strip("[]"), int(port)), KNOCK).close()
 
 
+def _draining() -> Collection[str]:
+    """Ray's ids of the nodes that are being drained (``ray drain-node``, or its autoscaler)."""
+    from ray._private.state import state  # Ray's own libraries ask there: `ray.nodes` does not say
+
+    return frozenset(state.get_draining_nodes())
+
+
 def nodes_of(listed: Sequence[Mapping[str, Any]]) -> list[tuple[str, Node]]:
     """Ray's id of each node that is alive and has something to run jobs on, and the node as we know it.
 
@@ -222,6 +230,7 @@ class RayExecutor(Reporting):
         self._beacons: dict[int, Any] = {}
         self._heard_at: dict[int, float] = {}
         self._lost: set[int] = set()
+        self._drained: set[int] = set()
         self._given_up: set[str] = set()
         self._running: dict[JobId, _Task] = {}
         self._first: list[Event] = []
@@ -414,6 +423,7 @@ class RayExecutor(Reporting):
 
     async def _doubt(self, task: _Task, error: BaseException) -> None:
         """A worker is gone, perhaps with its node: see, before the job starts there again in vain."""
+        self._drain(await asyncio.to_thread(_draining))
         said = str(error)  # of a node that died it names the id; its beacon may still answer for a while
         for n in task.placed.allocation.nodes:
             beacon = self._beacons.get(n)
@@ -422,9 +432,10 @@ class RayExecutor(Reporting):
             if isinstance(error, self._ray.exceptions.NodeDiedError) and self._ids[n] in said:
                 self._lose(n)
                 continue
-            try:
-                await asyncio.wait_for(asyncio.wrap_future(beacon.ping.remote().future()), ANSWER)
-            except (self._ray.exceptions.RayError, TimeoutError):
+            answer = asyncio.wrap_future(beacon.ping.remote().future())
+            while n not in self._lost and not answer.done():
+                await asyncio.wait([answer], timeout=LOOK)
+            if answer.done() and answer.exception() is not None:
                 self._lose(n)
         if self._running.get(task.placed.job.id) is task:
             self._one_ended(task, self._broken(task, error))
@@ -482,6 +493,7 @@ class RayExecutor(Reporting):
             for event in self._first:
                 self._happened(event)
             self._first.clear()
+            self._drain(_draining())
             self._begin_task(self._watch())
 
     async def _watch(self) -> None:
@@ -491,11 +503,16 @@ class RayExecutor(Reporting):
                 self._light(n)
         while True:
             await asyncio.sleep(LOOK)
+            listed = await asyncio.to_thread(self._ray.nodes)
+            alive = {about["NodeID"] for about in listed if about["Alive"]}
             now = time.monotonic()
-            for n in [n for n, at in self._heard_at.items() if now - at > SILENCE]:
-                self._lose(n)
-            for id, node in nodes_of(await asyncio.to_thread(self._ray.nodes)):
-                if id not in self._ids and id not in self._given_up:
+            for n, at in list(self._heard_at.items()):
+                if now - at > (PATIENCE if self._ids[n] in alive else SILENCE):
+                    self._lose(n)
+            draining = await asyncio.to_thread(_draining)
+            self._drain(draining)
+            for id, node in nodes_of(listed):
+                if id not in self._ids and id not in self._given_up and id not in draining:
                     self._ids.append(id)
                     self.cluster = Cluster((*self.cluster.nodes, node), self.cluster.label)
                     n = len(self.cluster) - 1
@@ -525,6 +542,13 @@ class RayExecutor(Reporting):
                 return
             self._heard_at[n] = max(self._heard_at.get(n, 0.0), time.monotonic())
             await asyncio.sleep(LOOK)
+
+    def _drain(self, ids: Collection[str]) -> None:
+        """Nodes on which Ray starts nothing more; what runs there goes on. It never takes a drain back."""
+        for n, id in enumerate(self._ids):
+            if id in ids and n not in self._drained and n not in self._lost:
+                self._drained.add(n)
+                self._happened(NodeDrained(n))
 
     def _lose(self, n: int) -> None:
         """A node is gone; its jobs end with it, by the driver. Should it come back, it has another id."""

@@ -161,6 +161,8 @@ class LocalCrew:
         for slot in self.slots if self._placed else ():
             self._units.give(slot.place)
         self._placed = False
+        for process in self._processes.values():
+            process.connection.trim()
 
     def send(self, slot: Slot, order: Order) -> None:
         """Give a worker items."""

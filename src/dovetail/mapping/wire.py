@@ -2,8 +2,8 @@
 
 A message is one packet of a ``SOCK_SEQPACKET`` socket. What is large travels beside it in an anonymous
 file in memory (memfd) whose descriptor is passed along: the sender copies each buffer into it once, and
-the receiver's arrays lie in its mapping. Such a file has no name, so nothing is left behind by whoever
-is killed.
+the receiver's arrays lie in its mapping. When these are gone the file is used for the next parcel. It has
+no name, so nothing is left behind by whoever is killed.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ import os
 import pickle
 import socket
 import struct
+import weakref
+from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
@@ -28,8 +30,10 @@ PACKET = 2 * INLINE + 32 * 1024
 """Bytes of the largest packet: the small tuple may be as large again."""
 ALIGN = 64
 MOST_FDS = 4
-HEADER = struct.Struct("<II")
-"""Length of the pickled tuple; number of parts in shared memory, 0 if the parcel is in the packet."""
+MOST_IDLE = 2
+"""Pieces of shared memory that are kept for the next parcel of about their size."""
+HEADER = struct.Struct("<I")
+"""Length of what is pickled: the message, where its parcel lies, and what is said of shared memory."""
 
 
 class Closed(Exception):  # noqa: N818 - not an error: the other side has gone
@@ -69,11 +73,62 @@ def unpack(parts: Sequence[bytes | memoryview]) -> Any:
     return pickle.loads(parts[0], buffers=parts[1:])
 
 
+class _Room:
+    """An anonymous file in memory that parcels are written to, one after the other."""
+
+    def __init__(self, number: int, size: int) -> None:
+        self.number, self.size = number, size
+        self.fd = os.memfd_create("dovetail", os.MFD_CLOEXEC)
+        self._mapping: mmap.mmap | None = None
+
+    def write(self, parts: Sequence[bytes | memoryview]) -> None:
+        """A table of lengths, then all parts, each at a multiple of `ALIGN`."""
+        table = struct.pack(f"<{len(parts)}Q", *(len(part) for part in parts))
+        at = 0
+        for part in (table, *parts):
+            self._put(memoryview(part), at)
+            at += _padded(len(part))
+
+    def _put(self, view: memoryview, at: int) -> None:
+        if self._mapping is not None:
+            memoryview(self._mapping)[at : at + len(view)] = view
+            return
+        done = 0
+        while done < len(view):  # a single write takes 2 GiB at most
+            done += os.pwrite(self.fd, view[done:], at + done)
+
+    def finish(self) -> None:
+        """All has been written for the first time."""
+        os.ftruncate(self.fd, self.size)
+
+    def again(self) -> None:
+        """To be written to once more: its pages are there, so that to copy takes half as long."""
+        if self._mapping is None:
+            self._mapping = mmap.mmap(self.fd, self.size, flags=mmap.MAP_SHARED | mmap.MAP_POPULATE)
+            self.close()
+
+    def close(self) -> None:
+        """Close the descriptor; the pages stay as long as they are mapped."""
+        os.close(self.fd)
+        self.fd = -1
+
+
 class Connection:
-    """One end of a socket pair. A message is a small tuple and, if need be, a parcel and descriptors."""
+    """One end of a socket pair. A message is a small tuple and, if need be, a parcel and descriptors.
+
+    Shared memory in which large arrays have travelled is used again as soon as the receiver has none of them
+    any more, which it says with its next message: pages that are there already cost half of new ones.
+    """
 
     def __init__(self, sock: socket.socket) -> None:
         self.sock = sock
+        self._rooms: dict[int, _Room] = {}  # ours, that the other end knows
+        self._idle: list[int] = []
+        self._dropped: list[int] = []
+        self._numbers = 0
+        self._theirs: dict[int, mmap.mmap] = {}
+        self._lent: dict[int, weakref.ref[Any]] = {}
+        self._freed: deque[int] = deque()  # from whichever thread lets an array go
 
     @staticmethod
     def pair() -> tuple[Connection, Connection]:
@@ -82,26 +137,62 @@ class Connection:
         return Connection(ours), Connection(theirs)
 
     def send(self, message: tuple[Any, ...], parcel: Parcel | None = None, fds: Sequence[int] = ()) -> None:
-        """Send one message. Raises `Closed`; `OSError` where shared memory cannot be had."""
-        head = pickle.dumps(message, protocol=5)
+        """Send one message. Raises `Closed`, also of our own end; `OSError` where shared memory is short."""
+        if self.closed:
+            raise Closed
         parts = parcel.parts if parcel is not None else ()
         # An array that was left out of the pickle lies in shared memory always: there it can be changed.
         shared = parcel is not None and (len(parts) > 1 or parcel.size > INLINE)
-        frame: list[bytes | memoryview] = [HEADER.pack(len(head), len(parts) if shared else 0), head]
-        made: list[int] = []
+        room = self._room(parts) if shared else None
+        place = None if room is None else (room.number, len(parts))
+        dropped, self._dropped = self._dropped, []
+        freed = [self._freed.popleft() for _ in range(len(self._freed))]
+        head = pickle.dumps((message, place, freed, dropped), protocol=5)
+        frame: list[bytes | memoryview] = [HEADER.pack(len(head)), head]
+        if room is None:
+            frame.extend(parts)
+        made = [] if room is None or room.fd < 0 else [room.fd]
         try:
-            if shared:
-                made.append(_share(parts))
-            else:
-                frame.extend(parts)
             socket.send_fds(self.sock, frame, [*made, *fds])
         except (BrokenPipeError, ConnectionResetError) as error:
             raise Closed from error
         finally:
-            for fd in made:
-                os.close(fd)
+            if room is not None and not room.number:
+                room.close()
 
-    def receive(self, *, wait: bool = True) -> tuple[tuple[Any, ...], Sequence[Any], list[int]] | None:
+    def _room(self, parts: Sequence[bytes | memoryview]) -> _Room:
+        """Shared memory with these parts in it: one that is idle, or a new one."""
+        size = _padded(8 * len(parts)) + sum(_padded(len(part)) for part in parts)
+        for number in self._idle:
+            if size <= (room := self._rooms[number]).size <= 2 * size:
+                self._idle.remove(number)
+                room.again()
+                room.write(parts)
+                return room
+        self.trim()  # what does not fit now would not soon
+        if len(parts) > 1:
+            self._numbers += 1
+        room = _Room(self._numbers if len(parts) > 1 else 0, size)
+        try:
+            room.write(parts)
+            room.finish()
+        except BaseException:
+            room.close()
+            raise
+        if room.number:
+            self._rooms[room.number] = room
+        return room
+
+    def trim(self, most: int = 0) -> None:
+        """Keep no more than so many idle pieces of shared memory."""
+        while len(self._idle) > most:
+            number = self._idle.pop(0)
+            room = self._rooms.pop(number)
+            if room.fd >= 0:
+                room.close()
+            self._dropped.append(number)
+
+    def receive(self, *, wait: bool = True) -> tuple[tuple[Any, ...], list[Any], list[int]] | None:
         """One message, the parts of its parcel, and further descriptors; ``None`` if there is none yet.
 
         Raises `Closed` when the other side has gone.
@@ -117,16 +208,36 @@ class Connection:
             raise Closed
         fds = [fd for *_, raw in ancillary for fd in struct.unpack(f"{len(raw) // 4}i", raw)]
         view = memoryview(data)
-        length, count = HEADER.unpack_from(view)
-        end = HEADER.size + length
-        message = pickle.loads(view[HEADER.size : end])
-        if not count:
+        end = HEADER.size + HEADER.unpack_from(view)[0]
+        message, place, freed, dropped = pickle.loads(view[HEADER.size : end])
+        self._idle += freed
+        self.trim(MOST_IDLE)
+        for number in dropped:
+            del self._theirs[number]
+        if place is None:
             return message, [view[end:]] if end < len(view) else [], fds
-        fd = fds.pop(0)
-        try:
-            return message, _map(fd, count), fds
-        finally:
-            os.close(fd)
+        number, count = place
+        return message, self._mapped(number, count, fds), fds
+
+    def _mapped(self, number: int, count: int, fds: list[int]) -> list[memoryview]:
+        """The parts of a parcel in shared memory, in place; it lives as long as something in it is used."""
+        mapping = self._theirs.get(number)
+        if mapping is None:
+            fd = fds.pop(0)
+            try:
+                size = os.fstat(fd).st_size
+                mapping = mmap.mmap(fd, size, flags=mmap.MAP_SHARED | mmap.MAP_POPULATE)
+            finally:
+                os.close(fd)
+        if not number:
+            return _parts(memoryview(mapping), count)
+        from numpy import frombuffer, uint8  # here, since a worker whose items have no arrays needs none
+
+        # All views of the parcel refer to this one object: when it goes, nothing of the parcel is used.
+        whole, freed = frombuffer(mapping, uint8), self._freed
+        self._theirs[number] = mapping
+        self._lent[number] = weakref.ref(whole, lambda _: freed.append(number))
+        return _parts(whole.data, count)
 
     @property
     def closed(self) -> bool:
@@ -136,35 +247,19 @@ class Connection:
     def close(self) -> None:
         """Close this end."""
         self.sock.close()
+        for room in self._rooms.values():
+            if room.fd >= 0:
+                room.close()
+        self._rooms.clear()
+        self._idle.clear()
+        self._theirs.clear()
 
 
-def _share(parts: Sequence[bytes | memoryview]) -> int:
-    """A memfd with a table of lengths, then all parts, each at a multiple of `ALIGN`; its descriptor."""
-    fd = os.memfd_create("dovetail", os.MFD_CLOEXEC)
-    try:
-        table = struct.pack(f"<{len(parts)}Q", *(len(part) for part in parts))
-        at = 0
-        for part in (table, *parts):
-            view = memoryview(part)
-            done = 0
-            while done < len(view):  # a single write takes 2 GiB at most
-                done += os.pwrite(fd, view[done:], at + done)
-            at += _padded(len(view))
-        os.ftruncate(fd, at)
-    except BaseException:
-        os.close(fd)
-        raise
-    return fd
-
-
-def _map(fd: int, count: int) -> list[memoryview]:
-    """The parts of a memfd, in place; the mapping lives as long as something in it is used."""
-    size = os.fstat(fd).st_size
-    mapping = memoryview(mmap.mmap(fd, size, flags=mmap.MAP_SHARED | mmap.MAP_POPULATE))
+def _parts(whole: memoryview, count: int) -> list[memoryview]:
     at = _padded(8 * count)
     found = []
-    for length in struct.unpack_from(f"<{count}Q", mapping):
-        found.append(mapping[at : at + length])
+    for length in struct.unpack_from(f"<{count}Q", whole):
+        found.append(whole[at : at + length])
         at += _padded(length)
     return found
 

@@ -125,6 +125,7 @@ class _Worker:
         self._function = self._functions[digest]
 
     def _take_work(self, number: int, parts: Any) -> None:
+        self._connection.trim()  # of the last map
         found = tried(unpack, parts)
         if isinstance(found, Caught):
             self._connection.send(("unable", describe(0, found.error)))
@@ -140,6 +141,7 @@ class _Worker:
         self._page[0], self._page[1] = number, 0
         work = Work(self._work.common, None) if plain else self._work
         items = tried(unpack, parts)
+        parts.clear()
         if isinstance(items, Caught):
             self._connection.send(("done", number, 0.0, [describe(UNREADABLE, items.error)]))
             return

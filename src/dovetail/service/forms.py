@@ -111,6 +111,9 @@ class JobForm(Entry):
     signal: Text | None = Field(default=None, description="SIGNAL@SECONDS before the walltime, e.g. USR1@60")
     hold: bool = False
     slurm: bool = Field(default=False, description="its environment has what sbatch would set")
+    sbatch: list[str] = Field(
+        default_factory=list, description="options for sbatch, where the service is a guest of Slurm's queue"
+    )
 
 
 class SubmitForm(Entry):

@@ -69,6 +69,7 @@ def forms_of_workload(workload: Workload) -> tuple[list[Form], list[Form]]:
             "priority": round(job.priority),
             "depends": [str(one) for one in job.depends],
             "retries": job.retries,
+            "sbatch": list(job.slurm),
         }
         jobs.append({key: value for key, value in form.items() if value not in (None, {}, [])})
     return [_app(app) for app in apps.values()], jobs

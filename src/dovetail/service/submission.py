@@ -145,6 +145,7 @@ class _Maker:
             depends=self._depends(form, where),
             retries=form.retries,
             throttles=self._throttles(form, name, limit),
+            slurm=tuple(form.sbatch),
             name=name,
         )
         admitted = self.gate.admit(template)
