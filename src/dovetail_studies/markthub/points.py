@@ -10,7 +10,12 @@ import numpy as np
 
 import dovetail
 from dovetail import Workload
-from dovetail.model import Result
+from dovetail.engine.borrowing import Arrays, arrays_of, under
+from dovetail.engine.simulate import SimulationOptions
+from dovetail.kernels.borrowing import simulate_borrowing
+from dovetail.kernels.borrowing_arrays import Outcome
+from dovetail.plugins import load_policy, load_rates
+from dovetail.rates.remote_gpu import with_communication
 from dovetail.report import Interval, interval
 from dovetail.workers import mapped
 
@@ -79,41 +84,47 @@ Task = tuple[Point, int, int]
 
 
 def play(task: Task) -> list[Lives]:
-    """One point with one seed under ``fcfs`` and its policies."""
+    """One point with one seed under ``fcfs`` and its policies, all by the compiled simulation."""
     point, jobs, seed = task
     workload = point.workload(jobs, seed)
-    options = f"?{point.reading}" if point.reading else ""
-    rates = f"remote_gpu?{point.rates}" if point.rates else None
-    fcfs_options = options if "local" not in options else ""
-    base = dovetail.simulate(workload, policy=f"fcfs{fcfs_options}", rates=rates).result
-    found = [_lives("fcfs", base, base)]
-    for policy in point.policies:
-        result = dovetail.simulate(workload, policy=f"{policy}{options}", rates=rates).result
-        found.append(_lives(policy, result, base))
+    found: list[Lives] = []
+    arrays, base = None, None
+    for policy in ("fcfs", *point.policies):
+        arrays = _arrays(point, workload, policy, arrays)
+        outcome = simulate_borrowing(arrays.jobs, arrays.machine, arrays.costs, arrays.how)
+        base = outcome if base is None else base
+        found.append(_lives(policy, arrays, outcome, base))
     return found
 
 
-def _lives(policy: str, result: Result, base: Result) -> Lives:
-    lives, before = _lifetimes(result), _lifetimes(base)
-    held = sum(
-        record.job.choices[0].request.nodes * record.job.choices[0].request.gpus * (record.run_time or 0.0)
-        for record in result.records
-    )
-    gpus = sum(len(node.devices) for node in result.cluster.nodes)
+def _arrays(point: Point, workload: Workload, policy: str, known: Arrays | None) -> Arrays:
+    """What the compiled simulation takes; ``known``: the same for another policy."""
+    options = point.reading if policy != "fcfs" or "local" not in point.reading else ""
+    chosen = load_policy(f"{policy}?{options}" if options else policy).policy
+    rates = load_rates(f"remote_gpu?{point.rates}" if point.rates else "remote_gpu")
+    assert workload.machine is not None
+    work, cluster, rates = with_communication(workload, workload.machine, chosen, rates)
+    if known is None:
+        found = arrays_of(work, cluster, chosen, rates, SimulationOptions())
+    else:
+        found = under(known, chosen, rates)
+    assert found is not None, "the compiled simulation models every reading of the study"
+    return found
+
+
+def _lives(policy: str, arrays: Arrays, outcome: Outcome, base: Outcome) -> Lives:
+    jobs, gpus = arrays.jobs, sum(int(mask).bit_count() for mask in arrays.machine.gpus)
+    lives, before = outcome.end - jobs.submit, base.end - jobs.submit
+    held = float((jobs.nodes * jobs.gpus * (outcome.end - outcome.start)).sum())
     return Lives(
         policy,
         float(np.median(100 * (before - lives) / before)),
         float(np.mean(lives > before * (1 + 1e-12))),
-        held / (gpus * result.makespan),
-        float(np.mean([record.remote_gpus > 0 for record in result.records])),
-        sum(record.migrations for record in result.records),
+        held / (gpus * float(outcome.end.max() - jobs.submit.min())),
+        float(np.mean(outcome.borrowed > 0)),
+        int(outcome.moves.made[0]),
         float(np.median(lives)),
     )
-
-
-def _lifetimes(result: Result) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-    """Seconds from submission to end."""
-    return np.array([(record.end or 0.0) - record.job.submit_time for record in result.records])
 
 
 @dataclass(frozen=True)
