@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from dovetail_command import load
+from dovetail_command import DOVETAIL, load
 
 from dovetail.errors import ExecutorError
 from dovetail.executors.lent import _devices_of, _steps
 from dovetail.model import Allocation, Donor, Part, Request
+from dovetail.testing.processes import runs
 
 pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live")]
 
@@ -29,6 +33,7 @@ steps, out = int(sys.argv[1]), sys.argv[2]
 xp = dovetail.remote.namespace()
 devices = xp.__array_namespace_info__().devices()
 began = [str(device.address) for device in devices]
+open(out + ".began", "w").close()
 sums = [xp.arange(1000.0, device=device) for device in devices]
 for k in range(steps):
     sums = [s * 0.5 + k % 7 for s in sums]
@@ -52,8 +57,14 @@ gpus = 1
 """
 
 
-def jobs(python: str = sys.executable) -> str:
-    """A job of 2 s on b, one of 6 s on a, and one that wants two devices of a node."""
+Row = tuple[str, int, int]
+"""A job's name, its devices, its steps."""
+ROWS: tuple[Row, ...] = (("short", 1, 80), ("long", 1, 240), ("wide", 2, 320))
+"""A job of 2 s on b, one of 6 s on a, and one that wants two devices of a node."""
+
+
+def jobs(rows: tuple[Row, ...] = ROWS, python: str = sys.executable) -> str:
+    """A job file."""
     apps = "".join(
         f"""
 [[app]]
@@ -67,7 +78,6 @@ time = 5
 """
         for gpus in (1, 2)
     )
-    rows = (("short", 1, 80), ("long", 1, 240), ("wide", 2, 320))
     return apps + "".join(
         f'[[job]]\nid = "{name}"\napp = "on{gpus}"\ninputs = {{ steps = {steps}, out = "{name}.json" }}\n'
         for name, gpus, steps in rows
@@ -130,6 +140,57 @@ def test_the_journal_of_moves_replays(dovetail: Call, folder: Path, state: Path)
     done = dovetail("replay", journal)
     assert done.returncode == 0, done.stderr
     assert "all identical" in done.stdout
+
+
+def test_a_server_that_is_killed_costs_only_who_borrows_from_it(
+    folder: Path, environment: dict[str, str]
+) -> None:
+    """kill -9 while a job computes on it: that job ends with one sentence; the next who borrows finds it anew."""
+    (folder / "jobs.toml").write_text(
+        jobs((("short", 1, 20), ("long", 1, 300), ("wide", 2, 900), ("late", 2, 20)))
+    )
+    process = subprocess.Popen(
+        [*DOVETAIL, "run", "jobs.toml", "--cluster", "cluster.toml", "--executor", "lent?device=numpy"]
+        + ["--policy", "mrq", "--json", "--quiet"],
+        cwd=folder,
+        env=environment,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert becomes((folder / "wide.json.began").exists)
+    of_a, of_b = sorted(device_servers(process.pid))
+    devices = [pid for server in (of_a[1], of_b[1]) for pid in children(server)]
+    os.kill(of_b[1], signal.SIGKILL)
+    told, said = process.communicate(timeout=60)
+    assert process.returncode == 1, said
+    by_id = {job["id"]: job for job in json.loads(told)["jobs"]}
+    states = {name: job["state"] for name, job in by_id.items()}
+    assert states == {"short": "COMPLETED", "long": "COMPLETED", "wide": "FAILED", "late": "COMPLETED"}
+    assert by_id["late"]["remote_gpus"] == 1
+    last = Path(by_id["wide"]["stderr"]).read_text().splitlines()[-1]
+    assert last.startswith("dovetail.errors.DeviceLost: unix:")
+    assert "the device server is gone" in last
+    assert not [pid for pid in (of_a[1], of_b[1], *devices) if runs(pid)]
+
+
+def children(pid: int) -> list[int]:
+    """Processes that a process's main thread has started."""
+    return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def device_servers(pid: int) -> list[tuple[str, int]]:
+    """Socket and process of every device server of a run."""
+    found = [(Path(f"/proc/{child}/cmdline").read_text().split("\0"), child) for child in children(pid)]
+    return [(words[words.index("--socket") + 1], child) for words, child in found if "--socket" in words]
+
+
+def becomes(condition: Callable[[], bool], seconds: float = 60.0) -> bool:
+    """Whether it is true within so many seconds."""
+    until = time.monotonic() + seconds
+    while not condition() and time.monotonic() < until:
+        time.sleep(0.02)
+    return condition()
 
 
 def test_an_executor_that_cannot_move_jobs_says_so(dovetail: Call, folder: Path) -> None:

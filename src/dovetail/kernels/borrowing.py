@@ -195,9 +195,7 @@ def _find(jobs, how, state, j, s, may_borrow):  # type: ignore[no-untyped-def]
     state.lent.borrowed[s] = 0
     if fit(jobs, j, free, count, cpus, memory, state.held, s):
         return 1
-    if may_borrow and borrow(
-        jobs, j, free, count, cpus, memory, state.held, state.lent, state.rest, s, how
-    ):
+    if may_borrow and borrow(jobs, j, free, count, cpus, memory, state.held, state.lent, state.rest, s, how):
         return 2
     state.lent.borrowed[s] = 0
     return 0
@@ -326,7 +324,11 @@ def _simulate(jobs, machine, costs, how, state, scratch, nothing, out):  # type:
             j, s = state.queue[place], state.spare[at[SPARES] - 1]
             may = how.borrows and passed == 0
             found = _find(jobs, how, state, j, s, may)
-            if found == 2 and how.looks and not _worth(jobs, machine, costs, how, state, scratch, nothing, now):
+            if (
+                found == 2
+                and how.looks
+                and not _worth(jobs, machine, costs, how, state, scratch, nothing, now)
+            ):
                 found = 0
             if not found:
                 passed += 1
