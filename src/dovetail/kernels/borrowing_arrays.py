@@ -7,7 +7,6 @@ a node are bits of a mask. A `State` is everything that changes; a roll-out runs
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -225,8 +224,8 @@ def new_state(jobs: Columns, machine: Machine) -> State:
 
 def new_moves(most: int) -> Moves:
     """None yet, at most so many."""
-    zero = partial(np.zeros, most, np.int64)
-    return Moves(np.zeros(1, np.int64), zero(), np.zeros(most), zero(), zero(), zero(), zero())
+    job, client, donor, gpu, home = np.zeros((5, most), np.int64)
+    return Moves(np.zeros(1, np.int64), job, np.zeros(most), client, donor, gpu, home)
 
 
 def new_outcome(jobs: Columns) -> Outcome:

@@ -6,6 +6,7 @@ The same operations in the same order as `dovetail.model.remote_times`, so that 
 from __future__ import annotations
 
 import numpy as np
+
 from dovetail.kernels.borrowing_arrays import (
     ACTIVE_MEMORY,
     COPY_BANDWIDTH,

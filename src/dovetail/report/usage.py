@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from dovetail.model import CPU, FRACTION_UNITS, Cluster, Node
 from dovetail.model.allocation import NARROW
