@@ -164,13 +164,14 @@ def simulate_all(
 def _read(tasks: Iterable[Task]) -> Iterator[Task]:
     """The same tasks; those in a row that differ in policy and load alone share a workload, read once."""
     known: tuple[object, ...] | None = None
+    found: tuple[Workload, Cluster] | None = None
     for source, options in tasks:
         if isinstance(source, Workload) or options.get("seed") is not None:
             yield source, options
             continue
         reader = {name: value for name, value in options.items() if name not in _OF_SIMULATIONS}
         asked = source, options.get("cluster"), options.get("on", ()), reader
-        if asked != known:
+        if found is None or asked != known:
             found, known = api.jobs_and_machine(*asked[:3], **reader), asked
         yield found[0], {**options, "cluster": found[1]}
 
