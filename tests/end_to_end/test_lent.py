@@ -62,6 +62,7 @@ Row = tuple[str, int, int]
 """A job's name, its devices, its steps."""
 ROWS: tuple[Row, ...] = (("short", 1, 80), ("long", 1, 240), ("wide", 2, 320))
 """A job of 2 s on b, one of 6 s on a, and one that wants two devices of a node."""
+KILLED: tuple[Row, ...] = (("short", 1, 20), ("long", 1, 300), ("wide", 2, 900), ("late", 2, 20))
 
 
 def jobs(rows: tuple[Row, ...] = ROWS, python: str = sys.executable) -> str:
@@ -150,18 +151,8 @@ def test_a_server_that_is_killed_costs_only_who_borrows_from_it(
     folder: Path, environment: dict[str, str]
 ) -> None:
     """kill -9 while a job computes on it: that job ends with one sentence, the next finds a new server."""
-    (folder / "jobs.toml").write_text(
-        jobs((("short", 1, 20), ("long", 1, 300), ("wide", 2, 900), ("late", 2, 20)))
-    )
-    process = subprocess.Popen(
-        [*DOVETAIL, "run", "jobs.toml", *LENT, "--policy", "mrq", "--json", "--quiet"],
-        cwd=folder,
-        env=environment,
-        text=True,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    )
-    assert becomes((folder / "wide.json.began").exists)
+    (folder / "jobs.toml").write_text(jobs(KILLED))
+    process = begun(folder, environment)
     of_a, of_b = sorted(device_servers(process.pid))
     devices = [pid for server in (of_a[1], of_b[1]) for pid in children(server)]
     os.kill(of_b[1], signal.SIGKILL)
@@ -175,6 +166,37 @@ def test_a_server_that_is_killed_costs_only_who_borrows_from_it(
     assert last.startswith("dovetail.errors.DeviceLost: unix:")
     assert "the device server is gone" in last
     assert not [pid for pid in (of_a[1], of_b[1], *devices) if runs(pid)]
+
+
+def begun(folder: Path, environment: dict[str, str]) -> subprocess.Popen[str]:
+    """A run of the folder's jobs, the wide one of which computes on a borrowed device."""
+    process = subprocess.Popen(
+        [*DOVETAIL, "run", "jobs.toml", *LENT, "--policy", "mrq", "--json", "--quiet"],
+        cwd=folder,
+        env=environment,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert becomes((folder / "wide.json.began").exists)
+    return process
+
+
+def test_a_dovetail_that_is_killed_leaves_no_servers(
+    dovetail: Call, folder: Path, environment: dict[str, str]
+) -> None:
+    """kill -9 of the run: its servers end, and that it cannot be taken up is one sentence."""
+    process = begun(folder, environment)
+    servers = [pid for _, pid in device_servers(process.pid)]
+    process.kill()
+    process.communicate()
+    assert becomes(lambda: not any(map(runs, servers)))
+    again = dovetail("run", "--resume")
+    assert again.returncode == 2
+    assert "cannot take up a run" in again.stderr
+    assert len(again.stderr.strip().splitlines()) == 1
+    recovered = dovetail("recover")
+    assert recovered.returncode == 0, recovered.stderr
 
 
 def children(pid: int) -> list[int]:
