@@ -10,12 +10,7 @@ import numpy as np
 
 import dovetail
 from dovetail import Workload
-from dovetail.engine.borrowing import Arrays, arrays_of, under
-from dovetail.engine.simulate import SimulationOptions
-from dovetail.kernels.borrowing import simulate_borrowing
-from dovetail.kernels.borrowing_arrays import Outcome
-from dovetail.plugins import load_policy, load_rates
-from dovetail.rates.remote_gpu import with_communication
+from dovetail.lifetimes import Lifetimes, lifetimes
 from dovetail.report import Interval, interval
 from dovetail.workers import mapped
 
@@ -43,6 +38,11 @@ class Point:
         options = (("jobs", jobs), ("seed", seed), *self.options)
         told = "&".join(f"{name}={value}" for name, value in options)
         return dovetail.load_workload(f"published:markthub?{told}")
+
+    def named(self, policy: str) -> str:
+        """A policy with this reading; ``fcfs`` never borrows, so that a local GPU at least is no matter."""
+        takes = self.reading and not (policy == "fcfs" and "local" in self.reading)
+        return f"{policy}?{self.reading}" if takes else policy
 
 
 def table_4(
@@ -84,45 +84,23 @@ Task = tuple[Point, int, int]
 
 
 def play(task: Task) -> list[Lives]:
-    """One point with one seed under ``fcfs`` and its policies, all by the compiled simulation."""
+    """One point with one seed under ``fcfs`` and its policies."""
     point, jobs, seed = task
-    workload = point.workload(jobs, seed)
-    found: list[Lives] = []
-    arrays, base = None, None
-    for policy in ("fcfs", *point.policies):
-        arrays = _arrays(point, workload, policy, arrays)
-        outcome = simulate_borrowing(arrays.jobs, arrays.machine, arrays.costs, arrays.how)
-        base = outcome if base is None else base
-        found.append(_lives(policy, arrays, outcome, base))
-    return found
+    rates = f"remote_gpu?{point.rates}" if point.rates else "remote_gpu"
+    policies = [point.named(policy) for policy in ("fcfs", *point.policies)]
+    found = list(lifetimes(point.workload(jobs, seed), policies, rates=rates))
+    return [_lives(one, found[0]) for one in found]
 
 
-def _arrays(point: Point, workload: Workload, policy: str, known: Arrays | None) -> Arrays:
-    """What the compiled simulation takes; ``known``: the same for another policy."""
-    options = point.reading if policy != "fcfs" or "local" not in point.reading else ""
-    chosen = load_policy(f"{policy}?{options}" if options else policy).policy
-    rates = load_rates(f"remote_gpu?{point.rates}" if point.rates else "remote_gpu")
-    assert workload.machine is not None
-    work, cluster, rates = with_communication(workload, workload.machine, chosen, rates)
-    if known is None:
-        found = arrays_of(work, cluster, chosen, rates, SimulationOptions())
-    else:
-        found = under(known, chosen, rates)
-    assert found is not None, "the compiled simulation models every reading of the study"
-    return found
-
-
-def _lives(policy: str, arrays: Arrays, outcome: Outcome, base: Outcome) -> Lives:
-    jobs, gpus = arrays.jobs, sum(int(mask).bit_count() for mask in arrays.machine.gpus)
-    lives, before = outcome.end - jobs.submit, base.end - jobs.submit
-    held = float((jobs.nodes * jobs.gpus * (outcome.end - outcome.start)).sum())
+def _lives(found: Lifetimes, base: Lifetimes) -> Lives:
+    lives, before = found.lifetime, base.lifetime
     return Lives(
-        policy,
+        found.policy.partition("?")[0],
         float(np.median(100 * (before - lives) / before)),
         float(np.mean(lives > before * (1 + 1e-12))),
-        held / (gpus * float(outcome.end.max() - jobs.submit.min())),
-        float(np.mean(outcome.borrowed > 0)),
-        int(outcome.moves.made[0]),
+        found.utilisation,
+        float(np.mean(found.borrowed > 0)),
+        found.migrations,
         float(np.median(lives)),
     )
 
