@@ -219,7 +219,7 @@ def becomes(condition: Callable[[], bool], seconds: float = 60.0) -> bool:
 
 
 STEADY = """
-'''So many quarters of a second on all of its devices, from four seconds after its start on.'''
+'''So many half seconds on all of its devices, from four seconds after its start on.'''
 import os, sys, time
 import dovetail.remote
 
@@ -236,7 +236,7 @@ time.sleep(max(0.0, -late))
 for k in range(steps):
     arrays = [a + 1 for a in arrays]
     assert [float(a[0]) for a in arrays] == [k + 1.0] * len(arrays)
-    time.sleep(0.25)
+    time.sleep(0.5)
 """
 THREE_NODES = """
 [[node]]
@@ -253,13 +253,13 @@ cpus = 0
 gpus = 1
 """
 SLEEPING: tuple[Row, ...] = (
-    ("s1", 1, 12),
-    ("s2", 1, 30),
-    ("s3", 1, 20),
-    ("w1", 2, 24),
-    ("w2", 2, 16),
-    ("s4", 1, 18),
-    ("w3", 2, 12),
+    ("s1", 1, 6),
+    ("s2", 1, 15),
+    ("s3", 1, 10),
+    ("w1", 2, 12),
+    ("w2", 2, 8),
+    ("s4", 1, 9),
+    ("w3", 2, 6),
 )
 
 
@@ -268,7 +268,7 @@ def test_the_simulated_makespan_is_that_of_the_live_run(dovetail: Call, folder: 
     (folder / "program.py").write_text(STEADY)
     (folder / "cluster.toml").write_text(THREE_NODES)
     told = (
-        f"[job.communication]\nother = {4.0 + 0.25 * steps}\ngpu_calls = {3 * steps}\ngpu_bytes = 8e6\n"
+        f"[job.communication]\nother = {4.0 + 0.5 * steps}\ngpu_calls = {3 * steps}\ngpu_bytes = 8e6\n"
         for _, _, steps in SLEEPING
     )
     apps, *each = jobs(SLEEPING).replace("time = 5\n", "").split("[[job]]\n")
