@@ -60,6 +60,7 @@ __all__ = [
     "check_whole",
     "cluster_of",
     "default_runs_folder",
+    "jobs_and_machine",
     "listed",
     "policy_label",
     "recover_left_behind",
@@ -94,7 +95,7 @@ def _jobs(workload: Any, cluster: Cluster | None, on: str | Sequence[str], **opt
     return load_workload(workload, cluster, on=listed(on, "on"), **options)
 
 
-def _jobs_and_machine(
+def jobs_and_machine(
     workload: Any, cluster: Cluster | PathLike | None, on: str | Sequence[str], **options: Any
 ) -> tuple[Workload, Cluster]:
     """The jobs, and the cluster given, else the one that they name, else this machine.
@@ -214,7 +215,7 @@ def simulate(
             f"policy {loaded.name} hands jobs to another scheduler (`dovetail run --executor slurm-queue`), "
             "expected one that places them itself: a simulation has no other scheduler"
         )
-    jobs, machine = _jobs_and_machine(workload, cluster, on, lenient=lenient, seed=seed, **reader)
+    jobs, machine = jobs_and_machine(workload, cluster, on, lenient=lenient, seed=seed, **reader)
     _check_kinds(listed(on, "on"), machine)
     if loaded is None:
         return _as_recorded(jobs, machine, seed, load)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, MutableSequence, Sequence
+from collections.abc import Callable, Iterable, Iterator, MutableSequence, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass
 from functools import partial
+from inspect import signature
 from multiprocessing import get_context
 from typing import Any, TypeAlias
 
@@ -29,6 +30,8 @@ PATIENCE = 1.0
 """Seconds of work before worker processes are started, which takes about as long."""
 BEAT = 0.2
 """Seconds between two looks at how far the workers are."""
+_OF_SIMULATIONS = frozenset(signature(api.simulate).parameters) - {"lenient"}
+"""Options that have nothing to do with how a workload is read, but for its cluster and ``on``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +151,7 @@ def simulate_all(
     tell = tell or (lambda place, part: None)
     count = min(workers or len(os.sched_getaffinity(0)), len(tasks))
     if count <= 1:
-        return [_simulate(task, partial(tell, i)) for i, task in enumerate(tasks)]
+        return [_simulate(task, partial(tell, i)) for i, task in enumerate(_read(tasks))]
     results = _at_once(tasks)
     done = len(results)
     for i in range(done):
@@ -156,6 +159,21 @@ def simulate_all(
     if done < len(tasks):
         results += _in_workers(tasks[done:], count, lambda i, part: tell(done + i, part))
     return results
+
+
+def _read(tasks: Iterable[Task]) -> Iterator[Task]:
+    """The same tasks; those in a row that differ in policy and load alone share a workload, read once."""
+    known: tuple[object, ...] | None = None
+    found: tuple[Workload, Cluster] | None = None
+    for source, options in tasks:
+        if isinstance(source, Workload) or options.get("seed") is not None:
+            yield source, options
+            continue
+        reader = {name: value for name, value in options.items() if name not in _OF_SIMULATIONS}
+        asked = source, options.get("cluster"), options.get("on", ()), reader
+        if found is None or asked != known:
+            found, known = api.jobs_and_machine(*asked[:3], **reader), asked
+        yield found[0], {**options, "cluster": found[1]}
 
 
 def _simulate(task: Task, tell: Callable[[float], None]) -> Result:
@@ -180,7 +198,7 @@ def _at_once(tasks: Sequence[Task]) -> list[Result]:
 
     results: list[Result] = []
     try:
-        for task in tasks:
+        for task in _read(tasks):
             results.append(_simulate(task, tell))
             if time.monotonic() - since > PATIENCE:
                 break

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from dovetail_command import load
+from dovetail_command import DOVETAIL, load
 
 from dovetail.errors import ExecutorError
 from dovetail.executors.lent import _devices_of, _steps
 from dovetail.model import Allocation, Donor, Part, Request
+from dovetail.testing.processes import runs
 
 pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live")]
 
@@ -29,6 +33,7 @@ steps, out = int(sys.argv[1]), sys.argv[2]
 xp = dovetail.remote.namespace()
 devices = xp.__array_namespace_info__().devices()
 began = [str(device.address) for device in devices]
+open(out + ".began", "w").close()
 sums = [xp.arange(1000.0, device=device) for device in devices]
 for k in range(steps):
     sums = [s * 0.5 + k % 7 for s in sums]
@@ -52,8 +57,16 @@ gpus = 1
 """
 
 
-def jobs(python: str = sys.executable) -> str:
-    """A job of 2 s on b, one of 6 s on a, and one that wants two devices of a node."""
+LENT = ("--cluster", "cluster.toml", "--executor", "lent?device=numpy")
+Row = tuple[str, int, int]
+"""A job's name, its devices, its steps."""
+ROWS: tuple[Row, ...] = (("short", 1, 80), ("long", 1, 240), ("wide", 2, 320))
+"""A job of 2 s on b, one of 6 s on a, and one that wants two devices of a node."""
+KILLED: tuple[Row, ...] = (("short", 1, 20), ("long", 1, 300), ("wide", 2, 900), ("late", 2, 20))
+
+
+def jobs(rows: tuple[Row, ...] = ROWS, python: str = sys.executable) -> str:
+    """A job file."""
     apps = "".join(
         f"""
 [[app]]
@@ -67,7 +80,6 @@ time = 5
 """
         for gpus in (1, 2)
     )
-    rows = (("short", 1, 80), ("long", 1, 240), ("wide", 2, 320))
     return apps + "".join(
         f'[[job]]\nid = "{name}"\napp = "on{gpus}"\ninputs = {{ steps = {steps}, out = "{name}.json" }}\n'
         for name, gpus, steps in rows
@@ -82,14 +94,17 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
+def played(dovetail: Call, policy: str) -> dict[str, Any]:
+    """The result of the folder's jobs, all of which ended well."""
+    done = dovetail("run", "jobs.toml", *LENT, "--policy", policy, "--json", "--quiet")
+    assert done.returncode == 0, done.stderr
+    result: dict[str, Any] = load(done)
+    return result
+
+
 def ran(dovetail: Call, folder: Path, policy: str) -> tuple[dict[str, Any], dict[str, Any]]:
     """The result, and what the wide job told of itself."""
-    done = dovetail(
-        *("run", "jobs.toml", "--cluster", "cluster.toml", "--executor", "lent?device=numpy"),
-        *("--policy", policy, "--json", "--quiet"),
-    )
-    assert done.returncode == 0, done.stderr
-    return load(done), json.loads((folder / "wide.json").read_text())
+    return played(dovetail, policy), json.loads((folder / "wide.json").read_text())
 
 
 def servers() -> list[str]:
@@ -132,6 +147,151 @@ def test_the_journal_of_moves_replays(dovetail: Call, folder: Path, state: Path)
     assert "all identical" in done.stdout
 
 
+def test_a_server_that_is_killed_costs_only_who_borrows_from_it(
+    folder: Path, environment: dict[str, str]
+) -> None:
+    """kill -9 while a job computes on it: that job ends with one sentence, the next finds a new server."""
+    (folder / "jobs.toml").write_text(jobs(KILLED))
+    process = begun(folder, environment)
+    of_a, of_b = sorted(device_servers(process.pid))
+    devices = [pid for server in (of_a[1], of_b[1]) for pid in children(server)]
+    os.kill(of_b[1], signal.SIGKILL)
+    told, said = process.communicate(timeout=60)
+    assert process.returncode == 1, said
+    by_id = {job["id"]: job for job in json.loads(told)["jobs"]}
+    states = {name: job["state"] for name, job in by_id.items()}
+    assert states == {"short": "COMPLETED", "long": "COMPLETED", "wide": "FAILED", "late": "COMPLETED"}
+    assert by_id["late"]["remote_gpus"] == 1
+    last = Path(by_id["wide"]["stderr"]).read_text().splitlines()[-1]
+    assert last.startswith("dovetail.errors.DeviceLost: unix:")
+    assert "the device server is gone" in last
+    assert not [pid for pid in (of_a[1], of_b[1], *devices) if runs(pid)]
+
+
+def begun(folder: Path, environment: dict[str, str]) -> subprocess.Popen[str]:
+    """A run of the folder's jobs, the wide one of which computes on a borrowed device."""
+    process = subprocess.Popen(
+        [*DOVETAIL, "run", "jobs.toml", *LENT, "--policy", "mrq", "--json", "--quiet"],
+        cwd=folder,
+        env=environment,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert becomes((folder / "wide.json.began").exists)
+    return process
+
+
+def test_a_dovetail_that_is_killed_leaves_no_servers(
+    dovetail: Call, folder: Path, environment: dict[str, str]
+) -> None:
+    """kill -9 of the run: its servers end, and that it cannot be taken up is one sentence."""
+    process = begun(folder, environment)
+    servers = [pid for _, pid in device_servers(process.pid)]
+    process.kill()
+    process.communicate()
+    assert becomes(lambda: not any(map(runs, servers)))
+    again = dovetail("run", "--resume")
+    assert again.returncode == 2
+    assert "cannot take up a run" in again.stderr
+    assert len(again.stderr.strip().splitlines()) == 1
+    recovered = dovetail("recover")
+    assert recovered.returncode == 0, recovered.stderr
+
+
+def children(pid: int) -> list[int]:
+    """Processes that a process's main thread has started."""
+    return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def device_servers(pid: int) -> list[tuple[str, int]]:
+    """Socket and process of every device server of a run."""
+    found = [(Path(f"/proc/{child}/cmdline").read_text().split("\0"), child) for child in children(pid)]
+    return [(words[words.index("--socket") + 1], child) for words, child in found if "--socket" in words]
+
+
+def becomes(condition: Callable[[], bool], seconds: float = 60.0) -> bool:
+    """Whether it is true within so many seconds."""
+    until = time.monotonic() + seconds
+    while not condition() and time.monotonic() < until:
+        time.sleep(0.02)
+    return condition()
+
+
+STEADY = """
+'''So many half seconds on all of its devices, from four seconds after its start on.'''
+import os, sys, time
+import dovetail.remote
+
+steps = int(sys.argv[1])
+ticks = int(open("/proc/self/stat").read().rpartition(")")[2].split()[19])
+begin = ticks / os.sysconf("SC_CLK_TCK") + 4.0
+xp = dovetail.remote.namespace()
+devices = xp.__array_namespace_info__().devices()
+kept = [xp.zeros(1_000_000, device=device) for device in devices]
+arrays = [xp.zeros(1000, device=device) for device in devices]
+late = time.clock_gettime(time.CLOCK_BOOTTIME) - begin
+print("late by", late)
+time.sleep(max(0.0, -late))
+for k in range(steps):
+    arrays = [a + 1 for a in arrays]
+    assert [float(a[0]) for a in arrays] == [k + 1.0] * len(arrays)
+    time.sleep(0.5)
+"""
+THREE_NODES = """
+[[node]]
+name = "a"
+cores = [0]
+gpus = 2
+[[node]]
+name = "b"
+cores = [1]
+gpus = 1
+[[node]]
+name = "c"
+cpus = 0
+gpus = 1
+"""
+SLEEPING: tuple[Row, ...] = (
+    ("s1", 1, 6),
+    ("s2", 1, 15),
+    ("s3", 1, 10),
+    ("w1", 2, 12),
+    ("w2", 2, 8),
+    ("s4", 1, 9),
+    ("w3", 2, 6),
+)
+
+
+def test_the_simulated_makespan_is_that_of_the_live_run(dovetail: Call, folder: Path) -> None:
+    """With measured constants, jobs whose devices' time is slept: within 10 %, borrowing and moving alike."""
+    (folder / "program.py").write_text(STEADY)
+    (folder / "cluster.toml").write_text(THREE_NODES)
+    told = (
+        f"[job.communication]\nother = {4.0 + 0.5 * steps}\ngpu_calls = {3 * steps}\ngpu_bytes = 8e6\n"
+        for _, _, steps in SLEEPING
+    )
+    apps, *each = jobs(SLEEPING).replace("time = 5\n", "").split("[[job]]\n")
+    text = apps + "".join(f"[[job]]\n{job}{more}" for job, more in zip(each, told, strict=True))
+    (folder / "jobs.toml").write_text(text)
+    measured = dovetail("bench-remote", "--rounds", "2", "--size", "8000000", "--out", "costs.toml")
+    assert measured.returncode == 0, measured.stderr
+    live, simulated = {}, {}
+    for policy in ("fcfs", "mrq"):
+        live[policy] = played(dovetail, policy)
+        done = dovetail(
+            *("simulate", "jobs.toml", "--cluster", "cluster.toml", "--policy", policy),
+            *("--rates", "remote_gpu?costs=costs.toml", "--json"),
+        )
+        assert done.returncode == 0, done.stderr
+        simulated[policy] = load(done)
+        print(policy, live[policy]["makespan"], simulated[policy]["makespan"])
+        assert live[policy]["makespan"] == pytest.approx(simulated[policy]["makespan"], rel=0.1)
+    assert live["mrq"]["makespan"] < live["fcfs"]["makespan"]
+    for found in (live["mrq"], simulated["mrq"]):
+        assert sum(job["migrations"] for job in found["jobs"]) > 0
+
+
 def test_an_executor_that_cannot_move_jobs_says_so(dovetail: Call, folder: Path) -> None:
     for policy in ("mrq", "mrq-aware", "mrq-backfill"):
         done = dovetail("run", "jobs.toml", "--cluster", "cluster.toml", "--policy", policy)
@@ -144,16 +304,8 @@ def test_an_executor_that_cannot_move_jobs_says_so(dovetail: Call, folder: Path)
 
 def test_a_device_that_cannot_be_opened_is_one_sentence(dovetail: Call, folder: Path) -> None:
     done = dovetail(
-        *(
-            "run",
-            "jobs.toml",
-            "--cluster",
-            "cluster.toml",
-            "--executor",
-            "lent?device=abacus",
-            "--policy",
-            "mrq",
-        )
+        *("run", "jobs.toml", "--cluster", "cluster.toml", "--policy", "mrq"),
+        *("--executor", "lent?device=abacus"),
     )
     assert done.returncode == 2
     assert "node a" in done.stderr

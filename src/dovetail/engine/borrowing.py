@@ -8,7 +8,7 @@ borrowed GPUs; its outcome is that of the engine, job by job, to the last bit. W
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import process_time
 
 import numpy as np
@@ -29,7 +29,7 @@ from dovetail.policies.mrq_aware import MrqAware
 from dovetail.policies.rq import Rq
 from dovetail.rates.remote_gpu import RemoteGpu
 
-__all__ = ["Arrays", "arrays_of", "simulate_arrays"]
+__all__ = ["Arrays", "arrays_of", "simulate_arrays", "under"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +65,12 @@ def arrays_of(
         return None
     machine = machine_of(cluster, rates.constants, device.kind)
     return Arrays(ready, cluster, columns(rows), machine, costs_array(rates.constants), how, device)
+
+
+def under(arrays: Arrays, policy: object, rates: RateModel | None) -> Arrays | None:
+    """The same jobs and machine under another policy, with rates of the same constants. O(1)."""
+    how = _how(policy, rates) if type(rates) is RemoteGpu else None
+    return None if how is None else replace(arrays, how=how)
 
 
 def _how(policy: object, rates: RemoteGpu) -> Borrowing | None:

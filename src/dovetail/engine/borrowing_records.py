@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from itertools import groupby
 
 import numpy as np
@@ -78,11 +79,40 @@ def records_of(
     return records
 
 
+class _Later(Mapping[int, tuple[int, ...]]):
+    """A mapping that is made when somebody looks: nobody asks most jobs for their core ids."""
+
+    __slots__ = ("_found", "_make")
+
+    def __init__(self, make: Callable[[], Mapping[int, tuple[int, ...]]]) -> None:
+        self._make: Callable[[], Mapping[int, tuple[int, ...]]] | None = make
+        self._found: Mapping[int, tuple[int, ...]] = EMPTY
+
+    @property
+    def _spelt(self) -> Mapping[int, tuple[int, ...]]:
+        if self._make is not None:
+            self._found, self._make = self._make(), None
+        return self._found
+
+    def __getitem__(self, node: int) -> tuple[int, ...]:
+        return self._spelt[node]
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._spelt)
+
+    def __len__(self) -> int:
+        return len(self._spelt)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return dict, (dict(self._spelt),)
+
+
 class _Places:
     """Where jobs are, from the arrays."""
 
     def __init__(self, cluster: Cluster, columns: Columns, outcome: Outcome) -> None:
         self._cluster = cluster
+        self._bit = [1 << n for n in range(len(cluster.nodes))]
         self._cpus: list[int] = columns.cpus.tolist()
         self._lists: dict[int, tuple[int, ...]] = {}  # positions of a mask
         pools = [node.cores for node in cluster.nodes]
@@ -107,7 +137,7 @@ class _Places:
         request = job.choices[0].request
         at, lent = self._first_node[j], self._first_lent[j]
         nodes = range(at, at + request.nodes)
-        own = {self._node[i]: self._mask[i] for i in nodes}
+        own = list(zip(self._node[at : nodes.stop], self._mask[at : nodes.stop], strict=True))
         donors = {
             (self._donor[i], self._gpu[i]): Donor(
                 self._client[i], self._donor[i], self._gpu[i].bit_length() - 1
@@ -116,35 +146,37 @@ class _Places:
         }
         cores = self._cores_of(j, nodes)
         first = self._allocation(job, own, donors, cores)
-        return first, self._later(j, job, own, donors, cores)
+        moves = self._moves.get(j)
+        return first, iter(()) if moves is None else self._later(moves, job, dict(own), donors, cores)
 
     def _later(
         self,
-        j: int,
+        moves: list[Move],
         job: Job,
         own: dict[int, int],
         donors: dict[tuple[int, int], Donor],
         cores: Mapping[int, tuple[int, ...]],
     ) -> Iterator[tuple[float, Allocation, int]]:
-        for time, moves in groupby(self._moves.get(j, ()), key=lambda move: move[1]):
+        for time, together in groupby(moves, key=lambda move: move[1]):
             count = 0
-            for _, _, client, donor, gpu, home in moves:
+            for _, _, client, donor, gpu, home in together:
                 own[client] |= home
                 del donors[donor, gpu]
                 count += 1
-            yield time, self._allocation(job, own, donors, cores), count
+            yield time, self._allocation(job, own.items(), donors, cores), count
 
     def _allocation(
         self,
         job: Job,
-        own: Mapping[int, int],
+        own: Iterable[tuple[int, int]],
         donors: Mapping[tuple[int, int], Donor],
         cores: Mapping[int, tuple[int, ...]],
     ) -> Allocation:
         request = job.choices[0].request
         shares: dict[int, int] = {}
-        for n, mask in own.items():
-            shares[mask] = shares.get(mask, 0) | 1 << n
+        bit = self._bit
+        for n, mask in own:
+            shares[mask] = shares.get(mask, 0) | bit[n]
         parts = tuple(
             Part(nodes, request.cpus, self._positions(mask), memory=request.memory)
             for mask, nodes in shares.items()
@@ -153,10 +185,14 @@ class _Places:
 
     def _cores_of(self, j: int, nodes: range) -> Mapping[int, tuple[int, ...]]:
         """Core ids on nodes of which the job takes a part."""
-        found: dict[int, tuple[int, ...]] = {}
         cpus = self._cpus[j]
-        if not cpus:
+        if not cpus or all(self._sizes[n] == cpus for n in self._node[nodes.start : nodes.stop]):
             return EMPTY
+        return _Later(partial(self.spelt_cores, cpus, nodes))
+
+    def spelt_cores(self, cpus: int, nodes: range) -> Mapping[int, tuple[int, ...]]:
+        """The same, spelt out."""
+        found: dict[int, tuple[int, ...]] = {}
         for i in nodes:
             n = self._node[i]
             if self._sizes[n] != cpus:
@@ -166,7 +202,7 @@ class _Places:
                     pool = self._cluster.nodes[n].cores
                     cores = known[mask] = tuple(pool[c] for c in self._positions(mask))
                 found[n] = cores
-        return found or EMPTY
+        return found
 
     def _positions(self, mask: int) -> tuple[int, ...]:
         found = self._lists.get(mask)

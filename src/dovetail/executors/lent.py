@@ -94,6 +94,7 @@ class LentExecutor(LocalExecutor):
         self._switchboard: Switchboard | None = None
         self._devices: dict[JobId, tuple[str, list[_Held]]] = {}  # and the uid of the attempt
         self._moves: set[asyncio.Task[None]] = set()
+        self._starting = asyncio.Lock()
         with ExitStack() as undo:
             undo.callback(os.close, self._log)
             undo.callback(self._end_servers)
@@ -106,24 +107,51 @@ class LentExecutor(LocalExecutor):
         """One for each node with devices, all at once; wait until their devices are open."""
         for n, node in enumerate(self.cluster.nodes):
             if node.devices:
-                chosen = [part for device in node.devices for part in ("--device", self._lent(device))]
-                command = [sys.executable, "-c", STARTED, "device-server", *chosen]
-                with self._complaints(n).open("w") as complaints:
-                    self._servers[n] = subprocess.Popen(
-                        [*command, "--socket", self._socket(n), "--json"],
-                        stdin=subprocess.DEVNULL,
-                        stdout=subprocess.PIPE,
-                        stderr=complaints,
-                        text=True,
-                        env=self._environ,
-                        start_new_session=True,
-                    )
-        for n, server in self._servers.items():
-            assert server.stdout is not None
-            if not server.stdout.readline():
-                name = self.cluster.nodes[n].name
-                said = self._complaints(n).read_text().strip().removeprefix("dovetail: ")
-                raise InputError(f"the device server of node {name} did not start: {said or server.wait()}")
+                self._start_server(n)
+        for n in self._servers:
+            self._wait_for(n)
+
+    def _start_server(self, n: int) -> None:
+        devices = self.cluster.nodes[n].devices
+        chosen = [part for device in devices for part in ("--device", self._lent(device))]
+        command = [sys.executable, "-c", STARTED, "device-server", *chosen]
+        with self._complaints(n).open("w") as complaints:
+            self._servers[n] = subprocess.Popen(
+                [*command, "--socket", self._socket(n), "--json"],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=complaints,
+                text=True,
+                env=self._environ,
+                start_new_session=True,
+            )
+
+    def _wait_for(self, n: int) -> None:
+        """Until a server's devices are open. Raises `InputError` with what it says where they cannot be."""
+        server = self._servers[n]
+        assert server.stdout is not None
+        if not server.stdout.readline():
+            name = self.cluster.nodes[n].name
+            said = self._complaints(n).read_text().strip().removeprefix("dovetail: ")
+            raise InputError(f"the device server of node {name} did not start: {said or server.wait()}")
+
+    async def _lend(self, devices: list[_Held]) -> None:
+        """See to it that who lends these devices can; a server that was killed is started again.
+
+        Its clients have lost their arrays and end. Raises `ExecutorError` where it does not start.
+        """
+        async with self._starting:
+            for n in {held.node for held in devices if held.node != held.client}:
+                server = self._servers[n]
+                if server.poll() is None:
+                    continue
+                assert server.stdout is not None
+                server.stdout.close()
+                self._start_server(n)  # by this thread: it ends with whoever has started it
+                try:
+                    await asyncio.to_thread(self._wait_for, n)
+                except InputError as error:
+                    raise ExecutorError(str(error)) from None
 
     def _end_servers(self) -> None:
         for server in self._servers.values():
@@ -163,6 +191,7 @@ class LentExecutor(LocalExecutor):
         """Start the job, told where its devices are. Raises `ExecutorError` after `close`."""
         devices = _devices_of(placed.allocation)
         if devices:
+            await self._lend(devices)
             board = await self._board()
             uid = uid_of(self.run_uid, placed.job.id, placed.attempt)
             self._devices[placed.job.id] = uid, devices

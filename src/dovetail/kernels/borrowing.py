@@ -9,7 +9,6 @@ it to that.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from dovetail.kernels.borrowing_arrays import (
     ARRIVED,
@@ -21,12 +20,13 @@ from dovetail.kernels.borrowing_arrays import (
     Columns,
     Floats,
     Machine,
-    Moves,
     Outcome,
     State,
+    new_moves,
+    new_outcome,
     new_state,
 )
-from dovetail.kernels.borrowing_room import bits, borrow, fit, go_home, lowest
+from dovetail.kernels.borrowing_room import bits, borrow, fit, go_home, lowest, uncounted
 from dovetail.kernels.borrowing_times import (
     count_processes,
     fraction_done,
@@ -40,13 +40,17 @@ __all__ = ["simulate_borrowing", "worth_borrowing"]
 
 LEAST_GAIN = 1e-9
 """Part of what waiting costs by which borrowing must cost less: roundings are no gain."""
+NO_MOVES = new_moves(0)
+"""Where nobody wants to know what moved."""
 
 
 def simulate_borrowing(jobs: Columns, machine: Machine, costs: Floats, how: Borrowing) -> Outcome:
     """Run all jobs to their ends. O(jobs · (nodes + running jobs · their nodes, GPUs)), roll-outs apart."""
     state = new_state(jobs, machine)
     scratch = new_state(jobs, machine) if how.looks else state
-    found: Outcome = _simulate(jobs, machine, costs, how, state, scratch)
+    found = new_outcome(jobs)
+    _simulate(jobs, machine, costs, how, state, scratch, NO_MOVES, found)
+    found.end[:] = state.ends
     return found
 
 
@@ -54,10 +58,10 @@ def worth_borrowing(
     jobs: Columns, machine: Machine, costs: Floats, how: Borrowing, state: State, scratch: State, now: float
 ) -> bool:
     """Whether the head of the queue is to start with borrowed GPUs now, by roll-outs over who waits."""
-    return bool(_worth(jobs, machine, costs, how, state, scratch, now))
+    return bool(_worth(jobs, machine, costs, how, state, scratch, NO_MOVES, now))
 
 
-@njit(cache=True, forceinline=True)
+@uncounted(forceinline=True)
 def _end(jobs, how, state, now):  # type: ignore[no-untyped-def]
     """Jobs that are due give back what they hold."""
     held, lent, free, count = state.held, state.lent, state.free, state.idle
@@ -86,7 +90,7 @@ def _end(jobs, how, state, now):  # type: ignore[no-untyped-def]
     state.at[RUNNING] = kept
 
 
-@njit(cache=True, forceinline=True)
+@uncounted(forceinline=True)
 def _homes(jobs, machine, costs, how, state, now, log):  # type: ignore[no-untyped-def]
     """Migrations, until nothing changes; stalls by what was there before anything moves."""
     lent, before = state.lent, state.before
@@ -120,7 +124,7 @@ def _homes(jobs, machine, costs, how, state, now, log):  # type: ignore[no-untyp
             recount(state.processes, state.touched, s, state.held, before, lent)
 
 
-@njit(cache=True, forceinline=True)
+@uncounted(forceinline=True)
 def _start(jobs, how, state, s, j, now):  # type: ignore[no-untyped-def]
     """Job j takes the nodes and lent GPUs that slot s lists."""
     held, lent, free, count = state.held, state.lent, state.free, state.idle
@@ -146,7 +150,7 @@ def _start(jobs, how, state, s, j, now):  # type: ignore[no-untyped-def]
     count_processes(jobs, how, state.processes, state.touched, j, s, held, lent, 1)
 
 
-@njit(cache=True, forceinline=True)
+@uncounted(forceinline=True)
 def _rates(jobs, machine, costs, how, state, now, started):  # type: ignore[no-untyped-def]
     """New rates where something changed; ``started``: running jobs before this instant's starts."""
     held, lent = state.held, state.lent
@@ -176,7 +180,7 @@ def _rates(jobs, machine, costs, how, state, now, started):  # type: ignore[no-u
     state.touched[:] = False
 
 
-@njit(cache=True, forceinline=True)
+@uncounted(forceinline=True)
 def _next_end(state):  # type: ignore[no-untyped-def]
     now = np.inf
     for i in range(state.at[RUNNING]):
@@ -184,20 +188,20 @@ def _next_end(state):  # type: ignore[no-untyped-def]
     return now
 
 
-@njit(cache=True, forceinline=True)
+@uncounted(forceinline=True)
 def _find(jobs, how, state, j, s, may_borrow):  # type: ignore[no-untyped-def]
     """0: no room; 1: room at home; 2: with borrowed GPUs. The slot then lists the places."""
     free, count, cpus, memory = state.free, state.idle, state.cpus, state.memory
     state.lent.borrowed[s] = 0
     if fit(jobs, j, free, count, cpus, memory, state.held, s):
         return 1
-    if may_borrow and borrow(jobs, j, free, count, cpus, memory, state.held, state.lent, s, how):
+    if may_borrow and borrow(jobs, j, free, count, cpus, memory, state.held, state.lent, state.rest, s, how):
         return 2
     state.lent.borrowed[s] = 0
     return 0
 
 
-@njit(cache=True, forceinline=True)
+@uncounted(forceinline=True)
 def _pop(state, at):  # type: ignore[no-untyped-def]
     """The job at a place leaves the queue; those that were passed stay in front."""
     for k in range(at, state.at[FIRST], -1):
@@ -205,14 +209,18 @@ def _pop(state, at):  # type: ignore[no-untyped-def]
     state.at[FIRST] += 1
 
 
-@njit(cache=True)
+@uncounted()
 def _copy(source, target, looks):  # type: ignore[no-untyped-def]
     """A state to try something on: what runs, and the first so many that wait."""
-    target.at[:] = source.at
+    for k in range(len(source.at)):
+        target.at[k] = source.at[k]
     target.at[LAST] = min(source.at[LAST], source.at[FIRST] + looks)
-    target.free[:], target.cpus[:], target.memory[:] = source.free, source.cpus, source.memory
-    target.idle[:], target.processes[:], target.touched[:] = source.idle, source.processes, source.touched
-    target.spare[:] = source.spare
+    for n in range(len(source.free)):
+        target.free[n], target.cpus[n], target.memory[n] = source.free[n], source.cpus[n], source.memory[n]
+        target.idle[n], target.processes[n] = source.idle[n], source.processes[n]
+        target.touched[n] = source.touched[n]
+    for k in range(source.at[SPARES]):
+        target.spare[k] = source.spare[k]
     for i in range(source.at[RUNNING]):
         s = source.order[i]
         target.order[i] = s
@@ -231,11 +239,14 @@ def _copy(source, target, looks):  # type: ignore[no-untyped-def]
         target.queue[k] = source.queue[k]
 
 
-@njit(cache=True)
-def _roll(jobs, machine, costs, how, state, now, borrow_now, borrow_later):  # type: ignore[no-untyped-def]
-    """From here to the end of all that runs or waits, nothing else coming; the sum of the ends from now."""
-    total, started = 0.0, state.at[RUNNING]
-    nothing = _no_moves()
+@uncounted()
+def _roll(jobs, machine, costs, how, state, nothing, now, borrow_now, borrow_later, enough):  # type: ignore[no-untyped-def]
+    """From here to the end of all that runs or waits, nothing else coming; the sum of the ends from now.
+
+    Infinite where that is at least ``enough``, or the head never starts; who never finds room behind it is
+    counted with the last end.
+    """
+    total, started, head = 0.0, state.at[RUNNING], state.at[FIRST]
     may, began = borrow_now, now
     while True:
         while state.at[FIRST] < state.at[LAST]:
@@ -248,10 +259,12 @@ def _roll(jobs, machine, costs, how, state, now, borrow_now, borrow_later):  # t
             _pop(state, state.at[FIRST])
             may = borrow_later
         _rates(jobs, machine, costs, how, state, now, started)
+        before, waiting = state.at[RUNNING], state.at[LAST] - state.at[FIRST]
+        if before == 0:
+            return np.inf if state.at[FIRST] == head else total + waiting * (now - began)
         now = _next_end(state)
-        if now == np.inf:
-            return total
-        before = state.at[RUNNING]
+        if total + (before + waiting) * (now - began) >= enough:  # nobody ends sooner than that
+            return np.inf
         _end(jobs, how, state, now)
         total += (before - state.at[RUNNING]) * (now - began)
         _homes(jobs, machine, costs, how, state, now, nothing)
@@ -259,55 +272,22 @@ def _roll(jobs, machine, costs, how, state, now, borrow_now, borrow_later):  # t
         may = borrow_later
 
 
-@njit(cache=True)
-def _worth(jobs, machine, costs, how, state, scratch, now):  # type: ignore[no-untyped-def]
+@uncounted()
+def _worth(jobs, machine, costs, how, state, scratch, nothing, now):  # type: ignore[no-untyped-def]
     """Borrow now, or wait: whatever is done about those behind, which of the two ends everything sooner."""
-    best_wait = best_borrow = np.inf
+    best = np.inf
     for later in (False, True):
         _copy(state, scratch, how.looks)
-        best_wait = min(best_wait, _roll(jobs, machine, costs, how, scratch, now, False, later))
+        best = min(best, _roll(jobs, machine, costs, how, scratch, nothing, now, False, later, best))
+    best *= 1 - LEAST_GAIN
+    for later in (False, True):
         _copy(state, scratch, how.looks)
-        best_borrow = min(best_borrow, _roll(jobs, machine, costs, how, scratch, now, True, later))
-    return best_borrow < best_wait * (1 - LEAST_GAIN)
+        if _roll(jobs, machine, costs, how, scratch, nothing, now, True, later, best) < best:
+            return True
+    return False
 
 
-@njit(cache=True)
-def _no_moves():  # type: ignore[no-untyped-def]
-    """Where nobody wants to know what moved."""
-    none = np.zeros(0, np.int64)
-    return Moves(np.zeros(1, np.int64), none, np.zeros(0), none, none, none, none)
-
-
-@njit(cache=True)
-def _unwritten(jobs):  # type: ignore[no-untyped-def]
-    """An outcome to be filled in; what is never used of it takes no memory."""
-    total = len(jobs.submit)
-    first_node, first_lent = np.zeros(total, np.int64), np.zeros(total, np.int64)
-    nodes = lent = 0
-    for j in range(total):
-        first_node[j], first_lent[j] = nodes, lent
-        nodes += jobs.nodes[j]
-        lent += jobs.nodes[j] * jobs.gpus[j]
-    none = np.zeros(lent, np.int64)
-    moves = Moves(
-        np.zeros(1, np.int64), none, np.zeros(lent), none.copy(), none.copy(), none.copy(), none.copy()
-    )
-    return Outcome(
-        np.full(total, np.nan),
-        np.full(total, np.nan),
-        np.zeros(total, np.int64),
-        first_node,
-        np.zeros(nodes, np.int64),
-        np.zeros(nodes, np.int64),
-        first_lent,
-        none.copy(),
-        none.copy(),
-        none.copy(),
-        moves,
-    )
-
-
-@njit(cache=True, forceinline=True)
+@uncounted(forceinline=True)
 def _note_start(out, state, s, j, now):  # type: ignore[no-untyped-def]
     """Where a job is from its start on."""
     held, lent = state.held, state.lent
@@ -321,11 +301,10 @@ def _note_start(out, state, s, j, now):  # type: ignore[no-untyped-def]
         out.donor[at + k], out.gpu[at + k] = lent.donor[s, k], lent.gpu[s, k]
 
 
-@njit(cache=True)
-def _simulate(jobs, machine, costs, how, state, scratch):  # type: ignore[no-untyped-def]
+@uncounted()
+def _simulate(jobs, machine, costs, how, state, scratch, nothing, out):  # type: ignore[no-untyped-def]
     """From instant to instant: ends, submissions, migrations, starts, rates."""
     total = len(jobs.submit)
-    out = _unwritten(jobs)
     at = state.at
     while True:
         now = _next_end(state)
@@ -345,7 +324,11 @@ def _simulate(jobs, machine, costs, how, state, scratch):  # type: ignore[no-unt
             j, s = state.queue[place], state.spare[at[SPARES] - 1]
             may = how.borrows and passed == 0
             found = _find(jobs, how, state, j, s, may)
-            if found == 2 and how.looks and not _worth(jobs, machine, costs, how, state, scratch, now):
+            if (
+                found == 2
+                and how.looks
+                and not _worth(jobs, machine, costs, how, state, scratch, nothing, now)
+            ):
                 found = 0
             if not found:
                 passed += 1
@@ -359,5 +342,3 @@ def _simulate(jobs, machine, costs, how, state, scratch):  # type: ignore[no-unt
             _pop(state, place)
             place += 1
         _rates(jobs, machine, costs, how, state, now, started)
-    out.end[:] = state.ends
-    return out

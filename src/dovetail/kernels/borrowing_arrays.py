@@ -24,6 +24,8 @@ __all__ = [
     "State",
     "columns",
     "machine",
+    "new_moves",
+    "new_outcome",
     "new_state",
 ]
 
@@ -153,6 +155,7 @@ class State(NamedTuple):
     cpus: Ints
     memory: Floats
     idle: Ints  # free GPUs of each node
+    rest: Ints  # room to work in: what a job that borrows leaves free
     processes: Ints
     touched: npt.NDArray[np.bool_]
     held: Held
@@ -198,6 +201,7 @@ def new_state(jobs: Columns, machine: Machine) -> State:
         cpus=machine.cpus.copy(),
         memory=machine.memory.copy(),
         idle=np.array([int(mask).bit_count() for mask in machine.gpus], np.int64),
+        rest=np.zeros(nodes, np.int64),
         processes=np.zeros(nodes, np.int64),
         touched=np.zeros(nodes, np.bool_),
         held=Held(np.zeros(slots, np.int64), rows(nodes), rows(nodes), rows(nodes)),
@@ -215,6 +219,31 @@ def new_state(jobs: Columns, machine: Machine) -> State:
         moved=np.zeros(slots, np.bool_),
         queue=np.zeros(total, np.int64),
         ends=np.full(total, np.nan),
+    )
+
+
+def new_moves(most: int) -> Moves:
+    """None yet, at most so many."""
+    job, client, donor, gpu, home = np.zeros((5, most), np.int64)
+    return Moves(np.zeros(1, np.int64), job, np.zeros(most), client, donor, gpu, home)
+
+
+def new_outcome(jobs: Columns) -> Outcome:
+    """To be filled in; what is never used of it takes no memory."""
+    total, nodes, gpus = len(jobs.submit), jobs.nodes, jobs.nodes * jobs.gpus
+    places, lent = int(nodes.sum()), int(gpus.sum())
+    return Outcome(
+        start=np.full(total, np.nan),
+        end=np.full(total, np.nan),
+        borrowed=np.zeros(total, np.int64),
+        first_node=np.cumsum(nodes) - nodes,
+        node=np.zeros(places, np.int64),
+        mask=np.zeros(places, np.int64),
+        first_lent=np.cumsum(gpus) - gpus,
+        client=np.zeros(lent, np.int64),
+        donor=np.zeros(lent, np.int64),
+        gpu=np.zeros(lent, np.int64),
+        moves=new_moves(lent),
     )
 
 

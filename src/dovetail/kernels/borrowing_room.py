@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from numba import njit
 
-__all__ = ["bits", "borrow", "fit", "go_home", "lowest"]
+__all__ = ["bits", "borrow", "fit", "go_home", "lowest", "uncounted"]
+
+uncounted = partial(njit, cache=True, _nrt=False)
+"""Compiles a function that makes no arrays: it counts no references to those it is given, forty at each call,
+which took most of the time."""
 
 
-@njit(cache=True, forceinline=True)
+@uncounted(forceinline=True)
 def bits(mask):  # type: ignore[no-untyped-def]
     """How many there are."""
     count = 0
@@ -17,7 +23,7 @@ def bits(mask):  # type: ignore[no-untyped-def]
     return count
 
 
-@njit(cache=True, forceinline=True)
+@uncounted(forceinline=True)
 def lowest(mask, wanted):  # type: ignore[no-untyped-def]
     """The lowest set bits, so many of them or all."""
     taken = 0
@@ -29,7 +35,7 @@ def lowest(mask, wanted):  # type: ignore[no-untyped-def]
     return taken
 
 
-@njit(cache=True, forceinline=True)
+@uncounted(forceinline=True)
 def fit(jobs, j, free, count, cpus, memory, held, s):  # type: ignore[no-untyped-def]
     """Nodes with room for the gang, fewest free GPUs first, then lowest index; whether there are enough."""
     found, wanted = 0, jobs.gpus[j]
@@ -46,8 +52,8 @@ def fit(jobs, j, free, count, cpus, memory, held, s):  # type: ignore[no-untyped
     return False
 
 
-@njit(cache=True, forceinline=True)
-def borrow(jobs, j, free, count, cpus, memory, held, lent, s, how):  # type: ignore[no-untyped-def]
+@uncounted(forceinline=True)
+def borrow(jobs, j, free, count, cpus, memory, held, lent, rest, s, how):  # type: ignore[no-untyped-def]
     """Nodes and donors as RQ chooses them; whether there are enough."""
     wanted, nodes = jobs.gpus[j], jobs.nodes[j]
     total = 0
@@ -73,20 +79,21 @@ def borrow(jobs, j, free, count, cpus, memory, held, lent, s, how):  # type: ign
     missing = 0
     for k in range(nodes):
         missing += max(0, wanted - count[held.node[s, k]])
-    left = free.copy()
+    for n in range(len(free)):
+        rest[n] = free[n]
     for k in range(nodes):
         n = held.node[s, k]
-        left[n] &= ~lowest(free[n], wanted)
-    return donors(jobs, j, count, left, held, lent, s, missing)
+        rest[n] &= ~lowest(free[n], wanted)
+    return donors(jobs, j, count, rest, held, lent, s, missing)
 
 
-@njit(cache=True, forceinline=True)
-def donors(jobs, j, count, left, held, lent, s, missing):  # type: ignore[no-untyped-def]
-    """Lend what is left, from nodes with fewest of it first; whether it is enough."""
+@uncounted(forceinline=True)
+def donors(jobs, j, count, rest, held, lent, s, missing):  # type: ignore[no-untyped-def]
+    """Lend of the rest, from nodes with fewest of it first; whether it is enough."""
     total = 0
     most = 0
-    for n in range(len(left)):
-        here = bits(left[n])
+    for n in range(len(rest)):
+        here = bits(rest[n])
         total += here
         most = max(most, here)
     if total < missing:
@@ -97,10 +104,10 @@ def donors(jobs, j, count, left, held, lent, s, missing):  # type: ignore[no-unt
     if jobs.nodes[j] > 0:
         open_here = jobs.gpus[j] - min(jobs.gpus[j], count[held.node[s, 0]])
     for level in range(1, most + 1):
-        for n in range(len(left)):
-            if bits(left[n]) != level:
+        for n in range(len(rest)):
+            if bits(rest[n]) != level:
                 continue
-            mask = left[n]
+            mask = rest[n]
             while mask and lent.borrowed[s] < missing:
                 while open_here == 0:
                     k += 1
@@ -116,7 +123,7 @@ def donors(jobs, j, count, left, held, lent, s, missing):  # type: ignore[no-unt
     return True
 
 
-@njit(cache=True, forceinline=True)
+@uncounted(forceinline=True)
 def _log(log, j, now, client, donor, gpu, home):  # type: ignore[no-untyped-def]
     """Note one GPU's move; a log without room wants to know nothing."""
     if len(log.job):
@@ -126,7 +133,7 @@ def _log(log, j, now, client, donor, gpu, home):  # type: ignore[no-untyped-def]
         log.made[0] = at + 1
 
 
-@njit(cache=True, forceinline=True)
+@uncounted(forceinline=True)
 def go_home(state, s, now, log):  # type: ignore[no-untyped-def]
     """Take home what has a free local GPU now, how many; what it frees elsewhere serves others later."""
     free, count, held, lent = state.free, state.idle, state.held, state.lent

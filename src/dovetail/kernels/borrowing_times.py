@@ -6,7 +6,6 @@ The same operations in the same order as `dovetail.model.remote_times`, so that 
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from dovetail.kernels.borrowing_arrays import (
     ACTIVE_MEMORY,
@@ -27,18 +26,18 @@ from dovetail.kernels.borrowing_arrays import (
     SYNC_CONSTANT,
     SYNC_PER_BYTE,
 )
-from dovetail.kernels.borrowing_room import bits
+from dovetail.kernels.borrowing_room import bits, uncounted
 
 __all__ = ["count_processes", "fraction_done", "longest_stall", "pays", "recount", "time_as_it_stands"]
 
 
-@njit(cache=True, forceinline=True)
+@uncounted(forceinline=True)
 def share_of_network(machine, processes, n):  # type: ignore[no-untyped-def]
     """Equation 2."""
     return machine.network[n] / processes[n]
 
 
-@njit(cache=True, forceinline=True)
+@uncounted(forceinline=True)
 def time_as_it_stands(jobs, machine, costs, how, processes, j, s, held, lent):  # type: ignore[no-untyped-def]
     """Equation 9 of job j in slot s, as things stand."""
     calls, size = jobs.calls[j], jobs.size[j]
@@ -66,7 +65,7 @@ def time_as_it_stands(jobs, machine, costs, how, processes, j, s, held, lent):  
     return network + worst + jobs.other[j]
 
 
-@njit(cache=True, forceinline=True)
+@uncounted(forceinline=True)
 def stall(jobs, costs, j, done, bandwidth):  # type: ignore[no-untyped-def]
     """Equations 5 to 7."""
     replay = costs[REPLAY_PER_CALL] * (jobs.calls[j] * done) + costs[REPLAY_CONSTANT]
@@ -79,14 +78,14 @@ def stall(jobs, costs, j, done, bandwidth):  # type: ignore[no-untyped-def]
     return replay + sync + (latency + costs[REMOTE_OVERHEAD] * size / bandwidth)
 
 
-@njit(cache=True, forceinline=True)
+@uncounted(forceinline=True)
 def fraction_done(jobs, state, s, now):  # type: ignore[no-untyped-def]
     """Of its work, by now."""
     ahead = state.left[s] - max(0.0, now - state.since[s]) * state.rate[s]
     return 1.0 - max(0.0, ahead) / jobs.base[state.job[s]]
 
 
-@njit(cache=True, forceinline=True)
+@uncounted(forceinline=True)
 def pays(jobs, machine, costs, how, state, s, now):  # type: ignore[no-untyped-def]
     """Whether having all its GPUs at home would save a job more time than the longest stall costs.
 
@@ -117,7 +116,7 @@ def pays(jobs, machine, costs, how, state, s, now):  # type: ignore[no-untyped-d
     return (1.0 - done) * (state.took[s] - at_home) > longest
 
 
-@njit(cache=True, forceinline=True)
+@uncounted(forceinline=True)
 def still_lent(lent, s, donor, gpu):  # type: ignore[no-untyped-def]
     for k in range(lent.borrowed[s]):  # noqa: SIM110 - compiled
         if lent.donor[s, k] == donor and lent.gpu[s, k] == gpu:
@@ -125,7 +124,7 @@ def still_lent(lent, s, donor, gpu):  # type: ignore[no-untyped-def]
     return False
 
 
-@njit(cache=True, forceinline=True)
+@uncounted(forceinline=True)
 def longest_stall(jobs, machine, costs, processes, j, s, done, before, lent):  # type: ignore[no-untyped-def]
     """Over the GPUs that move, by the processes and daemons before anything moves."""
     longest = 0.0
@@ -138,7 +137,7 @@ def longest_stall(jobs, machine, costs, processes, j, s, done, before, lent):  #
     return longest
 
 
-@njit(cache=True, forceinline=True)
+@uncounted(forceinline=True)
 def count_processes(jobs, how, processes, touched, j, s, held, lent, sign):  # type: ignore[no-untyped-def]
     """Add or take away processes and daemons."""
     for k in range(held.nodes[s]):
@@ -152,7 +151,7 @@ def count_processes(jobs, how, processes, touched, j, s, held, lent, sign):  # t
         touched[lent.donor[s, k]] = True
 
 
-@njit(cache=True, forceinline=True)
+@uncounted(forceinline=True)
 def recount(processes, touched, s, held, before, lent):  # type: ignore[no-untyped-def]
     """The daemons of what has moved are gone; a process's GPUs stay its own, wherever they are."""
     for k in range(held.nodes[s]):

@@ -11,6 +11,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from functools import cached_property
+from itertools import accumulate
 from typing import Any, overload
 
 import orjson
@@ -123,9 +124,11 @@ class Spelling:
         self._stem = stem if plain_stem and numbered else None
 
     @cached_property
-    def devices(self) -> list[list[str]]:
-        """``node/device`` of every device, by node."""
-        return [[f"{node.name}/{device.name}" for device in node.devices] for node in self.cluster.nodes]
+    def devices(self) -> tuple[list[str], list[int]]:
+        """``node/device`` of every device, node by node, and where each node's begin."""
+        nodes = self.cluster.nodes
+        names = [f"{node.name}/{device.name}" for node in nodes for device in node.devices]
+        return names, [0, *accumulate(len(node.devices) for node in nodes)]
 
     def __call__(self, mask: int) -> str:
         """The hostlist of the nodes of ``mask``, as `compress` gives it."""
@@ -274,11 +277,11 @@ def _row(record: Record, spelt: Spelling) -> dict[str, Any]:
 def _devices(allocation: Allocation | None, spelt: Spelling) -> list[str]:
     if allocation is None or not (allocation.donors or any(part.devices for part in allocation.parts)):
         return []
-    held = [(n, d) for part in allocation.parts for n in bits(part.nodes) for d in part.devices]
-    held += [(donor.donor, donor.device) for donor in allocation.donors]
+    names, first = spelt.devices
+    held = [first[n] + d for part in allocation.parts for n in bits(part.nodes) for d in part.devices]
+    held += [first[donor.donor] + donor.device for donor in allocation.donors]
     held.sort()
-    names = spelt.devices
-    return [names[n][d] for n, d in held]
+    return [names[place] for place in held]
 
 
 def _plan(plan: Plan | None) -> dict[str, Any] | None:

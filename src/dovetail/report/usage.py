@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from dovetail.model import CPU, FRACTION_UNITS, Cluster, Node
 from dovetail.model.allocation import NARROW
@@ -46,27 +47,34 @@ class Held:
             low, high = nodes.low[lines].astype(np.int64), nodes.high[lines].astype(np.int64)
             pools, cpus = np.full(len(lines), -1, np.int64), np.full(len(lines), float(nodes.cpus))
             return Held(np.repeat(order, nodes.runs[order]), low, high, pools, cpus)
-        found: list[tuple[int, int, int, int, float]] = []
-        spans: dict[int, list[tuple[int, int]]] = {}
+        found: list[tuple[int, int, float, int, int]] = []  # the last two: which of all runs
+        every: list[tuple[int, int]] = []
+        known: dict[int, tuple[int, int]] = {}
         allocations = columns.stretches.allocations
         for j in order.tolist():
             allocation = allocations[j]
             for part in allocation.parts:
-                span = spans.get(part.nodes)
-                if span is None:
-                    span = runs(part.nodes)
+                of_part = known.get(part.nodes)
+                if of_part is None:
+                    first = len(every)
+                    every += runs(part.nodes)
+                    of_part = first, len(every) - first
                     if part.nodes.bit_length() <= NARROW:
-                        spans[part.nodes] = span
+                        known[part.nodes] = of_part
                 if part.cpus:
-                    found += [(j, low, high, -1, part.cpus) for low, high in span]
+                    found.append((j, -1, part.cpus, *of_part))
                 share = part.units / FRACTION_UNITS
-                found += [(j, low, high, d, share) for d in part.devices for low, high in span]
-            found += [(j, d.donor, d.donor + 1, d.device, 1.0) for d in allocation.donors]
+                found += [(j, d, share, *of_part) for d in part.devices]
+            for donor in allocation.donors:
+                found.append((j, donor.device, 1.0, len(every), 1))
+                every.append((donor.donor, donor.donor + 1))
         table = np.array(found, float).reshape(len(found), 5).T
-        stretch, low, high, device = table[:4].astype(np.int64)
-        return Held(stretch, low, high, device, table[4])
+        stretch, device, _, begin, count = table.astype(np.int64)
+        line, place = _ranges(begin, count)
+        low, high = np.array(every, np.int64).reshape(len(every), 2)[place].T
+        return Held(stretch[line], low, high, device[line], table[2][line])
 
-    def part(self, chosen: slice) -> Held:
+    def part(self, chosen: slice | npt.NDArray[np.bool_]) -> Held:
         """Some of the lines."""
         return Held(
             self.stretch[chosen],
@@ -103,20 +111,19 @@ def busy_seconds(columns: Columns) -> Floats:
     """Seconds in which each unit (`Cluster.units`) was in use by any job, shape (units,).
 
     A CPU pool is in use while any of its CPUs is, a device while any share of it is: time in which
-    several jobs share a unit counts once. O(runs + units) where jobs always take whole units, else
-    O(pairs log pairs) in the (job, unit) pairs.
+    several jobs share a unit counts once. O(runs + units) for pools and devices that are always taken
+    whole, else O(pairs log pairs) in the (job, unit) pairs.
     """
     cluster, stretches = columns.cluster, columns.stretches
     held = Held.of(columns, np.argsort(stretches.start, kind="stable"))
-    busy = np.zeros(len(cluster.units))
-    if not _exclusive(columns, held):
-        covered = np.full(len(busy), -np.inf)
-        for found, units, _ in _pairs(held, Places(cluster)):
-            _union(units, stretches.start[found], stretches.end[found], busy, covered)
-        return busy
+    busy, covered = np.zeros(len(cluster.units)), np.full(len(cluster.units), -np.inf)
     places, nodes = Places(cluster), np.arange(len(cluster))
     for device in np.unique(held.device).tolist():
         mine = held.device == device
+        if not _exclusive(columns, held.amount[mine], pool=device < 0):
+            for found, units, _ in _pairs(held.part(mine), places):
+                _union(units, stretches.start[found], stretches.end[found], busy, covered)
+            continue
         seconds = stretches.seconds[held.stretch[mine]]
         # What each node is busy with begins at the first node of a run and ends after the last one. Sums of
         # differences in double precision would not come back to nothing where they should.
@@ -128,15 +135,10 @@ def busy_seconds(columns: Columns) -> Floats:
     return busy
 
 
-def _exclusive(columns: Columns, held: Held) -> bool:
-    """Whether no unit was ever shared, as every job took whole pools and whole devices."""
-    pools = {group.node.cpus for group in columns.cluster.groups}
-    if len(pools) > 1:
-        return False
-    of_pool = held.device < 0
-    return bool(
-        (held.amount[of_pool] == max(pools, default=0)).all() and (held.amount[~of_pool] == 1.0).all()
-    )
+def _exclusive(columns: Columns, amounts: Floats, *, pool: bool) -> bool:
+    """Whether no unit was ever shared, as every job took the whole pool, or the whole device."""
+    pools = {group.node.cpus for group in columns.cluster.groups} if pool else {1}
+    return len(pools) <= 1 and bool((amounts == max(pools, default=0)).all())
 
 
 def held_units(columns: Columns, order: Ints) -> Iterator[tuple[Ints, Ints, Floats]]:
@@ -148,6 +150,12 @@ def held_units(columns: Columns, order: Ints) -> Iterator[tuple[Ints, Ints, Floa
     return _pairs(Held.of(columns, order), Places(columns.cluster))
 
 
+def _ranges(first: Ints, count: Ints) -> tuple[Ints, Ints]:
+    """``count`` whole numbers from each ``first`` on, one after the other, and which range each is of."""
+    line = np.repeat(np.arange(len(count)), count)
+    return line, first[line] + np.arange(len(line)) - np.repeat(np.cumsum(count) - count, count)
+
+
 def _pairs(held: Held, places: Places) -> Iterator[tuple[Ints, Ints, Floats]]:
     counts = held.high - held.low
     ends = np.cumsum(counts)
@@ -156,8 +164,7 @@ def _pairs(held: Held, places: Places) -> Iterator[tuple[Ints, Ints, Floats]]:
         done = ends[first - 1] if first else 0
         last = max(first + 1, int(np.searchsorted(ends, done + CHUNK, side="right")))
         some, count = held.part(slice(first, last)), counts[first:last]
-        line = np.repeat(np.arange(last - first), count)
-        node = some.low[line] + np.arange(len(line)) - np.repeat(np.cumsum(count) - count, count)
+        line, node = _ranges(some.low, count)
         yield some.stretch[line], places.of(node, some.device[line]), some.amount[line]
         first = last
 
