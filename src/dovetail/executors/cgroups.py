@@ -18,10 +18,12 @@ __all__ = ["clear", "group_of", "kill", "members"]
 
 def place_of(log: SpawnLog) -> Path | None:
     """Where the cgroups of a run are, if there are any: a log may say anything, the run must be the name."""
-    place = Path(log.place)
-    if not log.place or place.name != f"dovetail-{log.header.get('run')}":
-        return None
+    name = f"dovetail-{log.header.get('run')}"
     try:
+        # A supervisor killed before it could say where has made them below its own cgroup, mostly ours.
+        place = Path(log.place or f"{own_cgroup()}/{name}")
+        if place.name != name:
+            return None
         return place if place.stat().st_dev == os.stat(own_cgroup()).st_dev else None
     except (OSError, ValueError):
         return None

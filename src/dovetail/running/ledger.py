@@ -39,7 +39,7 @@ from dovetail.engine.core import Engine
 from dovetail.engine.driver import INTERRUPTED
 from dovetail.engine.orders import Order
 from dovetail.errors import HistoryError
-from dovetail.files.sentences import shown
+from dovetail.files.sentences import printable, shown
 from dovetail.model import (
     Allocation,
     App,
@@ -141,7 +141,9 @@ class Ledger:
             self._db = sqlite3.connect(self.path, isolation_level=None, timeout=1.0)
             self._prepare(durable)
         except sqlite3.Error as error:
-            raise HistoryError(f"{self.path}: this is no ledger that can be read: {error}") from error
+            raise HistoryError(
+                f"{self.path}: this is no ledger that can be read: {_reason(error)}"
+            ) from error
         except OSError as error:
             raise HistoryError(f"{self.path}: cannot be opened: {error.strerror}") from error
         self._wal = os.open(f"{self.path}-wal", os.O_RDONLY | os.O_CLOEXEC) if durable else -1
@@ -580,7 +582,7 @@ def _make_room(known: dict[int, Any]) -> None:
 
 
 def _reason(error: sqlite3.Error) -> str:
-    text = str(error)
+    text = printable(str(error))  # a damaged schema is quoted
     return "the disk is full" if "full" in text else text
 
 
