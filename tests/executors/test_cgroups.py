@@ -16,10 +16,10 @@ from pathlib import Path
 import pytest
 
 from dovetail.executors import cgroups, supervisor
+from dovetail.executors.job_groups import Group, Groups, delegated, own_cgroup, with_memory
 from dovetail.executors.local import LocalExecutor
 from dovetail.executors.recovery import recover
 from dovetail.executors.spawnlog import SpawnLog, read_log
-from dovetail.executors.supervisor import Group, Groups, delegated, with_memory
 from dovetail.model import State
 from dovetail.testing.processes import ends, placed, run_all, runs, until
 
@@ -60,7 +60,7 @@ def real() -> None:
 
 def left() -> list[str]:
     """Cgroups of runs below our own."""
-    return [name for name in os.listdir(supervisor.own_cgroup()) if name.startswith("dovetail-")]
+    return [name for name in os.listdir(own_cgroup()) if name.startswith("dovetail-")]
 
 
 def fled(path: Path, leader: str = "ends") -> tuple[str, ...]:

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from dovetail.executors import supervisor
-from dovetail.executors.supervisor import Log, SpawnError, find_program
+from dovetail.executors.starting import SpawnError, find_program
+from dovetail.executors.supervisor import Log
 
 
 def test_a_line_that_must_be_kept_is_owed_until_there_is_space(tmp_path: Path) -> None:

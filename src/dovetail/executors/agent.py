@@ -29,9 +29,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING or __name__ != "__main__":
     from dovetail.executors import supervisor
+    from dovetail.executors.job_groups import Groups
 else:  # run by path, with nothing of Dovetail importable
     sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
     import supervisor
+    from job_groups import Groups
 
     del sys.path[0]
 
@@ -90,9 +92,9 @@ class Agent(supervisor.Supervisor):
         self.doubtful: list[tuple[float, supervisor.Child]] = []
         self.bound = bound_cores(config["nodes"][node]["cpus"])
 
-    def grouped(self, run: str) -> supervisor.Groups:
+    def grouped(self, run: str) -> Groups:
         """None: Slurm keeps its own cgroups of the step that we are in."""
-        return supervisor.Groups("")
+        return Groups("")
 
     # --- the loop ---------------------------------------------------------------------------------
 

@@ -1,6 +1,6 @@
 """The cgroups that a supervisor which was killed has left: what lives in them, and how they go.
 
-The supervisor makes and removes them (`dovetail.executors.supervisor.Groups`); nobody else while it lives.
+The supervisor makes and removes them (`dovetail.executors.job_groups`); nobody else while it lives.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ import os
 import time
 from pathlib import Path
 
+from dovetail.executors.job_groups import own_cgroup, put, remove_groups
 from dovetail.executors.spawnlog import SpawnLog
-from dovetail.executors.supervisor import own_cgroup, put, remove_groups
 
 __all__ = ["clear", "group_of", "kill", "members"]
 

@@ -16,7 +16,6 @@ session or by DOVETAIL_UID in its environment, and is killed.
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import json
 import os
@@ -26,7 +25,17 @@ import socket
 import sys
 import time
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING or __name__.startswith("dovetail."):
+    from dovetail.executors.job_groups import Group, Groups
+    from dovetail.executors.starting import SpawnError, enter, find_program, open_output, pin, spawn_failure
+else:  # run by path, with nothing of Dovetail importable
+    sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+    from job_groups import Group, Groups
+    from starting import SpawnError, enter, find_program, open_output, pin, spawn_failure
+
+    del sys.path[0]
 
 READ = 1 << 16
 LINGER = 0.02
@@ -39,8 +48,6 @@ PAGE = os.sysconf("SC_PAGE_SIZE")
 ENCODE = json.JSONEncoder(separators=(",", ":")).encode
 EMPTY: dict[str, str] = {}
 EMPTY_SIZES: dict[int, int] = {}
-MOST_FAILED = 3
-"""Cgroups that could not be made or entered, after which no more are tried."""
 RESET = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 """Signals that Python or whoever started us may ignore; jobs get the default back."""
 
@@ -72,134 +79,6 @@ class Child:
     group: Group | None = None
     why: str = ""
     record: dict[str, Any] = field(default_factory=dict)
-
-
-class SpawnError(Exception):
-    """The job could not be started; the text is the sentence for its user."""
-
-
-@dataclass(slots=True)
-class Group:
-    """A cgroup for one job at a time; ``limited``: the kernel holds it to a limit of memory."""
-
-    path: str
-    door: int
-    events: int
-    limited: bool
-
-    def populated(self) -> bool:
-        """Whether any process lives in it, or below."""
-        return b"populated 1" in os.pread(self.events, 256, 0)
-
-    def kill(self) -> bool:
-        """Kill all that lives in it; whether that was anything. Waits for 50 ms at most until it is gone."""
-        if not self.populated():
-            return False
-        put(f"{self.path}/cgroup.kill", b"1")
-        for _ in range(50):
-            if not self.populated():
-                break
-            time.sleep(0.001)
-        return True
-
-    def out_of_memory(self) -> bool:
-        """Whether the kernel has killed for want of memory."""
-        with open(f"{self.path}/memory.events", "rb") as file:
-            return any(line.startswith(b"oom_kill ") and line != b"oom_kill 0\n" for line in file)
-
-
-class Groups:
-    """Cgroups of one run, below the one that we are in or, where that has been delegated, beside it.
-
-    One that is empty is used again: to enter and to leave costs 20 us, to make and to remove one 80 more. A
-    limit of memory gets a new one. ``place`` is empty where no cgroups can be made; ``memory`` says whether
-    the kernel limits it. Without a name of a ``run`` there are none.
-    """
-
-    def __init__(self, run: str) -> None:
-        self.place, self.memory, self.home, self.made, self.failed = "", False, -1, 0, 0
-        self.free: list[Group] = []
-        self.all: list[Group] = []
-        if not run or os.environ.get("DOVETAIL_CGROUPS") == "off":
-            return
-        try:
-            own = own_cgroup()
-            self.home = os.open(f"{own}/cgroup.procs", os.O_WRONLY | os.O_CLOEXEC)
-            above, self.memory = with_memory(own)
-            place = f"{above}/dovetail-{run}"
-            if os.path.isdir(place):
-                remove_groups(place)  # of a supervisor of this run that was killed
-            os.makedirs(place, exist_ok=True)
-            if self.memory:
-                put(f"{place}/cgroup.subtree_control", b"+memory")
-            self.place = place
-        except OSError:
-            self.close()
-
-    def enter(self, limit: int | None) -> Group | None:
-        """Go where a job is to be born; ``None`` where we stay where we are."""
-        if not self.place or self.failed >= MOST_FAILED:
-            return None
-        limited = limit is not None and self.memory
-        try:
-            group = self.free.pop() if self.free and not limited else self.make(limit if limited else None)
-            os.write(group.door, b"0")
-        except OSError:
-            self.failed += 1
-            return None
-        return group
-
-    def make(self, limit: int | None) -> Group:
-        """A new one."""
-        self.made += 1
-        path = f"{self.place}/{os.getpid()}-{self.made}"
-        os.mkdir(path)
-        if limit is not None:
-            put(f"{path}/memory.max", b"%d" % limit)
-            put(f"{path}/memory.oom.group", b"1")
-            if os.path.exists(f"{path}/memory.swap.max"):
-                put(f"{path}/memory.swap.max", b"0")
-        door = os.open(f"{path}/cgroup.procs", os.O_WRONLY | os.O_CLOEXEC)
-        events = os.open(f"{path}/cgroup.events", os.O_RDONLY | os.O_CLOEXEC)
-        group = Group(path, door, events, limit is not None)
-        self.all.append(group)
-        return group
-
-    def leave(self, group: Group) -> None:
-        """Go home, and leave the job where it is. Where that cannot be done, nothing is ever killed there."""
-        for _ in range(3):
-            try:
-                os.write(self.home, b"0")
-                return
-            except OSError:
-                continue
-        self.place, group.path = "", ""
-
-    def give_back(self, group: Group) -> None:
-        """The job is over, and all that it left."""
-        if not group.path or group.populated():
-            return
-        if not group.limited:
-            self.free.append(group)
-            return
-        self.all.remove(group)
-        os.close(group.door)
-        os.close(group.events)
-        remove_groups(group.path)
-
-    def close(self) -> None:
-        """Leave nothing."""
-        for group in self.all:
-            os.close(group.door)
-            os.close(group.events)
-        self.all.clear()
-        self.free.clear()
-        if self.place:
-            remove_groups(self.place)
-            self.place = ""
-        if self.home >= 0:
-            os.close(self.home)
-            self.home = -1
 
 
 class Log:
@@ -693,67 +572,6 @@ def still_needed(text: bytes, after: str) -> list[bytes]:
     return [*whole, *environs, *(line for line, _ in setups), *(line for line, _ in jobs)]
 
 
-def put(path: str, data: bytes) -> None:
-    """Write into a file of a cgroup. Raises `OSError`."""
-    fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
-    try:
-        os.write(fd, data)
-    finally:
-        os.close(fd)
-
-
-def own_cgroup() -> str:
-    """The folder of the cgroup (version 2) that we are in. Raises `OSError` where there is none."""
-    with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as file:
-        fields = [line.split() for line in file if " - cgroup2 " in line]
-    with open("/proc/self/cgroup", encoding="utf-8", errors="surrogateescape") as file:
-        own = [line[3:].rstrip("\n") for line in file if line.startswith("0::/")]
-    for _, _, _, root, point, *_ in fields:
-        for path in own:
-            inside = root == "/" or path == root or path.startswith(f"{root}/")
-            if inside and not path.startswith("/.."):
-                return (point + (path if root == "/" else path[len(root) :])).rstrip("/")
-    raise FileNotFoundError(errno.ENOENT, "no cgroup of version 2")
-
-
-def with_memory(own: str) -> tuple[str, bool]:
-    """Where to make cgroups, and whether the kernel limits their memory there.
-
-    Those below our own can have no limits while we are in it (but at the root); those beside it can, which is
-    for us to make where what is above was delegated to us.
-    """
-    above = os.path.dirname(own)
-    for place in (own, above):
-        try:
-            if place == above and not delegated(place):
-                continue
-            with open(f"{place}/cgroup.subtree_control", "rb") as file:
-                if b"memory" not in file.read().split():
-                    put(f"{place}/cgroup.subtree_control", b"+memory")
-            return place, True
-        except OSError:
-            continue
-    return own, False
-
-
-def delegated(place: str) -> bool:
-    """Whether a cgroup is another's gift to us: it is our user's, or systemd's mark is on it."""
-    user = os.stat(place).st_uid
-    try:
-        return user == os.geteuid() != 0 or os.getxattr(place, "user.delegate") == b"1"
-    except OSError:
-        return False
-
-
-def remove_groups(place: str) -> None:
-    """Remove a cgroup and all below it, as far as nothing lives there."""
-    for folder, _, _ in os.walk(place, topdown=False):
-        try:
-            os.rmdir(folder)
-        except OSError:
-            continue
-
-
 def open_children() -> int:
     """The kernel's list of our children, -1 if it keeps none (without CONFIG_PROC_CHILDREN)."""
     try:
@@ -798,61 +616,6 @@ def signal_group(pid: int, number: int) -> bool:
     except PermissionError:
         return True
     return True
-
-
-def open_output(path: str, opened: list[int], paths: list[str], chosen: bool) -> int:
-    """Create a file for a job's output, readable by its owner only; one that the user ``chose`` may be there.
-
-    Standard error may share the file of standard output.
-    """
-    if opened and path == paths[0]:
-        return os.dup(opened[0])
-    flags = os.O_TRUNC if chosen else os.O_EXCL | os.O_NOFOLLOW
-    try:
-        return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | flags, 0o666 if chosen else 0o600)
-    except OSError as error:
-        raise SpawnError(f"its output file {path!r} cannot be created: {error.strerror}") from error
-
-
-def enter(folder: str) -> None:
-    """Make the job's working folder ours, so that the child inherits it."""
-    try:
-        os.chdir(folder)
-    except OSError as error:
-        raise SpawnError(f"its working folder {folder!r} cannot be entered: {error.strerror}") from error
-
-
-def pin(cores: list[int]) -> None:
-    """Give ourselves the job's cores, so that the child has them from its first instruction."""
-    try:
-        os.sched_setaffinity(0, cores)
-    except OSError as error:
-        raise SpawnError(f"it cannot be pinned to cores {cores}: {error.strerror}") from error
-
-
-def find_program(name: str, path: str) -> str:
-    """The program's file as a shell would find it; a name with a slash counts from the working folder."""
-    if "/" in name:
-        return name
-    for folder in path.split(":"):
-        candidate = os.path.join(folder or ".", name)
-        if os.access(candidate, os.X_OK) and not os.path.isdir(candidate):
-            return candidate
-    raise SpawnError(f"program {name!r} was not found in PATH")
-
-
-def spawn_failure(name: str, program: str, error: OSError | ValueError) -> str:
-    """The sentence for a program that cannot be started."""
-    number = error.errno if isinstance(error, OSError) else None
-    if number == errno.ENOENT:
-        if os.path.exists(program):
-            return f"program {name!r} cannot be started: the interpreter that it names does not exist"
-        return f"program {name!r} does not exist"
-    if number == errno.EACCES:
-        return f"program {name!r} is not executable"
-    if number == errno.ENOEXEC:
-        return f"program {name!r} is neither a binary for this machine nor a script that begins with #!"
-    return f"program {name!r} cannot be started: {error.strerror if isinstance(error, OSError) else error}"
 
 
 def become_subreaper() -> None:
