@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from dovetail.executors import cgroups, supervisor
+from dovetail.executors import cgroups, job_groups, supervisor
 from dovetail.executors.job_groups import Group, Groups, delegated, own_cgroup, with_memory
 from dovetail.executors.local import LocalExecutor
 from dovetail.executors.recovery import recover
@@ -171,7 +171,7 @@ def test_memory_is_limited_beside_us_where_that_was_delegated(
     own.mkdir(parents=True)
     (tmp_path / "service" / "cgroup.subtree_control").write_text("cpu memory pids\n")
     assert with_memory(str(own)) == (str(own), False)
-    monkeypatch.setattr(supervisor, "delegated", lambda place: True)
+    monkeypatch.setattr(job_groups, "delegated", lambda place: True)
     assert with_memory(str(own)) == (str(own.parent), True)
     (own / "cgroup.subtree_control").write_text("memory\n")
     assert with_memory(str(own)) == (str(own), True)
