@@ -20,6 +20,9 @@ class Whole(io.FileIO):
     Python's own unbuffered streams (PYTHONUNBUFFERED, as in many containers) drop what was not taken.
     """
 
+    owner: TextIO | None = None
+    """Whose descriptor it is: kept, since it would close it when it goes."""
+
     def write(self, data: ReadableBuffer) -> int:
         """Write all of it, waiting for a pipe that others have made non-blocking. Raises `OSError`."""
         left = memoryview(data).cast("B")
@@ -40,8 +43,9 @@ def whole(stream: TextIO) -> TextIO:
         stream.buffer, io.BufferedWriter | io.FileIO
     ):
         return stream
-    raw = Whole(stream.fileno(), "wb", closefd=False)
     by_line = stream.line_buffering or stream.write_through
+    raw = Whole(stream.fileno(), "wb", closefd=False)
+    raw.owner = stream
     buffered = io.BufferedWriter(raw)
     return io.TextIOWrapper(buffered, stream.encoding, stream.errors, line_buffering=by_line)
 
