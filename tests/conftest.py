@@ -56,9 +56,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.skip(reason="starts whole clusters: make test-all"))
 
 
-@pytest.fixture(autouse=True, scope="session")
+@pytest.fixture(autouse=True, scope="module")
 def _claims_of_their_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Tests claim cores among themselves: others on this machine are not in their way, nor they in theirs."""
+    """The tests of a file claim cores among themselves: nobody else is in their way."""
     folder = tmp_path_factory.mktemp("claims")
     before = os.environ.get("DOVETAIL_CLAIMS")
     os.environ["DOVETAIL_CLAIMS"] = str(folder)

@@ -87,6 +87,11 @@ def test_killed_at_random_moments_under_load(tmp_path: Path) -> None:
             found = wait(client, sorted({id.split("_")[0] for id in ids}), timeout=300)
             assert found.keys() >= set(ids), "none is lost"
             assert set(found.values()) <= FINAL
+            until = (
+                time.monotonic() + 60
+            )  # jobs that came in, and were not acknowledged any more, end as well
+            while client.get("/api/v1/jobs")["jobs"] and time.monotonic() < until:
+                time.sleep(0.1)
             assert not client.get("/api/v1/jobs")["jobs"]
             attempts = {
                 row["id"]: row["attempts"] for row in client.get("/api/v1/ended", limit=100_000)["jobs"]
