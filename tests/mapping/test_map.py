@@ -220,7 +220,7 @@ def test_units_are_held_while_used_and_given_back_early() -> None:
     """One of three workers has a long item; of the others one stays to help, the other is let go."""
     units = Counted()
     workers = dovetail.Workers("cpu:3", units=units)
-    seconds = [1.0, 0.0, 0.0]
+    seconds = [4.0, 0.0, 0.0]
     results = dovetail.map(mf.slowly, seconds, workers=workers, history=False, batch=1, duplicate=False)
     assert len(list(results)) == 3
     end = time.monotonic()
