@@ -155,6 +155,7 @@ class LiveRun:
             executor.listen(self._heard)
         else:
             listener = asyncio.create_task(self._listen())
+            listener.add_done_callback(self._heard_no_more)
         try:
             while not self._finished():
                 slept = await self._sleep()
@@ -191,13 +192,13 @@ class LiveRun:
         self._wake.set()
 
     async def _listen(self) -> None:
-        try:
-            async for event in self.executor.events():
-                self._heard(event)
-        except BaseException as error:
+        async for event in self.executor.events():
+            self._heard(event)
+
+    def _heard_no_more(self, listener: asyncio.Future[None]) -> None:
+        if not listener.cancelled() and (error := listener.exception()) is not None:
             self._failure = error
             self._wake.set()
-            raise
 
     def _next_time(self) -> Seconds:
         due = self.driver.next_time()

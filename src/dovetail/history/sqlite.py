@@ -43,10 +43,11 @@ __all__ = ["HistoryBusy", "SqliteHistory", "default_history_path"]
 
 _Stamp = tuple[tuple[int, int], ...]
 """(id, changes) of every group of an app."""
-PIECE = 1_000
+PIECE = 250
 """Runs that are recorded in one transaction where there are many: others write in between."""
-PAUSE = 0.2
-"""Share of the time of a piece for which the next one waits, so that another writer gets its turn."""
+TURN, PAUSE = 0.15, 0.11
+"""Seconds of writing many runs after which others have their turn, and how long that is: who waits for
+SQLite's lock looks every 0.1 s at least."""
 CARRIED = 100
 """Up to so many runs recorded together, what has been read is carried forward; beyond, read anew."""
 REMEMBERED = 10_000
@@ -202,17 +203,15 @@ class SqliteHistory(HistoryFile):
                     # Under the write lock nobody else changes anything: what is mirrored up to here can be
                     # carried forward with these runs instead of being read again.
                     self._look(anyway=True)
-                    if self._writer is None or self._writer.size > REMEMBERED:
-                        self._writer = Writer(db)
-                    writer = self._writer
+                    # Nobody's until the end: broken off, it would remember what was taken back.
+                    kept, self._writer = self._writer, None
+                    writer = Writer(db) if kept is None or kept.size > REMEMBERED else kept
                     before = {app: self._stamp(app) for app in {run.app for run in runs}}
                     added = [run for run in runs if writer.add(run)]
                     after = self._after(before, writer.finish())
-            except BaseException as error:
-                self._writer = None
-                if isinstance(error, TROUBLE):
-                    raise self._failure("written", error) from error
-                raise
+            except TROUBLE as error:
+                raise self._failure("written", error) from error
+            self._writer = writer
             if added:
                 self._own += 1
                 self._stamps.update(after)
@@ -226,12 +225,15 @@ class SqliteHistory(HistoryFile):
         Other processes write in between, and see what is there so far. Broken off, what was committed stays:
         the uids of the runs make it safe to begin again. Raises as `record`.
         """
-        new = 0
+        new, held = 0, 0.0
         waiting = iter(runs)
         while piece := list(islice(waiting, PIECE)):
             since = time.monotonic()
             new += self.record_many(piece)
-            time.sleep(PAUSE * (time.monotonic() - since) if len(piece) == PIECE else 0.0)
+            held += time.monotonic() - since
+            if held >= TURN:
+                time.sleep(PAUSE)
+                held = 0.0
         return new
 
     def _after(self, before: dict[str, _Stamp], touched: frozenset[int]) -> dict[str, _Stamp]:

@@ -73,11 +73,10 @@ class Session:
         self.plan, self.fold = plan, fold
         kinds = list(plan.function.implementations)
         self._crew = plan.workers.crew(kinds)
-        try:
+        with ExitStack() as undo:
+            undo.callback(plan.workers.release)
             self._prepare(plan, fold)
-        except BaseException:
-            plan.workers.release()
-            raise
+            undo.pop_all()
 
     def _prepare(self, plan: Plan, fold: Fold | None) -> None:
         crew = self._crew

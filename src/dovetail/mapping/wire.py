@@ -16,6 +16,7 @@ import struct
 import weakref
 from collections import deque
 from collections.abc import Sequence
+from contextlib import ExitStack
 from typing import Any
 
 import cloudpickle
@@ -173,12 +174,11 @@ class Connection:
         if len(parts) > 1:
             self._numbers += 1
         room = _Room(self._numbers if len(parts) > 1 else 0, size)
-        try:
+        with ExitStack() as undo:
+            undo.callback(room.close)
             room.write(parts)
             room.finish()
-        except BaseException:
-            room.close()
-            raise
+            undo.pop_all()
         if room.number:
             self._rooms[room.number] = room
         return room

@@ -16,6 +16,7 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -441,23 +442,28 @@ class RemoteLink:
 
         Raises `DeviceLost`, `_RebuiltError`.
         """
-        try:
-            return action()
-        except (OSError, ProtocolError, ValueError, LookupError, TypeError) as error:
-            self._channel.close()
-            reason = f"{error}" or type(error).__name__
-        except BaseException:
-            # Half a frame has been sent or read, and nobody can go on from there; but from a log, next time.
-            if self.log is not None and self.log.complete:
+        with ExitStack() as undo:
+            undo.callback(self._break_off)
+            try:
+                answer, reason = action(), None
+            except (OSError, ProtocolError, ValueError, LookupError, TypeError) as error:
                 self._channel.close()
-            else:
-                self._abandon(f"{self.address}: given up in the middle of a call; its arrays are lost")
-            raise
+                answer, reason = None, str(error) or type(error).__name__
+            undo.pop_all()
+        if reason is None:
+            return answer
         if self.log is not None and self.log.complete:
             self._rebuild(self.log, reason)
             raise _RebuiltError
         self.lost = f"{self.address}: the device server is gone ({reason}), and with it the arrays it had"
         raise DeviceLost(self.lost)
+
+    def _break_off(self) -> None:
+        """Half a frame has been sent or read, and nobody can go on from there; but from a log, next time."""
+        if self.log is not None and self.log.complete:
+            self._channel.close()
+        else:
+            self._abandon(f"{self.address}: given up in the middle of a call; its arrays are lost")
 
     # -- record and replay -----------------------------------------------------------------------------
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import hmac
 import os
 import secrets
+import socket
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
@@ -59,35 +61,51 @@ def connect(
         reason = (error.strerror or str(error)).lower()
         raise DeviceError(f"{address}: no device server answers there ({reason})") from None
     channel = Channel(connection)
-    try:
-        connection.settimeout(CONNECT_TIMEOUT)
-        set_options(connection)
-        greeting = memoryview(bytearray(len(MAGIC) + NONCE))
-        channel.receive_into(greeting)
-        if greeting[: len(MAGIC)] != MAGIC:
-            raise ProtocolError("a greeting that is none")
-        theirs, ours = bytes(greeting[len(MAGIC) :]), secrets.token_bytes(NONCE)
-        hello: dict[str, Any] = {"nonce": ours.hex(), "pid": os.getpid(), "device": address.device}
-        hello |= {"job": os.environ.get("DOVETAIL_JOB", "")[:200], **(asks or {})}
-        if token is not None:
-            hello["proof"] = proof(token, b"client", theirs, ours)
-        channel.send(Kind.HELLO, orjson.dumps(hello))
-        kind, said, _ = channel.receive()
-        if kind == Kind.REFUSED:
-            raise DeviceError(f"{address}: the device server refuses: {said}")
-        if kind != Kind.WELCOME or not isinstance(said, dict):
-            raise ProtocolError(f"a frame {kind} for a welcome")
-        expected = proof(token, b"server", ours, theirs) if token is not None else ""
-        if address.kind == "tcp" and not hmac.compare_digest(str(said.get("proof")), expected):
-            raise DeviceError(f"{address}: who answers there does not know the token")
-        connection.settimeout(None)
-    except (OSError, ProtocolError) as error:
-        channel.close()
-        raise DeviceError(f"{address}: what answers there is no device server ({error})") from None
-    except BaseException:
-        channel.close()
-        raise
+    with ExitStack() as undo:
+        undo.callback(channel.close)
+        try:
+            said = _let_in(channel, connection, address, token, asks)
+        except (OSError, ProtocolError) as error:
+            raise DeviceError(f"{address}: what answers there is no device server ({error})") from None
+        undo.pop_all()
     return channel, said
+
+
+def _let_in(
+    channel: Channel,
+    connection: socket.socket,
+    address: Address,
+    token: bytes | None,
+    asks: dict[str, Any] | None,
+) -> Any:
+    """The words before the first call; what the server said in its WELCOME.
+
+    Raises:
+        DeviceError: it refuses, or does not know the token.
+        OSError, ProtocolError: it does not speak as a device server does.
+    """
+    connection.settimeout(CONNECT_TIMEOUT)
+    set_options(connection)
+    greeting = memoryview(bytearray(len(MAGIC) + NONCE))
+    channel.receive_into(greeting)
+    if greeting[: len(MAGIC)] != MAGIC:
+        raise ProtocolError("a greeting that is none")
+    theirs, ours = bytes(greeting[len(MAGIC) :]), secrets.token_bytes(NONCE)
+    hello: dict[str, Any] = {"nonce": ours.hex(), "pid": os.getpid(), "device": address.device}
+    hello |= {"job": os.environ.get("DOVETAIL_JOB", "")[:200], **(asks or {})}
+    if token is not None:
+        hello["proof"] = proof(token, b"client", theirs, ours)
+    channel.send(Kind.HELLO, orjson.dumps(hello))
+    kind, said, _ = channel.receive()
+    if kind == Kind.REFUSED:
+        raise DeviceError(f"{address}: the device server refuses: {said}")
+    if kind != Kind.WELCOME or not isinstance(said, dict):
+        raise ProtocolError(f"a frame {kind} for a welcome")
+    expected = proof(token, b"server", ours, theirs) if token is not None else ""
+    if address.kind == "tcp" and not hmac.compare_digest(str(said.get("proof")), expected):
+        raise DeviceError(f"{address}: who answers there does not know the token")
+    connection.settimeout(None)
+    return said
 
 
 def parse_welcome(address: Address, said: Any) -> Welcome:

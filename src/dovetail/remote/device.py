@@ -10,6 +10,7 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -179,15 +180,14 @@ class Device:
         with self._moving:
             begin = time.perf_counter()
             fresh = self._open(parse_address(target))
-            try:
+            with ExitStack() as undo:
+                undo.callback(fresh.close)
                 for kernel in list(self._kernels):
                     fresh.kernel(kernel.handle, kernel.source, kernel.name)
                 fresh.synchronize()
                 prepared = time.perf_counter() - begin
                 moved = self._swap(fresh, prepared)
-            except BaseException:
-                fresh.close()
-                raise
+                undo.pop_all()
         return moved
 
     def close(self) -> None:
@@ -263,21 +263,24 @@ class Device:
             with self.lock:
                 begin = time.perf_counter()
                 release, self.release = self.release, lambda handle, _: self.freed.append(handle)
-                try:
+                with ExitStack() as undo:
+                    undo.callback(self._take_back, old, release)
                     manifest, fill, end = old.take()
                     try:
                         fresh.give(manifest, fill)
                     finally:
                         end()
-                except BaseException:
-                    old.retired, self.release = False, release
-                    raise
+                    undo.pop_all()
                 fresh.unheard.extend(old.unheard)
                 self.link, self.release = fresh, fresh.release
                 fresh.ready()
                 pause = time.perf_counter() - begin
         old.close()
         return Moved(old.address, fresh.address, len(manifest.arrays), manifest.size, pause, prepared)
+
+    def _take_back(self, old: Link, release: Callable[[int, None], Any]) -> None:
+        """The work stays where it is."""
+        old.retired, self.release = False, release
 
 
 # -- forks and the end of the program ------------------------------------------------------------------

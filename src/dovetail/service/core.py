@@ -12,6 +12,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -202,7 +203,8 @@ class Service:
             raise Full(self.ledger.why_blocked)
         first, self._next = self._next, self._next + len(form.jobs)
         loop = asyncio.get_running_loop()
-        try:
+        with ExitStack() as undo:
+            undo.callback(self._give_back, first, len(form.jobs))
             known = await self._depended_on(form, person)
             who = Submitter(person.name, self.options.user_limit)
             scripts, cluster = str(self.folder.scripts), self.engine.cluster
@@ -215,14 +217,16 @@ class Service:
             now = self.live.now
             jobs = [replace(job, submit_time=now) for job in found.jobs]
             self._insert(jobs, found, first, held)
-        except BaseException:
-            if self._next == first + len(form.jobs):
-                self._next = first
-            raise
+            undo.pop_all()
         await self.on_record()
         self._incoming.extend(Submitted(job, HELD if job.id in held else "") for job in jobs)
         self._take_in_some()
         return found
+
+    def _give_back(self, first: int, count: int) -> None:
+        """Numbers that no job got, unless later ones are given already."""
+        if self._next == first + count:
+            self._next = first
 
     def _insert(self, jobs: Sequence[Job], found: Submission, first: int, held: set[JobId]) -> None:
         try:
