@@ -18,21 +18,21 @@ import numpy as np
 import typer
 
 import dovetail
-from dovetail import Cluster, InputError, Job, Workload, load_workload
+from dovetail import Cluster, InputError, Workload, load_workload
 from dovetail.cli import options as opt
-from dovetail.model import DeviceClass, Implementation, JobId, Prediction, Request
 from dovetail.plugins import policies
 from dovetail.report import interval
 from dovetail.report.figures import clean, figure, heading, styled
 from dovetail.report.progress import Bar
 from dovetail.workers import mapped
 from dovetail.workloads.order import shuffled
+from dovetail_studies.mistaken import MistakenModel
 from dovetail_studies.study import Chart, Out, Study, Table, Workers, prepared, processes, publish
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["FACTORS", "POLICIES", "Row", "WrongModel", "command", "rows", "study"]
+__all__ = ["FACTORS", "POLICIES", "Row", "command", "rows", "study", "wrong_model"]
 
 FACTORS = (1.0, 1.5, 2.0, 3.0, 5.0, 10.0)
 POLICIES = ("history", "best-device", "min-min", "sufferage", "heteroprio", "gpu-only")
@@ -40,33 +40,12 @@ POLICIES = ("history", "best-device", "min-min", "sufferage", "heteroprio", "gpu
 CHUNK = 20
 
 
-class WrongModel:
-    """Predicts the true time times an error, fixed for each job, implementation, request and class."""
-
-    version = 0
-
-    def __init__(self, workload: Workload, factor: float, rng: np.random.Generator) -> None:
-        self._truth = workload.truth
-        reach = math.log(factor)
-        self._errors: dict[tuple[JobId, str, int], float] = {
-            (job.id, choice.implementation.name, choice.request.nodes): math.exp(rng.uniform(-reach, reach))
-            for job in workload.jobs
-            for choice in job.choices
-        }
-
-    def predict(
-        self, job: Job, implementation: Implementation, request: Request, device: DeviceClass
-    ) -> Prediction | None:
-        """The true time times its error."""
-        seconds = self._truth.seconds(job, implementation, request)
-        if seconds is None:
-            return None
-        wrong = seconds * self._errors[job.id, implementation.name, request.nodes]
-        return Prediction(wrong, wrong, 1, "true time, made wrong on purpose", wrong)
-
-    def runs(self, app: str, implementation: str, device: DeviceClass) -> int:
-        """Something is known of everything: nothing is explored."""
-        return 1
+def wrong_model(workload: Workload, factor: float, rng: np.random.Generator) -> MistakenModel:
+    """Predictions wrong by a factor of up to ``factor`` either way, uniformly on a logarithmic scale."""
+    reach = math.log(factor)
+    return MistakenModel(
+        workload, lambda: rng.uniform(-reach, reach), source="true time, made wrong on purpose"
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +119,7 @@ def _chunk(task: tuple[str, str, str, float, int, int]) -> list[float]:
         order, errors = (np.random.Generator(np.random.PCG64([seed, purpose])) for purpose in range(2))
         workload = shuffled(plain, order)
         # Drawn in the file's order, so that an application keeps its errors whatever its place.
-        model = WrongModel(plain, factor, errors)
+        model = wrong_model(plain, factor, errors)
         found.append(dovetail.simulate(workload, cluster=cluster, policy=policy, model=model).makespan)
     return found
 

@@ -78,7 +78,7 @@ def logs(folder: Path) -> dict[str, int]:
 
 
 def test_programs_of_both_kinds_on_the_items(dovetail: Call, data: list[str], tmp_path: Path) -> None:
-    done = dovetail("map", *BOTH, *data, "--json", "--reduce", "./total {ins} {out}")
+    done = dovetail("map", *BOTH, *data, "--json", "--no-duplicate", "--reduce", "./total {ins} {out}")
     assert done.returncode == 0, done.stderr
     summary = load(done)
     assert summary["items"] == 12
@@ -86,8 +86,7 @@ def test_programs_of_both_kinds_on_the_items(dovetail: Call, data: list[str], tm
     assert set(summary["tasks"]) <= {"cpu", "gpu"}
     assert summary["mean_seconds"]["gpu"] > 0.02
     assert 0 < summary["overhead_per_task"] < 0.1
-    assert (summary["retried"], summary["failed"]) == (0, [])
-    assert summary["duplicated"] <= 1, "the last item of the slow kind, on a busy machine"
+    assert (summary["retried"], summary["duplicated"], summary["failed"]) == (0, 0, [])
     if "cpu" in summary["tasks"]:
         assert summary["acceleration"] == pytest.approx(
             summary["mean_seconds"]["cpu"] / summary["mean_seconds"]["gpu"]

@@ -114,7 +114,7 @@ def test_auto_is_near_its_bound(k: int) -> None:
     gaps = []
     for seed in range(1, full(5, 1) + 1):
         times = set_2(np.random.default_rng(seed), spread=10.0)
-        solution = solve(times, k, "auto")
+        solution = solve(times, k, "auto", Options(time_limit=6.0))
         assert solution.gap is not None
         gaps.append(solution.gap)
         assert solution.metrics.cost <= solve(times, k, "pack-by-pack-9").metrics.cost
@@ -123,10 +123,10 @@ def test_auto_is_near_its_bound(k: int) -> None:
 
 @pytest.mark.parametrize("k", [2, 4, 8, 16, 32])
 def test_auto_is_near_its_bound_on_260_tasks(k: int) -> None:
-    """It was 3 to 29 % from it at k >= 4: the root did not converge."""
-    if k != 32 and not full(1, 0):
-        pytest.skip("one k is enough in a short run")
-    solution = solve(set_3(np.random.default_rng(1), spread=10.0), k, "auto")
+    """It was 3 to 29 % from it at k >= 4, since the root did not converge; benchmarks ask how soon."""
+    if not full(1, 0):
+        pytest.skip("hundreds of tasks take a while: make test-all")
+    solution = solve(set_3(np.random.default_rng(1), spread=10.0), k, "auto", Options(time_limit=20.0))
     assert solution.gap is not None
     assert solution.gap <= {2: 0.002, 4: 0.005, 8: 0.01, 16: 0.025, 32: 0.015}[k]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dovetail.errors import InputError
-from dovetail_studies.policies.queues import KINDS, NoisyModel
+from dovetail_studies.policies.queues import KINDS, noisy_model
 from dovetail_studies.policies.study import default_policies, rows, study
 
 
@@ -36,7 +36,7 @@ def test_a_number_always_draws_the_same_queue(kind: str) -> None:
 
 def test_noise_is_fixed_for_a_job_and_way_of_running_it() -> None:
     queue = KINDS["ravi, noise"].draw(1)
-    model, job = NoisyModel(queue.workload, 1), queue.workload.jobs[0]
+    model, job = noisy_model(queue.workload, 1), queue.workload.jobs[0]
     choice = job.choices[0]
     device = queue.cluster.device_classes(choice.implementation.kind)[0]
     first = model.predict(job, choice.implementation, choice.request, device)

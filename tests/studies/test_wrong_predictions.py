@@ -14,7 +14,7 @@ from dovetail.model import Cluster
 from dovetail.testing.builders import full
 from dovetail.workloads.load import load_workload
 from dovetail_studies import wrong_predictions
-from dovetail_studies.wrong_predictions import FACTORS, Row, WrongModel
+from dovetail_studies.wrong_predictions import FACTORS, Row, wrong_model
 
 TABLE_2 = "published:gregg-table2"
 
@@ -48,7 +48,7 @@ def test_errors_are_log_uniform_seeded_and_bounded() -> None:
     w = load_workload(TABLE_2, Cluster.parse("1x1cpu+1gpu"))
 
     def errors(seed: int) -> list[float]:
-        model = WrongModel(w, 3.0, np.random.Generator(np.random.PCG64(seed)))
+        model = wrong_model(w, 3.0, np.random.Generator(np.random.PCG64(seed)))
         found = []
         for job in w.jobs:
             for choice in job.choices:

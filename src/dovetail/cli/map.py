@@ -60,6 +60,9 @@ def map_command(
         bool, typer.Option("--by-size", help="The larger a file, the longer it takes.")
     ] = False,
     retries: Annotated[int, typer.Option(min=0, help="How often a failed item is run again.")] = 0,
+    duplicate: Annotated[
+        bool, typer.Option("--duplicate/--no-duplicate", help="A straggler at the end may run twice.")
+    ] = True,
     timeout: Annotated[
         float | None, typer.Option(metavar="SECONDS", help="Most that one item may take.")
     ] = None,
@@ -90,8 +93,8 @@ def map_command(
     # What makes no sense is refused before anything is written.
     asked = _asked(
         out, commands, persistent=persistent, app=app, workers=workers, engine=engine, address=address,
-        rule=rule, retries=retries, timeout=timeout, memory=_bytes(memory), history=history,
-        progress=False if quiet or as_json else None,
+        rule=rule, retries=retries, duplicate=duplicate, timeout=timeout, memory=_bytes(memory),
+        history=history, progress=False if quiet or as_json else None,
     )  # fmt: skip
     record = Record.open(out, commands, resume=resume)
     finished = False

@@ -19,6 +19,7 @@ from dovetail.workloads.jobfile_schema import (
     Retries,
     Share,
     Size,
+    dependency_of,
 )
 
 __all__ = ["ActionForm", "JobForm", "SubmitForm", "WaitForm", "WhatIfForm", "definitions", "schema_of"]
@@ -41,15 +42,6 @@ def _priority(value: object) -> int:
     raise PydanticCustomError("dovetail", f"expected a whole number within {MOST_PRIORITY}")
 
 
-def _after(value: object) -> Dependency:
-    if isinstance(value, str):
-        try:
-            return Dependency.parse(value)
-        except ValueError:
-            pass
-    raise PydanticCustomError("dovetail", "expected afterok:JOB or afterany:JOB")
-
-
 Cpus = Annotated[
     int | Literal["all"],
     BeforeValidator(_cpus),
@@ -62,7 +54,7 @@ Priority = Annotated[
 ]
 After = Annotated[
     Dependency,
-    BeforeValidator(_after),
+    BeforeValidator(dependency_of),
     WithJsonSchema({"type": "string", "pattern": "^after(ok|any):."}),
 ]
 Text = Annotated[str, Field(min_length=1, max_length=4096)]

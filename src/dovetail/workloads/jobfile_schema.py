@@ -33,6 +33,7 @@ __all__ = [
     "ImplementationEntry",
     "JobEntry",
     "JobFile",
+    "dependency_of",
 ]
 
 MOST_NODES = 1_000_000
@@ -73,7 +74,8 @@ def _share(value: object) -> float:
     return number
 
 
-def _dependency(value: object) -> Dependency:
+def dependency_of(value: object) -> Dependency:
+    """A field ``after``. Raises `PydanticCustomError`."""
     if isinstance(value, str):
         try:
             return Dependency.parse(value)
@@ -119,7 +121,7 @@ Input = Annotated[
 Env = dict[str, str]
 Depends = Annotated[
     Dependency,
-    BeforeValidator(_dependency),
+    BeforeValidator(dependency_of),
     WithJsonSchema({"type": "string", "pattern": "^after(ok|any):."}),
 ]
 Values = Annotated[

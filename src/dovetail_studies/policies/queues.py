@@ -13,10 +13,8 @@ from dovetail.model import (
     HOST_CPUS,
     App,
     Choice,
-    DeviceClass,
     Implementation,
     JobId,
-    Prediction,
     Request,
     TableTruth,
 )
@@ -24,8 +22,9 @@ from dovetail.workloads.order import shuffled
 from dovetail.workloads.published.ravi_multi import MIXES as GANG_MIXES
 from dovetail.workloads.published.ravi_multi import ravi_multi
 from dovetail.workloads.published.ravi_single import POOLS, ravi_single
+from dovetail_studies.mistaken import MistakenModel
 
-__all__ = ["KINDS", "Kind", "NoisyModel", "Queue", "online"]
+__all__ = ["KINDS", "Kind", "Queue", "noisy_model", "online"]
 
 MIXES = ("uniform", "cpu75", "gpu75")
 NOISE = 0.3
@@ -51,34 +50,16 @@ class Kind:
     draw: Callable[[int], Queue]
 
 
-class NoisyModel:
-    """Predicts the true time times an error, drawn once for each job and way of running it."""
-
-    version = 0
-
-    def __init__(self, workload: Workload, seed: int) -> None:
-        rng = _rng(seed, 5)
-        self._truth = workload.truth
-        self._errors: dict[tuple[JobId, str, int], float] = {
-            (job.id, choice.implementation.name, choice.request.nodes): math.exp(rng.normal(0.0, NOISE))
-            for job in workload.jobs
-            for choice in job.choices
-        }
-
-    def predict(
-        self, job: Job, implementation: Implementation, request: Request, device: DeviceClass
-    ) -> Prediction | None:
-        """The true time times its error; two standard deviations either way are its interval."""
-        seconds = self._truth.seconds(job, implementation, request)
-        if seconds is None:
-            return None
-        wrong = seconds * self._errors[job.id, implementation.name, request.nodes]
-        reach = math.exp(2 * NOISE)
-        return Prediction(wrong, wrong * reach, 5, "true time, with noise", wrong / reach)
-
-    def runs(self, app: str, implementation: str, device: DeviceClass) -> int:
-        """Something is known of everything: nothing is explored."""
-        return 5
+def noisy_model(workload: Workload, seed: int) -> MistakenModel:
+    """Predictions with an error of `NOISE`; two standard deviations either way are their interval."""
+    rng = _rng(seed, 5)
+    return MistakenModel(
+        workload,
+        lambda: rng.normal(0.0, NOISE),
+        reach=math.exp(2 * NOISE),
+        runs=5,
+        source="true time, with noise",
+    )
 
 
 def _rng(*key: int) -> np.random.Generator:

@@ -21,7 +21,7 @@ from dovetail.errors import InputError, UnsupportedWorkload
 from dovetail.plugins import policies
 from dovetail.report.progress import Bar
 from dovetail.workers import mapped
-from dovetail_studies.policies.queues import KINDS, NoisyModel, Queue
+from dovetail_studies.policies.queues import KINDS, Queue, noisy_model
 from dovetail_studies.study import Out, Study, Table, Workers, prepared, processes, publish
 
 __all__ = ["FIGURES", "Row", "command", "rows", "study"]
@@ -76,7 +76,7 @@ def _draw(task: Task) -> Found:
 def _figures(queue: Queue, policy: str) -> dict[str, float] | None:
     try:
         if queue.knowledge == "noise":
-            model = NoisyModel(queue.workload, queue.seed)
+            model = noisy_model(queue.workload, queue.seed)
             report = dovetail.simulate(queue.workload, cluster=queue.cluster, policy=policy, model=model)
         elif queue.knowledge == "learned":
             report = dovetail.simulate(
