@@ -27,7 +27,9 @@ Task: TypeAlias = tuple[Workload | api.PathLike, dict[str, Any]]
 """A workload, and the options of `api.simulate_result`."""
 
 PATIENCE = 1.0
-"""Seconds of work before worker processes are started, which takes about as long."""
+"""Seconds until an unfinished first simulation is left to worker processes; to start them takes as long."""
+WORTH = 3.0
+"""Seconds of work left from which workers are sooner done, each of which loads all anew."""
 BEAT = 0.2
 """Seconds between two looks at how far the workers are."""
 _OF_SIMULATIONS = frozenset(signature(api.simulate).parameters) - {"lenient"}
@@ -144,7 +146,7 @@ def simulate_all(
 ) -> list[Result]:
     """The result of every task, in their order; ``workers`` processes, by default one for each CPU.
 
-    What takes less than a second in all is done in this process. ``tell`` hears which part of which task is
+    What takes a few seconds in all is done in this process. ``tell`` hears which part of which task is
     done. Raises what a simulation raised (`InputError` and others), and `DovetailError` for a worker that
     was killed.
     """
@@ -189,7 +191,11 @@ class _TooLong(Exception):  # noqa: N818 - no error: it ends an attempt
 
 
 def _at_once(tasks: Sequence[Task]) -> list[Result]:
-    """Results of the first tasks, as many as can be had in a second."""
+    """Results of the first tasks, for as long as workers would not be sooner done with those that are left.
+
+    Of the first only the simulation itself counts: reading the jobs, and loading what simulates them, are
+    not done again here, but would be in every worker.
+    """
     since = time.monotonic()
 
     def tell(part: float) -> None:
@@ -199,8 +205,11 @@ def _at_once(tasks: Sequence[Task]) -> list[Result]:
     results: list[Result] = []
     try:
         for task in _read(tasks):
-            results.append(_simulate(task, tell))
-            if time.monotonic() - since > PATIENCE:
+            begun = time.monotonic()
+            result = _simulate(task, tell)
+            seconds = time.monotonic() - begun if results else result.simulation_seconds or 0.0
+            results.append(result)
+            if seconds * (len(tasks) - len(results)) > WORTH:
                 break
     except _TooLong:
         pass

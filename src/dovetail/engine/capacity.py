@@ -458,6 +458,16 @@ class FreeCapacity:
         moves: list[tuple[int, int, int]] = []
         for state, mask in states.items():
             hit = mask & rest
+            if hit == rest and not moves and state in steps:  # mostly all its nodes are alike
+                after = steps[state]
+                if after is None:
+                    raise ValueError("more than there is" if giving else "not free")
+                if mask == hit:
+                    del states[state]
+                else:
+                    states[state] = mask ^ hit
+                states[after] = states.get(after, 0) | hit
+                return
             if hit:
                 try:
                     after = steps[state]

@@ -27,13 +27,20 @@ class Gate:
     def __init__(self, cluster: Cluster, truth: Truth | None = None) -> None:
         self._whole = FreeCapacity(Layout(cluster))
         self._possible: dict[Request, bool] = {}
+        self._memory: dict[tuple[object, ...], int] = {}  # bytes that fit, of requests but for their memory
         self._truth = truth
         self._cluster = cluster
 
     def _fits(self, request: Request) -> bool:
         found = self._possible.get(request)
         if found is None:
-            found = self._possible[request] = self._whole.count(request) >= request.nodes
+            # Where another one like it fits that asks for more memory, so does this one.
+            alike = (request.nodes, request.cpus, request.devices, request.models, request.partition)
+            found = request.memory <= self._memory.get(alike, -1)
+            if not found and self._whole.count(request) >= request.nodes:
+                self._memory[alike] = request.memory
+                found = True
+            self._possible[request] = found
         return found
 
     def _timed(self, job: Job, choice: Choice) -> bool:

@@ -79,6 +79,8 @@ class Progress:
     def ended(self, now: Seconds) -> list[Event]:
         """Jobs that end at ``now``, in order of their start."""
         heap = self._heap
+        if not heap or heap[0][0] > now:
+            return []
         out: list[tuple[int, JobId, State]] = []
         while heap and heap[0][0] <= now:
             entry = heapq.heappop(heap)

@@ -137,7 +137,7 @@ class JobQueue:
         empty = not self._line
         self._line.add((0, place, job))
         for order in self._orders.values():
-            key = self._key(order, job)
+            key = order.key(job, self._limit(job)) if order.bounded else order.key(job)
             if empty:
                 order.line, order.constant = None, key
             elif order.line is not None:

@@ -278,7 +278,11 @@ def _devices(allocation: Allocation | None, spelt: Spelling) -> list[str]:
     if allocation is None or not (allocation.donors or any(part.devices for part in allocation.parts)):
         return []
     names, first = spelt.devices
-    held = [first[n] + d for part in allocation.parts for n in bits(part.nodes) for d in part.devices]
+    held: list[int] = []
+    for part in allocation.parts:
+        devices = part.devices
+        for low, high in runs(part.nodes):
+            held += [of_node + d for of_node in first[low:high] for d in devices]
     held += [first[donor.donor] + donor.device for donor in allocation.donors]
     held.sort()
     return [names[place] for place in held]

@@ -47,7 +47,7 @@ class Held:
             low, high = nodes.low[lines].astype(np.int64), nodes.high[lines].astype(np.int64)
             pools, cpus = np.full(len(lines), -1, np.int64), np.full(len(lines), float(nodes.cpus))
             return Held(np.repeat(order, nodes.runs[order]), low, high, pools, cpus)
-        found: list[tuple[int, int, float, int, int]] = []  # the last two: which of all runs
+        found: list[float] = []  # five of each; the last two: which of all runs
         every: list[tuple[int, int]] = []
         known: dict[int, tuple[int, int]] = {}
         allocations = columns.stretches.allocations
@@ -62,13 +62,14 @@ class Held:
                     if part.nodes.bit_length() <= NARROW:
                         known[part.nodes] = of_part
                 if part.cpus:
-                    found.append((j, -1, part.cpus, *of_part))
+                    found += (j, -1, part.cpus, *of_part)
                 share = part.units / FRACTION_UNITS
-                found += [(j, d, share, *of_part) for d in part.devices]
+                for d in part.devices:
+                    found += (j, d, share, *of_part)
             for donor in allocation.donors:
-                found.append((j, donor.device, 1.0, len(every), 1))
+                found += (j, donor.device, 1.0, len(every), 1)
                 every.append((donor.donor, donor.donor + 1))
-        table = np.array(found, float).reshape(len(found), 5).T
+        table = np.array(found, float).reshape(-1, 5).T
         stretch, device, _, begin, count = table.astype(np.int64)
         line, place = _ranges(begin, count)
         low, high = np.array(every, np.int64).reshape(len(every), 2)[place].T
