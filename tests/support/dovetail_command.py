@@ -6,11 +6,14 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+import ready_command
+
+from dovetail.testing.builders import full
 
 DOVETAIL = [sys.executable, "-c", "from dovetail.cli.main import run_cli; run_cli()"]
 
@@ -18,6 +21,24 @@ DOVETAIL = [sys.executable, "-c", "from dovetail.cli.main import run_cli; run_cl
 def load(process: subprocess.CompletedProcess[str]) -> Any:
     """The JSON on standard output, which must be alone there."""
     return json.loads(process.stdout)
+
+
+def run_command(
+    arguments: Sequence[str],
+    cwd: Path,
+    environment: Mapping[str, str],
+    *,
+    timeout: float = 120,
+    input: str | None = None,  # noqa: A002 - as of `subprocess.run`
+) -> subprocess.CompletedProcess[str]:
+    """Run ``dovetail ARGUMENTS`` to its end, in a process of its own (`ready_command`)."""
+    told = list(map(str, arguments))
+    if not full(1, 0) and input is None and ready_command.can_serve(environment):
+        return ready_command.run(told, cwd, environment, timeout)
+    return subprocess.run(
+        [*DOVETAIL, *told], cwd=cwd, env=environment, text=True, capture_output=True, timeout=timeout,
+        input=input, check=False,
+    )  # fmt: skip
 
 
 @pytest.fixture
@@ -38,14 +59,6 @@ def dovetail(tmp_path: Path, environment: dict[str, str]) -> Callable[..., subpr
     """Run ``dovetail ARGUMENTS`` in the test's folder."""
 
     def call(*arguments: str, timeout: float = 120) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [*DOVETAIL, *map(str, arguments)],
-            cwd=tmp_path,
-            env=environment,
-            text=True,
-            capture_output=True,
-            timeout=timeout,
-            check=False,
-        )
+        return run_command(arguments, tmp_path, environment, timeout=timeout)
 
     return call

@@ -7,10 +7,12 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+from dovetail_command import run_command
 
 from dovetail.service.client import Connection, NoService, connection
 from dovetail.service.folder import ServiceFolder
@@ -27,7 +29,6 @@ class Serving:
             **os.environ,
             "XDG_STATE_HOME": str(root / "state"),
             "DOVETAIL_SERVICE": str(self.folder.path),
-            "PYTHONFAULTHANDLER": "1",
             **variables,
         }
         self.process: subprocess.Popen[bytes] | None = None
@@ -36,7 +37,17 @@ class Serving:
         self.folder.make()
         with open(self.folder.log, "ab") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "dovetail", "serve", "--folder", str(self.folder.path), *self.options],
+                [
+                    sys.executable,
+                    "-X",
+                    "faulthandler",
+                    "-m",
+                    "dovetail",
+                    "serve",
+                    "--folder",
+                    str(self.folder.path),
+                    *self.options,
+                ],
                 stdout=log,
                 stderr=log,
                 env=self.environment,
@@ -74,15 +85,11 @@ class Serving:
         self.process.send_signal(signal.SIGTERM)
         self.process.wait(30)
 
-    def dovetail(self, *arguments: str, **more: Any) -> subprocess.CompletedProcess[str]:
-        """Run a command of this service's user."""
-        return subprocess.run(
-            [sys.executable, "-m", "dovetail", *arguments],
-            text=True,
-            capture_output=True,
-            check=False,
-            **{"cwd": self.root, "env": self.environment, "timeout": 120, **more},
-        )
+    def dovetail(
+        self, *arguments: str, env: Mapping[str, str] | None = None, **more: Any
+    ) -> subprocess.CompletedProcess[str]:
+        """Run a command of this service's user; with ``input``, ``timeout``."""
+        return run_command(arguments, self.root, self.environment if env is None else env, **more)
 
 
 @contextmanager

@@ -1,0 +1,167 @@
+"""The command in a process that is forked from one which has loaded it: `make test` calls it often.
+
+Whatever a call does, it does in a process of its own, which ends as any other; only loading is done once.
+`make test-all` starts every one anew, and so do, everywhere, the tests that start processes themselves.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import selectors
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+AT_START = ("PYTHON", "LD_", "MALLOC", "OPENBLAS", "OMP_", "NUMBA", "LC_", "LANG")
+"""What a process reads of its environment when it starts: with others than ours it is started anew."""
+
+
+def can_serve(environment: Mapping[str, str]) -> bool:
+    """Whether a process that has started in our environment can stand for one that starts in this."""
+
+    def of_start(names: Mapping[str, str]) -> dict[str, str]:
+        return {name: value for name, value in names.items() if name.startswith(AT_START)}
+
+    return of_start(environment) == of_start(os.environ)
+
+
+# -- where the tests are ---------------------------------------------------------------------------------
+
+
+@cache
+def _door() -> tuple[str, subprocess.Popen[bytes]]:
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    listener.bind(f"\0dovetail-tests-{os.getpid()}-{time.monotonic_ns()}")
+    listener.listen(64)
+    number = listener.fileno()
+    code = f"import sys; sys.path.insert(0, {str(HERE)!r}); from ready_command import serve; serve({number})"
+    # Its streams are pipes as those of the commands that it becomes.
+    process = subprocess.Popen(
+        [sys.executable, "-c", code], pass_fds=[number], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    name = listener.getsockname()
+    listener.close()
+    return name, process
+
+
+def run(
+    arguments: Sequence[str], cwd: Path, environment: Mapping[str, str], timeout: float
+) -> subprocess.CompletedProcess[str]:
+    """As `subprocess.run` of the command with its output captured. Raises `subprocess.TimeoutExpired`."""
+    until = time.monotonic() + timeout
+    name, _ = _door()
+    ends: list[int] = []
+    pipes: list[int] = []
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
+        try:
+            connection.connect(name)
+            ends.append(os.open(os.devnull, os.O_RDONLY))
+            for _ in range(2):
+                pipe, end = os.pipe()
+                pipes.append(pipe)
+                ends.append(end)
+            asked = os.memfd_create("asked")
+            ends.append(asked)
+            os.write(asked, json.dumps([list(arguments), str(cwd), dict(environment)]).encode())
+            socket.send_fds(connection, [b"run"], ends)
+            pid = int(connection.recv(64))
+        finally:
+            for end in ends:
+                os.close(end)
+        try:
+            said = _read(pipes, until)
+            connection.settimeout(max(0.01, until - time.monotonic()))
+            status = int(connection.recv(64))
+        except TimeoutError:
+            os.kill(pid, signal.SIGKILL)
+            raise subprocess.TimeoutExpired(list(arguments), timeout) from None
+        finally:
+            for pipe in pipes:
+                os.close(pipe)
+    out, err = (text.decode() for text in said)
+    return subprocess.CompletedProcess(list(arguments), status, out, err)
+
+
+def _read(pipes: Sequence[int], until: float) -> list[bytes]:
+    """All that comes through the pipes. Raises `TimeoutError`."""
+    found = {pipe: bytearray() for pipe in pipes}
+    with selectors.DefaultSelector() as selector:
+        for pipe in pipes:
+            selector.register(pipe, selectors.EVENT_READ)
+        while selector.get_map():
+            ready = selector.select(max(0.0, until - time.monotonic()))
+            if not ready:
+                raise TimeoutError
+            for key, _ in ready:
+                data = os.read(key.fd, 1 << 16)
+                found[key.fd] += data
+                if not data:
+                    selector.unregister(key.fd)
+    return [bytes(found[pipe]) for pipe in pipes]
+
+
+# -- the process that has loaded the command ---------------------------------------------------------------
+
+
+def serve(number: int) -> None:
+    """Fork for each that knocks, until the tests have ended; in the fork, be the command."""
+    from dovetail import api  # noqa: F401 - what most commands load
+    from dovetail.cli import main
+
+    parent = os.getppid()
+    listener = socket.socket(fileno=number)
+    listener.settimeout(5.0)
+    while os.getppid() == parent:
+        try:
+            connection, _ = listener.accept()
+        except TimeoutError:
+            continue
+        finally:
+            _reap()
+        if os.fork() == 0:
+            listener.close()
+            _take(connection)
+            main.run_cli()  # which ends the process
+        connection.close()
+
+
+def _reap() -> None:
+    try:
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+    except ChildProcessError:
+        pass
+
+
+def _take(connection: socket.socket) -> None:
+    """Return in a process that is as if it had just been started; what it ends with is told by its parent."""
+    _, fds, _, _ = socket.recv_fds(connection, 16, 4)
+    pid = os.fork()
+    if pid:
+        connection.send(str(pid).encode())
+        for fd in fds:
+            os.close(fd)
+        status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        connection.send(str(status).encode())
+        os._exit(0)
+    connection.close()
+    arguments, cwd, environment = json.loads(os.pread(fds[3], os.fstat(fds[3]).st_size, 0))
+    for place in range(3):
+        os.dup2(fds[place], place)
+    for fd in fds:
+        os.close(fd)
+    os.chdir(cwd)
+    os.environ.clear()
+    os.environ.update(environment)
+    time.tzset()
+    random.seed()
+    sys.argv = ["-c", *arguments]
+    sys.path.remove(str(HERE))
