@@ -62,7 +62,7 @@ def test_compare_tells_the_decrease_against_the_first(dovetail: Call, two_nodes:
 
 
 def test_the_published_workload_by_both_paths(dovetail: Call) -> None:
-    jobs = full(1000, 300)
+    jobs = full(1000, 220)
     command = ["compare", f"published:markthub?jobs={jobs}", "--policy", "fcfs,rq,mrq", "--json"]
     fast, slow = load(dovetail(*command)), load(dovetail(*command, "--compiled", "off"))
     for one, other in zip(fast, slow, strict=True):

@@ -127,7 +127,7 @@ def check_same_reports(twin: Result, engine: Result) -> None:
 
 @pytest.mark.parametrize("block", range(4))
 def test_random_instances(block: int) -> None:
-    for seed in range(block, full(6_000, 600), 4):
+    for seed in range(block, full(6_000, 200), 4):
         rng = np.random.Generator(np.random.PCG64(seed))
         nodes = int(rng.integers(1, 12)) if rng.random() < 0.5 else int(rng.integers(12, 200))
         workload = rigid_workload(rng, nodes)

@@ -47,7 +47,7 @@ def check(result: Result, workload: Workload) -> None:
 @pytest.mark.parametrize("block", range(4))
 def test_no_promise_is_broken_on_random_instances(block: int) -> None:
     """Capacity, gangs, work and promises of every policy on every kind of cluster."""
-    for seed in range(block, full(10_000, 600), 4):
+    for seed in range(block, full(10_000, 240), 4):
         rng = np.random.Generator(np.random.PCG64(seed))
         cluster = cluster_of(rng)
         workload = workload_of(rng, cluster)
@@ -108,6 +108,6 @@ def test_no_promise_is_broken_on_a_trace(name: str, policy: Policy) -> None:
     machine = TRACE_FILES[name]
     nodes = read_openb_nodes(TRACES / machine) if machine.endswith(".csv") else Cluster.parse(machine)
     workload = load_workload(TRACES / name, nodes)
-    jobs = workload.jobs[: full(len(workload.jobs), 1500)]
+    jobs = workload.jobs[: full(len(workload.jobs), 600)]
     workload = Workload(workload.name, jobs, workload.truth)
     check(simulate(workload, nodes, policy, PerfectModel(workload.truth)), workload)

@@ -60,7 +60,7 @@ from dovetail.testing.builders import Knowing, full, workload
 from dovetail.testing.invariants import check_schedule
 from dovetail.testing.virtual_time import run_virtual
 
-CASES = full(10_000, 250)
+CASES = full(10_000, 120)
 FINAL = [State.COMPLETED, State.COMPLETED, State.COMPLETED, State.FAILED]
 
 

@@ -58,7 +58,7 @@ def scheduled(w: Workload, cluster: str, policy: Conservative, overrun: str) -> 
 def test_kept_profiles_give_the_schedules_of_new_ones(
     cluster: str, order: str, overrun: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for seed in range(full(80, 8)):
+    for seed in range(full(80, 4)):
         rng = np.random.Generator(np.random.PCG64(seed))
         w = random_jobs(rng, int(rng.integers(20, 90)), cluster)
         policy = Conservative(order=order)  # type: ignore[arg-type]

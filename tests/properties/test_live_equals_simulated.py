@@ -109,7 +109,7 @@ def run_simulated(w: Workload, cluster: Cluster, policy: str, learned: bool, sin
 
 
 @given(rows, st.sampled_from(POLICIES), st.sampled_from(CLUSTERS), st.booleans())
-@settings(max_examples=full(1000, 300), deadline=None)
+@settings(max_examples=full(1000, 120), deadline=None)
 def test_live_and_simulated_decisions_are_identical(
     drawn: list[Any], policy: str, shape: str, learned: bool
 ) -> None:

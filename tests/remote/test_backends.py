@@ -29,7 +29,7 @@ from dovetail.remote.failures import CALL_ERRORS
 from dovetail.remote.standard import FUNCTIONS
 
 FULL = bool(os.environ.get("DOVETAIL_TEST_FULL"))
-EXAMPLES = 100 if FULL else 4
+EXAMPLES = 100 if FULL else 2
 _CHECKS = list(HealthCheck)
 _DEFAULT_TYPES = (
     "arange",

@@ -26,7 +26,7 @@ import dovetail.remote
 from dovetail.remote.array import Array
 from dovetail.remote.standard import CONSTANTS, DTYPES, FUNCTIONS, OPERATORS, VERSION
 
-EXAMPLES = 300 if os.environ.get("DOVETAIL_TEST_FULL") else 12
+EXAMPLES = 300 if os.environ.get("DOVETAIL_TEST_FULL") else 6
 _CHECKS = [HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large]
 
 
