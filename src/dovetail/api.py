@@ -28,7 +28,6 @@ from dovetail.history.memory import MemoryHistory
 from dovetail.history.sqlite import SqliteHistory, default_history_path
 from dovetail.interfaces import History, Planner, Policy, RateModel, RuntimeModel
 from dovetail.model import Cluster, Result, Seconds, Workload
-from dovetail.model.remote_times import communicates
 from dovetail.plugins import (
     LoadedPolicy,
     load_policy,
@@ -76,8 +75,6 @@ KNOWN_KINDS = ("cpu", "gpu", "opencl")
 PathLike = str | os.PathLike[str]
 SMALL = 10_000
 """Up to so many jobs it is kept of each what else was considered for it."""
-LEAST_COMPILED = 200
-"""Jobs from which on a compiled simulation is worth loading, the first time compiling."""
 Knowledge = Literal["perfect", "learned"]
 
 
@@ -252,53 +249,32 @@ def simulate(
             timer=time.perf_counter,
             progress=progress,
         )
-        found = None
-        if compiled == "auto" and perfect and not learn and journal is None:
-            found = _compiled(jobs, machine, loaded, shared, options)
-        if found is None:
-            forecast = _forecast(loaded, shared, machine)
-            sink = None
-            if journal is not None:
-                told = {} if forecast is None else {"forecast": cast(RemoteGpu, forecast.rates).told()}
-                sink = _journal(journal, machine, loaded, **told)
-                stack.callback(sink.close)
-            before = time.process_time()
-            result = _simulate(
-                jobs,
-                machine,
-                loaded.policy,
-                runtimes,
-                rates=shared,
-                forecast=forecast,
-                observe=observe if learn or (named and not perfect) else None,
-                journal=sink,
-                follow=FollowPlan(),
-                options=options,
-            )
-            found = result, time.process_time() - before
-        result, spent = found
+        forecast = _forecast(loaded, shared, machine)
+        sink = None
+        if journal is not None:
+            told = {} if forecast is None else {"forecast": cast(RemoteGpu, forecast.rates).told()}
+            sink = _journal(journal, machine, loaded, **told)
+            stack.callback(sink.close)
+        before = time.process_time()
+        result = _simulate(
+            jobs,
+            machine,
+            loaded.policy,
+            runtimes,
+            rates=shared,
+            forecast=forecast,
+            observe=observe if learn or (named and not perfect) else None,
+            journal=sink,
+            follow=FollowPlan(),
+            options=options,
+        )
+        spent = result.simulation_seconds or time.process_time() - before
     _check_some_ran(result)
     notes += _best_effort(jobs, loaded)
     ignored = _ignored(jobs, loaded)
     return Report(
         replace(result, load=load, ignores_priorities=ignored, simulation_seconds=spent, notes=notes)
     )
-
-
-def _compiled(
-    jobs: Workload,
-    machine: Cluster,
-    loaded: LoadedPolicy,
-    rates: RateModel | None,
-    options: SimulationOptions,
-) -> tuple[Result, float] | None:
-    """The result of a compiled simulation and its CPU seconds; ``None`` where it does not model all this."""
-    if len(jobs.jobs) < LEAST_COMPILED or not communicates(jobs.jobs):
-        return None
-    from dovetail.engine.borrowing import arrays_of, simulate_arrays  # loads a compiler
-
-    arrays = arrays_of(jobs, machine, loaded.policy, rates, options)
-    return None if arrays is None else simulate_arrays(arrays, options)
 
 
 def _forecast(loaded: LoadedPolicy, rates: RateModel | None, machine: Cluster) -> Expectations | None:

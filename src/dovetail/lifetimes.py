@@ -13,8 +13,9 @@ import numpy as np
 import numpy.typing as npt
 
 from dovetail import api
+from dovetail.engine.asked import SimulationOptions
 from dovetail.engine.borrowing import Arrays, arrays_of, under
-from dovetail.engine.simulate import SimulationOptions
+from dovetail.engine.prepare import prepare
 from dovetail.kernels.borrowing import simulate_borrowing
 from dovetail.model import Cluster, Workload
 from dovetail.plugins import load_policy, load_rates
@@ -91,7 +92,7 @@ def _arrays(
     chosen = load_policy(policy).policy
     work, cluster, model = with_communication(workload, machine, chosen, load_rates(rates))
     if known is None:
-        return arrays_of(work, cluster, chosen, model, SimulationOptions())
+        return arrays_of(prepare(work, cluster, need_truth=True), cluster, chosen, model, SimulationOptions())
     return under(known, chosen, model)
 
 

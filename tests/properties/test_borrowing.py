@@ -11,6 +11,7 @@ from gangs_on_gpus import random_cluster, random_gangs
 
 from dovetail.engine.borrowing import arrays_of, simulate_arrays
 from dovetail.engine.expectations import Expectations
+from dovetail.engine.prepare import prepare
 from dovetail.engine.simulate import SimulationOptions, simulate
 from dovetail.interfaces import Policy
 from dovetail.model import Cluster, Record, Result, Workload
@@ -64,9 +65,15 @@ class Pair:
 
     def kernel(self) -> Result:
         """The compiled one."""
-        arrays = arrays_of(self.work, self.cluster, self.policy, self.rates, self.options)
+        arrays = arrays_of(
+            prepare(self.work, self.cluster, need_truth=True),
+            self.cluster,
+            self.policy,
+            self.rates,
+            self.options,
+        )
         assert arrays is not None
-        return simulate_arrays(arrays, self.options)[0]
+        return simulate_arrays(arrays, self.options)
 
 
 def of_record(record: Record, cluster: Cluster) -> list[object]:

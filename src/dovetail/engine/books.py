@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from dovetail.engine.capacity import Placement
+from dovetail.engine.changes import InstantChanges
 from dovetail.engine.expectations import Expectations
 from dovetail.engine.gangs import gang_fault
 from dovetail.engine.horizon import Horizon
@@ -20,7 +21,7 @@ from dovetail.engine.predictions import Predictions
 from dovetail.engine.profiles import ProfileBook
 from dovetail.engine.promises import PromiseBook
 from dovetail.engine.queue import JobQueue
-from dovetail.engine.view import EngineView, InstantChanges
+from dovetail.engine.view import EngineView
 from dovetail.errors import InvariantError
 from dovetail.interfaces import Policy, RuntimeModel
 from dovetail.model import (

@@ -14,9 +14,8 @@ from time import process_time
 import numpy as np
 import numpy.typing as npt
 
+from dovetail.engine.asked import SimulationOptions, best_times, rare_collections
 from dovetail.engine.borrowing_records import records_of
-from dovetail.engine.prepare import prepare
-from dovetail.engine.simulate import SimulationOptions, best_times, rare_collections
 from dovetail.interfaces import RateModel
 from dovetail.kernels.borrowing import simulate_borrowing
 from dovetail.kernels.borrowing_arrays import Borrowing, Columns, Machine, Row, columns
@@ -52,19 +51,18 @@ def arrays_of(
     rates: RateModel | None,
     options: SimulationOptions,
 ) -> Arrays | None:
-    """The arrays; ``None`` where anything is asked for that the kernel does not model. O(jobs)."""
+    """The arrays, of a prepared workload; ``None`` where the kernel does not model something. O(jobs)."""
     if type(rates) is not RemoteGpu or options.default_walltime != "actual" or options.validate:
         return None
     how = _how(policy, rates)
     if how is None or not _countable(cluster):
         return None
-    ready = prepare(workload, cluster, need_truth=True)
-    device = _device_of_all(ready.jobs, cluster)
-    rows = None if device is None else _rows(ready.jobs, ready.truth, rates)
+    device = _device_of_all(workload.jobs, cluster)
+    rows = None if device is None else _rows(workload.jobs, workload.truth, rates)
     if device is None or rows is None:
         return None
     machine = machine_of(cluster, rates.constants, device.kind)
-    return Arrays(ready, cluster, columns(rows), machine, costs_array(rates.constants), how, device)
+    return Arrays(workload, cluster, columns(rows), machine, costs_array(rates.constants), how, device)
 
 
 def under(arrays: Arrays, policy: object, rates: RateModel | None) -> Arrays | None:
@@ -130,9 +128,8 @@ def _rows(jobs: Sequence[Job], truth: Truth, rates: RemoteGpu) -> list[Row] | No
     return rows
 
 
-def simulate_arrays(arrays: Arrays, options: SimulationOptions) -> tuple[Result, float]:
-    """Run the kernel; the result as the engine gives it, and the CPU seconds that the kernel took."""
-    tell, total = options.progress, len(arrays.workload.jobs)
+def simulate_arrays(arrays: Arrays, options: SimulationOptions) -> Result:
+    """Run the kernel; the result as the engine gives it, with the CPU seconds that the kernel took."""
     simulate_borrowing(columns([]), arrays.machine, arrays.costs, arrays.how)  # load or compile it first
     before = process_time()
     outcome = simulate_borrowing(arrays.jobs, arrays.machine, arrays.costs, arrays.how)
@@ -146,9 +143,7 @@ def simulate_arrays(arrays: Arrays, options: SimulationOptions) -> tuple[Result,
             outcome,
             considered=options.keep_considered,
         )
-    if tell is not None:
-        tell(total, total)
-    result = Result(
+    return Result(
         policy=options.policy_name,
         options=options.policy_options,
         workload=arrays.workload.name,
@@ -161,5 +156,5 @@ def simulate_arrays(arrays: Arrays, options: SimulationOptions) -> tuple[Result,
         knowledge=options.knowledge,
         overrun=options.overrun,
         default_walltime=options.default_walltime,
+        simulation_seconds=spent,
     )
-    return result, spent

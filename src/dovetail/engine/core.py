@@ -12,10 +12,10 @@ from dataclasses import replace
 
 from dovetail.engine.books import PENDING, Bound, no_bound
 from dovetail.engine.capacity import Placement
+from dovetail.engine.changes import InstantChanges
 from dovetail.engine.deciding import Decisions
 from dovetail.engine.expectations import Expectations
 from dovetail.engine.phases import STEPS, Phase
-from dovetail.engine.view import InstantChanges
 from dovetail.errors import PolicyError
 from dovetail.interfaces import Policy, RuntimeModel
 from dovetail.model import (

@@ -6,8 +6,8 @@ replay of the journal has the same expectations, since it has the same events an
 
 from __future__ import annotations
 
+from dovetail.engine.changes import InstantChanges
 from dovetail.engine.progress import Progress
-from dovetail.engine.view import InstantChanges
 from dovetail.interfaces import Expected, RateModel
 from dovetail.model import JobId, Placed, Seconds
 

@@ -11,10 +11,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from heapq import heappop, heappush
 
+from dovetail.engine.asked import best_times
 from dovetail.engine.capacity import FreeCapacity, Layout
 from dovetail.engine.cores import CoreBook
 from dovetail.engine.prepare import prepare
-from dovetail.engine.simulate import best_times
 from dovetail.errors import InputError
 from dovetail.model import Allocation, Cluster, Job, Record, Result, Seconds, State, Workload
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from math import inf, isfinite
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from dovetail.engine.asked import Asked, SimulationOptions
 from dovetail.engine.capacity import FreeCapacity, Layout
 from dovetail.model import CPU, Job, JobId, Request, Result, Seconds, Workload
 from dovetail.model.tables import RecordTable
@@ -16,10 +17,6 @@ from dovetail.policies.easy import Easy
 from dovetail.policies.fcfs import Fcfs
 from dovetail.policies.parts.orders import ORDERS
 from dovetail.runtimes.perfect import PerfectModel
-
-if TYPE_CHECKING:
-    from dovetail.engine.simulate import SimulationOptions
-    from dovetail.engine.twins import Asked
 
 __all__ = ["rigid_twin"]
 
@@ -47,7 +44,8 @@ def rigid_twin(asked: Asked) -> Result | None:
     workload, cluster, policy, options = asked.workload, asked.cluster, asked.policy, asked.options
     modelled = type(policy) is Fcfs or (type(policy) is Easy and policy.walltime == "user")
     perfect = type(asked.runtimes) is PerfectModel and asked.runtimes.truth is workload.truth
-    if not modelled or not perfect or asked.rates is not None or cluster.gone or not workload.jobs:
+    shared = asked.rates is not None or asked.forecast is not None
+    if not modelled or not perfect or shared or cluster.gone or not workload.jobs or options.keep_considered:
         return None
     whole = FreeCapacity(Layout(cluster))
     jobs = _columns(workload, whole) if whole.alike() else None

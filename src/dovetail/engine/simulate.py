@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import gc
 from bisect import insort
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from math import inf
 from operator import itemgetter
-from typing import Literal
 
-from dovetail.engine.capacity import Placement
+from dovetail.engine.asked import Asked, SimulationOptions, best_times, rare_collections
 from dovetail.engine.driver import Driver, DriverOptions
 from dovetail.engine.expectations import Expectations, News
 from dovetail.engine.orders import Move, Order, Stop
@@ -19,7 +15,7 @@ from dovetail.engine.prepare import check_depends, check_policy, prepare
 from dovetail.engine.progress import Progress
 from dovetail.engine.sinks import JournalSink
 from dovetail.engine.turns import Turns
-from dovetail.engine.twins import Asked, compiled
+from dovetail.engine.twins import compiled
 from dovetail.interfaces import History, Planner, Policy, RateModel, RuntimeModel
 from dovetail.model import (
     Cluster,
@@ -27,7 +23,6 @@ from dovetail.model import (
     Event,
     Implementation,
     Job,
-    JobId,
     Migrated,
     Placed,
     Request,
@@ -37,31 +32,7 @@ from dovetail.model import (
     Workload,
 )
 
-__all__ = ["SimulationOptions", "best_times", "rare_collections", "simulate"]
-
-
-@dataclass(frozen=True, slots=True)
-class SimulationOptions:
-    """How a simulation treats walltimes and what it keeps.
-
-    ``overrun``: jobs that reach their walltime are killed, or run on. ``default_walltime``: of jobs
-    without one, in seconds; ``"actual"`` takes the true time. ``validate`` holds the engine's books against
-    each other after every instant, for tests. ``compiled``: a compiled twin takes the engine's place where it
-    models all that is asked for (`dovetail.engine.twins`), or never.
-    """
-
-    overrun: Literal["kill", "run"] = "kill"
-    default_walltime: Seconds | Literal["actual"] = "actual"
-    placement: Placement = "pack"
-    seed: int | None = None
-    knowledge: str = "perfect"
-    policy_name: str = ""
-    policy_options: dict[str, object] = field(default_factory=dict)
-    keep_considered: bool = False
-    timer: Callable[[], float] | None = None
-    progress: Callable[[int, int], None] | None = None
-    validate: bool = False
-    compiled: Literal["auto", "off"] = "off"
+__all__ = ["SimulationOptions", "simulate"]
 
 
 def simulate(
@@ -92,10 +63,9 @@ def simulate(
     ready = prepare(workload, cluster, need_truth=True)
     check_depends(ready)
     check_policy(policy, opts.policy_name or type(policy).__name__, ready, cluster)
-    beside = forecast is not None or observe is not None or journal is not None or bool(incidents)
-    beside = beside or turns is not None
+    beside = observe is not None or journal is not None or bool(incidents) or turns is not None
     if opts.compiled == "auto" and not beside:
-        found = compiled(Asked(ready, cluster, policy, runtimes, rates, opts))
+        found = compiled(Asked(ready, cluster, policy, runtimes, rates, forecast, opts))
         if found is not None:
             return found
     simulation = _Simulation(
@@ -105,17 +75,6 @@ def simulate(
         simulation.take_turns(turns)
     with rare_collections():
         return simulation.run()
-
-
-@contextmanager
-def rare_collections() -> Iterator[None]:
-    """Search for reference cycles rarely: what a run makes lives to its end or dies by its count."""
-    before = gc.get_threshold()
-    gc.set_threshold(max(before[0], 200_000) if before[0] else 0, *before[1:])
-    try:
-        yield
-    finally:
-        gc.set_threshold(*before)
 
 
 class _Simulation:
@@ -272,20 +231,3 @@ class _Simulation:
             best=best_times(self.workload),
             default_walltime=options.default_walltime if walltimes else None,
         )
-
-
-def best_times(workload: Workload) -> dict[JobId, Seconds]:
-    """Each job's least true time over its implementations at the node count that it asked for."""
-    best: dict[JobId, Seconds] = {}
-    seconds = workload.truth.seconds
-    for job in workload.jobs:
-        if len(job.choices) == 1:
-            only = seconds(job, job.choices[0].implementation, job.choices[0].request)
-            if only is not None:
-                best[job.id] = only
-            continue
-        choices = job.asked or job.choices
-        known = [t for c in choices if (t := seconds(job, c.implementation, c.request)) is not None]
-        if known:
-            best[job.id] = min(known)
-    return best

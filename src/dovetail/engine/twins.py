@@ -9,43 +9,27 @@ function in a module of its own and a name in `TWINS`.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from dovetail.engine.asked import Asked
+from dovetail.engine.borrowing_twin import borrowing_twin
 from dovetail.engine.rigid_twin import rigid_twin
-from dovetail.interfaces import Planner, Policy, RateModel, RuntimeModel
-from dovetail.model import Cluster, Result, Workload
+from dovetail.model import Result
 
-if TYPE_CHECKING:
-    from dovetail.engine.simulate import SimulationOptions
-
-__all__ = ["TWINS", "Asked", "Twin", "compiled"]
-
-
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """What a simulation was asked; the workload has been prepared for the cluster."""
-
-    workload: Workload
-    cluster: Cluster
-    policy: Policy | Planner
-    runtimes: RuntimeModel
-    rates: RateModel | None
-    options: SimulationOptions
+__all__ = ["TWINS", "Twin", "compiled"]
 
 
 Twin = Callable[[Asked], Result | None]
 
-TWINS: Sequence[Twin] = (rigid_twin,)
+TWINS: Sequence[Twin] = (rigid_twin, borrowing_twin)
 
 
 def compiled(asked: Asked) -> Result | None:
     """The result of the first twin that models what was asked, ``None`` where none does.
 
-    Journals, incidents, forecasts and histories are the engine's: `dovetail.engine.simulate` asks no twin
+    Journals, incidents and histories are the engine's: `dovetail.engine.simulate` asks no twin
     then.
     """
-    if asked.options.validate or asked.options.keep_considered:
+    if asked.options.validate:
         return None
     for twin in TWINS:
         found = twin(asked)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Container, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from dovetail.engine.changes import InstantChanges
 from dovetail.engine.shadow import CountShadow, NodeShadow
 from dovetail.interfaces import Forecast, Free, Lately, Outside, Profile, Queue, RuntimeModel, Shadow
 from dovetail.model import (
@@ -29,23 +30,7 @@ from dovetail.model import (
 if TYPE_CHECKING:
     from dovetail.engine.books import Books
 
-__all__ = ["EngineView", "InstantChanges"]
-
-
-class InstantChanges:
-    """What happened since the policy was last asked, as of the first call after it happened."""
-
-    __slots__ = ("ended", "migrated", "moved", "otherwise", "started", "submitted")
-
-    def __init__(self) -> None:  # written out: one is made at every instant
-        self.submitted: list[Job] = []
-        self.ended: list[Placed] = []
-        self.started: list[Placed] = []
-        self.moved: list[Placed] = []
-        """As they will be, at the decision."""
-        self.migrated: list[Placed] = []
-        """When they have arrived."""
-        self.otherwise = False
+__all__ = ["EngineView"]
 
 
 class EngineView:

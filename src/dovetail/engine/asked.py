@@ -1,0 +1,81 @@
+"""What a simulation is asked: the engine, or a compiled twin of it."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Literal
+
+from dovetail.engine.capacity import Placement
+from dovetail.engine.expectations import Expectations
+from dovetail.interfaces import Planner, Policy, RateModel, RuntimeModel
+from dovetail.model import Cluster, JobId, Seconds, Workload
+
+__all__ = ["Asked", "SimulationOptions", "best_times", "rare_collections"]
+
+
+@dataclass(frozen=True, slots=True)
+class SimulationOptions:
+    """How a simulation treats walltimes and what it keeps.
+
+    ``overrun``: jobs that reach their walltime are killed, or run on. ``default_walltime``: of jobs
+    without one, in seconds; ``"actual"`` takes the true time. ``validate`` holds the engine's books against
+    each other after every instant, for tests. ``compiled``: a compiled twin takes the engine's place where it
+    models all that is asked for (`dovetail.engine.twins`), or never.
+    """
+
+    overrun: Literal["kill", "run"] = "kill"
+    default_walltime: Seconds | Literal["actual"] = "actual"
+    placement: Placement = "pack"
+    seed: int | None = None
+    knowledge: str = "perfect"
+    policy_name: str = ""
+    policy_options: dict[str, object] = field(default_factory=dict)
+    keep_considered: bool = False
+    timer: Callable[[], float] | None = None
+    progress: Callable[[int, int], None] | None = None
+    validate: bool = False
+    compiled: Literal["auto", "off"] = "off"
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a simulation was asked; the workload has been prepared for the cluster."""
+
+    workload: Workload
+    cluster: Cluster
+    policy: Policy | Planner
+    runtimes: RuntimeModel
+    rates: RateModel | None
+    forecast: Expectations | None
+    options: SimulationOptions
+
+
+@contextmanager
+def rare_collections() -> Iterator[None]:
+    """Search for reference cycles rarely: what a run makes lives to its end or dies by its count."""
+    before = gc.get_threshold()
+    gc.set_threshold(max(before[0], 200_000) if before[0] else 0, *before[1:])
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
+
+
+def best_times(workload: Workload) -> dict[JobId, Seconds]:
+    """Each job's least true time over its implementations at the node count that it asked for."""
+    best: dict[JobId, Seconds] = {}
+    seconds = workload.truth.seconds
+    for job in workload.jobs:
+        if len(job.choices) == 1:
+            only = seconds(job, job.choices[0].implementation, job.choices[0].request)
+            if only is not None:
+                best[job.id] = only
+            continue
+        choices = job.asked or job.choices
+        known = [t for c in choices if (t := seconds(job, c.implementation, c.request)) is not None]
+        if known:
+            best[job.id] = min(known)
+    return best

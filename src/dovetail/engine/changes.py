@@ -1,0 +1,23 @@
+"""What an instant has changed, for policies, rate models and kept profiles to look at."""
+
+from __future__ import annotations
+
+from dovetail.model import Job, Placed
+
+__all__ = ["InstantChanges"]
+
+
+class InstantChanges:
+    """What happened since the policy was last asked, as of the first call after it happened."""
+
+    __slots__ = ("ended", "migrated", "moved", "otherwise", "started", "submitted")
+
+    def __init__(self) -> None:  # written out: one is made at every instant
+        self.submitted: list[Job] = []
+        self.ended: list[Placed] = []
+        self.started: list[Placed] = []
+        self.moved: list[Placed] = []
+        """As they will be, at the decision."""
+        self.migrated: list[Placed] = []
+        """When they have arrived."""
+        self.otherwise = False
