@@ -19,7 +19,7 @@ from queue import Empty, SimpleQueue
 from typing import Any
 
 from dovetail.errors import ExecutorError, InputError
-from dovetail.executors.ray import knock
+from dovetail.executors.ray_nodes import knock
 from dovetail.mapping.crew import Event, Finished, Job, Lost, Order, Ready, Slot, Unable
 from dovetail.mapping.places import Place, Wanted, default_workers
 from dovetail.mapping.running import UNREADABLE, Failure, Work, describe, fold_batch, load, run_items

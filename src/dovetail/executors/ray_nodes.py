@@ -1,0 +1,59 @@
+"""What a Ray cluster says of itself: whether it is there, its nodes, which of them are being drained."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from dovetail.errors import InputError
+from dovetail.model import Device, Node
+
+__all__ = ["draining", "import_ray", "knock", "nodes_of"]
+
+MISSING = "executor 'ray' needs Ray, which is not installed: pip install 'dovetail[ray]'"
+KNOCK = 10.0
+"""Seconds that a cluster has to accept a connection."""
+
+
+def import_ray() -> Any:
+    """Ray. Raises `InputError` where it is not installed."""
+    try:
+        import ray
+    except ImportError:
+        raise InputError(MISSING) from None
+    return ray
+
+
+def knock(address: str) -> None:
+    """Whether somebody listens at HOST:PORT; Ray itself would try for minutes. Raises `OSError`."""
+    host, colon, port = address.rpartition(":")
+    if colon and port.isdecimal() and "/" not in host:
+        socket.create_connection((host.strip("[]"), int(port)), KNOCK).close()
+
+
+def draining() -> Collection[str]:
+    """Ray's ids of the nodes that are being drained (``ray drain-node``, or its autoscaler)."""
+    from ray._private.state import state  # Ray's own libraries ask there: `ray.nodes` does not say
+
+    return frozenset(state.get_draining_nodes())
+
+
+def nodes_of(listed: Sequence[Mapping[str, Any]]) -> list[tuple[str, Node]]:
+    """Ray's id of each node that is alive and has something to run jobs on, and the node as we know it.
+
+    Its name is its host's, with the beginning of its id where several share that.
+    """
+    alive = [about for about in listed if about["Alive"]]
+    hosts = [about["NodeManagerHostname"] for about in listed]
+    found: list[tuple[str, Node]] = []
+    for about in alive:
+        id, host, resources = about["NodeID"], about["NodeManagerHostname"], about["Resources"]
+        cpus, gpus = int(resources.get("CPU", 0)), int(resources.get("GPU", 0))
+        model = next((r.partition(":")[2] for r in resources if r.startswith("accelerator_type:")), "")
+        if cpus or gpus:
+            name = host if hosts.count(host) == 1 else f"{host}-{id[:6]}"
+            devices = tuple(Device("gpu", model, number) for number in range(gpus))
+            memory = int(resources["memory"]) if "memory" in resources else None
+            found.append((id, Node(name, tuple(range(cpus)), devices, memory)))
+    return sorted(found, key=lambda one: one[1].name)
