@@ -171,7 +171,8 @@ def test_two_maps_beside_a_run_share_no_core(claims: Path, tmp_path: Path) -> No
 def test_a_map_waits_says_for_whom_and_is_shown(claims: Path, tmp_path: Path) -> None:
     stranger = Claims("0123456789ab", claims)
     stranger.take(f"core:{core}" for core in os.sched_getaffinity(0))
-    waits = mapping(tmp_path, tmp_path, "late", 4, f"$(test -e {tmp_path}/seen && echo 0 || echo 5)", "cpu:1")
+    until_seen = f"0; timeout 60 sh -c 'until test -e {tmp_path}/seen; do sleep 0.1; done'"
+    waits = mapping(tmp_path, tmp_path, "late", 4, until_seen, "cpu:1")
     assert waits.stderr is not None
     assert "in use by run 01234567 (process" in (line := waits.stderr.readline()), line
     assert not list(tmp_path.glob("late*.span*"))
@@ -183,9 +184,9 @@ def test_a_map_waits_says_for_whom_and_is_shown(claims: Path, tmp_path: Path) ->
     done = subprocess.run(
         [sys.executable, "-m", "dovetail", "devices"], text=True, capture_output=True, check=True
     )
-    (tmp_path / "seen").touch()
     assert f"in use by {held[0].label}: {min(held[0].units)}" in done.stdout
     assert stranger.take(held[0].units).keys() == held[0].units
+    (tmp_path / "seen").touch()
     out, err = waits.communicate(timeout=60)
     assert waits.returncode == 0, (out, err)
     assert stranger.take(held[0].units) == {}  # given back at the end
