@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -36,6 +37,10 @@ LONG = {
     "mapping/test_ray.py": (),
 }
 """Whole clusters are started and killed there, which takes minutes; `make test` has a few of each."""
+
+# What a shell starts in the background ignores Ctrl-C, as does what it starts itself: ours are to hear it.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # The same examples in every run of `make test`: what fails there was broken by a change. `make test-all`
 # looks for new ones.

@@ -290,7 +290,10 @@ def test_however_dovetail_ends_no_worker_and_no_shared_memory_is_left(
     assert process.stdout.readline() == "running\n"
     assert sleepers()
     process.send_signal(how)
-    _, complaint = process.communicate(timeout=30)
+    try:
+        _, complaint = process.communicate(timeout=30)
+    finally:
+        process.kill()
     if how is signal.SIGINT:
         assert "KeyboardInterrupt" in complaint
     deadline = time.monotonic() + 10

@@ -113,6 +113,8 @@ def _read(pipes: Sequence[int], until: float) -> list[bytes]:
 
 def serve(number: int) -> None:
     """Fork for each that knocks, until the tests have ended; in the fork, be the command."""
+    import numba  # noqa: F401 - it takes as long as all the rest
+
     from dovetail import api  # noqa: F401 - what most commands load
     from dovetail.cli import main
 

@@ -86,10 +86,14 @@ class Serving:
         self.process.wait(30)
 
     def dovetail(
-        self, *arguments: str, env: Mapping[str, str] | None = None, **more: Any
+        self,
+        *arguments: str,
+        cwd: Path | None = None,
+        env: Mapping[str, str] | None = None,
+        **more: Any,
     ) -> subprocess.CompletedProcess[str]:
         """Run a command of this service's user; with ``input``, ``timeout``."""
-        return run_command(arguments, self.root, self.environment if env is None else env, **more)
+        return run_command(arguments, cwd or self.root, self.environment if env is None else env, **more)
 
 
 @contextmanager
