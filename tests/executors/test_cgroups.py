@@ -58,9 +58,12 @@ def real() -> None:
     assert not os.path.exists(place)
 
 
-def left() -> list[str]:
-    """Cgroups of runs below our own."""
-    return [name for name in os.listdir(own_cgroup()) if name.startswith("dovetail-")]
+def cgroup_of(folder: Path) -> Path:
+    """Where the jobs of the run in ``folder`` have their cgroups; other runs of this machine have others."""
+    place = Path(read_log(folder / "run" / "spawn.log").place)
+    assert place.parent == Path(own_cgroup())
+    assert place.name.startswith("dovetail-")
+    return place
 
 
 def fled(path: Path, leader: str = "ends") -> tuple[str, ...]:
@@ -73,13 +76,12 @@ def pid_in(path: Path) -> int:
 
 @pytest.mark.usefixtures("real")
 def test_a_daemon_that_has_left_everything_ends_with_its_job(tmp_path: Path) -> None:
-    before = left()
     end = run_all(tmp_path, [placed("a", *fled(tmp_path / "pid")), placed("b", "/bin/true")])
     assert end["a"].state is end["b"].state is State.COMPLETED
     assert end["a"].detail == "processes that outlived it were killed"
     assert end["b"].detail == ""
     assert not runs(pid_in(tmp_path / "pid"))
-    assert left() == before
+    assert not cgroup_of(tmp_path).exists()
 
 
 def test_without_cgroups_such_a_daemon_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -94,8 +96,6 @@ def test_without_cgroups_such_a_daemon_stays(tmp_path: Path, monkeypatch: pytest
 
 @pytest.mark.usefixtures("real")
 def test_a_daemon_ends_with_its_job_when_the_supervisor_is_killed(tmp_path: Path) -> None:
-    before = left()
-
     async def strike(executor: LocalExecutor) -> None:
         await until((tmp_path / "pid").exists)
         (supervisor_of,) = read_log(tmp_path / "run" / "spawn.log").supervisors
@@ -104,12 +104,11 @@ def test_a_daemon_ends_with_its_job_when_the_supervisor_is_killed(tmp_path: Path
     end = run_all(tmp_path, [placed("a", *fled(tmp_path / "pid", "stays"))], meanwhile=strike)["a"]
     assert end.state is State.NODE_FAIL
     soon(lambda: not runs(pid_in(tmp_path / "pid")))
-    soon(lambda: left() == before)
+    soon(lambda: not cgroup_of(tmp_path).exists())
 
 
 @pytest.mark.usefixtures("real")
 def test_a_daemon_is_found_and_ended_when_dovetail_and_the_supervisor_were_killed(tmp_path: Path) -> None:
-    before = left()
     leader = os.fork()
     if leader == 0:
         try:
@@ -124,19 +123,18 @@ def test_a_daemon_is_found_and_ended_when_dovetail_and_the_supervisor_were_kille
     os.waitpid(leader, 0)
     (start,) = read_log(log).starts.values()
     os.kill(start["pid"], signal.SIGKILL)  # the job itself: its daemon alone is left
-    daemon = pid_in(tmp_path / "pid")
+    daemon, place = pid_in(tmp_path / "pid"), cgroup_of(tmp_path)
+    assert place.exists()
     soon(lambda: [job.pid for job in recover(tmp_path / "run").running] == [daemon])
     now = recover(tmp_path / "run").stop(grace=0.1)
     assert not now.running
     assert not runs(daemon)
     assert now.settle()
-    assert left() == before
+    assert not place.exists()
 
 
 @pytest.mark.usefixtures("real")
 def test_jobs_use_a_cgroup_one_after_the_other(tmp_path: Path) -> None:
-    before = left()
-
     async def others(executor: LocalExecutor) -> None:
         for n in range(5):
             await ends(executor, 1)
@@ -146,7 +144,7 @@ def test_jobs_use_a_cgroup_one_after_the_other(tmp_path: Path) -> None:
     starts = read_log(tmp_path / "run" / "spawn.log").starts.values()
     assert len(starts) == 6
     assert len({start["group"] for start in starts}) == 1
-    assert left() == before
+    assert not cgroup_of(tmp_path).exists()
 
 
 def test_a_log_names_no_cgroup_but_its_own(tmp_path: Path) -> None:

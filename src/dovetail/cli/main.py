@@ -14,13 +14,12 @@ import sys
 import warnings
 from collections.abc import Mapping, Sequence
 from functools import cache
-from threading import Event
-from types import FrameType
 from typing import Any, ClassVar
 
 import typer
 
 from dovetail import __version__
+from dovetail.cli import interrupts
 from dovetail.cli.completing import whole_words
 from dovetail.cli.lazy import LazyGroup, Target, here, registered
 from dovetail.cli.usage import used_wrongly
@@ -130,29 +129,12 @@ def run_cli(arguments: Sequence[str] | None = None) -> None:
             stream.reconfigure(errors="backslashreplace")  # where names cannot be spelt: JSON stays JSON
     sys.stdout = whole(sys.stdout)
     forgiving_stderr()
-    _notice_interrupts()
+    interrupts.notice()
     with whole_words(os.environ):
         sys.exit(status_of(list(sys.argv[1:] if arguments is None else arguments)))
 
 
 _UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
-_interrupted = Event()
-
-
-def _notice_interrupts() -> None:
-    """Know of Ctrl-C also where a library turns its `KeyboardInterrupt` into an error of its own.
-
-    A compiler that is interrupted in a callback reports what it could not raise, and then fails.
-    """
-    if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
-        return
-
-    def pressed(number: int, frame: FrameType | None) -> None:
-        _interrupted.set()
-        sys.unraisablehook = lambda _: None
-        signal.default_int_handler(number, frame)
-
-    signal.signal(signal.SIGINT, pressed)
 
 
 def status_of(arguments: list[str]) -> int:
@@ -188,7 +170,7 @@ def status_of(arguments: list[str]) -> int:
             return 2
         if hasattr(error, "format_message"):  # typer's own: the use was wrong
             return _say(used_wrongly(error, own), 2)
-        if type(error).__name__ == "Abort" or _interrupted.is_set():
+        if type(error).__name__ == "Abort" or interrupts.noticed():
             return 130
         if debug:
             raise

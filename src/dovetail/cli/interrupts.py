@@ -1,0 +1,51 @@
+"""Ctrl-C also where Python cannot raise its `KeyboardInterrupt`: in what a compiler calls back."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from threading import Event, Timer
+from types import FrameType
+
+__all__ = ["notice", "noticed"]
+
+COMPILER = f"{os.sep}llvmlite{os.sep}"
+"""In the paths of the code that calls LLVM, and that LLVM calls back."""
+
+AGAIN = 0.05
+"""Seconds until a Ctrl-C that came while LLVM was at work is raised again."""
+
+_pressed = Event()
+
+
+def noticed() -> bool:
+    """Whether Ctrl-C has been pressed, though perhaps a library made an error of its own of it."""
+    return _pressed.is_set()
+
+
+def notice() -> None:
+    """Raise `KeyboardInterrupt` as Python does, but never into LLVM: it would lose it, or crash.
+
+    A SIGINT that is ignored or handled by others stays so.
+    """
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, _press)
+
+
+def _press(number: int, frame: FrameType | None) -> None:
+    _pressed.set()
+    sys.unraisablehook = lambda _: None
+    if not _compiles(frame):
+        signal.default_int_handler(number, frame)
+    later = Timer(AGAIN, os.kill, (os.getpid(), number))
+    later.daemon = True
+    later.start()
+
+
+def _compiles(frame: FrameType | None) -> bool:
+    while frame is not None:
+        if COMPILER in frame.f_code.co_filename:
+            return True
+        frame = frame.f_back
+    return False
