@@ -223,7 +223,8 @@ class Books:
             self.occupancy.enter(placed)
         else:
             self.occupancy.enter_uncounted(placed)
-        self.profiles.started(placed)
+        if self.profiles.kept is not None:
+            self.profiles.started(placed)
         self.view.changes.started.append(placed)
         record.state = RUNNING
         record.start = start

@@ -451,23 +451,28 @@ class FreeCapacity:
             raise
 
     def _move(self, part: Part, giving: bool) -> None:
-        rest = part[0]
-        share = part[1:]
+        nodes, states = part[0], self._states
+        steps = self._layout.steps(part[1:], giving=giving)
+        for state, mask in states.items():
+            if mask & nodes:
+                after = steps.get(state) if mask & nodes == nodes else None
+                if after is None:
+                    break
+                if mask == nodes:  # mostly all its nodes are alike
+                    del states[state]
+                else:
+                    states[state] = mask ^ nodes
+                states[after] = states.get(after, 0) | nodes
+                return
+        self._move_mixed(part, steps, giving)
+
+    def _move_mixed(self, part: Part, steps: dict[int, int | None], giving: bool) -> None:
+        """The same of nodes in several states, or in one that is seen for the first time."""
+        rest, share = part[0], part[1:]
         layout, states = self._layout, self._states
-        steps = layout.steps(share, giving=giving)
         moves: list[tuple[int, int, int]] = []
         for state, mask in states.items():
             hit = mask & rest
-            if hit == rest and not moves and state in steps:  # mostly all its nodes are alike
-                after = steps[state]
-                if after is None:
-                    raise ValueError("more than there is" if giving else "not free")
-                if mask == hit:
-                    del states[state]
-                else:
-                    states[state] = mask ^ hit
-                states[after] = states.get(after, 0) | hit
-                return
             if hit:
                 try:
                     after = steps[state]

@@ -266,7 +266,8 @@ class Engine(Decisions):
             if self.handed_over.pop(event.job, None) is None:
                 raise ValueError(f"job {event.job} ended but was not running")
         else:
-            self.profiles.ended(placed, now)
+            if self.profiles.kept is not None:
+                self.profiles.ended(placed, now)
             self.occupancy.leave(placed)
             if now > placed.bound:
                 self.promises.overran(now)

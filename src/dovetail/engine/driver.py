@@ -316,8 +316,8 @@ class Driver:
 
     def quick(self, now: Seconds, events: list[Event]) -> list[Placed]:
         """`instant` for worlds without history, journal, planner, deadlines and people: what starts."""
-        running = self.engine.running
-        return [running[d.job] for d in self.engine.handle(now, events) if type(d) is Start]
+        self.engine.handle(now, events)
+        return self.engine.view.changes.started
 
     def note(self) -> None:
         """Write the last instant into the journal."""

@@ -112,23 +112,21 @@ class ByRequest(dict[Request, LikeJobs]):
     def __init__(self) -> None:
         super().__init__()
         self.several = 0
-        self._new: dict[int, Job] = {}
+        self.new: dict[int, Job] = {}
 
     def add(self, place: int, job: Job) -> None:
         """A job enters the queue."""
-        self._new[place] = job
+        self.new[place] = job
 
-    def new(self) -> list[tuple[int, Job]]:
-        """The jobs to be inserted now."""
-        if not self._new:
-            return []
-        new = list(self._new.items())
-        self._new.clear()
+    def take_new(self) -> list[tuple[int, Job]]:
+        """The jobs to be inserted now, by their places."""
+        new = list(self.new.items())
+        self.new.clear()
         return new
 
     def forget(self, place: int) -> bool:
         """A job leaves the queue; ``False`` if it has been inserted and is still to be removed."""
-        return self._new.pop(place, None) is not None
+        return self.new.pop(place, None) is not None
 
     def insert(self, key: Any, place: int, job: Job, limit: Seconds) -> None:
         """Put a job among those that ask for the same."""

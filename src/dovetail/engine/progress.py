@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Mapping
 from dataclasses import dataclass
+from operator import itemgetter
 
 from dovetail.interfaces import RateModel, SeesProgress
 from dovetail.model import Ended, Event, JobId, Placed, Seconds, State
@@ -78,23 +79,18 @@ class Progress:
 
     def ended(self, now: Seconds) -> list[Event]:
         """Jobs that end at ``now``, in order of their start."""
-        heap = self._heap
-        if not heap or heap[0][0] > now:
-            return []
-        out: list[tuple[int, JobId, State]] = []
+        heap, ends = self._heap, []
         while heap and heap[0][0] <= now:
             entry = heapq.heappop(heap)
             if self._rates is None:
-                out.append((entry[2], entry[4], entry[5]))
+                ends.append(entry)
             elif self._current(entry):
                 del self._work[entry[4]]
-                out.append((entry[2], entry[4], entry[5]))
-        if not out:
-            return []
-        if len(out) > 1:
-            out.sort()
+                ends.append(entry)
+        if len(ends) > 1:
+            ends.sort(key=itemgetter(2))
         # A job that was killed has no exit code.
-        return [Ended(job, state, 0 if state is COMPLETED else None) for _, job, state in out]
+        return [Ended(job, state, 0 if state is COMPLETED else None) for _, _, _, _, job, state in ends]
 
     def stop(self, job: JobId) -> None:
         """A job was ended from outside (its node was lost, it was cancelled)."""

@@ -211,7 +211,9 @@ class JobQueue:
         Jobs that ask for the same are passed over at once. Jobs that could run in several ways come anyway.
         """
         order = self._order(key, bounded)
-        by_request = self._by_request(order)
+        by_request = order.by_request
+        if by_request is None or by_request.new:
+            by_request = self._by_request(order)
         if by_request.several:
             yield from order.line or self._line
             return
@@ -234,7 +236,7 @@ class JobQueue:
             order.by_request = ByRequest()
             for _, place, job in self._line.entries():
                 order.by_request.add(place, job)
-        for place, job in order.by_request.new():
+        for place, job in order.by_request.take_new():
             order.by_request.insert(self._key(order, job), place, job, self._limit(job))
         return order.by_request
 

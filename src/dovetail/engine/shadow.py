@@ -114,6 +114,8 @@ class CountShadow:
         """Of these the requests of jobs that may start, and when those must have ended."""
         extra, start = self._extra, self.start
         most = self._idle if start < inf else min(self._idle, extra)
+        if most <= 0:
+            return []
         return [
             (request, inf if request.nodes <= extra else start)
             for request in requests

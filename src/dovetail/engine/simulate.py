@@ -156,8 +156,9 @@ class _Simulation:
         next_submit = jobs[0].submit_time if jobs else inf
         now = 0.0
         while True:
+            end = now
             if not pending and (turns is None or not turns.due):
-                now = progress.next_end()
+                now = end = progress.next_end()
                 if next_submit < now:
                     now = next_submit
                 if incidents and incidents[0][0] < now:
@@ -166,7 +167,7 @@ class _Simulation:
                     now = wake_times[0]
                 if now == inf:
                     break
-            events: list[Event] = progress.ended(now)
+            events: list[Event] = progress.ended(now) if end <= now else []
             ended = len(events)
             while next_submit <= now:
                 events.append(Submitted(jobs[submitted]))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from bisect import insort
 from collections.abc import Callable, Container, Mapping, Sequence
+from operator import itemgetter
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -133,11 +135,11 @@ class EngineView:
         """When a job can start that does not fit on ``free``, and what others may take of it meanwhile."""
         releases = self.releases()
         if started:
-            new = [
-                (self.now + self.bound(job, choice.implementation, choice.request), allocation)
-                for job, choice, allocation in started
-            ]
-            releases = sorted([*releases, *new], key=_time)
+            with_new = list(releases)
+            for job, choice, allocation in started:
+                end = self.now + self.bound(job, choice.implementation, choice.request)
+                insort(with_new, (end, allocation), key=itemgetter(0))
+            releases = with_new
         kind = CountShadow if self.interchangeable else NodeShadow
         return kind(request, free, releases, self.now)
 
@@ -175,6 +177,3 @@ class EngineView:
             return 0.0
         return max(0.0, placed.start_time + placed.predicted - self.now)
 
-
-def _time(release: tuple[Seconds, Allocation]) -> Seconds:
-    return release[0]

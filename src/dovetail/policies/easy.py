@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import chain
 from math import inf
 from typing import ClassVar, Literal
 
-from dovetail.interfaces import Shadow, View
+from dovetail.interfaces import Free, Shadow, View
 from dovetail.model import (
     Allocation,
     Choice,
@@ -54,9 +53,11 @@ class Easy:
     def decide(self, view: View) -> Iterable[Decision]:
         """Start from the front while jobs fit, promise the head its start, backfill behind it."""
         promise = next(iter(view.reservations.values()), None)
-        if not view.queue or _nothing_new(view, promise):
+        if not view.queue:
             return []
         free = view.free()
+        if _nothing_new(view, free, promise):
+            return []
         decisions: list[Decision] = []
         started: list[tuple[Job, Choice, Allocation]] = []
         for head in self._line(view, promise):
@@ -75,13 +76,15 @@ class Easy:
         ahead = {head.id, *(job.id for job, _, _ in started)}
         return decisions + self._backfill(view, shadow, ahead)
 
-    def _line(self, view: View, promise: Promise | None) -> Iterable[Job]:
+    def _line(self, view: View, promise: Promise | None) -> Iterator[Job]:
         """The queue in its order, the job that holds the promise before all others."""
+        promised = None if promise is None else promise.job
+        if promised is not None:
+            yield promised
         order = ORDERS[self.order]
-        line = view.queue.by(order.key, bounded=order.bounded)
-        if promise is None:
-            return line
-        return chain([promise.job], (job for job in line if job is not promise.job))
+        for job in view.queue.by(order.key, bounded=order.bounded):
+            if job is not promised:
+                yield job
 
     def _backfill(self, view: View, shadow: Shadow, ahead: set[JobId]) -> list[Decision]:
         """Start, in order, each job behind the head that does not delay it."""
@@ -103,11 +106,10 @@ class Easy:
         return decisions
 
 
-def _nothing_new(view: View, promise: Promise | None) -> bool:
+def _nothing_new(view: View, free: Free, promise: Promise | None) -> bool:
     """Whether the head still waits for its promised start, and nobody who could start has come since."""
     if promise is None or promise.start <= view.now or view.freed:
         return False
-    free = view.free()
     for job in view.changes.submitted:
         request = fastest(view, job).request
         if free.count(request) >= request.nodes:

@@ -13,6 +13,9 @@ class PerfectModel:
     Every app counts as having run everywhere, so that no policy explores: there is nothing to learn.
     """
 
+    version = 0
+    """Constant: nothing is learned."""
+
     def __init__(self, truth: Truth) -> None:
         self._truth = truth
 
@@ -20,11 +23,6 @@ class PerfectModel:
     def truth(self) -> Truth:
         """Where the times come from."""
         return self._truth
-
-    @property
-    def version(self) -> int:
-        """Constant: nothing is learned."""
-        return 0
 
     def predict(
         self, job: Job, implementation: Implementation, request: Request, device: DeviceClass
