@@ -66,6 +66,7 @@ def compare(
     quiet: opt.Quiet = False,
 ) -> int:
     """Run or simulate a workload under several policies and put them side by side."""
+    gc.set_threshold(200_000)  # what is found lives to the end: to search it for cycles takes seconds
     policies = _policies(policy)
     file = opt.or_journal(file)
     if seed is not None and seeds is not None:
@@ -120,7 +121,6 @@ def compare(
             )
         results = found.results
         asked = replace(asked, references=found.asked.references)
-    gc.freeze()  # what was found lives to the end: to search it for cycles again and again takes seconds
     show_comparison(results, as_json=as_json, folder=report, html=html, asked=asked, verbose=verbose)
     failed = live and any(
         r.state in (State.FAILED, State.TIMEOUT) for result in results for r in result.records

@@ -66,6 +66,7 @@ def simulate(
     quiet: opt.Quiet = False,
 ) -> int:
     """Simulate a workload under a policy, on any cluster, in virtual time."""
+    gc.set_threshold(200_000)  # what is found lives to the end: to search it for cycles takes seconds
     if history is not None and not learn and not history.exists():
         note(f"dovetail: history {history}: no such file; nothing is known from it")
     file = opt.or_journal(file)
@@ -96,7 +97,6 @@ def simulate(
         found = api.simulate(
             file, policy=policy, learn=learn, journal=journal, progress=progress.tell, **common
         )
-    gc.freeze()  # what was found lives to the end: to search it for cycles again and again takes seconds
     if perfetto is not None:
         from dovetail.report.perfetto import to_perfetto
 

@@ -177,11 +177,9 @@ class _Places:
         bit = self._bit
         for n, mask in own:
             shares[mask] = shares.get(mask, 0) | bit[n]
-        parts = tuple(
-            Part(nodes, request.cpus, self._positions(mask), memory=request.memory)
-            for mask, nodes in shares.items()
-        )
-        return Allocation(request, parts, cores, tuple(donors.values()))
+        cpus, memory, positions = request.cpus, request.memory, self._positions
+        parts = [Part(nodes, cpus, positions(mask), memory=memory) for mask, nodes in shares.items()]
+        return Allocation(request, tuple(parts), cores, tuple(donors.values()))
 
     def _cores_of(self, j: int, nodes: range) -> Mapping[int, tuple[int, ...]]:
         """Core ids on nodes of which the job takes a part."""

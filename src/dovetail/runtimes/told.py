@@ -44,7 +44,7 @@ def never_ran(jobs: Workload, machine: Cluster) -> list[str]:
 def _unknown(jobs: Workload, machine: Cluster, *, programs_alone: bool) -> list[str]:
     missing: Counter[str] = Counter()
     for job in jobs.jobs:
-        if _ways(job, jobs.truth, known=True):
+        if len(job.choices) > 1 and _ways(job, jobs.truth, known=True):
             ways = [i for i in _ways(job, jobs.truth, known=False) if i.command or not programs_alone]
             missing.update(f"{job.app.name} as {i.name}" for i in ways if machine.device_classes(i.kind))
     if not missing:
