@@ -176,4 +176,3 @@ class EngineView:
         if placed.predicted is None:
             return 0.0
         return max(0.0, placed.start_time + placed.predicted - self.now)
-
