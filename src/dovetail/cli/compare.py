@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -16,6 +15,7 @@ from dovetail.cli import completing
 from dovetail.cli import options as opt
 from dovetail.cli.output import Asked, check_targets, note, show_comparison, this_command
 from dovetail.comparison import compare as simulated
+from dovetail.engine.asked import rare_collections
 from dovetail.errors import InputError
 from dovetail.model import Result, State
 from dovetail.report.intervals import label
@@ -25,6 +25,7 @@ from dovetail.runtimes.registry import DEFAULT_MODEL
 __all__ = ["compare"]
 
 
+@rare_collections()
 def compare(
     file: opt.Source,
     policy: Annotated[
@@ -66,7 +67,6 @@ def compare(
     quiet: opt.Quiet = False,
 ) -> int:
     """Run or simulate a workload under several policies and put them side by side."""
-    gc.set_threshold(200_000)  # what is found lives to the end: to search it for cycles takes seconds
     policies = _policies(policy)
     file = opt.or_journal(file)
     if seed is not None and seeds is not None:

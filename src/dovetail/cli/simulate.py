@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -20,6 +19,7 @@ from dovetail.cli.output import (
     watts_of,
     write_text,
 )
+from dovetail.engine.asked import rare_collections
 from dovetail.model import Result
 from dovetail.report.progress import Bar
 from dovetail.runtimes.registry import DEFAULT_MODEL
@@ -27,6 +27,7 @@ from dovetail.runtimes.registry import DEFAULT_MODEL
 __all__ = ["simulate"]
 
 
+@rare_collections()
 def simulate(
     file: opt.Source,
     cluster: opt.Cluster = None,
@@ -66,7 +67,6 @@ def simulate(
     quiet: opt.Quiet = False,
 ) -> int:
     """Simulate a workload under a policy, on any cluster, in virtual time."""
-    gc.set_threshold(200_000)  # what is found lives to the end: to search it for cycles takes seconds
     if history is not None and not learn and not history.exists():
         note(f"dovetail: history {history}: no such file; nothing is known from it")
     file = opt.or_journal(file)

@@ -14,8 +14,8 @@ from time import process_time
 import numpy as np
 import numpy.typing as npt
 
-from dovetail.engine.asked import SimulationOptions, best_times, rare_collections
-from dovetail.engine.borrowing_records import records_of
+from dovetail.engine.asked import SimulationOptions, best_times
+from dovetail.engine.borrowing_records import BorrowedRecords
 from dovetail.interfaces import RateModel
 from dovetail.kernels.borrowing import simulate_borrowing
 from dovetail.kernels.borrowing_arrays import Borrowing, Columns, Machine, Row, columns
@@ -134,22 +134,21 @@ def simulate_arrays(arrays: Arrays, options: SimulationOptions) -> Result:
     before = process_time()
     outcome = simulate_borrowing(arrays.jobs, arrays.machine, arrays.costs, arrays.how)
     spent = process_time() - before
-    with rare_collections():
-        records = records_of(
-            arrays.workload,
-            arrays.cluster,
-            arrays.device,
-            arrays.jobs,
-            outcome,
-            considered=options.keep_considered,
-        )
+    records = BorrowedRecords(
+        arrays.workload,
+        arrays.cluster,
+        arrays.device,
+        arrays.jobs,
+        outcome,
+        considered=options.keep_considered,
+    )
     return Result(
         policy=options.policy_name,
         options=options.policy_options,
         workload=arrays.workload.name,
         cluster=arrays.cluster,
         seed=options.seed,
-        records=sorted(records, key=lambda record: record.job.index),
+        records=records,
         rejected=arrays.workload.rejected,
         skipped=arrays.workload.skipped,
         best=best_times(arrays.workload),

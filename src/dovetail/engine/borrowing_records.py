@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import partial
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property, partial
 from itertools import groupby
+from typing import overload
 
 import numpy as np
 import numpy.typing as npt
 
 from dovetail.kernels.borrowing_arrays import Columns, Outcome
-from dovetail.kernels.borrowing_cores import assign_cores
 from dovetail.model import (
     EMPTY,
     Allocation,
@@ -27,14 +27,72 @@ from dovetail.model import (
     bits,
 )
 
-__all__ = ["records_of"]
+__all__ = ["BorrowedRecords", "Move", "moves_by_job"]
 
 Ints = npt.NDArray[np.int64]
 Move = tuple[int, float, int, int, int, int]
 """Job, time, client, donor, the donor's GPU, the client's GPU."""
 
 
-def records_of(
+class BorrowedRecords(Sequence[Record]):
+    """What became of gangs that may borrow GPUs, in file order; records are made when one is asked for.
+
+    ``columns`` and ``outcome`` are by submission, ``order`` gives the place of each record's job there. Every
+    job has run to its end.
+    """
+
+    def __init__(
+        self,
+        workload: Workload,
+        cluster: Cluster,
+        device: DeviceClass,
+        columns: Columns,
+        outcome: Outcome,
+        *,
+        considered: bool,
+    ) -> None:
+        self.workload, self.cluster, self.device = workload, cluster, device
+        self.columns, self.outcome, self.considered = columns, outcome, considered
+        self.order: Ints = np.argsort(np.array([job.index for job in workload.jobs], np.int64), kind="stable")
+
+    @cached_property
+    def jobs(self) -> list[Job]:
+        """The jobs of the records."""
+        jobs = self.workload.jobs
+        return [jobs[place] for place in self.order.tolist()]
+
+    @property
+    def makespan(self) -> float:
+        """Seconds from the first submission to the last end; 0 without jobs."""
+        if not len(self):
+            return 0.0
+        return float(self.outcome.end.max()) - float(self.columns.submit.min())
+
+    @cached_property
+    def _made(self) -> list[Record]:
+        found = _records_of(
+            self.workload, self.cluster, self.device, self.columns, self.outcome, considered=self.considered
+        )
+        return [found[place] for place in self.order.tolist()]
+
+    def __len__(self) -> int:
+        return len(self.order)
+
+    @overload
+    def __getitem__(self, index: int) -> Record: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Record]: ...
+    def __getitem__(self, index: int | slice) -> Record | Sequence[Record]:
+        return self._made[index]
+
+    def __iter__(self) -> Iterator[Record]:
+        return iter(self._made)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return list, (self._made,)
+
+
+def _records_of(
     workload: Workload,
     cluster: Cluster,
     device: DeviceClass,
@@ -111,6 +169,8 @@ class _Places:
     """Where jobs are, from the arrays."""
 
     def __init__(self, cluster: Cluster, columns: Columns, outcome: Outcome) -> None:
+        from dovetail.kernels.borrowing_cores import assign_cores  # loads a compiler
+
         self._cluster = cluster
         self._bit = [1 << n for n in range(len(cluster.nodes))]
         self._cpus: list[int] = columns.cpus.tolist()
@@ -130,7 +190,7 @@ class _Places:
         self._first_lent: list[int] = outcome.first_lent.tolist()
         self._borrowed: list[int] = outcome.borrowed.tolist()
         self._cores: list[int] = assign_cores(columns, outcome, np.array(self._sizes, np.int64)).tolist()
-        self._moves = dict(_by_job(outcome))
+        self._moves = dict(moves_by_job(outcome))
 
     def of(self, j: int, job: Job) -> tuple[Allocation, Iterator[tuple[float, Allocation, int]]]:
         """Where it starts; then, of each move, when, where to, and how many GPUs came home."""
@@ -209,7 +269,7 @@ class _Places:
         return found
 
 
-def _by_job(outcome: Outcome) -> Iterator[tuple[int, list[Move]]]:
+def moves_by_job(outcome: Outcome) -> Iterator[tuple[int, list[Move]]]:
     """The moves of each job that moved, by time."""
     moves, count = outcome.moves, int(outcome.moves.made[0])
     order = np.argsort(moves.job[:count], kind="stable")

@@ -7,7 +7,7 @@ promises are the same job by job; property tests hold it to that.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -144,12 +144,18 @@ def _room(values: Runs, used: int, more: int) -> Runs:
     return larger
 
 
-@njit(cache=True)
 def simulate_rigid(jobs: Rigid, nodes: int, policy: int, skip: int) -> Schedule:
     """Simulate jobs, each of which fits, on so many nodes under `FCFS` (with ``skip``) or `EASY`.
 
     O(jobs · (log jobs + runs of neighbours + words of the machine)) where the queue is short.
     """
+    # A named tuple is made by Python code: a Ctrl-C that waits for the kernel's end would be raised there,
+    # within what the compiled code calls, and the process would crash.
+    return Schedule(*_simulate(jobs, nodes, policy, skip))
+
+
+@njit(cache=True)
+def _simulate(jobs: Rigid, nodes: int, policy: int, skip: int) -> tuple[Any, ...]:
     count = jobs.submit.size
     waiting = nobody_waits(jobs.nodes, jobs.bound, jobs.by_rank)
     most = min(nodes, count) + 1
@@ -185,7 +191,7 @@ def simulate_rigid(jobs: Rigid, nodes: int, policy: int, skip: int) -> Schedule:
             high = _room(high, world.whole[RUNS], jobs.nodes[starting[at]])
             _place(jobs, world, starting[at], low, high)
     runs, whole = world.whole[RUNS], world.whole
-    return Schedule(
+    return (
         world.start,
         world.end,
         world.promised,

@@ -54,7 +54,7 @@ class Result:
     @property
     def makespan(self) -> Seconds:
         """First submission to last end over the jobs that ended; 0 without any."""
-        known: float | None = getattr(self.records, "makespan", None)  # of a `RecordTable`
+        known: float | None = getattr(self.records, "makespan", None)  # of records that are columns
         if known is not None:
             return known
         ends = [r.end for r in self.records if r.end is not None and r.start is not None]

@@ -10,11 +10,12 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import numpy.typing as npt
 
-from dovetail.model import FRACTION_UNITS, Allocation, Cluster, Record, Request, Result, Seconds, State
+from dovetail.engine.borrowing_records import BorrowedRecords
+from dovetail.model import FRACTION_UNITS, Allocation, Cluster, Job, Record, Request, Result, Seconds, State
 from dovetail.model.tables import RecordTable
 from dovetail.report.steps import Step
 
-__all__ = ["Bools", "Columns", "Floats", "Ints", "NodeRuns", "Stretches", "columns_of"]
+__all__ = ["Bools", "Columns", "Floats", "Ints", "Lines", "NodeRuns", "Stretches", "columns_of", "lines_of"]
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -40,10 +41,31 @@ class NodeRuns:
 
     def lines(self, order: Ints) -> Ints:
         """Where in ``low`` and ``high`` the runs of these stretches are, one after the other."""
-        runs = self.runs[order]
-        ends = np.cumsum(runs)
-        count = int(ends[-1]) if len(ends) else 0
-        return np.repeat(self.first[order] - (ends - runs), runs) + np.arange(count)
+        return lines_of(self.first, self.runs, order)
+
+
+@dataclass(frozen=True, eq=False)
+class Lines:
+    """What stretches hold of CPUs and devices: a stretch has ``count`` lines from ``first`` on.
+
+    A line is ``amount`` of a device, or of the CPUs where ``device`` is -1, on each of the nodes from ``low``
+    to before ``high``.
+    """
+
+    first: Ints
+    count: Ints
+    low: Ints
+    high: Ints
+    device: Ints
+    amount: Floats
+
+
+def lines_of(first: Ints, count: Ints, order: Ints) -> Ints:
+    """``count`` numbers from ``first`` on, of each of ``order``, one after the other. O(lines)."""
+    counts = count[order]
+    ends = np.cumsum(counts)
+    total = int(ends[-1]) if len(ends) else 0
+    return np.repeat(first[order] - (ends - counts), counts) + np.arange(total)
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,7 +73,8 @@ class Stretches:
     """What jobs held and for how long: one entry for each attempt, and for each place of it.
 
     ``job`` is the index of the record, ``states`` is how it ended there, ``None`` where it moved on. Of a job
-    that ran once, in one place, there is one entry. ``nodes`` says where, for all, if that is known so.
+    that ran once, in one place, there is one entry. ``nodes`` or ``lines`` say where, for all, if that is
+    known so.
     """
 
     job: Ints
@@ -62,6 +85,7 @@ class Stretches:
     allocations: Sequence[Allocation]
     states: list[State | None]
     nodes: NodeRuns | None = None
+    lines: Lines | None = None
 
     @property
     def seconds(self) -> Floats:
@@ -101,6 +125,11 @@ class Columns:
         return Columns(result.cluster, records, submit, start, end, counted, amounts[:, 0], amounts[:, 1])
 
     @cached_property
+    def jobs(self) -> Sequence[Job]:
+        """The jobs of the records."""
+        return [record.job for record in self.records]
+
+    @cached_property
     def state_counts(self) -> dict[State, int]:
         """How many records are in each state."""
         counts = dict.fromkeys(State, 0)
@@ -112,7 +141,7 @@ class Columns:
     def users(self) -> Ints:
         """A number for each user, -1 where there is none."""
         known: dict[str, int] = {}
-        names = (record.job.user for record in self.records)
+        names = (job.user for job in self.jobs)
         return np.array([-1 if n is None else known.setdefault(n, len(known)) for n in names], np.int64)
 
     @cached_property
@@ -132,21 +161,21 @@ class Columns:
     @cached_property
     def one_way(self) -> Bools:
         """Jobs of apps with one implementation."""
-        return np.array([len(r.job.app.implementations) == 1 for r in self.records], bool)
+        return np.array([len(job.app.implementations) == 1 for job in self.jobs], bool)
 
     @property
     def choices(self) -> bool:
         """Whether any job could run in several ways."""
-        return any(len(record.job.choices) > 1 for record in self.records)
+        return any(len(job.choices) > 1 for job in self.jobs)
 
     def best(self, result: Result) -> Floats:
         """The least true time of each job over its implementations, NaN where unknown."""
-        return np.array([result.best.get(r.job.id, NAN) for r in self.records], float)
+        return np.array([result.best.get(job.id, NAN) for job in self.jobs], float)
 
     @cached_property
     def ids(self) -> Sequence[str]:
         """Ids in file order."""
-        return [record.job.id for record in self.records]
+        return [job.id for job in self.jobs]
 
     @cached_property
     def ran(self) -> Bools:
@@ -253,6 +282,10 @@ def columns_of(result: Result) -> Columns:
             from dovetail.report.table_columns import TableColumns  # which are columns themselves
 
             known = _KNOWN[result] = TableColumns.of_table(result.cluster, result.records)
+        elif isinstance(result.records, BorrowedRecords):
+            from dovetail.report.borrowed_columns import BorrowedColumns
+
+            known = _KNOWN[result] = BorrowedColumns.of_records(result.cluster, result.records)
         else:
             known = _KNOWN[result] = Columns.of(result)
     return known

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from dovetail.model import Result
+from dovetail.report.columns import columns_of
 
 __all__ = ["median_lifetime_decrease", "median_lifetime_decreases"]
 
@@ -25,11 +26,9 @@ def median_lifetime_decrease(result: Result, first: Result) -> float | None:
 
 
 def _lifetimes(result: Result) -> dict[str, float]:
-    return {
-        record.job.id: record.end - record.job.submit_time
-        for record in result.records
-        if record.job.communication is not None and record.end is not None and record.start is not None
-    }
+    columns = columns_of(result)
+    lives = zip(columns.jobs, columns.ran.tolist(), columns.response.tolist(), strict=True)
+    return {job.id: life for job, ran, life in lives if ran and job.communication is not None}
 
 
 def median_lifetime_decreases(results: Sequence[Result]) -> list[float | None]:

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from dovetail.model import CPU, FRACTION_UNITS, Cluster, Node
 from dovetail.model.allocation import NARROW
 from dovetail.model.masks import runs
-from dovetail.report.columns import Columns, Floats, Ints
+from dovetail.report.columns import Columns, Floats, Ints, lines_of
 
 __all__ = ["busy_seconds", "held_units", "share_in_use", "unit_kinds"]
 
@@ -47,6 +47,10 @@ class Held:
             low, high = nodes.low[lines].astype(np.int64), nodes.high[lines].astype(np.int64)
             pools, cpus = np.full(len(lines), -1, np.int64), np.full(len(lines), float(nodes.cpus))
             return Held(np.repeat(order, nodes.runs[order]), low, high, pools, cpus)
+        told = columns.stretches.lines
+        if told is not None:
+            at, stretch = lines_of(told.first, told.count, order), np.repeat(order, told.count[order])
+            return Held(stretch, told.low[at], told.high[at], told.device[at], told.amount[at])
         found: list[float] = []  # five of each; the last two: which of all runs
         every: list[tuple[int, int]] = []
         known: dict[int, tuple[int, int]] = {}
