@@ -7,13 +7,13 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from dovetail_command import DOVETAIL, load
+from waiting import until
 
 from dovetail.errors import ExecutorError
 from dovetail.executors.lent import _devices_of, _steps
@@ -178,7 +178,7 @@ def begun(folder: Path, environment: dict[str, str]) -> subprocess.Popen[str]:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     )
-    assert becomes((folder / "wide.json.began").exists)
+    until((folder / "wide.json.began").exists)
     return process
 
 
@@ -190,7 +190,7 @@ def test_a_dovetail_that_is_killed_leaves_no_servers(
     servers = [pid for _, pid in device_servers(process.pid)]
     process.kill()
     process.communicate()
-    assert becomes(lambda: not any(map(runs, servers)))
+    until(lambda: not any(map(runs, servers)))
     again = dovetail("run", "--resume")
     assert again.returncode == 2
     assert "cannot take up a run" in again.stderr
@@ -208,14 +208,6 @@ def device_servers(pid: int) -> list[tuple[str, int]]:
     """Socket and process of every device server of a run."""
     found = [(Path(f"/proc/{child}/cmdline").read_text().split("\0"), child) for child in children(pid)]
     return [(words[words.index("--socket") + 1], child) for words, child in found if "--socket" in words]
-
-
-def becomes(condition: Callable[[], bool], seconds: float = 60.0) -> bool:
-    """Whether it is true within so many seconds."""
-    until = time.monotonic() + seconds
-    while not condition() and time.monotonic() < until:
-        time.sleep(0.02)
-    return condition()
 
 
 STEADY = """

@@ -15,7 +15,8 @@ from typing import Any
 
 import pytest
 from dovetail_command import DOVETAIL, load
-from queues import FINAL, Runs, processes_of, until
+from queues import FINAL, Runs, processes_of
+from waiting import until
 
 from dovetail.testing.builders import full
 

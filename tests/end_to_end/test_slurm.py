@@ -17,8 +17,9 @@ from typing import Any
 
 import pytest
 from dovetail_command import DOVETAIL, load
-from queues import Runs, folder_of, kill, processes_of, until
+from queues import Runs, folder_of, kill, processes_of
 from slurm_cluster import NodeShape, SlurmCluster, needs_slurm
+from waiting import until
 
 from dovetail.testing.builders import full
 

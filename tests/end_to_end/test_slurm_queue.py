@@ -14,9 +14,10 @@ from typing import Any
 
 import pytest
 from dovetail_command import DOVETAIL, load
-from queues import FINAL, Runs, processes_of, until
+from queues import FINAL, Runs, processes_of
 from services import serving
 from slurm_cluster import NodeShape, SlurmCluster, needs_slurm
+from waiting import until
 
 from dovetail.testing.builders import full
 

@@ -9,11 +9,11 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
+from waiting import until
 
 from dovetail.executors.recovery import Recovery, link, recover, unlink, unsettled
 from dovetail.executors.spawnlog import read_log, started_at
@@ -61,13 +61,6 @@ def truth(folder: Path) -> tuple[dict[str, int], set[str]]:
     return started, {job for what, job, _ in lines if what == "end"}
 
 
-def wait_for(condition: Callable[[], bool], seconds: float = 30) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "what was waited for did not happen"
-        time.sleep(0.01)
-
-
 def kill(process: subprocess.Popen[bytes]) -> None:
     process.kill()
     process.wait()
@@ -92,7 +85,7 @@ def test_killed_at_random_moments(tmp_path: Path) -> None:
         folder.mkdir()
         driver = start_driver(folder, SHORT)
         if attempt:  # the first is killed whenever; the others when jobs run
-            wait_for(lambda folder=folder: (folder / "truth").exists())
+            until(lambda folder=folder: (folder / "truth").exists())
         time.sleep(float(rng.uniform(0, 0.2)))
         kill(driver)
         if not (folder / "run" / "spawn.log").exists():
@@ -123,7 +116,7 @@ def test_killed_at_random_moments(tmp_path: Path) -> None:
 
 def test_what_still_runs_is_found_and_stopped(tmp_path: Path) -> None:
     driver = start_driver(tmp_path, LONG)
-    wait_for(lambda: len(truth(tmp_path)[0]) == 2)
+    until(lambda: len(truth(tmp_path)[0]) == 2)
     alive = recover(tmp_path / "run")
     assert alive.in_use
     assert alive.stop() is alive
@@ -145,7 +138,7 @@ def test_what_still_runs_is_found_and_stopped(tmp_path: Path) -> None:
 def test_the_supervisor_killed_too(tmp_path: Path) -> None:
     """Then exit codes are lost, but no process is."""
     driver = start_driver(tmp_path, LONG)
-    wait_for(lambda: len(truth(tmp_path)[0]) == 2)
+    until(lambda: len(truth(tmp_path)[0]) == 2)
     log = read_log(tmp_path / "run" / "spawn.log")
     os.kill(log.supervisors[0]["pid"], signal.SIGKILL)
     kill(driver)
@@ -173,7 +166,7 @@ def test_a_process_whose_pid_was_never_written_is_found_by_its_environment(tmp_p
     orphan = subprocess.Popen(
         ["/bin/sleep", "300"], env={"DOVETAIL_UID": uid}, start_new_session=True, stdout=subprocess.DEVNULL
     )
-    wait_for(lambda: b"DOVETAIL_UID" in Path(f"/proc/{orphan.pid}/environ").read_bytes())
+    until(lambda: b"DOVETAIL_UID" in Path(f"/proc/{orphan.pid}/environ").read_bytes())
     found = recover(tmp_path / "run")
     assert [(job.job, job.pid, job.watched) for job in found.running] == [("a", orphan.pid, False)]
     # Its parent, this test, reaps it only later: a zombie does not count as running.

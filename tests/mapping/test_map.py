@@ -280,10 +280,14 @@ def test_the_fast_kind_does_more_and_both_end_together() -> None:
 
 
 def test_the_slow_kind_leaves_the_last_items_alone() -> None:
-    """Two kinds, known from a first map; one item goes to the fast kind, whoever is ready first."""
-    list(dovetail.map(mf.slowly, [0.1] * 20, workers="cpu:1,gpu:1", batch=1))
+    """Two kinds, known from earlier maps; one item goes to the fast kind, whoever is ready first."""
+    for _ in range(10):  # on a busy machine the fast kind may come too late to show what it can do
+        first = dovetail.map(mf.slowly, [0.1] * 20, workers="cpu:1,gpu:1", batch=1)
+        list(first)
+        if first.summary.tasks.get("gpu", 0) > 2:
+            break
     for _ in range(3):
-        assert list(dovetail.map(mf.slowly, [0.4], workers="cpu:1,gpu:1", batch=1)) == ["gpu"]
+        assert list(dovetail.map(mf.slowly, [0.1], workers="cpu:1,gpu:1", batch=1)) == ["gpu"]
 
 
 def test_a_straggler_is_run_a_second_time_on_the_fast_kind() -> None:

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 from device_servers import Served, serving
+from waiting import until
 
 import dovetail.remote
 from dovetail.errors import DeviceError, DeviceLost, InputError
@@ -133,10 +134,7 @@ def test_memory_of_arrays_that_died_comes_back_without_another_call(
     xp.device.synchronize()
     assert numpy_server.status()[0]["bytes"] == 8_000_000
     del x
-    until = time.monotonic() + 20
-    while numpy_server.status()[0]["bytes"] and time.monotonic() < until:
-        time.sleep(0.05)
-    assert numpy_server.status()[0]["bytes"] == 0
+    until(lambda: numpy_server.status()[0]["bytes"] == 0)
 
 
 def test_temporaries_do_not_pile_up(xp: Namespace) -> None:

@@ -84,12 +84,12 @@ def test_a_running_job_is_moved(tmp_path: Path, numpy_server: Served) -> None:
             moved = await board.migrate("u1", 0, second)
             assert (moved.processes, moved.size) == (1, 8000)
             assert moved.pause > 0
-            assert numpy_server.status()[0]["clients"] == []
+            await until(lambda: not numpy_server.status()[0]["clients"])
             (client,) = numpy_server.status()[1]["clients"]
             assert client["pid"] == process.pid
             await board.migrate("u1", 0, "local:numpy")
             assert await line(process) == "ended local:numpy True"
-            assert numpy_server.status()[1]["bytes"] == 0
+            await until(lambda: numpy_server.status()[1]["bytes"] == 0)
             assert board.where("u1") == ("local:numpy",)
 
     scheduling(f"unix:{tmp_path}/control.sock", work)
@@ -109,7 +109,7 @@ def test_where_a_process_cannot_move_all_stay(tmp_path: Path, numpy_server: Serv
             await line(two)
             with pytest.raises(DeviceError, match=rf"job u1: device 0 stays at {first}: .*nothing.sock"):
                 await board.migrate("u1", 0, f"unix:{tmp_path}/nothing.sock")
-            assert len(numpy_server.status()[0]["clients"]) == 2
+            await until(lambda: len(numpy_server.status()[0]["clients"]) == 2)
             # One of the two cannot go where the other can: that one comes back.
             local = dovetail.remote.Device("local:numpy")
             local.close()
@@ -136,8 +136,9 @@ def test_one_of_two_processes_that_fails_brings_the_other_back(tmp_path: Path, n
             await line(two)
             with pytest.raises(DeviceError, match="this one does not move"):
                 await board.migrate("u1", 0, second)
-            assert {client["pid"] for client in numpy_server.status()[0]["clients"]} == {one.pid, two.pid}
-            assert numpy_server.status()[1]["clients"] == []
+            both = {one.pid, two.pid}
+            await until(lambda: {client["pid"] for client in numpy_server.status()[0]["clients"]} == both)
+            await until(lambda: not numpy_server.status()[1]["clients"])
             assert board.where("u1") == (first,)
 
     scheduling(f"unix:{tmp_path}/control.sock", work)

@@ -15,6 +15,7 @@ import numpy as np
 import orjson
 import pytest
 from device_servers import Served, serving
+from waiting import until
 
 import dovetail.remote
 from dovetail.remote.address import parse_address
@@ -394,4 +395,4 @@ def test_wrong_proofs_on_the_network(tmp_path: Path) -> None:
                 kind, length, _ = parse_head(connection.recv(HEAD_SIZE, socket.MSG_WAITALL), 4096)
                 assert kind == Kind.REFUSED
                 assert "the token is not the one" in str(connection.recv(length, socket.MSG_WAITALL))
-        assert served.status()[0]["clients"] == []
+        until(lambda: not served.status()[0]["clients"])

@@ -14,13 +14,13 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from device_servers import ENVIRONMENT, Served, serving, start_server
+from waiting import until
 
 from dovetail.errors import DeviceError, DeviceLost
 from dovetail.remote import Device, Namespace
@@ -64,15 +64,6 @@ def closed(process: subprocess.Popen[str]) -> str:
     return said
 
 
-def becomes(condition: Callable[[], bool], seconds: float = 30.0) -> bool:
-    until = time.monotonic() + seconds
-    while time.monotonic() < until:
-        if condition():
-            return True
-        time.sleep(0.02)
-    return False
-
-
 def test_client_killed(tmp_path: Path) -> None:
     rng = random.Random(1)
     with serving(tmp_path, "numpy") as served:
@@ -81,8 +72,8 @@ def test_client_killed(tmp_path: Path) -> None:
             time.sleep(rng.uniform(0, 0.1))
             process.kill()
             closed(process)
-            assert becomes(lambda: not served.status()[0]["clients"])
-            assert served.status()[0]["bytes"] == 0
+            until(lambda: not served.status()[0]["clients"])
+            until(lambda: served.status()[0]["bytes"] == 0)
         resident = _resident(served.workers()[0])
         assert resident < 300e6
 
@@ -107,7 +98,7 @@ def test_server_killed(tmp_path: Path) -> None:
         assert said[-1].startswith(
             f"dovetail.errors.DeviceLost: {served.address()}: the device server is gone"
         )
-        assert becomes(lambda worker=worker: not runs(worker))
+        until(lambda worker=worker: not runs(worker))
 
 
 def test_device_killed(tmp_path: Path) -> None:
@@ -119,7 +110,7 @@ def test_device_killed(tmp_path: Path) -> None:
             time.sleep(rng.uniform(0, 0.1))
             os.kill(served.workers()[0], signal.SIGKILL)
             assert closed(process).splitlines()[-1].startswith("dovetail.errors.DeviceLost: ")
-            assert becomes(lambda: "bytes" in served.status()[0])
+            until(lambda: "bytes" in served.status()[0])
 
 
 class Counting:
@@ -170,7 +161,7 @@ def test_target_killed_while_work_moves(tmp_path: Path, start: str) -> None:
     with serving(tmp_path, "numpy", name="home") as home, serving(tmp_path, "numpy", name="away") as away:
         source = home.address() if start == "remote" else "local:numpy"
         for _ in range(ROUNDS):
-            assert becomes(lambda: "bytes" in away.status()[0])
+            until(lambda: "bytes" in away.status()[0])
             device = Device(source)
             counting = Counting(device)
             (target,) = away.workers()
@@ -191,8 +182,8 @@ def test_target_killed_while_work_moves(tmp_path: Path, start: str) -> None:
                 assert counting.stop() is None
             device.close()
             if start == "remote":
-                assert becomes(lambda: home.status()[0]["bytes"] == 0)
-        assert home.status()[0]["clients"] == []
+                until(lambda: home.status()[0]["bytes"] == 0)
+        until(lambda: not home.status()[0]["clients"])
 
 
 def moving(device: Device, target: str, failed: list[str]) -> None:
@@ -210,12 +201,12 @@ def test_target_killed_while_large_arrays_move(tmp_path: Path) -> None:
         x = xp.arange(5_000_000.0)
         stayed = 0
         for _ in range(ROUNDS):
-            assert becomes(lambda: "bytes" in away.status()[0])
+            until(lambda: "bytes" in away.status()[0])
             (target,) = away.workers()
             failed: list[str] = []
             thread = threading.Thread(target=moving, args=(device, away.address(), failed))
             thread.start()
-            assert becomes(lambda target=target: len(away.status()[0].get("clients", ())) == 1)
+            until(lambda target=target: len(away.status()[0].get("clients", ())) == 1)
             os.kill(target, signal.SIGSTOP)
             time.sleep(0.05)
             os.kill(target, signal.SIGKILL)
@@ -233,14 +224,14 @@ def test_target_killed_while_large_arrays_move(tmp_path: Path) -> None:
             assert float(x[0]) == float(x[4_999_999]) - 4_999_999
         assert stayed > ROUNDS / 2
         device.close()
-        assert becomes(lambda: home.status()[0]["bytes"] == 0)
+        until(lambda: home.status()[0]["bytes"] == 0)
 
 
 def test_source_killed_while_work_moves_is_one_sentence(tmp_path: Path) -> None:
     rng = random.Random(5)
     with serving(tmp_path, "numpy", name="home") as home, serving(tmp_path, "numpy", name="away") as away:
         for _ in range(ROUNDS):
-            assert becomes(lambda: "bytes" in home.status()[0])
+            until(lambda: "bytes" in home.status()[0])
             device = Device(home.address())
             xp = Namespace([device])
             x = xp.ones(1_000_000)
@@ -254,7 +245,7 @@ def test_source_killed_while_work_moves_is_one_sentence(tmp_path: Path) -> None:
                 assert float(xp.sum(x)) == 1_000_000
             assert not any("\n" in sentence for sentence in failed)
             device.close()
-            assert becomes(lambda: not away.status()[0]["clients"] and away.status()[0]["bytes"] == 0)
+            until(lambda: not away.status()[0]["clients"] and away.status()[0]["bytes"] == 0)
 
 
 def test_program_goes_on_with_replay(tmp_path: Path) -> None:
@@ -269,7 +260,7 @@ def test_program_goes_on_with_replay(tmp_path: Path) -> None:
                 os.kill(rng.choice(alive), signal.SIGKILL)
         assert counting.stop() is None
         device.close()
-        assert becomes(lambda: all(d.get("bytes") == 0 for d in served.status()))
+        until(lambda: all(d.get("bytes") == 0 for d in served.status()))
 
 
 def test_no_process_is_left(tmp_path: Path) -> None:
@@ -278,4 +269,4 @@ def test_no_process_is_left(tmp_path: Path) -> None:
         workers = served.workers()
         program_ = program(served)
     closed(program_)
-    assert becomes(lambda: not any(map(runs, workers)))
+    until(lambda: not any(map(runs, workers)))

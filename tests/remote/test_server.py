@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from device_servers import ENVIRONMENT, serving, start_server
 from dovetail_command import DOVETAIL
+from waiting import until
 
 import dovetail.remote
 from dovetail.cli.device_server import default_socket
@@ -240,8 +241,6 @@ def test_clients_are_counted(tmp_path: Path) -> None:
         with pytest.raises(DeviceError, match="2 clients use the device already"):
             dovetail.remote.namespace(served.address())
         spaces[0].device.close()
-        until = time.monotonic() + 20
-        while len(served.status()[0]["clients"]) == 2 and time.monotonic() < until:
-            time.sleep(0.05)
+        until(lambda: len(served.status()[0]["clients"]) == 1)
         dovetail.remote.namespace(served.address()).device.close()
         spaces[1].device.close()

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.request import Request, urlopen
 
 import pytest
 from services import Serving, serving
+from waiting import until
 
 from dovetail.service.client import Connection, connection
 
@@ -61,14 +62,6 @@ def page(browser: Any, api: Connection) -> Any:
     browser.get(api.post("/api/v1/dashboard", {})["url"])
     until(lambda: browser.find_elements(By.CSS_SELECTOR, ".figures li"))
     return browser
-
-
-def until(found: Callable[[], Any], seconds: float = 30.0) -> Any:
-    deadline = time.monotonic() + seconds
-    while not (value := found()):
-        assert time.monotonic() < deadline, "it did not come"
-        time.sleep(0.05)
-    return value
 
 
 def submit(service: Serving, *arguments: str) -> str:

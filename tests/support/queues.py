@@ -7,7 +7,6 @@ import os
 import signal
 import sqlite3
 import subprocess
-import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from itertools import pairwise
@@ -16,11 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from dovetail_command import DOVETAIL
+from waiting import until
 
 from dovetail.executors.spawnlog import read_log, started_at
 from dovetail.model import State
 
-__all__ = ["FINAL", "Runs", "folder_of", "kill", "processes_of", "states", "supervisors", "until"]
+__all__ = ["FINAL", "Runs", "folder_of", "kill", "processes_of", "states", "supervisors"]
 
 FINAL = {str(state) for state in State} - {"PENDING", "RUNNING"}
 
@@ -78,14 +78,6 @@ def processes_of(word: str) -> list[int]:
         if word.encode() in words and int(entry.name) != os.getpid():
             found.append(int(entry.name))
     return found
-
-
-def until(condition: Callable[[], object], what: str, seconds: float = 60) -> None:
-    """Wait for something that must happen."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.02)
 
 
 class Runs:
