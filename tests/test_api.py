@@ -196,6 +196,7 @@ def test_jobs_without_times_take_as_long_as_the_history_expects(tmp_path: Path) 
         ({"load": "x"}, "load: found 'x', expected a number above 0"),
         ({"load": -1}, "load: found -1, expected a number above 0"),
         ({"on": [5]}, r"on: found \[5\], expected names"),
+        ({"policies": "fcfs"}, r"policies: .* expected policy=, or dovetail\.compare"),
     ],
 )
 def test_objects_of_the_wrong_kind_are_named(jobs: Path, options: dict[str, Any], message: str) -> None:

@@ -202,6 +202,8 @@ def simulate(
     >>> round(report.makespan, 3)
     4.054
     """
+    if "policies" in reader:
+        raise InputError("policies: found them for one simulation, expected policy=, or dovetail.compare")
     _one_of("knowledge", knowledge, (None, "perfect", "learned"))
     _one_of("compiled", compiled, ("auto", "off"))
     _check_options(seed, overrun, default_walltime, "actual")

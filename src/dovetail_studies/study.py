@@ -7,6 +7,7 @@ or a column: one that is wider than the terminal goes on below, its rows named a
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, is_dataclass
@@ -113,18 +114,35 @@ def _plain(value: Any) -> Any:
     raise TypeError(f"{type(value).__name__} has no JSON form")
 
 
-def shown(found: Interval | None, digits: int | None = None) -> str:
+def shown(found: Interval | None, digits: int | None = None, least: float = -math.inf) -> str:
     """A mean with half the width of its interval, to three digits or so.
 
-    >>> shown(Interval(1.2345, 0.0512, 30))
-    '1.23 ± 0.05'
+    Where that would reach below ``least``, the least value that there can be, both ends stand instead.
+
+    >>> shown(Interval(1.2345, 0.0512, 30)), shown(Interval(1.25, 1.5, 2), least=1.0)
+    ('1.23 ± 0.05', '1.25 (1.00 to 2.75)')
     """
     if found is None:
         return "-"
     if digits is None:
         digits = 0 if abs(found.mean) >= 100 else 1 if abs(found.mean) >= 10 else 2
     half = "" if found.half_width is None else f" ± {found.half_width:,.{digits}f}"
+    if round(found.low, digits) < least <= found.mean:
+        half = f" ({least:,.{digits}f} to {found.high:,.{digits}f})"
     return f"{round(found.mean, digits) + 0.0:,.{digits}f}{half}"  # + 0.0: a mean of -0.001 is 0.00
+
+
+def few(draws: int) -> str:
+    """What to know where intervals rest on few draws.
+
+    >>> few(2), few(30)
+    (' Two draws say little: an interval rests on a single difference. Take five or more.', '')
+    """
+    return (
+        " Two draws say little: an interval rests on a single difference. Take five or more."
+        if draws == 2
+        else ""
+    )
 
 
 def processes(workers: int | None) -> int:

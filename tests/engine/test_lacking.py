@@ -32,3 +32,10 @@ def test_memory_is_told_in_units_for_people() -> None:
     machine = Cluster.uniform(1, 2, memory=8_000_000_000)
     words = "asks for 68.7 GB of memory on a node, and no node has more than 8 GB"
     assert lacking((choice,), machine) == words
+
+
+def test_one_cpu_is_no_cpus() -> None:
+    request = Request(cpus=1)
+    choice = Choice(Implementation("x", "cpu", request), request)
+    machine = Cluster.parse("1x0cpu+1gpu")
+    assert lacking((choice,), machine) == "asks for 1 CPU on a node, and no node has more than 0"

@@ -167,6 +167,8 @@ def test_a_mean_with_its_interval() -> None:
     assert shown(Interval(1234.5, 12.3, 9)) == "1,234 ± 12"
     assert shown(Interval(12.345, None, 1)) == "12.3"
     assert shown(Interval(1.17812, 0.00231, 9), 3) == "1.178 ± 0.002"
+    assert shown(Interval(1e-16, 1e-16, 2), least=0.0) == "0.00 ± 0.00"
+    assert shown(Interval(12.0, 50.0, 2), least=0.0) == "12.0 (0.0 to 62.0)"
 
 
 def test_studies_are_listed_and_found(capsys: pytest.CaptureFixture[str]) -> None:

@@ -29,7 +29,8 @@ def _lack(request: Request, nodes: list[Node], cluster: Cluster) -> str:
         if not cpus and not request.devices:
             return "needs a CPU, and there is none"
     elif request.cpus > cpus:
-        return f"asks for {request.cpus} CPUs on a node, and no node has more than {cpus}"
+        asked = "1 CPU" if request.cpus == 1 else f"{request.cpus} CPUs"
+        return f"asks for {asked} on a node, and no node has more than {cpus}"
     memory = [node.memory for node in nodes]
     if all(size is not None and size < request.memory for size in memory):
         most_memory = max((size or 0 for size in memory), default=0)

@@ -22,7 +22,7 @@ from dovetail.workers import mapped
 from dovetail.workloads.published.ravi_multi import ravi_multi
 from dovetail_studies.claims import Claim, Verdict, all_of, matches, ordered
 from dovetail_studies.ravi.panels import Panel, parts
-from dovetail_studies.study import Out, Study, Table, Workers, prepared, processes, publish, shown
+from dovetail_studies.study import Out, Study, Table, Workers, few, prepared, processes, publish, shown
 
 __all__ = ["Drawn", "claims", "command", "draw", "sharing_claim", "study"]
 
@@ -102,7 +102,7 @@ def study(
     measured = stored_sharing() if sharing is None else list(sharing)
     about = (
         f"32 jobs in batches of 8, mean inter-arrival {interarrival:g} s, on 16 nodes of 8 CPUs and a GPU, "
-        f"{seeds} draws of each mix; FMS scored by {score}."
+        f"{seeds} draws of each mix; FMS scored by {score}.{few(seeds)}"
     )
     return Study(
         "ravi-multi",
@@ -220,15 +220,15 @@ def claims(by_mix: ByMix) -> list[Claim]:
             "FMS is up to 42 % better than the better of TORQUE and MCT (lengths)",
             "up to 1.42",
             "mean 1.38, greatest 1.73 at 25SJ/75LJ",
-            f"mean {shown(strict)}, {_reaching(longest, 1.42)}",
+            f"mean {shown(strict, least=0.0)}, {_reaching(longest, 1.42)}",
             matches(1.42, strict, 1.0),
         ),
-        Claim("FMS against TORQUE with reservations", "-", "1.28", shown(planned), Verdict.UNSAID),
+        Claim("FMS against TORQUE with reservations", "-", "1.28", shown(planned, least=0.0), Verdict.UNSAID),
         Claim(
             "FMS is up to 32 % better (sizes of requests)",
             "up to 1.32",
             "mean 1.34 at 25SR/75LR",
-            f"mean {shown(sized)}, {_reaching(largest, 1.32)}",
+            f"mean {shown(sized, least=0.0)}, {_reaching(largest, 1.32)}",
             matches(1.32, sized, 1.0),
         ),
         _both(by_mix, LENGTHS, 1.12, "12 % (lengths)"),
@@ -237,7 +237,7 @@ def claims(by_mix: ByMix) -> list[Claim]:
             "Molding types beats molding nodes as large requests grow",
             "as said",
             "nodes are the better one in almost every cell",
-            f"25SR/75LR: types {shown(types)}, nodes {shown(nodes)} over both",
+            f"25SR/75LR: types {shown(types, least=0.0)}, nodes {shown(nodes, least=0.0)} over both",
             ordered([interval(d.ratio("fms-nodes") - d.ratio("fms-type") for d in largest)]),
         ),
         Claim(
@@ -277,7 +277,7 @@ def _both(by_mix: ByMix, mixes: Sequence[str], paper: float, words: str) -> Clai
         f"Both moldings together gain {words} over one",
         f"{paper:g}",
         "0.98 to 1.06 over the better one",
-        f"{shown(gain)} over the better one",
+        f"{shown(gain, least=0.0)} over the better one",
         matches(paper, gain, 1.0),
     )
 

@@ -20,7 +20,10 @@ COLOURS = ("#4269d0", "#efb118", "#3ca951", "#ff725c", "#6cc5b0", "#a463f2", "#9
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """``values[row][column]`` of one figure, with its unit, and what the reference found."""
+    """``values[row][column]`` of one figure, with its unit, and what the reference found.
+
+    ``least`` is the least value that there can be.
+    """
 
     name: str
     unit: str
@@ -28,6 +31,7 @@ class Panel:
     rows: tuple[str, ...]
     values: tuple[tuple[Interval | None, ...], ...]
     reference: tuple[tuple[float | None, ...], ...] = ()
+    least: float = 0.0
 
 
 def parts(panel: Panel, study: str, note: str = "") -> tuple[Table, Chart]:
@@ -35,7 +39,7 @@ def parts(panel: Panel, study: str, note: str = "") -> tuple[Table, Chart]:
     rows: list[tuple[str, ...]] = []
     faint: list[int] = []
     for r, (row, values) in enumerate(zip(panel.rows, panel.values, strict=True)):
-        rows.append((row, *(shown(value) for value in values)))
+        rows.append((row, *(shown(value, least=panel.least) for value in values)))
         if r < len(panel.reference):
             faint.append(len(rows))
             told = panel.reference[r]
@@ -66,7 +70,9 @@ def bars(panel: Panel) -> Figure:
                 continue
             axes.bar(r, value.mean, 0.8, color=COLOURS[r % len(COLOURS)], label=row, linewidth=0)
             if value.half_width is not None:
-                axes.errorbar(r, value.mean, yerr=value.half_width, color=INK, linewidth=1, capsize=2.5)
+                below_mean = value.mean - max(value.low, min(panel.least, value.mean))
+                ends = ((below_mean,), (value.half_width,))
+                axes.errorbar(r, value.mean, yerr=ends, color=INK, linewidth=1, capsize=2.5)
             told = panel.reference[r][c] if r < len(panel.reference) else None
             if told is not None:
                 axes.plot(r, told, "x", color=INK, markersize=5)

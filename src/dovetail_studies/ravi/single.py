@@ -23,7 +23,7 @@ from dovetail.workers import mapped
 from dovetail.workloads.published.ravi_single import POOLS, ravi_single
 from dovetail_studies.claims import Claim, Verdict, all_of, matches, ordered, reaches
 from dovetail_studies.ravi.panels import Panel, parts
-from dovetail_studies.study import Out, Study, Workers, prepared, processes, publish, shown
+from dovetail_studies.study import Out, Study, Workers, few, prepared, processes, publish, shown
 
 __all__ = ["MIXES", "POLICIES", "REFERENCE", "Drawn", "claims", "command", "numbers", "study"]
 
@@ -117,6 +117,7 @@ def study(
         f"{jobs} jobs at t = 0 on 2 nodes of CPUs and a GPU, pool {pool}, {seeds} draws of each mix; CT "
         "completion time, ANL mean excess over the best device, AQL mean wait, MIT greatest idle time."
     )
+    about += few(seeds)
     if not optimum:
         about += " OR-Tools is not installed (dovetail[exact]): no optimum."
     return Study(
@@ -146,6 +147,7 @@ def _over_optimum(by_mix: ByMix, pool: str) -> Panel:
         POLICIES,
         tuple(map(tuple, values)),
         tuple(REFERENCE[name] for name in POLICIES) if pool == "B" else (),
+        least=1.0,
     )
 
 
@@ -188,7 +190,7 @@ def claims(by_mix: ByMix, figures: dict[str, Any], optimum: bool) -> tuple[Claim
             "Blind round robin takes 108 % longer than ours",
             "2.08",
             "1.82 ± 0.02 (1.44 if the next free resource takes the next job)",
-            f"{shown(brr)} ({shown(dynamic)})",
+            f"{shown(brr, least=0.0)} ({shown(dynamic, least=0.0)})",
             matches(2.08, brr, 1.0),
         )
     ]
@@ -203,15 +205,15 @@ def claims(by_mix: ByMix, figures: dict[str, Any], optimum: bool) -> tuple[Claim
                 "Ours is within 20.6 % of the optimum",
                 "1.206",
                 "1.222 ± 0.004",
-                shown(ours, 3),
+                shown(ours, 3, least=1.0),
                 reaches(1.206, ours, blind),
             ),
             Claim(
                 "The best of ours is within 12 %",
                 "1.12",
                 "RSC 1.178 (the best of each draw: 1.107)",
-                f"{best.upper()} {shown(per_policy[best], 3)} (the best of each draw: "
-                f"{shown(figures['best_per_draw_over_optimum'], 3)})",
+                f"{best.upper()} {shown(per_policy[best], 3, least=1.0)} (the best of each draw: "
+                f"{shown(figures['best_per_draw_over_optimum'], 3, least=1.0)})",
                 reaches(1.12, per_policy[best], blind),
             ),
         ]
@@ -272,7 +274,7 @@ def _orders(by_mix: ByMix, means: dict[str, dict[str, dict[str, float]]]) -> lis
             "Balanced mix: 705.2 s, of which at most 226.6 s idle",
             "705.2 s, 226.6 s",
             "pool D only: 659-724 s (optimum), 276 s (RSA)",
-            f"RSA {shown(seconds)} s, {shown(idle)} s",
+            f"RSA {shown(seconds, least=0.0)} s, {shown(idle, least=0.0)} s",
             all_of([matches(705.2, seconds, None), matches(226.6, idle, None)]),
         ),
     ]
