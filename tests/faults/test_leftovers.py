@@ -16,7 +16,9 @@ from typing import Any
 import pytest
 from dovetail_command import DOVETAIL, load
 
+from dovetail.errors import HistoryError
 from dovetail.history.sqlite import SqliteHistory
+from dovetail.running.ledger import Ledger
 
 pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live")]
 
@@ -179,6 +181,7 @@ DAMAGES: dict[str, tuple[Callable[[Path, Path], None], str]] = {
     "wrong pid": (wrong("start", pid="one"), "no records"),
     "wrong status": (wrong("end", status=[]), "no records"),
     "wrong inputs": (wrong("intent", inputs=3), "no records"),
+    "wrong walltime": (wrong("intent", walltime=10**400), "no records"),
     "wrong class": (wrong("setup", run={"class": 3}), "no records"),
     "log halved": (halved_log, ""),
     "log zeroed": (zeroed_log, "it lacks the line with which it begins"),
@@ -216,6 +219,17 @@ def test_a_damaged_leftover_is_set_aside_and_stops_nobody(dovetail: Call, here: 
         assert any(f"{job}" in told for job in ("job.sh-1", "job.sh-2"))
     if "history" not in name:
         assert recorded(here / "h.sqlite") >= before
+
+
+def test_what_a_damaged_ledger_quotes_moves_no_cursor(here: Path) -> None:
+    path = run_of(here) / "ledger.db"
+    with sqlite3.connect(path) as database:
+        clears = "1b5b324a"  # a screen; and then what is no UTF-8
+        database.execute(f"UPDATE app SET name = CAST(x'{clears}ff' AS TEXT)")
+    database.close()
+    with Ledger(path) as ledger, pytest.raises(HistoryError, match="cannot be read") as found:
+        list(ledger.entries())
+    assert str(found.value).isprintable()
 
 
 @contextmanager

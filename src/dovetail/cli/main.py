@@ -24,6 +24,7 @@ from dovetail.cli.completing import whole_words
 from dovetail.cli.lazy import LazyGroup, Target, here, registered
 from dovetail.cli.usage import used_wrongly
 from dovetail.errors import DovetailError, DovetailWarning
+from dovetail.files.sentences import printable
 from dovetail.files.streams import forgiving_stderr, whole
 
 __all__ = ["app", "run_cli"]
@@ -189,7 +190,7 @@ _show_other = warnings.showwarning
 def _show_warning(message: Any, category: type[Warning], *where: Any, **more: Any) -> None:
     """A warning of ours is a sentence, whatever line it comes from."""
     if issubclass(category, DovetailWarning):
-        print(f"dovetail: {message}", file=sys.stderr)
+        print("dovetail:", printable(str(message)), file=sys.stderr)
     else:
         _show_other(message, category, *where, **more)
 
@@ -214,5 +215,6 @@ def _nobody_listens() -> int:
 
 
 def _say(message: str, status: int) -> int:
-    print(f"dovetail: {message}", file=sys.stderr)
+    """Whatever a damaged file had its reader say: no character of it moves the cursor."""
+    print("dovetail:", "\n".join(map(printable, message.split("\n"))), file=sys.stderr)
     return status

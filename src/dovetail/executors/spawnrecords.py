@@ -33,7 +33,7 @@ def _number(value: Any) -> bool:
 
 
 def _time(value: Any) -> bool:
-    return _number(value) and abs(value) < 1e12
+    return _number(value) and abs(value) <= 1e12
 
 
 def _count(value: Any) -> bool:
@@ -97,7 +97,7 @@ _FIELDS: Mapping[str, Mapping[str, Right]] = {
         "argv": _command,
         "files": _list_of(_text, count=2),
         "inputs": _inputs,
-        "walltime": _maybe(_number),
+        "walltime": _maybe(_time),
         "user": _maybe(_text),
     },
     "start": {"uid": _text, "pid": _pid, "at": _time, "boot": _time, "group": _maybe(_text)},

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from urllib.parse import quote
 
 from dovetail.errors import HistoryError
+from dovetail.files.sentences import printable
 from dovetail.files.writing import private_folder
 from dovetail.history.schema import APPLICATION_ID, SCHEMA_VERSION, create_or_migrate
 
@@ -188,7 +189,7 @@ class HistoryFile:
             return [make(row) for row in rows]
         except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError) as error:
             raise HistoryError(
-                f"history {self.path}: cannot be read: a row is damaged ({error}); "
+                f"history {self.path}: cannot be read: a row is damaged ({printable(str(error))}); "
                 "`sqlite3 FILE .recover` may save the others"
             ) from error
 

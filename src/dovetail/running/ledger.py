@@ -563,7 +563,7 @@ class Ledger:
         except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
             if isinstance(error, _OURS):
                 raise
-            raise HistoryError(f"{self.path}: cannot be read: {error}") from error
+            raise HistoryError(f"{self.path}: cannot be read: {printable(str(error))}") from error
 
     def _made(self, what: str, make: Callable[[Any], T], doc: bytes) -> T:
         """What a row stands for. Raises `HistoryError` where that cannot be told."""
