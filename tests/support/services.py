@@ -25,6 +25,7 @@ class Serving:
         self.root = root
         self.folder = ServiceFolder(root / "service")
         self.options: Sequence[str] = options
+        self.program: Sequence[str] = ("-m", "dovetail")
         self.environment = {
             **os.environ,
             "XDG_STATE_HOME": str(root / "state"),
@@ -41,8 +42,7 @@ class Serving:
                     sys.executable,
                     "-X",
                     "faulthandler",
-                    "-m",
-                    "dovetail",
+                    *self.program,
                     "serve",
                     "--folder",
                     str(self.folder.path),

@@ -24,6 +24,7 @@ from dovetail.engine.live import LiveRun
 from dovetail.engine.phases import Phase
 from dovetail.errors import HistoryError, InputError
 from dovetail.files.sentences import shown
+from dovetail.interfaces import ShortensLog
 from dovetail.model import Cluster, Job, JobId, NodeDrained, NodeJoined, Record, Seconds, State, Submitted
 from dovetail.running.folder import About
 from dovetail.running.ledger import Ledger
@@ -46,6 +47,8 @@ SLICE = 500
 """Jobs of a long submission that the driver takes in at one instant."""
 MOST_KEPT = 10_000
 """Ended jobs in memory, however young."""
+LOOKS_AT_LOG = 256
+"""Instants between two looks at how long the executor's record has grown."""
 PATIENCE: Seconds = 5.0
 """Within which what somebody wants must be on record, else they hear why not."""
 
@@ -106,7 +109,7 @@ class Service:
         self.folder, self.about, self.options = folder, about, options
         self.driver, self.live, self.ledger = driver, live, ledger
         self.archive = Archive(folder.ledger, lambda: self.engine.cluster)
-        self.stable = Stable(ledger.sync, folder.ledger)
+        self.stable = Stable(ledger.sync)
         self._makers = ThreadPoolExecutor(2, "submissions")
         self.forecast: Window = Nothing()
         self.began = time.time()
@@ -156,6 +159,21 @@ class Service:
                 future.set_result(None)
         for listener in self._listeners:
             listener.set()
+        if self.changes % LOOKS_AT_LOG == 0:
+            self._shorten_log()
+
+    def _shorten_log(self) -> None:
+        """Have the executor forget what is on record here, where that has grown long."""
+        executor, driver = self.live.executor, self.driver
+        if driver.pending or driver.blocked:  # an end may have been heard that is not on record yet
+            return
+        if not isinstance(executor, ShortensLog) or not executor.has_long_log():
+            return
+        try:
+            self.ledger.sync()
+        except OSError:  # the log stays as it is until the disk takes it
+            return
+        executor.shorten_log()
 
     def _ended(self, record: Record, now: Seconds) -> None:
         job = record.job.id
