@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from itertools import chain, islice
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -43,6 +45,7 @@ __all__ = ["Action", "Options", "Service"]
 
 T = TypeVar("T")
 Action = Literal["cancel", "hold", "release", "requeue"]
+_id_of = attrgetter("id")
 SLICE = 500
 """Jobs of a long submission that the driver takes in at one instant."""
 MOST_KEPT = 10_000
@@ -438,12 +441,13 @@ class Service:
     def order(self) -> Iterator[JobId]:
         """Jobs that have not ended: those that run by their start, then the queue, then those held back."""
         engine = self.engine
-        yield from (job for job, placed in engine.running.items() if not placed.job.foreign)
-        yield from engine.handed_over
-        for fifo in engine.device_queues.values():
-            yield from (job.id for job, _ in fifo)
-        yield from (job.id for job in engine.queue)
-        yield from engine.held
+        return chain(
+            (job for job, placed in engine.running.items() if not placed.job.foreign),
+            engine.handed_over,
+            (job.id for fifo in engine.device_queues.values() for job, _ in fifo),
+            map(_id_of, engine.queue),  # this one is long
+            engine.held,
+        )
 
     @property
     def open_count(self) -> int:
@@ -466,7 +470,7 @@ class Service:
         """Some of the jobs that have not ended, and how many there are. O(offset) without filters."""
         records = self.engine.records
         if not (states or user is not None or name is not None):
-            chosen = [job for _, job in zip(range(offset + limit), self.order(), strict=False)][offset:]
+            chosen = islice(self.order(), offset, offset + limit)
             return [self.row(records[job]) for job in chosen], self.open_count
         rows: list[Row] = []
         total = 0
