@@ -9,15 +9,17 @@ import signal
 import stat
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from dovetail.errors import ExecutorError, InputError
-from dovetail.executors.local import LocalExecutor
+from dovetail.executors.local import Local, LocalExecutor
 from dovetail.executors.recovery import unsettled
 from dovetail.executors.spawnlog import read_log
-from dovetail.model import Cluster, Ended, Node, State
+from dovetail.interfaces import RunFolder
+from dovetail.model import Cluster, Ended, Launch, Node, Placed, State
 from dovetail.testing.processes import (
     CORES,
     cpu_cluster,
@@ -329,6 +331,76 @@ def test_many_jobs_all_end_once(tmp_path: Path) -> None:
     log = read_log(tmp_path / "run" / "spawn.log")
     assert len(log.ends) == len(log.starts) == 300
     assert (log.torn, log.done) == (0, True)
+
+
+def test_a_shortened_log_has_what_runs_and_all_that_later_jobs_share(tmp_path: Path) -> None:
+    """Of an executor that another one then takes up."""
+    folder = RunFolder(tmp_path / "run", "r1", str(tmp_path), endless=True)
+    log = tmp_path / "run" / "spawn.log"
+    brought = Launch(str(tmp_path), (("PATH", "/usr/bin:/bin"),))
+
+    quick, slow = placed("", "/bin/true"), placed("", "/bin/sleep", "300")
+
+    def job(name: str, like: Placed) -> Placed:
+        return replace(like, job=replace(like.job, id=name, launch=brought))
+
+    async def before() -> LocalExecutor:
+        executor = Local().open(folder, cpu_cluster())
+        for n in range(5):
+            await executor.launch(job(f"{n}", quick))
+        await ends(executor, 5)
+        long = log.stat().st_size
+        executor.shorten_log()  # nothing runs: what the five shared is in use by none
+        await until(lambda: log.stat().st_size < long)
+        assert not read_log(log).intents
+        await executor.launch(job("5", slow))
+        await executor.launch(job("6", quick))
+        assert list(await ends(executor, 1)) == ["6"]
+        assert not read_log(log).damage()
+        executor.shorten_log()
+        await until(lambda: len(read_log(log).intents) == 1)
+        await executor.leave()
+        await until(lambda: read_log(log).gone)
+        return executor
+
+    async def after() -> None:
+        executor, left = Local().resume(folder, cpu_cluster())
+        assert [one.job for one in left.running] == ["5"]
+        await executor.launch(job("7", quick))
+        assert (await ends(executor, 1))["7"].state is State.COMPLETED
+        await executor.stop("5", "CANCELLED")
+        assert (await ends(executor, 1))["5"].state is State.CANCELLED
+        await executor.close()
+        assert executor.settle()
+
+    first = asyncio.run(before())
+    assert not read_log(log).damage()
+    asyncio.run(after())
+    assert not read_log(log).damage()
+    assert first._process is not None
+    assert first._process.wait(30) == 0
+
+
+def test_a_log_is_long_again_when_it_has_grown_threefold(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dovetail.executors.local.LONG_LOG", 2000)
+
+    async def grown(executor: LocalExecutor) -> None:
+        assert not executor.has_long_log()
+        await executor.launch(placed("a", "/bin/true", "x" * 3000))
+        await ends(executor, 1)
+        assert executor.has_long_log()
+        log = executor.run_dir / "spawn.log"
+        long = log.stat().st_size
+        executor.shorten_log()
+        assert not executor.has_long_log()
+        await until(lambda: log.stat().st_size < long)
+        await executor.launch(placed("b", "/bin/true"))
+        await ends(executor, 1)
+        assert not executor.has_long_log(), "what is left may be all that is needed"
+
+    run_all(tmp_path, [], meanwhile=grown)
 
 
 def test_jobs_of_a_killed_supervisor_end_as_node_fail_and_the_next_gets_a_new_one(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ import pytest
 from services import Serving, serving, submit, wait
 
 from dovetail.errors import DovetailError
+from dovetail.executors.spawnlog import read_log
 from dovetail.service.client import connection
 from dovetail.testing.builders import full
 
@@ -166,3 +167,34 @@ def test_the_supervisor_is_killed_as_well(tmp_path: Path) -> None:
             assert wait(client, [ids[0], ids[2]]) == {ids[0]: "NODE_FAIL", ids[2]: "COMPLETED"}
             rows = {row["id"]: row for row in client.get("/api/v1/jobs")["jobs"]}
             assert rows[ids[1]]["attempts"] == 2, "its user allowed a retry"
+
+
+SHORT_LOGS = """
+import dovetail.executors.local, dovetail.service.core
+dovetail.executors.local.LONG_LOG = 20_000
+dovetail.service.core.LOOKS_AT_LOG = 1
+from dovetail.start import main
+main()
+"""
+
+
+def test_the_record_of_what_was_started_does_not_grow_for_ever(tmp_path: Path) -> None:
+    """What is in the ledger leaves the spawn log; killed after that, the service knows every end."""
+    service = Serving(tmp_path, "--cluster", "1x2cpu")
+    service.program = ("-c", SHORT_LOGS)
+    log = service.folder.path / "spawn.log"
+    try:
+        with service.start() as client:
+            ids = submit(client, {"command": ["true"], "array": "0-299"})
+            assert set(wait(client, ids).values()) == {"COMPLETED"}
+            assert len(read_log(log).intents) < 150
+            (long,) = submit(client, {"command": ["sleep", "2"]})
+            ids += submit(client, {"command": ["true"], "array": "0-99"})
+            wait(client, ids[-1:])
+        service.kill()
+        with service.start() as client:
+            assert set(wait(client, [*ids, long]).values()) == {"COMPLETED"}
+            assert client.get(f"/api/v1/jobs/{long}")["attempts"] == 1
+        assert not read_log(log).damage()
+    finally:
+        service.stop()

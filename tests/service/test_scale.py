@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import sqlite3
 import time
 from pathlib import Path
 
 import pytest
-from services import Serving, submit, wait
+from services import Serving, cpu_seconds, submit, wait
 
 from dovetail.running.ledger import Ledger
 from dovetail.testing.builders import full
@@ -16,11 +15,10 @@ from dovetail.testing.builders import full
 pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live")]
 
 
-def cpu_seconds(service: Serving) -> float:
-    """What its process has used."""
+def spent_by(service: Serving) -> float:
+    """CPU seconds of its process."""
     assert service.process is not None
-    fields = Path(f"/proc/{service.process.pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    return cpu_seconds(service.process.pid)
 
 
 def with_a_past(service: Serving, count: int) -> None:
@@ -54,7 +52,7 @@ def test_a_long_past_costs_neither_time_nor_memory(tmp_path: Path) -> None:
             took = time.monotonic() - began
             assert service.process is not None
             memory = Path(f"/proc/{service.process.pid}/status").read_text().split("VmRSS:")[1].split()[0]
-            spent = cpu_seconds(service)
+            spent = spent_by(service)
             print(f"{count} past jobs: {took:.2f} s, {spent:.2f} s of CPU, {int(memory) >> 10} MiB")
             assert int(memory) < 200_000
             assert client.get("/api/v1/ended", limit=5)["jobs"][0]["state"] == "COMPLETED"
@@ -110,8 +108,8 @@ def test_an_idle_service_uses_no_cpu(tmp_path: Path) -> None:
         with service.start() as client:
             wait(client, submit(client, {"command": ["true"]}))
         time.sleep(1.0)
-        before = cpu_seconds(service)
+        before = spent_by(service)
         time.sleep(3.0)
-        assert cpu_seconds(service) - before <= 0.011
+        assert spent_by(service) - before <= 0.011
     finally:
         service.stop()

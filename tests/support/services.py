@@ -25,6 +25,7 @@ class Serving:
         self.root = root
         self.folder = ServiceFolder(root / "service")
         self.options: Sequence[str] = options
+        self.program: Sequence[str] = ("-m", "dovetail")
         self.environment = {
             **os.environ,
             "XDG_STATE_HOME": str(root / "state"),
@@ -41,8 +42,7 @@ class Serving:
                     sys.executable,
                     "-X",
                     "faulthandler",
-                    "-m",
-                    "dovetail",
+                    *self.program,
                     "serve",
                     "--folder",
                     str(self.folder.path),
@@ -121,3 +121,12 @@ def wait(service: Connection, ids: Sequence[str], timeout: float = 60) -> dict[s
         if not found["left"]:
             return {one["id"]: one["state"] for one in found["jobs"]}
         assert time.monotonic() < deadline, found
+
+
+def cpu_seconds(pid: int) -> float:
+    """What a process that lives has used so far; exact where the kernel tells it of each thread."""
+    tasks = Path(f"/proc/{pid}/task")
+    if (tasks.parent / "schedstat").exists():
+        return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks.iterdir()) / 1e9
+    fields = (tasks.parent / "stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

@@ -11,12 +11,22 @@ import socket
 from collections.abc import Callable, Hashable
 from typing import IO, Any
 
-__all__ = ["ENCODE", "Link"]
+import orjson
+
+__all__ = ["Link"]
 
 _RECEIVE = 1 << 16
 MOST_SETUPS = 2000
 """Setups that a supervisor is to remember."""
-ENCODE = json.JSONEncoder(separators=(",", ":")).encode
+_SLOWLY = json.JSONEncoder(separators=(",", ":")).encode
+
+
+def _line(request: dict[str, Any]) -> bytes:
+    """A request as the supervisor reads it."""
+    try:
+        return orjson.dumps(request) + b"\n"
+    except TypeError:  # names that are no UTF-8, integers beyond 64 bits
+        return _SLOWLY(request).encode() + b"\n"
 
 
 class Link:
@@ -45,6 +55,7 @@ class Link:
         self._stops: dict[str, dict[str, Any]] = {}  # asked for, by uid
         self._inbox = b""
         self._outbox = b""
+        self._writes = False  # whether the loop tells when the socket takes more
         self._socket: socket.socket | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self.gone: asyncio.Event = asyncio.Event()
@@ -84,7 +95,7 @@ class Link:
             if self._loop is not None:
                 self._loop.remove_reader(self._socket)
                 self._loop.remove_writer(self._socket)
-                self._loop = None
+                self._loop, self._writes = None, False
             self._socket.close()
             self._socket = None
         if self.copy is not None:
@@ -138,7 +149,7 @@ class Link:
         """Have a job started."""
         self.requests[request["uid"]] = request
         if self.copy is not None:
-            self.copy.write(ENCODE(request).encode() + b"\n")
+            self.copy.write(_line(request))
         self.send(request)
 
     def stop(self, uid: str, reason: str, grace: float) -> None:
@@ -159,9 +170,8 @@ class Link:
 
     def send(self, request: dict[str, Any]) -> None:
         """Send a line, without blocking; kept until there is a supervisor."""
-        line = ENCODE(request).encode() + b"\n"
         waiting = bool(self._outbox)
-        self._outbox += line
+        self._outbox += _line(request)
         if not waiting:
             self._flush()
 
@@ -176,8 +186,9 @@ class Link:
         except OSError:  # the socket is full, or the kernel lacks memory for a moment
             sent = 0
         self._outbox = self._outbox[sent:]
-        if self._loop is not None:
-            if self._outbox:
+        if self._loop is not None and self._writes is not bool(self._outbox):
+            self._writes = not self._writes
+            if self._writes:
                 self._loop.add_writer(self._socket, self._flush)
             else:
                 self._loop.remove_writer(self._socket)

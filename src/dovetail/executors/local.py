@@ -117,6 +117,7 @@ class LocalExecutor(SupervisedExecutor):
         self._link = Link(self._ended, self._supervisor_left, self._told)
         self._process: subprocess.Popen[bytes] | None = None
         self._fruitless = self._heard_of = 0  # supervisors in a row that took up nothing; jobs on the log
+        self._long_log = LONG_LOG
         self._last_end = ""  # uid of the job whose end we heard of last
         self.claims = Claims(self.run_uid)
         self._log = self._take_over() if resume else self._create_log()
@@ -156,13 +157,18 @@ class LocalExecutor(SupervisedExecutor):
 
     # --- beside the protocol ----------------------------------------------------------------------
 
-    def shorten_log(self) -> None:
-        """Have the supervisor drop what is over from the spawn log, if that has grown long.
+    def has_long_log(self) -> bool:
+        """Whether `shorten_log` is worth its while."""
+        if not self._last_end or not self._link.attached:
+            return False
+        return (self.run_dir / LOG_NAME).stat().st_size > self._long_log
 
-        To be asked only when all ends that were heard of are on record elsewhere.
+    def shorten_log(self) -> None:
+        """Have the supervisor drop what is over from the spawn log.
+
+        To be asked only when all ends that were heard of are on the disk elsewhere.
         """
-        path = self.run_dir / LOG_NAME
-        if self._last_end and self._link.attached and path.stat().st_size > LONG_LOG:
+        if self._last_end and self._link.attached:
             self._link.send({"t": "shorten", "after": self._last_end})
             self._last_end = ""
 
@@ -170,6 +176,7 @@ class LocalExecutor(SupervisedExecutor):
         """The log is a new file: what we write ourselves goes there."""
         if said.get("t") == "shortened":
             self._reopen()
+            self._long_log = LONG_LOG + 2 * os.fstat(self._log).st_size  # what runs may need much of it
 
     def _reopen(self) -> None:
         os.close(self._log)

@@ -27,6 +27,9 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+if TYPE_CHECKING:
+    from collections.abc import Set
+
 if TYPE_CHECKING or __name__.startswith("dovetail."):
     from dovetail.executors.job_groups import Group, Groups
     from dovetail.executors.starting import SpawnError, enter, find_program, open_output, pin, spawn_failure
@@ -371,13 +374,15 @@ class Supervisor:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
         try:
             with open(path, "rb", buffering=0) as file:
-                text = b"\n".join(still_needed(file.readall(), after)) + b"\n"
+                lines = still_needed(file.readall(), after, self.setups.keys(), self.environs.keys())
             if os.path.lexists(path + ".new"):
                 os.unlink(path + ".new")  # of one that was killed
             fd = os.open(path + ".new", flags, 0o600)
+            text = memoryview(b"\n".join(lines) + b"\n")
             try:
                 while text:
                     text = text[os.write(fd, text) :]
+                os.fsync(fd)  # after a power loss there is the old log or the new one, not an empty one
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 os.rename(path + ".new", path)
             except OSError:
@@ -551,8 +556,11 @@ class Supervisor:
         return found
 
 
-def still_needed(text: bytes, after: str) -> list[bytes]:
-    """The lines of a log that are not over: ends up to that of job ``after`` are recorded elsewhere."""
+def still_needed(text: bytes, after: str, setups: Set[int], environs: Set[int]) -> list[bytes]:
+    """The lines of a log that are not over: ends up to that of job ``after`` are recorded elsewhere.
+
+    ``setups`` and ``environs`` are those that requests may name without telling of them again.
+    """
     records: list[tuple[bytes, dict[str, Any]]] = []
     for line in text.split(b"\n"):
         try:
@@ -563,13 +571,14 @@ def still_needed(text: bytes, after: str) -> list[bytes]:
     over = set(ends[: ends.index(after) + 1]) if after in ends else set()
     jobs = [(line, r) for line, r in records if "uid" in r and r["uid"] not in over]
     used = {record["setup"] for _, record in jobs if record["t"] == "intent"}
-    setups = [(line, r) for line, r in records if r["t"] == "setup" and r["setup"] in used]
-    outer = {record.get("outer") for _, record in setups}
-    environs = [line for line, r in records if r["t"] == "environ" and r["environ"] in outer]
+    used |= setups
+    around = [(line, r) for line, r in records if r["t"] == "setup" and r["setup"] in used]
+    outer = {record.get("outer") for _, record in around} | environs
+    brought = [line for line, r in records if r["t"] == "environ" and r["environ"] in outer]
     whole = [line for line, record in records if record["t"] == "run"][:1]
     for kind in ("client", "supervisor", "groups"):
         whole += [line for line, record in records if record["t"] == kind][-1:]
-    return [*whole, *environs, *(line for line, _ in setups), *(line for line, _ in jobs)]
+    return [*whole, *brought, *(line for line, _ in around), *(line for line, _ in jobs)]
 
 
 def open_children() -> int:

@@ -30,6 +30,7 @@ __all__ = [
     "LeftBehind",
     "MigratesJobs",
     "RunFolder",
+    "ShortensLog",
     "SignalsJobs",
     "StillRuns",
     "SubmitsJobs",
@@ -182,6 +183,19 @@ class AdoptsJobs(Protocol):
 
         Raises `ExecutorError` while that one still lives.
         """
+        ...
+
+
+@runtime_checkable
+class ShortensLog(Protocol):
+    """An executor that keeps a record of what it has started, which grows with every job of a service."""
+
+    def has_long_log(self) -> bool:
+        """Whether `shorten_log` is worth its while. Microseconds."""
+        ...
+
+    def shorten_log(self) -> None:
+        """All ends that were told are on the disk elsewhere: drop them from that record."""
         ...
 
 

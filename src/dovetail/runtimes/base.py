@@ -445,7 +445,9 @@ class HistoryModel(ABC):
         return kept[place]
 
     def _newest(self, where: tuple[str, str, DeviceClass]) -> RecentRuns:
-        recent = self._recent.setdefault(where, RecentRuns())
+        recent = self._recent.get(where)
+        if recent is None:
+            recent = self._recent[where] = RecentRuns()
         recent.update(self.history.recent(*where, MAX_RUNS + MARGIN))
         return recent
 

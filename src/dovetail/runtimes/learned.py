@@ -229,9 +229,10 @@ class LearnedModel(HistoryModel):
 
     def _recent_work(self, query: Query) -> RecentRuns:
         """The CPU times of the place's newest runs, carried forward."""
-        recent = self._work.setdefault(
-            (query.app, query.implementation, query.device), RecentRuns(measure=cpu_time)
-        )
+        place = (query.app, query.implementation, query.device)
+        recent = self._work.get(place)
+        if recent is None:
+            recent = self._work[place] = RecentRuns(measure=cpu_time)
         recent.update(self.sample(query).recent.runs)
         return recent
 

@@ -22,6 +22,10 @@ _COLUMNS = (
 )
 
 
+PIECE = 500
+"""Ids in one question: SQLite takes no more than some thousand values."""
+
+
 class Archive:
     """Reads the ledger while the service writes it. Methods block: call them in its thread (`pool`)."""
 
@@ -126,8 +130,8 @@ class Archive:
     def jobs(self, ids: Sequence[JobId]) -> list[Entry]:
         """Several jobs, whatever their states, in order of submission."""
         found: list[Entry] = []
-        for at in range(0, len(ids), 500):
-            some = ids[at : at + 500]
+        for at in range(0, len(ids), PIECE):
+            some = ids[at : at + PIECE]
             found += self.entries(f"id IN ({', '.join('?' * len(some))}) ORDER BY seq", some)
         return found
 
@@ -146,12 +150,20 @@ class Archive:
     def numbered(
         self, first: int, last: int, elements: Sequence[int] = ()
     ) -> list[tuple[JobId, str, str | None]]:
-        """(id, state, user) of jobs of these numbers."""
-        sql = (
-            "SELECT id, state, user, element FROM job WHERE number BETWEEN ? AND ? ORDER BY seq LIMIT 200000"
-        )
-        wanted = set(elements)
-        return [row[:3] for row in self._rows(sql, (first, last)) if not wanted or row[3] in wanted]
+        """(id, state, user) of jobs of these numbers; of one array, these elements. O(what is found)."""
+        if elements:  # by their ids: one element costs no look at the others
+            return self._with_ids([f"{first}_{element}" for element in elements])
+        sql = "SELECT id, state, user FROM job WHERE number BETWEEN ? AND ? ORDER BY seq LIMIT 200000"
+        return self._rows(sql, (first, last))
+
+    def _with_ids(self, ids: Sequence[JobId]) -> list[tuple[JobId, str, str | None]]:
+        """(id, state, user) of those that are there, in order of submission."""
+        found: list[tuple[int, JobId, str, str | None]] = []
+        for at in range(0, len(ids), PIECE):
+            some = ids[at : at + PIECE]
+            sql = f"SELECT seq, id, state, user FROM job WHERE id IN ({', '.join('?' * len(some))})"
+            found += self._rows(sql, some)
+        return [row[1:] for row in sorted(found)]
 
     def named(self, name: str) -> list[tuple[JobId, str, str | None]]:
         """Jobs of this name: those that have not ended, else the last that did."""

@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from itertools import chain, islice
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -24,6 +26,7 @@ from dovetail.engine.live import LiveRun
 from dovetail.engine.phases import Phase
 from dovetail.errors import HistoryError, InputError
 from dovetail.files.sentences import shown
+from dovetail.interfaces import ShortensLog
 from dovetail.model import Cluster, Job, JobId, NodeDrained, NodeJoined, Record, Seconds, State, Submitted
 from dovetail.running.folder import About
 from dovetail.running.ledger import Ledger
@@ -42,10 +45,13 @@ __all__ = ["Action", "Options", "Service"]
 
 T = TypeVar("T")
 Action = Literal["cancel", "hold", "release", "requeue"]
+_id_of = attrgetter("id")
 SLICE = 500
 """Jobs of a long submission that the driver takes in at one instant."""
 MOST_KEPT = 10_000
 """Ended jobs in memory, however young."""
+LOOKS_AT_LOG = 256
+"""Instants between two looks at how long the executor's record has grown."""
 PATIENCE: Seconds = 5.0
 """Within which what somebody wants must be on record, else they hear why not."""
 
@@ -106,7 +112,7 @@ class Service:
         self.folder, self.about, self.options = folder, about, options
         self.driver, self.live, self.ledger = driver, live, ledger
         self.archive = Archive(folder.ledger, lambda: self.engine.cluster)
-        self.stable = Stable(ledger.sync, folder.ledger)
+        self.stable = Stable(ledger.sync)
         self._makers = ThreadPoolExecutor(2, "submissions")
         self.forecast: Window = Nothing()
         self.began = time.time()
@@ -156,6 +162,21 @@ class Service:
                 future.set_result(None)
         for listener in self._listeners:
             listener.set()
+        if self.changes % LOOKS_AT_LOG == 0:
+            self._shorten_log()
+
+    def _shorten_log(self) -> None:
+        """Have the executor forget what is on record here, where that has grown long."""
+        executor, driver = self.live.executor, self.driver
+        if driver.pending or driver.blocked:  # an end may have been heard that is not on record yet
+            return
+        if not isinstance(executor, ShortensLog) or not executor.has_long_log():
+            return
+        try:
+            self.ledger.sync()
+        except OSError:  # the log stays as it is until the disk takes it
+            return
+        executor.shorten_log()
 
     def _ended(self, record: Record, now: Seconds) -> None:
         job = record.job.id
@@ -420,12 +441,13 @@ class Service:
     def order(self) -> Iterator[JobId]:
         """Jobs that have not ended: those that run by their start, then the queue, then those held back."""
         engine = self.engine
-        yield from (job for job, placed in engine.running.items() if not placed.job.foreign)
-        yield from engine.handed_over
-        for fifo in engine.device_queues.values():
-            yield from (job.id for job, _ in fifo)
-        yield from (job.id for job in engine.queue)
-        yield from engine.held
+        return chain(
+            (job for job, placed in engine.running.items() if not placed.job.foreign),
+            engine.handed_over,
+            (job.id for fifo in engine.device_queues.values() for job, _ in fifo),
+            map(_id_of, engine.queue),  # this one is long
+            engine.held,
+        )
 
     @property
     def open_count(self) -> int:
@@ -448,7 +470,7 @@ class Service:
         """Some of the jobs that have not ended, and how many there are. O(offset) without filters."""
         records = self.engine.records
         if not (states or user is not None or name is not None):
-            chosen = [job for _, job in zip(range(offset + limit), self.order(), strict=False)][offset:]
+            chosen = islice(self.order(), offset, offset + limit)
             return [self.row(records[job]) for job in chosen], self.open_count
         rows: list[Row] = []
         total = 0

@@ -3,17 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import sqlite3
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
-from pathlib import Path
 
 __all__ = ["Stable"]
-
-LONG_WAL = 8 << 20
-"""Bytes of a write-ahead log that is worth moving into its database."""
 
 
 class Stable:
@@ -22,9 +15,8 @@ class Stable:
     ``sync`` blocks until it is (`Ledger.sync`). Meanwhile the loop goes on, and so do others' writes.
     """
 
-    def __init__(self, sync: Callable[[], None], database: Path) -> None:
+    def __init__(self, sync: Callable[[], None]) -> None:
         self._sync = sync
-        self._database = database
         self._pool = ThreadPoolExecutor(1, "stable")
         self._waiting: list[asyncio.Future[None]] = []
         self._busy = False
@@ -58,22 +50,6 @@ class Stable:
             self._begin()
         else:
             self._busy = False
-
-    def tidy(self) -> None:
-        """Move a long write-ahead log into the database, in the thread beside."""
-        with suppress(OSError):
-            if os.stat(f"{self._database}-wal").st_size > LONG_WAL:
-                self._pool.submit(self._checkpoint)
-
-    def _checkpoint(self) -> None:
-        connection = sqlite3.connect(self._database, timeout=1.0, isolation_level=None)
-        try:
-            # Nobody waits for this; what it cannot move now, a later one will.
-            connection.execute("PRAGMA wal_checkpoint(PASSIVE)")
-        except sqlite3.OperationalError:
-            return
-        finally:
-            connection.close()
 
     def close(self) -> None:
         """Wait for what the thread still does."""
