@@ -93,7 +93,7 @@ def hyperqueue(folder: Path) -> float:
     with LocalCluster(str(folder / "hq"), WorkerConfig(cores=2)) as cluster:
         client = cluster.client()
         time.sleep(2.0)
-        job = Job()
+        job = Job(default_workdir=folder)  # where it puts two files for each task
         for _ in range(JOBS):
             job.program([TRUE])
         began = time.monotonic()
