@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from dovetail_command import DOVETAIL, load
 from waiting import until
 
 from dovetail.errors import ExecutorError
-from dovetail.executors.lent import _devices_of, _steps
+from dovetail.executors.lending import LOST, devices_of, steps_home
 from dovetail.model import Allocation, Donor, Part, Request
 from dovetail.testing.processes import runs
 
@@ -182,21 +183,40 @@ def begun(folder: Path, environment: dict[str, str]) -> subprocess.Popen[str]:
     return process
 
 
-def test_a_dovetail_that_is_killed_leaves_no_servers(
-    dovetail: Call, folder: Path, environment: dict[str, str]
+@pytest.mark.parametrize("silent", [False, True])
+def test_a_dovetail_that_is_killed_leaves_no_servers_and_is_taken_up(
+    dovetail: Call, folder: Path, environment: dict[str, str], silent: bool
 ) -> None:
-    """kill -9 of the run: its servers end, and that it cannot be taken up is one sentence."""
-    process = begun(folder, environment)
-    servers = [pid for _, pid in device_servers(process.pid)]
-    process.kill()
-    process.communicate()
-    until(lambda: not any(map(runs, servers)))
-    again = dovetail("run", "--resume")
-    assert again.returncode == 2
-    assert "cannot take up a run" in again.stderr
-    assert len(again.stderr.strip().splitlines()) == 1
-    recovered = dovetail("recover")
-    assert recovered.returncode == 0, recovered.stderr
+    """kill -9 of the run: its servers end, and who borrowed from them; all others go on, the queue too.
+
+    A job that makes no calls hears nothing of its loss: the next Dovetail ends it.
+    """
+    (folder / "jobs.toml").write_text(jobs(KILLED))
+    if silent:
+        waits = "time.sleep(600.0 if out == 'wide.json' else 0.0)\nfor k"
+        (folder / "program.py").write_text(PROGRAM.replace("for k", waits, 1))
+    with tempfile.TemporaryDirectory() as sockets:  # names of sockets are short
+        process = begun(folder, {**environment, "TMPDIR": sockets})
+        servers = [pid for _, pid in device_servers(process.pid)]
+        assert os.listdir(sockets)
+        process.kill()
+        process.communicate()
+        until(lambda: not any(map(runs, servers)))
+        until(lambda: not os.listdir(sockets), "their sockets are removed")
+    again = dovetail("run", "--resume", "--json", "--quiet")
+    assert again.returncode == 1, again.stderr
+    by_id = {job["id"]: job for job in load(again)["jobs"]}
+    lost = by_id.pop("wide")
+    assert {name: job["state"] for name, job in by_id.items()} == dict.fromkeys(by_id, "COMPLETED")
+    assert by_id["long"]["start"] < 0  # under the first Dovetail, and once
+    assert by_id["late"]["start"] > 0
+    if silent:
+        assert lost["state"] == "NODE_FAIL"
+        assert lost["detail"].startswith(LOST)
+    else:
+        assert lost["state"] == "FAILED"
+        assert "the device server is gone" in lost["detail"]
+    assert dovetail("run", "--resume").returncode == 2  # nothing is left to take up
 
 
 def children(pid: int) -> list[int]:
@@ -313,9 +333,9 @@ def _gang(own: tuple[int, ...], *donors: Donor) -> Allocation:
 
 def test_only_what_is_borrowed_moves_and_only_home() -> None:
     borrowed = _gang((1,), Donor(0, 1, 0), Donor(0, 2, 3))
-    steps = _steps(_devices_of(borrowed), _gang((0, 1), Donor(0, 2, 3)))
+    steps = steps_home(devices_of(borrowed), _gang((0, 1), Donor(0, 2, 3)))
     assert [(k, step.client, step.node, step.device) for k, step in steps.items()] == [(1, 0, 0, 0)]
     with pytest.raises(ExecutorError, match="stay where they are"):
-        _steps(_devices_of(borrowed), _gang((0, 2), Donor(0, 2, 3)))
+        steps_home(devices_of(borrowed), _gang((0, 2), Donor(0, 2, 3)))
     with pytest.raises(ExecutorError, match="only move home"):
-        _steps(_devices_of(borrowed), _gang((1,), Donor(0, 1, 1), Donor(0, 2, 3)))
+        steps_home(devices_of(borrowed), _gang((1,), Donor(0, 1, 1), Donor(0, 2, 3)))

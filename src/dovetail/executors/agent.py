@@ -147,7 +147,7 @@ class Agent(supervisor.Supervisor):
         """Say how it ended; of one that went with its node, say that."""
         if self.evicted and child.reason is None and child.record["status"] in ENDINGS:
             child.reason = "NODE_FAIL"
-        if child.reason == "NODE_FAIL":
+        if child.reason == "NODE_FAIL" and not child.why:
             child.record["why"] = "the node was taken away while it ran"
         super().finish(child)
 
