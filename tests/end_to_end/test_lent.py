@@ -6,13 +6,13 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from borrowing import KILLED, PROGRAM, ROWS, Row, children, jobs
 from dovetail_command import DOVETAIL, load
 from waiting import until
 
@@ -25,27 +25,6 @@ pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live")]
 
 Call = Callable[..., subprocess.CompletedProcess[str]]
 
-PROGRAM = '''
-"""So many steps on all of its devices, each as long as it sleeps; tells the result and where it was."""
-import json, sys, time
-import dovetail.remote
-
-steps, out = int(sys.argv[1]), sys.argv[2]
-xp = dovetail.remote.namespace()
-devices = xp.__array_namespace_info__().devices()
-began = [str(device.address) for device in devices]
-open(out + ".began", "w").close()
-sums = [xp.arange(1000.0, device=device) for device in devices]
-for k in range(steps):
-    sums = [s * 0.5 + k % 7 for s in sums]
-    for s in sums:
-        float(s[0])
-    time.sleep(0.02)
-ended = [str(device.address) for device in devices]
-with open(out, "w") as file:
-    json.dump({"began": began, "ended": ended, "values": [float(xp.sum(s)) for s in sums]}, file)
-'''
-
 CLUSTER = """
 [[node]]
 name = "a"
@@ -56,42 +35,14 @@ name = "b"
 cores = [1]
 gpus = 1
 """
-
-
 LENT = ("--cluster", "cluster.toml", "--executor", "lent?device=numpy")
-Row = tuple[str, int, int]
-"""A job's name, its devices, its steps."""
-ROWS: tuple[Row, ...] = (("short", 1, 80), ("long", 1, 240), ("wide", 2, 320))
-"""A job of 2 s on b, one of 6 s on a, and one that wants two devices of a node."""
-KILLED: tuple[Row, ...] = (("short", 1, 20), ("long", 1, 300), ("wide", 2, 900), ("late", 2, 20))
-
-
-def jobs(rows: tuple[Row, ...] = ROWS, python: str = sys.executable) -> str:
-    """A job file."""
-    apps = "".join(
-        f"""
-[[app]]
-name = "on{gpus}"
-[[app.implementation]]
-name = "gpu"
-command = ["{python}", "program.py", "{{steps}}", "{{out}}"]
-cpus = 0
-gpus = {gpus}
-time = 5
-"""
-        for gpus in (1, 2)
-    )
-    return apps + "".join(
-        f'[[job]]\nid = "{name}"\napp = "on{gpus}"\ninputs = {{ steps = {steps}, out = "{name}.json" }}\n'
-        for name, gpus, steps in rows
-    )
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     (tmp_path / "program.py").write_text(PROGRAM)
     (tmp_path / "cluster.toml").write_text(CLUSTER)
-    (tmp_path / "jobs.toml").write_text(jobs())
+    (tmp_path / "jobs.toml").write_text(jobs(ROWS))
     return tmp_path
 
 
@@ -217,11 +168,6 @@ def test_a_dovetail_that_is_killed_leaves_no_servers_and_is_taken_up(
         assert lost["state"] == "FAILED"
         assert "the device server is gone" in lost["detail"]
     assert dovetail("run", "--resume").returncode == 2  # nothing is left to take up
-
-
-def children(pid: int) -> list[int]:
-    """Processes that a process's main thread has started."""
-    return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
 def device_servers(pid: int) -> list[tuple[str, int]]:

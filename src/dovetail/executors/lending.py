@@ -88,6 +88,10 @@ class DeviceServers(Protocol):
         """Variables that a job on this node needs beside its addresses."""
         ...
 
+    def host(self, node: int) -> str:
+        """What the node calls the machine that we are on; empty where that does not matter."""
+        ...
+
     async def see_to(self, nodes: Collection[int]) -> None:
         """Have the servers of these nodes serve; one that has ended is started again.
 
@@ -157,20 +161,24 @@ class Lending:
         if any(held.borrowed for held in devices):
             self._note(uid, devices)
 
-    def environment(self, job: JobId, cluster: Cluster, visible: str | None) -> Mapping[str, str]:
+    def environment(
+        self, job: JobId, cluster: Cluster, visible: Callable[[int], str | None]
+    ) -> Mapping[str, str]:
         """Where a job's devices are, and where it is told when they move.
 
-        ``visible`` is the CUDA_VISIBLE_DEVICES of its node: what it borrows may come home to any of these.
+        ``visible`` gives a node's CUDA_VISIBLE_DEVICES: what a job borrows may come home to any of these.
         """
         found = self._devices.get(job)
         if found is None or self._board is None:
             return {}
         uid, devices = found
-        variables = {**self._board.environment(uid), **self._servers.around(devices[0].client)}
+        home = devices[0].client
+        where = self._board.environment(uid, self._servers.host(home))
+        variables = {**where, **self._servers.around(home)}
         lent = [device for node in cluster.nodes for device in node.devices if vendor(device) == "nvidia"]
         if lent:
             numbers = sorted({device.local for device in lent})
-            variables["CUDA_VISIBLE_DEVICES"] = visible or ",".join(map(str, numbers))
+            variables["CUDA_VISIBLE_DEVICES"] = visible(home) or ",".join(map(str, numbers))
         return variables
 
     def forget(self, job: JobId) -> None:
@@ -293,14 +301,14 @@ class LendingExecutor(SupervisedExecutor):
         """Whether the job is told where its devices are. Raises `ExecutorError` if it cannot be."""
         return bool(devices_of(placed.allocation))
 
-    def _cuda_of(self, job: Job) -> str | None:
-        """CUDA_VISIBLE_DEVICES on the node of a job that is being started."""
+    def _cuda_on(self, node: int) -> str | None:
+        """CUDA_VISIBLE_DEVICES on a node."""
         return self._environ.get("CUDA_VISIBLE_DEVICES")
 
     def _of_this_job(self, job: Job) -> dict[str, Any]:
         """Where its devices are, and where it is told when they move."""
         own = super()._of_this_job(job)
-        variables = self._lending.environment(job.id, self.cluster, self._cuda_of(job))
+        variables = self._lending.environment(job.id, self.cluster, self._cuda_on)
         return {**own, "vars": {**own.get("vars", {}), **variables}} if variables else own
 
     def _ended(self, request: dict[str, Any], end: Mapping[str, Any]) -> None:

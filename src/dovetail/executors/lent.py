@@ -94,6 +94,10 @@ class _ServersHere:
         """Nothing: the sockets are for this user."""
         return EMPTY
 
+    def host(self, node: int) -> str:
+        """All are on this machine."""
+        return ""
+
     async def see_to(self, nodes: Collection[int]) -> None:
         """Start those again that were killed. Raises `ExecutorError`."""
         async with self._starting:
