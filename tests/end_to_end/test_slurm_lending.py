@@ -119,6 +119,7 @@ def test_a_job_borrows_from_another_node_and_moves_home(dovetail: Call, folder: 
     assert not servers()
 
 
+@slowly
 def test_a_policy_that_looks_ahead_borrows_too(dovetail: Call, folder: Path) -> None:
     played(dovetail, folder, "mrq-aware")
     lent, stayed = played(dovetail, folder, "rq")
@@ -126,6 +127,7 @@ def test_a_policy_that_looks_ahead_borrows_too(dovetail: Call, folder: Path) -> 
     assert stayed["ended"] == stayed["began"]
 
 
+@slowly
 def test_a_server_that_is_killed_costs_only_who_borrows_from_it(
     folder: Path, inside: dict[str, str], state: Path
 ) -> None:

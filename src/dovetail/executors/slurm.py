@@ -263,9 +263,12 @@ class SlurmExecutor(SupervisedExecutor):
     def _meet_nodes(self, features: Sequence[str]) -> None:
         """Agents on the nodes that there are now; nodes of the run that are gone are lost, others join."""
         now = cluster_of(node_facts(list(self._allotment.shares)), self._allotment, features)
+        same = self._files.read()[0] == self._allotment.job
         here: dict[str, int] = {}
         for node in now.nodes:
             index = next((n for n, known in enumerate(self.cluster.nodes) if known == node), None)
+            if index is None and same:  # a cluster file has given us less of it than was allotted
+                index = self.cluster.index_of.get(node.name)
             if index is None:
                 index = len(self.cluster)
                 self.cluster = Cluster((*self.cluster.nodes, node), self.cluster.label)

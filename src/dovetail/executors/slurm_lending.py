@@ -167,10 +167,8 @@ class LendingSlurmExecutor(LendingExecutor, SlurmExecutor):
         self._lending = Lending(options.lend, self._servers, self.run_dir, self._happened)
 
     def _met(self, connections: Mapping[str, Connection]) -> ExecutorError | InputError | None:
-        index = self.cluster.index_of
-        return self._servers.begin(
-            {self.cluster.nodes[index[name]]: (index[name], found) for name, found in connections.items()}
-        )
+        numbered = enumerate(self.cluster.nodes)
+        return self._servers.begin({node: (n, connections[node.name]) for n, node in numbered})
 
     def take_up(self, features: Sequence[str]) -> LeftBehind:
         """The servers are gone with the Dovetail that had started them, and so is what was borrowed there."""
