@@ -257,6 +257,10 @@ def test_an_executor_that_cannot_move_jobs_says_so(dovetail: Call, folder: Path)
         assert f"policy {policy} moves jobs between devices while they run" in done.stderr
         assert "executor local" in done.stderr
         assert len(done.stderr.strip().splitlines()) == 1
+    for policy in ("rq", "rq-backfill"):
+        done = dovetail("run", "jobs.toml", "--cluster", "cluster.toml", "--policy", policy)
+        assert done.returncode == 2
+        assert f"policy {policy} lends jobs the devices of other nodes" in done.stderr
     assert not (folder / "short.json").exists()
 
 

@@ -373,3 +373,26 @@ def test_a_device_that_cannot_be_opened_is_one_sentence(runs: Runs, cluster: Ray
     assert "did not start: device 'abacus' is not known" in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
     until(lambda: not device_servers(), "the servers end")
+
+
+HOLDER = """
+import sys, time, ray
+ray.init(address=sys.argv[1], log_to_driver=False, logging_level="ERROR")
+holder = ray.remote(num_gpus=2, num_cpus=0)(type("Holder", (), {"hold": lambda self: True})).remote()
+print(ray.get(holder.hold.remote()), flush=True)
+time.sleep(300)
+"""
+
+
+def test_gpus_that_others_use_are_not_waited_for_for_ever(runs: Runs, cluster: RayCluster) -> None:
+    order = lending(runs, cluster, ROWS)
+    command = [sys.executable, "-c", HOLDER, cluster.address]
+    with subprocess.Popen(command, env=runs.environment, stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "True\n"
+        done = run(runs, *[word.replace("lend=", "patience=5&lend=") for word in order], "mrq")
+        other.kill()
+    assert done.returncode == 3
+    assert "Ray did not give this run the GPUs of its nodes within 5 s" in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+    until(lambda: not device_servers(), "the servers end")

@@ -22,8 +22,9 @@ from typing import Any, Protocol
 
 from dovetail.errors import DeviceError, ExecutorError
 from dovetail.executors.environment import vendor
-from dovetail.executors.spawnlog import append, uid_of
+from dovetail.executors.spawnlog import uid_of
 from dovetail.executors.supervised import SupervisedExecutor
+from dovetail.files.writing import write_all
 from dovetail.model import (
     Allocation,
     Cluster,
@@ -48,6 +49,7 @@ __all__ = [
     "LendingExecutor",
     "devices_of",
     "lent_as",
+    "refuse_to_borrow",
     "server_options",
     "steps_home",
 ]
@@ -195,7 +197,7 @@ class Lending:
         last: dict[str, bool] = {}
         try:
             for line in self._notes.read_bytes().splitlines():
-                with contextlib.suppress(ValueError):  # torn by a full disk: then its job did not start
+                with contextlib.suppress(ValueError):  # empty; or torn by a full disk: its job did not start
                     record = json.loads(line)
                     last[record["uid"]] = record["borrowed"]
         except FileNotFoundError:
@@ -275,7 +277,8 @@ class Lending:
         try:
             fd = os.open(self._notes, flags, 0o600)
             try:
-                append(fd, {"uid": uid, "borrowed": any(held.borrowed for held in devices)})
+                record = {"uid": uid, "borrowed": any(held.borrowed for held in devices)}
+                write_all(fd, b"\n" + json.dumps(record).encode() + b"\n")  # the last line may be torn
             finally:
                 os.close(fd)
         except OSError as error:
@@ -328,6 +331,14 @@ class LendingExecutor(SupervisedExecutor):
         for link, uid in self._running.values():
             if uid in borrowers:
                 link.stop(uid, State.NODE_FAIL.value, self._grace, LOST)
+
+
+def refuse_to_borrow(placed: Placed) -> None:
+    """For a gang, whose tasks are not told apart. Raises `ExecutorError` for one that borrows."""
+    if placed.allocation.donors:
+        raise ExecutorError(
+            "a job of several tasks or nodes uses the devices of its nodes, and cannot borrow others"
+        )
 
 
 def devices_of(allocation: Allocation) -> list[Held]:

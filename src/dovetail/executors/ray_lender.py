@@ -63,6 +63,10 @@ class Lender:
         self._spec = {"argv": argv, "token": token}
         self._keeper: subprocess.Popen[str] | None = None
 
+    def hold(self) -> bool:
+        """Once this answers, Ray has given us the GPUs."""
+        return True
+
     def serve(self) -> dict[str, Any]:
         """See to it that the server runs: what it said when it was ready, or complained of.
 

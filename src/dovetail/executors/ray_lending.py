@@ -18,9 +18,10 @@ from typing import Any
 
 from dovetail.errors import ExecutorError, InputError
 from dovetail.executors import ray_lender
-from dovetail.executors.lending import STARTED, Lending, devices_of, server_options
+from dovetail.executors.lending import STARTED, Lending, devices_of, refuse_to_borrow, server_options
 from dovetail.executors.ray_executor import RayExecutor
 from dovetail.executors.ray_nodes import import_ray
+from dovetail.executors.slurm_steps import is_gang
 from dovetail.executors.spawnlog import uid_of
 from dovetail.interfaces import RunFolder
 from dovetail.model import Allocation, Cluster, JobId, Node, Placed, Seconds
@@ -44,15 +45,16 @@ class _ServersOfActors:
         self._token = secrets.token_hex(32)
         self._here = ray.util.get_node_ip_address()
         self._lenders: dict[int, Any] = {}
-        self._nodes: dict[int, tuple[Node, str]] = {}  # and its address
+        self._nodes: dict[int, tuple[Node, str]] = {}  # and Ray's id of it
         self._told: dict[int, dict[str, Any]] = {}  # by node, what its lender has said last
 
     def begin(self, cluster: Cluster, ids: Sequence[str]) -> None:
         """On all nodes at once; wait for them. Raises `ExecutorError`, `InputError`."""
         nodes = [n for n, id in enumerate(ids) if id]
-        refs = [self.meet(n, cluster.nodes[n], ids[n]).serve.remote() for n in nodes]
+        lenders = [self.meet(n, cluster.nodes[n], ids[n]) for n in nodes]
         try:
-            found = self._ray.get(refs, timeout=self._patience + OPENED)
+            self._ray.get([lender.hold.remote() for lender in lenders], timeout=self._patience)
+            found = self._ray.get([lender.serve.remote() for lender in lenders], timeout=OPENED)
         except self._ray.exceptions.GetTimeoutError:
             raise ExecutorError(self._not_held()) from None
         except self._ray.exceptions.RayError as error:
@@ -67,7 +69,7 @@ class _ServersOfActors:
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
         address = next((a["NodeManagerAddress"] for a in self._ray.nodes() if a["NodeID"] == id), "")
-        self._nodes[n] = node, address
+        self._nodes[n] = node, id
         network = [
             "--socket",
             "-",
@@ -120,21 +122,33 @@ class _ServersOfActors:
         for n in nodes:
             if n not in self._lenders:
                 raise ExecutorError("a node that was to lend is lost")
-            answer = asyncio.wrap_future(self._lenders[n].serve.remote().future())
             try:
-                said = await asyncio.wait_for(answer, self._patience + OPENED)
-            except TimeoutError:
-                raise ExecutorError(self._not_held()) from None
-            except self._ray.exceptions.RayError as error:
-                raise ExecutorError(f"Ray: {str(error).strip().splitlines()[0]}") from None
+                said = await self._served(n)
+            except self._ray.exceptions.ActorDiedError:  # killed, while its node lives: put another one there
+                self.meet(n, *self._nodes[n])
+                said = await self._served(n)
             if said["complaint"]:
                 raise ExecutorError(self._complaint(n, said))
             self._told[n] = said
 
+    async def _served(self, n: int) -> dict[str, Any]:
+        """What a node's lender says. Raises `ExecutorError`, `ActorDiedError`."""
+        answer = asyncio.wrap_future(self._lenders[n].serve.remote().future())
+        errors = self._ray.exceptions
+        try:
+            said: dict[str, Any] = await asyncio.wait_for(answer, self._patience + OPENED)
+        except TimeoutError:
+            raise ExecutorError(self._not_held()) from None
+        except errors.RayError as error:
+            if isinstance(error, errors.ActorDiedError):
+                raise
+            raise ExecutorError(f"Ray: {str(error).strip().splitlines()[0]}") from None
+        return said
+
     def _not_held(self) -> str:
         return (
-            "Ray did not give this run the GPUs of its nodes in time, which it holds to lend them; "
-            "others may use them ('ray status')"
+            f"Ray did not give this run the GPUs of its nodes within {self._patience:g} s, which it holds to "
+            "lend them; others may use them ('ray status')"
         )
 
     def _complaint(self, n: int, said: Mapping[str, Any]) -> str:
@@ -172,14 +186,13 @@ class LendingRayExecutor(RayExecutor):
             if not self._servers.has(n) and n not in self._lost:  # it has joined
                 self._servers.meet(n, self.cluster.nodes[n], self._ids[n])
                 await self._servers.see_to([n])
-        if not _is_gang(placed):
+        if is_gang(placed):
+            refuse_to_borrow(placed)
+        elif devices:
+            if placed.allocation.donors:
+                await self._servers.see_to(placed.allocation.nodes)  # for the token
             uid = uid_of(self.run_uid, placed.job.id, placed.attempt)
-            if devices:
-                await self._lending.begin(placed, uid, self.cluster)
-        elif any(held.borrowed for held in devices):
-            raise ExecutorError(
-                "a job of several tasks or nodes uses the devices of its nodes, and cannot borrow others"
-            )
+            await self._lending.begin(placed, uid, self.cluster)
         await super().launch(placed)
 
     async def migrate(self, placed: Placed, target: Allocation) -> None:
@@ -206,7 +219,7 @@ class LendingRayExecutor(RayExecutor):
         names, part = self._servers.visible(node), placed.allocation.part_on(node)
         own = (
             {}
-            if _is_gang(placed)
+            if is_gang(placed)
             else dict(self._lending.environment(placed.job.id, self.cluster, self._cuda))
         )
         held = [names[d] for d in (() if part is None else part.devices) if d < len(names)]
@@ -231,8 +244,3 @@ class LendingRayExecutor(RayExecutor):
         """Stop what still runs, and let Ray go, and with it the lenders."""
         await super().close()
         await self._lending.close()
-
-
-def _is_gang(placed: Placed) -> bool:
-    command = placed.implementation.command
-    return len(placed.allocation.nodes) > 1 or (command is not None and command.tasks > 1)

@@ -18,7 +18,7 @@ from typing import Any
 
 from dovetail.errors import ExecutorError, InputError
 from dovetail.executors.agents import AgentFolder, Connection
-from dovetail.executors.lending import STARTED, Lending, LendingExecutor, devices_of, server_options
+from dovetail.executors.lending import STARTED, Lending, LendingExecutor, refuse_to_borrow, server_options
 from dovetail.executors.link import ENCODE, Link
 from dovetail.executors.slurm import Slurm, SlurmExecutor
 from dovetail.executors.slurm_agents import SlurmAgents
@@ -196,10 +196,7 @@ class LendingSlurmExecutor(LendingExecutor, SlurmExecutor):
         """Gangs are told by Slurm. Raises `ExecutorError` for one that borrows."""
         if not is_gang(placed):
             return super()._told_where(placed)
-        if any(held.borrowed for held in devices_of(placed.allocation)):
-            raise ExecutorError(
-                "a job of several tasks or nodes uses the devices of its nodes, and cannot borrow others"
-            )
+        refuse_to_borrow(placed)
         return False
 
     def _cuda_on(self, node: int) -> str | None:
