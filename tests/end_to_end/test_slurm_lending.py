@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from borrowing import KILLED, PROGRAM, ROWS, jobs
+from borrowing import KILLED, PROGRAM, Row, jobs
 from dovetail_command import DOVETAIL, load
 from queues import folder_of, kill, processes_of
 from slurm_cluster import NodeShape, SlurmCluster, needs_slurm
@@ -26,6 +26,7 @@ pytestmark = [needs_slurm, pytest.mark.live, pytest.mark.xdist_group("live"), py
 slowly = pytest.mark.skipif(not full(1, 0), reason="takes its time: DOVETAIL_TEST_FULL=1")
 CLUSTER = '[[node]]\nname = "n0"\ncpus = 1\ngpus = 2\n[[node]]\nname = "n1"\ncpus = 1\ngpus = 1\n'
 LENT = ("--cluster", "cluster.toml", "--executor", "slurm?poll=0.5&lend=numpy")
+QUICK: tuple[Row, ...] = (("short", 1, 20), ("long", 1, 120), ("wide", 2, 240))
 Call = Callable[..., subprocess.CompletedProcess[str]]
 
 
@@ -48,7 +49,7 @@ def inside(slurm: SlurmCluster, environment: dict[str, str]) -> Iterator[dict[st
 def folder(tmp_path: Path) -> Path:
     (tmp_path / "program.py").write_text(PROGRAM)
     (tmp_path / "cluster.toml").write_text(CLUSTER)
-    (tmp_path / "jobs.toml").write_text(jobs(ROWS))
+    (tmp_path / "jobs.toml").write_text(jobs(QUICK))
     return tmp_path
 
 
@@ -252,7 +253,7 @@ def test_a_device_that_cannot_be_opened_is_one_sentence(dovetail: Call, state: P
 
 @slowly
 def test_a_job_of_several_tasks_does_not_borrow(dovetail: Call, folder: Path) -> None:
-    text = jobs(ROWS).replace("gpus = 2\n", "gpus = 2\ntasks = 2\n")
+    text = jobs(QUICK).replace("gpus = 2\n", "gpus = 2\ntasks = 2\n")
     (folder / "jobs.toml").write_text(text)
     done = dovetail("run", "jobs.toml", *LENT, "--policy", "mrq", "--json", "--quiet")
     assert done.returncode == 1

@@ -117,6 +117,7 @@ class _ServersThere:
             if n not in self.links:
                 raise ExecutorError("a node that was to lend is lost")
             self._waiting[n] = loop.create_future()
+            self._waiting[n].add_done_callback(asyncio.Future.exception)  # also where nobody waits any more
             self.links[n].send(self._request(self.nodes[n]))
         for n in nodes:
             if n in self._waiting:
