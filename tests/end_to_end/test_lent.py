@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from borrowing import KILLED, PROGRAM, ROWS, Row, children, jobs
 from dovetail_command import DOVETAIL, load
+from services import serving
 from waiting import until
 
 from dovetail.errors import ExecutorError
@@ -168,6 +169,32 @@ def test_a_dovetail_that_is_killed_leaves_no_servers_and_is_taken_up(
         assert lost["state"] == "FAILED"
         assert "the device server is gone" in lost["detail"]
     assert dovetail("run", "--resume").returncode == 2  # nothing is left to take up
+
+
+def test_a_service_that_is_stopped_and_started_loses_only_what_was_borrowed(folder: Path) -> None:
+    """Its servers end with it; the next start adopts the job with its own device, and starts what waited."""
+    (folder / "jobs.toml").write_text(jobs(KILLED))
+    options = ("--cluster", "cluster.toml", "--executor", "lent?device=numpy", "--policy", "mrq")
+    with serving(folder, *options) as service:
+        done = service.dovetail("submit", "jobs.toml", "--json")
+        assert done.returncode == 0, done.stderr
+        until((folder / "wide.json.began").exists)
+        assert service.process is not None
+        pids = [pid for _, pid in device_servers(service.process.pid)]
+        assert len(pids) == 2
+        service.process.send_signal(signal.SIGTERM)
+        assert service.process.wait(30) == 0
+        assert not any(map(runs, pids))
+        service.start().close()
+        ids = load(done)["ids"]
+        service.dovetail("wait", *ids, timeout=100)
+        rows = load(service.dovetail("queue", "--ended", "--json"))
+    by_name = {row["inputs"]["out"].removesuffix(".json"): row for row in rows}
+    lost = by_name.pop("wide")
+    assert lost["state"] == "NODE_FAIL"
+    assert lost["detail"].startswith(LOST)
+    assert {row["state"] for row in by_name.values()} == {"COMPLETED"}
+    assert {row["attempts"] for row in by_name.values()} == {1}
 
 
 def device_servers(pid: int) -> list[tuple[str, int]]:
