@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from borrowing import KILLED, PROGRAM, ROWS, Row, children, jobs
 from dovetail_command import DOVETAIL, load
+from queues import folder_of
 from services import serving
 from waiting import until
 
@@ -169,6 +170,26 @@ def test_a_dovetail_that_is_killed_leaves_no_servers_and_is_taken_up(
         assert lost["state"] == "FAILED"
         assert "the device server is gone" in lost["detail"]
     assert dovetail("run", "--resume").returncode == 2  # nothing is left to take up
+
+
+def test_a_job_that_has_come_home_outlives_its_dovetail(
+    dovetail: Call, folder: Path, environment: dict[str, str], state: Path
+) -> None:
+    """It has all its devices here by then: kill -9 costs it nothing, and its result is what it would be."""
+    process = begun(folder, environment)
+    notes = folder_of(state) / "devices.jsonl"
+    until(lambda: "false" in notes.read_text(), "it comes home")
+    process.kill()
+    process.communicate()
+    again = dovetail("run", "--resume", "--json", "--quiet")
+    assert again.returncode == 0, again.stderr
+    by_id = {job["id"]: job for job in load(again)["jobs"]}
+    assert by_id["wide"]["devices"] == ["a/gpu0", "a/gpu1"]
+    assert by_id["wide"]["start"] < 0 < by_id["wide"]["end"]
+    moved = json.loads((folder / "wide.json").read_text())
+    assert moved["began"][1].startswith("unix:")
+    _, stayed = ran(dovetail, folder, "fcfs")
+    assert stayed["values"] == moved["values"]
 
 
 def test_a_service_that_is_stopped_and_started_loses_only_what_was_borrowed(folder: Path) -> None:
