@@ -284,7 +284,7 @@ class Agent(supervisor.Supervisor):
         try:
             self.companion = Companion(request, self.host, environ)
         except OSError as error:
-            self.tell_companion(over=True, said=f"it cannot be started: {error.strerror}")
+            self.tell_companion(request["id"], over=True, said=f"it cannot be started: {error.strerror}")
             return
         self.poll.register(self.companion.out, select.POLLIN)
 
@@ -294,7 +294,7 @@ class Agent(supervisor.Supervisor):
         if line is not None:
             self.mute(companion)
         if line:
-            self.tell_companion(over=False, said=line)
+            self.tell_companion(companion.id, over=False, said=line)
 
     def mute(self, companion: Companion) -> None:
         """Listen to it no more; it may have been so already."""
@@ -309,11 +309,12 @@ class Agent(supervisor.Supervisor):
             os.close(companion.out)
             self.companion = None
             said = companion.complained() or f"it ended (status {os.waitstatus_to_exitcode(status)})"
-            self.tell_companion(over=True, said=said)
+            self.tell_companion(companion.id, over=True, said=said)
 
-    def tell_companion(self, *, over: bool, said: str) -> None:
-        """Tell the client that its companion is ready, or that it is over."""
-        self.tell(supervisor.ENCODE({"t": "companion", "over": over, "said": said}).encode())
+    def tell_companion(self, id: str, *, over: bool, said: str) -> None:
+        """Tell the client that the companion of this id is ready, or that it is over."""
+        told = {"t": "companion", "id": id, "over": over, "said": said}
+        self.tell(supervisor.ENCODE(told).encode())
 
 
 class Stranger:

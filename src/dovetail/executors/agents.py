@@ -57,7 +57,6 @@ class AgentFolder:
 
     def __init__(self, run_dir: Path) -> None:
         self.path = run_dir / "agents"
-
         self.lent = self.path / "devices.token"  # what programs that borrow devices have to know
 
     def create(self) -> str:

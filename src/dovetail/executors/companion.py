@@ -25,6 +25,7 @@ class Companion:
     """
 
     def __init__(self, request: Mapping[str, Any], host: str, environ: Mapping[bytes, bytes]) -> None:
+        self.id: str = request["id"]
         self.complaints: str = request["complaints"]
         self.heard = b""
         self.kill_at = float("inf")

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import secrets
 import sys
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
@@ -41,6 +42,7 @@ class _ServersThere:
     def __init__(self, chosen: str, agents: SlurmAgents, files: AgentFolder) -> None:
         self._chosen, self._agents, self._files = chosen, agents, files
         self._token = ""
+        self._asked: dict[int, str] = {}  # id of each node's last server
         self._listening: dict[int, str] = {}  # ADDRESS:PORT by node, of those that serve
         self._waiting: dict[int, asyncio.Future[None]] = {}
         self.nodes: dict[int, Node] = {}  # that are reached through these:
@@ -51,8 +53,8 @@ class _ServersThere:
         """Before the run: all servers at once; what is wrong, if anything is."""
         asked = {node: found for node, found in nodes.items() if node.devices}
         try:
-            for node, (_, connection) in asked.items():
-                connection.socket.sendall(ENCODE(self._request(node)).encode() + b"\n")
+            for node, (n, connection) in asked.items():
+                connection.socket.sendall(ENCODE(self._request(n, node)).encode() + b"\n")
             for node, (n, connection) in asked.items():
                 said = connection.answer("companion", OPENED)
                 if said["over"]:
@@ -78,6 +80,8 @@ class _ServersThere:
 
     def told(self, n: int, said: Mapping[str, Any]) -> None:
         """Its agent says that a node's server is ready, or that it has ended."""
+        if said["id"] != self._asked.get(n):
+            return  # of the server before
         waiting = self._waiting.pop(n, None)
         if said["over"]:
             self._listening.pop(n, None)
@@ -118,7 +122,7 @@ class _ServersThere:
                 raise ExecutorError("a node that was to lend is lost")
             self._waiting[n] = loop.create_future()
             self._waiting[n].add_done_callback(asyncio.Future.exception)  # also where nobody waits any more
-            self.links[n].send(self._request(self.nodes[n]))
+            self.links[n].send(self._request(n, self.nodes[n]))
         for n in nodes:
             if n in self._waiting:
                 try:
@@ -136,13 +140,15 @@ class _ServersThere:
             self._token = self._files.lend()
         return self._token
 
-    def _request(self, node: Node) -> dict[str, Any]:
+    def _request(self, n: int, node: Node) -> dict[str, Any]:
         """What a node's agent is to start. Raises `ExecutorError`."""
         self._secret()
+        self._asked[n] = secrets.token_hex(8)
         options = [*server_options(node, self._chosen), "--socket", "-", "--json"]
         network = ["--listen", "{host}:0", "--token-file", str(self._files.lent)]
         return {
             "t": "companion",
+            "id": self._asked[n],
             "argv": [sys.executable, "-c", STARTED, "device-server", *options, *network],
             "env": {},
             "complaints": str(self._files.path / f"devices-{node.name}.err"),
