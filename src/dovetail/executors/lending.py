@@ -180,7 +180,8 @@ class Lending:
         lent = [device for node in cluster.nodes for device in node.devices if vendor(device) == "nvidia"]
         if lent:
             numbers = sorted({device.local for device in lent})
-            variables["CUDA_VISIBLE_DEVICES"] = visible(home) or ",".join(map(str, numbers))
+            known = visible(home)
+            variables["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, numbers)) if known is None else known
         return variables
 
     def forget(self, job: JobId) -> None:
@@ -305,7 +306,7 @@ class LendingExecutor(SupervisedExecutor):
         return bool(devices_of(placed.allocation))
 
     def _cuda_on(self, node: int) -> str | None:
-        """CUDA_VISIBLE_DEVICES on a node."""
+        """CUDA_VISIBLE_DEVICES on a node; ``None`` where it is not set, which leaves all."""
         return self._environ.get("CUDA_VISIBLE_DEVICES")
 
     def _of_this_job(self, job: Job) -> dict[str, Any]:

@@ -70,16 +70,9 @@ class _ServersOfActors:
 
         address = next((a["NodeManagerAddress"] for a in self._ray.nodes() if a["NodeID"] == id), "")
         self._nodes[n] = node, id
-        network = [
-            "--socket",
-            "-",
-            "--listen",
-            f"{_bracketed(address)}:0",
-            "--token-file",
-            "{token}",
-            "--json",
-        ]
-        argv = ["-c", STARTED, "device-server", *server_options(node, self._chosen), *network]
+        network = ["--listen", f"{_bracketed(address)}:0", "--token-file", "{token}"]
+        options = [*server_options(node, self._chosen), "--socket", "-", "--json"]
+        argv = ["-c", STARTED, "device-server", *options, *network]
         where = NodeAffinitySchedulingStrategy(id, soft=False)
         lender = self._lender.options(scheduling_strategy=where, num_gpus=len(node.devices))
         self._lenders[n] = lender.remote(argv if node.devices else [], self._token)

@@ -206,9 +206,10 @@ class LendingSlurmExecutor(LendingExecutor, SlurmExecutor):
         refuse_to_borrow(placed)
         return False
 
-    def _cuda_on(self, node: int) -> str | None:
-        hello = self._agents.hellos.get(self.cluster.nodes[node].name)
-        return None if hello is None else hello.visible.get("CUDA_VISIBLE_DEVICES")
+    def _cuda_on(self, node: int) -> str:
+        """Where Slurm says nothing, none were allotted."""
+        hello = self._agents.hellos[self.cluster.nodes[node].name]
+        return hello.visible.get("CUDA_VISIBLE_DEVICES", "")
 
     async def close(self) -> None:
         """Stop what runs, then the agents with their servers. May be called again."""
