@@ -65,11 +65,18 @@ STARTED = (
     "if os.getppid() != parent:\n"  # also where that ended before the line above
     "    raise SystemExit(1)\n"
     "place = os.environ.pop('DOVETAIL_SOCKETS', '')\n"
+    "def orphan():\n"  # the signal comes with the end of its main thread; others may live on a little
+    "    try:\n"
+    "        with open(f'/proc/{parent}/stat') as file:\n"
+    "            dead = file.read().rpartition(')')[2].split()[0] in 'ZX'\n"
+    "    except OSError:\n"
+    "        dead = True\n"
+    "    return dead or os.getppid() != parent\n"
     "from dovetail.cli.main import run_cli\n"
     "try:\n"
     "    run_cli()\n"
     "finally:\n"
-    "    if place and os.getppid() != parent:\n"  # nobody else is left to remove them
+    "    if place and orphan():\n"  # nobody else is left to remove them
     "        shutil.rmtree(place, ignore_errors=True)\n"
 )
 """A `dovetail device-server` that ends with the process whose id is in its environment."""
