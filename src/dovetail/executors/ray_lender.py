@@ -85,6 +85,12 @@ class Lender:
         )
         return {**about, "visible": os.environ.get("CUDA_VISIBLE_DEVICES", "")}
 
+    def end(self) -> None:
+        """Have the keeper end the server and remove the token; returns when it has."""
+        if self._keeper is not None and self._keeper.stdin is not None:
+            self._keeper.stdin.close()
+            self._keeper.wait()
+
     def _ask(self, line: str, *, answered: bool = False) -> str:
         assert self._keeper is not None
         assert self._keeper.stdin is not None

@@ -30,6 +30,8 @@ from dovetail.remote.switchboard import Switchboard
 
 __all__ = ["LendingRayExecutor"]
 
+ENDED = 10.0
+"""Seconds that lenders have to end what they keep; the kernel and Ray do it after that."""
 OPENED = 130.0
 """Seconds within which a node's devices must be open, once Ray has given us its GPUs."""
 
@@ -77,6 +79,12 @@ class _ServersOfActors:
         lender = self._lender.options(scheduling_strategy=where, num_gpus=len(node.devices))
         self._lenders[n] = lender.remote(argv if node.devices else [], self._token)
         return self._lenders[n]
+
+    def end(self) -> None:
+        """Have all lenders end what they keep: Ray may kill keepers too, and nobody would remove tokens."""
+        refs = [self._lenders[n].end.remote() for n in self._lenders]
+        if refs:
+            self._ray.wait(refs, num_returns=len(refs), timeout=ENDED)
 
     def has(self, n: int) -> bool:
         """Whether the node has a lender that has answered."""
@@ -169,6 +177,7 @@ class LendingRayExecutor(RayExecutor):
             self._servers.begin(cluster, ids)
         except (ExecutorError, InputError):
             self._marker.unlink(missing_ok=True)
+            self._servers.end()
             self._ray.shutdown()
             raise
 
@@ -233,7 +242,12 @@ class LendingRayExecutor(RayExecutor):
         for job in jobs:
             self._lending.forget(job)
 
+    async def _end_tasks(self) -> None:
+        """What goes on beside, and the lenders: nothing runs any more, and Ray is still there."""
+        await super()._end_tasks()
+        await asyncio.to_thread(self._servers.end)
+
     async def close(self) -> None:
-        """Stop what still runs, and let Ray go, and with it the lenders."""
+        """Stop what still runs, then the servers, and let Ray go."""
         await super().close()
         await self._lending.close()
