@@ -8,6 +8,7 @@ import signal
 import stat
 import subprocess
 import sys
+import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -357,6 +358,7 @@ def test_a_lender_that_is_killed_and_a_dovetail(runs: Runs, cluster: RayCluster,
         states = {job: row[0] for job, row in runs.rows().items()}
         assert states["short"] == states["late"] == "COMPLETED"
         assert states["long"] == states["wide"] == "NODE_FAIL"  # Ray ends what a driver has left
+        assert not list(Path(tempfile.gettempdir()).glob("dovetail-*/token"))
 
 
 def words_of(pid: int) -> dict[str, str]:
@@ -372,6 +374,7 @@ def test_a_device_that_cannot_be_opened_is_one_sentence(runs: Runs, cluster: Ray
     assert done.returncode == 2
     assert "did not start: device 'abacus' is not known" in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
+    assert not list(Path(tempfile.gettempdir()).glob("dovetail-*/token"))
     until(lambda: not device_servers(), "the servers end")
 
 
