@@ -6,44 +6,26 @@ import json
 import os
 import signal
 import subprocess
-import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from borrowing import KILLED, PROGRAM, ROWS, Row, children, jobs
 from dovetail_command import DOVETAIL, load
+from queues import folder_of
+from services import serving
 from waiting import until
 
 from dovetail.errors import ExecutorError
-from dovetail.executors.lent import _devices_of, _steps
+from dovetail.executors.lending import LOST, devices_of, steps_home
 from dovetail.model import Allocation, Donor, Part, Request
 from dovetail.testing.processes import runs
 
 pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live")]
 
 Call = Callable[..., subprocess.CompletedProcess[str]]
-
-PROGRAM = '''
-"""So many steps on all of its devices, each as long as it sleeps; tells the result and where it was."""
-import json, sys, time
-import dovetail.remote
-
-steps, out = int(sys.argv[1]), sys.argv[2]
-xp = dovetail.remote.namespace()
-devices = xp.__array_namespace_info__().devices()
-began = [str(device.address) for device in devices]
-open(out + ".began", "w").close()
-sums = [xp.arange(1000.0, device=device) for device in devices]
-for k in range(steps):
-    sums = [s * 0.5 + k % 7 for s in sums]
-    for s in sums:
-        float(s[0])
-    time.sleep(0.02)
-ended = [str(device.address) for device in devices]
-with open(out, "w") as file:
-    json.dump({"began": began, "ended": ended, "values": [float(xp.sum(s)) for s in sums]}, file)
-'''
 
 CLUSTER = """
 [[node]]
@@ -55,42 +37,14 @@ name = "b"
 cores = [1]
 gpus = 1
 """
-
-
 LENT = ("--cluster", "cluster.toml", "--executor", "lent?device=numpy")
-Row = tuple[str, int, int]
-"""A job's name, its devices, its steps."""
-ROWS: tuple[Row, ...] = (("short", 1, 80), ("long", 1, 240), ("wide", 2, 320))
-"""A job of 2 s on b, one of 6 s on a, and one that wants two devices of a node."""
-KILLED: tuple[Row, ...] = (("short", 1, 20), ("long", 1, 300), ("wide", 2, 900), ("late", 2, 20))
-
-
-def jobs(rows: tuple[Row, ...] = ROWS, python: str = sys.executable) -> str:
-    """A job file."""
-    apps = "".join(
-        f"""
-[[app]]
-name = "on{gpus}"
-[[app.implementation]]
-name = "gpu"
-command = ["{python}", "program.py", "{{steps}}", "{{out}}"]
-cpus = 0
-gpus = {gpus}
-time = 5
-"""
-        for gpus in (1, 2)
-    )
-    return apps + "".join(
-        f'[[job]]\nid = "{name}"\napp = "on{gpus}"\ninputs = {{ steps = {steps}, out = "{name}.json" }}\n'
-        for name, gpus, steps in rows
-    )
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     (tmp_path / "program.py").write_text(PROGRAM)
     (tmp_path / "cluster.toml").write_text(CLUSTER)
-    (tmp_path / "jobs.toml").write_text(jobs())
+    (tmp_path / "jobs.toml").write_text(jobs(ROWS))
     return tmp_path
 
 
@@ -182,26 +136,86 @@ def begun(folder: Path, environment: dict[str, str]) -> subprocess.Popen[str]:
     return process
 
 
-def test_a_dovetail_that_is_killed_leaves_no_servers(
-    dovetail: Call, folder: Path, environment: dict[str, str]
+@pytest.mark.parametrize("silent", [False, True])
+def test_a_dovetail_that_is_killed_leaves_no_servers_and_is_taken_up(
+    dovetail: Call, folder: Path, environment: dict[str, str], silent: bool
 ) -> None:
-    """kill -9 of the run: its servers end, and that it cannot be taken up is one sentence."""
+    """kill -9 of the run: its servers end, and who borrowed from them; all others go on, the queue too.
+
+    A job that makes no calls hears nothing of its loss: the next Dovetail ends it.
+    """
+    (folder / "jobs.toml").write_text(jobs(KILLED))
+    if silent:
+        waits = "time.sleep(600.0 if out == 'wide.json' else 0.0)\nfor k"
+        (folder / "program.py").write_text(PROGRAM.replace("for k", waits, 1))
+    with tempfile.TemporaryDirectory() as sockets:  # names of sockets are short
+        process = begun(folder, {**environment, "TMPDIR": sockets})
+        servers = [pid for _, pid in device_servers(process.pid)]
+        assert os.listdir(sockets)
+        process.kill()
+        process.communicate()
+        until(lambda: not any(map(runs, servers)))
+        until(lambda: not os.listdir(sockets), "their sockets are removed")
+    again = dovetail("run", "--resume", "--json", "--quiet")
+    assert again.returncode == 1, again.stderr
+    by_id = {job["id"]: job for job in load(again)["jobs"]}
+    lost = by_id.pop("wide")
+    assert {name: job["state"] for name, job in by_id.items()} == dict.fromkeys(by_id, "COMPLETED")
+    assert by_id["long"]["start"] < 0  # under the first Dovetail, and once
+    assert by_id["late"]["start"] > 0
+    if silent:
+        assert lost["state"] == "NODE_FAIL"
+        assert lost["detail"].startswith(LOST)
+    else:
+        assert lost["state"] == "FAILED"
+        assert "the device server is gone" in lost["detail"]
+    assert dovetail("run", "--resume").returncode == 2  # nothing is left to take up
+
+
+def test_a_job_that_has_come_home_outlives_its_dovetail(
+    dovetail: Call, folder: Path, environment: dict[str, str], state: Path
+) -> None:
+    """It has all its devices here by then: kill -9 costs it nothing, and its result is what it would be."""
     process = begun(folder, environment)
-    servers = [pid for _, pid in device_servers(process.pid)]
+    notes = folder_of(state) / "devices.jsonl"
+    until(lambda: "false" in notes.read_text(), "it comes home")
     process.kill()
     process.communicate()
-    until(lambda: not any(map(runs, servers)))
-    again = dovetail("run", "--resume")
-    assert again.returncode == 2
-    assert "cannot take up a run" in again.stderr
-    assert len(again.stderr.strip().splitlines()) == 1
-    recovered = dovetail("recover")
-    assert recovered.returncode == 0, recovered.stderr
+    again = dovetail("run", "--resume", "--json", "--quiet")
+    assert again.returncode == 0, again.stderr
+    by_id = {job["id"]: job for job in load(again)["jobs"]}
+    assert by_id["wide"]["devices"] == ["a/gpu0", "a/gpu1"]
+    assert by_id["wide"]["start"] < 0 < by_id["wide"]["end"]
+    moved = json.loads((folder / "wide.json").read_text())
+    assert moved["began"][1].startswith("unix:")
+    _, stayed = ran(dovetail, folder, "fcfs")
+    assert stayed["values"] == moved["values"]
 
 
-def children(pid: int) -> list[int]:
-    """Processes that a process's main thread has started."""
-    return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+def test_a_service_that_is_stopped_and_started_loses_only_what_was_borrowed(folder: Path) -> None:
+    """Its servers end with it; the next start adopts the job with its own device, and starts what waited."""
+    (folder / "jobs.toml").write_text(jobs(KILLED))
+    options = ("--cluster", "cluster.toml", "--executor", "lent?device=numpy", "--policy", "mrq")
+    with serving(folder, *options) as service:
+        done = service.dovetail("submit", "jobs.toml", "--json")
+        assert done.returncode == 0, done.stderr
+        until((folder / "wide.json.began").exists)
+        assert service.process is not None
+        pids = [pid for _, pid in device_servers(service.process.pid)]
+        assert len(pids) == 2
+        service.process.send_signal(signal.SIGTERM)
+        assert service.process.wait(30) == 0
+        assert not any(map(runs, pids))
+        service.start().close()
+        ids = load(done)["ids"]
+        service.dovetail("wait", *ids, timeout=100)
+        rows = load(service.dovetail("queue", "--ended", "--json"))
+    by_name = {row["inputs"]["out"].removesuffix(".json"): row for row in rows}
+    lost = by_name.pop("wide")
+    assert lost["state"] == "NODE_FAIL"
+    assert lost["detail"].startswith(LOST)
+    assert {row["state"] for row in by_name.values()} == {"COMPLETED"}
+    assert {row["attempts"] for row in by_name.values()} == {1}
 
 
 def device_servers(pid: int) -> list[tuple[str, int]]:
@@ -291,6 +305,10 @@ def test_an_executor_that_cannot_move_jobs_says_so(dovetail: Call, folder: Path)
         assert f"policy {policy} moves jobs between devices while they run" in done.stderr
         assert "executor local" in done.stderr
         assert len(done.stderr.strip().splitlines()) == 1
+    for policy in ("rq", "rq-backfill"):
+        done = dovetail("run", "jobs.toml", "--cluster", "cluster.toml", "--policy", policy)
+        assert done.returncode == 2
+        assert f"policy {policy} lends jobs the devices of other nodes" in done.stderr
     assert not (folder / "short.json").exists()
 
 
@@ -313,9 +331,9 @@ def _gang(own: tuple[int, ...], *donors: Donor) -> Allocation:
 
 def test_only_what_is_borrowed_moves_and_only_home() -> None:
     borrowed = _gang((1,), Donor(0, 1, 0), Donor(0, 2, 3))
-    steps = _steps(_devices_of(borrowed), _gang((0, 1), Donor(0, 2, 3)))
+    steps = steps_home(devices_of(borrowed), _gang((0, 1), Donor(0, 2, 3)))
     assert [(k, step.client, step.node, step.device) for k, step in steps.items()] == [(1, 0, 0, 0)]
     with pytest.raises(ExecutorError, match="stay where they are"):
-        _steps(_devices_of(borrowed), _gang((0, 2), Donor(0, 2, 3)))
+        steps_home(devices_of(borrowed), _gang((0, 2), Donor(0, 2, 3)))
     with pytest.raises(ExecutorError, match="only move home"):
-        _steps(_devices_of(borrowed), _gang((1,), Donor(0, 1, 1), Donor(0, 2, 3)))
+        steps_home(devices_of(borrowed), _gang((1,), Donor(0, 1, 1), Donor(0, 2, 3)))

@@ -5,15 +5,19 @@ from __future__ import annotations
 import json
 import os
 import signal
+import stat
 import subprocess
 import sys
+import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
+from borrowing import KILLED, PROGRAM, ROWS, Row, jobs
 from dovetail_command import DOVETAIL, load
 from queues import FINAL, Runs, processes_of
 from waiting import until
@@ -278,3 +282,120 @@ def test_without_an_address_ray_is_started_here_and_stopped(runs: Runs, tmp_path
     done = run(runs, "jobs.toml", "--executor", "ray", "--policy", "fcfs")
     assert done.returncode == 0, done.stderr
     assert time.monotonic() - began < 100
+
+
+def lending(runs: Runs, cluster: RayCluster, rows: tuple[Row, ...]) -> tuple[str, ...]:
+    """The queue of `borrowing` on two nodes with GPUs, one of which has but one; what to run it with."""
+    asked = subprocess.run(
+        [*DOVETAIL, "devices", "--executor", executor(cluster), "--json"],
+        cwd=runs.tmp_path,
+        env=dict(runs.environment),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    names = [node["name"] for node in json.loads(asked.stdout)["nodes"] if node["devices"]][:2]
+    text = "".join(f'[[node]]\nname = "{n}"\ncpus = 1\ngpus = {2 - i}\n' for i, n in enumerate(names))
+    (runs.tmp_path / "cluster.toml").write_text(text)
+    (runs.tmp_path / "program.py").write_text(PROGRAM)
+    (runs.tmp_path / "jobs.toml").write_text(jobs(rows))
+    where = ("--cluster", "cluster.toml", "--executor", executor(cluster, lend="numpy"))
+    return ("jobs.toml", *where, "--policy")
+
+
+def device_servers() -> list[int]:
+    """Device servers of lenders that run on this machine."""
+    return [pid for pid in processes_of("DOVETAIL_STARTED_BY") if pid in processes_of("device-server")]
+
+
+def test_a_job_borrows_from_another_node_and_moves_home(runs: Runs, cluster: RayCluster) -> None:
+    """It starts with a GPU of another node, comes home while it computes, and computes the same."""
+    order = lending(runs, cluster, ROWS)
+    done = run(runs, *order, "mrq")
+    assert done.returncode == 0, done.stderr
+    moved = json.loads((runs.tmp_path / "wide.json").read_text())
+    by_id = {job["id"]: job for job in load(done)["jobs"]}
+    wide = by_id["wide"]
+    assert (wide["remote_gpus"], wide["migrations"]) == (1, 1)
+    assert wide["start"] < by_id["long"]["end"] < wide["end"]
+    assert moved["began"][0] == "local:numpy"
+    assert moved["began"][1].startswith("tcp:")
+    assert moved["ended"] == ["local:numpy", "local:numpy"]
+    done = run(runs, *order, "fcfs")
+    assert done.returncode == 0, done.stderr
+    stayed = json.loads((runs.tmp_path / "wide.json").read_text())
+    assert stayed["began"] == stayed["ended"] == ["local:numpy", "local:numpy"]
+    assert stayed["values"] == moved["values"]  # bit by bit
+    until(lambda: not device_servers(), "the servers end")
+
+
+@pytest.mark.parametrize("victim", ["server", "dovetail"])
+def test_a_lender_that_is_killed_and_a_dovetail(runs: Runs, cluster: RayCluster, victim: str) -> None:
+    """The server: who borrowed ends, the next finds a new one. Dovetail: no server is left, nor a token."""
+    order = lending(runs, cluster, KILLED)
+    process = runs.go(*order, "mrq", "--quiet")
+    until((runs.tmp_path / "wide.json.began").exists)
+    places = [Path(words_of(pid)["--token-file"]).parent for pid in device_servers()]
+    assert len(places) == 2
+    assert {stat.S_IMODE((place / "token").stat().st_mode) for place in places} == {0o600}
+    if victim == "server":
+        (lent,) = [pid for pid in device_servers() if words_of(pid)["devices"] == "1"]
+        os.kill(lent, signal.SIGKILL)
+        assert process.wait(120) == 1
+        rows = runs.rows()
+        assert {job: row[0] for job, row in rows.items()} == {
+            **dict.fromkeys(("short", "long", "late"), "COMPLETED"),
+            "wide": "FAILED",
+        }
+        assert "the device server is gone" in rows["wide"][2]
+    else:
+        process.kill()
+        process.wait()
+    until(lambda: not device_servers(), "the servers end")
+    until(lambda: not any(place.exists() for place in places), "the tokens are removed")
+    if victim == "dovetail":
+        assert runs.go("--resume", "--quiet").wait(120) == 1
+        states = {job: row[0] for job, row in runs.rows().items()}
+        assert states["short"] == states["late"] == "COMPLETED"
+        assert states["long"] == states["wide"] == "NODE_FAIL"  # Ray ends what a driver has left
+        assert not list(Path(tempfile.gettempdir()).glob("dovetail-*/token"))
+
+
+def words_of(pid: int) -> dict[str, str]:
+    """The options of a device server, and how many devices it has."""
+    words = Path(f"/proc/{pid}/cmdline").read_text().split("\0")
+    named = dict(pairwise(words))
+    return {**named, "devices": str(words.count("--device"))}
+
+
+def test_a_device_that_cannot_be_opened_is_one_sentence(runs: Runs, cluster: RayCluster) -> None:
+    order = lending(runs, cluster, ROWS)
+    done = run(runs, *[word.replace("lend=numpy", "lend=abacus") for word in order], "mrq")
+    assert done.returncode == 2
+    assert "did not start: device 'abacus' is not known" in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+    assert not list(Path(tempfile.gettempdir()).glob("dovetail-*/token"))
+    until(lambda: not device_servers(), "the servers end")
+
+
+HOLDER = """
+import sys, time, ray
+ray.init(address=sys.argv[1], log_to_driver=False, logging_level="ERROR")
+holder = ray.remote(num_gpus=2, num_cpus=0)(type("Holder", (), {"hold": lambda self: True})).remote()
+print(ray.get(holder.hold.remote()), flush=True)
+time.sleep(300)
+"""
+
+
+def test_gpus_that_others_use_are_not_waited_for_for_ever(runs: Runs, cluster: RayCluster) -> None:
+    order = lending(runs, cluster, ROWS)
+    command = [sys.executable, "-c", HOLDER, cluster.address]
+    with subprocess.Popen(command, env=runs.environment, stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "True\n"
+        done = run(runs, *[word.replace("lend=", "patience=5&lend=") for word in order], "mrq")
+        other.kill()
+    assert done.returncode == 3
+    assert "Ray did not give this run the GPUs of its nodes within 5 s" in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+    until(lambda: not device_servers(), "the servers end")

@@ -257,3 +257,17 @@ def test_a_job_finds_the_scheduler_that_takes_the_run_up(tmp_path: Path, numpy_s
         process.communicate()
 
     asyncio.run(asyncio.wait_for(main(), 90))
+
+
+def test_who_has_all_its_devices_here_starts_without_a_scheduler(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Dovetail was killed, and the job goes on; who borrows has to know where its device is by now."""
+    monkeypatch.setenv("DOVETAIL_CONTROL", f"unix:{tmp_path}/none.sock")
+    monkeypatch.setenv("DOVETAIL_DEVICE_ADDRESSES", "local:numpy local:numpy")
+    xp = dovetail.remote.namespace()
+    assert [device.address for device in xp.devices] == ["local:numpy", "local:numpy"]
+    assert float(xp.sum(xp.ones(3))) == 3.0
+    monkeypatch.setenv("DOVETAIL_DEVICE_ADDRESSES", f"local:numpy unix:{tmp_path}/other.sock#0")
+    with pytest.raises(DeviceError, match="no scheduler answers"):
+        dovetail.remote.namespace()

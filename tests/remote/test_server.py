@@ -124,6 +124,25 @@ def test_wrong_use_is_one_sentence(tmp_path: Path, arguments: list[str], message
     assert not path.exists()
 
 
+def test_a_server_may_listen_on_the_network_alone(tmp_path: Path) -> None:
+    network = ("--listen", "127.0.0.1:0", "--token-file", str(token(tmp_path)))
+    process = subprocess.Popen(
+        [*DOVETAIL, "device-server", "--device", "numpy", "--socket", "-", *network],
+        stdout=subprocess.PIPE,
+        text=True,
+        env=ENVIRONMENT,
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline().startswith("device 0: numpy")
+    assert re.fullmatch(r"listening on tcp:127.0.0.1:\d+\n", process.stdout.readline())
+    process.terminate()
+    assert process.wait(20) == 0
+    process.stdout.close()
+    nowhere = command("--device", "numpy", "--socket", "-")
+    assert nowhere.returncode == 2
+    assert "--socket: found -, expected a path where there is no --listen" in nowhere.stderr
+
+
 def test_without_a_gpu_something_has_to_be_named(tmp_path: Path) -> None:
     done = command("--socket", str(tmp_path / "devices.sock"), CUDA_VISIBLE_DEVICES="")
     assert done.returncode == 2

@@ -37,7 +37,8 @@ def device_server(
         ),
     ] = None,
     socket: Annotated[
-        Path | None, typer.Option(metavar="PATH", help="The unix socket. Default: in the runtime folder.")
+        Path | None,
+        typer.Option(metavar="PATH", help="The unix socket; - for none. Default: in the runtime folder."),
     ] = None,
     listen: Annotated[
         str | None, typer.Option(metavar="HOST:PORT", help="Listen on the network too; port 0 takes any.")
@@ -61,7 +62,7 @@ def device_server(
     all of a client's memory is free when it ends. The unix socket is for this user alone; on the network, a
     client has to know the token. Once the devices are open, a line with the addresses is printed.
     """
-    path = str(socket) if socket is not None else default_socket()
+    path = _path_of(socket, listen)
     if status:
         _show_status(path if listen is None else None, listen, token_file, as_json=as_json)
         return 0
@@ -87,6 +88,15 @@ def device_server(
 
     ended_by = asyncio.run(serve())
     return 130 if ended_by == signal.SIGINT else 0
+
+
+def _path_of(socket: Path | None, listen: str | None) -> str | None:
+    """Of the unix socket; none where only the network is listened to. Raises `InputError`."""
+    if str(socket) != "-":
+        return str(socket) if socket is not None else default_socket()
+    if listen is None:
+        raise InputError("found -, expected a path where there is no --listen", where="--socket")
+    return None
 
 
 def _found() -> list[str]:

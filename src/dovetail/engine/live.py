@@ -27,13 +27,18 @@ TWICE: Seconds = 0.3
 def check_executor(policy: object, name: str, executor: object, backend: str) -> None:
     """Refuse a policy that decides what the executor cannot do, before anything runs.
 
-    A policy says what it may decide with class attributes ``migrates`` and ``submits``. Raises
+    A policy says what it may decide with class attributes ``migrates``, ``borrows`` and ``submits``. Raises
     `UnsupportedWorkload`.
     """
-    if getattr(policy, "migrates", False) and not isinstance(executor, MigratesJobs):
-        raise UnsupportedWorkload(
-            f"policy {name} moves jobs between devices while they run, which executor {backend} cannot do"
-        )
+    for does, what in (
+        ("migrates", "moves jobs between devices while they run"),
+        ("borrows", "lends jobs the devices of other nodes"),
+    ):
+        if getattr(policy, does, False) and not isinstance(executor, MigratesJobs):
+            raise UnsupportedWorkload(
+                f"policy {name} {what}, which executor {backend} cannot do; "
+                "'lent', 'slurm?lend=DEVICE' and 'ray?lend=DEVICE' can"
+            )
     if getattr(policy, "submits", False) and not isinstance(executor, SubmitsJobs):
         raise UnsupportedWorkload(
             f"policy {name} hands jobs to an outside scheduler, and executor {backend} has none"

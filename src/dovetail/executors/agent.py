@@ -29,10 +29,12 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING or __name__ != "__main__":
     from dovetail.executors import supervisor
+    from dovetail.executors.companion import Companion
     from dovetail.executors.job_groups import Groups
 else:  # run by path, with nothing of Dovetail importable
     sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
     import supervisor
+    from companion import Companion
     from job_groups import Groups
 
     del sys.path[0]
@@ -89,6 +91,9 @@ class Agent(supervisor.Supervisor):
         self.strangers: dict[int, Stranger] = {}
         self.expected_until = time.monotonic() + PATIENCE
         self.evicted = False
+        self.companion: Companion | None = None
+        self.secret = ""  # a file that its clients need
+        self.host: str = door.getsockname()[0]
         self.doubtful: list[tuple[float, supervisor.Child]] = []
         self.bound = bound_cores(config["nodes"][node]["cpus"])
 
@@ -110,6 +115,8 @@ class Agent(supervisor.Supervisor):
         """Milliseconds until something is due."""
         due = [stranger.until for stranger in self.strangers.values()]
         due += [when for when, _ in self.doubtful]
+        if self.companion is not None and self.companion.ending:
+            due.append(self.companion.kill_at)
         if not self.client and not self.children:
             due.append(self.expected_until)
         own = super().timeout()
@@ -128,6 +135,8 @@ class Agent(supervisor.Supervisor):
                 self.stop(child, "NODE_FAIL", self.term_grace)
         super().deadlines()
         now = time.monotonic()
+        if self.companion is not None:
+            self.companion.insist()
         for fd in [fd for fd, stranger in self.strangers.items() if stranger.until <= now]:
             self.dismiss(fd)
         settled = [child for when, child in self.doubtful if when <= now or self.evicted]
@@ -147,7 +156,7 @@ class Agent(supervisor.Supervisor):
         """Say how it ended; of one that went with its node, say that."""
         if self.evicted and child.reason is None and child.record["status"] in ENDINGS:
             child.reason = "NODE_FAIL"
-        if child.reason == "NODE_FAIL":
+        if child.reason == "NODE_FAIL" and not child.why:
             child.record["why"] = "the node was taken away while it ran"
         super().finish(child)
 
@@ -171,7 +180,10 @@ class Agent(supervisor.Supervisor):
             found.send(supervisor.ENCODE(challenge).encode() + b"\n")
 
     def hear(self, fd: int) -> None:
-        """The answer of one who connected."""
+        """The answer of one who connected; what our companion says."""
+        if self.companion is not None and fd == self.companion.out:
+            self.hear_companion(self.companion)
+            return
         stranger = self.strangers.get(fd)
         if stranger is None:
             return
@@ -215,8 +227,20 @@ class Agent(supervisor.Supervisor):
         self.poll.unregister(fd)
         self.strangers.pop(fd).socket.close()
 
+    def receive(self) -> None:
+        """What the client wants; where it is gone, nobody lends any more."""
+        super().receive()
+        if not self.client and self.companion is not None:
+            self.companion.end()
+        if not self.client and self.secret:
+            with contextlib.suppress(OSError):  # another node's agent was faster
+                os.unlink(self.secret)
+            self.secret = ""
+
     def leave(self) -> None:
-        """Nobody can come any more."""
+        """Nobody can come any more, and nobody stays."""
+        if self.companion is not None:
+            self.companion.wait()
         for fd in list(self.strangers):
             self.dismiss(fd)
         if self.door is not None:
@@ -231,6 +255,9 @@ class Agent(supervisor.Supervisor):
             lines = [line for line in written.split(b"\n") if line]
             self.tell(b"\n".join([supervisor.ENCODE({"t": "log", "lines": len(lines)}).encode(), *lines]))
             return
+        if request["t"] == "companion":
+            self.accompany(request)
+            return
         if request["t"] == "intent" and self.evicted:
             return  # whoever asks will hear that the node is gone
         if request["t"] == "setup":
@@ -242,6 +269,52 @@ class Agent(supervisor.Supervisor):
             self.setups[request["setup"]] = setup
             return
         super().carry_out(request, line)
+
+    # --- the node's device server -------------------------------------------------------------------
+
+    def accompany(self, request: dict[str, Any]) -> None:
+        """Start our companion, in the place of one that is there: its client is another one's."""
+        if self.companion is not None:
+            self.mute(self.companion)
+            self.companion.signal(signal.SIGKILL)
+            self.companion.wait()
+            self.companion = None
+        self.secret = request["secret"]
+        environ = {name: value for name, value in os.environb.items() if not of_step(os.fsdecode(name))}
+        try:
+            self.companion = Companion(request, self.host, environ)
+        except OSError as error:
+            self.tell_companion(request["id"], over=True, said=f"it cannot be started: {error.strerror}")
+            return
+        self.poll.register(self.companion.out, select.POLLIN)
+
+    def hear_companion(self, companion: Companion) -> None:
+        """It is ready, or has closed its end: then its own end follows."""
+        line = companion.hear()
+        if line is not None:
+            self.mute(companion)
+        if line:
+            self.tell_companion(companion.id, over=False, said=line)
+
+    def mute(self, companion: Companion) -> None:
+        """Listen to it no more; it may have been so already."""
+        with contextlib.suppress(KeyError):
+            self.poll.unregister(companion.out)
+
+    def passed(self, pid: int, status: int) -> None:
+        """A process that is no job has ended: perhaps our companion."""
+        companion = self.companion
+        if companion is not None and pid == companion.pid:
+            self.mute(companion)
+            os.close(companion.out)
+            self.companion = None
+            said = companion.complained() or f"it ended (status {os.waitstatus_to_exitcode(status)})"
+            self.tell_companion(companion.id, over=True, said=said)
+
+    def tell_companion(self, id: str, *, over: bool, said: str) -> None:
+        """Tell the client that the companion of this id is ready, or that it is over."""
+        told = {"t": "companion", "id": id, "over": over, "said": said}
+        self.tell(supervisor.ENCODE(told).encode())
 
 
 class Stranger:

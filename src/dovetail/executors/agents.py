@@ -57,20 +57,28 @@ class AgentFolder:
 
     def __init__(self, run_dir: Path) -> None:
         self.path = run_dir / "agents"
+        self.lent = self.path / "devices.token"  # what programs that borrow devices have to know
 
     def create(self) -> str:
         """Make the folder with a new token. Raises `ExecutorError`."""
-        token = secrets.token_hex(32)
         try:
             private_folder(self.path)
-            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
-            with os.fdopen(os.open(self.path / "token", flags, 0o600), "w") as file:
-                file.write(token)
+            return _new_token(self.path / "token")
         except FileExistsError:
             raise ExecutorError(f"{self.path}: found the agents of another run") from None
         except OSError as error:
             raise ExecutorError(f"{self.path}: cannot be written: {error.strerror}") from error
-        return token
+
+    def lend(self) -> str:
+        """A new token for device servers, in the place of one that a killed Dovetail left.
+
+        Raises `ExecutorError`.
+        """
+        try:
+            self.lent.unlink(missing_ok=True)
+            return _new_token(self.lent)
+        except OSError as error:
+            raise ExecutorError(f"{self.lent}: cannot be written: {error.strerror}") from error
 
     def token(self) -> str:
         """The run's token. Raises `ExecutorError`."""
@@ -134,6 +142,15 @@ class AgentFolder:
     def nodes(self) -> list[str]:
         """Nodes that have a spawn log here."""
         return sorted(path.stem for path in self.path.glob("*.log"))
+
+
+def _new_token(path: Path) -> str:
+    """Raises `OSError`."""
+    token = secrets.token_hex(32)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+    with os.fdopen(os.open(path, flags, 0o600), "w") as file:
+        file.write(token)
+    return token
 
 
 # --------------------------------------------------------------------------------------------- starting
@@ -212,6 +229,22 @@ class Connection:
     socket: socket.socket
     said: bytes
     busy: bool = False
+
+    def answer(self, kind: str, seconds: float) -> dict[str, Any]:
+        """The next line of this kind; what comes before it stays. Raises `OSError`."""
+        before: list[bytes] = []
+        self.socket.settimeout(seconds)
+        while True:
+            line, newline, rest = self.said.partition(b"\n")
+            if not newline:
+                self.said += _receive(self.socket)
+                continue
+            self.said = rest
+            told: dict[str, Any] = json.loads(line)
+            if told["t"] == kind:
+                self.said = b"\n".join([*before, self.said])
+                return told
+            before.append(line)
 
     def log(self) -> SpawnLog:
         """The agent's spawn log up to now; asked for before anything else. Raises `OSError`."""

@@ -152,9 +152,11 @@ class Link:
             self.copy.write(_line(request))
         self.send(request)
 
-    def stop(self, uid: str, reason: str, grace: float) -> None:
-        """Have a job ended; the first reason stays."""
-        request = {"t": "stop", "uid": uid, "reason": reason, "grace": grace}
+    def stop(self, uid: str, reason: str, grace: float, why: str = "") -> None:
+        """Have a job ended; the first reason stays, and the sentence that goes with it."""
+        request: dict[str, Any] = {"t": "stop", "uid": uid, "reason": reason, "grace": grace}
+        if why:
+            request["why"] = why
         self.send(self._stops.setdefault(uid, request))
 
     def again(self, request: dict[str, Any]) -> None:

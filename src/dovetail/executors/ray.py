@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,11 +25,14 @@ class Ray:
     """A Ray cluster.
 
     ``address`` is HOST:PORT or ``auto`` (empty: RAY_ADDRESS, else a Ray is started on this machine and
-    stopped again). ``patience`` is the seconds that a gang may wait for Ray to hold its nodes.
+    stopped again). ``patience`` is the seconds that a gang may wait for Ray to hold its nodes. ``lend`` is
+    what each device is where nodes lend them to each other, as `dovetail device-server --device` takes it,
+    e.g. ``cuda`` (the N-th is ``cuda:N``) or ``numpy``; empty: they do not.
     """
 
     address: str = ""
     patience: float = 60.0
+    lend: str = ""
 
     def discover(self) -> Cluster:
         """The nodes that are alive."""
@@ -93,11 +97,18 @@ class Ray:
                     where=f"node {node.name}",
                 )
             ids.append(id)
-        return RayExecutor(self.patience, folder, cluster, ids)
+        return self._executor(folder, cluster, ids)
+
+    def _executor(self, folder: RunFolder, cluster: Cluster, ids: Sequence[str]) -> RayExecutor:
+        if not self.lend:
+            return RayExecutor(self.patience, folder, cluster, ids)
+        from dovetail.executors.ray_lending import LendingRayExecutor
+
+        return LendingRayExecutor(self.lend, self.patience, folder, cluster, ids)
 
     def resume(self, folder: RunFolder, cluster: Cluster) -> tuple[RayExecutor, LeftBehind]:
         """Take up a run. Its tasks have ended with its Dovetail, as Ray has it: what ran is lost."""
         here = {node: id for id, node in self._nodes()}
         ids = [here.pop(node, "") for node in cluster.nodes]
-        executor = RayExecutor(self.patience, folder, cluster, ids)
+        executor = self._executor(folder, cluster, ids)
         return executor, executor.take_up([(id, node) for node, id in here.items()])

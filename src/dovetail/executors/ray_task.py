@@ -179,6 +179,8 @@ def _environment(spec: dict[str, Any]) -> tuple[str, dict[str, str]]:
     """What is wrong with the devices that Ray shows us, and the command's environment."""
     node = {name: value for name, value in os.environ.items() if name.startswith(OURS)}
     env = {**os.environ, **spec["environ"], **node, **spec["env"]}
+    if "visible" in spec:  # the run holds the node's GPUs itself
+        return "", {**env, "CUDA_VISIBLE_DEVICES": spec["visible"]}
     seen = [word for word in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if word]
     if spec["gpus"] and len(seen) != spec["gpus"]:
         return f"Ray shows {len(seen)} GPUs in CUDA_VISIBLE_DEVICES, expected {spec['gpus']}", env

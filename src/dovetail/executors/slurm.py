@@ -75,12 +75,15 @@ class Slurm:
     ``features`` are names of node features that tell CPUs apart, with commas (``rome,skylake``). ``poll`` is
     the seconds between looks at the allocation (0: 1 on a cluster of one's own, else 15 to 30). ``mpi`` is
     srun's ``--mpi`` for gangs (empty: the cluster's default), ``srun`` further options for them.
+    ``lend`` is what each device is where nodes lend them to each other, as `dovetail device-server --device`
+    takes it, e.g. ``cuda`` (the N-th is ``cuda:N``) or ``numpy``; empty: they do not.
     """
 
     features: str = ""
     poll: float = 0.0
     mpi: str = ""
     srun: str = ""
+    lend: str = ""
 
     def discover(self) -> Cluster:
         """The allocation's nodes, with what was allotted of each."""
@@ -98,7 +101,7 @@ class Slurm:
         """A new run. Raises `InputError` where the cluster is not what was allotted, `ExecutorError`."""
         found = _alive(current_job(os.environ))
         _check(cluster, found)
-        executor = SlurmExecutor(self, folder, cluster, found)
+        executor = self._executor(folder, cluster, found)
         executor.begin()
         return executor
 
@@ -108,8 +111,15 @@ class Slurm:
         Raises `ExecutorError` while the run's Dovetail lives, or its jobs run on in another allocation.
         """
         found = _alive(current_job(os.environ))
-        executor = SlurmExecutor(self, folder, cluster, found)
+        executor = self._executor(folder, cluster, found)
         return executor, executor.take_up(self._features())
+
+    def _executor(self, folder: RunFolder, cluster: Cluster, found: Allotment) -> SlurmExecutor:
+        if not self.lend:
+            return SlurmExecutor(self, folder, cluster, found)
+        from dovetail.executors.slurm_lending import LendingSlurmExecutor
+
+        return LendingSlurmExecutor(self, folder, cluster, found)
 
 
 def _alive(job: str) -> Allotment:
@@ -181,12 +191,22 @@ class SlurmExecutor(SupervisedExecutor):
         """Start all agents. Raises `ExecutorError` where that cannot be done, `InputError` for a node."""
         self._agents.begin()
         connections = self._agents.start(self.cluster.nodes, self._term_grace)
+        missing = [node.name for node in self.cluster.nodes if node.name not in connections]
+        fault: ExecutorError | InputError | None = None
+        if missing:
+            found = f"no agent can be started on {', '.join(missing)}: {self._agents.complaint}"
+            fault = ExecutorError(found)
+        else:
+            fault = self._met(connections)
         for name, connection in connections.items():
             self._connect(self.cluster.index_of[name], connection)
-        missing = [node.name for node in self.cluster.nodes if node.name not in connections]
-        if missing:
+        if fault is not None:
             asyncio.run(self.close())
-            raise ExecutorError(f"no agent can be started on {', '.join(missing)}: {self._agents.complaint}")
+            raise fault
+
+    def _met(self, connections: Mapping[str, Connection]) -> ExecutorError | InputError | None:
+        """All agents are there: ask them for what a run needs; what is wrong, if anything is."""
+        return None
 
     def _connect(self, node: int, connection: Connection) -> Link:
         link = Link(self._ended, lambda: self._agent_left(node, link), partial(self._told, node))
@@ -243,9 +263,12 @@ class SlurmExecutor(SupervisedExecutor):
     def _meet_nodes(self, features: Sequence[str]) -> None:
         """Agents on the nodes that there are now; nodes of the run that are gone are lost, others join."""
         now = cluster_of(node_facts(list(self._allotment.shares)), self._allotment, features)
+        same = self._files.read()[0] == self._allotment.job
         here: dict[str, int] = {}
         for node in now.nodes:
             index = next((n for n, known in enumerate(self.cluster.nodes) if known == node), None)
+            if index is None and same:  # a cluster file has given us less of it than was allotted
+                index = self.cluster.index_of.get(node.name)
             if index is None:
                 index = len(self.cluster)
                 self.cluster = Cluster((*self.cluster.nodes, node), self.cluster.label)

@@ -315,7 +315,9 @@ class Supervisor:
         elif kind == "stop":
             pid = self.pids.get(request["uid"])
             if pid is not None:
-                self.stop(self.children[pid], request["reason"], request["grace"])
+                child = self.children[pid]
+                child.why = child.why or ("" if child.reason else request.get("why", ""))
+                self.stop(child, request["reason"], request["grace"])
         elif kind == "signal":
             pid = self.pids.get(request["uid"])
             if pid is not None:
@@ -491,7 +493,7 @@ class Supervisor:
             pid = info.si_pid
             child = self.children.pop(pid, None)
             if child is None:
-                os.waitpid(pid, 0)
+                self.passed(pid, os.waitpid(pid, 0)[1])
                 continue
             # While the leader is a zombie its pid, hence its group's id, cannot be given to another.
             grace_left = child.kill_at < float("inf")
@@ -515,6 +517,9 @@ class Supervisor:
                     continue
                 child.survivors = True
             self.finish(child)
+
+    def passed(self, pid: int, status: int) -> None:
+        """A process that is no job has ended."""
 
     def finish(self, child: Child) -> None:
         """The job and all its processes are gone: write it down, then tell."""

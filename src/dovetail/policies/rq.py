@@ -58,6 +58,7 @@ class Rq:
     paper: ClassVar[str] = "Markthub 2015, section 2"
     settles: ClassVar[bool] = True
     priorities: ClassVar[bool] = True
+    borrows: ClassVar[bool] = True
 
     def decide(self, view: View) -> Iterable[Decision]:
         """Start from the front of the queue, at home where there is room, else with borrowed GPUs."""

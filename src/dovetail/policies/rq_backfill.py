@@ -104,6 +104,7 @@ class RqBackfill:
     paper: ClassVar[str] = "Markthub 2015, section 2; Lifka 1995"
     settles: ClassVar[bool] = True
     priorities: ClassVar[bool] = True
+    borrows: ClassVar[bool] = True
     slows: ClassVar[bool] = True
 
     def decide(self, view: View) -> Iterable[Decision]:

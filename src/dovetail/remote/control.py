@@ -14,7 +14,8 @@ JSON with one key::
                 or  {"failed": {"id": N, "why": WHY}}  the device is where it was
 
 `dovetail.remote.switchboard` is the scheduler's side. A process whose scheduler is gone goes on, and looks
-for it again once a second: a run can be taken up by another scheduler.
+for it again once a second: a run can be taken up by another scheduler. So does one that finds nobody there at
+its start, if all its devices are in its own process.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from __future__ import annotations
 import hmac
 import os
 import secrets
+import socket
 import threading
 import time
 import weakref
@@ -32,6 +34,7 @@ from typing import Any
 import orjson
 
 from dovetail.errors import DeviceError, DovetailError
+from dovetail.remote import ADDRESSES
 from dovetail.remote.address import Address, parse_address
 from dovetail.remote.connection import CONNECT_TIMEOUT, token_from_environment
 from dovetail.remote.device import Device
@@ -48,25 +51,35 @@ _AGAIN = 1.0
 _ERRORS: tuple[type[Exception], ...] = (DovetailError, *CALL_ERRORS)
 
 
+class AwayError(DeviceError):
+    """No scheduler answers."""
+
+
 class Seat:
-    """This process at the scheduler's control socket.
+    """This process at the scheduler's control socket; ``told`` is where its devices were at its start.
 
     Raises:
-        DeviceError: the scheduler does not answer, or does not know this job.
+        DeviceError: the scheduler does not know this job, or does not answer, and not all devices are here.
         InputError: a token is needed and cannot be read.
     """
 
-    def __init__(self, address: Address) -> None:
+    def __init__(self, address: Address, told: Sequence[str] = ()) -> None:
         self._address = address
-        self._token = token_from_environment() if address.kind == "tcp" else None
-        self._connect()
+        self._connection = socket.socket()
+        self._connection.close()  # until there is one to a scheduler
+        self.addresses = tuple(told)
+        try:
+            self._connect()
+        except AwayError:
+            if not told or not all(parse_address(one).is_local for one in told):
+                raise
 
     def _connect(self) -> None:
         try:
             self._connection = self._address.connect(CONNECT_TIMEOUT)
         except OSError as error:
             reason = (error.strerror or str(error)).lower()
-            raise DeviceError(f"{self._address}: no scheduler answers there ({reason})") from None
+            raise AwayError(f"{self._address}: no scheduler answers there ({reason})") from None
         self._lines = self._connection.makefile("rb")
         _seats.add(self)
         try:
@@ -75,7 +88,7 @@ class Seat:
         except (OSError, ValueError, KeyError, TypeError) as error:
             self._connection.close()
             raise DeviceError(f"{self._address}: what answers there is no scheduler ({error})") from None
-        except DeviceError:
+        except DovetailError:
             self._connection.close()
             raise
 
@@ -84,11 +97,12 @@ class Seat:
         hello: dict[str, Any] = {"uid": os.environ.get("DOVETAIL_UID", ""), "pid": os.getpid()}
         expected = None
         if self._address.kind == "tcp":
-            if self._token is None:
+            token = token_from_environment()
+            if token is None:
                 raise DeviceError(f"{self._address}: a scheduler on the network asks for a token")
             theirs = bytes.fromhex(self._read()["nonce"])
-            hello |= {"nonce": ours.hex(), "proof": proof(self._token, b"process", theirs, ours)}
-            expected = proof(self._token, b"scheduler", ours, theirs)
+            hello |= {"nonce": ours.hex(), "proof": proof(token, b"process", theirs, ours)}
+            expected = proof(token, b"scheduler", ours, theirs)
         self._say({"hello": hello})
         answer = self._read()
         if "refused" in answer:
@@ -165,4 +179,4 @@ os.register_at_fork(after_in_child=_in_child)
 def join() -> Seat | None:
     """A seat at the control socket, if the environment names one. Raises `DeviceError`, `InputError`."""
     text = os.environ.get(CONTROL)
-    return Seat(parse_address(text)) if text else None
+    return Seat(parse_address(text), os.environ.get(ADDRESSES, "").split()) if text else None

@@ -113,9 +113,12 @@ class Switchboard:
         """A job is being started, with its devices there. Raises `InputError` for what is no address."""
         self._jobs[uid] = _Job([str(parse_address(address)) for address in addresses])
 
-    def environment(self, uid: str) -> dict[str, str]:
-        """What the job's processes need to find their devices and this socket; beside ``DOVETAIL_UID``."""
-        return {ADDRESSES: " ".join(self._jobs[uid].addresses), "DOVETAIL_CONTROL": self._reached()}
+    def environment(self, uid: str, host: str = "") -> dict[str, str]:
+        """What the job's processes need to find their devices and this socket; beside ``DOVETAIL_UID``.
+
+        ``host`` is what they call the machine that we are on, if that is not where we listen.
+        """
+        return {ADDRESSES: " ".join(self._jobs[uid].addresses), "DOVETAIL_CONTROL": self._reached(host)}
 
     def forget(self, uid: str) -> None:
         """A job has ended."""
@@ -244,12 +247,13 @@ class Switchboard:
         _say(writer, {"welcome": {**welcome, "addresses": job.addresses}})
         return job, process
 
-    def _reached(self) -> str:
+    def _reached(self, called: str) -> str:
         """The address, with the port that was taken."""
         if self.address.kind == "unix" or self._server is None:
             return f"{self.address.kind}:{self.address.place}"
         host, port = self._server.sockets[0].getsockname()[:2]
-        return f"tcp:{host}:{port}"
+        host = called or host
+        return f"tcp:{f'[{host}]' if ':' in host else host}:{port}"
 
 
 def _say(writer: asyncio.StreamWriter, message: Mapping[str, Any]) -> None:
