@@ -271,3 +271,23 @@ def test_who_has_all_its_devices_here_starts_without_a_scheduler(
     monkeypatch.setenv("DOVETAIL_DEVICE_ADDRESSES", f"local:numpy unix:{tmp_path}/other.sock#0")
     with pytest.raises(DeviceError, match="no scheduler answers"):
         dovetail.remote.namespace()
+
+
+def test_a_program_that_ends_as_soon_as_its_device_is_home_is_counted(
+    tmp_path: Path, numpy_server: Served
+) -> None:
+    first = numpy_server.address(0)
+    slowly = (
+        "import time\nfrom dovetail.remote.control import Seat\nsay = Seat._say\n"
+        "def late(seat, message):\n    time.sleep(0.5 * ('moved' in message))\n    say(seat, message)\n"
+        "Seat._say = late\n"
+    )
+
+    async def work(board: Switchboard) -> None:
+        board.expect("u1", [first])
+        with job(board, "u1", "local:numpy", slowly + JOB) as process:
+            assert await line(process) == f"begun {first}"
+            assert (await board.migrate("u1", 0, "local:numpy")).processes == 1
+            assert await line(process) == "ended local:numpy True"
+
+    scheduling(f"unix:{tmp_path}/control.sock", work)

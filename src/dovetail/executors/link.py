@@ -13,7 +13,7 @@ from typing import IO, Any
 
 import orjson
 
-__all__ = ["Link"]
+__all__ = ["Link", "line_of"]
 
 _RECEIVE = 1 << 16
 MOST_SETUPS = 2000
@@ -21,7 +21,7 @@ MOST_SETUPS = 2000
 _SLOWLY = json.JSONEncoder(separators=(",", ":")).encode
 
 
-def _line(request: dict[str, Any]) -> bytes:
+def line_of(request: dict[str, Any]) -> bytes:
     """A request as the supervisor reads it."""
     try:
         return orjson.dumps(request) + b"\n"
@@ -149,7 +149,7 @@ class Link:
         """Have a job started."""
         self.requests[request["uid"]] = request
         if self.copy is not None:
-            self.copy.write(_line(request))
+            self.copy.write(line_of(request))
         self.send(request)
 
     def stop(self, uid: str, reason: str, grace: float, why: str = "") -> None:
@@ -173,7 +173,7 @@ class Link:
     def send(self, request: dict[str, Any]) -> None:
         """Send a line, without blocking; kept until there is a supervisor."""
         waiting = bool(self._outbox)
-        self._outbox += _line(request)
+        self._outbox += line_of(request)
         if not waiting:
             self._flush()
 

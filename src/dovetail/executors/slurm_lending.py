@@ -20,7 +20,7 @@ from typing import Any
 from dovetail.errors import ExecutorError, InputError
 from dovetail.executors.agents import AgentFolder, Connection
 from dovetail.executors.lending import STARTED, Lending, LendingExecutor, refuse_to_borrow, server_options
-from dovetail.executors.link import ENCODE, Link
+from dovetail.executors.link import Link, line_of
 from dovetail.executors.slurm import Slurm, SlurmExecutor
 from dovetail.executors.slurm_agents import SlurmAgents
 from dovetail.executors.slurm_commands import Allotment
@@ -54,7 +54,7 @@ class _ServersThere:
         asked = {node: found for node, found in nodes.items() if node.devices}
         try:
             for node, (n, connection) in asked.items():
-                connection.socket.sendall(ENCODE(self._request(n, node)).encode() + b"\n")
+                connection.socket.sendall(line_of(self._request(n, node)))
             for node, (n, connection) in asked.items():
                 said = connection.answer("companion", OPENED)
                 if said["over"]:

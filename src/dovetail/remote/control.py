@@ -20,6 +20,7 @@ its start, if all its devices are in its own process.
 
 from __future__ import annotations
 
+import atexit
 import hmac
 import os
 import secrets
@@ -48,6 +49,8 @@ CONTROL = "DOVETAIL_CONTROL"
 MOST_LINE = 1 << 16
 """Bytes of a message."""
 _AGAIN = 1.0
+_LAST_WORD = 5.0
+"""Seconds that a program's end waits for its last answer."""
 _ERRORS: tuple[type[Exception], ...] = (DovetailError, *CALL_ERRORS)
 
 
@@ -65,6 +68,7 @@ class Seat:
 
     def __init__(self, address: Address, told: Sequence[str] = ()) -> None:
         self._address = address
+        self._answering = threading.Lock()
         self._connection = socket.socket()
         self._connection.close()  # until there is one to a scheduler
         self.addresses = tuple(told)
@@ -117,6 +121,11 @@ class Seat:
         self._lines.close()
         self._connection.close()
 
+    def finish(self) -> None:
+        """Wait for an order that is being carried out: a program may end as soon as its device is home."""
+        if self._answering.acquire(timeout=_LAST_WORD):
+            self._answering.release()
+
     def watch(self, devices: Sequence[Device]) -> None:
         """Move these devices when the scheduler says so, from now on and in another thread."""
         self._devices = tuple(devices)
@@ -129,7 +138,8 @@ class Seat:
                 while True:
                     order = self._read().get("migrate")
                     if isinstance(order, dict):
-                        self._say(self._moved(order))
+                        with self._answering:
+                            self._say(self._moved(order))
             except (OSError, ValueError):
                 self._connection.close()
             time.sleep(_AGAIN)
@@ -171,6 +181,13 @@ def _in_child() -> None:
     """A fork does not sit in its parent's seat: the scheduler has to see the parent's end."""
     for seat in list(_seats):
         seat.leave()
+    _seats.clear()
+
+
+@atexit.register
+def _at_exit() -> None:
+    for seat in list(_seats):
+        seat.finish()
 
 
 os.register_at_fork(after_in_child=_in_child)
