@@ -80,12 +80,12 @@ def test_picture_and_energy(table: str, tmp_path: Path, capsys: pytest.CaptureFi
 
 def test_compare(table: str, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("ortools")
-    assert status_of(["pack", table, "--k", "2", "--compare", "--json", "--time-limit", "3"]) == 0
+    assert status_of(["pack", table, "--k", "2", "--compare", "--json", "--time-limit", "1"]) == 0
     found = {entry["algorithm"]: entry for entry in json.loads(capsys.readouterr().out)}
     assert set(found) == set(ALGORITHMS)
     assert "at most min" in found["one-pack"]["refused"]
     assert all(entry["cost"] >= 65 for name, entry in found.items() if "cost" in entry and name != "list")
-    assert status_of(["pack", table, "--k", "4", "--compare", "--time-limit", "3"]) == 0
+    assert status_of(["pack", table, "--k", "4", "--compare", "--time-limit", "1"]) == 0
     shown = capsys.readouterr().out
     assert "The pack barrier costs 10.2%" in shown
     assert "matching solves k = 2 only" in shown

@@ -37,6 +37,8 @@ Outcome = tuple[list[Measured], list[Record]]
 
 REPETITIONS = full(1000, 60)
 POLICIES = ("history", "history-guarded")
+ONCE = pytest.mark.xdist_group("curves")
+"""Of tests that share what takes long to make."""
 
 
 @pytest.fixture(scope="module")
@@ -49,6 +51,7 @@ def found() -> list[Found]:
     return cases(orders=full(2000, 30), seed=1)
 
 
+@ONCE
 def test_training_starts_above_gpu_only_and_falls_below_it_by_the_fifth_run(curves: dict[str, Curve]) -> None:
     mean = curves["history"].tests.mean(axis=0)
     assert mean[0] == pytest.approx(9.122)
@@ -56,6 +59,7 @@ def test_training_starts_above_gpu_only_and_falls_below_it_by_the_fifth_run(curv
     assert all(mean[5:] < GPU_ONLY)
 
 
+@ONCE
 @pytest.mark.parametrize("runs", [run for run in REFERENCE if run >= 6])
 def test_from_the_sixth_run_on_the_curve_is_the_method_notes(curves: dict[str, Curve], runs: int) -> None:
     tests = curves["history"].tests[:, runs]
@@ -66,6 +70,7 @@ def test_from_the_sixth_run_on_the_curve_is_the_method_notes(curves: dict[str, C
     assert abs(tests.mean() - REFERENCE[runs]) <= allowed
 
 
+@ONCE
 def test_guarded_never_starts_worse_than_gpu_only_and_is_as_good_by_the_seventh_run(
     curves: dict[str, Curve],
 ) -> None:
@@ -170,6 +175,7 @@ def test_of_ten_identical_applications_the_sixth_goes_to_the_cpu() -> None:
     assert sum(job.device == "cpu" for job in found.flow.jobs) == 1
 
 
+@ONCE
 def test_verdicts_compare_the_papers_figures_with_ours(curves: dict[str, Curve], found: list[Found]) -> None:
     made = claims(bars(stored_measurements()), [curves["history"]], found, identical(), [])
     by_text = {claim.text: claim for claim in made}
