@@ -324,6 +324,7 @@ def test_without_retries_lost_jobs_end_as_node_fail(runs: Runs, allocated: Mappi
 def test_a_controller_that_is_away_disturbs_nobody(
     slurm: SlurmCluster, runs: Runs, allocated: Mapping[str, str]
 ) -> None:
+    time.sleep(6.0)  # it writes down within 5 s what it knows; killed before, it forgets the allocation
     process = started(runs, allocated)
     slurm.kill_daemon("slurmctld")
     time.sleep(1.0)
