@@ -398,18 +398,18 @@ def test_a_node_that_slurm_gives_up_is_lost(slurm: SlurmCluster, runs: Runs, kep
     """With ``--no-kill`` the others go on; without it the allocation ends, and the next takes the rest up."""
     options = ALL if kept else ALL[:-1]
     with slurm.allocation(*options) as allocated:
-        runs.write(600, lambda i: 0.5, retries=1)
+        runs.write(600, lambda i: 2.0, retries=1)  # more than a minute, however fast the machine
         process = runs.go(
             "jobs.toml", "--executor", HERE, "--policy", "fcfs", "--quiet", environment=allocated
         )
         runs.wait_for(18)
         slurm.kill_daemon("slurmd.n2")
-        assert process.wait(120) == (0 if kept else 1)
+        assert process.wait(200) == (0 if kept else 1)
     slurm.start_daemon("slurmd.n2")
     until(lambda: "idle" in slurm.call("sinfo", "-h", "-n", "n2", "-o", "%T"), "the node is back")
     if not kept:
         with slurm.allocation(*ALL) as allocated:
-            assert runs.go("--resume", "--quiet", environment=allocated).wait(120) == 0
+            assert runs.go("--resume", "--quiet", environment=allocated).wait(200) == 0
     runs.check()
     assert attempts(runs)
 
