@@ -215,6 +215,7 @@ def test_what_is_submitted_to_a_service_is_passed_on(slurm: SlurmCluster, runs: 
             assert done.returncode == 0, done.stderr
         until(lambda: slurm.call("squeue", "-h").count("\n") == 2, "both are there")
         shown = slurm.call("scontrol", "show", "job", "-o").splitlines()
+        shown = [line for line in shown if str(runs.tmp_path) in line]  # not those of earlier tests
         mine = [line for line in shown if "Nice=7" in line and "Partition=gpu" in line]
         assert len(mine) == 2
         assert sum("Comment=mine" in line for line in mine) == 1
