@@ -49,6 +49,9 @@ class RayCluster:
         home.mkdir()
         own = {"HOME": str(home), "RAY_AUTH_TOKEN": "t" * 40, "RAY_USAGE_STATS_ENABLED": "0"}
         self.environment = {**os.environ, **own}
+        self.process, self.address = self._started()
+
+    def _started(self) -> tuple[subprocess.Popen[str], str]:
         self.process = subprocess.Popen(
             [sys.executable, str(SUPPORT / "ray_cluster.py"), str(NODES)],
             env=self.environment,
@@ -57,7 +60,7 @@ class RayCluster:
             stderr=subprocess.DEVNULL,
             text=True,
         )
-        self.address = self._line()
+        return self.process, self._line()
 
     def _line(self) -> str:
         assert self.process.stdout is not None
@@ -74,6 +77,11 @@ class RayCluster:
         self.process.stdin.flush()
         assert self._line() == "done"
 
+    def renew(self) -> None:
+        """Another one in its place, of which no node is missing."""
+        self.stop()
+        self.process, self.address = self._started()
+
     def stop(self) -> None:
         """End it."""
         assert self.process.stdin is not None
@@ -88,6 +96,13 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RayCluster]:
     found = RayCluster(tmp_path_factory.mktemp("ray") / "home")
     yield found
     found.stop()
+
+
+@pytest.fixture
+def spent(cluster: RayCluster) -> Iterator[RayCluster]:
+    """The cluster, for a test that takes nodes away."""
+    yield cluster
+    cluster.renew()
 
 
 @pytest.fixture
@@ -213,13 +228,13 @@ def test_killed_and_taken_up(runs: Runs, cluster: RayCluster) -> None:
 
 
 def test_a_node_that_joins_is_used_and_one_that_dies_costs_its_jobs_an_attempt(
-    runs: Runs, cluster: RayCluster
+    runs: Runs, spent: RayCluster
 ) -> None:
     write(runs, 48, 4.0, retries=2)
-    process = runs.go("jobs.toml", "--executor", executor(cluster), "--quiet", environment=runs.environment)
+    process = runs.go("jobs.toml", "--executor", executor(spent), "--quiet", environment=runs.environment)
     runs.wait_for(8)
-    cluster.do(f"kill {NODES - 1}")
-    cluster.do("add")
+    spent.do(f"kill {NODES - 1}")
+    spent.do("add")
     assert process.wait(200) == 0, runs.complaints
     rows = runs.rows()
     exactly_once(runs, rows)
@@ -244,12 +259,12 @@ def test_devices_shows_the_nodes(runs: Runs, cluster: RayCluster) -> None:
 
 
 def test_a_node_that_is_drained_ends_what_it_has_and_starts_nothing_more(
-    runs: Runs, cluster: RayCluster
+    runs: Runs, spent: RayCluster
 ) -> None:
     write(runs, 40, 3.0, retries=2)
-    process = runs.go("jobs.toml", "--executor", executor(cluster), "--quiet", environment=runs.environment)
+    process = runs.go("jobs.toml", "--executor", executor(spent), "--quiet", environment=runs.environment)
     runs.wait_for(8)
-    cluster.do("drain 1")
+    spent.do("drain 1")
     time.sleep(3)  # it is seen within a second
     before = Counter(line.split()[2] for line in runs.said.read_text().splitlines() if line[0] == "b")
     assert process.wait(200) == 0, runs.complaints
