@@ -49,9 +49,9 @@ class RayCluster:
         home.mkdir()
         own = {"HOME": str(home), "RAY_AUTH_TOKEN": "t" * 40, "RAY_USAGE_STATS_ENABLED": "0"}
         self.environment = {**os.environ, **own}
-        self.process, self.address = self._started()
+        self._start()
 
-    def _started(self) -> tuple[subprocess.Popen[str], str]:
+    def _start(self) -> None:
         self.process = subprocess.Popen(
             [sys.executable, str(SUPPORT / "ray_cluster.py"), str(NODES)],
             env=self.environment,
@@ -60,7 +60,7 @@ class RayCluster:
             stderr=subprocess.DEVNULL,
             text=True,
         )
-        return self.process, self._line()
+        self.address = self._line()
 
     def _line(self) -> str:
         assert self.process.stdout is not None
@@ -80,7 +80,7 @@ class RayCluster:
     def renew(self) -> None:
         """Another one in its place, of which no node is missing."""
         self.stop()
-        self.process, self.address = self._started()
+        self._start()
 
     def stop(self) -> None:
         """End it."""
