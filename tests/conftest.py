@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from _pytest.nodeid import NodeId
 from hypothesis import settings
 
 from dovetail.testing.builders import full
@@ -48,8 +49,11 @@ settings.register_profile("known", derandomize=True)
 settings.load_profile("default" if full(1, 0) else "known")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Leave the long ones to `make test-all`."""
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Keep groups together, and leave the long ones to `make test-all`."""
+    if hasattr(config, "workerinput"):
+        _name_groups(items)
     if full(1, 0):
         return
     here = Path(__file__).parent
@@ -59,6 +63,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         kept = LONG.get(item.path.relative_to(here).as_posix())
         if kept is not None and getattr(item, "originalname", item.name) not in kept:
             item.add_marker(pytest.mark.skip(reason="starts whole clusters: make test-all"))
+
+
+def _name_groups(items: list[pytest.Item]) -> None:
+    """What pytest-xdist 3.8 does for ``--dist loadgroup``, and pytest 9.2 does not see any more."""
+    for item in items:
+        group = item.get_closest_marker("xdist_group")
+        if group is not None and not item.nodeid.endswith(f"@{group.args[0]}"):
+            item._id = NodeId.parse(f"{item.nodeid}@{group.args[0]}")
 
 
 @pytest.fixture(autouse=True, scope="module")

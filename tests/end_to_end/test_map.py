@@ -233,23 +233,23 @@ def test_what_is_wrong_is_one_sentence(
 
 
 def test_resume_does_nothing_twice(dovetail: Call, data: list[str], tmp_path: Path) -> None:
-    dovetail("map", *BOTH, *data[:7])
+    dovetail("map", *BOTH, "--no-duplicate", *data[:7])
     assert len(logs(tmp_path)) == 7
-    done = dovetail("map", *BOTH, *data, "--resume", "--json")
+    done = dovetail("map", *BOTH, "--no-duplicate", *data, "--resume", "--json")
     assert (load(done)["items"], load(done)["skipped"]) == (5, 7)
     assert logs(tmp_path) == {f"{i:02}.txt": 1 for i in range(12)}
     (tmp_path / "data" / "03.txt").write_text("another\n")
     (tmp_path / "results" / "04.txt").unlink()
-    done = dovetail("map", *BOTH, *data, "--resume", "--json")
+    done = dovetail("map", *BOTH, "--no-duplicate", *data, "--resume", "--json")
     assert load(done)["items"] == 2
     assert {name for name, count in logs(tmp_path).items() if count == 2} == {"03.txt", "04.txt"}
-    done = dovetail("map", *BOTH, *data, "--resume", "--json")
+    done = dovetail("map", *BOTH, "--no-duplicate", *data, "--resume", "--json")
     assert (load(done)["items"], load(done)["skipped"]) == (0, 12)
 
 
 def test_without_resume_all_is_done_anew(dovetail: Call, data: list[str], tmp_path: Path) -> None:
     for _ in range(2):
-        dovetail("map", *BOTH, *data)
+        dovetail("map", *BOTH, "--no-duplicate", *data)
     assert set(logs(tmp_path).values()) == {2}
 
 
