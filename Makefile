@@ -27,7 +27,7 @@ slurm:           ## what the tests on a real Slurm cluster need (Debian, as root
 demo: $(STAMP)   ## learn six programs on two devices, then beat every static placement
 	@$(BIN)/python examples/demo/demo.py
 
-test: $(STAMP)   ## the test suite, long runs at reduced counts (some 20 minutes on 2 slow cores)
+test: $(STAMP)   ## the test suite, long runs at reduced counts (10 minutes on 2 cores, 20 on slow ones)
 	$(BIN)/python -m pytest -n $(XDIST) --dist loadgroup
 
 test-all: $(STAMP)  ## the suite with the long runs: statistics, faults, Slurm and Ray (`make slurm`)
