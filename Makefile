@@ -37,6 +37,8 @@ lint: $(STAMP)   ## format, lint, types, import contracts
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	$(BIN)/mypy --follow-imports=silent examples/demo/demo.py
+	$(BIN)/mypy --follow-imports=silent examples/single-node/run.py
 	$(BIN)/lint-imports --no-cache
 
 bench: $(STAMP)  ## benchmarks; each also asserts its result

@@ -80,7 +80,7 @@ def demo(history: Path, out: Path, rounds: int, orders: int) -> int:
     print("\n3. What came out in the first of these orders, under history and beside the others\n")
     print(best[0].gantt(width=console.width))
     first = [result for result in results if result.seed == seeds[0]]  # of two orders no interval says much
-    console.print(tables.comparison_table(first, width=console.width))
+    print(Comparison(first))
     out.mkdir(parents=True, exist_ok=True)
     best.html(out / "index.html")
     best[0].gantt(out / "history.svg")

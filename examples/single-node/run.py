@@ -15,7 +15,7 @@ import tempfile
 from pathlib import Path
 
 import dovetail
-from dovetail.report import Comparison, tables
+from dovetail.report import Comparison
 
 HERE = Path(__file__).parent
 JOBS = HERE / "jobs.toml"
@@ -45,8 +45,7 @@ def main() -> int:
                 print(f"round {seed}, {policy}: {report.makespan:.1f} s", flush=True)
     results.sort(key=lambda result: POLICIES.index(result.policy))
     comparison = Comparison(results)
-    console = tables.console()
-    console.print(tables.comparison_table(results, width=console.width))
+    print(comparison)
     for policy in POLICIES[:-1]:
         found = comparison.paired(policy, "best-device")
         print(f"{policy} takes {1 - (found.ratio or 1):.0%} less than best-device")

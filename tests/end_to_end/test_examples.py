@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 import importlib.util
+import subprocess
+import sys
 from pathlib import Path
+
+import pytest
+
+from dovetail.testing.builders import full
 
 EXAMPLES = Path(__file__).parent.parent.parent / "examples"
 
@@ -15,3 +21,25 @@ def test_what_if_prints_what_its_page_says() -> None:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     assert module.page() == (EXAMPLES / "what-if" / "README.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.live
+@pytest.mark.xdist_group("live")
+@pytest.mark.skipif(not full(1, 0), reason="runs for a minute: DOVETAIL_TEST_FULL=1")
+def test_the_demo_comes_to_its_end(tmp_path: Path) -> None:
+    """What `make demo` runs, with fewer rounds."""
+    pytest.importorskip("pyopencl")
+    command = [
+        sys.executable,
+        EXAMPLES / "demo" / "demo.py",
+        "--rounds",
+        "1",
+        "--orders",
+        "1",
+        "--out",
+        tmp_path,
+    ]
+    done = subprocess.run(command, cwd=tmp_path, text=True, capture_output=True, timeout=280, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.partition("3. What came out")[2].count("gpu-only") == 1  # its row of the table
+    assert (tmp_path / "index.html").exists()

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from borrowing import KILLED, PROGRAM, ROWS, Row, children, jobs
-from dovetail_command import DOVETAIL, load
+from borrowing import KILLED, PROGRAM, ROWS, Row, begun, children, jobs, silence_the_wide_one
+from dovetail_command import load
 from queues import folder_of
 from services import serving
 from waiting import until
@@ -106,7 +106,7 @@ def test_a_server_that_is_killed_costs_only_who_borrows_from_it(
 ) -> None:
     """kill -9 while a job computes on it: that job ends with one sentence, the next finds a new server."""
     (folder / "jobs.toml").write_text(jobs(KILLED))
-    process = begun(folder, environment)
+    process = begun(folder, environment, LENT)
     of_a, of_b = sorted(device_servers(process.pid))
     devices = [pid for server in (of_a[1], of_b[1]) for pid in children(server)]
     os.kill(of_b[1], signal.SIGKILL)
@@ -122,20 +122,6 @@ def test_a_server_that_is_killed_costs_only_who_borrows_from_it(
     assert not [pid for pid in (of_a[1], of_b[1], *devices) if runs(pid)]
 
 
-def begun(folder: Path, environment: dict[str, str]) -> subprocess.Popen[str]:
-    """A run of the folder's jobs, the wide one of which computes on a borrowed device."""
-    process = subprocess.Popen(
-        [*DOVETAIL, "run", "jobs.toml", *LENT, "--policy", "mrq", "--json", "--quiet"],
-        cwd=folder,
-        env=environment,
-        text=True,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    )
-    until((folder / "wide.json.began").exists)
-    return process
-
-
 @pytest.mark.parametrize("silent", [False, True])
 def test_a_dovetail_that_is_killed_leaves_no_servers_and_is_taken_up(
     dovetail: Call, folder: Path, environment: dict[str, str], silent: bool
@@ -146,10 +132,9 @@ def test_a_dovetail_that_is_killed_leaves_no_servers_and_is_taken_up(
     """
     (folder / "jobs.toml").write_text(jobs(KILLED))
     if silent:
-        waits = "time.sleep(600.0 if out == 'wide.json' else 0.0)\nfor k"
-        (folder / "program.py").write_text(PROGRAM.replace("for k", waits, 1))
+        silence_the_wide_one(folder)
     with tempfile.TemporaryDirectory() as sockets:  # names of sockets are short
-        process = begun(folder, {**environment, "TMPDIR": sockets})
+        process = begun(folder, {**environment, "TMPDIR": sockets}, LENT)
         servers = [pid for _, pid in device_servers(process.pid)]
         assert os.listdir(sockets)
         process.kill()
@@ -176,7 +161,7 @@ def test_a_job_that_has_come_home_outlives_its_dovetail(
     dovetail: Call, folder: Path, environment: dict[str, str], state: Path
 ) -> None:
     """It has all its devices here by then: kill -9 costs it nothing, and its result is what it would be."""
-    process = begun(folder, environment)
+    process = begun(folder, environment, LENT)
     notes = folder_of(state) / "devices.jsonl"
     until(lambda: "false" in notes.read_text(), "it comes home")
     process.kill()

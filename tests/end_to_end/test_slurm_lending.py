@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from borrowing import KILLED, PROGRAM, Row, jobs
+from borrowing import KILLED, PROGRAM, Row, begun, jobs, silence_the_wide_one
 from dovetail_command import DOVETAIL, load
 from queues import folder_of, kill, processes_of
 from slurm_cluster import NodeShape, SlurmCluster, needs_slurm
@@ -81,22 +81,6 @@ def servers() -> dict[int, str]:
     return found
 
 
-def begun(folder: Path, inside: Mapping[str, str]) -> subprocess.Popen[str]:
-    """A run of the folder's jobs, the wide one of which computes on a borrowed device."""
-    process = subprocess.Popen(
-        [*DOVETAIL, "run", "jobs.toml", *LENT, "--policy", "mrq", "--json", "--quiet"],
-        cwd=folder,
-        env=inside,
-        text=True,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    )
-    until(lambda: (folder / "wide.json.began").exists() or process.poll() is not None)
-    if process.poll() is not None:
-        raise AssertionError(process.communicate())
-    return process
-
-
 def played(dovetail: Call, folder: Path, policy: str) -> tuple[dict[str, Any], dict[str, Any]]:
     """The jobs by name, all of which ended well, and what the wide one told of itself."""
     done = dovetail("run", "jobs.toml", *LENT, "--policy", policy, "--json", "--quiet")
@@ -137,7 +121,7 @@ def test_a_server_that_is_killed_costs_only_who_borrows_from_it(
     The token is in one file that only its owner reads, and in no command line nor environment.
     """
     (folder / "jobs.toml").write_text(jobs(KILLED))
-    process = begun(folder, inside)
+    process = begun(folder, inside, LENT)
     secret = folder_of(state) / "agents" / "devices.token"
     assert stat.S_IMODE(secret.stat().st_mode) == 0o600
     token = secret.read_text()
@@ -172,9 +156,8 @@ def test_a_dovetail_that_is_killed_leaves_no_server_and_no_secret_and_is_taken_u
     """Who had borrowed ends, also if it makes no calls; who had not goes on under its agent."""
     (folder / "jobs.toml").write_text(jobs(KILLED))
     if silent:
-        waits = "time.sleep(600.0 if out == 'wide.json' else 0.0)\nfor k"
-        (folder / "program.py").write_text(PROGRAM.replace("for k", waits, 1))
-    process = begun(folder, inside)
+        silence_the_wide_one(folder)
+    process = begun(folder, inside, LENT)
     before = servers()
     assert len(before) == 2
     process.kill()
@@ -203,7 +186,7 @@ def test_an_agent_that_is_killed_takes_its_server_along(
 ) -> None:
     """The job that had borrowed from its node ends; the node comes back, and lends again."""
     (folder / "jobs.toml").write_text(jobs(KILLED))
-    process = begun(folder, inside)
+    process = begun(folder, inside, LENT)
     data: Any = json.loads((folder_of(state) / "agents" / "agents.json").read_text())
     (of_n1,) = [agent["pid"] for agent in data["agents"] if agent["node"] == "n1"]
     kill(of_n1)
@@ -218,7 +201,7 @@ def test_an_agent_that_is_killed_takes_its_server_along(
 @slowly
 def test_everything_is_killed_at_once(folder: Path, inside: dict[str, str], state: Path) -> None:
     """Dovetail and all agents: no server is left, and none of its devices' processes."""
-    process = begun(folder, inside)
+    process = begun(folder, inside, LENT)
     data: Any = json.loads((folder_of(state) / "agents" / "agents.json").read_text())
     for pid in (process.pid, *(agent["pid"] for agent in data["agents"])):
         kill(pid)
@@ -230,7 +213,7 @@ def test_everything_is_killed_at_once(folder: Path, inside: dict[str, str], stat
 def test_an_allocation_that_is_cancelled_ends_the_servers(
     slurm: SlurmCluster, folder: Path, inside: dict[str, str], state: Path
 ) -> None:
-    process = begun(folder, inside)
+    process = begun(folder, inside, LENT)
     slurm.end(inside["SLURM_JOB_ID"])
     process.communicate(timeout=60)
     assert process.returncode == 1

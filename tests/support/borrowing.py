@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-__all__ = ["KILLED", "PROGRAM", "ROWS", "Row", "children", "jobs"]
+from dovetail_command import DOVETAIL
+from waiting import until
+
+__all__ = ["KILLED", "PROGRAM", "ROWS", "Row", "begun", "children", "jobs", "silence_the_wide_one"]
 
 PROGRAM = '''
 """So many steps on all of its devices, each as long as it sleeps; tells the result and where it was."""
@@ -59,3 +64,25 @@ time = 5
 def children(pid: int) -> list[int]:
     """Processes that a process's main thread has started."""
     return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def begun(folder: Path, environment: Mapping[str, str], lent: Sequence[str]) -> subprocess.Popen[str]:
+    """A run of the folder's jobs as ``lent`` says, the wide one of which computes on a borrowed device."""
+    process = subprocess.Popen(
+        [*DOVETAIL, "run", "jobs.toml", *lent, "--policy", "mrq", "--json", "--quiet"],
+        cwd=folder,
+        env=environment,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    until(lambda: (folder / "wide.json.began").exists() or process.poll() is not None)
+    if process.poll() is not None:
+        raise AssertionError(process.communicate())
+    return process
+
+
+def silence_the_wide_one(folder: Path) -> None:
+    """It makes no calls once it has begun, and so hears nothing of a device that is lost."""
+    waits = "time.sleep(600.0 if out == 'wide.json' else 0.0)\nfor k"
+    (folder / "program.py").write_text(PROGRAM.replace("for k", waits, 1))

@@ -22,7 +22,7 @@ _COLUMNS = (
 )
 
 
-PIECE = 500
+MOST_IDS = 500
 """Ids in one question: SQLite takes no more than some thousand values."""
 
 
@@ -130,8 +130,8 @@ class Archive:
     def jobs(self, ids: Sequence[JobId]) -> list[Entry]:
         """Several jobs, whatever their states, in order of submission."""
         found: list[Entry] = []
-        for at in range(0, len(ids), PIECE):
-            some = ids[at : at + PIECE]
+        for at in range(0, len(ids), MOST_IDS):
+            some = ids[at : at + MOST_IDS]
             found += self.entries(f"id IN ({', '.join('?' * len(some))}) ORDER BY seq", some)
         return found
 
@@ -159,8 +159,8 @@ class Archive:
     def _with_ids(self, ids: Sequence[JobId]) -> list[tuple[JobId, str, str | None]]:
         """(id, state, user) of those that are there, in order of submission."""
         found: list[tuple[int, JobId, str, str | None]] = []
-        for at in range(0, len(ids), PIECE):
-            some = ids[at : at + PIECE]
+        for at in range(0, len(ids), MOST_IDS):
+            some = ids[at : at + MOST_IDS]
             sql = f"SELECT seq, id, state, user FROM job WHERE id IN ({', '.join('?' * len(some))})"
             found += self._rows(sql, some)
         return [row[1:] for row in sorted(found)]
