@@ -41,5 +41,7 @@ def test_the_demo_comes_to_its_end(tmp_path: Path) -> None:
     ]
     done = subprocess.run(command, cwd=tmp_path, text=True, capture_output=True, timeout=280, check=False)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.partition("3. What came out")[2].count("gpu-only") == 1  # its row of the table
+    table = done.stdout.partition("3. What came out")[2]
+    assert "makespan" in table
+    assert "gpu-only" in table
     assert (tmp_path / "index.html").exists()
