@@ -10,7 +10,7 @@ from typing import ClassVar
 from dovetail.errors import InputError
 from dovetail.interfaces import View
 from dovetail.model import Decision, Seconds
-from dovetail.policies.lookahead_gangs import plan_gangs
+from dovetail.policies.lookahead_gangs import WINDOW, plan_gangs
 from dovetail.policies.lookahead_order import go_on_with_easy
 from dovetail.policies.lookahead_units import Objective, go_on, on_one_unit, plan_units
 
@@ -62,13 +62,14 @@ class Lookahead:
         molding.warm_up()
 
     def decide(self, view: View) -> Iterable[Decision]:
-        """Plan in the way that suits the jobs that wait; a promise is kept by whom it was given.
+        """Plan in the way that suits the jobs that wait.
 
-        One-node jobs are planned on units, rigid gangs are EASY's, all else is molded.
+        One-node jobs are planned on units, rigid gangs are EASY's, all else is molded. What EASY promised
+        while only rigid gangs waited is kept whatever comes then.
         """
-        if view.reservations or (not view.device_queues and (_rigid(view) or _partitioned(view))):
+        if not view.device_queues and (_rigid(view) or _partitioned(view)):
             return go_on_with_easy(view, self.objective, self.budget or ROLL_OUTS, self.age)
-        if not all(map(on_one_unit, view.queue)):  # those in FIFOs are
+        if view.reservations or not all(map(on_one_unit, view.queue)):  # those in FIFOs are
             return plan_gangs(view, self.objective, self.budget or DECODES, self.age)
         decisions = go_on(view)
         if decisions is not None:
@@ -77,11 +78,17 @@ class Lookahead:
 
 
 def _rigid(view: View) -> bool:
-    """Whether the waiting jobs are a batch system's: one way to run each, with walltimes or as gangs."""
-    return all(len(job.choices) == 1 for job in view.queue) and (
-        any(job.nodes > 1 or job.walltime is not None for job in view.queue)
-        or any(placed.job.nodes > 1 for placed in view.running.values())
-    )
+    """Whether the waiting jobs are a batch system's: one way to run each, with walltimes or as gangs.
+
+    As long as some have no walltime to promise by, one plan is better that holds them all.
+    """
+    if any(len(job.choices) > 1 for job in view.queue):
+        return False
+    if all(job.walltime is not None for job in view.queue):
+        return True
+    gangs = any(job.nodes > 1 or job.walltime is not None for job in view.queue)
+    gangs = gangs or any(placed.job.nodes > 1 for placed in view.running.values())
+    return gangs and len(view.queue) > WINDOW
 
 
 def _partitioned(view: View) -> bool:

@@ -10,14 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from math import inf
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dovetail.interfaces import Free, View
+from dovetail.interfaces import Shadow, View
 from dovetail.model import (
     CPU,
     HOST_CPUS,
@@ -28,6 +27,7 @@ from dovetail.model import (
     Intend,
     Job,
     Placed,
+    Promise,
     Request,
     Seconds,
     Start,
@@ -71,32 +71,35 @@ def plan_gangs(view: View, objective: Objective, decodes: int, age: Seconds) -> 
     unbound: list[Decision] = [Dequeue(job.id) for job in bound]
     waiting = sorted([*bound, *view.queue], key=lambda job: (job.submit_time, job.index))
     machine = _Machine(view, waiting)
-    jobs = list(islice((job for job in _urgent_first(view, waiting, age) if machine.could_run(job)), WINDOW))
+    promise = next(iter(view.reservations.values()), None)
+    promised = None if promise is None else promise.job
+    jobs = [job for job in _urgent_first(view, waiting, age) if machine.could_run(job)]
+    jobs = sorted(jobs, key=lambda job: job is not promised)[:WINDOW]
     if not jobs or not machine.any_free():
         return unbound
-    overdue = sum(view.now - job.submit_time > age for job in jobs)
+    fixed = sum(job is promised or view.now - job.submit_time > age for job in jobs)
     options = _timed(view, jobs, machine)
     table = _Table(machine, options)
     weights = _weights(objective, options)
-    orders, picks = _beginnings(options, overdue)
-    last = _last_plan(view, jobs, options, overdue)
+    orders, picks = _beginnings(options, fixed)
+    last = _last_plan(view, jobs, options, fixed)
     orders, picks = np.vstack([last[0], orders]), np.vstack([last[1], picks])
     seed = len(jobs) * 1_000_003 + jobs[0].index * 7919 + jobs[-1].index
     order, option, _ = anneal(
         machine.ready, machine.last, machine.lanes, *table.asked, table.bounds, *table.shapes,
         weights.job, weights.own, weights.stretch, weights.level, orders, table.bounds[:-1] + picks,
-        overdue, decodes, seed,
+        fixed, decodes, seed,
     )  # fmt: skip
     starts, chosen = where(machine.ready, machine.lanes, *table.asked, *table.shapes, order, option)
-    free = view.free()
-    decisions: list[Start] = []
+    room = _Room(view, promise)
+    decisions = room.kept()
     for j in order:
-        if starts[j] <= 0.0:
+        if starts[j] <= 0.0 and not (room.begun and jobs[j] is promised):
             choice = options[j][option[j] - table.bounds[j]].choice
             mask = sum(1 << int(node) for node in chosen[j] if node >= 0)
-            decisions += _start(jobs[j], choice, free, mask)
+            decisions += room.start(jobs[j], choice, mask)
     if not decisions and not view.running:  # what the plan does not count, such as memory, is in its way
-        decisions += next(filter(None, (_start(j, c, free, -1) for j in jobs for c in j.choices)), [])
+        decisions += next(filter(None, (room.start(j, c, -1) for j in jobs for c in j.choices)), [])
     intentions = [
         _intention(view, jobs[j], options[j][option[j] - table.bounds[j]], float(starts[j])) for j in order
     ]
@@ -133,12 +136,40 @@ def _intention(view: View, job: Job, option: Option, start: Seconds) -> Intend:
     return Intend(job.id, name, nodes, view.now + start, why)
 
 
-def _start(job: Job, choice: Choice, free: Free, mask: int) -> list[Start]:
-    allocation = free.fit(choice.request, within=mask)
-    if allocation is None:
-        return []
-    free.take(allocation)
-    return [Start(job.id, choice.implementation.name, allocation)]
+class _Room:
+    """What is free now for a plan to start jobs on; a promise that cannot be kept yet is not delayed."""
+
+    def __init__(self, view: View, promise: Promise | None) -> None:
+        self.view, self.promise = view, promise
+        self.free = view.free()
+        self.begun = False
+        self._shadow: Shadow | None = None
+
+    def kept(self) -> list[Start]:
+        """The start that was promised, if it can be made now; else others only get what does not delay it."""
+        if self.promise is None:
+            return []
+        request = self.promise.allocation.request
+        allocation = self.free.claim(request)
+        if allocation is None:
+            self._shadow = self.view.shadow(request, self.free, [])
+            return []
+        self.begun = True
+        return [Start(self.promise.job.id, self.promise.implementation.name, allocation)]
+
+    def start(self, job: Job, choice: Choice, mask: int) -> list[Start]:
+        """Start the job on these nodes if they are free, on others beside a promise; an empty list if not."""
+        request = choice.request
+        if self._shadow is None:
+            allocation = self.free.fit(request, within=mask)
+            if allocation is not None:
+                self.free.take(allocation)
+        elif self.promise is not None and job is self.promise.job:
+            return []
+        else:
+            bound = self.view.bound(job, choice.implementation, request)
+            allocation = self._shadow.backfill(request, self.view.now + bound)
+        return [] if allocation is None else [Start(job.id, choice.implementation.name, allocation)]
 
 
 def _timed(view: View, jobs: Sequence[Job], machine: _Machine) -> list[list[Option]]:
