@@ -56,16 +56,20 @@ def _enter(width: int, end: float, bound: float, n: int, widths: Ints, ends: Flo
 
 
 @njit(cache=True)
-def _leave(now: float, n: int, widths: Ints, ends: Floats, bounds: Floats) -> tuple[int, int]:
-    """Take out of the running jobs those that have ended; how many are left, and what the others held."""
-    kept, given = 0, 0
+def _leave(now: float, n: int, widths: Ints, ends: Floats, bounds: Floats) -> tuple[int, int, float]:
+    """Take out of the running jobs those that have ended.
+
+    Returns how many are left, what the others held, and when the next one ends.
+    """
+    kept, given, following = 0, 0, np.inf
     for i in range(n):
         if ends[i] > now:
             widths[kept], ends[kept], bounds[kept] = widths[i], ends[i], bounds[i]
+            following = min(following, ends[i])
             kept += 1
         else:
             given += widths[i]
-    return kept, given
+    return kept, given, following
 
 
 @njit(cache=True)
@@ -93,6 +97,7 @@ def roll_out(
     n = len(running_width)
     widths, ends, bounds = np.empty(n + total, np.int64), np.empty(n + total), np.empty(n + total)
     widths[:n], ends[:n], bounds[:n] = running_width, running_long, running_bound
+    following = running_long.min() if n else np.inf
     waiting = np.empty(total, np.int64)
     waiting[:known] = np.argsort(rank[:known])
     m, coming = known, known
@@ -121,6 +126,7 @@ def roll_out(
             free -= width[j]
             _enter(width[j], now + long[j], now + wall[j], n, widths, ends, bounds)
             n += 1
+            following = min(following, now + long[j])
             score += _cost(now - submit[j], long[j], total, summed)
             last = max(last, now + long[j])
         if m > 1 and free > 0:  # backfill behind the head
@@ -139,18 +145,19 @@ def roll_out(
                 free -= width[j]
                 _enter(width[j], now + long[j], now + wall[j], n, widths, ends, bounds)
                 n += 1
+                following = min(following, now + long[j])
                 score += _cost(now - submit[j], long[j], total, summed)
                 last = max(last, now + long[j])
             m = kept
-        if score + (last if summed == LAST_END else 0.0) > enough:
+        unseen = last if summed == LAST_END else (m + total - coming) * 1.0 if summed == SLOWDOWN else 0.0
+        if score + unseen > enough:  # the others' slowdowns are 1 at least
             return np.inf
-        now = submit[coming] if coming < total else np.inf
-        for r in range(n):
-            now = min(now, ends[r])
+        now = min(following, submit[coming]) if coming < total else following
         if now == np.inf:
             return np.inf  # what is left never fits
-        n, given = _leave(now, n, widths, ends, bounds)
-        free += given
+        if following <= now:
+            n, given, following = _leave(now, n, widths, ends, bounds)
+            free += given
     return score + last if summed == LAST_END else score
 
 

@@ -51,7 +51,7 @@ def chosen_order(view: View, objective: Objective, roll_outs: int) -> Order:
     """The order in which EASY is expected to do best; the first of `TRIED` where nothing can be chosen."""
     if len(view.queue) < 2 or not _order_matters(view):
         return TRIED[0]
-    from dovetail.kernels.backfilling import LAST_END, SLOWDOWN, WAIT, lengths, roll_out  # numba
+    from dovetail.kernels.backfilling import LAST_END, SLOWDOWN, WAIT, roll_out  # numba
 
     sampled = objective == "slowdown"
     queue = _Line(view, again=sampled)
@@ -59,23 +59,23 @@ def chosen_order(view: View, objective: Objective, roll_outs: int) -> Order:
         return TRIED[0]
     futures = max(1, roll_outs // len(TRIED)) if sampled else 1
     summed = SLOWDOWN if sampled else LAST_END if objective == "makespan" else WAIT
-    scores = np.zeros(len(TRIED))
-    long, left = queue.wall.copy(), queue.running_bound.copy()
-    nothing = np.zeros(len(long))
-    ratios = np.array(view.lately.ratios) if sampled else np.empty(0)
-    ranks = [queue.rank(order) for order in TRIED]
-    for future in range(futures):
-        if sampled:
-            lengths(queue.numbers, queue.wall, nothing, ratios, future, long)
-            lengths(queue.running_numbers, queue.running_wall, queue.running_spent, ratios, future, left)
-        for i, rank in enumerate(ranks):
-            enough = inf if future < futures - 1 else float(scores[:i].min(initial=inf)) - scores[i]
-            scores[i] += roll_out(
+    lived = queue.sampled(futures, np.array(view.lately.ratios)) if sampled else [queue.walls()]
+    best, least = TRIED[0], inf
+    for order in TRIED:
+        rank = queue.rank(order)
+        score = 0.0
+        for long, left in lived:
+            score += roll_out(
                 queue.free, queue.running_width, left, queue.running_bound, queue.width, queue.wall, long,
-                queue.submit, queue.known, rank, queue.head, summed, enough,
+                queue.submit, queue.known, rank, queue.head, summed, least - score,
             )  # fmt: skip
-    best = int(scores.argmin())
-    return TRIED[best] if scores[best] < (GAIN if sampled else 1.0) * scores[0] else TRIED[0]
+            if score == inf:
+                break
+        if order == TRIED[0]:
+            least = (GAIN if sampled else 1.0) * score  # what another one has to be below
+        elif score < least:
+            best, least = order, score
+    return best
 
 
 def _order_matters(view: View) -> bool:
@@ -132,6 +132,23 @@ class _Line:
         self.running_bound = np.clip(bound, 1.0, _LONGEST)
         self.running_wall = self.running_spent + self.running_bound
         self.free = self.capacity - int(self.running_width.sum())
+
+    def walls(self) -> tuple[Floats, Floats]:
+        """How long each job of the line, and each running one, runs if all run to their bounds."""
+        return self.wall, self.running_bound
+
+    def sampled(self, futures: int, ratios: Floats) -> list[tuple[Floats, Floats]]:
+        """Futures in which each job runs for a part of its walltime that was seen lately."""
+        from dovetail.kernels.backfilling import lengths  # numba
+
+        found = []
+        nothing = np.zeros(len(self.wall))
+        for future in range(futures):
+            long, left = np.empty(len(self.wall)), np.empty(len(self.running_wall))
+            lengths(self.numbers, self.wall, nothing, ratios, future, long)
+            lengths(self.running_numbers, self.running_wall, self.running_spent, ratios, future, left)
+            found.append((long, left))
+        return found
 
     def rank(self, order: Order) -> Ints:
         """Each job's place in the order (see `dovetail.policies.parts.orders`)."""
