@@ -196,7 +196,7 @@ def _timed(view: View, jobs: Sequence[Job], machine: _Machine) -> list[list[Opti
 def _weights(objective: Objective, options: Sequence[Sequence[Option]]) -> Weights:
     n = len(options)
     if objective == "makespan":
-        return Weights(1.0, 0.05, np.full(n, 0.2 / n), 1.0)
+        return Weights(1.0, 0.05, np.full(n, 0.15 / n), 1.0)
     if objective == "slowdown":
         best = np.array([min(option.seconds for option in row) for row in options])
         weight = 1.0 / np.maximum(best, LEAST_SLOWDOWN)
