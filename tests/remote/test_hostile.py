@@ -32,6 +32,7 @@ from dovetail.remote.wire import (
     Kind,
     frame_head,
     parse_head,
+    set_options,
 )
 
 pytestmark = [pytest.mark.live, pytest.mark.xdist_group("remote")]
@@ -362,6 +363,19 @@ def test_who_says_nothing_is_left(served: Served) -> None:
             break
     assert time.perf_counter() - started < 2 * HANDSHAKE
     connection.close()
+
+
+def test_who_has_left_when_it_is_handed_on_is_no_error() -> None:
+    """The process of a device sets the options of a connection itself: an error would end all its clients."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        theirs = socket.create_connection(listener.getsockname())
+        ours, _ = listener.accept()
+    theirs.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    theirs.close()  # a reset
+    with ours:
+        with pytest.raises(ConnectionResetError):
+            ours.recv(1)
+        set_options(ours)
 
 
 @pytest.mark.parametrize(
