@@ -12,15 +12,28 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from borrowing import KILLED, PROGRAM, ROWS, Row, begun, children, jobs, silence_the_wide_one
+from borrowing import (
+    KILLED,
+    PROGRAM,
+    ROWS,
+    Row,
+    begun,
+    children,
+    jobs,
+    silence_the_wide_one,
+    stopped_on_its_way_home,
+    wake,
+)
 from dovetail_command import load
-from queues import folder_of
+from queues import folder_of, processes_of
 from services import serving
 from waiting import until
 
 from dovetail.errors import ExecutorError
 from dovetail.executors.lending import LOST, devices_of, steps_home
 from dovetail.model import Allocation, Donor, Part, Request
+from dovetail.remote.address import parse_address
+from dovetail.remote.connection import connect
 from dovetail.testing.processes import runs
 
 pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live")]
@@ -120,6 +133,45 @@ def test_a_server_that_is_killed_costs_only_who_borrows_from_it(
     assert last.startswith("dovetail.errors.DeviceLost: unix:")
     assert "the device server is gone" in last
     assert not [pid for pid in (of_a[1], of_b[1], *devices) if runs(pid)]
+
+
+@pytest.mark.parametrize("victim", ["the program", "the device"])
+def test_a_kill_in_the_middle_of_a_move_costs_only_the_job_that_moves(
+    folder: Path, environment: dict[str, str], state: Path, victim: str
+) -> None:
+    """kill -9 of the program that is the target, or of the device that is the source."""
+    (folder / "jobs.toml").write_text(jobs((*KILLED[:3], ("late", 2, 100))))
+    silence_the_wide_one(folder)
+    process = begun(folder, environment, LENT)
+    _, (socket, of_b) = sorted(device_servers(process.pid))
+    (device,) = children(of_b)
+    (program,) = processes_of("wide.json")
+    stopped_on_its_way_home(device, folder_of(state) / "journal.jsonl")
+    os.kill(program if victim == "the program" else device, signal.SIGKILL)
+    if victim == "the program":
+        os.kill(device, signal.SIGCONT)
+    wake(folder)
+    until(lambda: lent_out(socket) == ([], 0), "nothing is left on the device, or a new one is there")
+    told, said = process.communicate(timeout=60)
+    assert process.returncode == 1, said
+    by_id = {job["id"]: job for job in json.loads(told)["jobs"]}
+    wide = by_id.pop("wide")
+    assert {job["state"] for job in by_id.values()} == {"COMPLETED"}
+    assert wide["state"] == "FAILED"
+    if victim == "the program":
+        assert "SIGKILL" in wide["detail"]
+    else:
+        last = Path(wide["stderr"]).read_text().splitlines()[-1]
+        assert last.startswith("dovetail.errors.DeviceLost: unix:")
+    assert servers() == []
+
+
+def lent_out(socket: str) -> tuple[list[Any], int]:
+    """Clients of the only device of a server, and bytes of their arrays; some where it has ended."""
+    channel, said = connect(parse_address(f"unix:{socket}"), asks={"status": True})
+    channel.close()
+    (device,) = said["devices"]
+    return device.get("clients", [None]), device.get("bytes", 1)
 
 
 @pytest.mark.parametrize("silent", [False, True])

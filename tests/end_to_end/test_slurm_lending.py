@@ -12,7 +12,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from borrowing import KILLED, PROGRAM, Row, begun, jobs, silence_the_wide_one
+from borrowing import (
+    KILLED,
+    PROGRAM,
+    Row,
+    begun,
+    children,
+    jobs,
+    silence_the_wide_one,
+    stopped_on_its_way_home,
+    wake,
+)
 from dovetail_command import DOVETAIL, load
 from queues import folder_of, kill, processes_of
 from slurm_cluster import NodeShape, SlurmCluster, needs_slurm
@@ -139,6 +149,34 @@ def test_a_server_that_is_killed_costs_only_who_borrows_from_it(
     assert "the device server is gone" in by_id["wide"]["detail"]
     assert not servers()
     assert not secret.exists()
+
+
+@slowly
+@pytest.mark.parametrize("victim", ["the program", "the device"])
+def test_a_kill_in_the_middle_of_a_move_costs_only_the_job_that_moves(
+    folder: Path, inside: dict[str, str], state: Path, victim: str
+) -> None:
+    """kill -9 of the program that is the target, or of the device of n1 that is the source."""
+    (folder / "jobs.toml").write_text(jobs(KILLED))
+    silence_the_wide_one(folder)
+    process = begun(folder, inside, LENT)
+    (of_n1,) = [pid for pid, words in servers().items() if words.count("--device ") == 1]
+    (device,) = children(of_n1)
+    (program,) = processes_of("wide.json")
+    stopped_on_its_way_home(device, folder_of(state) / "journal.jsonl")
+    kill(program if victim == "the program" else device)
+    if victim == "the program":
+        os.kill(device, signal.SIGCONT)
+    wake(folder)
+    told, said = process.communicate(timeout=90)
+    assert process.returncode == 1, said
+    by_id = {job["id"]: job for job in json.loads(told)["jobs"]}
+    wide = by_id.pop("wide")
+    assert {job["state"] for job in by_id.values()} == {"COMPLETED"}
+    assert wide["state"] == "FAILED"
+    assert ("SIGKILL" if victim == "the program" else "the device server is gone") in wide["detail"]
+    assert not servers()
+    assert not (folder_of(state) / "agents" / "devices.token").exists()
 
 
 def text_of(path: Path) -> str:

@@ -84,6 +84,37 @@ def test_function_computes_what_numpy_does(xp: Any, name: str, data: st.DataObje
         assert_identical(found, expected)
 
 
+_THREE = np.arange(3.0)
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "named"),
+    [
+        ("sum", [_THREE], {"axis": 1}),
+        ("sum", [_THREE], {"keepdim": True}),
+        ("prod", [_THREE], {"axis": (0, 0)}),
+        ("max", [_THREE], {"dtype": np.dtype("float32")}),
+        ("max", [_THREE[:0]], {}),
+        ("min", [_THREE * 1j], {"axis": "first"}),
+        ("zeros", [-1], {}),
+        ("ones", [3, np.dtype("float32")], {}),
+        ("matmul", [_THREE, np.ones(4)], {}),
+        ("concat", [[_THREE, np.ones((2, 2))]], {}),
+        ("where", [_THREE, _THREE], {}),
+        ("astype", [_THREE, "float33"], {}),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_wrong_calls_fail_as_numpys_do(
+    xp: Any, name: str, arguments: list[Any], named: dict[str, Any]
+) -> None:
+    with pytest.raises((TypeError, ValueError, IndexError)) as expected:
+        numpy_result(name, arguments, named)
+    kind = next(k for k in (TypeError, IndexError, ValueError) if isinstance(expected.value, k))
+    with pytest.raises(kind):
+        device_result(xp, name, arguments, named)
+
+
 _OPERATOR_CALLS = {
     "add": "add", "sub": "subtract", "mul": "multiply", "truediv": "divide", "floordiv": "floor_divide",
     "mod": "remainder", "pow": "pow", "and": "bitwise_and", "or": "bitwise_or", "xor": "bitwise_xor",

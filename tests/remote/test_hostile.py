@@ -32,6 +32,7 @@ from dovetail.remote.wire import (
     Kind,
     frame_head,
     parse_head,
+    set_options,
 )
 
 pytestmark = [pytest.mark.live, pytest.mark.xdist_group("remote")]
@@ -196,7 +197,7 @@ def test_arrays_of_others_are_out_of_reach(served: Served, channel: Channel) -> 
     xp = dovetail.remote.namespace(served.address())
     secret = xp.full(10, 42.0)
     xp.device.synchronize()
-    for handle in range(secret._handle - 3, secret._handle + 3):
+    for handle in range(max(secret._handle - 3, 0), secret._handle + 3):
         call(channel, ["add", 10**6, 0, [handle, 1.0], None, 0])
         assert f"found no array {handle} of this client" in failure(channel)
         answer, said = ask(channel, Kind.FETCH, {"array": handle})
@@ -205,6 +206,24 @@ def test_arrays_of_others_are_out_of_reach(served: Served, channel: Channel) -> 
     assert ask(channel, Kind.DUMP)[1]["arrays"][0][3] == [2]
     assert np.array_equal(np.asarray(secret), np.full(10, 42.0))
     xp.device.close()
+
+
+@pytest.mark.parametrize("count", [8, 1000, 10_000, 1_000_000])
+def test_memory_of_others_who_have_left_is_not_shown(served: Served, channel: Channel, count: int) -> None:
+    xp = dovetail.remote.namespace(served.address())
+    secrets_ = [xp.asarray(np.full(count, 42.0)) for _ in range(10)]
+    xp.device.synchronize()
+    del secrets_
+    xp.device.close()
+    shape = ["t", ["i", count]]
+    call(channel, ["empty", 1, 0, [shape], None, 0], ["empty_like", 2, 0, [1], None, 0])
+    for handle in (1, 2):
+        channel.send(Kind.FETCH, orjson.dumps({"array": handle}))
+        answer, _, size = channel.receive()
+        found = np.ones(count)
+        assert (answer, size) == (Kind.REPLY, found.nbytes)
+        channel.receive_into(memoryview(found).cast("B"))
+        assert not found.any()
 
 
 @pytest.mark.parametrize(
@@ -344,6 +363,19 @@ def test_who_says_nothing_is_left(served: Served) -> None:
             break
     assert time.perf_counter() - started < 2 * HANDSHAKE
     connection.close()
+
+
+def test_who_has_left_when_it_is_handed_on_is_no_error() -> None:
+    """The process of a device sets the options of a connection itself: an error would end all its clients."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        theirs = socket.create_connection(listener.getsockname())
+        ours, _ = listener.accept()
+    theirs.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    theirs.close()  # a reset
+    with ours:
+        with pytest.raises(ConnectionResetError):
+            ours.recv(1)
+        set_options(ours)
 
 
 @pytest.mark.parametrize(

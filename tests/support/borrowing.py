@@ -2,19 +2,33 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from dovetail_command import DOVETAIL
 from waiting import until
 
-__all__ = ["KILLED", "PROGRAM", "ROWS", "Row", "begun", "children", "jobs", "silence_the_wide_one"]
+__all__ = [
+    "KILLED",
+    "PROGRAM",
+    "ROWS",
+    "Row",
+    "begun",
+    "children",
+    "jobs",
+    "silence_the_wide_one",
+    "stopped_on_its_way_home",
+    "wake",
+]
 
 PROGRAM = '''
 """So many steps on all of its devices, each as long as it sleeps; tells the result and where it was."""
-import json, sys, time
+import json, os, sys, time
 import dovetail.remote
 
 steps, out = int(sys.argv[1]), sys.argv[2]
@@ -83,6 +97,23 @@ def begun(folder: Path, environment: Mapping[str, str], lent: Sequence[str]) -> 
 
 
 def silence_the_wide_one(folder: Path) -> None:
-    """It makes no calls once it has begun, and so hears nothing of a device that is lost."""
-    waits = "time.sleep(600.0 if out == 'wide.json' else 0.0)\nfor k"
+    """Once it has begun it makes no calls until `wake`, and so hears nothing of a device that is lost."""
+    waits = "for _ in range(6000 if out == 'wide.json' else 0):\n"
+    waits += "    if os.path.exists('go'):\n        break\n    time.sleep(0.1)\nfor k"
     (folder / "program.py").write_text(PROGRAM.replace("for k", waits, 1))
+
+
+def wake(folder: Path) -> None:
+    """What was silenced goes on."""
+    (folder / "go").touch()
+
+
+def stopped_on_its_way_home(device: int, journal: Path) -> None:
+    """Stop the device that the silent wide job has borrowed, and have it in the middle of its move.
+
+    It has been asked for its arrays, and they do not come.
+    """
+    os.kill(device, signal.SIGSTOP)
+    until(lambda: '["migrate","wide"' in journal.read_text(), "it is to come home")
+    time.sleep(0.5)  # until it asks
+    assert '["migrated","wide"' not in journal.read_text()

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Array"]
 
+_NUMBERS = (int, float, complex)
+
 
 class Array:
     """An array on a device, as the array API standard has it.
@@ -177,7 +179,7 @@ def _unary(name: str) -> Callable[[Array], Array]:
 
 def _binary(name: str) -> Callable[[Array, Any], Any]:
     def method(self: Array, other: Any, /) -> Any:
-        if type(other) is Array or isinstance(other, int | float | complex):
+        if type(other) is Array or isinstance(other, _NUMBERS):
             return self._device.link.call(name, (self, other))
         return NotImplemented
 
@@ -186,7 +188,7 @@ def _binary(name: str) -> Callable[[Array, Any], Any]:
 
 def _in_place(name: str) -> Callable[[Array, Any], Any]:
     def method(self: Array, other: Any, /) -> Any:
-        if type(other) is Array or isinstance(other, int | float | complex):
+        if type(other) is Array or isinstance(other, _NUMBERS):
             self._device.link.change(name, self, other)
             return self
         return NotImplemented

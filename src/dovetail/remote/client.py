@@ -32,6 +32,7 @@ from dovetail.remote.link import NOTHING, made, next_handle, on_present_link
 from dovetail.remote.replay import ReplayLog
 from dovetail.remote.shapes import Shapes
 from dovetail.remote.snapshot import Fill, Manifest, parse_manifest
+from dovetail.remote.spares import Spares
 from dovetail.remote.wire import MOST_JSON, Channel, Kind, ProtocolError, frame_head
 
 if TYPE_CHECKING:
@@ -82,6 +83,7 @@ class RemoteLink:
         self._present = False  # until then, what the device frees is not ours
         self._asked = True
         self._shapes = Shapes()
+        self._spares = Spares()
         self._wake = threading.Event()
         self._handle_of = self._handle
         name = "dovetail-courier"
@@ -165,7 +167,7 @@ class RemoteLink:
 
         def read(said: Any, size: int) -> NDArray[Any] | MemoryError:
             try:
-                elements: NDArray[Any] = np.empty(tuple(said["shape"]), dtype=said["dtype"])
+                elements = self._spares.empty(None, tuple(said["shape"]), said["dtype"])
             except MemoryError as error:
                 self._channel.skip(size)
                 return error

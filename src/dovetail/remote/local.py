@@ -41,6 +41,7 @@ class LocalLink:
         self.library, self.device_name = backend.library, backend.device_name
         self.default_dtypes: Mapping[str, str] = backend.default_dtypes
         self.dtypes = frozenset(backend.dtypes)
+        self._dtypes = {np.dtype(name): dtype for name, dtype in backend.dtypes.items()}
         self.values: dict[int, Any] = {}
         self.failed: dict[int, Failure] = {}
         self.unheard: deque[Failure] = deque()
@@ -73,24 +74,33 @@ class LocalLink:
             if not self.retired:
                 values = self.values
                 try:
-                    if named:
-                        for value in named.values():
-                            if type(value) not in _PLAIN:
-                                named = {key: self._resolved(one) for key, one in named.items()}
-                                break
                     if len(arguments) == 2:
                         x, y = arguments
                         x = values[x._handle] if type(x) is Array else self._resolved(x)
                         y = values[y._handle] if type(y) is Array else self._resolved(y)
                         function = self._functions[name]
-                        result = function(x, y, **named) if named else function(x, y)
+                        result = function(x, y, **self._named(named)) if named else function(x, y)
                     elif len(arguments) == 1:
                         x = arguments[0]
-                        x = values[x._handle] if type(x) is Array else self._resolved(x)
+                        if type(x) is Array:
+                            x = values[x._handle]
+                        else:
+                            x = self._all(x) if type(x) is list else self._resolved(x)
                         function = self._functions[name]
-                        result = function(x, **named) if named else function(x)
+                        if not named:
+                            result = function(x)
+                        elif len(named) == 1 and type(axis := named.get("axis")) is int:
+                            result = function(x, axis=axis)  # half of what passing on a mapping takes
+                        else:
+                            result = function(x, **self._named(named))
+                    elif len(arguments) == 3 and not named:
+                        x, y, z = arguments
+                        x = values[x._handle] if type(x) is Array else self._resolved(x)
+                        y = values[y._handle] if type(y) is Array else self._resolved(y)
+                        z = values[z._handle] if type(z) is Array else self._resolved(z)
+                        result = self._functions[name](x, y, z)
                     else:
-                        result = self._functions[name](*map(self._resolved, arguments), **named)
+                        result = self._functions[name](*self._all(arguments), **self._named(named))
                 except KeyError as error:
                     raise self._missing(name, arguments, named, error) from None
                 kind = type(result)
@@ -198,16 +208,18 @@ class LocalLink:
 
     # -- inside ----------------------------------------------------------------------------------------
 
-    def _carry_out(self, name: str, arguments: Sequence[Any], named: Mapping[str, Any]) -> Any:
-        resolved = self._resolved
-        given = [resolved(argument) for argument in arguments]
-        return self._functions[name](*given, **{key: resolved(value) for key, value in named.items()})
-
     def _checked(self, name: str, arguments: Sequence[Any], named: Mapping[str, Any]) -> Any:
         try:
-            return self._carry_out(name, arguments, named)
+            return self._functions[name](*self._all(arguments), **self._named(named))
         except KeyError as error:
             raise self._missing(name, arguments, named, error) from None
+
+    def _named(self, named: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Arguments by name as the library takes them; mostly those that were given."""
+        for value in named.values():
+            if type(value) not in _PLAIN:
+                return {key: self._resolved(value) for key, value in named.items()}
+        return named
 
     def _resolved(self, value: Any) -> Any:
         """An argument as the library takes it. Raises `TypeError`, and `KeyError` for an array elsewhere."""
@@ -216,17 +228,27 @@ class LocalLink:
             return self.values[value._handle]
         if kind in _PLAIN:
             return value
-        if kind is tuple and _PLAIN.issuperset(map(type, value)):
+        if kind is tuple:
+            for item in value:
+                if type(item) not in _PLAIN:
+                    return tuple(self._all(value))
             return value
-        if isinstance(value, tuple | list):
-            items = [self._resolved(item) for item in value]
-            return tuple(items) if isinstance(value, tuple) else items
+        if kind is list:
+            return self._all(value)
         if isinstance(value, np.dtype):
-            name = known_dtype(value).name
-            if name not in self.dtypes:
-                raise TypeError(f"{self.library} has no {name}")
-            return self.backend.dtypes[name]
+            dtype = self._dtypes.get(value)
+            if dtype is None:
+                raise TypeError(f"{self.library} has no {known_dtype(value)}")
+            return dtype
+        if isinstance(value, tuple | list):
+            return self._resolved((tuple if isinstance(value, tuple) else list)(value))
         return plain_number(value)
+
+    def _all(self, arguments: Sequence[Any]) -> list[Any]:
+        values, given = self.values, []
+        for a in arguments:
+            given.append(values[a._handle] if type(a) is Array else self._resolved(a))  # noqa: PERF401 - quicker
+        return given
 
     def _value(self, array: Array) -> Any:
         try:

@@ -25,6 +25,8 @@ _Known = tuple[Callable[..., Any], int, frozenset[str], Estimate | None]
 
 MOST_ARRAYS = 1 << 18
 """Arrays that a client may hold."""
+_CLEARED = {"empty": "zeros", "empty_like": "zeros_like"}
+"""Functions that would show what others, who have left, had in that memory; and what is called instead."""
 _MOST_FAILURES = 64
 _MOST_TOLD = 4096
 _MOST_KERNELS = 1024
@@ -68,9 +70,10 @@ class Session:
         self._memory: dict[Hashable, _Memory] = {}
         self._kernels: dict[int, Kernel] = {}
         self._errors: tuple[type[Exception], ...] = (*CALL_ERRORS, DeviceError, *backend.errors)
+        functions = backend.functions
         self._functions: dict[str, _Known] = {
-            name: (function, *_arguments(name), ESTIMATES.get(name))
-            for name, function in backend.functions.items()
+            name: (functions[_CLEARED.get(name, name)], *_arguments(name), ESTIMATES.get(name))
+            for name in functions
         }
 
     # -- calls -----------------------------------------------------------------------------------------

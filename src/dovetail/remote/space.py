@@ -11,6 +11,7 @@ import numpy as np
 
 from dovetail.remote.array import Array
 from dovetail.remote.device import Device
+from dovetail.remote.link import NOTHING
 from dovetail.remote.standard import CONSTANTS, CREATION, DTYPES, FUNCTIONS, VERSION, Function
 
 __all__ = ["FloatInfo", "IntegerInfo", "Namespace"]
@@ -25,6 +26,7 @@ _KINDS: Mapping[str, str] = {
     "numeric": "iufc",
 }
 _LIKE = frozenset(("empty_like", "full_like", "ones_like", "zeros_like"))
+_SEQUENCES = (tuple, list)
 _NOT_STANDARD = ValueError("only the versions up to " + VERSION + " of the array API standard are there")
 
 
@@ -102,12 +104,12 @@ class Namespace:
             return self._alike(name)
 
         def call(*arguments: Any, **named: Any) -> Array:
-            try:
-                device = arguments[0]._device
-            except (AttributeError, IndexError):
-                device = self._device_of(name, arguments, named)
-            made: Array = device.link.call(name, arguments, named)
-            return made
+            x = arguments[0] if arguments else None
+            if type(x) is list and x:  # of concat and stack
+                x = x[0]
+            if type(x) is Array:
+                return x._device.link.call(name, arguments, named)
+            return self._device_of(name, arguments, named).link.call(name, arguments, named)
 
         return call
 
@@ -153,10 +155,13 @@ class Namespace:
 
     def _device_of(self, name: str, arguments: Sequence[Any], named: Mapping[str, Any]) -> Device:
         """The device of the first array among the arguments. Raises `TypeError` where there is none."""
-        for argument in (*arguments, *named.values()):
-            for value in argument if isinstance(argument, tuple | list) else (argument,):
-                if type(value) is Array:
-                    return value._device
+        for argument in (*arguments, *named.values()) if named else arguments:
+            if type(argument) is Array:
+                return argument._device
+            if isinstance(argument, _SEQUENCES):
+                for value in argument:
+                    if type(value) is Array:
+                        return value._device
         raise TypeError(f"{name}() needs an array of a device, found none")
 
     # -- arrays from elsewhere, and to elsewhere -------------------------------------------------------
@@ -189,8 +194,8 @@ class Namespace:
 
     def astype(self, x: Array, dtype: Any, /, *, copy: bool = True, device: Device | None = None) -> Array:
         """The elements as another data type."""
-        named = {} if copy else {"copy": False}
-        made = self._device_of("astype", (x,), {}).link.call("astype", (x, np.dtype(dtype)), named)
+        home = x._device if type(x) is Array else self._device_of("astype", (x,), {})
+        made = home.link.call("astype", (x, np.dtype(dtype)), NOTHING if copy else {"copy": False})
         return made if device is None else made.to_device(device)
 
     def _converted(self, x: Array, dtype: Any, device: Device | None, copy: bool | None) -> Array:

@@ -51,6 +51,9 @@ HELLO_JSON = 4096
 """The same before the client has proved anything."""
 _HEAD = struct.Struct("<B3xIQ")
 _BUFFER = 1 << 18
+_NEAR, _FAR = 1 << 18, 1 << 20
+"""Bytes of a socket's buffers. Where nothing is long on its way, what is sent should still be in the cache of
+the core when it is received: 100 MB over TCP take half as long as with the larger buffers."""
 HEAD_SIZE = _HEAD.size
 
 
@@ -113,8 +116,9 @@ def proof(token: bytes, who: bytes, nonce: bytes, other: bytes) -> str:
 
 def set_options(connection: socket.socket) -> None:
     """No delays, and a peer whose machine has vanished is noticed within a minute."""
+    size = _NEAR if _is_near(connection) else _FAR
     for option in (socket.SO_SNDBUF, socket.SO_RCVBUF):
-        connection.setsockopt(socket.SOL_SOCKET, option, 1 << 20)
+        connection.setsockopt(socket.SOL_SOCKET, option, size)
     if connection.family == socket.AF_UNIX:
         return
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -122,6 +126,16 @@ def set_options(connection: socket.socket) -> None:
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 20)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 10)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 4)
+
+
+def _is_near(connection: socket.socket) -> bool:
+    """Whether the other side is on this machine."""
+    if connection.family == socket.AF_UNIX:
+        return True
+    try:
+        return bool(connection.getpeername()[0] == connection.getsockname()[0])
+    except OSError:  # it has left already
+        return True
 
 
 class Channel:

@@ -28,6 +28,7 @@ from dovetail.remote.backends import Backend, open_backend
 from dovetail.remote.failures import CALL_ERRORS, Failure
 from dovetail.remote.session import FailedError, Session
 from dovetail.remote.snapshot import parse_manifest
+from dovetail.remote.spares import Spares
 from dovetail.remote.standard import DTYPES
 from dovetail.remote.wire import (
     Channel,
@@ -54,6 +55,7 @@ class Lender:
         self.memory = memory
         self.quota = min(quota, memory)
         self.clients: list[Client] = []
+        self.spares = Spares()
 
     def used(self) -> int:
         """Bytes of all clients' arrays."""
@@ -115,6 +117,7 @@ class Client:
     def _end(self) -> None:
         """All memory is free, and nobody sees the client any more."""
         self.session.close()
+        self._lender.spares.forget(self)
         if self in self._lender.clients:
             self._lender.clients.remove(self)
 
@@ -155,7 +158,7 @@ class Client:
             self._channel.skip(size)
             self.session.fail(handle, Failure.of(refused, "asarray", site))
             return
-        elements: NDArray[Any] = np.empty(shape, dtype=dtype)
+        elements = self._lender.spares.empty(self, shape, dtype)
         if size:
             self._channel.receive_into(elements.reshape(-1).data.cast("B"))
         try:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from dovetail.errors import InputError
 from dovetail.remote.backends.base import Backend, Place, View, standard_functions
+from dovetail.remote.backends.direct import DIRECT
 from dovetail.remote.standard import DTYPES
 
 __all__ = ["NumpyBackend", "expand_dims"]
@@ -34,7 +35,7 @@ class NumpyBackend(Backend):
         xp = compat("numpy")
         self.library = f"numpy {np.__version__}"
         self.device_name = platform.machine()
-        self.functions = {**standard_functions(xp), "expand_dims": expand_dims}
+        self.functions = {**standard_functions(xp), **DIRECT, "expand_dims": expand_dims}
         self.dtypes: Mapping[str, Any] = {name: np.dtype(name) for name in DTYPES}
         self.default_dtypes = {
             "real floating": "float64",
