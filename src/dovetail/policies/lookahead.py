@@ -80,15 +80,17 @@ class Lookahead:
 def _rigid(view: View) -> bool:
     """Whether the waiting jobs are a batch system's: one way to run each, with walltimes or as gangs.
 
-    As long as some have no walltime to promise by, one plan is better that holds them all.
+    What is left of a mixture that was planned stays planned, as long as some have no walltime to promise by.
     """
     if any(len(job.choices) > 1 for job in view.queue):
         return False
     if all(job.walltime is not None for job in view.queue):
         return True
-    gangs = any(job.nodes > 1 or job.walltime is not None for job in view.queue)
-    gangs = gangs or any(placed.job.nodes > 1 for placed in view.running.values())
-    return gangs and len(view.queue) > WINDOW
+    if len(view.queue) <= WINDOW and any(job.id in view.intended for job in view.queue):
+        return False
+    return any(job.nodes > 1 or job.walltime is not None for job in view.queue) or any(
+        placed.job.nodes > 1 for placed in view.running.values()
+    )
 
 
 def _partitioned(view: View) -> bool:
