@@ -139,11 +139,11 @@ class LeastSquaresModel(HistoryModel):
 
     def _fit(self, query: Query) -> Line | tuple[float, Seconds, int] | None:
         """The line through all sizes, or the one known size with its mean time and runs."""
-        sample = self.sample(query)
+        averages = self.sample(query).averages
         request, form = key = (query.request, _shape_and_size(query.inputs)[0])
-        if key not in sample.fits:
+        if key not in averages.fits:
             points = []
-            for a in sample.aggregates:
+            for a in averages.aggregates:
                 own, size = _shape_and_size(a.inputs)
                 if size is not None and own == form and a.request == request:
                     points.append((size, a))
@@ -151,7 +151,7 @@ class LeastSquaresModel(HistoryModel):
             if found is None and points:
                 runs = sum(a.count for _, a in points)
                 found = (points[0][0], sum(a.count * a.mean for _, a in points) / runs, runs)
-            sample.fits[key] = found
-        fit = sample.fits[key]
+            averages.fits[key] = found
+        fit = averages.fits[key]
         assert fit is None or isinstance(fit, (Line, tuple))
         return fit
