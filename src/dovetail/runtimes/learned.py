@@ -218,7 +218,7 @@ class LearnedModel(HistoryModel):
         if known is not None and known.sample is sample:
             return known
         runs = sample.recent.runs
-        count = self.runs(*place)
+        count = self.history.count(*place)
         later = min(count - milestone(count), len(runs))
         until = len(runs) - later
         newest = runs[until - 1] if until else None
