@@ -68,14 +68,15 @@ def fit_line(points: Sequence[tuple[float, Aggregate]]) -> Line | None:
         return None
     if len(points) > MANY:
         return _fit_many(points, runs, sizes)
-    centre = math.fsum(a.count * size for size, a in points) / runs
-    mean = math.fsum(a.count * a.mean for _, a in points) / runs
-    spread = math.fsum(a.count * (size - centre) ** 2 for size, a in points)
+    figures = [(a.count, size, a.mean, a.m2) for size, a in points]
+    centre = math.fsum([count * size for count, size, _, _ in figures]) / runs
+    mean = math.fsum([count * y for count, _, y, _ in figures]) / runs
+    spread = math.fsum([count * (size - centre) ** 2 for count, size, _, _ in figures])
     if not 0 < spread < math.inf:
         return None
-    slope = math.fsum(a.count * (size - centre) * (a.mean - mean) for size, a in points) / spread
+    slope = math.fsum([count * (size - centre) * (y - mean) for count, size, y, _ in figures]) / spread
     intercept = mean - slope * centre
-    residual = math.fsum(a.m2 + a.count * (a.mean - intercept - slope * size) ** 2 for size, a in points)
+    residual = math.fsum([m2 + count * (y - intercept - slope * x) ** 2 for count, x, y, m2 in figures])
     return Line(intercept, slope, runs, sizes, residual / max(runs - 2, 1), centre, spread)
 
 
