@@ -369,7 +369,7 @@ class HistoryModel(ABC):
         self._answers: dict[str, dict[_Asked, Prediction | Pending | None]] = {}
         self._recent: dict[tuple[str, str, DeviceClass], RecentRuns] = {}
         self._averages: dict[tuple[str, str, DeviceClass], Averages] = {}
-        self._requests: dict[str, dict[_Ways, list[tuple[int, RequestKey]]]] = {}
+        self._requests: dict[str, dict[_Ways, tuple[int, RequestKey]]] = {}
 
     @property
     def version(self) -> int:
@@ -400,9 +400,10 @@ class HistoryModel(ABC):
             answers = self._answers_of(app)
             key = (implementation.name, device.kind, device.model, request_asked, inputs, job.walltime)
             found = answers.get(key, _UNKNOWN)
-            if found is not _UNKNOWN:
-                return found.now() if isinstance(found, Pending) else cast("Prediction | None", found)
-            return self.ask(Query(app, implementation.name, device, request_asked, inputs, job.walltime))
+            if found is _UNKNOWN:
+                query = Query(app, implementation.name, device, request_asked, inputs, job.walltime)
+                found = answers[key] = self._answered(query)
+            return found.now() if isinstance(found, Pending) else cast("Prediction | None", found)
 
     def ask(self, query: Query) -> Prediction | None:
         """The prediction for plain names and numbers (the command line has no `Job`)."""
@@ -413,10 +414,13 @@ class HistoryModel(ABC):
             *(query.request, query.inputs, query.walltime),
         )
         if key not in answers:
-            with self.history.still():
-                answers[key] = self.answer(self._resolved(query))
+            answers[key] = self._answered(query)
         found = answers[key]
         return found.now() if isinstance(found, Pending) else found
+
+    def _answered(self, query: Query) -> Prediction | Pending | None:
+        with self.history.still():
+            return self.answer(self._resolved(query))
 
     def _answers_of(self, app: str) -> dict[_Asked, Prediction | Pending | None]:
         """What has been answered since anything of this app changed."""
@@ -441,12 +445,13 @@ class HistoryModel(ABC):
             ways = self._requests[query.app] = {}
             for group in self.history.groups(query.app):
                 way = (group.implementation, group.device_class, group.request[0], group.request[2])
-                ways.setdefault(way, []).append((group.completed, group.request))
-        found = self._requests[query.app].get((query.implementation, query.device, nodes, gpus), [])
-        if not found:
+                held = (group.completed, group.request)
+                ways[way] = max(ways.get(way, held), held)
+        found = self._requests[query.app].get((query.implementation, query.device, nodes, gpus))
+        if found is None:
             return query
-        request, inputs = max(found)[1], query.inputs
-        return Query(query.app, query.implementation, query.device, request, inputs, query.walltime)
+        inputs = query.inputs
+        return Query(query.app, query.implementation, query.device, found[1], inputs, query.walltime)
 
     def sample(self, query: Query) -> Sample:
         """The averages and newest runs that an answer may rest on, read once after each change."""
