@@ -366,7 +366,7 @@ class Supervisor:
             self.look_at = min(self.look_at, time.monotonic() + WATCH)
         self.pids[uid] = pid
         start = {"t": "start", "uid": uid, "pid": pid, "at": began, "boot": boot}
-        self.note(start if group is None else {**start, "group": os.path.basename(group.path)})
+        self.note(start if group is None else {**start, "group": group.path.rpartition("/")[2]})
 
     def grouped(self, run: str) -> Groups:
         """The cgroups of this run, as far as there are any."""
