@@ -16,7 +16,7 @@ import numpy as np
 
 from dovetail.history.base import Aggregate, InputsKey
 from dovetail.model import Prediction, Seconds
-from dovetail.runtimes.base import TINY, HistoryModel, Query, scalar_size, shape_and_size
+from dovetail.runtimes.base import TINY, HistoryModel, Query, shape_and_size
 from dovetail.runtimes.intervals import GUESSED_SPREAD, student
 from dovetail.runtimes.mean import same_inputs
 
@@ -110,7 +110,7 @@ class LeastSquaresModel(HistoryModel):
         same = same_inputs(self, query)
         if same is not None:
             return same
-        size = scalar_size(query.inputs)
+        size = _shape_and_size(query.inputs)[1]
         if size is None:
             return None
         fit = self._fit(query)
