@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import resource
 import subprocess
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from dovetail.executors import supervisor
+from dovetail.executors.link import said_in
 from dovetail.executors.logfile import Log
 from dovetail.executors.starting import SpawnError, find_program
 
@@ -81,3 +83,8 @@ def test_the_supervisor_needs_the_standard_library_only() -> None:
         [sys.executable, "-I", "-S", "-c", code], capture_output=True, text=True, check=True
     )
     assert done.stdout == "False\n"
+
+
+def test_names_that_are_no_text_are_heard_as_they_were_said() -> None:
+    said = {"t": "end", "uid": os.fsdecode(b"run/\xff"), "status": 0}
+    assert said_in(json.dumps(said).encode()) == said
