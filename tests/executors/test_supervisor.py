@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import resource
 import subprocess
@@ -11,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from dovetail.executors import supervisor
+from dovetail.executors.link import said_in
+from dovetail.executors.logfile import Log
 from dovetail.executors.starting import SpawnError, find_program
-from dovetail.executors.supervisor import Log
 
 
 def test_a_line_that_must_be_kept_is_owed_until_there_is_space(tmp_path: Path) -> None:
@@ -34,7 +36,7 @@ def test_a_line_that_must_be_kept_is_owed_until_there_is_space(tmp_path: Path) -
 def test_a_torn_line_is_written_again_and_harms_no_other(tmp_path: Path) -> None:
     script = """
 import os, resource, signal, sys
-from dovetail.executors.supervisor import Log
+from dovetail.executors.logfile import Log
 fd = os.open(sys.argv[1], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 log = Log(fd)
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
@@ -81,3 +83,8 @@ def test_the_supervisor_needs_the_standard_library_only() -> None:
         [sys.executable, "-I", "-S", "-c", code], capture_output=True, text=True, check=True
     )
     assert done.stdout == "False\n"
+
+
+def test_names_that_are_no_text_are_heard_as_they_were_said() -> None:
+    said = {"t": "end", "uid": os.fsdecode(b"run/\xff"), "status": 0}
+    assert said_in(json.dumps(said).encode()) == said

@@ -152,3 +152,16 @@ def test_the_newest_runs_are_read_from_the_file_once(tmp_path: Path, monkeypatch
             assert [one.uid for one in history.recent("a", "cpu", CPU, 20)] == expected[-20:]
         assert history.close() == 0
     assert len(reads) <= 1
+
+
+def test_what_another_process_records_is_seen_a_moment_later(tmp_path: Path) -> None:
+    rng = random.Random(1)
+    with SqliteHistory(tmp_path / "a.sqlite") as store, SqliteHistory(tmp_path / "a.sqlite") as other:
+        history = BufferedHistory(store)
+        before, deadline = history.version, time.monotonic() + 20
+        other.record(theirs := run(rng, 1))
+        while history.version == before:
+            assert time.monotonic() < deadline, "it is not seen at all"
+            time.sleep(0.01)
+        assert [one.uid for one in history.runs(theirs.app)] == [theirs.uid]
+        history.close()

@@ -23,6 +23,7 @@ class RunKeeper:
 
     def __init__(self, history: History, uid: str) -> None:
         self._history = history
+        self._records_many = history.record_many if isinstance(history, _RecordsMany) else None
         self._uid = uid
         self._warm: set[tuple[str, str, DeviceClass]] = set()
 
@@ -31,8 +32,8 @@ class RunKeeper:
         runs = [
             run for record, event in ended if (run := self._run_of(record, event, now, epoch)) is not None
         ]
-        if len(runs) > 1 and isinstance(self._history, _RecordsMany):
-            self._history.record_many(runs)
+        if len(runs) > 1 and self._records_many is not None:
+            self._records_many(runs)
             return
         for run in runs:
             self._history.record(run)

@@ -31,11 +31,15 @@ if TYPE_CHECKING or __name__ != "__main__":
     from dovetail.executors import supervisor
     from dovetail.executors.companion import Companion
     from dovetail.executors.job_groups import Groups
+    from dovetail.executors.logfile import Log
+    from dovetail.executors.processes import become_subreaper
 else:  # run by path, with nothing of Dovetail importable
     sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
     import supervisor
     from companion import Companion
     from job_groups import Groups
+    from logfile import Log
+    from processes import become_subreaper
 
     del sys.path[0]
 
@@ -407,7 +411,7 @@ def began(pid: int) -> int | None:
         return None
 
 
-def end_strays(log: supervisor.Log, records: list[dict[str, Any]], now: float) -> None:
+def end_strays(log: Log, records: list[dict[str, Any]], now: float) -> None:
     """Kill what an earlier agent had started and left running, and write down that it has ended."""
     open_ones = {r["uid"] for r in records if r.get("t") == "intent"}
     open_ones -= {r["uid"] for r in records if r.get("t") == "end"}
@@ -454,7 +458,7 @@ def main() -> None:
     about = config["nodes"][node]
     log, path = open_log(config["folder"], node, config["run"])
     take_lock(log)
-    supervisor.become_subreaper()
+    become_subreaper()
     door = open_port(about["address"])
     agent = Agent(config, node, log, door)
     end_strays(agent.log, read_records(log), agent.now())

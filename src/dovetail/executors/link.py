@@ -29,6 +29,15 @@ def line_of(request: dict[str, Any]) -> bytes:
         return _SLOWLY(request).encode() + b"\n"
 
 
+def said_in(line: bytes) -> dict[str, Any]:
+    """What the supervisor says in a line."""
+    try:
+        said: dict[str, Any] = orjson.loads(line)
+    except orjson.JSONDecodeError:  # names that are no UTF-8
+        said = json.loads(line)
+    return said
+
+
 class Link:
     """One supervisor, what it was asked for, and what has not ended yet.
 
@@ -215,7 +224,7 @@ class Link:
     def _take_in(self, data: bytes) -> None:
         *lines, self._inbox = (self._inbox + data).split(b"\n")
         for line in lines:
-            said = json.loads(line)
+            said = said_in(line)
             if said["t"] != "end":
                 if self._told is not None:
                     self._told(said)

@@ -16,7 +16,6 @@ session or by DOVETAIL_UID in its environment, and is killed.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import select
@@ -27,15 +26,22 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    from collections.abc import Set
-
 if TYPE_CHECKING or __name__.startswith("dovetail."):
     from dovetail.executors.job_groups import Group, Groups
+    from dovetail.executors.logfile import Log
+    from dovetail.executors.processes import (
+        become_subreaper,
+        belongs,
+        memory_by_session,
+        open_children,
+        signal_group,
+    )
     from dovetail.executors.starting import SpawnError, enter, find_program, open_output, pin, spawn_failure
 else:  # run by path, with nothing of Dovetail importable
     sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
     from job_groups import Group, Groups
+    from logfile import Log
+    from processes import become_subreaper, belongs, memory_by_session, open_children, signal_group
     from starting import SpawnError, enter, find_program, open_output, pin, spawn_failure
 
     del sys.path[0]
@@ -47,7 +53,6 @@ PULSE = 2.0
 """Seconds after which children are looked at anyway, should the word of an end be lost."""
 WATCH = 0.5
 """Seconds between looks at the memory of jobs that have a limit."""
-PAGE = os.sysconf("SC_PAGE_SIZE")
 ENCODE = json.JSONEncoder(separators=(",", ":")).encode
 EMPTY: dict[str, str] = {}
 EMPTY_SIZES: dict[int, int] = {}
@@ -82,34 +87,6 @@ class Child:
     group: Group | None = None
     why: str = ""
     record: dict[str, Any] = field(default_factory=dict)
-
-
-class Log:
-    """Append-only lines; what could not be written (full disk) is owed and tried again."""
-
-    def __init__(self, fd: int) -> None:
-        self.fd = fd
-        self.owed = b""
-
-    def write(self, line: bytes, *, must: bool = True) -> str | None:
-        """Append one line; returns why it failed. A line that ``must`` be kept is owed."""
-        data = self.owed + line + b"\n"
-        done = 0
-        try:
-            while done < len(data):
-                done += os.write(self.fd, data[done:] if done else data)
-        except OSError as error:
-            why = str(error.strerror)
-        else:
-            self.owed = b""
-            return None
-        whole = data.rfind(b"\n", 0, done) + 1
-        rest = data[whole:]
-        if not must:
-            rest = rest[: -len(line) - 1]
-        # A torn line stays in the file; readers skip it, and the next line begins after a newline.
-        self.owed = (b"\n" + rest) if done > whole else rest
-        return why
 
 
 class Supervisor:
@@ -325,7 +302,8 @@ class Supervisor:
         elif kind == "client":
             self.log.write(line)
         elif kind == "shorten":
-            self.shorten(request["after"])
+            if self.log.shorten(request["after"], self.setups.keys(), self.environs.keys()):
+                self.tell(b'{"t":"shortened"}')
         else:
             self.closing = True
             for child in self.children.values():
@@ -364,39 +342,6 @@ class Supervisor:
         self.log.write(line)
         return line
 
-    def shorten(self, after: str) -> None:
-        """Begin the log anew without what is over: the client has recorded all ends up to that of ``after``.
-
-        The new file takes the place of the old one when it is whole. Where it cannot be written, the old one
-        stays.
-        """
-        if self.log.owed:
-            return
-        path = os.readlink(f"/proc/self/fd/{self.log.fd}")
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
-        try:
-            with open(path, "rb", buffering=0) as file:
-                lines = still_needed(file.readall(), after, self.setups.keys(), self.environs.keys())
-            if os.path.lexists(path + ".new"):
-                os.unlink(path + ".new")  # of one that was killed
-            fd = os.open(path + ".new", flags, 0o600)
-            text = memoryview(b"\n".join(lines) + b"\n")
-            try:
-                while text:
-                    text = text[os.write(fd, text) :]
-                os.fsync(fd)  # after a power loss there is the old log or the new one, not an empty one
-                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                os.rename(path + ".new", path)
-            except OSError:
-                os.close(fd)
-                os.unlink(path + ".new")
-                raise
-        except OSError:
-            return
-        os.close(self.log.fd)
-        self.log.fd = fd
-        self.tell(b'{"t":"shortened"}')
-
     # --- jobs -------------------------------------------------------------------------------------
 
     def launch(self, job: dict[str, Any], line: bytes) -> None:
@@ -421,7 +366,7 @@ class Supervisor:
             self.look_at = min(self.look_at, time.monotonic() + WATCH)
         self.pids[uid] = pid
         start = {"t": "start", "uid": uid, "pid": pid, "at": began, "boot": boot}
-        self.note(start if group is None else {**start, "group": os.path.basename(group.path)})
+        self.note(start if group is None else {**start, "group": group.path.rpartition("/")[2]})
 
     def grouped(self, run: str) -> Groups:
         """The cgroups of this run, as far as there are any."""
@@ -552,92 +497,13 @@ class Supervisor:
             return False
         found = False
         for pid in map(int, os.pread(self.kin, READ, 0).split()):
-            if pid not in self.children and belongs(pid, ended):
+            if pid not in self.children and belongs(pid, ended.uid, ended.pid):
                 found = True
                 try:
                     os.kill(pid, signal.SIGKILL)
                 except ProcessLookupError:
                     continue
         return found
-
-
-def still_needed(text: bytes, after: str, setups: Set[int], environs: Set[int]) -> list[bytes]:
-    """The lines of a log that are not over: ends up to that of job ``after`` are recorded elsewhere.
-
-    ``setups`` and ``environs`` are those that requests may name without telling of them again.
-    """
-    records: list[tuple[bytes, dict[str, Any]]] = []
-    for line in text.split(b"\n"):
-        try:
-            records.append((line, json.loads(line)))
-        except ValueError:
-            continue  # empty, or torn
-    ends = [record["uid"] for _, record in records if record["t"] == "end"]
-    over = set(ends[: ends.index(after) + 1]) if after in ends else set()
-    jobs = [(line, r) for line, r in records if "uid" in r and r["uid"] not in over]
-    used = {record["setup"] for _, record in jobs if record["t"] == "intent"}
-    used |= setups
-    around = [(line, r) for line, r in records if r["t"] == "setup" and r["setup"] in used]
-    outer = {record.get("outer") for _, record in around} | environs
-    brought = [line for line, r in records if r["t"] == "environ" and r["environ"] in outer]
-    whole = [line for line, record in records if record["t"] == "run"][:1]
-    for kind in ("client", "supervisor", "groups"):
-        whole += [line for line, record in records if record["t"] == kind][-1:]
-    return [*whole, *brought, *(line for line, _ in around), *(line for line, _ in jobs)]
-
-
-def open_children() -> int:
-    """The kernel's list of our children, -1 if it keeps none (without CONFIG_PROC_CHILDREN)."""
-    try:
-        return os.open(f"/proc/self/task/{os.getpid()}/children", os.O_RDONLY | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return -1
-
-
-def belongs(pid: int, job: Child) -> bool:
-    """Whether a living process comes from this job."""
-    try:
-        with open(f"/proc/{pid}/environ", "rb", buffering=0) as file:
-            environ = file.read(1 << 20)
-        return bool(environ) and (
-            f"DOVETAIL_UID={job.uid}".encode() in environ.split(b"\0") or os.getsid(pid) == job.pid
-        )
-    except OSError:  # it has just ended, or became another user's
-        return False
-
-
-def memory_by_session() -> dict[int, int]:
-    """Resident bytes of all processes, by the session that they are in; shared pages count for each."""
-    found: dict[int, int] = {}
-    for name in os.listdir("/proc"):
-        if name.isdecimal():
-            try:
-                with open(f"/proc/{name}/stat", "rb", buffering=0) as file:
-                    fields = file.read(1024).rpartition(b")")[2].split()
-            except OSError:  # it has just ended
-                continue
-            session = int(fields[3])
-            found[session] = found.get(session, 0) + int(fields[21]) * PAGE
-    return found
-
-
-def signal_group(pid: int, number: int) -> bool:
-    """Signal a process group; whether it has members (another user's count)."""
-    try:
-        os.killpg(pid, number)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
-
-
-def become_subreaper() -> None:
-    """Orphans among our descendants become our children (Linux 3.4)."""
-    import ctypes
-
-    set_child_subreaper = 36
-    ctypes.CDLL(None, use_errno=True).prctl(set_child_subreaper, 1, 0, 0, 0)
 
 
 def open_door(folder: str) -> socket.socket | None:

@@ -21,7 +21,7 @@ from dovetail.model import DeviceClass, Run, Seconds
 __all__ = ["BufferedHistory", "Spool"]
 
 GATHER: Seconds = 0.05
-"""What is recorded within this time is written together."""
+"""What is recorded within this time is written together, and what others record is seen after it."""
 RETRY: Seconds = 0.05
 """Between attempts while another process writes."""
 RETRY_BROKEN: Seconds = 1.0
@@ -73,6 +73,7 @@ class BufferedHistory:
         self._trouble: str | None = None
         self._thread: threading.Thread | None = None
         store.never_wait()
+        store.look_seldom(GATHER)
 
     # ------------------------------------------------------------------- writing
 
@@ -168,7 +169,7 @@ class BufferedHistory:
 
     @property
     def version(self) -> int:
-        """Grows with every change, by whomever."""
+        """Grows with every change, by whomever; with those of other processes `GATHER` seconds late."""
         with self._lock:
             return self._passed + self._ahead.version
 

@@ -20,6 +20,7 @@ from dovetail.model import DeviceClass, Run, State
 __all__ = ["MemoryHistory"]
 
 _Place = tuple[str, DeviceClass]
+_ALWAYS_STILL = nullcontext()
 
 
 class _App:
@@ -102,7 +103,7 @@ class MemoryHistory:
 
     def still(self) -> AbstractContextManager[object]:
         """For several questions at one moment (see the base)."""
-        return nullcontext() if self._base is None else self._base.still()
+        return _ALWAYS_STILL if self._base is None else self._base.still()
 
     def count(self, app: str, implementation: str, device: DeviceClass) -> int:
         """Number of completed runs. O(1)."""

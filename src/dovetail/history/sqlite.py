@@ -37,7 +37,7 @@ from dovetail.history.rows import (
     run_of,
 )
 from dovetail.history.schema import AVERAGE_ALL
-from dovetail.model import DeviceClass, Run, State
+from dovetail.model import DeviceClass, Run, Seconds, State
 
 __all__ = ["HistoryBusy", "SqliteHistory", "default_history_path"]
 
@@ -99,6 +99,7 @@ class SqliteHistory(HistoryFile):
         self._latest: deque[Run] | None = None
         self._writer: Writer | None = None
         self._still = _Still()
+        self._look_every = self._look_at = 0.0
 
     def __enter__(self) -> SqliteHistory:
         return self
@@ -112,10 +113,19 @@ class SqliteHistory(HistoryFile):
         """For several questions at one moment: within, what other processes record may go unseen."""
         return self._still
 
+    def look_seldom(self, every: Seconds) -> None:
+        """From now on what other processes record may go unseen for so long: to look takes locks."""
+        self._look_every = every
+
     def _look(self, *, anyway: bool = False) -> None:
-        """Notice what other processes have committed. A few microseconds; raises `sqlite3.Error`."""
+        """Notice what other processes have committed. 20 microseconds; raises `sqlite3.Error`."""
         if self._still.depth and not anyway:
             return
+        if self._look_every:
+            now = time.monotonic()
+            if now < self._look_at and not anyway:
+                return
+            self._look_at = now + self._look_every
         (seen,) = self._db.execute("PRAGMA data_version").fetchone()
         if seen != self._data_version:
             # data_version moves when another connection commits, never for our own commits.

@@ -6,7 +6,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import overload
+from typing import NamedTuple, overload
 
 __all__ = [
     "CPU",
@@ -24,11 +24,11 @@ __all__ = [
 CPU = "cpu"
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class DeviceClass:
+class DeviceClass(NamedTuple):
     """What history is kept apart by: a T4 and an A100 are two classes.
 
-    ``kind`` is ``cpu``, a device kind, or ``cpu+KIND`` for implementations that use both.
+    ``kind`` is ``cpu``, a device kind, or ``cpu+KIND`` for implementations that use both. A tuple, since it
+    is part of many keys and is hashed dozens of times a job.
     """
 
     kind: str

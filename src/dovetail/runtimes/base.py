@@ -176,7 +176,7 @@ class RecentRuns:
         self._by_key: dict[tuple[RequestKey, InputsKey], KeyTimes] = {}
         self.update(runs)
 
-    def update(self, runs: Sequence[Run]) -> None:
+    def update(self, runs: Sequence[Run]) -> RecentRuns:
         """Look at the newest runs again. O(1) for each that came or went, where the others are the same."""
         old, new = self._runs, runs
         self._runs = runs
@@ -188,9 +188,9 @@ class RecentRuns:
             self._by_key.clear()
             came, gone = len(new), 0
         for run in old[:gone]:
-            key = key_of(run)
             if self._measure(run) is None:
                 continue
+            key = key_of(run)
             times = self._by_key[key]
             times.of(run).drop()
             if not (times.warm or times.cold):
@@ -200,9 +200,11 @@ class RecentRuns:
             if measured is None:
                 continue
             key = key_of(run)
-            if key not in self._by_key:
-                self._by_key[key] = KeyTimes()
-            self._by_key[key].of(run).add(measured)
+            known = self._by_key.get(key)
+            if known is None:
+                known = self._by_key[key] = KeyTimes()
+            known.of(run).add(measured)
+        return self
 
     @property
     def runs(self) -> Sequence[Run]:
@@ -225,27 +227,42 @@ def key_of(run: Run) -> tuple[RequestKey, InputsKey]:
     return request_key(run), canonical_inputs(run.inputs)
 
 
-class Sample:
-    """What is known of one (app, implementation, class): averages by key; the newest runs, if asked for.
+class Averages:
+    """Averages by key, and the ``fits`` to them: kept from those ``before`` where no run has been added."""
 
-    ``fits`` are kept from the sample before where no run has been added since.
-    """
+    __slots__ = ("_runs", "aggregates", "fits")
 
-    __slots__ = ("_read", "_recent", "_runs", "aggregates", "fits")
-
-    def __init__(
-        self, aggregates: Sequence[Aggregate], read: Callable[[], RecentRuns], before: Sample | None
-    ) -> None:
+    def __init__(self, aggregates: Sequence[Aggregate], before: Averages | None) -> None:
         self.aggregates = aggregates
         self._runs = sum([a.count for a in aggregates])
         self.fits: dict[Hashable, object] = before.fits if before and self._same(before) else {}
-        self._read = read
-        self._recent: RecentRuns | None = None
 
-    def _same(self, before: Sample) -> bool:
-        """Whether these are the very averages of another sample, of as many runs."""
+    def _same(self, before: Averages) -> bool:
+        """Whether these are the very averages that were before, of as many runs."""
         mine, others = self.aggregates, before.aggregates
         return self._runs == before._runs and len(mine) == len(others) and all(map(is_, mine, others))
+
+
+class Sample:
+    """What is known of one (app, implementation, class): averages by key, the newest runs; read if asked for.
+
+    ``average`` reads the one, ``read`` the other.
+    """
+
+    __slots__ = ("_average", "_averages", "_read", "_recent")
+
+    def __init__(self, average: Callable[[], Averages], read: Callable[[], RecentRuns]) -> None:
+        self._average = average
+        self._read = read
+        self._averages: Averages | None = None
+        self._recent: RecentRuns | None = None
+
+    @property
+    def averages(self) -> Averages:
+        """The averages and what was fitted to them; read at the first question."""
+        if self._averages is None:
+            self._averages = self._average()
+        return self._averages
 
     @property
     def recent(self) -> RecentRuns:
@@ -351,8 +368,8 @@ class HistoryModel(ABC):
         self._samples: dict[str, dict[tuple[str, DeviceClass], Sample]] = {}
         self._answers: dict[str, dict[_Asked, Prediction | Pending | None]] = {}
         self._recent: dict[tuple[str, str, DeviceClass], RecentRuns] = {}
-        self._last: dict[tuple[str, str, DeviceClass], Sample] = {}
-        self._requests: dict[str, dict[_Ways, list[tuple[int, RequestKey]]]] = {}
+        self._averages: dict[tuple[str, str, DeviceClass], Averages] = {}
+        self._requests: dict[str, dict[_Ways, tuple[int, RequestKey]]] = {}
 
     @property
     def version(self) -> int:
@@ -383,9 +400,10 @@ class HistoryModel(ABC):
             answers = self._answers_of(app)
             key = (implementation.name, device.kind, device.model, request_asked, inputs, job.walltime)
             found = answers.get(key, _UNKNOWN)
-            if found is not _UNKNOWN:
-                return found.now() if isinstance(found, Pending) else cast("Prediction | None", found)
-            return self.ask(Query(app, implementation.name, device, request_asked, inputs, job.walltime))
+            if found is _UNKNOWN:
+                query = Query(app, implementation.name, device, request_asked, inputs, job.walltime)
+                found = answers[key] = self._answered(query)
+            return found.now() if isinstance(found, Pending) else cast("Prediction | None", found)
 
     def ask(self, query: Query) -> Prediction | None:
         """The prediction for plain names and numbers (the command line has no `Job`)."""
@@ -396,10 +414,13 @@ class HistoryModel(ABC):
             *(query.request, query.inputs, query.walltime),
         )
         if key not in answers:
-            with self.history.still():
-                answers[key] = self.answer(self._resolved(query))
+            answers[key] = self._answered(query)
         found = answers[key]
         return found.now() if isinstance(found, Pending) else found
+
+    def _answered(self, query: Query) -> Prediction | Pending | None:
+        with self.history.still():
+            return self.answer(self._resolved(query))
 
     def _answers_of(self, app: str) -> dict[_Asked, Prediction | Pending | None]:
         """What has been answered since anything of this app changed."""
@@ -424,32 +445,34 @@ class HistoryModel(ABC):
             ways = self._requests[query.app] = {}
             for group in self.history.groups(query.app):
                 way = (group.implementation, group.device_class, group.request[0], group.request[2])
-                ways.setdefault(way, []).append((group.completed, group.request))
-        found = self._requests[query.app].get((query.implementation, query.device, nodes, gpus), [])
-        if not found:
+                held = (group.completed, group.request)
+                ways[way] = max(ways.get(way, held), held)
+        found = self._requests[query.app].get((query.implementation, query.device, nodes, gpus))
+        if found is None:
             return query
-        request, inputs = max(found)[1], query.inputs
-        return Query(query.app, query.implementation, query.device, request, inputs, query.walltime)
+        inputs = query.inputs
+        return Query(query.app, query.implementation, query.device, found[1], inputs, query.walltime)
 
     def sample(self, query: Query) -> Sample:
         """The averages and newest runs that an answer may rest on, read once after each change."""
         kept = self._samples.setdefault(query.app, {})
         place = (query.implementation, query.device)
-        if place not in kept:
+        found = kept.get(place)
+        if found is None:
             where = (query.app, *place)
-            found = self.history.aggregates(*where, MAX_KEYS + MARGIN)
-            sample = Sample(
-                [a for a in found if a.count], partial(self._newest, where), self._last.get(where)
-            )
-            kept[place] = self._last[where] = sample
-        return kept[place]
+            found = kept[place] = Sample(partial(self._average, where), partial(self._newest, where))
+        return found
+
+    def _average(self, where: tuple[str, str, DeviceClass]) -> Averages:
+        found = [a for a in self.history.aggregates(*where, MAX_KEYS + MARGIN) if a.count]
+        averages = self._averages[where] = Averages(found, self._averages.get(where))
+        return averages
 
     def _newest(self, where: tuple[str, str, DeviceClass]) -> RecentRuns:
         recent = self._recent.get(where)
         if recent is None:
             recent = self._recent[where] = RecentRuns()
-        recent.update(self.history.recent(*where, MAX_RUNS + MARGIN))
-        return recent
+        return recent.update(self.history.recent(*where, MAX_RUNS + MARGIN))
 
     @abstractmethod
     def answer(self, query: Query) -> Prediction | Pending | None:

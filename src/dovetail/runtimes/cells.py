@@ -96,7 +96,7 @@ class _Typical:
 def _typical(logs: Floats) -> _Typical:
     """Typical log time of two or more runs of one key, oldest first."""
     weights, keep = _kept(logs)
-    if len(logs) > CHANGED and not keep[-1]:
+    if len(logs) > CHANGED and not keep[-CHANGED:].any():
         # Several runs in a row far off on one side are no accident: something has changed for good.
         middle = float(np.median(logs[keep]))
         side = np.where(keep, 0, np.sign(logs - middle))[::-1]
@@ -153,11 +153,11 @@ def _kept(logs: Floats) -> tuple[Floats, npt.NDArray[np.bool_]]:
 def _weighted_median(values: Floats, weights: Floats) -> float:
     """Middle of the weight; halfway between two values where the weight is split between them."""
     order = values.argsort()
-    below = weights[order].cumsum()
-    half = 0.5 * below[-1]
+    below = np.add.accumulate(weights[order])
+    half = 0.5 * float(below[-1])
     i = int(below.searchsorted(half * (1 - 1e-12)))
     lower = float(values[order[i]])
-    if i + 1 < len(values) and math.isclose(float(below[i]), float(half), rel_tol=1e-9):
+    if i + 1 < len(values) and math.isclose(float(below[i]), half, rel_tol=1e-9):
         return 0.5 * (lower + float(values[order[i + 1]]))
     return lower
 

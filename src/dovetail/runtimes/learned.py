@@ -27,6 +27,7 @@ from dovetail.runtimes.base import (
     Pending,
     Query,
     RecentRuns,
+    Sample,
     categories,
     numbers,
 )
@@ -62,10 +63,14 @@ def milestone(runs: int) -> int:
     return runs - runs % min(64, 1 << ((runs // 16).bit_length() - 1))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Settled:
-    """What laws of one place rest on: the cells of run times and of CPU times, as of a milestone."""
+    """What laws of one place rest on: the cells of run times and of CPU times, as of a milestone.
 
+    ``sample`` is the last one of which that is known.
+    """
+
+    sample: Sample
     newest: Run | None
     runs: int
     times: Cells
@@ -128,6 +133,7 @@ class LearnedModel(HistoryModel):
         self.lately = Lately(self.history)
         self._settled: dict[_Place, _Settled] = {}
         self._work: dict[_Place, RecentRuns] = {}
+        self._rests_on: dict[_Place, tuple[RecentRuns, RecentRuns]] = {}  # as of the milestone
         self._fitted: dict[Hashable, _Fitted] = {}
         self._shown: dict[Hashable, tuple[Cells, dict[str, tuple[float, float]] | None]] = {}
         self._routes: dict[Hashable, tuple[Fit, Fit, object, Route | None]] = {}
@@ -208,23 +214,27 @@ class LearnedModel(HistoryModel):
     def _settle(self, query: Query) -> _Settled:
         """The cells of a place as of its milestone; made once for each."""
         place = (query.app, query.implementation, query.device)
-        sample = self.sample(query)
-        count = self.runs(*place)
-        later = min(count - milestone(count), len(sample.recent.runs))
-        until = len(sample.recent.runs) - later
-        kept = sample.recent.runs[max(0, until - MAX_RUNS) : until]
-        newest = kept[-1] if kept else None
-        known = self._settled.get(place)
-        if known is not None and known.runs == count - later and known.newest == newest:
+        sample, known = self.sample(query), self._settled.get(place)
+        if known is not None and known.sample is sample:
             return known
-        aggregates = _without(sample.aggregates, sample.recent.runs[until:])[-MAX_KEYS:]
-        whole = len(kept) == len(sample.recent.runs)
-        times = make_cells(aggregates, sample.recent if whole else RecentRuns(kept))
+        runs = sample.recent.runs
+        count = self.history.count(*place)
+        later = min(count - milestone(count), len(runs))
+        until = len(runs) - later
+        newest = runs[until - 1] if until else None
+        if known is not None and known.runs == count - later and known.newest == newest:
+            known.sample = sample
+            return known
+        kept = runs[max(0, until - MAX_RUNS) : until]
+        aggregates = _without(sample.averages.aggregates, runs[until:])[-MAX_KEYS:]
+        whole = len(kept) == len(runs)
+        settled = self._rests_on.setdefault(place, (RecentRuns(), RecentRuns(measure=cpu_time)))
+        times = make_cells(aggregates, sample.recent if whole else settled[0].update(kept))
         work = Cells([], times.noise, 0)
         if self.by_cpu_time:
-            recent = self._recent_work(query) if whole else RecentRuns(kept, cpu_time)
-            work = make_cells(aggregates, recent, averages=False)
-        found = self._settled[place] = _Settled(newest, count - later, times, work)
+            spent = self._recent_work(query) if whole else settled[1].update(kept)
+            work = make_cells(aggregates, spent, averages=False)
+        found = self._settled[place] = _Settled(sample, newest, count - later, times, work)
         return found
 
     def _recent_work(self, query: Query) -> RecentRuns:
@@ -233,8 +243,7 @@ class LearnedModel(HistoryModel):
         recent = self._work.get(place)
         if recent is None:
             recent = self._work[place] = RecentRuns(measure=cpu_time)
-        recent.update(self.sample(query).recent.runs)
-        return recent
+        return recent.update(self.sample(query).recent.runs)
 
     def _exponents_elsewhere(
         self, query: Query, own: Cells, *, work: bool

@@ -16,7 +16,7 @@ import numpy as np
 
 from dovetail.history.base import Aggregate, InputsKey
 from dovetail.model import Prediction, Seconds
-from dovetail.runtimes.base import TINY, HistoryModel, Query, scalar_size, shape_and_size
+from dovetail.runtimes.base import TINY, HistoryModel, Query, shape_and_size
 from dovetail.runtimes.intervals import GUESSED_SPREAD, student
 from dovetail.runtimes.mean import same_inputs
 
@@ -68,14 +68,15 @@ def fit_line(points: Sequence[tuple[float, Aggregate]]) -> Line | None:
         return None
     if len(points) > MANY:
         return _fit_many(points, runs, sizes)
-    centre = math.fsum(a.count * size for size, a in points) / runs
-    mean = math.fsum(a.count * a.mean for _, a in points) / runs
-    spread = math.fsum(a.count * (size - centre) ** 2 for size, a in points)
+    figures = [(a.count, size, a.mean, a.m2) for size, a in points]
+    centre = math.fsum([count * size for count, size, _, _ in figures]) / runs
+    mean = math.fsum([count * y for count, _, y, _ in figures]) / runs
+    spread = math.fsum([count * (size - centre) ** 2 for count, size, _, _ in figures])
     if not 0 < spread < math.inf:
         return None
-    slope = math.fsum(a.count * (size - centre) * (a.mean - mean) for size, a in points) / spread
+    slope = math.fsum([count * (size - centre) * (y - mean) for count, size, y, _ in figures]) / spread
     intercept = mean - slope * centre
-    residual = math.fsum(a.m2 + a.count * (a.mean - intercept - slope * size) ** 2 for size, a in points)
+    residual = math.fsum([m2 + count * (y - intercept - slope * x) ** 2 for count, x, y, m2 in figures])
     return Line(intercept, slope, runs, sizes, residual / max(runs - 2, 1), centre, spread)
 
 
@@ -109,7 +110,7 @@ class LeastSquaresModel(HistoryModel):
         same = same_inputs(self, query)
         if same is not None:
             return same
-        size = scalar_size(query.inputs)
+        size = _shape_and_size(query.inputs)[1]
         if size is None:
             return None
         fit = self._fit(query)
@@ -139,11 +140,11 @@ class LeastSquaresModel(HistoryModel):
 
     def _fit(self, query: Query) -> Line | tuple[float, Seconds, int] | None:
         """The line through all sizes, or the one known size with its mean time and runs."""
-        sample = self.sample(query)
+        averages = self.sample(query).averages
         request, form = key = (query.request, _shape_and_size(query.inputs)[0])
-        if key not in sample.fits:
+        if key not in averages.fits:
             points = []
-            for a in sample.aggregates:
+            for a in averages.aggregates:
                 own, size = _shape_and_size(a.inputs)
                 if size is not None and own == form and a.request == request:
                     points.append((size, a))
@@ -151,7 +152,7 @@ class LeastSquaresModel(HistoryModel):
             if found is None and points:
                 runs = sum(a.count for _, a in points)
                 found = (points[0][0], sum(a.count * a.mean for _, a in points) / runs, runs)
-            sample.fits[key] = found
-        fit = sample.fits[key]
+            averages.fits[key] = found
+        fit = averages.fits[key]
         assert fit is None or isinstance(fit, (Line, tuple))
         return fit

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from dovetail.interfaces import View
 from dovetail.model import (
+    Allocation,
     Choice,
     Cluster,
     Decision,
@@ -189,8 +190,11 @@ class Backlog:
 
     def can_start(self, place: Place) -> bool:
         """Whether the job could start there at once: it fits and nothing waits before it."""
-        fits = self.free.fit_unit(place.choice.request, place.unit) is not None
-        return fits and not self.fifo[place.unit.index]
+        return self._room(place) is not None
+
+    def _room(self, place: Place) -> Allocation | None:
+        """What a job that started there at once would hold."""
+        return None if self.fifo[place.unit.index] else self.free.fit_unit(place.choice.request, place.unit)
 
     def ahead(self, place: Place) -> Ahead:
         """What is ahead of the job there; nothing if it could start at once."""
@@ -214,9 +218,8 @@ class Backlog:
         self.decided.add(job.id)
         self._assigned.add((job.app.name, choice.implementation.name, place.device_class))
         decision: Decision
-        if self.can_start(place):
-            allocation = self.free.fit_unit(choice.request, unit)
-            assert allocation is not None
+        allocation = self._room(place)
+        if allocation is not None:
             self.free.take(allocation)
             decision = Start(job.id, choice.implementation.name, allocation)
         else:
