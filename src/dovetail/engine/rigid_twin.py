@@ -1,10 +1,10 @@
-"""Rigid jobs on like nodes under FCFS or EASY: the jobs as arrays, through the kernel, as a result."""
+"""Rigid jobs on like nodes under FCFS or backfilling: the jobs as arrays, through a kernel, as a result."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from math import inf, isfinite
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -13,15 +13,23 @@ from dovetail.engine.asked import Asked, SimulationOptions
 from dovetail.engine.capacity import FreeCapacity, Layout
 from dovetail.model import CPU, Job, JobId, Request, Result, Seconds, Workload
 from dovetail.model.tables import RecordTable
+from dovetail.policies.conservative import Conservative
 from dovetail.policies.easy import Easy
 from dovetail.policies.fcfs import Fcfs
 from dovetail.policies.parts.orders import ORDERS
 from dovetail.runtimes.perfect import PerfectModel
 
+if TYPE_CHECKING:
+    from dovetail.kernels.rigid_world import Schedule
+
 __all__ = ["rigid_twin"]
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
+
+
+_BACKFILLING = (Easy, Conservative)
+_MODELLED = (Fcfs, *_BACKFILLING)
 
 
 class _Jobs(NamedTuple):
@@ -39,10 +47,12 @@ def rigid_twin(asked: Asked) -> Result | None:
     """The result, or ``None`` where jobs, nodes, policy or options are others.
 
     Jobs have one choice, of whole nodes, known times, and depend on nothing; nodes are alike and have no
-    devices; the policy is `Fcfs`, or `Easy` with users' walltimes; times are perfectly known, at rate 1.
+    devices; the policy is `Fcfs`, or `Easy` or `Conservative` with users' walltimes; times are perfectly
+    known, at rate 1. Under `Conservative` every job has a bound above zero and none runs past it.
     """
     workload, cluster, policy, options = asked.workload, asked.cluster, asked.policy, asked.options
-    modelled = type(policy) is Fcfs or (type(policy) is Easy and policy.walltime == "user")
+    backfills = isinstance(policy, _BACKFILLING) and policy.walltime == "user"
+    modelled = type(policy) in _MODELLED and (backfills or isinstance(policy, Fcfs))
     perfect = type(asked.runtimes) is PerfectModel and asked.runtimes.truth is workload.truth
     shared = asked.rates is not None or asked.forecast is not None
     if not modelled or not perfect or shared or cluster.gone or not workload.jobs or options.keep_considered:
@@ -51,14 +61,10 @@ def rigid_twin(asked: Asked) -> Result | None:
     jobs = _columns(workload, whole) if whole.alike() else None
     if jobs is None:
         return None
-    from dovetail.kernels import rigid  # numba takes its time: load it where it is used
-
     bound, limit = _bounds(jobs, options)
-    rigid_jobs = rigid.Rigid(
-        jobs.submit, jobs.nodes, jobs.seconds, bound, limit, _by_rank(workload, policy, bound)
-    )
-    kind, skip = (rigid.FCFS, policy.skip) if isinstance(policy, Fcfs) else (rigid.EASY, 0)
-    found = rigid.simulate_rigid(rigid_jobs, len(cluster), kind, skip)
+    if type(policy) is Conservative and not _lasting(jobs, bound, limit):
+        return None
+    found = _simulated(jobs, bound, limit, _by_rank(workload, policy, bound), len(cluster), policy)
     records = RecordTable(
         workload.jobs,
         np.argsort(jobs.place, kind="stable"),
@@ -90,6 +96,24 @@ def rigid_twin(asked: Asked) -> Result | None:
         overrun=options.overrun,
         default_walltime=options.default_walltime if np.isnan(jobs.walltime).any() else None,
     )
+
+
+def _simulated(
+    jobs: _Jobs, bound: Floats, limit: Floats, by_rank: Ints, nodes: int, policy: object
+) -> Schedule:
+    """What the policy's kernel makes of the jobs."""
+    from dovetail.kernels.rigid_world import Rigid  # numba takes its time: load it where it is used
+
+    rigid = Rigid(jobs.submit, jobs.nodes, jobs.seconds, bound, limit, by_rank)
+    if isinstance(policy, Conservative):
+        from dovetail.kernels.conservative import simulate_conservative
+
+        return simulate_conservative(rigid, nodes)
+    from dovetail.kernels.rigid import EASY, FCFS, simulate_rigid
+
+    if isinstance(policy, Fcfs):
+        return simulate_rigid(rigid, nodes, FCFS, policy.skip)
+    return simulate_rigid(rigid, nodes, EASY, 0)
 
 
 def _columns(workload: Workload, whole: FreeCapacity) -> _Jobs | None:
@@ -145,9 +169,15 @@ def _bounds(jobs: _Jobs, options: SimulationOptions) -> tuple[Floats, Floats]:
     return bound, np.where(missing, inf if isinstance(default, str) else default, walltime)
 
 
+def _lasting(jobs: _Jobs, bound: Floats, limit: Floats) -> bool:
+    """Whether every promise can be kept: all bounds are above zero and finite, nobody runs past them."""
+    ends = np.minimum(jobs.seconds, limit)
+    return bool((bound > 0).all() and np.isfinite(bound).all() and (ends <= bound).all())
+
+
 def _by_rank(workload: Workload, policy: object, bound: Floats) -> Ints:
     """The jobs in the order of the queue."""
-    key, bounded = ORDERS[policy.order if isinstance(policy, Easy) else "fcfs"]
+    key, bounded = ORDERS[policy.order if isinstance(policy, _BACKFILLING) else "fcfs"]
     table = workload.table
     if table is not None and key is ORDERS["fcfs"].key:
         return np.arange(len(bound))  # jobs of a table have no priorities
