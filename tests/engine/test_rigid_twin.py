@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from twins_compared import check_same, check_same_reports
 
 from dovetail.engine.simulate import SimulationOptions, simulate
 from dovetail.interfaces import Policy
@@ -30,8 +31,8 @@ from dovetail.policies.easy import Easy
 from dovetail.policies.fcfs import Fcfs
 from dovetail.policies.sjf import Sjf
 from dovetail.report.evalys_csv import to_evalys_csv
-from dovetail.report.json_form import dumps, text_of, to_json
-from dovetail.report.metrics import breakdown, later_than, metrics
+from dovetail.report.json_form import dumps
+from dovetail.report.metrics import later_than
 from dovetail.runtimes.perfect import PerfectModel
 from dovetail.testing.builders import full
 from dovetail.testing.invariants import check_schedule
@@ -123,32 +124,6 @@ def both(workload: Workload, cluster: Cluster, policy: Policy, **options: Any) -
     found = simulate(workload, cluster, policy, runtimes, options=replace(asked, compiled="auto"))
     assert isinstance(found.records, RecordTable)
     return found, simulate(workload, cluster, policy, runtimes, options=asked)
-
-
-def check_same(twin: Result, engine: Result) -> None:
-    assert list(twin.records) == engine.records
-    assert twin.records[:3] == engine.records[:3]
-    assert twin.records[len(engine.records) - 1] == engine.records[-1]
-    assert (twin.promises_broken, twin.broken_by_overrun) == (
-        engine.promises_broken,
-        engine.broken_by_overrun,
-    )
-    assert (twin.rejected, twin.default_walltime, twin.best) == (
-        engine.rejected,
-        engine.default_walltime,
-        engine.best,
-    )
-    assert twin.makespan == engine.makespan
-
-
-def check_same_reports(twin: Result, engine: Result) -> None:
-    found, expected = metrics(twin), metrics(engine)
-    assert found == expected
-    assert to_evalys_csv(twin) == to_evalys_csv(engine)
-    assert to_json(twin) == to_json(engine)
-    assert dumps(twin) == dumps(engine) == text_of(to_json(engine))
-    for by in ("user", "size"):
-        assert breakdown(twin, by) == breakdown(engine, by)
 
 
 @pytest.mark.parametrize("block", range(4))

@@ -394,7 +394,7 @@ class FreeCapacity:
             for mask, _ in by_rank[rank]:
                 together |= mask
             picked = lowest(together, min(missing, together.bit_count()))
-            for mask, share in by_rank[rank]:
+            for mask, share in sorted(by_rank[rank], key=_lowest_node):  # not by what came before
                 if mask & picked:
                     chosen[share] = chosen.get(share, 0) | (mask & picked)
             missing -= picked.bit_count()
@@ -562,3 +562,7 @@ class FreeCapacity:
     def masks(self) -> Iterable[tuple[NodeState, int]]:
         """(state, nodes in it) of every state in use."""
         return [(self._layout.states[state], mask) for state, mask in self._states.items()]
+
+
+def _lowest_node(entry: tuple[int, Share]) -> int:
+    return entry[0] & -entry[0]

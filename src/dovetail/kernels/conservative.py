@@ -9,8 +9,6 @@ with the earliest time from which enough for its class of widths was given back 
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 from numba import njit
 
@@ -30,6 +28,7 @@ from dovetail.kernels.free_steps import (
     room_for,
     steps_of,
 )
+from dovetail.kernels.promised_line import LOOKED_AT, SIZE, Line, in_order, line_up, nobody, take_due
 from dovetail.kernels.rigid_world import (
     RUNS,
     Floats,
@@ -40,6 +39,7 @@ from dovetail.kernels.rigid_world import (
     World,
     begin,
     end_next,
+    give_back,
     new_world,
     next_end,
     outcome,
@@ -48,23 +48,6 @@ from dovetail.kernels.rigid_world import (
 )
 
 __all__ = ["simulate_conservative"]
-
-SIZE, LOOKED_AT = range(2)  # of what changes as one number
-
-
-class _Line(NamedTuple):
-    """Who holds a promise, in the order of the queue, all of shape (jobs,) but ``whole``.
-
-    ``job``, ``start`` and ``kind`` (the class of its width) are those of each place; of each job ``rank`` is
-    the place in the order of all jobs, ``version`` the one as of which it is known to have no earlier gap.
-    """
-
-    whole: Ints
-    job: Ints
-    start: Floats
-    kind: Ints
-    rank: Ints
-    version: Ints
 
 
 def simulate_conservative(jobs: Rigid, nodes: int) -> Schedule:
@@ -84,7 +67,7 @@ def _simulate(jobs: Rigid, nodes: int, classes: Ints, counts: Ints, times: Float
     count = jobs.submit.size
     most = min(nodes, count) + 1
     world = new_world(nodes, count, most)
-    line = _nobody(jobs.by_rank)
+    line = nobody(jobs.by_rank)
     log = np.zeros((classes[-1] + 1, DEPTH + 3), np.int64)
     since, memo = np.zeros((classes[-1] + 1, DEPTH)), np.zeros((MEMO, 4))
     low, high = np.empty(2 * count + nodes, np.int32), np.empty(2 * count + nodes, np.int32)
@@ -99,7 +82,8 @@ def _simulate(jobs: Rigid, nodes: int, classes: Ints, counts: Ints, times: Float
         drop_past(counts, times, now)
         early = False
         while next_end(world) <= now:
-            job = end_next(jobs, world, low, high, now)
+            job = end_next(world, now)
+            give_back(world, job, low, high)
             bound = world.start[job] + jobs.bound[job]
             if now < bound:
                 early = True
@@ -109,11 +93,11 @@ def _simulate(jobs: Rigid, nodes: int, classes: Ints, counts: Ints, times: Float
             counts, times, due = _renew(jobs, world, line, counts, times, classes, log, since, memo, now)
         chosen = 0
         if due <= now:
-            chosen, due = _take_due(line, now, starting)
+            chosen, due = take_due(line, now, starting)
         new = submitted
         while submitted < count and jobs.submit[submitted] <= now:
             submitted += 1
-        for job in _by_rank(line.rank, new, submitted):
+        for job in in_order(line.rank, new, submitted):
             counts, times = room_for(counts, times, 2)
             width, bound = jobs.nodes[job], jobs.bound[job]
             start = first_gap(counts, times, width, bound, np.inf, now)
@@ -123,7 +107,7 @@ def _simulate(jobs: Rigid, nodes: int, classes: Ints, counts: Ints, times: Float
                 chosen += 1
             else:
                 world.promised[job] = start
-                _line_up(line, job, start, classes[width], counts[-1, VERSION])
+                line_up(line, job, start, classes[width], counts[-1, VERSION])
                 due = min(due, start)
         for at in range(chosen):
             begin(jobs, world, starting[at], now)
@@ -135,58 +119,10 @@ def _simulate(jobs: Rigid, nodes: int, classes: Ints, counts: Ints, times: Float
 
 
 @njit(cache=True)
-def _nobody(by_rank: Ints) -> _Line:
-    """Nobody holds a promise yet."""
-    count = by_rank.size
-    rank = np.empty(count, np.int64)
-    rank[by_rank] = np.arange(count)
-    ints = np.empty(count, np.int64)
-    return _Line(np.zeros(2, np.int64), ints, np.empty(count), ints.copy(), rank, ints.copy())
-
-
-@njit(cache=True)
-def _by_rank(rank: Ints, first: int, end: int) -> Ints:
-    """The jobs that were submitted together, in the order of the queue."""
-    found = np.arange(first, end)
-    return found if end - first < 2 else found[np.argsort(rank[first:end])]
-
-
-@njit(cache=True)
-def _line_up(line: _Line, job: int, start: float, kind: int, version: int) -> None:
-    """Put a promise at its place in the line. O(jobs behind it)."""
-    at = line.whole[SIZE]
-    rank = line.rank[job]
-    while at > 0 and line.rank[line.job[at - 1]] > rank:
-        line.job[at], line.start[at], line.kind[at] = line.job[at - 1], line.start[at - 1], line.kind[at - 1]
-        at -= 1
-    line.job[at], line.start[at], line.kind[at] = job, start, kind
-    line.version[job] = version
-    line.whole[SIZE] += 1
-
-
-@njit(cache=True)
-def _take_due(line: _Line, now: float, starting: Ints) -> tuple[int, float]:
-    """Take out, in order, who starts now; how many these are, and when the next one does. O(line)."""
-    chosen, left, due = 0, 0, np.inf
-    for at in range(line.whole[SIZE]):
-        start = line.start[at]
-        if start <= now:
-            starting[chosen] = line.job[at]
-            chosen += 1
-        else:
-            due = min(due, start)
-            if left < at:
-                line.job[left], line.start[left], line.kind[left] = line.job[at], start, line.kind[at]
-            left += 1
-    line.whole[SIZE] = left
-    return chosen, due
-
-
-@njit(cache=True)
 def _renew(
     jobs: Rigid,
     world: World,
-    line: _Line,
+    line: Line,
     counts: Ints,
     times: Floats,
     classes: Ints,

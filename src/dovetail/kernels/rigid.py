@@ -28,6 +28,7 @@ from dovetail.kernels.rigid_world import (
     World,
     begin,
     end_next,
+    give_back,
     new_world,
     next_end,
     outcome,
@@ -108,7 +109,9 @@ def _end(jobs: Rigid, world: World, kept: Releases, low: Runs, high: Runs, now: 
     """Let end what ends now; whether anything does."""
     ended = False
     while next_end(world) <= now:
-        job, ended = end_next(jobs, world, low, high, now), True
+        job, ended = end_next(world, now), True
+        give_back(world, job, low, high)
+        world.whole[IDLE] += jobs.nodes[job]
         bound = world.start[job] + jobs.bound[job]
         if policy == EASY:
             leave(kept, bound, jobs.nodes[job])
@@ -130,6 +133,7 @@ def _start(jobs: Rigid, world: World, waiting: Waiting, job: int, now: float) ->
             whole[BROKEN] += 1
             if times[OVERRAN] >= times[MADE]:
                 whole[BY_OVERRUN] += 1
+    whole[IDLE] -= jobs.nodes[job]
     begin(jobs, world, job, now)
 
 

@@ -29,6 +29,7 @@ __all__ = [
     "World",
     "begin",
     "end_next",
+    "give_back",
     "new_world",
     "next_end",
     "outcome",
@@ -192,7 +193,6 @@ def next_end(world: World) -> float:
 def begin(jobs: Rigid, world: World, job: int, now: float) -> None:
     """The job runs; where is settled by `place_lowest`."""
     whole = world.whole
-    whole[IDLE] -= jobs.nodes[job]
     whole[STARTED] += 1
     world.start[job] = now
     end, limit = now + jobs.seconds[job], now + jobs.limit[job]
@@ -203,16 +203,20 @@ def begin(jobs: Rigid, world: World, job: int, now: float) -> None:
 
 
 @njit(cache=True)
-def end_next(jobs: Rigid, world: World, low: Runs, high: Runs, now: float) -> int:
-    """End the job that ends next, and give its nodes back; which one it was."""
-    whole = world.whole
+def end_next(world: World, now: float) -> int:
+    """End the job that ends next; which one it was."""
     job: int = _pop(world)
     world.end[job] = now
+    return job
+
+
+@njit(cache=True)
+def give_back(world: World, job: int, low: Runs, high: Runs) -> None:
+    """Free the nodes of a job that has ended."""
+    whole = world.whole
     for run in range(world.first[job], world.first[job] + world.runs[job]):
         give(world.free, low[run], high[run])
         whole[FIRST_WORD] = min(whole[FIRST_WORD], low[run] // WIDTH)
-    whole[IDLE] += jobs.nodes[job]
-    return job
 
 
 @njit(cache=True)
