@@ -33,7 +33,9 @@ from dovetail.policies.easy import Easy
 from dovetail.runtimes.perfect import PerfectModel
 from dovetail.testing.builders import full
 from dovetail.testing.invariants import check_schedule
+from dovetail.workloads.aaic import read_aaic
 from dovetail.workloads.load import load_workload
+from dovetail.workloads.philly import read_philly
 
 TRACES = Path(__file__).parents[3] / "shared" / "traces"
 POLICIES: list[Policy] = [
@@ -136,6 +138,18 @@ def test_a_long_queue(policy: Policy, monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = Cluster.uniform(8, 20, 4)
     workload = load_workload("synthetic:lublin?jobs=1500&gpus=0.7&load=1.3", cluster)
     check_same(*both(workload, cluster, policy, monkeypatch))
+
+
+@pytest.mark.skipif(not TRACES.is_dir(), reason="needs the sample traces")
+@pytest.mark.parametrize(
+    ("read", "name", "nodes"),
+    [(read_philly, "philly_jobs_2017-10-02_2017-10-08", 80), (read_aaic, "aaicwl-2017Q3", 40)],
+    ids=["philly", "aaic"],
+)
+def test_sample_trace(read: Any, name: str, nodes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = Cluster.uniform(nodes, 20, 8)
+    workload = read(TRACES / f"{name}.csv.gz", cluster)
+    check_same(*both(workload, cluster, Conservative(), monkeypatch))
 
 
 def test_what_is_not_modelled_is_the_engines() -> None:

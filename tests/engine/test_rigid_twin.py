@@ -190,6 +190,17 @@ def test_sample_trace(policy: Policy) -> None:
     assert later_than(twin, engine) == {}
 
 
+@pytest.mark.skipif(not TRACES.is_dir(), reason="needs the sample traces")
+@pytest.mark.parametrize(
+    "name", ["kth-sp2-1996-2.1-cln.first8000", "lublin-256", "theta-2022.first8000"], ids=lambda n: n[:6]
+)
+def test_other_sample_traces_under_conservative_backfilling(name: str) -> None:
+    arrays = read_swf_arrays(TRACES / f"{name}.swf.gz")
+    cluster = swf_cluster(arrays)
+    assert cluster is not None
+    check_same(*both(swf_workload(arrays, cluster), cluster, Conservative()))
+
+
 def test_a_result_can_be_sent_between_processes() -> None:
     text = b"".join(
         b"%d %d -1 %d 2 -1 -1 2 20 -1 1 3 1 -1 1 1 -1 -1\n" % (i, i, 5 + i % 7) for i in range(50)
