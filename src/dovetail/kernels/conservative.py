@@ -59,11 +59,23 @@ def simulate_conservative(jobs: Rigid, nodes: int) -> Schedule:
     classes = classes_up_to(nodes)
     begin_at = float(jobs.submit[0])
     counts, times = steps_of(np.array([begin_at]), np.array([nodes]))
-    return Schedule(*_simulate(jobs, nodes, classes, counts, times))
+    return Schedule(*_simulate(*jobs, nodes, classes, counts, times))
 
 
 @njit(cache=True)
-def _simulate(jobs: Rigid, nodes: int, classes: Ints, counts: Ints, times: Floats) -> Outcome:
+def _simulate(
+    submit: Floats,
+    wanted: Ints,
+    seconds: Floats,
+    bound: Floats,
+    limit: Floats,
+    by_rank: Ints,
+    nodes: int,
+    classes: Ints,
+    counts: Ints,
+    times: Floats,
+) -> Outcome:
+    jobs = Rigid(submit, wanted, seconds, bound, limit, by_rank)
     count = jobs.submit.size
     most = min(nodes, count) + 1
     world = new_world(nodes, count, most)

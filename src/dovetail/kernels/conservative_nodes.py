@@ -87,14 +87,31 @@ def simulate_conservative_nodes(jobs: Rigid, asked: Asked, machine: LikeNodes) -
 
     O(jobs · (promises · nodes given something + moves · steps)).
     """
-    return Placed(*_simulate(jobs, asked, machine))
+    return Placed(*_simulate(*jobs, *asked, *machine))
 
 
 @njit(cache=True)
-def _simulate(jobs: Rigid, asked: Asked, machine: LikeNodes) -> Outcome:
-    count, nodes = jobs.submit.size, machine.nodes
+def _simulate(
+    submit: Floats,
+    wanted: Ints,
+    seconds: Floats,
+    bound: Floats,
+    limit: Floats,
+    by_rank: Ints,
+    cpus: Ints,
+    devices: Ints,
+    memory: Ints,
+    nodes: int,
+    most_cpus: int,
+    most_devices: int,
+    most_memory: int,
+    placement: int,
+) -> Outcome:
+    jobs = Rigid(submit, wanted, seconds, bound, limit, by_rank)
+    asked = Asked(cpus, devices, memory)
+    count = jobs.submit.size
     world = new_world(1, count, count + 1)
-    steps = all_free(nodes, machine.cpus, machine.devices, machine.memory)
+    steps = all_free(nodes, most_cpus, most_devices, most_memory)
     line = nobody(jobs.by_rank)
     slots = _no_slots(jobs.nodes, nodes)
     starting = np.empty(count, np.int64)
@@ -118,7 +135,7 @@ def _simulate(jobs: Rigid, asked: Asked, machine: LikeNodes) -> Outcome:
                 _change(steps, slots, _demand(jobs, asked, job), job, now, bound, now, 1)
                 _note_given(slots, job)
         if early:
-            steps, due = _renew(jobs, asked, world, line, steps, slots, now, machine.placement)
+            steps, due = _renew(jobs, asked, world, line, steps, slots, now, placement)
         chosen = 0
         if due <= now:
             chosen, due = take_due(line, now, starting)
@@ -127,9 +144,7 @@ def _simulate(jobs: Rigid, asked: Asked, machine: LikeNodes) -> Outcome:
             submitted += 1
         for job in in_order(line.rank, new, submitted):
             steps = room_for_steps(steps)
-            start = _plan(
-                steps, slots, _demand(jobs, asked, job), job, jobs.bound[job], now, machine.placement
-            )
+            start = _plan(steps, slots, _demand(jobs, asked, job), job, jobs.bound[job], now, placement)
             if start <= now:
                 starting[chosen] = job
                 chosen += 1

@@ -20,6 +20,7 @@ from dovetail.kernels.rigid_world import (
     PROMISE,
     PROMISED,
     RUNS,
+    Floats,
     Ints,
     Outcome,
     Rigid,
@@ -59,13 +60,24 @@ def simulate_rigid(jobs: Rigid, nodes: int, policy: int, skip: int) -> Schedule:
 
     O(jobs · (log jobs + runs of neighbours + words of the machine)) where the queue is short.
     """
-    # A named tuple is made by Python code: a Ctrl-C that waits for the kernel's end would be raised there,
-    # within what the compiled code calls, and the process would crash.
-    return Schedule(*_simulate(jobs, nodes, policy, skip))
+    # Named tuples are made and checked by Python code: a Ctrl-C that waits for the kernel would be raised
+    # there, within what the compiled code calls, and the process would crash. So none is handed over.
+    return Schedule(*_simulate(*jobs, nodes, policy, skip))
 
 
 @njit(cache=True)
-def _simulate(jobs: Rigid, nodes: int, policy: int, skip: int) -> Outcome:
+def _simulate(
+    submit: Floats,
+    wanted: Ints,
+    seconds: Floats,
+    bound: Floats,
+    limit: Floats,
+    by_rank: Ints,
+    nodes: int,
+    policy: int,
+    skip: int,
+) -> Outcome:
+    jobs = Rigid(submit, wanted, seconds, bound, limit, by_rank)
     count = jobs.submit.size
     waiting = nobody_waits(jobs.nodes, jobs.bound, jobs.by_rank)
     most = min(nodes, count) + 1
