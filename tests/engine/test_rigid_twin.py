@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from twins_compared import check_same, check_same_reports
 
 from dovetail.engine.simulate import SimulationOptions, simulate
 from dovetail.interfaces import Policy
@@ -25,12 +26,13 @@ from dovetail.model import (
     Workload,
 )
 from dovetail.model.tables import RecordTable
+from dovetail.policies.conservative import Conservative
 from dovetail.policies.easy import Easy
 from dovetail.policies.fcfs import Fcfs
 from dovetail.policies.sjf import Sjf
 from dovetail.report.evalys_csv import to_evalys_csv
-from dovetail.report.json_form import dumps, text_of, to_json
-from dovetail.report.metrics import breakdown, later_than, metrics
+from dovetail.report.json_form import dumps
+from dovetail.report.metrics import later_than
 from dovetail.runtimes.perfect import PerfectModel
 from dovetail.testing.builders import full
 from dovetail.testing.invariants import check_schedule
@@ -49,6 +51,14 @@ POLICIES: list[Policy] = [
     Easy(placement="spread"),
     Fcfs(),
     Fcfs(skip=2),
+]
+CONSERVATIVE: list[Policy] = [
+    Conservative(),
+    Conservative(order="sjf"),
+    Conservative(order="largest"),
+    Conservative(order="f1"),
+    Conservative(order="saf", placement="spread"),
+    Conservative(order="sqrtsaf"),
 ]
 
 
@@ -90,6 +100,23 @@ def rigid_workload(rng: np.random.Generator, nodes: int) -> Workload:
     return Workload("random", jobs, TableTruth(fixed=fixed))
 
 
+def bounded_workload(rng: np.random.Generator, nodes: int) -> Workload:
+    """The same with a bound above zero for each: of some the true time, else a walltime."""
+    workload = rigid_workload(rng, nodes)
+    assert isinstance(workload.truth, TableTruth)
+    fixed = dict(workload.truth.fixed)
+    close = rng.random() < 0.3  # a queue of like jobs that come in haste
+    jobs = []
+    for job in workload.jobs:
+        if job.walltime is None:
+            fixed[job.id] = max(1.0, fixed[job.id])
+        walltime = 60.0 if close and job.walltime is not None else job.walltime
+        jobs.append(
+            replace(job, walltime=walltime, submit_time=job.submit_time // 20 if close else job.submit_time)
+        )
+    return Workload("bounded", jobs, TableTruth(fixed=fixed))
+
+
 def both(workload: Workload, cluster: Cluster, policy: Policy, **options: Any) -> tuple[Result, Result]:
     """The result of the twin, which must model it, and of the engine."""
     runtimes = PerfectModel(workload.truth)
@@ -97,32 +124,6 @@ def both(workload: Workload, cluster: Cluster, policy: Policy, **options: Any) -
     found = simulate(workload, cluster, policy, runtimes, options=replace(asked, compiled="auto"))
     assert isinstance(found.records, RecordTable)
     return found, simulate(workload, cluster, policy, runtimes, options=asked)
-
-
-def check_same(twin: Result, engine: Result) -> None:
-    assert list(twin.records) == engine.records
-    assert twin.records[:3] == engine.records[:3]
-    assert twin.records[len(engine.records) - 1] == engine.records[-1]
-    assert (twin.promises_broken, twin.broken_by_overrun) == (
-        engine.promises_broken,
-        engine.broken_by_overrun,
-    )
-    assert (twin.rejected, twin.default_walltime, twin.best) == (
-        engine.rejected,
-        engine.default_walltime,
-        engine.best,
-    )
-    assert twin.makespan == engine.makespan
-
-
-def check_same_reports(twin: Result, engine: Result) -> None:
-    found, expected = metrics(twin), metrics(engine)
-    assert found == expected
-    assert to_evalys_csv(twin) == to_evalys_csv(engine)
-    assert to_json(twin) == to_json(engine)
-    assert dumps(twin) == dumps(engine) == text_of(to_json(engine))
-    for by in ("user", "size"):
-        assert breakdown(twin, by) == breakdown(engine, by)
 
 
 @pytest.mark.parametrize("block", range(4))
@@ -142,6 +143,22 @@ def test_random_instances(block: int) -> None:
             check_same_reports(twin, engine)
 
 
+@pytest.mark.parametrize("block", range(4))
+def test_random_instances_of_conservative_backfilling(block: int) -> None:
+    for seed in range(block, full(6_000, 200), 4):
+        rng = np.random.Generator(np.random.PCG64([seed, 1]))
+        nodes = int(rng.integers(1, 12)) if rng.random() < 0.5 else int(rng.integers(12, 200))
+        workload = bounded_workload(rng, nodes)
+        options: dict[str, Any] = {"default_walltime": 30.0} if rng.random() < 0.3 else {}
+        policy = CONSERVATIVE[seed // 4 % len(CONSERVATIVE)]
+        twin, engine = both(workload, Cluster.uniform(nodes, 2), policy, **options)
+        check_same(twin, engine)
+        check_schedule(twin, workload)
+        assert twin.promises_broken == 0
+        if seed % 8 < 2:
+            check_same_reports(twin, engine)
+
+
 def test_many_jobs_that_run_at_once_and_end_by_the_same_bounds() -> None:
     """More running jobs than a block of releases holds, and many equal bounds."""
     rng = np.random.Generator(np.random.PCG64(7))
@@ -156,12 +173,12 @@ def test_many_jobs_that_run_at_once_and_end_by_the_same_bounds() -> None:
     ]
     fixed = {job.id: float(run) for job, run in zip(jobs, runs, strict=True)}
     workload = Workload("narrow", jobs, TableTruth(fixed=fixed))
-    for policy in POLICIES:
+    for policy in [*POLICIES, *CONSERVATIVE]:
         check_same(*both(workload, Cluster.uniform(600, 1), policy))
 
 
 @pytest.mark.skipif(not TRACES.is_dir(), reason="needs the sample traces")
-@pytest.mark.parametrize("policy", POLICIES[:6], ids=str)
+@pytest.mark.parametrize("policy", [*POLICIES[:6], *CONSERVATIVE], ids=str)
 def test_sample_trace(policy: Policy) -> None:
     arrays = read_swf_arrays(TRACES / "hpc2n-2002-2.1.first3170.swf.gz")
     cluster = swf_cluster(arrays)
@@ -173,6 +190,17 @@ def test_sample_trace(policy: Policy) -> None:
     assert later_than(twin, engine) == {}
 
 
+@pytest.mark.skipif(not TRACES.is_dir(), reason="needs the sample traces")
+@pytest.mark.parametrize(
+    "name", ["kth-sp2-1996-2.1-cln.first8000", "lublin-256", "theta-2022.first8000"], ids=lambda n: n[:6]
+)
+def test_other_sample_traces_under_conservative_backfilling(name: str) -> None:
+    arrays = read_swf_arrays(TRACES / f"{name}.swf.gz")
+    cluster = swf_cluster(arrays)
+    assert cluster is not None
+    check_same(*both(swf_workload(arrays, cluster), cluster, Conservative()))
+
+
 def test_a_result_can_be_sent_between_processes() -> None:
     text = b"".join(
         b"%d %d -1 %d 2 -1 -1 2 20 -1 1 3 1 -1 1 1 -1 -1\n" % (i, i, 5 + i % 7) for i in range(50)
@@ -182,6 +210,12 @@ def test_a_result_can_be_sent_between_processes() -> None:
     twin, engine = both(workload, cluster, Easy())
     sent = pickle.loads(pickle.dumps(twin))
     assert dumps(sent) == dumps(twin) == dumps(engine)
+
+
+def _timeless(workload: Workload) -> Workload:
+    """One job of no length, and nothing else is known of it."""
+    jobs = [replace(job, walltime=None) for job in workload.jobs]
+    return replace(workload, jobs=jobs, truth=TableTruth(fixed={job.id: 0.0 for job in jobs}))
 
 
 def _chained(workload: Workload) -> Workload:
@@ -199,10 +233,24 @@ def _chained(workload: Workload) -> Workload:
         (lambda w: w, Cluster.uniform(300, 4), Easy(), {}),
         (lambda w: w, Cluster.uniform(300, 2), Easy(walltime="learned"), {}),
         (lambda w: w, Cluster.uniform(300, 2), Sjf(), {}),
+        (_timeless, Cluster.uniform(300, 2), Conservative(), {}),
+        (lambda w: w, Cluster.uniform(300, 2), Conservative(), {"overrun": "run"}),
+        (lambda w: w, Cluster.uniform(300, 2), Conservative(walltime="learned"), {}),
         (lambda w: w, Cluster.uniform(300, 2), Easy(), {"keep_considered": True}),
         (lambda w: w, Cluster.uniform(300, 2), Easy(), {"validate": True}),
     ],
-    ids=["dependencies", "devices", "part-of-a-node", "learned", "another-policy", "considered", "validate"],
+    ids=[
+        "dependencies",
+        "devices",
+        "part-of-a-node",
+        "learned",
+        "another-policy",
+        "no-length",
+        "overrun",
+        "learned-conservative",
+        "considered",
+        "validate",
+    ],
 )
 def test_what_is_not_modelled_is_the_engines(
     change: Any, cluster: Cluster, policy: Policy, options: Any

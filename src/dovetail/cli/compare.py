@@ -13,9 +13,9 @@ import typer
 from dovetail import api
 from dovetail.cli import completing
 from dovetail.cli import options as opt
+from dovetail.cli.garbage import collect_rarely
 from dovetail.cli.output import Asked, check_targets, note, show_comparison, this_command
 from dovetail.comparison import compare as simulated
-from dovetail.engine.asked import rare_collections
 from dovetail.errors import InputError
 from dovetail.model import Result, State
 from dovetail.report.intervals import label
@@ -25,7 +25,6 @@ from dovetail.runtimes.registry import DEFAULT_MODEL
 __all__ = ["compare"]
 
 
-@rare_collections()
 def compare(
     file: opt.Source,
     policy: Annotated[
@@ -67,6 +66,7 @@ def compare(
     quiet: opt.Quiet = False,
 ) -> int:
     """Run or simulate a workload under several policies and put them side by side."""
+    collect_rarely()
     policies = _policies(policy)
     file = opt.or_journal(file)
     if seed is not None and seeds is not None:

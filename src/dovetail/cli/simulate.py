@@ -9,6 +9,7 @@ import typer
 
 from dovetail import api
 from dovetail.cli import options as opt
+from dovetail.cli.garbage import collect_rarely
 from dovetail.cli.output import (
     Asked,
     check_targets,
@@ -19,7 +20,6 @@ from dovetail.cli.output import (
     watts_of,
     write_text,
 )
-from dovetail.engine.asked import rare_collections
 from dovetail.model import Result
 from dovetail.report.progress import Bar
 from dovetail.runtimes.registry import DEFAULT_MODEL
@@ -27,7 +27,6 @@ from dovetail.runtimes.registry import DEFAULT_MODEL
 __all__ = ["simulate"]
 
 
-@rare_collections()
 def simulate(
     file: opt.Source,
     cluster: opt.Cluster = None,
@@ -67,6 +66,7 @@ def simulate(
     quiet: opt.Quiet = False,
 ) -> int:
     """Simulate a workload under a policy, on any cluster, in virtual time."""
+    collect_rarely()
     if history is not None and not learn and not history.exists():
         note(f"dovetail: history {history}: no such file; nothing is known from it")
     file = opt.or_journal(file)

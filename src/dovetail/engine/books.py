@@ -227,6 +227,7 @@ class Books:
             self.profiles.started(placed)
         self.view.changes.started.append(placed)
         record.state = RUNNING
+        record.wait_reason = ""
         record.start = start
         record.implementation = implementation
         record.allocation = allocation

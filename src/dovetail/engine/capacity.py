@@ -310,6 +310,16 @@ class FreeCapacity:
                 found |= mask
         return found
 
+    def cpus(self) -> tuple[int, int]:
+        """The most free CPUs of a node, and those of all nodes. O(distinct states)."""
+        states = self._layout.states
+        most = total = 0
+        for state, mask in self._states.items():
+            free = states[state].cpus
+            most = max(most, free)
+            total += free * mask.bit_count()
+        return most, total
+
     def devices(self, kind: str, models: tuple[str, ...] = ()) -> list[tuple[int, tuple[int, ...]]]:
         """Wholly free devices of a kind: (nodes that have the same free, their indices). O(states)."""
         found: dict[tuple[int, ...], int] = {}
@@ -380,27 +390,47 @@ class FreeCapacity:
         return allocation
 
     def _fit_ranked(self, request: Request, fits: Fits, within: int) -> Allocation | None:
-        """Nodes in several states fit: by rank, then lowest index."""
+        """Nodes in several states fit: by rank, then lowest index; parts stand by their lowest nodes."""
+        if request.nodes == 1:
+            return self._fit_one(request, fits, within)
         layout = self._layout
         by_rank: dict[int, list[tuple[int, Share]]] = {}
+        found, missing = 0, request.nodes
         for state, mask in self._states.items():
             fit = fits[state] if state in fits else layout.fit_state(request, state)
-            if fit is not None and mask & within:
-                by_rank.setdefault(layout.rank[state], []).append((mask & within, fit.share))
-        missing = request.nodes
+            mask &= within
+            if fit is not None and mask:
+                found += mask.bit_count()
+                by_rank.setdefault(layout.rank[state], []).append((mask, fit.share))
+        if found < missing:
+            return None
         chosen: dict[Share, int] = {}
         for rank in sorted(by_rank):
             together = 0
             for mask, _ in by_rank[rank]:
                 together |= mask
             picked = lowest(together, min(missing, together.bit_count()))
-            for mask, share in by_rank[rank]:
-                if mask & picked:
-                    chosen[share] = chosen.get(share, 0) | (mask & picked)
+            taken = [(mask & picked, share) for mask, share in by_rank[rank] if mask & picked]
+            for mask, share in taken if len(taken) == 1 else sorted(taken, key=_lowest_node):
+                chosen[share] = chosen.get(share, 0) | mask
             missing -= picked.bit_count()
             if missing == 0:
-                return Allocation(request, tuple(Part(nodes, *share) for share, nodes in chosen.items()))
-        return None
+                break
+        return Allocation(request, tuple(Part(nodes, *share) for share, nodes in chosen.items()))
+
+    def _fit_one(self, request: Request, fits: Fits, within: int) -> Allocation | None:
+        """The node of least rank that fits; of these the one of lowest index."""
+        layout = self._layout
+        least, where = 0, 0
+        found: Fit | None = None
+        for state, mask in self._states.items():
+            fit = fits[state] if state in fits else layout.fit_state(request, state)
+            mask &= within
+            if fit is not None and mask:
+                rank, low = layout.rank[state], mask & -mask
+                if found is None or rank < least or (rank == least and low < where):
+                    least, where, found = rank, low, fit
+        return None if found is None else Allocation(request, (_part((where, *found[0])),))
 
     def fit_unit(self, request: Request, unit: Unit) -> Allocation | None:
         """The request on this unit's node, and on that device if it is one; or ``None``."""
@@ -562,3 +592,7 @@ class FreeCapacity:
     def masks(self) -> Iterable[tuple[NodeState, int]]:
         """(state, nodes in it) of every state in use."""
         return [(self._layout.states[state], mask) for state, mask in self._states.items()]
+
+
+def _lowest_node(entry: tuple[int, Share]) -> int:
+    return entry[0] & -entry[0]

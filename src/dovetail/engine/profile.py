@@ -185,8 +185,7 @@ class NodeProfile:
         for node in nodes:
             state = self._lines[node].least(self._layout, start, duration)
             least[state] = least.get(state, 0) | 1 << node
-        in_order = sorted(least.items(), key=_lowest_node)  # so that parts do not depend on what came before
-        return FreeCapacity(self._layout, dict(in_order)).fit(request)
+        return FreeCapacity(self._layout, least).fit(request)
 
     def hold(self, start: Seconds, duration: Seconds, allocation: Allocation) -> bool:
         """Take a slot; ``False``, nothing changed, if it is not free."""
@@ -251,10 +250,6 @@ class NodeProfile:
                 line = self._lines[node] = NodeTimeline([self.now], [state], [None])
                 return line
         return None
-
-
-def _lowest_node(item: tuple[int, int]) -> int:
-    return item[1] & -item[1]
 
 
 def _shares(allocation: Allocation) -> Iterator[tuple[int, Share]]:

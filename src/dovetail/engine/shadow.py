@@ -53,7 +53,10 @@ class NodeShadow:
 
     def deadlines(self, requests: Iterable[Request]) -> Iterator[tuple[Request, Seconds]]:
         """Of these the requests of jobs that may start, and when those must have ended."""
+        most, total = self._free.cpus()  # most requests are too large for what is free
         for request in requests:
+            if request.cpus > most or request.cpus * request.nodes > total:
+                continue
             if self._free.count(request) >= request.nodes:
                 if self._place(request, False) is not None:
                     yield request, inf

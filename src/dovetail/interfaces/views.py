@@ -58,6 +58,10 @@ class Free(Protocol):
         """Bit mask of the nodes that could give one node's share now."""
         ...
 
+    def cpus(self) -> tuple[int, int]:
+        """The most free CPUs of any node, and the free CPUs of all."""
+        ...
+
     def devices(self, kind: str, models: tuple[str, ...] = ()) -> Sequence[tuple[int, tuple[int, ...]]]:
         """Wholly free devices of a kind: bit masks of nodes with the same ones free, and their indices."""
         ...

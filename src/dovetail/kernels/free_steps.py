@@ -44,6 +44,7 @@ from numpy.typing import NDArray
 __all__ = [
     "DEPTH",
     "MEMO",
+    "VERSION",
     "Floats",
     "Ints",
     "add",
@@ -52,8 +53,11 @@ __all__ = [
     "drop_past",
     "first_gap",
     "forget_log",
+    "gap_before",
     "give",
+    "given_first",
     "least",
+    "move",
     "note_all",
     "room_for",
     "steps_of",
@@ -86,18 +90,19 @@ def steps_of(times: Floats, free: Ints) -> tuple[Ints, Floats]:
     return counts, steps
 
 
+@njit(cache=True)
 def room_for(counts: Ints, times: Floats, more: int) -> tuple[Ints, Floats]:
     """The same arrays, or larger ones, with room for so many more steps wherever they are put."""
-    used, spare = counts[-1, :2].tolist()
+    used, spare, blocks = counts[-1, USED], counts[-1, UNUSED], len(times)
     needed = used + 2 * more // CAPACITY + 1  # of each block in use, and of each that it fills, one may split
     if spare >= needed:
         return counts, times
-    new = len(times) + needed
-    larger = np.zeros((2 * new + 1, counts.shape[1]), np.int64)
-    larger[: len(times)], larger[-1] = counts[:-1], counts[-1]
-    larger[spare : spare + 2 * new - len(times), SPARE] = np.arange(2 * new - 1, len(times) - 1, -1)
-    larger[-1, UNUSED] = spare + 2 * new - len(times)
-    return larger, np.concatenate([times, np.zeros((2 * new - len(times), CAPACITY))])
+    new = 2 * (blocks + needed)
+    larger, longer = np.zeros((new + 1, counts.shape[1]), np.int64), np.zeros((new, CAPACITY))
+    larger[:blocks], larger[-1], longer[:blocks] = counts[:-1], counts[-1], times
+    larger[spare : spare + new - blocks, SPARE] = np.arange(new - 1, blocks - 1, -1)
+    larger[-1, UNUSED] = spare + new - blocks
+    return larger, longer
 
 
 @njit(cache=True)
@@ -360,6 +365,13 @@ def _given_since(log: Ints, since: Floats, c: int, version: int) -> float:
 
 
 @njit(cache=True)
+def given_first(log: Ints, since: Floats, reach: Floats) -> None:
+    """Write for each class the earliest time, of those logged, at which enough was given back for it."""
+    for c in range(len(log)):
+        reach[c] = since[c, log[c, FROM]] if log[c, FROM] < log[c, TO] else np.inf
+
+
+@njit(cache=True)
 def forget_log(log: Ints, version: int) -> None:
     """Forget what was given back up to a version: all promises have been looked at since."""
     for c in range(len(log)):
@@ -457,6 +469,68 @@ def _emit(
 
 
 @njit(cache=True)
+def gap_before(
+    counts: Ints,
+    times: Floats,
+    log: Ints,
+    since: Floats,
+    memo: Floats,
+    now: float,
+    nodes: int,
+    duration: float,
+    c: int,
+    version: int,
+    start: float,
+) -> float:
+    """The first gap before the promised ``start`` of a job of this class that had none at a version.
+
+    Infinite if there is none. What is found is remembered for jobs of its kind.
+    """
+    after = _given_since(log, since, c, version)
+    if after >= start:
+        return np.inf
+    m = (nodes * 31 + (np.int64(duration) if duration < 1e15 else 0)) % MEMO
+    if memo[m, 0] == nodes and memo[m, 1] == duration:
+        known = min(memo[m, 3], _given_since(log, since, c, np.int64(memo[m, 2])))
+        if known > after:
+            # No gap before that; but for a job that holds what begins at its start there may be one
+            # that ends there.
+            after = known
+            place, step = _step_before(counts, times, start)
+            if number(counts, place, step) >= nodes:
+                after = min(after, times[counts[place, ORDER], step])
+            if after >= start:
+                return np.inf
+    found: float = first_gap(counts, times, nodes, duration, start, max(after, now))
+    memo[m, 0], memo[m, 1] = nodes, duration
+    memo[m, 2], memo[m, 3] = counts[-1, VERSION], min(found, start)
+    return found
+
+
+@njit(cache=True)
+def move(
+    counts: Ints,
+    times: Floats,
+    classes: Ints,
+    log: Ints,
+    since: Floats,
+    nodes: int,
+    start: float,
+    found: float,
+    duration: float,
+) -> None:
+    """Move nodes that are held from ``start`` on to an earlier time; what is held before and after stays."""
+    end = found + duration
+    if end > start:
+        if start + duration > end:
+            give(counts, times, classes, log, since, end, start + duration, nodes)
+        add(counts, times, found, start, -nodes)
+    else:
+        give(counts, times, classes, log, since, start, start + duration, nodes)
+        add(counts, times, found, end, -nodes)
+
+
+@njit(cache=True)
 def compress(
     counts: Ints,
     times: Floats,
@@ -478,36 +552,12 @@ def compress(
     for r in range(len(runs)):
         nodes, jobs, c, version = runs[r, 0], runs[r, 1], runs[r, 2], runs[r, 3]
         start, duration = slots[r, 0], slots[r, 1]
-        m = (nodes * 31 + (np.int64(duration) if duration < 1e15 else 0)) % MEMO
         while jobs and start > now:
-            after = _given_since(log, since, c, version)
-            if after >= start:
-                break
-            if memo[m, 0] == nodes and memo[m, 1] == duration:
-                known = min(memo[m, 3], _given_since(log, since, c, np.int64(memo[m, 2])))
-                if known > after:
-                    # No gap before that; but for a job that holds what begins at its start there may be one
-                    # that ends there.
-                    after = known
-                    place, step = _step_before(counts, times, start)
-                    if number(counts, place, step) >= nodes:
-                        after = min(after, times[counts[place, ORDER], step])
-                    if after >= start:
-                        break
-            found = first_gap(counts, times, nodes, duration, start, max(after, now))
-            memo[m, 0], memo[m, 1] = nodes, duration
-            memo[m, 2], memo[m, 3] = counts[-1, VERSION], min(found, start)
+            found = gap_before(counts, times, log, since, memo, now, nodes, duration, c, version, start)
             if found >= start:
                 break
-            end = found + duration
-            some = min(jobs, least(counts, times, found, min(start, end)) // nodes)
-            if end > start:  # what is held before and after the move stays as it is
-                if start + duration > end:
-                    give(counts, times, classes, log, since, end, start + duration, some * nodes)
-                add(counts, times, found, start, -some * nodes)
-            else:
-                give(counts, times, classes, log, since, start, start + duration, some * nodes)
-                add(counts, times, found, end, -some * nodes)
+            some = min(jobs, least(counts, times, found, min(start, found + duration)) // nodes)
+            move(counts, times, classes, log, since, some * nodes, start, found, duration)
             jobs, moved = jobs - some, moved + some
             at = counts[-1, VERSION]
             count = _emit(new_runs, new_slots, count, nodes, some, c, at, found, duration)

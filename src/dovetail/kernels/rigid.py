@@ -7,14 +7,35 @@ promises are the same job by job; property tests hold it to that.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
-
 import numpy as np
-import numpy.typing as npt
 from numba import njit
 
-from dovetail.kernels.node_bits import WIDTH, give, node_set, take_lowest
 from dovetail.kernels.releases import Releases, enter, extra_at, first_release, leave, no_releases
+from dovetail.kernels.rigid_world import (
+    BROKEN,
+    BY_OVERRUN,
+    IDLE,
+    MADE,
+    OVERRAN,
+    PROMISE,
+    PROMISED,
+    RUNS,
+    Floats,
+    Ints,
+    Outcome,
+    Rigid,
+    Runs,
+    Schedule,
+    World,
+    begin,
+    end_next,
+    give_back,
+    new_world,
+    next_end,
+    outcome,
+    place_lowest,
+    room_for_runs,
+)
 from dovetail.kernels.waiting import (
     NOBODY,
     Room,
@@ -27,121 +48,11 @@ from dovetail.kernels.waiting import (
     part,
 )
 
-__all__ = ["EASY", "FCFS", "Rigid", "Schedule", "simulate_rigid"]
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
-Runs = npt.NDArray[np.int32]
+__all__ = ["EASY", "FCFS", "simulate_rigid"]
 
 FCFS, EASY = 0, 1
 TOLERANCE = 1e-9
 """Relative slack of promises, as in `dovetail.engine.promises`."""
-
-# Places of what changes as one number.
-IDLE, FIRST_WORD, RUNNING, STARTED, RUNS, PROMISED, BROKEN, BY_OVERRUN = range(8)
-PROMISE, MADE, OVERRAN = range(3)
-
-
-class Rigid(NamedTuple):
-    """Jobs in order of submission; all arrays have shape (jobs,).
-
-    ``bound`` is what is known beforehand of the run time (infinite: nothing), at ``limit`` after its start a
-    job is ended (infinite: never). ``by_rank`` are the jobs in the order of the queue.
-    """
-
-    submit: Floats
-    nodes: Ints
-    seconds: Floats
-    bound: Floats
-    limit: Floats
-    by_rank: Ints
-
-
-class Schedule(NamedTuple):
-    """What came of it, job by job.
-
-    ``promised`` is the start that was promised, NaN where none was; ``killed`` says that the limit ended the
-    job. Of ``low`` and ``high`` (the first node of a run of neighbours and the one after its last) a job has
-    ``runs`` from ``first`` on. ``broken`` and ``by_overrun`` count broken promises.
-    """
-
-    start: Floats
-    end: Floats
-    promised: Floats
-    killed: npt.NDArray[np.bool_]
-    first: Ints
-    runs: Ints
-    low: Runs
-    high: Runs
-    broken: int
-    by_overrun: int
-
-
-class _World(NamedTuple):
-    """Everything that changes, beside the queue and the releases; ``ends`` is a heap of running jobs."""
-
-    whole: Ints
-    times: Floats
-    free: Ints
-    ends: Floats
-    jobs: Ints
-    turns: Ints  # in which the jobs started: the last tie-break
-    start: Floats
-    end: Floats
-    promised: Floats
-    killed: npt.NDArray[np.bool_]
-    first: Ints
-    runs: Ints
-
-
-@njit(cache=True)
-def _push(world: _World, end: float, job: int, turn: int) -> None:
-    ends, jobs, turns = world.ends, world.jobs, world.turns
-    at = world.whole[RUNNING]
-    world.whole[RUNNING] += 1
-    while at > 0:
-        above = (at - 1) // 2
-        if ends[above] < end or (ends[above] == end and turns[above] < turn):
-            break
-        ends[at], jobs[at], turns[at] = ends[above], jobs[above], turns[above]
-        at = above
-    ends[at], jobs[at], turns[at] = end, job, turn
-
-
-@njit(cache=True)
-def _pop(world: _World) -> int:
-    ends, jobs, turns = world.ends, world.jobs, world.turns
-    found: int = jobs[0]
-    world.whole[RUNNING] -= 1
-    count = world.whole[RUNNING]
-    end, job, turn = ends[count], jobs[count], turns[count]
-    at = 0
-    while True:
-        below = 2 * at + 1
-        if below >= count:
-            break
-        right = below + 1
-        if right < count and (
-            ends[right] < ends[below] or (ends[right] == ends[below] and turns[right] < turns[below])
-        ):
-            below = right
-        if end < ends[below] or (end == ends[below] and turn < turns[below]):
-            break
-        ends[at], jobs[at], turns[at] = ends[below], jobs[below], turns[below]
-        at = below
-    if count:
-        ends[at], jobs[at], turns[at] = end, job, turn
-    return found
-
-
-@njit(cache=True)
-def _room(values: Runs, used: int, more: int) -> Runs:
-    """The same values with room for so many more."""
-    if used + more <= values.size:
-        return values
-    larger = np.empty(2 * values.size + more, values.dtype)
-    larger[:used] = values[:used]
-    return larger
 
 
 def simulate_rigid(jobs: Rigid, nodes: int, policy: int, skip: int) -> Schedule:
@@ -149,25 +60,36 @@ def simulate_rigid(jobs: Rigid, nodes: int, policy: int, skip: int) -> Schedule:
 
     O(jobs · (log jobs + runs of neighbours + words of the machine)) where the queue is short.
     """
-    # A named tuple is made by Python code: a Ctrl-C that waits for the kernel's end would be raised there,
-    # within what the compiled code calls, and the process would crash.
-    return Schedule(*_simulate(jobs, nodes, policy, skip))
+    # Named tuples are made and checked by Python code: a Ctrl-C that waits for the kernel would be raised
+    # there, within what the compiled code calls, and the process would crash. So none is handed over.
+    return Schedule(*_simulate(*jobs, nodes, policy, skip))
 
 
 @njit(cache=True)
-def _simulate(jobs: Rigid, nodes: int, policy: int, skip: int) -> tuple[Any, ...]:
+def _simulate(
+    submit: Floats,
+    wanted: Ints,
+    seconds: Floats,
+    bound: Floats,
+    limit: Floats,
+    by_rank: Ints,
+    nodes: int,
+    policy: int,
+    skip: int,
+) -> Outcome:
+    jobs = Rigid(submit, wanted, seconds, bound, limit, by_rank)
     count = jobs.submit.size
     waiting = nobody_waits(jobs.nodes, jobs.bound, jobs.by_rank)
     most = min(nodes, count) + 1
     kept = no_releases(most)
-    world = _new_world(nodes, count, most)
+    world = new_world(nodes, count, most)
     low = np.empty(2 * count + nodes, np.int32)
     high = np.empty(2 * count + nodes, np.int32)
     candidates = np.empty(waiting.counts.size, np.int64)
     starting = np.empty(most, np.int64)
     submitted = 0
     while True:
-        now = world.ends[0] if world.whole[RUNNING] else np.inf
+        now = next_end(world)
         if submitted < count and jobs.submit[submitted] < now:
             now = jobs.submit[submitted]
         if now == np.inf:
@@ -187,58 +109,21 @@ def _simulate(jobs: Rigid, nodes: int, policy: int, skip: int) -> tuple[Any, ...
         else:
             chosen = _easy(jobs, world, waiting, kept, now, candidates, starting)
         for at in range(chosen):
-            low = _room(low, world.whole[RUNS], jobs.nodes[starting[at]])
-            high = _room(high, world.whole[RUNS], jobs.nodes[starting[at]])
-            _place(jobs, world, starting[at], low, high)
-    runs, whole = world.whole[RUNS], world.whole
-    return (
-        world.start,
-        world.end,
-        world.promised,
-        world.killed,
-        world.first,
-        world.runs,
-        low[:runs],
-        high[:runs],
-        whole[BROKEN],
-        whole[BY_OVERRUN],
-    )
+            low = room_for_runs(low, world.whole[RUNS], jobs.nodes[starting[at]])
+            high = room_for_runs(high, world.whole[RUNS], jobs.nodes[starting[at]])
+            place_lowest(jobs, world, starting[at], low, high)
+    found: Outcome = outcome(world, low, high)
+    return found
 
 
 @njit(cache=True)
-def _new_world(nodes: int, count: int, most: int) -> _World:
-    """All nodes are free, nothing runs; ``most`` is above the jobs that can run at once."""
-    whole, times = np.zeros(8, np.int64), np.zeros(3)
-    whole[IDLE] = nodes
-    whole[PROMISED] = NOBODY
-    times[OVERRAN] = -np.inf
-    return _World(
-        whole,
-        times,
-        node_set(nodes),
-        np.empty(most),
-        np.empty(most, np.int64),
-        np.empty(most, np.int64),
-        np.empty(count),
-        np.empty(count),
-        np.full(count, np.nan),
-        np.zeros(count, np.bool_),
-        np.empty(count, np.int64),
-        np.empty(count, np.int64),
-    )
-
-
-@njit(cache=True)
-def _end(jobs: Rigid, world: _World, kept: Releases, low: Runs, high: Runs, now: float, policy: int) -> bool:
+def _end(jobs: Rigid, world: World, kept: Releases, low: Runs, high: Runs, now: float, policy: int) -> bool:
     """Let end what ends now; whether anything does."""
-    whole, ended = world.whole, False
-    while whole[RUNNING] and world.ends[0] <= now:
-        job, ended = _pop(world), True
-        world.end[job] = now
-        for run in range(world.first[job], world.first[job] + world.runs[job]):
-            give(world.free, low[run], high[run])
-            whole[FIRST_WORD] = min(whole[FIRST_WORD], low[run] // WIDTH)
-        whole[IDLE] += jobs.nodes[job]
+    ended = False
+    while next_end(world) <= now:
+        job, ended = end_next(world, now), True
+        give_back(world, job, low, high)
+        world.whole[IDLE] += jobs.nodes[job]
         bound = world.start[job] + jobs.bound[job]
         if policy == EASY:
             leave(kept, bound, jobs.nodes[job])
@@ -248,17 +133,7 @@ def _end(jobs: Rigid, world: _World, kept: Releases, low: Runs, high: Runs, now:
 
 
 @njit(cache=True)
-def _place(jobs: Rigid, world: _World, job: int, low: Runs, high: Runs) -> None:
-    """Give a job that starts the lowest free nodes."""
-    whole = world.whole
-    world.first[job] = whole[RUNS]
-    runs, word = take_lowest(world.free, whole[FIRST_WORD], jobs.nodes[job], low, high, whole[RUNS])
-    world.runs[job] = runs - whole[RUNS]
-    whole[RUNS], whole[FIRST_WORD] = runs, word
-
-
-@njit(cache=True)
-def _start(jobs: Rigid, world: _World, waiting: Waiting, job: int, now: float) -> None:
+def _start(jobs: Rigid, world: World, waiting: Waiting, job: int, now: float) -> None:
     """The job leaves the queue and runs."""
     whole, times = world.whole, world.times
     part(waiting, job)
@@ -271,17 +146,11 @@ def _start(jobs: Rigid, world: _World, waiting: Waiting, job: int, now: float) -
             if times[OVERRAN] >= times[MADE]:
                 whole[BY_OVERRUN] += 1
     whole[IDLE] -= jobs.nodes[job]
-    whole[STARTED] += 1
-    world.start[job] = now
-    end, limit = now + jobs.seconds[job], now + jobs.limit[job]
-    if end > limit:
-        end = limit
-        world.killed[job] = True
-    _push(world, end, job, whole[STARTED])
+    begin(jobs, world, job, now)
 
 
 @njit(cache=True)
-def _fcfs(jobs: Rigid, world: _World, waiting: Waiting, now: float, skip: int, starting: Ints) -> int:
+def _fcfs(jobs: Rigid, world: World, waiting: Waiting, now: float, skip: int, starting: Ints) -> int:
     """From the front of the queue, while jobs fit; so many that do not are passed over."""
     chosen, passed = 0, 0
     job = first_waiting(waiting, 0)
@@ -299,7 +168,7 @@ def _fcfs(jobs: Rigid, world: _World, waiting: Waiting, now: float, skip: int, s
 
 
 @njit(cache=True)
-def _nothing_freed(jobs: Rigid, world: _World, ended: bool, now: float, new: int, submitted: int) -> bool:
+def _nothing_freed(jobs: Rigid, world: World, ended: bool, now: float, new: int, submitted: int) -> bool:
     """Whether the head still waits, and so does everybody else, as nothing ended and nobody new fits."""
     if world.whole[PROMISED] == NOBODY or ended or world.times[PROMISE] <= now:
         return False
@@ -309,7 +178,7 @@ def _nothing_freed(jobs: Rigid, world: _World, ended: bool, now: float, new: int
 @njit(cache=True)
 def _easy(
     jobs: Rigid,
-    world: _World,
+    world: World,
     waiting: Waiting,
     kept: Releases,
     now: float,
@@ -342,7 +211,7 @@ def _easy(
 @njit(cache=True)
 def _backfill(
     jobs: Rigid,
-    world: _World,
+    world: World,
     waiting: Waiting,
     kept: Releases,
     now: float,

@@ -1,0 +1,19 @@
+"""Few searches for reference cycles in a command that makes a great deal and ends with its process."""
+
+from __future__ import annotations
+
+import atexit
+import gc
+
+__all__ = ["collect_rarely"]
+
+MADE = 200_000
+"""Objects made between two searches at least; as in `dovetail.engine.asked.rare_collections`."""
+
+
+def collect_rarely() -> None:
+    """From now on: what is made lives to the end, or dies by its count. Nor is there a search at exit."""
+    first, *others = gc.get_threshold()
+    if 0 < first < MADE:
+        gc.set_threshold(MADE, *others)
+        atexit.register(gc.freeze)

@@ -1,0 +1,294 @@
+"""A whole simulation of rigid jobs that share like nodes under conservative backfilling, compiled.
+
+The specification is `dovetail.policies.conservative`, run by the engine on nodes that are all alike, with
+devices of one class or none, where every job has a bound above zero and none runs past it: then every
+promise is kept. A promise names nodes and devices.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from numba import njit
+
+from dovetail.kernels.promised_line import SIZE, Line, in_order, line_up, nobody, take_due
+from dovetail.kernels.rigid_world import Outcome, Rigid, World, begin, end_next, new_world, next_end
+from dovetail.kernels.shared_nodes import (
+    Demand,
+    Floats,
+    Ints,
+    Steps,
+    all_free,
+    before_fits,
+    change,
+    earliest,
+    following,
+    room_for_steps,
+)
+
+__all__ = ["Asked", "LikeNodes", "Placed", "simulate_conservative_nodes"]
+
+
+class Asked(NamedTuple):
+    """What each job asks of each of its nodes, shape (jobs,): CPUs, whole devices, bytes of memory."""
+
+    cpus: Ints
+    devices: Ints
+    memory: Ints
+
+
+class LikeNodes(NamedTuple):
+    """How many nodes, what each has, and the placement rule (`dovetail.kernels.shared_nodes`).
+
+    ``memory`` is 0 where it is not counted.
+    """
+
+    nodes: int
+    cpus: int
+    devices: int
+    memory: int
+    placement: int
+
+
+class Placed(NamedTuple):
+    """What came of it, job by job.
+
+    ``promised`` is the start that was promised, NaN where none was; ``killed`` says that the limit ended the
+    job. Of ``node`` and ``devices`` (as bits) a job has those from ``first`` on, up to the next job's first.
+    ``events``, shape (2 · jobs,), are starts and ends as they came: the job, or ``~job`` for its end.
+    """
+
+    start: Floats
+    end: Floats
+    promised: Floats
+    killed: npt.NDArray[np.bool_]
+    first: Ints
+    node: Ints
+    devices: Ints
+    events: Ints
+
+
+class _Slots(NamedTuple):
+    """Where each job runs, or is promised to; ``version`` as of which nodes were last given something."""
+
+    first: Ints
+    node: Ints
+    devices: Ints
+    version: Ints
+    given: Ints  # of each node the version
+    firsts: Floats  # space, of each node
+    space: Ints  # (2, nodes): a place that is tried
+
+
+def simulate_conservative_nodes(jobs: Rigid, asked: Asked, machine: LikeNodes) -> Placed:
+    """Simulate jobs, each of which fits, on these nodes.
+
+    O(jobs · (promises · nodes given something + moves · steps)).
+    """
+    return Placed(*_simulate(*jobs, *asked, *machine))
+
+
+@njit(cache=True)
+def _simulate(
+    submit: Floats,
+    wanted: Ints,
+    seconds: Floats,
+    bound: Floats,
+    limit: Floats,
+    by_rank: Ints,
+    cpus: Ints,
+    devices: Ints,
+    memory: Ints,
+    nodes: int,
+    most_cpus: int,
+    most_devices: int,
+    most_memory: int,
+    placement: int,
+) -> Outcome:
+    jobs = Rigid(submit, wanted, seconds, bound, limit, by_rank)
+    asked = Asked(cpus, devices, memory)
+    count = jobs.submit.size
+    world = new_world(1, count, count + 1)
+    steps = all_free(nodes, most_cpus, most_devices, most_memory)
+    line = nobody(jobs.by_rank)
+    slots = _no_slots(jobs.nodes, nodes)
+    starting = np.empty(count, np.int64)
+    events, happened = np.empty(2 * count, np.int64), 0
+    submitted, due = 0, np.inf
+    while True:
+        now = min(next_end(world), due)
+        if submitted < count:
+            now = min(now, jobs.submit[submitted])
+        if now == np.inf:
+            break
+        early = False
+        while next_end(world) <= now:
+            job = end_next(world, now)
+            events[happened] = ~job
+            happened += 1
+            bound = world.start[job] + jobs.bound[job]
+            if now < bound:
+                early = True
+                steps = room_for_steps(steps)
+                _change(steps, slots, _demand(jobs, asked, job), job, now, bound, now, 1)
+                _note_given(slots, job)
+        if early:
+            steps, due = _renew(jobs, asked, world, line, steps, slots, now, placement)
+        chosen = 0
+        if due <= now:
+            chosen, due = take_due(line, now, starting)
+        new = submitted
+        while submitted < count and jobs.submit[submitted] <= now:
+            submitted += 1
+        for job in in_order(line.rank, new, submitted):
+            steps = room_for_steps(steps)
+            start = _plan(steps, slots, _demand(jobs, asked, job), job, jobs.bound[job], now, placement)
+            if start <= now:
+                starting[chosen] = job
+                chosen += 1
+            else:
+                world.promised[job] = start
+                line_up(line, job, start, 0, slots.version[0])
+                due = min(due, start)
+        for at in range(chosen):
+            begin(jobs, world, starting[at], now)
+            events[happened] = starting[at]
+            happened += 1
+    return (
+        world.start,
+        world.end,
+        world.promised,
+        world.killed,
+        slots.first,
+        slots.node,
+        slots.devices,
+        events,
+    )
+
+
+@njit(cache=True)
+def _no_slots(wanted: Ints, nodes: int) -> _Slots:
+    """No job has a place yet."""
+    first = np.zeros(wanted.size + 1, np.int64)
+    first[1:] = np.cumsum(wanted)
+    return _Slots(
+        first,
+        np.empty(first[-1], np.int64),
+        np.zeros(first[-1], np.int64),
+        np.zeros(1, np.int64),
+        np.zeros(nodes, np.int64),
+        np.empty(nodes),
+        np.empty((2, nodes), np.int64),
+    )
+
+
+@njit(cache=True)
+def _demand(jobs: Rigid, asked: Asked, job: int) -> Demand:
+    return Demand(jobs.nodes[job], asked.cpus[job], asked.devices[job], asked.memory[job])
+
+
+@njit(cache=True)
+def _change(
+    steps: Steps, slots: _Slots, demand: Demand, job: int, start: float, end: float, now: float, sign: int
+) -> None:
+    """Take the job's place for this time (-1), or give it back (+1)."""
+    begins, ends = slots.first[job], slots.first[job + 1]
+    change(steps, demand, slots.node[begins:ends], slots.devices[begins:ends], start, end, now, sign)
+
+
+@njit(cache=True)
+def _note_given(slots: _Slots, job: int) -> None:
+    """The job's nodes have been given something."""
+    slots.version[0] += 1
+    for at in range(slots.first[job], slots.first[job + 1]):
+        slots.given[slots.node[at]] = slots.version[0]
+
+
+@njit(cache=True)
+def _plan(
+    steps: Steps, slots: _Slots, demand: Demand, job: int, bound: float, now: float, placement: int
+) -> float:
+    """Find the first gap for a job, and take it."""
+    begins, ends = slots.first[job], slots.first[job + 1]
+    node, devices = slots.node[begins:ends], slots.devices[begins:ends]
+    start: float = earliest(steps, demand, bound, now, np.inf, placement, slots.firsts, node, devices)
+    _change(steps, slots, demand, job, start, start + bound, now, -1)
+    return start
+
+
+@njit(cache=True)
+def _renew(
+    jobs: Rigid,
+    asked: Asked,
+    world: World,
+    line: Line,
+    steps: Steps,
+    slots: _Slots,
+    now: float,
+    placement: int,
+) -> tuple[Steps, float]:
+    """Make every promise anew in turn; what is free then, and when the next promise is due."""
+    due = np.inf
+    for at in range(line.whole[SIZE]):
+        job, start = line.job[at], line.start[at]
+        if now < start and line.version[job] < slots.version[0]:
+            demand, bound = _demand(jobs, asked, job), jobs.bound[job]
+            if _may_move(steps, slots, demand, job, bound, start, now, line.version[job]):
+                steps = room_for_steps(steps)
+                found = _pull(steps, slots, demand, job, bound, start, now, placement)
+                if found < start:
+                    line.start[at] = start = found
+                    if found > now:
+                        world.promised[job] = found
+            line.version[job] = slots.version[0]
+        due = min(due, start)
+    return steps, due
+
+
+@njit(cache=True)
+def _may_move(
+    steps: Steps,
+    slots: _Slots,
+    demand: Demand,
+    job: int,
+    bound: float,
+    start: float,
+    now: float,
+    version: int,
+) -> bool:
+    """Whether a node that was given something since may have room earlier, or the job's own just before."""
+    for node in range(slots.given.size):
+        if slots.given[node] > version and following(steps, node, demand, bound, now, start) < start:
+            return True
+    for at in range(slots.first[job], slots.first[job + 1]):
+        node = slots.node[at]
+        if slots.given[node] > version and before_fits(steps, node, demand, start):
+            return True
+    return False
+
+
+@njit(cache=True)
+def _pull(
+    steps: Steps,
+    slots: _Slots,
+    demand: Demand,
+    job: int,
+    bound: float,
+    start: float,
+    now: float,
+    placement: int,
+) -> float:
+    """Move the job's slot to the first gap that begins earlier, if there is one; its start then."""
+    begins, ends = slots.first[job], slots.first[job + 1]
+    node, devices = slots.space[0], slots.space[1]
+    _change(steps, slots, demand, job, start, start + bound, now, 1)
+    found: float = earliest(steps, demand, bound, now, start, placement, slots.firsts, node, devices)
+    if found < start:
+        _note_given(slots, job)
+        slots.node[begins:ends], slots.devices[begins:ends] = node[: demand.nodes], devices[: demand.nodes]
+    else:
+        found = start
+    _change(steps, slots, demand, job, found, found + bound, now, -1)
+    return found
