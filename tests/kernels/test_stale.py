@@ -1,0 +1,59 @@
+"""A kernel is compiled anew when one of another file that it calls has changed."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import dovetail.kernels as package
+
+CALLEE = """
+from numba import njit
+
+@njit(cache=True)
+def number():
+    return {}
+"""
+CALLER = """
+from numba import njit
+from callee import number
+
+@njit(cache=True)
+def twice():
+    return 2 * number()
+"""
+SAY = "from pathlib import Path; forget_stale(Path({!r})); import caller; print(caller.twice())"
+
+
+def said(folder: Path) -> str:
+    source = Path(package.__file__).read_text().rpartition("\n\n\n")[0]  # the function, without its call
+    done = subprocess.run(
+        [sys.executable, "-c", f"{source}\n{SAY.format(str(folder))}"],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(folder)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return done.stdout.strip()
+
+
+def test_what_was_compiled_into_another_file_is_not_kept(tmp_path: Path) -> None:
+    (tmp_path / "caller.py").write_text(CALLER)
+    (tmp_path / "callee.py").write_text(CALLEE.format(1))
+    assert said(tmp_path) == "2"
+    (index,) = (tmp_path / "__pycache__").glob("caller*.nbi")
+    before = index.stat().st_mtime_ns
+    assert said(tmp_path) == "2"
+    assert index.stat().st_mtime_ns == before  # kept as long as nothing changes
+    (tmp_path / "callee.py").write_text(CALLEE.format(21))
+    assert said(tmp_path) == "42"
+
+
+def test_a_folder_that_cannot_be_written_is_left_as_it_is(tmp_path: Path) -> None:
+    (tmp_path / "caller.py").write_text(CALLER)
+    (tmp_path / "__pycache__").write_text("no folder")
+    assert package.forget_stale(tmp_path)
+    assert (tmp_path / "__pycache__").read_text() == "no folder"
