@@ -15,6 +15,7 @@ from dovetail.engine.borrowing_twin import borrowing_twin
 from dovetail.engine.node_twin import node_twin
 from dovetail.engine.rigid_twin import rigid_twin
 from dovetail.model import Result
+from dovetail.workers import interrupts_later
 
 __all__ = ["TWINS", "Twin", "compiled"]
 
@@ -33,7 +34,8 @@ def compiled(asked: Asked) -> Result | None:
     if asked.options.validate:
         return None
     for twin in TWINS:
-        found = twin(asked)
+        with interrupts_later():  # where numba makes a named tuple, an interrupt would crash the process
+            found = twin(asked)
         if found is not None:
             if asked.options.progress is not None:
                 asked.options.progress(len(found.records), len(found.records))
