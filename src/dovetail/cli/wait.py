@@ -14,7 +14,7 @@ from dovetail.service.client import Connection
 
 __all__ = ["cancel", "hold", "release", "requeue", "wait", "wait_for"]
 
-PIECE = 30.0
+PATIENCE = 30.0
 """Seconds of one question; the service is asked again after that."""
 
 
@@ -68,7 +68,7 @@ def wait_for(
     """Wait for jobs; the exit status that says how they ended."""
     deadline = None if timeout is None else time.monotonic() + timeout
     while True:
-        left = PIECE if deadline is None else max(0.0, min(PIECE, deadline - time.monotonic()))
+        left = PATIENCE if deadline is None else max(0.0, min(PATIENCE, deadline - time.monotonic()))
         found = service.post("/api/v1/wait", {"jobs": jobs, "timeout": left})
         if not found["left"] or (deadline is not None and time.monotonic() >= deadline):
             break

@@ -32,7 +32,7 @@ OPTIONS = frozenset(
         *("priority", "depends", "singleton", "retries", "restartable", "stdout", "stderr", "signal", "hold"),
     }
 )
-PIECE = 20.0
+PATIENCE = 20.0
 """Seconds of one question; the service is asked again after that."""
 
 
@@ -188,7 +188,7 @@ class Client:
                         return
                     jobs = _selector(list(self._waiting))
                 try:
-                    asked = {"jobs": jobs, "timeout": PIECE, "any": True}
+                    asked = {"jobs": jobs, "timeout": PATIENCE, "any": True}
                     ended = service.post("/api/v1/wait", asked)["jobs"]
                     for one in ended:
                         self._ended(service, one["id"])
