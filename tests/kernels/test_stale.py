@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import dovetail.kernels as package
 
 CALLEE = """
@@ -27,12 +29,12 @@ def twice():
 SAY = "from pathlib import Path; forget_stale(Path({!r})); import caller; print(caller.twice())"
 
 
-def said(folder: Path) -> str:
+def said(folder: Path, **environment: str) -> str:
     source = Path(package.__file__).read_text().rpartition("\n\n\n")[0]  # the function, without its call
     done = subprocess.run(
         [sys.executable, "-c", f"{source}\n{SAY.format(str(folder))}"],
         cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(folder)},
+        env={**os.environ, "PYTHONPATH": str(folder), **environment},
         capture_output=True,
         text=True,
         check=True,
@@ -40,16 +42,20 @@ def said(folder: Path) -> str:
     return done.stdout.strip()
 
 
-def test_what_was_compiled_into_another_file_is_not_kept(tmp_path: Path) -> None:
-    (tmp_path / "caller.py").write_text(CALLER)
-    (tmp_path / "callee.py").write_text(CALLEE.format(1))
-    assert said(tmp_path) == "2"
-    (index,) = (tmp_path / "__pycache__").glob("caller*.nbi")
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_what_was_compiled_into_another_file_is_not_kept(elsewhere: bool, tmp_path: Path) -> None:
+    folder = tmp_path / "kernels"
+    folder.mkdir()
+    environment = {"NUMBA_CACHE_DIR": str(tmp_path / "cache")} if elsewhere else {}
+    (folder / "caller.py").write_text(CALLER)
+    (folder / "callee.py").write_text(CALLEE.format(1))
+    assert said(folder, **environment) == "2"
+    (index,) = (tmp_path / ("cache" if elsewhere else "kernels")).glob("*/caller*.nbi")
     before = index.stat().st_mtime_ns
-    assert said(tmp_path) == "2"
+    assert said(folder, **environment) == "2"
     assert index.stat().st_mtime_ns == before  # kept as long as nothing changes
-    (tmp_path / "callee.py").write_text(CALLEE.format(21))
-    assert said(tmp_path) == "42"
+    (folder / "callee.py").write_text(CALLEE.format(21))
+    assert said(folder, **environment) == "42"
 
 
 def test_a_folder_that_cannot_be_written_is_left_as_it_is(tmp_path: Path) -> None:

@@ -24,8 +24,10 @@ def forget_stale(folder: Path) -> bool:
     with contextlib.suppress(OSError):
         if stamp.read_bytes() == now:
             return False
+    elsewhere = os.environ.get("NUMBA_CACHE_DIR")
+    folders = [kept, *(Path(elsewhere).glob(f"{folder.name}_*") if elsewhere else ())]
     with contextlib.suppress(OSError):  # nobody may write there: then numba keeps its own elsewhere
-        for index in kept.glob("*.nbi"):
+        for index in [index for one in folders for index in one.glob("*.nbi")]:
             index.unlink(missing_ok=True)
         kept.mkdir(exist_ok=True)
         stamp.write_bytes(now)
