@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -20,8 +21,11 @@ KMEANS = Path(__file__).parent.parent.parent / "examples" / "remote" / "kmeans.p
 
 
 @pytest.fixture(scope="module")
-def remote(numpy_server: Served) -> Device:
-    return open_device(f"remote:{numpy_server.address(0)}")
+def remote(numpy_server: Served) -> Iterator[Device]:
+    device = open_device(f"remote:{numpy_server.address(0)}")
+    assert isinstance(device, ArrayDevice)
+    yield device
+    device.xp.device.close()
 
 
 @pytest.mark.parametrize("name", APPS)
