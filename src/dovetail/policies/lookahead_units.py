@@ -298,7 +298,7 @@ def _search(
     view, jobs, lanes = table.view, table.jobs, table.lanes
     units = np.array([lane.unit for lane in lanes])
     share = np.array([lane.share for lane in lanes])
-    times = table.times[:, units] * np.maximum(1.0, table.shares[:, units] / share)
+    times = np.ascontiguousarray(table.times[:, units] * np.maximum(1.0, table.shares[:, units] / share))
     ready = table.ready()
     classes = {unit.index: unit.device_class for unit in view.cluster.units}
     numbers = {device: n for n, device in enumerate(dict.fromkeys(classes.values()))}
