@@ -13,7 +13,7 @@ import pytest
 
 from dovetail.executors import supervisor
 from dovetail.executors.link import said_in
-from dovetail.executors.logfile import Log
+from dovetail.executors.spawnwriter import Log
 from dovetail.executors.starting import SpawnError, find_program
 
 
@@ -36,7 +36,7 @@ def test_a_line_that_must_be_kept_is_owed_until_there_is_space(tmp_path: Path) -
 def test_a_torn_line_is_written_again_and_harms_no_other(tmp_path: Path) -> None:
     script = """
 import os, resource, signal, sys
-from dovetail.executors.logfile import Log
+from dovetail.executors.spawnwriter import Log
 fd = os.open(sys.argv[1], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 log = Log(fd)
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)

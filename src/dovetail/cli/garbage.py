@@ -5,10 +5,9 @@ from __future__ import annotations
 import atexit
 import gc
 
-__all__ = ["collect_rarely"]
+from dovetail.engine.asked import MADE
 
-MADE = 200_000
-"""Objects made between two searches at least; as in `dovetail.engine.asked.rare_collections`."""
+__all__ = ["collect_rarely"]
 
 
 def collect_rarely() -> None:

@@ -13,7 +13,10 @@ from dovetail.engine.expectations import Expectations
 from dovetail.interfaces import Planner, Policy, RateModel, RuntimeModel
 from dovetail.model import Cluster, JobId, Seconds, Workload
 
-__all__ = ["Asked", "SimulationOptions", "best_times", "rare_collections"]
+__all__ = ["MADE", "Asked", "SimulationOptions", "best_times", "rare_collections"]
+
+MADE = 200_000
+"""Objects made between two searches for reference cycles at least."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +60,7 @@ class Asked:
 def rare_collections() -> Iterator[None]:
     """Search for reference cycles rarely: what a run makes lives to its end or dies by its count."""
     before = gc.get_threshold()
-    gc.set_threshold(max(before[0], 200_000) if before[0] else 0, *before[1:])
+    gc.set_threshold(max(before[0], MADE) if before[0] else 0, *before[1:])
     try:
         yield
     finally:

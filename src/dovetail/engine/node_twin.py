@@ -91,8 +91,7 @@ def _simulated(
 ) -> Placed:
     """What the kernel makes of the jobs."""
     # numba takes its time: load it where it is used
-    from dovetail.kernels.conservative_nodes import Asked as Each
-    from dovetail.kernels.conservative_nodes import LikeNodes, simulate_conservative_nodes
+    from dovetail.kernels.conservative_nodes import LikeNodes, PerNode, simulate_conservative_nodes
     from dovetail.kernels.rigid_world import Rigid
     from dovetail.kernels.shared_nodes import FIRST, PACK, SPREAD
 
@@ -107,7 +106,7 @@ def _simulated(
     )
     ranked = by_rank(asked.workload, asked.policy, bound)
     rigid = Rigid(jobs.submit, jobs.nodes, jobs.seconds, bound, limit, ranked)
-    return simulate_conservative_nodes(rigid, Each(cpus, devices, memory), machine)
+    return simulate_conservative_nodes(rigid, PerNode(cpus, devices, memory), machine)
 
 
 def _records(asked: Asked, jobs: JobColumns, layout: Layout, full: int, found: Placed) -> list[Record]:

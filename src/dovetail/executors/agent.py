@@ -31,15 +31,15 @@ if TYPE_CHECKING or __name__ != "__main__":
     from dovetail.executors import supervisor
     from dovetail.executors.companion import Companion
     from dovetail.executors.job_groups import Groups
-    from dovetail.executors.logfile import Log
     from dovetail.executors.processes import become_subreaper
+    from dovetail.executors.spawnwriter import Log
 else:  # run by path, with nothing of Dovetail importable
     sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
     import supervisor
     from companion import Companion
     from job_groups import Groups
-    from logfile import Log
     from processes import become_subreaper
+    from spawnwriter import Log
 
     del sys.path[0]
 

@@ -28,7 +28,6 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING or __name__.startswith("dovetail."):
     from dovetail.executors.job_groups import Group, Groups
-    from dovetail.executors.logfile import Log
     from dovetail.executors.processes import (
         become_subreaper,
         belongs,
@@ -36,12 +35,13 @@ if TYPE_CHECKING or __name__.startswith("dovetail."):
         open_children,
         signal_group,
     )
+    from dovetail.executors.spawnwriter import Log
     from dovetail.executors.starting import SpawnError, enter, find_program, open_output, pin, spawn_failure
 else:  # run by path, with nothing of Dovetail importable
     sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
     from job_groups import Group, Groups
-    from logfile import Log
     from processes import become_subreaper, belongs, memory_by_session, open_children, signal_group
+    from spawnwriter import Log
     from starting import SpawnError, enter, find_program, open_output, pin, spawn_failure
 
     del sys.path[0]

@@ -30,7 +30,6 @@ from dovetail.kernels.free_steps import (
 )
 from dovetail.kernels.promised_line import LOOKED_AT, SIZE, Line, in_order, line_up, nobody, take_due
 from dovetail.kernels.rigid_world import (
-    RUNS,
     Floats,
     Ints,
     Outcome,
@@ -42,9 +41,10 @@ from dovetail.kernels.rigid_world import (
     give_back,
     new_world,
     next_end,
+    next_instant,
     outcome,
     place_lowest,
-    room_for_runs,
+    submitted_by,
 )
 
 __all__ = ["simulate_conservative"]
@@ -59,23 +59,11 @@ def simulate_conservative(jobs: Rigid, nodes: int) -> Schedule:
     classes = classes_up_to(nodes)
     begin_at = float(jobs.submit[0])
     counts, times = steps_of(np.array([begin_at]), np.array([nodes]))
-    return Schedule(*_simulate(*jobs, nodes, classes, counts, times))
+    return Schedule(*_simulate(jobs, nodes, classes, counts, times))
 
 
 @njit(cache=True)
-def _simulate(
-    submit: Floats,
-    wanted: Ints,
-    seconds: Floats,
-    bound: Floats,
-    limit: Floats,
-    by_rank: Ints,
-    nodes: int,
-    classes: Ints,
-    counts: Ints,
-    times: Floats,
-) -> Outcome:
-    jobs = Rigid(submit, wanted, seconds, bound, limit, by_rank)
+def _simulate(jobs: Rigid, nodes: int, classes: Ints, counts: Ints, times: Floats) -> Outcome:
     count = jobs.submit.size
     most = min(nodes, count) + 1
     world = new_world(nodes, count, most)
@@ -86,9 +74,7 @@ def _simulate(
     starting = np.empty(most, np.int64)
     submitted, due = 0, np.inf
     while True:
-        now = min(next_end(world), due)
-        if submitted < count:
-            now = min(now, jobs.submit[submitted])
+        now = next_instant(jobs, world, submitted, due)
         if now == np.inf:
             break
         drop_past(counts, times, now)
@@ -106,9 +92,7 @@ def _simulate(
         chosen = 0
         if due <= now:
             chosen, due = take_due(line, now, starting)
-        new = submitted
-        while submitted < count and jobs.submit[submitted] <= now:
-            submitted += 1
+        new, submitted = submitted, submitted_by(jobs, submitted, now)
         for job in in_order(line.rank, new, submitted):
             counts, times = room_for(counts, times, 2)
             width, bound = jobs.nodes[job], jobs.bound[job]
@@ -123,9 +107,7 @@ def _simulate(
                 due = min(due, start)
         for at in range(chosen):
             begin(jobs, world, starting[at], now)
-            low = room_for_runs(low, world.whole[RUNS], jobs.nodes[starting[at]])
-            high = room_for_runs(high, world.whole[RUNS], jobs.nodes[starting[at]])
-            place_lowest(jobs, world, starting[at], low, high)
+            low, high = place_lowest(jobs, world, starting[at], low, high)
     found: Outcome = outcome(world, low, high)
     return found
 

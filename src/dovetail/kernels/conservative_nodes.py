@@ -14,7 +14,17 @@ import numpy.typing as npt
 from numba import njit
 
 from dovetail.kernels.promised_line import SIZE, Line, in_order, line_up, nobody, take_due
-from dovetail.kernels.rigid_world import Outcome, Rigid, World, begin, end_next, new_world, next_end
+from dovetail.kernels.rigid_world import (
+    Outcome,
+    Rigid,
+    World,
+    begin,
+    end_next,
+    new_world,
+    next_end,
+    next_instant,
+    submitted_by,
+)
 from dovetail.kernels.shared_nodes import (
     Demand,
     Floats,
@@ -28,10 +38,10 @@ from dovetail.kernels.shared_nodes import (
     room_for_steps,
 )
 
-__all__ = ["Asked", "LikeNodes", "Placed", "simulate_conservative_nodes"]
+__all__ = ["LikeNodes", "PerNode", "Placed", "simulate_conservative_nodes"]
 
 
-class Asked(NamedTuple):
+class PerNode(NamedTuple):
     """What each job asks of each of its nodes, shape (jobs,): CPUs, whole devices, bytes of memory."""
 
     cpus: Ints
@@ -82,45 +92,26 @@ class _Slots(NamedTuple):
     space: Ints  # (2, nodes): a place that is tried
 
 
-def simulate_conservative_nodes(jobs: Rigid, asked: Asked, machine: LikeNodes) -> Placed:
+def simulate_conservative_nodes(jobs: Rigid, asked: PerNode, machine: LikeNodes) -> Placed:
     """Simulate jobs, each of which fits, on these nodes.
 
     O(jobs · (promises · nodes given something + moves · steps)).
     """
-    return Placed(*_simulate(*jobs, *asked, *machine))
+    return Placed(*_simulate(jobs, asked, machine))
 
 
 @njit(cache=True)
-def _simulate(
-    submit: Floats,
-    wanted: Ints,
-    seconds: Floats,
-    bound: Floats,
-    limit: Floats,
-    by_rank: Ints,
-    cpus: Ints,
-    devices: Ints,
-    memory: Ints,
-    nodes: int,
-    most_cpus: int,
-    most_devices: int,
-    most_memory: int,
-    placement: int,
-) -> Outcome:
-    jobs = Rigid(submit, wanted, seconds, bound, limit, by_rank)
-    asked = Asked(cpus, devices, memory)
-    count = jobs.submit.size
+def _simulate(jobs: Rigid, asked: PerNode, machine: LikeNodes) -> Outcome:
+    count, nodes = jobs.submit.size, machine.nodes
     world = new_world(1, count, count + 1)
-    steps = all_free(nodes, most_cpus, most_devices, most_memory)
+    steps = all_free(nodes, machine.cpus, machine.devices, machine.memory)
     line = nobody(jobs.by_rank)
     slots = _no_slots(jobs.nodes, nodes)
     starting = np.empty(count, np.int64)
     events, happened = np.empty(2 * count, np.int64), 0
     submitted, due = 0, np.inf
     while True:
-        now = min(next_end(world), due)
-        if submitted < count:
-            now = min(now, jobs.submit[submitted])
+        now = next_instant(jobs, world, submitted, due)
         if now == np.inf:
             break
         early = False
@@ -135,16 +126,16 @@ def _simulate(
                 _change(steps, slots, _demand(jobs, asked, job), job, now, bound, now, 1)
                 _note_given(slots, job)
         if early:
-            steps, due = _renew(jobs, asked, world, line, steps, slots, now, placement)
+            steps, due = _renew(jobs, asked, world, line, steps, slots, now, machine.placement)
         chosen = 0
         if due <= now:
             chosen, due = take_due(line, now, starting)
-        new = submitted
-        while submitted < count and jobs.submit[submitted] <= now:
-            submitted += 1
+        new, submitted = submitted, submitted_by(jobs, submitted, now)
         for job in in_order(line.rank, new, submitted):
             steps = room_for_steps(steps)
-            start = _plan(steps, slots, _demand(jobs, asked, job), job, jobs.bound[job], now, placement)
+            start = _plan(
+                steps, slots, _demand(jobs, asked, job), job, jobs.bound[job], now, machine.placement
+            )
             if start <= now:
                 starting[chosen] = job
                 chosen += 1
@@ -185,7 +176,7 @@ def _no_slots(wanted: Ints, nodes: int) -> _Slots:
 
 
 @njit(cache=True)
-def _demand(jobs: Rigid, asked: Asked, job: int) -> Demand:
+def _demand(jobs: Rigid, asked: PerNode, job: int) -> Demand:
     return Demand(jobs.nodes[job], asked.cpus[job], asked.devices[job], asked.memory[job])
 
 
@@ -221,7 +212,7 @@ def _plan(
 @njit(cache=True)
 def _renew(
     jobs: Rigid,
-    asked: Asked,
+    asked: PerNode,
     world: World,
     line: Line,
     steps: Steps,

@@ -19,8 +19,6 @@ from dovetail.kernels.rigid_world import (
     OVERRAN,
     PROMISE,
     PROMISED,
-    RUNS,
-    Floats,
     Ints,
     Outcome,
     Rigid,
@@ -32,9 +30,10 @@ from dovetail.kernels.rigid_world import (
     give_back,
     new_world,
     next_end,
+    next_instant,
     outcome,
     place_lowest,
-    room_for_runs,
+    submitted_by,
 )
 from dovetail.kernels.waiting import (
     NOBODY,
@@ -60,24 +59,11 @@ def simulate_rigid(jobs: Rigid, nodes: int, policy: int, skip: int) -> Schedule:
 
     O(jobs · (log jobs + runs of neighbours + words of the machine)) where the queue is short.
     """
-    # Named tuples are made and checked by Python code: a Ctrl-C that waits for the kernel would be raised
-    # there, within what the compiled code calls, and the process would crash. So none is handed over.
-    return Schedule(*_simulate(*jobs, nodes, policy, skip))
+    return Schedule(*_simulate(jobs, nodes, policy, skip))
 
 
 @njit(cache=True)
-def _simulate(
-    submit: Floats,
-    wanted: Ints,
-    seconds: Floats,
-    bound: Floats,
-    limit: Floats,
-    by_rank: Ints,
-    nodes: int,
-    policy: int,
-    skip: int,
-) -> Outcome:
-    jobs = Rigid(submit, wanted, seconds, bound, limit, by_rank)
+def _simulate(jobs: Rigid, nodes: int, policy: int, skip: int) -> Outcome:
     count = jobs.submit.size
     waiting = nobody_waits(jobs.nodes, jobs.bound, jobs.by_rank)
     most = min(nodes, count) + 1
@@ -89,16 +75,13 @@ def _simulate(
     starting = np.empty(most, np.int64)
     submitted = 0
     while True:
-        now = next_end(world)
-        if submitted < count and jobs.submit[submitted] < now:
-            now = jobs.submit[submitted]
+        now = next_instant(jobs, world, submitted, np.inf)
         if now == np.inf:
             break
         ended = _end(jobs, world, kept, low, high, now, policy)
-        new = submitted
-        while submitted < count and jobs.submit[submitted] <= now:
-            arrive(waiting, submitted)
-            submitted += 1
+        new, submitted = submitted, submitted_by(jobs, submitted, now)
+        for job in range(new, submitted):
+            arrive(waiting, job)
         if first_release(kept) < now:
             world.times[OVERRAN] = now
         # Who starts is decided first, one after the other; where is a matter of that order alone.
@@ -109,9 +92,7 @@ def _simulate(
         else:
             chosen = _easy(jobs, world, waiting, kept, now, candidates, starting)
         for at in range(chosen):
-            low = room_for_runs(low, world.whole[RUNS], jobs.nodes[starting[at]])
-            high = room_for_runs(high, world.whole[RUNS], jobs.nodes[starting[at]])
-            place_lowest(jobs, world, starting[at], low, high)
+            low, high = place_lowest(jobs, world, starting[at], low, high)
     found: Outcome = outcome(world, low, high)
     return found
 

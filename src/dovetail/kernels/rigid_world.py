@@ -32,9 +32,10 @@ __all__ = [
     "give_back",
     "new_world",
     "next_end",
+    "next_instant",
     "outcome",
     "place_lowest",
-    "room_for_runs",
+    "submitted_by",
 ]
 
 Floats = npt.NDArray[np.float64]
@@ -164,7 +165,7 @@ def _pop(world: World) -> int:
 
 
 @njit(cache=True)
-def room_for_runs(values: Runs, used: int, more: int) -> Runs:
+def _room_for_runs(values: Runs, used: int, more: int) -> Runs:
     """The same values with room for so many more."""
     if used + more <= values.size:
         return values
@@ -174,19 +175,39 @@ def room_for_runs(values: Runs, used: int, more: int) -> Runs:
 
 
 @njit(cache=True)
-def place_lowest(jobs: Rigid, world: World, job: int, low: Runs, high: Runs) -> None:
-    """Give a job that starts the lowest free nodes."""
-    whole = world.whole
+def place_lowest(jobs: Rigid, world: World, job: int, low: Runs, high: Runs) -> tuple[Runs, Runs]:
+    """Give a job that starts the lowest free nodes; the arrays of runs, or larger ones."""
+    whole, nodes = world.whole, jobs.nodes[job]
+    low = _room_for_runs(low, whole[RUNS], nodes)
+    high = _room_for_runs(high, whole[RUNS], nodes)
     world.first[job] = whole[RUNS]
-    runs, word = take_lowest(world.free, whole[FIRST_WORD], jobs.nodes[job], low, high, whole[RUNS])
+    runs, word = take_lowest(world.free, whole[FIRST_WORD], nodes, low, high, whole[RUNS])
     world.runs[job] = runs - whole[RUNS]
     whole[RUNS], whole[FIRST_WORD] = runs, word
+    return low, high
 
 
 @njit(cache=True)
 def next_end(world: World) -> float:
     """When the next job ends; infinite where nothing runs."""
     return np.inf if world.whole[RUNNING] == 0 else world.ends[0]
+
+
+@njit(cache=True)
+def next_instant(jobs: Rigid, world: World, submitted: int, due: float) -> float:
+    """When a job ends, is submitted, or what is due happens, whichever comes next; infinite: none of it."""
+    now: float = min(next_end(world), due)
+    if submitted < jobs.submit.size:
+        now = min(now, jobs.submit[submitted])
+    return now
+
+
+@njit(cache=True)
+def submitted_by(jobs: Rigid, submitted: int, now: float) -> int:
+    """How many jobs have been submitted by then; so many were before."""
+    while submitted < jobs.submit.size and jobs.submit[submitted] <= now:
+        submitted += 1
+    return submitted
 
 
 @njit(cache=True)

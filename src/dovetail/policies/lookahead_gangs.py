@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from math import inf
 from typing import NamedTuple
 
@@ -73,8 +74,8 @@ def plan_gangs(view: View, objective: Objective, decodes: int, age: Seconds) -> 
     machine = _Machine(view, waiting)
     promise = next(iter(view.reservations.values()), None)
     promised = None if promise is None else promise.job
-    jobs = [job for job in _urgent_first(view, waiting, age) if machine.could_run(job)]
-    jobs = sorted(jobs, key=lambda job: job is not promised)[:WINDOW]
+    ranked = _urgent_first(view, waiting, promised, age)
+    jobs = list(islice((job for job in ranked if machine.could_run(job)), WINDOW))
     if not jobs or not machine.any_free():
         return unbound
     fixed = sum(job is promised or view.now - job.submit_time > age for job in jobs)
@@ -92,9 +93,9 @@ def plan_gangs(view: View, objective: Objective, decodes: int, age: Seconds) -> 
     )  # fmt: skip
     starts, chosen = where(machine.ready, machine.lanes, *table.asked, *table.shapes, order, option)
     room = _Room(view, promise)
-    decisions = room.kept()
+    decisions = [*room.kept]
     for j in order:
-        if starts[j] <= 0.0 and not (room.begun and jobs[j] is promised):
+        if starts[j] <= 0.0:
             choice = options[j][option[j] - table.bounds[j]].choice
             mask = sum(1 << int(node) for node in chosen[j] if node >= 0)
             decisions += room.start(jobs[j], choice, mask)
@@ -106,9 +107,11 @@ def plan_gangs(view: View, objective: Objective, decodes: int, age: Seconds) -> 
     return [*unbound, *intentions, *decisions]
 
 
-def _urgent_first(view: View, jobs: Sequence[Job], age: Seconds) -> list[Job]:
-    """Who has waited too long first, then by priority; otherwise as they were submitted."""
-    return sorted(jobs, key=lambda job: (view.now - job.submit_time <= age, -job.priority))
+def _urgent_first(view: View, jobs: Sequence[Job], promised: Job | None, age: Seconds) -> list[Job]:
+    """Who was promised a start, who has waited too long, by priority; otherwise as they were submitted."""
+    return sorted(
+        jobs, key=lambda job: (job is not promised, view.now - job.submit_time <= age, -job.priority)
+    )
 
 
 def _last_plan(
@@ -137,35 +140,33 @@ def _intention(view: View, job: Job, option: Option, start: Seconds) -> Intend:
 
 
 class _Room:
-    """What is free now for a plan to start jobs on; a promise that cannot be kept yet is not delayed."""
+    """What is free now for a plan to start jobs on.
+
+    A promise that can be kept now is kept: its start is in ``kept``. Else nothing starts that delays it.
+    """
 
     def __init__(self, view: View, promise: Promise | None) -> None:
-        self.view, self.promise = view, promise
-        self.free = view.free()
-        self.begun = False
+        self.view, self.free = view, view.free()
+        self.promised: Job | None = None
+        self.kept: list[Start] = []
         self._shadow: Shadow | None = None
-
-    def kept(self) -> list[Start]:
-        """The start that was promised, if it can be made now; else others only get what does not delay it."""
-        if self.promise is None:
-            return []
-        request = self.promise.allocation.request
-        allocation = self.free.claim(request)
-        if allocation is None:
-            self._shadow = self.view.shadow(request, self.free, [])
-            return []
-        self.begun = True
-        return [Start(self.promise.job.id, self.promise.implementation.name, allocation)]
+        if promise is not None:
+            self.promised = promise.job
+            allocation = self.free.claim(promise.allocation.request)
+            if allocation is None:
+                self._shadow = view.shadow(promise.allocation.request, self.free, [])
+            else:
+                self.kept.append(Start(promise.job.id, promise.implementation.name, allocation))
 
     def start(self, job: Job, choice: Choice, mask: int) -> list[Start]:
         """Start the job on these nodes if they are free, on others beside a promise; an empty list if not."""
+        if job is self.promised:
+            return []  # it has begun, or cannot yet
         request = choice.request
         if self._shadow is None:
             allocation = self.free.fit(request, within=mask)
             if allocation is not None:
                 self.free.take(allocation)
-        elif self.promise is not None and job is self.promise.job:
-            return []
         else:
             bound = self.view.bound(job, choice.implementation, request)
             allocation = self._shadow.backfill(request, self.view.now + bound)
