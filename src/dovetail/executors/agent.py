@@ -13,7 +13,6 @@ token itself is never sent. Nothing is encrypted. Standard library only.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import hmac
 import json
@@ -23,23 +22,22 @@ import select
 import signal
 import socket
 import sys
-import tempfile
 import time
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING or __name__ != "__main__":
     from dovetail.executors import supervisor
+    from dovetail.executors.agent_log import began, boot_id, end_strays, open_log, read_records, take_lock
     from dovetail.executors.companion import Companion
     from dovetail.executors.job_groups import Groups
     from dovetail.executors.processes import become_subreaper
-    from dovetail.executors.spawnwriter import Log
 else:  # run by path, with nothing of Dovetail importable
     sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
     import supervisor
+    from agent_log import began, boot_id, end_strays, open_log, read_records, take_lock
     from companion import Companion
     from job_groups import Groups
     from processes import become_subreaper
-    from spawnwriter import Log
 
     del sys.path[0]
 
@@ -346,94 +344,6 @@ def keep_alive(connection: socket.socket) -> None:
         if hasattr(socket, name):
             connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-
-
-def open_log(folder: str, node: str, run: str) -> tuple[int, str]:
-    """The node's spawn log in the run folder, or where that cannot be written in a folder of its own."""
-    own = os.path.join(tempfile.gettempdir(), f"dovetail-{os.geteuid()}")
-    error: OSError | None = None
-    for place, name in ((os.path.join(folder, "agents"), node), (own, f"{run}-{node}")):
-        path = os.path.join(place, f"{name}.log")
-        try:
-            os.makedirs(place, mode=0o700, exist_ok=True)
-            if os.stat(place).st_uid != os.geteuid():
-                raise PermissionError(f"{place} belongs to somebody else")
-            flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
-            return os.open(path, flags, 0o600), path
-        except OSError as found:
-            error = found
-    raise SystemExit(f"no spawn log can be written: {error}")
-
-
-def take_lock(log: int) -> None:
-    """Be the only agent of the run on this node: one that was left behind is ended first."""
-    before = [record for record in read_records(log) if record.get("t") == "run"]
-    for number in (signal.SIGTERM, signal.SIGKILL):
-        deadline = time.monotonic() + 10.0
-        for record in before:
-            if record["boot_id"] == boot_id() and began(record["pid"]) == record["began"]:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(record["pid"], number)
-        while time.monotonic() < deadline:
-            try:
-                fcntl.flock(log, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                return
-            except BlockingIOError:
-                time.sleep(0.02)
-            except OSError:
-                return  # a file system without locks
-    raise SystemExit("another agent of this run holds its spawn log")
-
-
-def boot_id() -> str:
-    """Changes when the machine starts anew."""
-    with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
-        return file.read().strip()
-
-
-def read_records(log: int) -> list[dict[str, Any]]:
-    """What an earlier agent of the run on this node has written down."""
-    records: list[dict[str, Any]] = []
-    for line in os.pread(log, os.fstat(log).st_size, 0).split(b"\n"):
-        with contextlib.suppress(ValueError):
-            record = json.loads(line)
-            if isinstance(record, dict):
-                records.append(record)
-    return records
-
-
-def began(pid: int) -> int | None:
-    """The moment a process was started, in ticks since boot; ``None`` if there is none."""
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            return int(file.read().rpartition(b")")[2].split()[19])
-    except (OSError, ValueError, IndexError):
-        return None
-
-
-def end_strays(log: Log, records: list[dict[str, Any]], now: float) -> None:
-    """Kill what an earlier agent had started and left running, and write down that it has ended."""
-    open_ones = {r["uid"] for r in records if r.get("t") == "intent"}
-    open_ones -= {r["uid"] for r in records if r.get("t") == "end"}
-    if not open_ones:
-        return
-    for name in os.listdir("/proc"):
-        if not name.isdecimal() or int(name) == os.getpid():
-            continue
-        try:
-            with open(f"/proc/{name}/environ", "rb") as file:
-                at = (environ := b"\0" + file.read()).find(b"\0DOVETAIL_UID=")
-        except OSError:
-            continue
-        uid = environ[at + len(b"\0DOVETAIL_UID=") :].split(b"\0", 1)[0] if at >= 0 else b""
-        if os.fsdecode(uid) in open_ones:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(int(name), signal.SIGKILL)
-    began_at = {r["uid"]: r["at"] for r in records if r.get("t") == "start"}
-    for uid in open_ones:
-        why = "its agent was killed while it ran"
-        end = {"t": "end", "uid": uid, "from": began_at.get(uid, now), "at": now, "error": why}
-        log.write(supervisor.ENCODE({**end, "state": "NODE_FAIL"}).encode())
 
 
 def open_port(address: str) -> socket.socket:
