@@ -90,6 +90,21 @@ def test_shapes_of_numbers_that_json_lacks_are_learned(xp: Namespace) -> None:
             assert np.array_equal(np.asarray(x), np.full(shape, value), equal_nan=True)
 
 
+@pytest.mark.parametrize("value", [2**64 - 1, 2**63 + 1, 2**53 + 1])
+def test_large_numbers_keep_all_their_digits(xp: Namespace, value: int) -> None:
+    """Python's lists of such numbers are floats to NumPy where nobody says what they are to be."""
+    expected = np.asarray([value, 0], np.uint64)
+    for x in (xp.asarray([value, 0], dtype=xp.uint64), xp.asarray((value, 0), dtype="uint64")):
+        assert np.array_equal(np.asarray(x), expected)
+    x = xp.zeros(2, dtype=xp.uint64)
+    x[0] = value
+    assert np.array_equal(np.asarray(x), expected)
+    assert int(xp.full((), value, dtype=xp.uint64)) == value
+    assert int((x + (value - 1))[1]) == value - 1
+    with pytest.raises(OverflowError):
+        xp.asarray([value * 2**12], dtype=xp.uint64)
+
+
 def test_shapes_that_depend_on_elements_are_not_learned(xp: Namespace) -> None:
     for elements in ([0.0, 1.0, 1.0], [0.0, 0.0, 1.0], [1.0, 2.0, 3.0]):
         x = xp.asarray(elements)

@@ -102,28 +102,32 @@ def test_threads_compute_while_work_moves(numpy_server: Served) -> None:
     """Several threads each do sums that a call lost, or done twice, would spoil."""
     device = Device(numpy_server.address(0))
     xp = Namespace([device])
-    results: dict[int, float] = {}
+    results: dict[int, tuple[int, float]] = {}
+    enough = threading.Event()
 
     def count(number: int) -> None:
         x = xp.zeros(16)
         total = xp.zeros(())
-        for k in range(4000):
+        k = 0
+        while k < 4000 or not enough.is_set():
             x += 1
             total = total + x[k % 16]
             if k % 500 == number:
                 float(total)  # some synchronize
-        results[number] = float(total)
+            k += 1
+        results[number] = k, float(total)
 
     threads = [threading.Thread(target=count, args=(number,)) for number in range(4)]
     for thread in threads:
         thread.start()
-    moves = 0
     places = [numpy_server.address(1), "local:numpy", numpy_server.address(0)]
-    while any(thread.is_alive() for thread in threads):
+    for moves in range(6):
         device.migrate(places[moves % 3])
-        moves += 1
-    assert moves > 4
-    assert results == dict.fromkeys(range(4), 4000 * 4001 / 2)
+    enough.set()
+    for thread in threads:
+        thread.join()
+    assert len(results) == 4
+    assert all(total == k * (k + 1) / 2 for k, total in results.values())
     device.close()
 
 

@@ -179,11 +179,14 @@ class Namespace:
         if copy is False:
             raise ValueError("found copy=False: what is not on the device has to be copied there")
         chosen = self._chosen(device)
-        found = np.asarray(obj) if not _exports(obj) else np.from_dlpack(obj)
-        if not _exports(obj) and not isinstance(obj, np.ndarray | memoryview | bytes | bytearray):
-            found = found.astype(self._default(chosen, found.dtype), copy=False)
+        if _exports(obj):
+            found = np.from_dlpack(obj)
+        else:  # numbers become what they are to be at once: by way of a float large ones would lose digits
+            found = np.asarray(obj, None if dtype is None else np.dtype(dtype))
         if dtype is not None:
             found = found.astype(np.dtype(dtype), copy=False)
+        elif not isinstance(obj, np.ndarray | memoryview | bytes | bytearray) and not _exports(obj):
+            found = found.astype(self._default(chosen, found.dtype), copy=False)
         return chosen.link.put(found)
 
     def from_dlpack(self, x: Any, /, *, device: Device | None = None, copy: bool | None = None) -> Array:
