@@ -10,7 +10,8 @@ import os
 import resource
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -184,24 +185,46 @@ def test_conservative_on_a_wide_machine(benchmark: Callable[..., Any], capsys: A
 
 @pytest.mark.parametrize("load", [0.85, 1.05])
 def test_gpu_nodes(benchmark: Callable[..., Any], capsys: Any, load: float) -> None:
-    """64 nodes of 8 GPUs, where slots name nodes and GPUs: conservative beside EASY, and compiled."""
-    workload, cluster = gpu_jobs(JOBS // 20, 64, load), Cluster.uniform(64, 20, 8)
-    run(gpu_jobs(10, 64, load), cluster, Conservative(), compiled="auto")  # loads what is compiled
+    """64 nodes of 8 GPUs, where slots name nodes and GPUs: conservative beside EASY, both also compiled."""
+    shown = by_the_engine_and_compiled(
+        benchmark, gpu_jobs(JOBS // 20, 64, load), Cluster.uniform(64, 20, 8), [Easy(), Conservative()]
+    )
+    with capsys.disabled():
+        print(f"\n64 nodes of 8 GPUs, load {load}: {shown}")
+
+
+@pytest.mark.parametrize("load", [0.85, 1.05])
+@pytest.mark.parametrize("nodes", [32, 256])
+def test_nodes_of_eight_cpus(benchmark: Callable[..., Any], capsys: Any, nodes: int, load: float) -> None:
+    """Jobs of so many CPUs, on nodes of eight: FCFS and EASY, both also compiled."""
+    cluster = Cluster.uniform(nodes, 8)
+    workload = load_workload(f"synthetic:lublin?jobs={JOBS // 10}&load={load}", cluster)
+    shown = by_the_engine_and_compiled(benchmark, workload, cluster, [Fcfs(), Easy()])
+    with capsys.disabled():
+        print(f"\n{nodes} nodes of 8 CPUs, load {load}: {shown}")
+
+
+def by_the_engine_and_compiled(
+    benchmark: Callable[..., Any], workload: Workload, cluster: Cluster, policies: Sequence[Policy]
+) -> str:
+    """Jobs per CPU-second, medians of three in turns, in words; the schedules are the same."""
+    ways = [(policy, compiled) for policy in policies for compiled in ("off", "auto")]
+    few = replace(workload, jobs=workload.jobs[:20])
+    for policy in policies:
+        run(few, cluster, policy, compiled="auto")  # loads what is compiled
     seen: list[tuple[Result, float]] = []
 
     def each() -> None:
-        seen.extend(run(workload, cluster, policy) for policy in (Easy(), Conservative()))
-        seen.append(run(workload, cluster, Conservative(), compiled="auto"))
+        seen.extend(run(workload, cluster, policy, compiled=compiled) for policy, compiled in ways)
 
     benchmark.pedantic(each, rounds=3)  # type: ignore[attr-defined]
-    assert all(result.promises_broken == 0 for result, _ in seen)
-    assert checksum(seen[1][0]) == checksum(seen[2][0])
-    rates = [len(workload.jobs) / sorted(seconds for _, seconds in seen[i::3])[1] for i in range(3)]
-    with capsys.disabled():
-        print(
-            f"\n64 nodes of 8 GPUs, load {load}: jobs per CPU-second of easy {rates[0]:,.0f}, "
-            f"conservative {rates[1]:,.0f}, compiled {rates[2]:,.0f}"
-        )
+    words = []
+    for i, (policy, compiled) in enumerate(ways):
+        assert seen[i][0].promises_broken == 0
+        assert checksum(seen[i][0]) == checksum(seen[i - i % 2][0])
+        rate = len(workload.jobs) / sorted(seconds for _, seconds in seen[i :: len(ways)])[1]
+        words.append(f"{type(policy).__name__.lower()}{' compiled' * (compiled == 'auto')} {rate:,.0f}")
+    return "jobs per CPU-second of " + ", ".join(words)
 
 
 def test_a_million_nodes(benchmark: Callable[..., Any], capsys: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,7 @@ from dovetail.model import (
 )
 from dovetail.policies.conservative import Conservative
 from dovetail.policies.easy import Easy
+from dovetail.policies.fcfs import Fcfs
 from dovetail.runtimes.perfect import PerfectModel
 from dovetail.testing.builders import full
 from dovetail.testing.invariants import check_schedule
@@ -45,7 +47,15 @@ POLICIES: list[Policy] = [
     Conservative(order="largest"),
     Conservative(order="saf", placement="spread"),
     Conservative(order="sjf"),
+    Easy(),
+    Easy(placement="spread"),
+    Easy(order="saf", placement="first"),
+    Easy(order="sjf"),
+    Fcfs(),
+    Fcfs(placement="spread", skip=3),
 ]
+LATE: list[Policy] = [Easy(), Easy(order="largest", placement="spread"), Fcfs(placement="first", skip=1)]
+"""Policies under which jobs may run past their bounds, or have none."""
 
 
 def random_machine(rng: np.random.Generator) -> Cluster:
@@ -66,10 +76,10 @@ def random_machine(rng: np.random.Generator) -> Cluster:
     return Cluster(tuple(nodes))
 
 
-def random_jobs(rng: np.random.Generator, cluster: Cluster) -> Workload:
+def random_jobs(rng: np.random.Generator, cluster: Cluster, shortest: float = 1.0) -> Workload:
     """Gangs and single jobs of CPUs, of GPUs, of whole nodes; with ties, priorities, killed ones.
 
-    The first job leaves something of a node to others.
+    The first job leaves something of a node to others. Jobs without a walltime last ``shortest`` at least.
     """
     node, count = cluster.nodes[0], int(rng.integers(1, 90))
     span, hurry = int(rng.integers(1, 400)), rng.random() < 0.3
@@ -85,7 +95,7 @@ def random_jobs(rng: np.random.Generator, cluster: Cluster) -> Workload:
         run = float(rng.integers(0, 60))
         walltime = 60.0 if hurry else max(1.0, float(np.ceil(run * rng.uniform(0.5, 4))))
         timeless = rng.random() < 0.2
-        fixed[f"j{i}"] = max(1.0, run) if timeless else run
+        fixed[f"j{i}"] = max(shortest, run) if timeless else run
         jobs.append(
             Job(
                 f"j{i}",
@@ -132,6 +142,22 @@ def test_random_instances(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
             check_same_reports(twin, engine)
 
 
+@pytest.mark.parametrize("block", range(4))
+def test_random_instances_with_late_jobs(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Jobs run past their walltimes, promises are broken, some jobs take no time or nobody knows how long."""
+    broken = 0
+    for seed in range(block, full(4_000, 160), 4):
+        rng = np.random.Generator(np.random.PCG64([seed, 5]))
+        cluster = random_machine(rng)
+        workload = random_jobs(rng, cluster, 0.0)
+        options: dict[str, Any] = {"overrun": "run"} if rng.random() < 0.7 else {}
+        options["default_walltime"] = (math.inf, 20.0, "actual")[int(rng.integers(3))]
+        twin, engine = both(workload, cluster, LATE[seed // 4 % len(LATE)], monkeypatch, **options)
+        check_same(twin, engine)
+        broken += twin.promises_broken
+    assert broken
+
+
 @pytest.mark.parametrize("policy", POLICIES, ids=str)
 def test_a_long_queue(policy: Policy, monkeypatch: pytest.MonkeyPatch) -> None:
     """More promises on a node than its arrays have room for at first."""
@@ -149,7 +175,8 @@ def test_a_long_queue(policy: Policy, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_sample_trace(read: Any, name: str, nodes: int, monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = Cluster.uniform(nodes, 20, 8)
     workload = read(TRACES / f"{name}.csv.gz", cluster)
-    check_same(*both(workload, cluster, Conservative(), monkeypatch))
+    for policy in (Conservative(), Easy(), Easy(order="sqrtsaf", placement="spread"), Fcfs(skip=8)):
+        check_same(*both(workload, cluster, policy, monkeypatch))
 
 
 def test_what_is_not_modelled_is_the_engines() -> None:
@@ -172,7 +199,8 @@ def test_what_is_not_modelled_is_the_engines() -> None:
     counted = Workload("counted", [of_all, of_some], TableTruth(fixed={first.id: 9.0, "some": 9.0}))
     chosen = [
         (counted, Cluster.uniform(4, 8), Conservative(), {}),
-        (workload, cluster, Easy(), {}),
+        (counted, Cluster.uniform(4, 8), Easy(), {}),
+        (workload, cluster, Easy(walltime="learned"), {}),
         (workload, cluster, Conservative(walltime="learned"), {}),
         (workload, unlike, Conservative(), {}),
         (replace(workload, jobs=[shared, *workload.jobs[1:]]), cluster, Conservative(), {}),

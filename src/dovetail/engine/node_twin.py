@@ -1,4 +1,4 @@
-"""Jobs that share like nodes, with devices perhaps, under conservative backfilling: through a kernel."""
+"""Jobs that share like nodes, with devices perhaps, under FCFS or backfilling: through a kernel."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from dovetail.engine.twin_jobs import (
     by_rank,
     columns,
     lasting,
+    modelled,
     plainly_asked,
     result_of,
 )
@@ -36,9 +37,10 @@ from dovetail.model import (
     bits,
 )
 from dovetail.policies.conservative import Conservative
+from dovetail.policies.fcfs import Fcfs
 
 if TYPE_CHECKING:
-    from dovetail.kernels.conservative_nodes import Placed
+    from dovetail.kernels.like_nodes import Placed
 
 __all__ = ["node_twin"]
 
@@ -48,12 +50,13 @@ MOST_DEVICES = 62  # of a node: bits of a signed word
 def node_twin(asked: Asked) -> Result | None:
     """The result, or ``None`` where jobs, nodes, policy or options are others.
 
-    Jobs have one choice, known times, a bound above zero that none runs past, and depend on nothing; they
-    ask for whole devices. Nodes are alike, with devices of one class or none, and named from the beginning.
-    The policy is `Conservative` with users' walltimes; times are perfectly known, at rate 1.
+    Jobs have one choice, known times, and depend on nothing; they ask for CPUs or whole devices. Nodes are
+    alike, with devices of one class or none, and named from the beginning. The policy is `Fcfs`, or `Easy` or
+    `Conservative` with users' walltimes; times are perfectly known, at rate 1. Under `Conservative` every
+    job has a bound above zero and none runs past it.
     """
     workload, cluster, policy = asked.workload, asked.cluster, asked.policy
-    if type(policy) is not Conservative or policy.walltime != "user" or not plainly_asked(asked):
+    if not modelled(policy) or not plainly_asked(asked):
         return None
     layout = Layout(cluster, policy.placement)
     if len(layout.full) != 1:
@@ -66,17 +69,22 @@ def node_twin(asked: Asked) -> Result | None:
     if jobs is None:
         return None
     bound, limit = bounds(jobs, asked.options)
-    if _counted_first(workload, layout) or not lasting(jobs, bound, limit):
+    if _counted_first(workload, layout):
+        return None
+    if isinstance(policy, Conservative) and not lasting(jobs, bound, limit):
         return None
     found = _simulated(asked, jobs, layout, full, bound, limit)
-    return result_of(asked, _records(asked, jobs, layout, full, found), jobs)
+    records = _records(asked, jobs, layout, full, found)
+    return result_of(asked, records, jobs, broken=int(found.broken), by_overrun=int(found.by_overrun))
 
 
 def _share(layout: Layout, request: Request, full: int) -> Share | None:
-    """What an idle node gives, if that is whole devices; else ``None``."""
+    """What an idle node gives, if that is CPUs or whole devices; else ``None``."""
     fits = layout.fits(request)
     fit = fits[full] if full in fits else layout.fit_state(request, full)
-    return None if fit is None or fit.share.units != FRACTION_UNITS else fit.share
+    if fit is None or fit.share.units != FRACTION_UNITS or not (fit.share.cpus or fit.share.devices):
+        return None
+    return fit.share
 
 
 def _counted_first(workload: Workload, layout: Layout) -> bool:
@@ -91,9 +99,8 @@ def _simulated(
 ) -> Placed:
     """What the kernel makes of the jobs."""
     # numba takes its time: load it where it is used
-    from dovetail.kernels.conservative_nodes import LikeNodes, PerNode, simulate_conservative_nodes
+    from dovetail.kernels.like_nodes import FIRST, PACK, SPREAD, LikeNodes, PerNode
     from dovetail.kernels.rigid_world import Rigid
-    from dovetail.kernels.shared_nodes import FIRST, PACK, SPREAD
 
     state = layout.states[full]
     counted = state.memory != UNLIMITED
@@ -104,9 +111,20 @@ def _simulated(
     machine = LikeNodes(
         len(asked.cluster), state.cpus, len(state.devices), state.memory if counted else 0, placement
     )
-    ranked = by_rank(asked.workload, asked.policy, bound)
+    policy = asked.policy
+    ranked = by_rank(asked.workload, policy, bound)
     rigid = Rigid(jobs.submit, jobs.nodes, jobs.seconds, bound, limit, ranked)
-    return simulate_conservative_nodes(rigid, PerNode(cpus, devices, memory), machine)
+    per_node = PerNode(cpus, devices, memory)
+    if isinstance(policy, Conservative):
+        from dovetail.kernels.conservative_nodes import simulate_conservative_nodes
+
+        return simulate_conservative_nodes(rigid, per_node, machine)
+    from dovetail.kernels.easy_nodes import EASY, FCFS, simulate_nodes
+
+    alike = np.unique(np.stack([jobs.nodes, *per_node]), axis=1, return_inverse=True)[1].ravel()
+    if isinstance(policy, Fcfs):
+        return simulate_nodes(rigid, per_node, alike, machine, FCFS, policy.skip)
+    return simulate_nodes(rigid, per_node, alike, machine, EASY, 0)
 
 
 def _records(asked: Asked, jobs: JobColumns, layout: Layout, full: int, found: Placed) -> list[Record]:

@@ -16,13 +16,13 @@ from dovetail.engine.twin_jobs import (
     by_rank,
     columns,
     lasting,
+    modelled,
     plainly_asked,
     result_of,
 )
 from dovetail.model import CPU, Request, Result
 from dovetail.model.tables import RecordTable
 from dovetail.policies.conservative import Conservative
-from dovetail.policies.easy import Easy
 from dovetail.policies.fcfs import Fcfs
 
 if TYPE_CHECKING:
@@ -39,9 +39,7 @@ def rigid_twin(asked: Asked) -> Result | None:
     known, at rate 1. Under `Conservative` every job has a bound above zero and none runs past it.
     """
     workload, cluster, policy = asked.workload, asked.cluster, asked.policy
-    backfills = isinstance(policy, (Easy, Conservative)) and policy.walltime == "user"
-    modelled = type(policy) in (Fcfs, Easy, Conservative) and (backfills or isinstance(policy, Fcfs))
-    if not modelled or not plainly_asked(asked):
+    if not modelled(policy) or not plainly_asked(asked):
         return None
     whole = FreeCapacity(Layout(cluster))
     jobs = columns(workload, lambda request: _is_whole(request, whole)) if whole.alike() else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from math import inf, isfinite
-from typing import NamedTuple
+from typing import NamedTuple, TypeGuard
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +13,7 @@ from dovetail.engine.asked import Asked, SimulationOptions
 from dovetail.model import Job, JobId, Record, Request, Result, Seconds, Workload
 from dovetail.policies.conservative import Conservative
 from dovetail.policies.easy import Easy
+from dovetail.policies.fcfs import Fcfs
 from dovetail.policies.parts.orders import ORDERS
 from dovetail.runtimes.perfect import PerfectModel
 
@@ -24,6 +25,7 @@ __all__ = [
     "by_rank",
     "columns",
     "lasting",
+    "modelled",
     "plainly_asked",
     "result_of",
 ]
@@ -41,6 +43,13 @@ class JobColumns(NamedTuple):
     walltime: Floats
     place: Ints
     best: Mapping[JobId, Seconds]
+
+
+def modelled(policy: object) -> TypeGuard[Fcfs | Easy | Conservative]:
+    """Whether it is `Fcfs`, or `Easy` or `Conservative` with users' walltimes."""
+    if type(policy) is Fcfs:
+        return True
+    return type(policy) in (Easy, Conservative) and getattr(policy, "walltime", None) == "user"
 
 
 def plainly_asked(asked: Asked) -> bool:

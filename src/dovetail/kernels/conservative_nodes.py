@@ -10,9 +10,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 from numba import njit
 
+from dovetail.kernels.like_nodes import Demand, LikeNodes, PerNode, Placed, no_places
 from dovetail.kernels.promised_line import SIZE, Line, in_order, line_up, nobody, take_due
 from dovetail.kernels.rigid_world import (
     Outcome,
@@ -26,7 +26,6 @@ from dovetail.kernels.rigid_world import (
     submitted_by,
 )
 from dovetail.kernels.shared_nodes import (
-    Demand,
     Floats,
     Ints,
     Steps,
@@ -38,46 +37,7 @@ from dovetail.kernels.shared_nodes import (
     room_for_steps,
 )
 
-__all__ = ["LikeNodes", "PerNode", "Placed", "simulate_conservative_nodes"]
-
-
-class PerNode(NamedTuple):
-    """What each job asks of each of its nodes, shape (jobs,): CPUs, whole devices, bytes of memory."""
-
-    cpus: Ints
-    devices: Ints
-    memory: Ints
-
-
-class LikeNodes(NamedTuple):
-    """How many nodes, what each has, and the placement rule (`dovetail.kernels.shared_nodes`).
-
-    ``memory`` is 0 where it is not counted.
-    """
-
-    nodes: int
-    cpus: int
-    devices: int
-    memory: int
-    placement: int
-
-
-class Placed(NamedTuple):
-    """What came of it, job by job.
-
-    ``promised`` is the start that was promised, NaN where none was; ``killed`` says that the limit ended the
-    job. Of ``node`` and ``devices`` (as bits) a job has those from ``first`` on, up to the next job's first.
-    ``events``, shape (2 · jobs,), are starts and ends as they came: the job, or ``~job`` for its end.
-    """
-
-    start: Floats
-    end: Floats
-    promised: Floats
-    killed: npt.NDArray[np.bool_]
-    first: Ints
-    node: Ints
-    devices: Ints
-    events: Ints
+__all__ = ["simulate_conservative_nodes"]
 
 
 class _Slots(NamedTuple):
@@ -156,18 +116,19 @@ def _simulate(jobs: Rigid, asked: PerNode, machine: LikeNodes) -> Outcome:
         slots.node,
         slots.devices,
         events,
+        0,  # no promise is broken
+        0,
     )
 
 
 @njit(cache=True)
 def _no_slots(wanted: Ints, nodes: int) -> _Slots:
     """No job has a place yet."""
-    first = np.zeros(wanted.size + 1, np.int64)
-    first[1:] = np.cumsum(wanted)
+    places = no_places(wanted)
     return _Slots(
-        first,
-        np.empty(first[-1], np.int64),
-        np.zeros(first[-1], np.int64),
+        places.first,
+        places.node,
+        places.devices,
         np.zeros(1, np.int64),
         np.zeros(nodes, np.int64),
         np.empty(nodes),

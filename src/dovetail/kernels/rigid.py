@@ -12,10 +12,7 @@ from numba import njit
 
 from dovetail.kernels.releases import Releases, enter, extra_at, first_release, leave, no_releases
 from dovetail.kernels.rigid_world import (
-    BROKEN,
-    BY_OVERRUN,
     IDLE,
-    MADE,
     OVERRAN,
     PROMISE,
     PROMISED,
@@ -33,6 +30,8 @@ from dovetail.kernels.rigid_world import (
     next_instant,
     outcome,
     place_lowest,
+    promise,
+    settle,
     submitted_by,
 )
 from dovetail.kernels.waiting import (
@@ -41,6 +40,7 @@ from dovetail.kernels.waiting import (
     Waiting,
     arrive,
     first_waiting,
+    lines_by_width,
     may_start,
     next_candidate,
     nobody_waits,
@@ -50,8 +50,6 @@ from dovetail.kernels.waiting import (
 __all__ = ["EASY", "FCFS", "simulate_rigid"]
 
 FCFS, EASY = 0, 1
-TOLERANCE = 1e-9
-"""Relative slack of promises, as in `dovetail.engine.promises`."""
 
 
 def simulate_rigid(jobs: Rigid, nodes: int, policy: int, skip: int) -> Schedule:
@@ -65,7 +63,7 @@ def simulate_rigid(jobs: Rigid, nodes: int, policy: int, skip: int) -> Schedule:
 @njit(cache=True)
 def _simulate(jobs: Rigid, nodes: int, policy: int, skip: int) -> Outcome:
     count = jobs.submit.size
-    waiting = nobody_waits(jobs.nodes, jobs.bound, jobs.by_rank)
+    waiting = nobody_waits(lines_by_width(jobs.nodes), jobs.nodes, jobs.bound, jobs.by_rank)
     most = min(nodes, count) + 1
     kept = no_releases(most)
     world = new_world(nodes, count, most)
@@ -116,17 +114,9 @@ def _end(jobs: Rigid, world: World, kept: Releases, low: Runs, high: Runs, now: 
 @njit(cache=True)
 def _start(jobs: Rigid, world: World, waiting: Waiting, job: int, now: float) -> None:
     """The job leaves the queue and runs."""
-    whole, times = world.whole, world.times
     part(waiting, job)
-    if job == whole[PROMISED]:
-        promise = times[PROMISE]
-        world.promised[job] = promise
-        whole[PROMISED] = NOBODY
-        if now > promise + TOLERANCE * max(1.0, abs(promise)):
-            whole[BROKEN] += 1
-            if times[OVERRAN] >= times[MADE]:
-                whole[BY_OVERRUN] += 1
-    whole[IDLE] -= jobs.nodes[job]
+    settle(world, job, now)
+    world.whole[IDLE] -= jobs.nodes[job]
     begin(jobs, world, job, now)
 
 
@@ -167,10 +157,9 @@ def _easy(
     starting: Ints,
 ) -> int:
     """From the front while jobs fit; the head is promised its shadow time; who does not delay it may go."""
-    whole, times = world.whole, world.times
-    held: int = whole[PROMISED]
+    whole = world.whole
     chosen: int = 0
-    head = held if held != NOBODY else first_waiting(waiting, 0)
+    head = whole[PROMISED] if whole[PROMISED] != NOBODY else first_waiting(waiting, 0)
     while head != NOBODY and jobs.nodes[head] <= whole[IDLE]:
         _start(jobs, world, waiting, head, now)
         enter(kept, now + jobs.bound[head], jobs.nodes[head])
@@ -180,11 +169,7 @@ def _easy(
     if head == NOBODY:
         return chosen
     shadow, extra = extra_at(kept, whole[IDLE] - jobs.nodes[head], now)
-    if shadow < (times[PROMISE] if head == held else np.inf):
-        if head != held:
-            times[MADE] = now
-        whole[PROMISED] = head
-        times[PROMISE] = shadow
+    promise(world, head, shadow, now)
     chosen += _backfill(jobs, world, waiting, kept, now, shadow, extra, candidates, starting[chosen:])
     return chosen
 

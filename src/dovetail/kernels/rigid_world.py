@@ -35,6 +35,8 @@ __all__ = [
     "next_instant",
     "outcome",
     "place_lowest",
+    "promise",
+    "settle",
     "submitted_by",
 ]
 
@@ -43,6 +45,9 @@ Ints = npt.NDArray[np.int64]
 Runs = npt.NDArray[np.int32]
 Outcome = tuple[Any, ...]
 """The fields of a `Schedule`."""
+
+TOLERANCE = 1e-9
+"""Relative slack of promises, as in `dovetail.engine.promises`."""
 
 # Places of what changes as one number; from PROMISED on: the promise to EASY's head, and what came of such.
 IDLE, FIRST_WORD, RUNNING, STARTED, RUNS, PROMISED, BROKEN, BY_OVERRUN = range(8)
@@ -221,6 +226,32 @@ def begin(jobs: Rigid, world: World, job: int, now: float) -> None:
         end = limit
         world.killed[job] = True
     _push(world, end, job, whole[STARTED])
+
+
+@njit(cache=True)
+def promise(world: World, head: int, start: float, now: float) -> None:
+    """The head of EASY's queue is promised a start, unless it holds one as early."""
+    whole, times = world.whole, world.times
+    if start < (times[PROMISE] if head == whole[PROMISED] else np.inf):
+        if head != whole[PROMISED]:
+            times[MADE] = now
+        whole[PROMISED] = head
+        times[PROMISE] = start
+
+
+@njit(cache=True)
+def settle(world: World, job: int, now: float) -> None:
+    """The job starts: the promise that it holds, if it does, is kept or broken."""
+    whole, times = world.whole, world.times
+    if job != whole[PROMISED]:
+        return
+    start = times[PROMISE]
+    world.promised[job] = start
+    whole[PROMISED] = NOBODY
+    if now > start + TOLERANCE * max(1.0, abs(start)):
+        whole[BROKEN] += 1
+        if times[OVERRAN] >= times[MADE]:
+            whole[BY_OVERRUN] += 1
 
 
 @njit(cache=True)

@@ -12,13 +12,9 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit
 
-from dovetail.kernels.node_bits import ones
+from dovetail.kernels.like_nodes import Demand, devices_in, fits, of_least_rank
 
 __all__ = [
-    "FIRST",
-    "PACK",
-    "SPREAD",
-    "Demand",
     "Floats",
     "Ints",
     "Steps",
@@ -33,9 +29,7 @@ __all__ = [
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
-PACK, SPREAD, FIRST = range(3)
 CPUS, DEVICES, MEMORY = range(3)
-MOST_CPUS = 1 << 40
 
 
 class Steps(NamedTuple):
@@ -47,15 +41,6 @@ class Steps(NamedTuple):
     counts: Ints
     times: Floats
     free: Ints
-
-
-class Demand(NamedTuple):
-    """What a job asks of each of so many ``nodes``; the memory is 0 where nodes do not count it."""
-
-    nodes: int
-    cpus: int
-    devices: int
-    memory: int
 
 
 @njit(cache=True)
@@ -80,18 +65,6 @@ def room_for_steps(steps: Steps) -> Steps:
     times[:, :room] = steps.times
     free[:, :room] = steps.free
     return Steps(steps.counts, times, free)
-
-
-@njit(cache=True, forceinline=True)
-def _count(bits: int) -> int:
-    """How many devices; a node has fewer than 63."""
-    found: int = ones(bits & 0xFFFFFFFF) + ones(bits >> 32)
-    return found
-
-
-@njit(cache=True, forceinline=True)
-def _fits(cpus: int, devices: int, memory: int, demand: Demand) -> bool:
-    return cpus >= demand.cpus and memory >= demand.memory and _count(devices) >= demand.devices
 
 
 @njit(cache=True, forceinline=True)
@@ -120,16 +93,16 @@ def following(steps: Steps, node: int, demand: Demand, duration: float, after: f
         if start >= before:
             return np.inf
         cpus, devices, memory = free[node, step, CPUS], free[node, step, DEVICES], free[node, step, MEMORY]
-        if not _fits(cpus, devices, memory, demand):
+        if not fits(cpus, devices, memory, demand):
             step += 1
             continue
         at, end, begin = step + 1, start + duration, step
         while at < count and times[node, at] < end:
-            if not _fits(free[node, at, CPUS], free[node, at, DEVICES], free[node, at, MEMORY], demand):
+            if not fits(free[node, at, CPUS], free[node, at, DEVICES], free[node, at, MEMORY], demand):
                 step = at + 1  # whatever begins before that step and reaches it fails too
                 break
             devices &= free[node, at, DEVICES]
-            if _count(devices) < demand.devices:
+            if devices_in(devices) < demand.devices:
                 step += 1  # only not the same devices throughout
                 break
             at += 1
@@ -158,7 +131,7 @@ def before_fits(steps: Steps, node: int, demand: Demand, when: float) -> bool:
     if step > 0 and steps.times[node, step] >= when:
         step -= 1
     free = steps.free
-    found: bool = _fits(free[node, step, CPUS], free[node, step, DEVICES], free[node, step, MEMORY], demand)
+    found: bool = fits(free[node, step, CPUS], free[node, step, DEVICES], free[node, step, MEMORY], demand)
     return found
 
 
@@ -220,25 +193,7 @@ def _place(
         if firsts[node] != start:
             continue
         cpus, devices = _least(steps, node, start, start + duration)
-        rank = 0
-        if placement == PACK:
-            rank = _count(devices)
-        elif placement == SPREAD:
-            rank = -(_count(devices) * MOST_CPUS + cpus)
-        if found == demand.nodes:
-            if rank >= ranks[found - 1]:
-                continue
-            found -= 1
-        at = found
-        while at > 0 and ranks[at - 1] > rank:
-            ranks[at], node_of[at], devices_of[at] = ranks[at - 1], node_of[at - 1], devices_of[at - 1]
-            at -= 1
-        ranks[at], node_of[at] = rank, node
-        chosen = 0
-        for _ in range(demand.devices):
-            chosen |= devices & ~chosen & -(devices & ~chosen)
-        devices_of[at] = chosen
-        found += 1
+        found = of_least_rank(demand, placement, cpus, devices, node, found, ranks, node_of, devices_of)
 
 
 @njit(cache=True)

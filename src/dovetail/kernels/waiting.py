@@ -1,8 +1,8 @@
 """Waiting jobs of a closed simulation in a fixed order: who is first, and who is the next that may start.
 
-Every job has a rank in the order of the queue from the beginning. Jobs of about the same width share a
-*line*, by rank; of every block of a line the least width and the least bound are known, and of every two such
-blocks together and so on, so that jobs that cannot start are passed over together.
+Every job has a rank in the order of the queue from the beginning. Jobs of about the same width, or that ask
+for the same, share a *line*, by rank; of every block of a line the least width and the least bound are known,
+and of every two such blocks together and so on, so that jobs that cannot start are passed over together.
 """
 
 from __future__ import annotations
@@ -21,10 +21,12 @@ __all__ = [
     "Waiting",
     "arrive",
     "first_waiting",
+    "lines_by_width",
     "may_start",
     "next_candidate",
     "nobody_waits",
     "part",
+    "place_after",
 ]
 
 Floats = npt.NDArray[np.float64]
@@ -66,7 +68,7 @@ class Waiting(NamedTuple):
 
 
 @njit(cache=True)
-def _lines_of(nodes: Ints) -> Ints:
+def lines_by_width(nodes: Ints) -> Ints:
     """The line of each job: those whose width has the same logarithm to base 2, rounded up."""
     line = np.zeros(nodes.size, np.int64)
     for job in range(nodes.size):
@@ -78,9 +80,8 @@ def _lines_of(nodes: Ints) -> Ints:
 
 
 @njit(cache=True)
-def nobody_waits(nodes: Ints, bounds: Floats, by_rank: Ints) -> Waiting:
-    """Jobs of these widths, of which none waits yet; ``by_rank`` are the jobs in the order of the queue."""
-    line = _lines_of(nodes)
+def nobody_waits(line: Ints, nodes: Ints, bounds: Floats, by_rank: Ints) -> Waiting:
+    """Jobs in these lines, of which none waits yet; ``by_rank`` are the jobs in the order of the queue."""
     rank = np.empty(nodes.size, np.int64)
     for place in range(nodes.size):
         rank[by_rank[place]] = place
@@ -180,6 +181,21 @@ def first_waiting(waiting: Waiting, rank: int) -> int:
     """The waiting job with the least rank from ``rank`` on, `NOBODY` if there is none."""
     found = next_from(waiting.ranks, waiting.rank_levels, rank)
     return NOBODY if found < 0 else waiting.by_rank[found]
+
+
+@njit(cache=True)
+def place_after(waiting: Waiting, line: int, rank: int) -> int:
+    """The first place of a line whose job, waiting or not, comes after a rank. O(log jobs)."""
+    low: int = waiting.begins[line]
+    high: int = waiting.begins[line + 1]
+    while low < high:
+        middle = (low + high) // 2
+        job = waiting.job_at[middle]
+        if job != NOBODY and waiting.rank[job] <= rank:
+            low = middle + 1
+        else:
+            high = middle
+    return low
 
 
 class Room(NamedTuple):
