@@ -22,6 +22,7 @@ from dovetail.engine.twin_jobs import (
     result_of,
 )
 from dovetail.model import (
+    CPU,
     EMPTY,
     FRACTION_UNITS,
     Allocation,
@@ -49,14 +50,15 @@ def node_twin(asked: Asked) -> Result | None:
     """The result, or ``None`` where jobs, nodes, policy or options are others.
 
     Jobs have one choice, known times, a bound above zero that none runs past, and depend on nothing; they
-    ask for whole devices. Nodes are alike, with devices of one class or none, and named from the beginning.
-    The policy is `Conservative` with users' walltimes; times are perfectly known, at rate 1.
+    ask for whole devices. Nodes are alike, of one CPU model, with devices of one class or none, and named
+    from the beginning. The policy is `Conservative` with users' walltimes; times are perfectly known, at
+    rate 1.
     """
     workload, cluster, policy = asked.workload, asked.cluster, asked.policy
     if type(policy) is not Conservative or policy.walltime != "user" or not plainly_asked(asked):
         return None
     layout = Layout(cluster, policy.placement)
-    if len(layout.full) != 1:
+    if len(layout.full) != 1 or len(cluster.device_classes(CPU)) > 1:
         return None
     full = next(iter(layout.full))
     classes = {(device.kind, device.model) for device in cluster.groups[0].node.devices}
