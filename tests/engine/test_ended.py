@@ -166,20 +166,31 @@ def test_shared_nodes_have_records() -> None:
     check_same(columns, objects)
 
 
-def test_the_engine_keeps_what_waits_and_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """When the last job ends, nothing of those before it is left but numbers."""
-    from dovetail.engine import simulate as module
+@dataclass(frozen=True, slots=True)
+class Watching:
+    """EASY, which looks whether jobs that were submitted are still known."""
 
-    left: list[int] = []
-    result_of = module._Simulation._result
+    submitted: set[str]
 
-    def watched(self: Any) -> Result:
-        left.append(len(self.driver.engine.records))
-        return result_of(self)
+    def decide(self, view: View) -> Iterable[Decision]:
+        self.submitted.update(job.id for job in view.changes.submitted)
+        kept = {job for job in self.submitted if _knows(view, job)}
+        now = {placed.job.id for placed in view.changes.ended}
+        assert kept == {job.id for job in view.queue} | view.running.keys() | now
+        return Easy().decide(view)
 
-    monkeypatch.setattr(module._Simulation, "_result", watched)
+
+def _knows(view: View, job: str) -> bool:
+    try:
+        return view.job(job).id == job
+    except KeyError:
+        return False
+
+
+def test_the_engine_keeps_what_waits_and_runs() -> None:
+    """Of what is over nothing is left but numbers."""
     workload = log(np.random.Generator(np.random.PCG64(3)), 8)
-    result = simulate(workload, Cluster.uniform(8, 1), Easy(), PerfectModel(workload.truth))
-    assert left == [0]
+    policy = Watching(set())
+    result = simulate(workload, Cluster.uniform(8, 1), policy, PerfectModel(workload.truth))
+    assert len(policy.submitted) == len(result.records) == len(workload.jobs)
     assert "made" not in vars(workload.jobs)  # nor was any job made to stay
-    assert len(result.records) == len(workload.jobs)
