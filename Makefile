@@ -6,7 +6,7 @@ STAMP  := $(VENV)/.installed
 XDIST  ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help slurm setup demo test test-all lint bench requirements schemas clean
+.PHONY: help slurm setup demo test test-all lint bench compiled requirements schemas clean
 
 help:            ## show this list
 	@grep -hE '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/: .*## /\t/' | expand -t 16
@@ -43,6 +43,9 @@ lint: $(STAMP)   ## format, lint, types, import contracts
 
 bench: $(STAMP)  ## benchmarks; each also asserts its result
 	$(BIN)/python -m pytest benchmarks -n0 -s --timeout=1200 --benchmark-only --benchmark-columns=median,iqr,rounds
+
+compiled: $(STAMP)  ## the engine compiled ahead of time, in build/compiled (needs a C compiler)
+	$(BIN)/python tools/compile_engine.py
 
 schemas: $(STAMP)  ## regenerate the JSON Schemas of the files that people write
 	$(BIN)/dovetail schema --out docs/reference/schemas

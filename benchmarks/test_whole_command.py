@@ -45,10 +45,12 @@ CASES = (
     Case(100_000, 256),
     Case(100_000, 256, OFF),
     Case(1_000_000, 256),
+    Case(1_000_000, 256, OFF),
     Case(1_000_000, 256, ("--json",)),
     Case(300_000, 80_640),
 )
-WITH_BEFORE = (Case(100_000, 256), Case(1_000_000, 256))
+WITH_BEFORE = (Case(100_000, 256), Case(100_000, 256, OFF), Case(1_000_000, 256))
+MOST_MEMORY = 1000  # MiB, with the twin or without it
 
 
 class Cost(NamedTuple):
@@ -109,6 +111,7 @@ def measure(folder: Path, case: Case) -> Iterator[str]:
         seconds = statistics.median(c.seconds for c in found[checkout])
         start = statistics.median(starts[checkout])
         memory = max(c.memory for c in found[checkout])
+        assert checkout != HERE or memory < MOST_MEMORY
         rate = (case.jobs - SMALL) / (seconds - start)
         yield (
             f"{'this' if checkout == HERE else 'before':6s} {case.jobs:9,d} jobs, {case.nodes:6,d} nodes "

@@ -97,7 +97,7 @@ class Forgetful(Conservative):
 
     def decide(self, view: View) -> Iterable[Decision]:
         assert isinstance(view, EngineView)
-        view._engine.profiles._kept = None
+        view._engine.profiles.let_go()
         return super().decide(view)
 
 

@@ -118,12 +118,13 @@ def bounded_workload(rng: np.random.Generator, nodes: int) -> Workload:
 
 
 def both(workload: Workload, cluster: Cluster, policy: Policy, **options: Any) -> tuple[Result, Result]:
-    """The result of the twin, which must model it, and of the engine."""
+    """The result of the twin, which must model it, and of the engine, which makes every job and record."""
     runtimes = PerfectModel(workload.truth)
+    listed = replace(workload, jobs=list(workload.jobs))
     asked = SimulationOptions(**options)
     found = simulate(workload, cluster, policy, runtimes, options=replace(asked, compiled="auto"))
     assert isinstance(found.records, RecordTable)
-    return found, simulate(workload, cluster, policy, runtimes, options=asked)
+    return found, simulate(listed, cluster, policy, runtimes, options=asked)
 
 
 @pytest.mark.parametrize("block", range(4))
@@ -218,6 +219,28 @@ def _timeless(workload: Workload) -> Workload:
     return replace(workload, jobs=jobs, truth=TableTruth(fixed={job.id: 0.0 for job in jobs}))
 
 
+def _of_two_models(policy: Policy) -> Result:
+    """On nodes that are alike but for the model of their CPUs."""
+    one = Cluster.uniform(4, 2)
+    nodes = [replace(node, cpu_model="old" if n < 2 else "new") for n, node in enumerate(one.nodes)]
+    workload = bounded_workload(np.random.Generator(np.random.PCG64(3)), 4)
+    return simulate(
+        workload,
+        Cluster(tuple(nodes)),
+        policy,
+        PerfectModel(workload.truth),
+        options=SimulationOptions(compiled="auto"),
+    )
+
+
+@pytest.mark.parametrize("policy", [Fcfs(), Conservative()], ids=str)
+def test_each_job_is_on_record_with_the_model_that_it_ran_on(policy: Policy) -> None:
+    for record in _of_two_models(policy).records:
+        assert record.allocation is not None
+        assert record.device_class is not None
+        assert record.device_class.model == ("old" if record.allocation.first_node < 2 else "new")
+
+
 def _chained(workload: Workload) -> Workload:
     jobs = list(workload.jobs)
     return replace(
@@ -277,7 +300,6 @@ def test_off_means_the_engine(tmp_path: Path) -> None:
     to_evalys_csv(compiled.result)
     dumps(compiled.result)
     assert "made" not in vars(compiled.result.records.jobs)  # nobody asked for all jobs as objects
-    assert isinstance(engine.result.records, list)
     assert compiled.jobs == engine.jobs
     assert compiled.metrics["decision_seconds_mean"] is None
     assert engine.metrics["decision_seconds_mean"] is not None

@@ -56,6 +56,7 @@ def test_beyond_the_last_node_and_unit():
 
 
 def test_a_million_nodes_cost_what_their_shape_costs():
+    assert len(Cluster.parse("1x1cpu").units) == 1  # imports what it needs
     tracemalloc.start()
     found = Cluster.parse("1000000x64cpu+8gpu")
     assert found.total_cpus == 64_000_000

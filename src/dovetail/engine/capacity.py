@@ -284,10 +284,7 @@ class FreeCapacity:
 
     def copy(self) -> FreeCapacity:
         """An independent copy. O(distinct states)."""
-        twin = FreeCapacity.__new__(FreeCapacity)
-        twin._layout = self._layout
-        twin._states = self._states.copy()
-        return twin
+        return FreeCapacity(self._layout, self._states.copy())
 
     def count(self, request: Request, *, within: int = -1) -> int:
         """Nodes that could give one share now. O(distinct states)."""

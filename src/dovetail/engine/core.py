@@ -111,7 +111,8 @@ class Engine(Decisions):
         self.policy_name = policy_name or type(policy).__name__
         self._settles = bool(getattr(policy, "settles", False))
         self._told = False
-        self._wide = len(cluster) > NARROW
+        self.packs = len(cluster) > NARROW
+        """What ended jobs held is kept as runs of nodes: a mask of a wide machine takes kilobytes."""
         self._timer = timer
         self.hold_moves = hold_moves
 
@@ -280,7 +281,7 @@ class Engine(Decisions):
                 record.since, record.allocation = now, before.allocation
         if self.outside.cut:
             self.outside.ended(event.job, at_limit=event.state is State.TIMEOUT)
-        if record.allocation is not None and self._wide:
+        if record.allocation is not None and self.packs:
             record.allocation = record.allocation.packed()
         record.state = event.state
         record.end = now

@@ -563,17 +563,22 @@ class Driver:
         """Forget an ended job (see `Engine.retire`); who depends on it later asks ``ended_before``."""
         return self.engine.retire(job)
 
-    def result(self, workload: Workload, **about: object) -> Result:
-        """What became of the workload's jobs, in file order; ``about`` are further fields of the result."""
+    def result(self, workload: Workload, records: Sequence[Record] | None = None, **about: object) -> Result:
+        """What became of the workload's jobs, in file order; ``about`` are further fields of the result.
+
+        ``records`` are those of a caller who has kept them, ``None``: the engine's.
+        """
         engine, options = self.engine, self.options
-        order = sorted(workload.jobs, key=_file_order)
+        if records is None:
+            order = sorted(workload.jobs, key=_file_order)
+            records = [engine.records[job.id] for job in order if job.id in engine.records]
         return Result(
             policy=engine.policy_name,
             options=options.policy_options,
             workload=workload.name,
             cluster=engine.cluster,
             seed=options.seed,
-            records=[engine.records[job.id] for job in order if job.id in engine.records],
+            records=records,
             rejected=workload.rejected,
             skipped=workload.skipped,
             decision_seconds=engine.decision_seconds,

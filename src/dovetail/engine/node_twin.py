@@ -23,6 +23,7 @@ from dovetail.engine.twin_jobs import (
     result_of,
 )
 from dovetail.model import (
+    CPU,
     EMPTY,
     FRACTION_UNITS,
     Allocation,
@@ -51,15 +52,15 @@ def node_twin(asked: Asked) -> Result | None:
     """The result, or ``None`` where jobs, nodes, policy or options are others.
 
     Jobs have one choice, known times, and depend on nothing; they ask for CPUs or whole devices. Nodes are
-    alike, with devices of one class or none, and named from the beginning. The policy is `Fcfs`, or `Easy` or
-    `Conservative` with users' walltimes; times are perfectly known, at rate 1. Under `Conservative` every
-    job has a bound above zero and none runs past it.
+    alike, of one CPU model, with devices of one class or none, and named from the beginning. The policy is
+    `Fcfs`, or `Easy` or `Conservative` with users' walltimes; times are perfectly known, at rate 1. Under
+    `Conservative` every job has a bound above zero and none runs past it.
     """
     workload, cluster, policy = asked.workload, asked.cluster, asked.policy
     if not modelled(policy) or not plainly_asked(asked):
         return None
     layout = Layout(cluster, policy.placement)
-    if len(layout.full) != 1:
+    if len(layout.full) != 1 or len(cluster.device_classes(CPU)) > 1:
         return None
     full = next(iter(layout.full))
     classes = {(device.kind, device.model) for device in cluster.groups[0].node.devices}

@@ -34,15 +34,17 @@ __all__ = ["rigid_twin"]
 def rigid_twin(asked: Asked) -> Result | None:
     """The result, or ``None`` where jobs, nodes, policy or options are others.
 
-    Jobs have one choice, of whole nodes, known times, and depend on nothing; nodes are alike and have no
-    devices; the policy is `Fcfs`, or `Easy` or `Conservative` with users' walltimes; times are perfectly
-    known, at rate 1. Under `Conservative` every job has a bound above zero and none runs past it.
+    Jobs have one choice, of whole nodes, known times, and depend on nothing; nodes are alike, of one CPU
+    model, and have no devices; the policy is `Fcfs`, or `Easy` or `Conservative` with users' walltimes; times
+    are perfectly known, at rate 1. Under `Conservative` every job has a bound above zero and none runs past
+    it.
     """
     workload, cluster, policy = asked.workload, asked.cluster, asked.policy
     if not modelled(policy) or not plainly_asked(asked):
         return None
     whole = FreeCapacity(Layout(cluster))
-    jobs = columns(workload, lambda request: _is_whole(request, whole)) if whole.alike() else None
+    alike = whole.alike() and len(cluster.device_classes(CPU)) == 1
+    jobs = columns(workload, lambda request: _is_whole(request, whole)) if alike else None
     if jobs is None:
         return None
     bound, limit = bounds(jobs, asked.options)

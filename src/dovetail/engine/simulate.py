@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from math import inf
 from operator import itemgetter
 
+import numpy as np
+
 from dovetail.engine.asked import Asked, SimulationOptions, best_times, rare_collections
 from dovetail.engine.driver import Driver, DriverOptions
+from dovetail.engine.ended import EndedColumns
 from dovetail.engine.expectations import Expectations, News
 from dovetail.engine.orders import Move, Order, Stop
 from dovetail.engine.prepare import check_depends, check_policy, prepare
@@ -129,13 +132,18 @@ class _Simulation:
         self.plain = (
             not special
             and self.driver.planner is None
-            and not any(job.depends or job.retries or job.throttles for job in workload.jobs)
+            and (
+                workload.table is not None
+                or not any(job.depends or job.retries or job.throttles for job in workload.jobs)
+            )
         )
+        self.columns = EndedColumns.of(workload, cluster, runtimes, options) if self.plain else None
 
     def take_turns(self, turns: Turns) -> None:
         """Jobs come before the policy by rank."""
         self.driver.take_turns(turns, 0.0)
         self.plain = False
+        self.columns = None
 
     def bound(self, job: Job, implementation: Implementation, request: Request) -> Seconds:
         """Walltime, or what stands in for it."""
@@ -148,12 +156,14 @@ class _Simulation:
 
     def run(self) -> Result:
         """Go from event to event until nothing is left to happen."""
-        jobs, incidents = self.workload.jobs, self.incidents
+        jobs, incidents = self._line(), self.incidents
         driver, progress = self.driver, self.progress
-        total, submitted, done = len(jobs), 0, 0
+        driver.engine.packs &= self.columns is None
+        total, done = len(self.workload.jobs), 0
         tell = self.options.progress
         wake_times, pending, turns = driver.engine.wake_times, driver.pending, driver.turns
-        next_submit = jobs[0].submit_time if jobs else inf
+        job = next(jobs, None)
+        next_submit = inf if job is None else job.submit_time
         now = 0.0
         while True:
             end = now
@@ -169,10 +179,10 @@ class _Simulation:
                     break
             events: list[Event] = progress.ended(now) if end <= now else []
             ended = len(events)
-            while next_submit <= now:
-                events.append(Submitted(jobs[submitted]))
-                submitted += 1
-                next_submit = jobs[submitted].submit_time if submitted < total else inf
+            while job is not None and next_submit <= now:
+                events.append(Submitted(job))
+                job = next(jobs, None)
+                next_submit = inf if job is None else job.submit_time
             while incidents and incidents[0][0] <= now:
                 events.append(incidents.pop(0)[1])
             if self.plain and not (wake_times and wake_times[0] <= now):
@@ -180,10 +190,25 @@ class _Simulation:
                     self._begin(placed, now)
             else:
                 self._instant(now, events)
+            if ended and self.columns is not None:
+                self._put_away(self.columns, events[:ended])
             if ended and tell is not None:
                 done += ended
                 tell(done, total)
         return self._result()
+
+    def _line(self) -> Iterator[Job]:
+        """The jobs by submission, each made when its time comes where they are columns that nobody keeps."""
+        table = self.workload.table
+        return iter(self.workload.jobs) if table is None or self.columns is None else table.fleeting()
+
+    def _put_away(self, columns: EndedColumns, ends: Sequence[Event]) -> None:
+        """What has ended leaves the engine."""
+        engine = self.driver.engine
+        for end in ends:
+            assert isinstance(end, Ended)
+            if columns.take(engine.records[end.job]):
+                engine.retire(end.job)
 
     def _instant(self, now: Seconds, events: list[Event]) -> None:
         driver = self.driver
@@ -224,11 +249,17 @@ class _Simulation:
         self.progress.start(job.id, now, seconds, now + limit if self.kills else inf)
 
     def _result(self) -> Result:
-        options = self.options
-        walltimes = any(job.walltime is None for job in self.workload.jobs)
+        options, columns = self.options, self.columns
         return self.driver.result(
             self.workload,
+            records=None if columns is None else columns.records(self.driver.engine.records),
             knowledge=options.knowledge,
             best=best_times(self.workload),
-            default_walltime=options.default_walltime if walltimes else None,
+            default_walltime=options.default_walltime if self._some_without_walltime() else None,
         )
+
+    def _some_without_walltime(self) -> bool:
+        table = self.workload.table
+        if table is not None:
+            return bool(np.isnan(table.walltime).any())
+        return any(job.walltime is None for job in self.workload.jobs)

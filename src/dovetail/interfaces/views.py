@@ -370,7 +370,7 @@ class View(Protocol):
         ...
 
     def job(self, job: JobId) -> Job:
-        """A submitted job by id."""
+        """A job that waits, runs or has just ended, by id; `KeyError` for others."""
         ...
 
     def occupant(self, unit: Unit) -> Placed | None:

@@ -2,7 +2,7 @@
 
 ``@frozen(frozen=True, slots=True)`` is ``dataclasses.dataclass`` for the type checker, which refuses every
 assignment to a field. At run time the class is not guarded: setting a guarded field goes through
-``object.__setattr__``, which makes an object two to three times as dear, and a simulation makes seven of
+``object.__setattr__``, which makes an object two to six times as dear, and a simulation makes eight of
 them a job.
 """
 
@@ -17,6 +17,6 @@ if TYPE_CHECKING:
 else:
     from dataclasses import dataclass
 
-    def frozen(*, frozen: bool, slots: bool) -> object:
-        """A slotted dataclass that is compared and hashed by value."""
-        return dataclass(slots=slots, unsafe_hash=frozen)
+    def frozen(*, frozen: bool, slots: bool, eq: bool = True) -> object:
+        """A slotted dataclass that is compared and hashed by value (without ``eq``: by identity)."""
+        return dataclass(slots=slots, eq=eq, unsafe_hash=frozen and eq)

@@ -10,6 +10,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from dovetail.model.frozen import frozen
+
 __all__ = [
     "EMPTY",
     "FRACTION_UNITS",
@@ -221,7 +223,7 @@ class Launch:
     slurm: bool = False
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(frozen=True, slots=True, eq=False)
 class Job:
     """A run of an app.
 

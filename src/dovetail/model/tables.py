@@ -136,11 +136,12 @@ class JobTable(Sequence[Job]):
             yield from self._made_of(wanted[first : first + CHUNK])
 
     def _made_of(self, places: Ints) -> Iterator[Job]:
-        names = self.ids_at(places)[:]
+        ids = self.ids_at(places)[:]
         columns = (self.place, self.submit, self.walltime, self.form, self.user, self.group, self.queue)
         forms = [(app, choices, choices[0].request.nodes) for app, choices in self.forms]
+        names = _Names()
         for id, place, submit, walltime, form, user, group, queue in zip(
-            names, *(column[places].tolist() for column in columns), strict=True
+            ids, *(column[places].tolist() for column in columns), strict=True
         ):
             app, choices, nodes = forms[form]
             yield Job(
@@ -151,9 +152,9 @@ class JobTable(Sequence[Job]):
                 submit,
                 nodes=nodes,
                 walltime=walltime if walltime == walltime else None,
-                user=_name(user),
-                group=_name(group),
-                queue=_name(queue),
+                user=names[user],
+                group=names[group],
+                queue=names[queue],
             )
 
     def ids_at(self, places: Ints) -> Sequence[JobId]:
@@ -179,8 +180,12 @@ class JobTable(Sequence[Job]):
         return {name: value for name, value in self.__dict__.items() if name != "made"}
 
 
-def _name(number: int) -> str | None:
-    return None if number < 0 else str(number)
+class _Names(dict[int, str | None]):
+    """The text of a number, one for all who share it; ``None`` of a negative one."""
+
+    def __missing__(self, number: int) -> str | None:
+        found = self[number] = None if number < 0 else str(number)
+        return found
 
 
 @dataclass(frozen=True, eq=False)
