@@ -16,6 +16,7 @@ import pytest
 
 from dovetail.errors import ExecutorError, InputError
 from dovetail.executors.local import Local, LocalExecutor
+from dovetail.executors.outputs import Outputs
 from dovetail.executors.recovery import unsettled
 from dovetail.executors.spawnlog import read_log
 from dovetail.interfaces import RunFolder
@@ -265,6 +266,7 @@ def test_strange_ids_make_harmless_files(tmp_path: Path) -> None:
         "-rf",
         "spawn.log",
         "supervisor",
+        'quoted " and \\ and \x7f',
     ]
     found = run_all(tmp_path, [placed(name, "/bin/echo", "hi") for name in names])
     assert all(end.state is State.COMPLETED for end in found.values())
@@ -273,6 +275,19 @@ def test_strange_ids_make_harmless_files(tmp_path: Path) -> None:
     assert len(files) == 2 * len(names)
     assert {"a_b.out", "a_b-2.out", "ünï.out", f"{long}.out", f"{long}-2.err", "supervisor-2.err"} <= files
     assert {p.name for p in tmp_path.iterdir()} == {"run"}
+    log = read_log(tmp_path / "run" / "spawn.log")  # records are put together by hand
+    assert len(log.starts) == len(log.ends) == len(names)
+    assert (log.torn, log.wrong, log.damage()) == (0, 0, "")
+
+
+def test_a_link_that_leads_nowhere_is_a_file_that_is_there(tmp_path: Path) -> None:
+    outputs = Outputs(tmp_path)
+    (tmp_path / "a.err").symlink_to(tmp_path / "nowhere")
+    assert outputs.of(placed("a", "/bin/true").job, 1, "/")[0] == (
+        f"{tmp_path}/a-2.out",
+        f"{tmp_path}/a-2.err",
+    )
+    assert outputs.of(placed("b", "/bin/true").job, 1, "/")[0] == (f"{tmp_path}/b.out", f"{tmp_path}/b.err")
 
 
 def test_cores_that_are_not_ours_or_owned_twice_are_refused(tmp_path: Path) -> None:

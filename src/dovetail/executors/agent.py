@@ -149,17 +149,17 @@ class Agent(supervisor.Supervisor):
 
     def finish(self, child: supervisor.Child) -> None:
         """One that was ended by a signal that is not ours may have got it with us: wait a moment."""
-        if not self.evicted and child.reason is None and child.record["status"] in ENDINGS:
+        if not self.evicted and child.reason is None and child.status in ENDINGS:
             self.doubtful.append((time.monotonic() + TERM_NOTICE, child))
         else:
             self.conclude(child)
 
     def conclude(self, child: supervisor.Child) -> None:
         """Say how it ended; of one that went with its node, say that."""
-        if self.evicted and child.reason is None and child.record["status"] in ENDINGS:
+        if self.evicted and child.reason is None and child.status in ENDINGS:
             child.reason = "NODE_FAIL"
         if child.reason == "NODE_FAIL" and not child.why:
-            child.record["why"] = "the node was taken away while it ran"
+            child.more["why"] = "the node was taken away while it ran"
         super().finish(child)
 
     # --- clients ----------------------------------------------------------------------------------

@@ -441,11 +441,14 @@ class SqliteHistory(HistoryFile):
 
     def total(self) -> int:
         """Number of completed runs of all apps. O(1)."""
-        with self._lock, self._explained("read"):
-            self._look()
-            if self._total is None:
-                (found,) = self._db.execute("SELECT coalesce(sum(completed), 0) FROM groups").fetchone()
-                self._total = int(found)
+        with self._lock:
+            try:
+                self._look()
+                if self._total is None:
+                    (found,) = self._db.execute("SELECT coalesce(sum(completed), 0) FROM groups").fetchone()
+                    self._total = int(found)
+            except TROUBLE as error:
+                raise self._failure("read", error) from error
             return self._total
 
     def latest(self, limit: int) -> Sequence[Run]:

@@ -14,7 +14,6 @@ import json
 import os
 import sqlite3
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -196,7 +195,8 @@ class Ledger:
     def settle(self) -> bool:
         """Try to write what is owed; whether nothing is owed any more."""
         try:
-            with self._transaction():
+            self._db.execute("BEGIN IMMEDIATE")
+            with self._db:  # commits, or rolls back
                 for sql, values in self._owed:
                     self._db.execute(sql, values)
         except sqlite3.DatabaseError as error:
@@ -207,16 +207,6 @@ class Ledger:
         self._owed.clear()
         self.why_blocked = ""
         return True
-
-    @contextmanager
-    def _transaction(self) -> Iterator[None]:
-        self._db.execute("BEGIN IMMEDIATE")
-        try:
-            yield
-            self._db.execute("COMMIT")
-        finally:
-            if self._db.in_transaction:  # broken off; a full disk has rolled back by itself
-                self._db.execute("ROLLBACK")
 
     def submit(
         self,
@@ -233,7 +223,8 @@ class Ledger:
         """
         last = self._last_seq
         try:
-            with self._transaction():
+            self._db.execute("BEGIN IMMEDIATE")
+            with self._db:
                 for sql, values in self._owed:
                     self._db.execute(sql, values)
                 given: Iterable[Number | tuple[None, None]]

@@ -96,7 +96,7 @@ class _Typical:
 def _typical(logs: Floats) -> _Typical:
     """Typical log time of two or more runs of one key, oldest first."""
     weights, keep = _kept(logs)
-    if len(logs) > CHANGED and not keep[-CHANGED:].any():
+    if len(logs) > CHANGED and not keep.item(-1) and not keep[-CHANGED:].any():
         # Several runs in a row far off on one side are no accident: something has changed for good.
         middle = float(np.median(logs[keep]))
         side = np.where(keep, 0, np.sign(logs - middle))[::-1]
@@ -106,8 +106,8 @@ def _typical(logs: Floats) -> _Typical:
             weights, keep = _kept(logs)
     weights_kept = weights[keep]
     total = float(np.add.reduce(weights_kept))
-    y = float(weights_kept @ logs[keep]) / total
-    return _Typical(logs, weights, keep, y, total, total**2 / float(weights_kept @ weights_kept))
+    y = float(weights_kept.dot(logs[keep])) / total
+    return _Typical(logs, weights, keep, y, total, total**2 / float(weights_kept.dot(weights_kept)))
 
 
 def _alone(log: float) -> Cell:
@@ -153,12 +153,12 @@ def _kept(logs: Floats) -> tuple[Floats, npt.NDArray[np.bool_]]:
 def _weighted_median(values: Floats, weights: Floats) -> float:
     """Middle of the weight; halfway between two values where the weight is split between them."""
     order = values.argsort()
-    below = np.add.accumulate(weights[order])
-    half = 0.5 * float(below[-1])
+    below = np.add.accumulate(weights.take(order))
+    half = 0.5 * below.item(-1)
     i = int(below.searchsorted(half * (1 - 1e-12)))
-    lower = float(values[order[i]])
-    if i + 1 < len(values) and math.isclose(float(below[i]), half, rel_tol=1e-9):
-        return 0.5 * (lower + float(values[order[i + 1]]))
+    lower = values.item(order.item(i))
+    if i + 1 < len(values) and math.isclose(below.item(i), half, rel_tol=1e-9):
+        return 0.5 * (lower + values.item(order.item(i + 1)))
     return lower
 
 
