@@ -6,7 +6,7 @@ is rolled out over the known queue in six orders of these lengths, as counts, wi
 the best one is EASY's order at this instant. The one that stands unless another promises more is Smith's rule
 (least work for a unit of weight first) where slowdowns count: a job weighs one over its length, which makes
 ``sqrtsaf``; where waits count it is ``sjf``. A known queue ends and the real one does not: where it would
-fill the machine many times, roll-outs put wide jobs off for ever, and ``saf`` stands, Smith's rule for waits.
+fill the machine many times, roll-outs for slowdowns put wide jobs off for ever, and ``saf`` stands without.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ WINDOW = 256
 GAIN = 0.97
 """To lessen slowdowns, another order has to promise this part of the score of the one that stands."""
 DEEP = 12
-"""A queue that would fill the machine so many times is deep."""
+"""A queue that would fill the machine so many times is deep: roll-outs lessen its slowdowns no more."""
 
 
 def go_on_with_easy(view: View, objective: Objective, roll_outs: int, age: Seconds) -> list[Decision]:
@@ -49,7 +49,7 @@ def go_on_with_easy(view: View, objective: Objective, roll_outs: int, age: Secon
     devices = all(request.devices for request in view.queue.requests())
     capacity = _capacity(view.cluster, devices)
     waiting = sum(_width(view.cluster, r, devices) * n for r, n in view.queue.requests().items())
-    deep = waiting >= DEEP * capacity
+    deep = objective == "slowdown" and waiting >= DEEP * capacity
     standing: Order = "saf" if deep else "sjf" if objective in ("response", "wait") else "sqrtsaf"
     line = _Line(view, standing, capacity, devices, weighed=objective == "slowdown")
     order = standing if deep else _best_order(line, standing, objective, roll_outs)
