@@ -51,7 +51,7 @@ def go_on_with_easy(view: View, objective: Objective, roll_outs: int, age: Secon
     waiting = sum(_width(view.cluster, r, devices) * n for r, n in view.queue.requests().items())
     deep = objective == "slowdown" and waiting >= DEEP * capacity
     standing: Order = "saf" if deep else "sjf" if objective in ("response", "wait") else "sqrtsaf"
-    line = _Line(view, standing, capacity, devices, weighed=objective == "slowdown")
+    line = _Line(view, standing, capacity, devices, objective)
     order = standing if deep else _best_order(line, standing, objective, roll_outs)
     return Easy(standing).decide_with(view, line.sorted(order))
 
@@ -89,7 +89,9 @@ def _best_order(line: _Line, standing: Order, objective: Objective, roll_outs: i
 class _Line:
     """The front of the queue and what runs, as arrays; times count from now."""
 
-    def __init__(self, view: View, standing: Order, capacity: int, devices: bool, weighed: bool) -> None:
+    def __init__(
+        self, view: View, standing: Order, capacity: int, devices: bool, objective: Objective
+    ) -> None:
         now = view.now
         order = ORDERS[standing]
         jobs = list(islice(view.queue.by(order.key, bounded=order.bounded), WINDOW))
@@ -118,7 +120,10 @@ class _Line:
         self.free = capacity - int(self.running_width.sum())
         owners = [job.user for job in jobs] + [placed.job.user for placed in running]
         walls = np.concatenate((self.wall, spent + self.running_bound))
-        lengths = _lengths(view, owners, walls, weighed)
+        if objective == "makespan":  # the last end of all is certain by walltimes only
+            lengths = walls
+        else:
+            lengths = _lengths(view, owners, walls, weighed=objective == "slowdown")
         self.length = lengths[: len(jobs)]
         """What jobs are sorted by, in place of their walltimes."""
         self.long = np.minimum(self.length, self.wall)
