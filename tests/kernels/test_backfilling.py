@@ -8,7 +8,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dovetail.engine.simulate import simulate
-from dovetail.kernels.backfilling import LAST_END, SLOWDOWN, WAIT, lengths, roll_out
+from dovetail.kernels.backfilling import (
+    LAST_END,
+    LEAST,
+    OWN,
+    PRIOR,
+    SLOWDOWN,
+    WAIT,
+    expected,
+    roll_out,
+)
 from dovetail.plugins import load_policy
 from dovetail.testing.builders import Knowing, full, rigid_workload
 
@@ -81,17 +90,51 @@ def test_it_stops_once_the_score_is_too_high() -> None:
     assert score(jobs, np.arange(5), WAIT, enough=50.0) == np.inf
 
 
-def test_lengths_are_drawn_from_what_was_seen_and_never_shorter_than_what_has_run() -> None:
-    wall, spent = np.full(2000, 100.0), np.where(np.arange(2000) < 1000, 0.0, 60.0)
-    long = np.empty(2000)
-    lengths(np.arange(2000), wall, spent, np.array([0.25, 0.5, 1.0]), 0, long)
-    assert set(long[:1000]) == {25.0, 50.0, 100.0}
-    counts = [int((long[:1000] == value).sum()) for value in (25.0, 50.0, 100.0)]
-    assert min(counts) > 250
-    assert (long[1000:] > 0).all()
-    assert (long[1000:] <= 40.0).all()
-    again = np.empty(2000)
-    lengths(np.arange(2000), wall, spent, np.array([0.25, 0.5, 1.0]), 0, again)
-    assert (again == long).all()
-    lengths(np.arange(2000), wall, spent, np.array([0.25, 0.5, 1.0]), 1, again)
-    assert (again != long).any()
+def lengths(
+    walls: list[float], past: list[tuple[int, float, float]], users: list[int], weighed: bool = False
+) -> list[float]:
+    """What is expected of jobs of these users after past runs of (user, walltime, length)."""
+    ran = np.array(past, np.float64).reshape(-1, 3)
+    whose = ran[:, 0].astype(np.int64)
+    found = expected(np.array(users), np.array(walls), whose, ran[:, 1].copy(), ran[:, 2].copy(), weighed)
+    return list(found)
+
+
+def test_where_nothing_ran_jobs_are_expected_to_run_to_their_walltimes() -> None:
+    assert lengths([100.0, 5.0], [], [0, 1]) == [100.0, LEAST]
+
+
+def test_an_unknown_user_is_expected_to_be_the_average_one() -> None:
+    past = [(0, 100.0, 100.0), (0, 100.0, 50.0)]
+    assert lengths([1000.0], past, [1]) == pytest.approx([750.0])
+    harmonic = 1000.0 / ((1 + 2) / 2)
+    assert lengths([1000.0], past, [1], weighed=True) == pytest.approx([np.sqrt(750.0 * harmonic)])
+
+
+def test_a_users_own_last_runs_tell_most() -> None:
+    past = [(0, 1000.0, 1000.0)] * 20 + [(1, 1000.0, 100.0)] * OWN
+    average = (20 + OWN * 0.1) / (20 + OWN)
+    own = (PRIOR * average + OWN * 0.1) / (PRIOR + OWN)
+    assert lengths([1000.0, 1000.0], past, [1, 0])[0] == pytest.approx(1000 * own)
+    older = [(1, 1000.0, 1000.0)] * 5  # runs before the last eight tell something of the average user only
+    more = (25 + OWN * 0.1) / (25 + OWN)
+    again = (PRIOR * more + OWN * 0.1) / (PRIOR + OWN)
+    assert lengths([1000.0], older + past, [1])[0] == pytest.approx(1000 * again)
+
+
+def test_runs_of_about_the_same_walltime_tell_more() -> None:
+    past = [(0, 100.0, 100.0), (0, 10_000.0, 1000.0)]
+    short, long = lengths([100.0, 10_000.0], past, [0, 0])
+    assert short / 100.0 > 0.55 > long / 10_000.0
+
+
+@given(rows, st.booleans())
+@settings(max_examples=full(1000, 100), deadline=None, derandomize=True)
+def test_expected_lengths_are_positive_and_at_most_walltimes(
+    drawn: list[tuple[int, int, int, int, int]], weighed: bool
+) -> None:
+    past = [(s % 3, float(t * k + more), float(t)) for s, _, t, k, more in drawn]
+    walls = [float(1 + s * k) for s, _, _, k, _ in drawn]
+    found = lengths(walls, past, [n % 4 for _, n, _, _, _ in drawn], weighed)
+    for wall, length in zip(walls, found, strict=True):
+        assert 0 < length <= max(wall, LEAST) * (1 + 1e-12)

@@ -78,7 +78,7 @@ def test_no_decision_waits_for_a_compiler(case: str, objective: str) -> None:
     kernels = (
         assigning.least_makespan,
         assigning.least_total,
-        backfilling.lengths,
+        backfilling.expected,
         backfilling.roll_out,
         molding.anneal,
         molding.where,

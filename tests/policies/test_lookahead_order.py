@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -14,8 +14,12 @@ from dovetail.engine.checkpoint import checkpoint
 from dovetail.engine.codec import Codec
 from dovetail.engine.core import Engine
 from dovetail.engine.simulate import simulate
-from dovetail.model import Arrival, Cluster, Recalled, Request, Result, Submitted, Workload
+from dovetail.interfaces import View
+from dovetail.model import Cluster, Decision, Ended, Ran, Recalled, Result, Submitted, Workload
 from dovetail.plugins import load_policy
+from dovetail.policies import lookahead_order
+from dovetail.policies.easy import Easy
+from dovetail.policies.parts.orders import ORDERS, Order
 from dovetail.testing.builders import Knowing, full, rigid, rigid_workload
 from dovetail.testing.invariants import check_schedule
 from dovetail.workloads.load import load_workload
@@ -82,29 +86,105 @@ def test_what_is_remembered_survives_a_checkpoint() -> None:
     w, cluster = crowd(1, count=10)
     engine = Engine(cluster, policy, Knowing(w.truth))  # type: ignore[arg-type]
     engine.handle(0.0, [Submitted(job) for job in w.jobs[:5]])
-    assert len(engine.lately.arrivals) == 5
+    for job in w.jobs[:3]:
+        engine.lately.ran.append(Ran(job.user, 60.0, 30.0))
     kept = checkpoint(engine, 0.0)
     assert kept is not None
     other = Engine(cluster, policy, Knowing(w.truth))  # type: ignore[arg-type]
     other.handle(0.0, [*kept.jobs, *kept.nodes], ask=False)
-    assert list(other.lately.arrivals) == list(engine.lately.arrivals)
-    recalled = Recalled((0.5, 1.0), (Arrival(3.0, Request(2, 1), 60.0),))
+    assert list(other.lately.ran) == list(engine.lately.ran)
+    recalled = Recalled((Ran(None, 60.0, 30.0), Ran("ann", 5.5, 5.5)))
     codec = Codec()
     assert codec.event_from(orjson.loads(orjson.dumps(codec.event(recalled)))) == recalled
 
 
-def test_a_policy_that_does_not_look_back_remembers_nothing() -> None:
-    w, cluster = crowd(2, count=10)
-    engine = Engine(cluster, load_policy("easy").policy, Knowing(w.truth))  # type: ignore[arg-type]
+@pytest.mark.parametrize("policy", ["easy", "lookahead?objective=slowdown"])
+def test_who_looks_back_remembers_what_ended_and_nobody_else_does(policy: str) -> None:
+    w, cluster = crowd(2, count=1)
+    engine = Engine(cluster, load_policy(policy).policy, Knowing(w.truth))  # type: ignore[arg-type]
+    job = replace(w.jobs[0], user="ann", submit_time=0.0, walltime=50.0)
+    engine.handle(0.0, [Submitted(job)])
+    engine.handle(20.0, [Ended(job.id)])
+    assert list(engine.lately.ran) == ([] if policy == "easy" else [Ran("ann", 50.0, 20.0)])
+
+
+def owned(rows: list[tuple[float, int, float, float, str]]) -> Workload:
+    """Rigid jobs from (submit, nodes, run time, walltime, user)."""
+    w = rigid([row[:4] for row in rows])
+    return replace(w, jobs=[replace(job, user=rows[job.index][4]) for job in w.jobs])
+
+
+@pytest.mark.parametrize("objective", ["wait", "slowdown"])
+def test_users_whose_jobs_end_early_go_first(objective: str) -> None:
+    # Two users' jobs by turns; then three at the same moment, alike but for the user, while all is busy.
+    past = [(100.0 * i, 4, 90.0 if i % 2 else 20.0, 100.0, "late" if i % 2 else "early") for i in range(12)]
+    rows = [*past, (1150.0, 4, 90.0, 100.0, "late"), (1150.0, 4, 20.0, 100.0, "early")]
+    rows.append((1150.0, 4, 90.0, 100.0, "late"))
+    result = run(owned(rows), f"lookahead?objective={objective}", Cluster.parse("4x1cpu"))
+    starts = {record.job.id: record.start for record in result.records}
+    assert starts["13"] == 1190.0
+    assert starts["12"] == 1210.0
+
+
+@pytest.mark.parametrize("order", ["fcfs", "sjf", "largest"])
+@pytest.mark.parametrize("seed", range(full(40, 4)))
+def test_easy_with_a_line_of_jobs_is_easy_in_that_order(seed: int, order: Order) -> None:
+    @dataclass(frozen=True)
+    class Told:
+        """Names the first ten jobs in the order to an EASY of another one, which is the same behind them."""
+
+        settles = True
+        priorities = True
+
+        def decide(self, view: View) -> list[Decision]:
+            line = view.queue.by(ORDERS[order].key, bounded=ORDERS[order].bounded)
+            return Easy(order).decide_with(view, list(line)[:10])
+
+    w, cluster = crowd(seed)
+    told = simulate(w, cluster, Told(), Knowing(w.truth))
+    fixed = run(w, f"easy?order={order}", cluster)
+    assert [(r.job.id, r.start) for r in told.records] == [(r.job.id, r.start) for r in fixed.records]
+
+
+@pytest.mark.parametrize("objective", ["makespan", "wait", "slowdown"])
+@pytest.mark.parametrize("seed", range(full(20, 3)))
+def test_what_comes_later_changes_nothing_before(objective: str, seed: int) -> None:
+    """Other jobs after 500 s, and other lengths of those that then still run: the same starts until then."""
+    w, cluster = crowd(seed)
+    policy = f"lookahead?objective={objective}"
+    first = run(w, policy, cluster)
+    rows = []
+    for record in sorted(first.records, key=lambda record: record.job.index):
+        job = record.job
+        seconds = w.truth.seconds(job, job.choices[0].implementation, job.choices[0].request) or 0.0
+        if job.submit_time > 500.0:
+            rows.append((job.submit_time + 7.0, 1, 3.0, 5.0))
+        else:
+            ended = record.end is not None and record.end <= 500.0
+            rows.append((job.submit_time, job.nodes, seconds if ended else job.walltime or 0.0, job.walltime))
+    second = run(rigid(rows), policy, cluster)
+
+    def before(result: Result) -> dict[str, float]:
+        return {r.job.id: r.start for r in result.records if r.start is not None and r.start < 500.0}
+
+    assert before(first) == before(second)
+
+
+def test_a_deep_queue_is_worked_off_by_area(monkeypatch: pytest.MonkeyPatch) -> None:
+    w, cluster = crowd(3, count=200)
+    w = replace(w, jobs=[replace(job, submit_time=0.0) for job in w.jobs])  # more than 100 machines full
+    monkeypatch.setattr(lookahead_order, "_best_order", lambda *_: pytest.fail("rolled out a deep queue"))
+    engine = Engine(cluster, load_policy("lookahead?objective=slowdown").policy, Knowing(w.truth))  # type: ignore[arg-type]
     engine.handle(0.0, [Submitted(job) for job in w.jobs])
-    assert not engine.lately.arrivals
+    areas = sorted(w.jobs, key=lambda job: (max(10.0, job.walltime or 0.0) * job.nodes, job.index))
+    assert set(engine.running) >= {job.id for job in areas[:2]}
 
 
 @pytest.mark.skipif(not KTH.exists(), reason="the sample traces are not here")
 def test_on_a_real_trace_it_is_near_the_best_order_chosen_afterwards() -> None:
     cluster = Cluster.parse("100x1cpu")
     w = load_workload(str(KTH), cluster)
-    w = dataclasses.replace(w, jobs=w.jobs[: full(8000, 4000)])  # the first thousands alone are few waits
+    w = replace(w, jobs=w.jobs[: full(8000, 4000)])  # the first thousands alone are few waits
 
     def slowdown(policy: str) -> float:
         return float(
@@ -112,4 +192,4 @@ def test_on_a_real_trace_it_is_near_the_best_order_chosen_afterwards() -> None:
         )
 
     fixed = {order: slowdown(f"easy?order={order}") for order in ("fcfs", "sjf", "f1", "saf", "sqrtsaf")}
-    assert slowdown("lookahead?objective=slowdown") <= 1.15 * min(fixed.values())
+    assert slowdown("lookahead?objective=slowdown") <= 1.05 * min(fixed.values())

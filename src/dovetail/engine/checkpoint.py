@@ -71,7 +71,7 @@ def checkpoint(engine: Engine, now: Seconds) -> Checkpoint | None:
     if engine.view.plan is not None:
         nodes.append(Planned(engine.view.plan))
     if engine.looks_back:
-        nodes.append(Recalled(tuple(engine.lately.ratios), tuple(engine.lately.arrivals)))
+        nodes.append(Recalled(tuple(engine.lately.ran)))
     decisions: list[Decision] = [
         Enqueue(job.id, implementation.name, unit)
         for unit, fifo in engine.device_queues.items()

@@ -12,7 +12,6 @@ from dovetail.model import (
     Adopted,
     Allocation,
     App,
-    Arrival,
     Cancelled,
     Choice,
     Cluster,
@@ -49,6 +48,7 @@ from dovetail.model import (
     Planned,
     Prediction,
     Preempt,
+    Ran,
     Recalled,
     Released,
     Request,
@@ -182,11 +182,6 @@ def _request_from(data: Json) -> Request:
     nodes, cpus, devices, memory, models, *partition = data
     shares = tuple((kind, count) for kind, count in devices)
     return Request(nodes, cpus, shares, memory, tuple(models), *partition)
-
-
-def _arrival_from(data: Json) -> Arrival:
-    time, request, bound = data
-    return Arrival(time, _request_from(request), bound)
 
 
 def encode_allocation(allocation: Allocation | None) -> Json:
@@ -416,8 +411,7 @@ class Codec:
         if isinstance(event, Planned):
             return ["planned", _plan(event.plan)]
         if isinstance(event, Recalled):
-            arrivals = [[one.time, _request(one.request), one.bound] for one in event.arrivals]
-            return ["recalled", list(event.ratios), arrivals]
+            return ["recalled", [list(one) for one in event.ran]]
         if isinstance(event, Foreseen):
             return ["foreseen", _shape(event.shape), event.wait, event.room, event.why]
         name = _SIMPLE[type(event)]
@@ -437,7 +431,7 @@ class Codec:
             ),
             "node_joined": lambda node, new=None: NodeJoined(node, None if new is None else decode_node(new)),
             "planned": lambda plan: Planned(_plan_from(plan)),
-            "recalled": lambda ratios, arrivals: Recalled(tuple(ratios), tuple(map(_arrival_from, arrivals))),
+            "recalled": lambda ran: Recalled(tuple(Ran(*one) for one in ran)),
             "foreseen": lambda shape, *said: Foreseen(_shape_from(shape), *said),
         }
         return _make(makers, data)

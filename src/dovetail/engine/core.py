@@ -190,7 +190,7 @@ class Engine(Decisions):
         elif isinstance(event, Planned):
             self.view.plan = event.plan
         elif isinstance(event, Recalled):
-            self.lately.recall(event.ratios, event.arrivals)
+            self.lately.recall(event.ran)
         elif isinstance(event, Foreseen):
             self.outside.answered(event, now)
         return False
@@ -205,8 +205,6 @@ class Engine(Decisions):
         else:
             self._enter_queue(job)
         self.view.changes.submitted.append(job)
-        if self.looks_back:
-            self.lately.submitted(job, self.view.now, self.limit(job))
 
     def _hold(self, event: Held) -> bool:
         """A job that waits is held back; one that runs, or is not known, is left alone."""

@@ -8,7 +8,6 @@ from typing import Any, Protocol
 from dovetail.interfaces.learning import Forecast, RuntimeModel
 from dovetail.model import (
     Allocation,
-    Arrival,
     Choice,
     Cluster,
     DeviceClass,
@@ -22,6 +21,7 @@ from dovetail.model import (
     Plan,
     Prediction,
     Promise,
+    Ran,
     Renew,
     Request,
     Seconds,
@@ -232,16 +232,11 @@ class Changes(Protocol):
 
 
 class Lately(Protocol):
-    """What happened in the last hours, as far as it is remembered (256 of each)."""
+    """What happened of late, as far as it is remembered."""
 
     @property
-    def ratios(self) -> Sequence[float]:
-        """Run times of the last jobs that ended, as parts of their bounds."""
-        ...
-
-    @property
-    def arrivals(self) -> Sequence[Arrival]:
-        """Submissions of the last twelve hours, oldest first; older ones may be among them."""
+    def ran(self) -> Sequence[Ran]:
+        """The last 256 jobs that ended and had a bound, oldest first."""
         ...
 
 
@@ -311,7 +306,7 @@ class View(Protocol):
 
     @property
     def lately(self) -> Lately:
-        """What happened in the last hours; empty for a policy that does not look back."""
+        """What happened of late; empty for a policy that does not look back."""
         ...
 
     @property

@@ -11,7 +11,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-__all__ = ["LAST_END", "SLOWDOWN", "WAIT", "lengths", "roll_out", "warm_up"]
+__all__ = ["LAST_END", "SLOWDOWN", "WAIT", "expected", "roll_out", "warm_up"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -19,30 +19,45 @@ Ints = NDArray[np.int64]
 WAIT, SLOWDOWN, LAST_END = 0, 1, 2
 """What is summed: waits, bounded slowdowns (10 s), or the last end alone with a little of the waits."""
 LEAST = 10.0
+"""Shorter jobs count as so long: the threshold of the bounded slowdown."""
+OWN, PRIOR = 8, 2.0
+"""Of each user's runs the last eight tell how long the next takes, against two of the average user."""
 
 
 @njit(cache=True)
-def _mixed(number: int) -> int:
-    """A whole number from 0 to 2^31 - 1 that looks drawn at random, the same for the same number."""
-    x = number * 6364136223846793005 + 1442695040888963407
-    x = (x ^ (x >> 29)) * 3202034522624059733
-    x = x ^ (x >> 32)
-    return int((x >> 17) & 0x7FFFFFFF)
+def expected(
+    users: Ints, walls: Floats, past_users: Ints, past_walls: Floats, past: Floats, weighed: bool
+) -> Floats:
+    """How long each job is expected to run, in seconds; lengths below `LEAST` count as `LEAST`.
 
-
-@njit(cache=True)
-def lengths(numbers: Ints, wall: Floats, spent: Floats, ratios: Floats, future: int, long: Floats) -> None:
-    """Write how long each job is assumed to run in a future: its wall times a ratio that was seen lately.
-
-    ``numbers`` tells jobs apart, so that a job has the same length in a future whatever the order. A job
-    that has run for ``spent`` seconds, more than its ratio makes, takes some part of what is left.
+    What is known are past runs, oldest first: whose (users are numbers), their walltimes and their lengths.
+    Averaged are the parts of their walltimes that a user's last `OWN` runs took, those of about this walltime
+    counting most, with `PRIOR` runs of the average user. ``weighed``: what Smith's rule needs where a job
+    weighs one over its length, the geometric mean of the mean and the harmonic mean. O(jobs · past runs).
     """
-    for j in range(len(wall)):
-        drawn = _mixed(numbers[j] * 64 + future)
-        long[j] = wall[j] * ratios[drawn % len(ratios)] if len(ratios) else wall[j]
-        if long[j] <= spent[j]:
-            long[j] = spent[j] + (wall[j] - spent[j]) * ((drawn >> 9) % 1000 + 1) / 1000
-        long[j] = max(0.0, long[j] - spent[j])
+    prior, prior_inverse = 1.0, 1.0
+    if len(past):
+        parts = np.minimum(1.0, np.maximum(past, LEAST) / np.maximum(past_walls, LEAST))
+        prior, prior_inverse = parts.mean(), (1 / parts).mean()
+    found = np.empty(len(walls))
+    for j in range(len(walls)):
+        wall = max(walls[j], LEAST)
+        part, inverse, weights, own = PRIOR * prior, PRIOR * prior_inverse, PRIOR, 0
+        for i in range(len(past) - 1, -1, -1):
+            if past_users[i] != users[j]:
+                continue
+            weight = 1 / (1 + abs(np.log((past_walls[i] + 1) / (wall + 1))))
+            ratio = max(LEAST / wall, min(1.0, past[i] / past_walls[i]))
+            part += weight * ratio
+            inverse += weight / ratio
+            weights += weight
+            own += 1
+            if own == OWN:
+                break
+        average = part / weights * wall
+        harmonic = wall * weights / inverse
+        found[j] = np.sqrt(average * harmonic) if weighed else average
+    return found
 
 
 @njit(cache=True)
@@ -188,6 +203,5 @@ def _shadow(free: int, wanted: int, n: int, widths: Ints, bounds: Floats) -> tup
 def warm_up() -> None:
     """Compile the kernels, or load them from the cache: no decision then waits for it."""
     ones, times = np.ones(1, np.int64), np.ones(1)
-    long = np.empty(1)
-    lengths(ones, times, np.zeros(1), times, 0, long)
+    long = expected(ones, times, ones, times, times, True)
     roll_out(1, ones, times, times, ones, times, long, times, 1, np.zeros(1, np.int64), -1, WAIT, np.inf)

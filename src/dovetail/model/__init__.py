@@ -20,7 +20,6 @@ from dovetail.model.decision import (
 from dovetail.model.device_classes import class_of, class_on, classes_for
 from dovetail.model.event import (
     Adopted,
-    Arrival,
     Cancelled,
     ClusterEnds,
     Ended,
@@ -33,6 +32,7 @@ from dovetail.model.event import (
     NodeJoined,
     NodeLost,
     Planned,
+    Ran,
     Recalled,
     Released,
     Requeued,
@@ -87,7 +87,6 @@ __all__ = [
     "Adopted",
     "Allocation",
     "App",
-    "Arrival",
     "Cancelled",
     "Choice",
     "Cluster",
@@ -130,6 +129,7 @@ __all__ = [
     "Prediction",
     "Preempt",
     "Promise",
+    "Ran",
     "Recalled",
     "Record",
     "Rejected",

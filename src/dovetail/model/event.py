@@ -8,14 +8,13 @@ from typing import NamedTuple
 
 from dovetail.model.allocation import Allocation
 from dovetail.model.frozen import frozen
-from dovetail.model.job import Job, JobId, Request, Seconds
+from dovetail.model.job import Job, JobId, Seconds
 from dovetail.model.node import DeviceClass, Node
 from dovetail.model.outside import Shape
 from dovetail.model.plan import Plan
 
 __all__ = [
     "Adopted",
-    "Arrival",
     "Cancelled",
     "ClusterEnds",
     "Ended",
@@ -28,6 +27,7 @@ __all__ = [
     "NodeJoined",
     "NodeLost",
     "Planned",
+    "Ran",
     "Recalled",
     "Released",
     "Requeued",
@@ -236,20 +236,19 @@ class Planned:
     plan: Plan
 
 
-class Arrival(NamedTuple):
-    """A submission as it is remembered: when, what was asked for, and the bound of its run time."""
+class Ran(NamedTuple):
+    """A job that ended as it is remembered: whose it was, the bound of its run time, and how long it ran."""
 
-    time: Seconds
-    request: Request
+    user: str | None
     bound: Seconds
+    seconds: Seconds
 
 
 @dataclass(frozen=True, slots=True)
 class Recalled:
-    """What an engine before this one remembered of the last hours: run times over bounds, and submissions."""
+    """What an engine before this one remembered: the last jobs that ended, oldest first."""
 
-    ratios: tuple[float, ...]
-    arrivals: tuple[Arrival, ...]
+    ran: tuple[Ran, ...]
 
 
 @dataclass(frozen=True, slots=True)

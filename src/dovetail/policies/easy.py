@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from math import inf
 from typing import ClassVar, Literal
@@ -52,6 +52,10 @@ class Easy:
 
     def decide(self, view: View) -> Iterable[Decision]:
         """Start from the front while jobs fit, promise the head its start, backfill behind it."""
+        return self.decide_with(view, ())
+
+    def decide_with(self, view: View, first: Sequence[Job]) -> list[Decision]:
+        """The same with a queue in which these jobs come before all others, one after the other."""
         promise = next(iter(view.reservations.values()), None)
         if not view.queue:
             return []
@@ -60,7 +64,7 @@ class Easy:
             return []
         decisions: list[Decision] = []
         started: list[tuple[Job, Choice, Allocation]] = []
-        for head in self._line(view, promise):
+        for head in self._line(view, promise, first):
             choice = promised_choice(view, head, promise)
             allocation = free.claim(choice.request)
             if allocation is None:
@@ -74,19 +78,25 @@ class Easy:
         if shadow.allocation is not None and shadow.start < promised:
             decisions.append(Reserve(head.id, choice.implementation.name, shadow.allocation, shadow.start))
         ahead = {head.id, *(job.id for job, _, _ in started)}
-        return decisions + self._backfill(view, shadow, ahead)
+        return decisions + self._backfill(view, shadow, ahead, first)
 
-    def _line(self, view: View, promise: Promise | None) -> Iterator[Job]:
+    def _line(self, view: View, promise: Promise | None, first: Sequence[Job]) -> Iterator[Job]:
         """The queue in its order, the job that holds the promise before all others."""
         promised = None if promise is None else promise.job
         if promised is not None:
             yield promised
-        order = ORDERS[self.order]
-        for job in view.queue.by(order.key, bounded=order.bounded):
+        for job in first:
             if job is not promised:
                 yield job
+        ahead = {job.id for job in first}
+        order = ORDERS[self.order]
+        for job in view.queue.by(order.key, bounded=order.bounded):
+            if job is not promised and job.id not in ahead:
+                yield job
 
-    def _backfill(self, view: View, shadow: Shadow, ahead: set[JobId]) -> list[Decision]:
+    def _backfill(
+        self, view: View, shadow: Shadow, ahead: set[JobId], first: Sequence[Job]
+    ) -> list[Decision]:
         """Start, in order, each job behind the head that does not delay it."""
         decisions: list[Decision] = []
         order = ORDERS[self.order]
@@ -96,6 +106,9 @@ class Easy:
             )
         else:
             line = view.queue.by(order.key, bounded=order.bounded)
+        if first:  # all that could go are sorted: a few, since the head waits
+            place = {job.id: at for at, job in enumerate(first)}
+            line = sorted(line, key=lambda job: place.get(job.id, len(place)))
         for job in line:
             if job.id not in ahead:
                 choice = fastest(view, job)

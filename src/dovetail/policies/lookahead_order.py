@@ -1,9 +1,12 @@
 """Looking ahead with rigid jobs: EASY decides, only the order of its queue is chosen, by roll-outs.
 
-Whenever a waiting request fits now, EASY is rolled out over the known queue in each of six orders, as counts,
-with the present promise kept; the order with the best score is EASY's order at this instant. Waits are rolled
-out with walltimes for durations and without arrivals; the slowdown over several futures, in which jobs run
-for a part of their walltime that was seen lately, and the last twelve hours of arrivals come again.
+EASY plans with walltimes, and so keeps its promises. Who goes first is a matter of how long jobs are expected
+to run, by what part of their walltimes their users' last runs took. Whenever a waiting request fits now, EASY
+is rolled out over the known queue in six orders of these lengths, as counts, with the present promise kept;
+the best one is EASY's order at this instant. The one that stands unless another promises more is Smith's rule
+(least work for a unit of weight first) where slowdowns count: a job weighs one over its length, which makes
+``sqrtsaf``; where waits count it is ``sjf``. A known queue ends and the real one does not: where it would
+fill the machine many times, roll-outs for slowdowns put wide jobs off for ever, and ``saf`` stands without.
 """
 
 from __future__ import annotations
@@ -15,23 +18,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dovetail.interfaces import View
-from dovetail.model import WHOLE_POOL, Cluster, Decision, Request, Seconds
+from dovetail.model import WHOLE_POOL, Cluster, Decision, Job, Request, Seconds
 from dovetail.policies.easy import Easy
 from dovetail.policies.lookahead_units import Objective
-from dovetail.policies.parts.orders import Order
+from dovetail.policies.parts.orders import ORDERS, Order
 
-__all__ = ["chosen_order", "go_on_with_easy"]
+__all__ = ["go_on_with_easy"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 TRIED: tuple[Order, ...] = ("sqrtsaf", "fcfs", "sjf", "f1", "largest", "saf")
-"""The first one stands unless another is better."""
 WINDOW = 256
-"""Waiting jobs that are rolled out: those submitted first."""
+"""Waiting jobs that are rolled out: the first ones in the order that stands."""
 GAIN = 0.97
-"""In sampled futures another order has to have this part of the first one's score."""
-HOURS = 12 * 3600.0
+"""To lessen slowdowns, another order has to promise this part of the score of the one that stands."""
+DEEP = 12
+"""A queue that would fill the machine so many times is deep: roll-outs lessen its slowdowns no more."""
 
 
 def go_on_with_easy(view: View, objective: Objective, roll_outs: int, age: Seconds) -> list[Decision]:
@@ -39,131 +42,133 @@ def go_on_with_easy(view: View, objective: Objective, roll_outs: int, age: Secon
     oldest = next(iter(view.queue), None)
     if oldest is None:
         return []
-    overdue = view.now - oldest.submit_time > age
-    if overdue and not view.reservations:
-        order: Order = "fcfs"
-    else:
-        order = chosen_order(view, objective, roll_outs)
-    return list(Easy(order).decide(view))
-
-
-def chosen_order(view: View, objective: Objective, roll_outs: int) -> Order:
-    """The order in which EASY is expected to do best; the first of `TRIED` where nothing can be chosen."""
+    if view.now - oldest.submit_time > age and not view.reservations:
+        return list(Easy("fcfs").decide(view))
     if len(view.queue) < 2 or not _order_matters(view):
-        return TRIED[0]
+        return list(Easy("fcfs").decide(view))
+    devices = all(request.devices for request in view.queue.requests())
+    capacity = _capacity(view.cluster, devices)
+    waiting = sum(_width(view.cluster, r, devices) * n for r, n in view.queue.requests().items())
+    deep = objective == "slowdown" and waiting >= DEEP * capacity
+    standing: Order = "saf" if deep else "sjf" if objective in ("response", "wait") else "sqrtsaf"
+    line = _Line(view, standing, capacity, devices, objective)
+    order = standing if deep else _best_order(line, standing, objective, roll_outs)
+    return Easy(standing).decide_with(view, line.sorted(order))
+
+
+def _order_matters(view: View) -> bool:
+    """Whether another order could change what EASY does now: it takes a head, or has a choice behind one."""
+    head = next(iter(view.reservations.values()), None)
+    if head is None:
+        return True
+    free = view.free()
+    fitting = {r: n for r, n in view.queue.requests().items() if free.count(r) >= r.nodes}
+    if any(choice.request in fitting for choice in head.job.choices):
+        return True
+    return sum(fitting.values()) > 1
+
+
+def _best_order(line: _Line, standing: Order, objective: Objective, roll_outs: int) -> Order:
+    """The order in which EASY is expected to do best with the known queue; the standing one comes first."""
     from dovetail.kernels.backfilling import LAST_END, SLOWDOWN, WAIT, roll_out  # numba
 
-    sampled = objective == "slowdown"
-    queue = _Line(view, again=sampled)
-    if queue.known < 2 or not queue.capacity:
-        return TRIED[0]
-    futures = max(1, roll_outs // len(TRIED)) if sampled else 1
-    summed = SLOWDOWN if sampled else LAST_END if objective == "makespan" else WAIT
-    lived = queue.sampled(futures, np.array(view.lately.ratios)) if sampled else [queue.walls()]
-    best, least = TRIED[0], inf
-    for order in TRIED:
-        rank = queue.rank(order)
-        score = 0.0
-        for long, left in lived:
-            score += roll_out(
-                queue.free, queue.running_width, left, queue.running_bound, queue.width, queue.wall, long,
-                queue.submit, queue.known, rank, queue.head, summed, least - score,
-            )  # fmt: skip
-            if score == inf:
-                break
-        if order == TRIED[0]:
-            least = (GAIN if sampled else 1.0) * score  # what another one has to be below
+    summed = {"slowdown": SLOWDOWN, "makespan": LAST_END}.get(objective, WAIT)
+    best, least = standing, inf
+    for order in sorted(TRIED, key=lambda order: order != standing)[:roll_outs]:
+        score = roll_out(
+            line.free, line.running_width, line.running_long, line.running_bound, line.width, line.wall,
+            line.long, line.submit, len(line.jobs), line.rank(order), line.head, summed, least,
+        )  # fmt: skip
+        if order == standing:
+            least = (GAIN if summed == SLOWDOWN else 1.0) * score  # what another one has to be below
         elif score < least:
             best, least = order, score
     return best
 
 
-def _order_matters(view: View) -> bool:
-    """Whether another order could change what EASY does now: more fits than one job behind a head."""
-    free = view.free()
-    fitting = {r: n for r, n in view.queue.requests().items() if free.count(r) >= r.nodes}
-    head = next(iter(view.reservations.values()), None)
-    if head is None or any(choice.request in fitting for choice in head.job.choices):
-        return bool(fitting)
-    return sum(fitting.values()) > 1
-
-
 class _Line:
-    """The known queue, and with ``again`` the last arrivals once more, as arrays; times count from now."""
+    """The front of the queue and what runs, as arrays; times count from now."""
 
-    def __init__(self, view: View, again: bool) -> None:
+    def __init__(
+        self, view: View, standing: Order, capacity: int, devices: bool, objective: Objective
+    ) -> None:
         now = view.now
-        jobs = list(islice(view.queue, WINDOW))
+        order = ORDERS[standing]
+        jobs = list(islice(view.queue.by(order.key, bounded=order.bounded), WINDOW))
         promised = next(iter(view.reservations.values()), None)
         if promised is not None and promised.job not in jobs:
             jobs[-1] = promised.job
-        self.known = len(jobs)
         requests = [job.choices[0].request for job in jobs]
-        walls = [
+        bounds = [
             view.bound(job, job.choices[0].implementation, request)
             for job, request in zip(jobs, requests, strict=True)
         ]
-        submits = [job.submit_time - now for job in jobs]
-        priorities = [job.priority for job in jobs]
-        numbers = [job.index for job in jobs]
-        if again:
-            coming = [one for one in view.lately.arrivals if one.time >= now - HOURS]
-            requests += [one.request for one in coming]
-            walls += [one.bound for one in coming]
-            submits += [one.time + HOURS - now for one in coming]
-            priorities += [0.0] * len(coming)
-            numbers += [-1 - i for i in range(len(coming))]
-        devices = all(request.devices for request in requests)
-        self.capacity = _capacity(view.cluster, devices)
-        self.width = np.array([_width(view.cluster, request, devices) for request in requests], np.int64)
-        self.wall = np.minimum(np.array(walls, np.float64), _LONGEST)
-        self.submit = np.array(submits, np.float64)
-        self.since = np.array(submits, np.float64) + now
-        self.priority = np.array(priorities, np.float64)
-        self.numbers = np.array(numbers, np.int64)
+        self.jobs = jobs
         self.head = -1 if promised is None else jobs.index(promised.job)
+        self.width = np.array([_width(view.cluster, request, devices) for request in requests], np.int64)
+        self.wall = np.minimum(np.array(bounds, np.float64), _LONGEST)
+        self.since = np.array([job.submit_time for job in jobs], np.float64)
+        self.submit = self.since - now
+        self.priority = np.array([job.priority for job in jobs], np.float64)
         running = sorted(view.running.values(), key=lambda placed: placed.bound)
         self.running_width = np.array(
             [_width(view.cluster, placed.allocation.request, devices) for placed in running], np.int64
         )
-        self.running_numbers = np.array([placed.job.index for placed in running], np.int64)
-        self.running_spent = np.array([now - placed.start_time for placed in running], np.float64)
-        bound = np.array([placed.bound - now for placed in running], np.float64)
-        self.running_bound = np.clip(bound, 1.0, _LONGEST)
-        self.running_wall = self.running_spent + self.running_bound
-        self.free = self.capacity - int(self.running_width.sum())
-
-    def walls(self) -> tuple[Floats, Floats]:
-        """How long each job of the line, and each running one, runs if all run to their bounds."""
-        return self.wall, self.running_bound
-
-    def sampled(self, futures: int, ratios: Floats) -> list[tuple[Floats, Floats]]:
-        """Futures in which each job runs for a part of its walltime that was seen lately."""
-        from dovetail.kernels.backfilling import lengths  # numba
-
-        found = []
-        nothing = np.zeros(len(self.wall))
-        for future in range(futures):
-            long, left = np.empty(len(self.wall)), np.empty(len(self.running_wall))
-            lengths(self.numbers, self.wall, nothing, ratios, future, long)
-            lengths(self.running_numbers, self.running_wall, self.running_spent, ratios, future, left)
-            found.append((long, left))
-        return found
+        spent = np.array([now - placed.start_time for placed in running], np.float64)
+        left = np.array([placed.bound - now for placed in running], np.float64)
+        self.running_bound = np.clip(left, 1.0, _LONGEST)
+        self.free = capacity - int(self.running_width.sum())
+        owners = [job.user for job in jobs] + [placed.job.user for placed in running]
+        walls = np.concatenate((self.wall, spent + self.running_bound))
+        if objective == "makespan":  # the last end of all is certain by walltimes only
+            lengths = walls
+        else:
+            lengths = _lengths(view, owners, walls, weighed=objective == "slowdown")
+        self.length = lengths[: len(jobs)]
+        """What jobs are sorted by, in place of their walltimes."""
+        self.long = np.minimum(self.length, self.wall)
+        over = (
+            lengths[len(jobs) :] - spent
+        )  # who runs for longer than expected goes on for half as long again
+        going = np.where(over > 0, over, np.maximum(1.0, spent / 2))
+        self.running_long = np.minimum(going, self.running_bound)
 
     def rank(self, order: Order) -> Ints:
-        """Each job's place in the order (see `dovetail.policies.parts.orders`)."""
-        width, wall = self.width, self.wall
+        """Each job's place in the order (see `dovetail.policies.parts.orders`), by expected lengths."""
+        width, length = self.width, self.length
         keys: dict[Order, Floats] = {
-            "fcfs": self.submit,
-            "sjf": wall,
+            "fcfs": self.since,
+            "sjf": length,
             "largest": -width.astype(np.float64),
-            "f1": np.log10(np.maximum(1.0, wall)) * width + 870 * np.log10(np.maximum(1.0, self.since)),
-            "saf": wall * width,
-            "sqrtsaf": wall * np.sqrt(width),
+            "f1": np.log10(np.maximum(1.0, self.wall)) * width + 870 * np.log10(np.maximum(1.0, self.since)),
+            "saf": length * width,
+            "sqrtsaf": length * np.sqrt(width),
         }
-        rank = np.empty(len(wall), np.int64)
-        rank[np.lexsort((np.arange(len(wall)), keys[order], -self.priority))] = np.arange(len(wall))
+        rank = np.empty(len(self.jobs), np.int64)
+        numbers = np.array([job.index for job in self.jobs])
+        rank[np.lexsort((numbers, self.since, keys[order], -self.priority))] = np.arange(len(self.jobs))
         return rank
+
+    def sorted(self, order: Order) -> list[Job]:
+        """The jobs in the order."""
+        return [self.jobs[at] for at in np.argsort(self.rank(order))]
+
+
+def _lengths(view: View, owners: list[str | None], walls: Floats, weighed: bool) -> Floats:
+    """How long jobs with these users and walltimes are expected to run."""
+    from dovetail.kernels.backfilling import expected  # numba
+
+    ran = list(view.lately.ran)
+    number = {user: at for at, user in enumerate({*owners, *(one.user for one in ran)})}
+    found: Floats = expected(
+        np.array([number[user] for user in owners], np.int64),
+        walls,
+        np.array([number[one.user] for one in ran], np.int64),
+        np.array([one.bound for one in ran], np.float64),
+        np.array([one.seconds for one in ran], np.float64),
+        weighed,
+    )
+    return found
 
 
 _LONGEST = 1e9
