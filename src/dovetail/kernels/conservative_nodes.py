@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
-from dovetail.kernels.like_nodes import Demand, LikeNodes, PerNode, Placed, no_places
+from dovetail.kernels.like_nodes import Demand, LikeNodes, PerNode, Placed, demand_of, no_places
 from dovetail.kernels.promised_line import SIZE, Line, in_order, line_up, nobody, take_due
 from dovetail.kernels.rigid_world import (
     Outcome,
@@ -83,7 +83,7 @@ def _simulate(jobs: Rigid, asked: PerNode, machine: LikeNodes) -> Outcome:
             if now < bound:
                 early = True
                 steps = room_for_steps(steps)
-                _change(steps, slots, _demand(jobs, asked, job), job, now, bound, now, 1)
+                _change(steps, slots, demand_of(jobs, asked, job), job, now, bound, now, 1)
                 _note_given(slots, job)
         if early:
             steps, due = _renew(jobs, asked, world, line, steps, slots, now, machine.placement)
@@ -94,7 +94,7 @@ def _simulate(jobs: Rigid, asked: PerNode, machine: LikeNodes) -> Outcome:
         for job in in_order(line.rank, new, submitted):
             steps = room_for_steps(steps)
             start = _plan(
-                steps, slots, _demand(jobs, asked, job), job, jobs.bound[job], now, machine.placement
+                steps, slots, demand_of(jobs, asked, job), job, jobs.bound[job], now, machine.placement
             )
             if start <= now:
                 starting[chosen] = job
@@ -134,11 +134,6 @@ def _no_slots(wanted: Ints, nodes: int) -> _Slots:
         np.empty(nodes),
         np.empty((2, nodes), np.int64),
     )
-
-
-@njit(cache=True)
-def _demand(jobs: Rigid, asked: PerNode, job: int) -> Demand:
-    return Demand(jobs.nodes[job], asked.cpus[job], asked.devices[job], asked.memory[job])
 
 
 @njit(cache=True)
@@ -186,7 +181,7 @@ def _renew(
     for at in range(line.whole[SIZE]):
         job, start = line.job[at], line.start[at]
         if now < start and line.version[job] < slots.version[0]:
-            demand, bound = _demand(jobs, asked, job), jobs.bound[job]
+            demand, bound = demand_of(jobs, asked, job), jobs.bound[job]
             if _may_move(steps, slots, demand, job, bound, start, now, line.version[job]):
                 steps = room_for_steps(steps)
                 found = _pull(steps, slots, demand, job, bound, start, now, placement)

@@ -25,7 +25,7 @@ from dovetail.kernels.free_nodes import (
     one_state,
     place,
 )
-from dovetail.kernels.like_nodes import Demand, LikeNodes, PerNode, Placed, Places, no_places
+from dovetail.kernels.like_nodes import Demand, LikeNodes, PerNode, Placed, Places, demand_of, no_places
 from dovetail.kernels.node_bits import add, next_from, place_set, remove
 from dovetail.kernels.rigid import EASY, FCFS
 from dovetail.kernels.rigid_world import (
@@ -184,11 +184,6 @@ def _idle(jobs: Rigid, like: LikeNodes, lines: int) -> Machine:
     )
 
 
-@njit(cache=True)
-def _demand(jobs: Rigid, asked: PerNode, job: int) -> Demand:
-    return Demand(jobs.nodes[job], asked.cpus[job], asked.devices[job], asked.memory[job])
-
-
 # ------------------------------------------------------------------------------------ jobs start and end
 
 
@@ -205,7 +200,7 @@ def _end(jobs: Rigid, asked: PerNode, machine: Machine, now: float) -> None:
     job = end_next(world, now)
     _note(machine, ~job)
     begins = places.first[job]
-    demand, node, devices = _demand(jobs, asked, job), places.node[begins:], places.devices[begins:]
+    demand, node, devices = demand_of(jobs, asked, job), places.node[begins:], places.devices[begins:]
     change_states(machine.states, machine.free, demand, node, devices, 1)
     change(machine.free, demand, node, devices, 1)
     bound = world.start[job] + jobs.bound[job]
@@ -249,7 +244,7 @@ def _claim(
 ) -> bool:
     """Start the job if it fits; whether it does."""
     places, shadow = machine.places, machine.shadow
-    demand, begins = _demand(jobs, asked, job), places.first[job]
+    demand, begins = demand_of(jobs, asked, job), places.first[job]
     node, devices = places.node[begins:], places.devices[begins:]
     if not has_room(machine.states, demand):
         return False
@@ -291,7 +286,7 @@ def _easy(
         head = first_waiting(waiting, 0)
     if head == NOBODY:
         return
-    demand = _demand(jobs, asked, head)
+    demand = demand_of(jobs, asked, head)
     shadow = _first_fit(jobs, asked, machine, demand, now)
     _plan_head(machine.shadow, demand, placement)
     promise(machine.world, head, shadow, now)
@@ -320,7 +315,7 @@ def _first_fit(jobs: Rigid, asked: PerNode, machine: Machine, head: Demand, now:
                 break
             time = when
         job = ends.jobs[at]
-        demand, begins = _demand(jobs, asked, job), places.first[job]
+        demand, begins = demand_of(jobs, asked, job), places.first[job]
         node_of = places.node[begins : begins + demand.nodes]
         ready -= how_many_of(then, head, node_of)
         change(then, demand, node_of, places.devices[begins:], 1)
@@ -359,7 +354,7 @@ def _backfill(
         if best == NOBODY:
             return
         after = waiting.rank[best]
-        demand, begins = _demand(jobs, asked, best), places.first[best]
+        demand, begins = demand_of(jobs, asked, best), places.first[best]
         node, devices = places.node[begins:], places.devices[begins:]
         if now + jobs.bound[best] <= in_time:
             place(machine.free, demand, placement, machine.shadow.nobody, node, devices, machine.shadow.ranks)
@@ -402,7 +397,7 @@ def _best(
         job = waiting.job_at[place] if place < waiting.begins[line + 1] else NOBODY
         if job == NOBODY or (best != NOBODY and waiting.rank[job] > waiting.rank[best]):
             continue  # none is left, or none before the best so far
-        demand = _demand(jobs, asked, job)
+        demand = demand_of(jobs, asked, job)
         if not has_room(machine.states, demand):
             lines.nowhere[line] = lines.turn[0]
             continue

@@ -9,6 +9,7 @@ import numpy.typing as npt
 from numba import njit
 
 from dovetail.kernels.node_bits import ones
+from dovetail.kernels.rigid_world import Rigid
 
 __all__ = [
     "FIRST",
@@ -19,6 +20,7 @@ __all__ = [
     "PerNode",
     "Placed",
     "Places",
+    "demand_of",
     "devices_in",
     "fits",
     "no_places",
@@ -89,6 +91,12 @@ class Places(NamedTuple):
     first: Ints
     node: Ints
     devices: Ints
+
+
+@njit(cache=True)
+def demand_of(jobs: Rigid, asked: PerNode, job: int) -> Demand:
+    """What one job asks."""
+    return Demand(jobs.nodes[job], asked.cpus[job], asked.devices[job], asked.memory[job])
 
 
 @njit(cache=True)
