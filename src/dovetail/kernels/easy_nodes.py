@@ -113,7 +113,7 @@ def simulate_nodes(
     """Simulate jobs, each of which fits, on these nodes under `FCFS` (with ``skip``) or `EASY`.
 
     ``line``, shape (jobs,), is the same number for jobs that ask for the same, from 0 on; each asks for CPUs
-    or devices. O(jobs · (running + kinds of waiting jobs · nodes with something free)).
+    or devices. O(jobs · (nodes of running jobs + kinds of waiting jobs · states of nodes)).
     """
     return Placed(*_simulate(jobs, asked, line, machine, policy, skip))
 
@@ -393,8 +393,8 @@ def _best(
             return best
         if lines.nowhere[line] == lines.turn[0]:
             continue
-        place = place_after(waiting, line, after)
-        job = waiting.job_at[place] if place < waiting.begins[line + 1] else NOBODY
+        at = place_after(waiting, line, after)
+        job = waiting.job_at[at] if at < waiting.begins[line + 1] else NOBODY
         if job == NOBODY or (best != NOBODY and waiting.rank[job] > waiting.rank[best]):
             continue  # none is left, or none before the best so far
         demand = demand_of(jobs, asked, job)
@@ -402,13 +402,13 @@ def _best(
             lines.nowhere[line] = lines.turn[0]
             continue
         extra = -1
-        if not (waiting.present[place] and now + jobs.bound[job] <= in_time) and _place_extra(
+        if not (waiting.present[at] and now + jobs.bound[job] <= in_time) and _place_extra(
             machine, demand, head, placement, node, devices
         ):
             extra = demand.nodes
-        place = next_candidate(waiting, line, place, Room(demand.nodes, extra, now, in_time))
-        if place >= 0:
-            job = waiting.job_at[place]
+        at = next_candidate(waiting, line, at, Room(demand.nodes, extra, now, in_time))
+        if at >= 0:
+            job = waiting.job_at[at]
             if best == NOBODY or waiting.rank[job] < waiting.rank[best]:
                 best = job
 
