@@ -13,6 +13,17 @@ import numpy as np
 from numba import njit
 
 from dovetail.kernels.like_nodes import Demand, LikeNodes, PerNode, Placed, demand_of, no_places
+from dovetail.kernels.node_steps import (
+    Floats,
+    Ints,
+    Steps,
+    all_free,
+    before_fits,
+    change,
+    earliest,
+    following,
+    room_for_steps,
+)
 from dovetail.kernels.promised_line import SIZE, Line, in_order, line_up, nobody, take_due
 from dovetail.kernels.rigid_world import (
     Outcome,
@@ -24,17 +35,6 @@ from dovetail.kernels.rigid_world import (
     next_end,
     next_instant,
     submitted_by,
-)
-from dovetail.kernels.shared_nodes import (
-    Floats,
-    Ints,
-    Steps,
-    all_free,
-    before_fits,
-    change,
-    earliest,
-    following,
-    room_for_steps,
 )
 
 __all__ = ["simulate_conservative_nodes"]

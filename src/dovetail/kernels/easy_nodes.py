@@ -93,6 +93,15 @@ class Lines(NamedTuple):
     turn: Ints
 
 
+class Turn(NamedTuple):
+    """What one turn of backfilling is about: by ``end`` it is in time (-inf: nobody is), ``head`` waits."""
+
+    now: float
+    end: float
+    head: Demand
+    placement: int
+
+
 class Machine(NamedTuple):
     """Everything that changes, beside the queue."""
 
@@ -290,7 +299,8 @@ def _easy(
     shadow = _first_fit(jobs, asked, machine, demand, now)
     _plan_head(machine.shadow, demand, placement)
     promise(machine.world, head, shadow, now)
-    _backfill(jobs, asked, waiting, machine, demand, placement, now, shadow)
+    turn = Turn(now, shadow if shadow < np.inf else -np.inf, demand, placement)
+    _backfill(jobs, asked, waiting, machine, turn)
 
 
 @njit(cache=True)
@@ -334,52 +344,32 @@ def _plan_head(shadow: Shadow, head: Demand, placement: int) -> None:
 
 
 @njit(cache=True)
-def _backfill(
-    jobs: Rigid,
-    asked: PerNode,
-    waiting: Waiting,
-    machine: Machine,
-    head: Demand,
-    placement: int,
-    now: float,
-    shadow: float,
-) -> None:
+def _backfill(jobs: Rigid, asked: PerNode, waiting: Waiting, machine: Machine, turn: Turn) -> None:
     """In the order of the queue, each job that ends by the shadow time or leaves the head its nodes."""
-    places = machine.places
+    places, shadow, head = machine.places, machine.shadow, turn.head
     machine.lines.turn[0] += 1
     after = -1
-    in_time = shadow if shadow < np.inf else -np.inf
     while True:
-        best = _best(jobs, asked, waiting, machine, head, placement, now, in_time, after)
+        best = _best(jobs, asked, waiting, machine, turn, after)
         if best == NOBODY:
             return
         after = waiting.rank[best]
         demand, begins = demand_of(jobs, asked, best), places.first[best]
         node, devices = places.node[begins:], places.devices[begins:]
-        if now + jobs.bound[best] <= in_time:
-            place(machine.free, demand, placement, machine.shadow.nobody, node, devices, machine.shadow.ranks)
+        if turn.now + jobs.bound[best] <= turn.end:
+            place(machine.free, demand, turn.placement, shadow.nobody, node, devices, shadow.ranks)
         else:
-            _place_extra(machine, demand, head, placement, node, devices)
-            then, taken = machine.shadow.free, node[: demand.nodes]
-            machine.shadow.ready[0] -= how_many_of(then, head, taken)
-            change(then, demand, node, devices, -1)
-            machine.shadow.ready[0] += how_many_of(then, head, taken)
-            _plan_head(machine.shadow, head, placement)
-        _start(jobs, demand, waiting, machine, best, now)
+            _place_extra(machine, demand, turn, node, devices)
+            taken = node[: demand.nodes]
+            shadow.ready[0] -= how_many_of(shadow.free, head, taken)
+            change(shadow.free, demand, node, devices, -1)
+            shadow.ready[0] += how_many_of(shadow.free, head, taken)
+            _plan_head(shadow, head, turn.placement)
+        _start(jobs, demand, waiting, machine, best, turn.now)
 
 
 @njit(cache=True)
-def _best(
-    jobs: Rigid,
-    asked: PerNode,
-    waiting: Waiting,
-    machine: Machine,
-    head: Demand,
-    placement: int,
-    now: float,
-    in_time: float,
-    after: int,
-) -> int:
+def _best(jobs: Rigid, asked: PerNode, waiting: Waiting, machine: Machine, turn: Turn, after: int) -> int:
     """The first job of the queue behind a rank that may be backfilled.
 
     A line in which none fits is not looked at again in this turn: there is less room after every start.
@@ -402,11 +392,11 @@ def _best(
             lines.nowhere[line] = lines.turn[0]
             continue
         extra = -1
-        if not (waiting.present[at] and now + jobs.bound[job] <= in_time) and _place_extra(
-            machine, demand, head, placement, node, devices
+        if not (waiting.present[at] and turn.now + jobs.bound[job] <= turn.end) and _place_extra(
+            machine, demand, turn, node, devices
         ):
             extra = demand.nodes
-        at = next_candidate(waiting, line, at, Room(demand.nodes, extra, now, in_time))
+        at = next_candidate(waiting, line, at, Room(demand.nodes, extra, turn.now, turn.end))
         if at >= 0:
             job = waiting.job_at[at]
             if best == NOBODY or waiting.rank[job] < waiting.rank[best]:
@@ -414,14 +404,12 @@ def _best(
 
 
 @njit(cache=True)
-def _place_extra(
-    machine: Machine, demand: Demand, head: Demand, placement: int, node_of: Ints, devices_of: Ints
-) -> bool:
+def _place_extra(machine: Machine, demand: Demand, turn: Turn, node_of: Ints, devices_of: Ints) -> bool:
     """Nodes for a job of any length, such that the head still fits at its time; whether there are.
 
     Tried are the normal placement, and nodes outside those planned for the head.
     """
-    free, shadow = machine.free, machine.shadow
+    free, shadow, head, placement = machine.free, machine.shadow, turn.head, turn.placement
     if not place(free, demand, placement, shadow.nobody, node_of, devices_of, shadow.ranks):
         return False
     taken = node_of[: demand.nodes]

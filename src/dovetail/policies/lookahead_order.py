@@ -35,6 +35,8 @@ GAIN = 0.97
 """To lessen slowdowns, another order has to promise this part of the score of the one that stands."""
 DEEP = 12
 """A queue that would fill the machine so many times is deep: roll-outs lessen its slowdowns no more."""
+LONGEST = 1e9
+"""Seconds that an endless job is taken to run."""
 
 
 def go_on_with_easy(view: View, objective: Objective, roll_outs: int, age: Seconds) -> list[Decision]:
@@ -42,9 +44,8 @@ def go_on_with_easy(view: View, objective: Objective, roll_outs: int, age: Secon
     oldest = next(iter(view.queue), None)
     if oldest is None:
         return []
-    if view.now - oldest.submit_time > age and not view.reservations:
-        return list(Easy("fcfs").decide(view))
-    if len(view.queue) < 2 or not _order_matters(view):
+    overdue = view.now - oldest.submit_time > age and not view.reservations
+    if overdue or len(view.queue) < 2 or not _order_matters(view):
         return list(Easy("fcfs").decide(view))
     devices = all(request.devices for request in view.queue.requests())
     capacity = _capacity(view.cluster, devices)
@@ -106,7 +107,7 @@ class _Line:
         self.jobs = jobs
         self.head = -1 if promised is None else jobs.index(promised.job)
         self.width = np.array([_width(view.cluster, request, devices) for request in requests], np.int64)
-        self.wall = np.minimum(np.array(bounds, np.float64), _LONGEST)
+        self.wall = np.minimum(np.array(bounds, np.float64), LONGEST)
         self.since = np.array([job.submit_time for job in jobs], np.float64)
         self.submit = self.since - now
         self.priority = np.array([job.priority for job in jobs], np.float64)
@@ -116,7 +117,7 @@ class _Line:
         )
         spent = np.array([now - placed.start_time for placed in running], np.float64)
         left = np.array([placed.bound - now for placed in running], np.float64)
-        self.running_bound = np.clip(left, 1.0, _LONGEST)
+        self.running_bound = np.clip(left, 1.0, LONGEST)
         self.free = capacity - int(self.running_width.sum())
         owners = [job.user for job in jobs] + [placed.job.user for placed in running]
         walls = np.concatenate((self.wall, spent + self.running_bound))
@@ -127,14 +128,16 @@ class _Line:
         self.length = lengths[: len(jobs)]
         """What jobs are sorted by, in place of their walltimes."""
         self.long = np.minimum(self.length, self.wall)
-        over = (
-            lengths[len(jobs) :] - spent
-        )  # who runs for longer than expected goes on for half as long again
-        going = np.where(over > 0, over, np.maximum(1.0, spent / 2))
+        rest = lengths[len(jobs) :] - spent
+        # Who has run for longer than expected goes on for half as long again.
+        going = np.where(rest > 0, rest, np.maximum(1.0, spent / 2))
         self.running_long = np.minimum(going, self.running_bound)
 
     def rank(self, order: Order) -> Ints:
-        """Each job's place in the order (see `dovetail.policies.parts.orders`), by expected lengths."""
+        """Each job's place in the order (see `dovetail.policies.parts.orders`), by expected lengths.
+
+        ``f1`` goes by walltimes, the requested times of its paper.
+        """
         width, length = self.width, self.length
         keys: dict[Order, Floats] = {
             "fcfs": self.since,
@@ -169,10 +172,6 @@ def _lengths(view: View, owners: list[str | None], walls: Floats, weighed: bool)
         weighed,
     )
     return found
-
-
-_LONGEST = 1e9
-"""Seconds that an endless job is taken to run."""
 
 
 def _capacity(cluster: Cluster, devices: bool) -> int:
