@@ -5,7 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
 
 from dovetail.engine.capacity import Placement
 from dovetail.engine.changes import InstantChanges
@@ -84,6 +85,7 @@ class Books:
         self.held: dict[JobId, str] = {}  # waiting jobs that no policy sees, and why
         self.outside = OutsideBook()
         self.handed_over: dict[JobId, Submit] = self.outside.waiting
+        self.ending: dict[JobId, Placed] = {}  # run on for a moment, over who begins next in their place
         self.moving: dict[JobId, tuple[Placed, Allocation]] = {}  # as it was, and where it goes
         self.preempted: set[JobId] = set()
         self.device_queues: dict[int, list[tuple[Job, Implementation]]] = {}
@@ -358,6 +360,11 @@ class Books:
         """Jobs that use a unit; the index is built at the first question, then kept."""
         return self.occupancy.on_unit(unit)
 
+    @property
+    def at_work(self) -> Iterator[Placed]:
+        """Jobs that run: those whose end is near enough to have given up their places come first."""
+        return chain(self.ending.values(), self.running.values())
+
     def phase(self, job: JobId) -> Phase:
         """Where a job stands, by the books. O(1)."""
         record = self.records.get(job)
@@ -365,6 +372,8 @@ class Books:
             return Phase.UNKNOWN
         if job in self.running:
             return Phase.MOVING if job in self.moving else Phase.RUNNING
+        if job in self.ending:
+            return Phase.ENDING
         if record.state is not PENDING:
             return Phase.ENDED
         if job in self.held:
@@ -388,10 +397,11 @@ class Books:
             expected = [Phase.QUEUED, Phase.BOUND, Phase.HELD, Phase.HANDED_OVER]
             if list(places) != [phase is one for one in expected]:
                 raise InvariantError(f"job {job} is {phase.value} and stands elsewhere too")
-            runs = phase in (Phase.RUNNING, Phase.MOVING)
+            runs = phase in (Phase.RUNNING, Phase.MOVING, Phase.ENDING)
             if runs != (record.state is RUNNING) or (phase is Phase.ENDED) != (record.end is not None):
                 raise InvariantError(f"job {job} is {phase.value} and on record as {record.state}")
-        strangers = {*queued, *bound, *self.held, *self.handed_over, *self.running} - self.records.keys()
+        at_work = {*self.handed_over, *self.running, *self.ending}
+        strangers = {*queued, *bound, *self.held, *at_work} - self.records.keys()
         if strangers:
             raise InvariantError(f"jobs without a record: {', '.join(sorted(strangers))}")
         for job, promise in self.promises.held.items():

@@ -43,12 +43,13 @@ class Checkpoint:
 def checkpoint(engine: Engine, now: Seconds) -> Checkpoint | None:
     """How the engine stands; ``None`` at a moment that cannot be told so: then ask again later.
 
-    That is while a job moves, is being put back, or is in the hands of an outside scheduler, while a promise
-    is overdue, and where the cluster has an end. What was predicted is forgotten, and will be asked for anew.
+    That is while a job moves or has given its place away, is being put back, or is in the hands of an outside
+    scheduler, while a promise is overdue, and where the cluster has an end. What was predicted is forgotten,
+    and will be asked for anew.
     O(jobs that have not ended).
     """
     outside = engine.handed_over or engine.occupancy.uncounted or engine.horizon.end != inf
-    if engine.moving or engine.preempted or outside:
+    if engine.moving or engine.ending or engine.preempted or outside:
         return None
     if any(promise.start < now for promise in engine.promises.held.values()):
         return None

@@ -25,6 +25,7 @@ from dovetail.model import (
     DeviceClass,
     Donor,
     Ended,
+    Ending,
     Enqueue,
     Estimated,
     Event,
@@ -36,6 +37,7 @@ from dovetail.model import (
     Job,
     JobId,
     Launch,
+    Lingering,
     Migrate,
     Migrated,
     Node,
@@ -64,6 +66,7 @@ from dovetail.model import (
     Throttle,
     Usage,
     Wait,
+    Withdrawn,
     Woken,
 )
 from dovetail.model.hostlist import MOST_NAMES
@@ -152,13 +155,16 @@ def _names(data: Json) -> Sequence[str]:
 _SIMPLE: dict[type, str] = {
     Cancelled: "cancelled",
     ClusterEnds: "cluster_ends",
+    Ending: "ending",
     Estimated: "estimated",
     Held: "held",
+    Lingering: "lingering",
     Migrated: "migrated",
     NodeDrained: "node_drained",
     NodeLost: "node_lost",
     Released: "released",
     Requeued: "requeued",
+    Withdrawn: "withdrawn",
     Woken: "woken",
 }
 """Events that are their fields."""

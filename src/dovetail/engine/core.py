@@ -26,11 +26,13 @@ from dovetail.model import (
     ClusterEnds,
     Decision,
     Ended,
+    Ending,
     Estimated,
     Event,
     Foreseen,
     Held,
     JobId,
+    Lingering,
     Migrated,
     NodeDrained,
     NodeJoined,
@@ -45,6 +47,7 @@ from dovetail.model import (
     Started,
     State,
     Submitted,
+    Withdrawn,
     Woken,
 )
 from dovetail.model.allocation import NARROW
@@ -58,6 +61,9 @@ _ORDER: dict[type, int] = {
     for rank, kinds in enumerate(
         (
             (Ended,),
+            (Withdrawn,),
+            (Lingering,),
+            (Ending,),
             (Migrated,),
             (NodeLost, NodeDrained, NodeJoined),  # as they came: a node may join and be lost at once
             (ClusterEnds,),
@@ -171,6 +177,8 @@ class Engine(Decisions):
             return self._let_go(event.job)
         elif isinstance(event, Migrated):
             return self._migrated(event, now)
+        elif isinstance(event, Ending):
+            return self._give_place_away(event.job, now)
         elif isinstance(event, Woken):
             return False
         self.view.changes.otherwise = True
@@ -178,6 +186,10 @@ class Engine(Decisions):
             self._adopt(event)
         elif isinstance(event, Requeued):
             self._requeue(event.job)
+        elif isinstance(event, Withdrawn):
+            self._not_begun(event.job)
+        elif isinstance(event, Lingering):
+            self._take_place_back(event.job)
         elif isinstance(event, NodeLost):
             self._lose(event.node, now)
         elif isinstance(event, NodeDrained):
@@ -262,7 +274,11 @@ class Engine(Decisions):
         record = self.records[event.job]
         placed = self.running.get(event.job)
         if placed is None:
-            if self.handed_over.pop(event.job, None) is None:
+            placed = self.ending.pop(event.job, None)
+            if placed is not None:
+                if self.looks_back:
+                    self.lately.ended(placed, now)
+            elif self.handed_over.pop(event.job, None) is None:
                 raise ValueError(f"job {event.job} ended but was not running")
         else:
             if self.profiles.kept is not None:
@@ -299,11 +315,49 @@ class Engine(Decisions):
             self._close_span(record, record.end, record.state)
         elif record.state in (State.FAILED, State.NODE_FAIL):
             record.failures += 1  # it never began, under an outside scheduler
+        self._waits_again(record)
+
+    def _waits_again(self, record: Record) -> None:
         record.state, record.start, record.end = PENDING, None, None
         record.implementation, record.allocation, record.device_class = None, None, None
         record.exit_code, record.predicted, record.promised, record.usage = None, None, None, None
         self._enter_queue(record.job)
         self.view.changes.submitted.append(record.job)
+
+    # ------------------------------------------------- places given away a moment early
+
+    def _give_place_away(self, job: JobId, now: Seconds) -> bool:
+        """Free the place of a job that is about to end; ``True``, nothing changed, if it cannot be freed."""
+        placed = self.running.get(job)
+        if placed is None or job in self.moving or job in self.occupancy.uncounted:
+            return True
+        if self.profiles.kept is not None:
+            self.profiles.ended(placed, now)
+        self.occupancy.leave(placed)
+        self.ending[job] = placed
+        self.view.changes.ended.append(placed)
+        return False
+
+    def _take_place_back(self, job: JobId) -> None:
+        """It goes on after all; who was to follow it there was `Withdrawn` before."""
+        placed = self.ending.pop(job, None)
+        if placed is not None:
+            self.profiles.let_go()
+            placed = self.occupancy.retake(placed)
+            self.records[job].allocation = placed.allocation
+
+    def _not_begun(self, job: JobId) -> None:
+        """A job that follows one that goes on: as if it had not been started."""
+        placed = self.running.get(job)
+        if placed is not None:
+            self.profiles.let_go()
+            self.occupancy.leave(placed)
+        elif self.ending.pop(job, None) is None:
+            return
+        self.preempted.discard(job)
+        record = self.records[job]
+        record.attempts -= 1
+        self._waits_again(record)
 
     def _cancel(self, event: Cancelled, now: Seconds) -> bool:
         job = event.job

@@ -22,14 +22,15 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from dovetail.engine.admission import Admission
+from dovetail.engine.ahead import Ahead
 from dovetail.engine.books import Bound
 from dovetail.engine.capacity import Placement
 from dovetail.engine.checkpoint import checkpoint
 from dovetail.engine.core import Engine
 from dovetail.engine.deadlines import Deadlines
 from dovetail.engine.expectations import Expectations
-from dovetail.engine.orders import Ask, HandOver, Move, Order, Signal, Stop
-from dovetail.engine.phases import Phase
+from dovetail.engine.orders import Ask, HandOver, Move, Order, Signal, Stop, Withdraw
+from dovetail.engine.phases import AT_WORK, Phase
 from dovetail.engine.runs import RunKeeper
 from dovetail.engine.sinks import JournalSink, LedgerSink
 from dovetail.engine.turns import Turns
@@ -40,11 +41,13 @@ from dovetail.model import (
     Cluster,
     Decision,
     Ended,
+    Ending,
     Event,
     Held,
     Inquire,
     Job,
     JobId,
+    Lingering,
     Migrate,
     NodeLost,
     Placed,
@@ -61,6 +64,7 @@ from dovetail.model import (
     State,
     Submit,
     Submitted,
+    Withdrawn,
     Woken,
     Workload,
 )
@@ -152,7 +156,7 @@ class Driver:
         self._ended_before = ended_before
         self.pending: list[Event] = []  # what the next instant takes in
         self._orders: list[Order] = []
-        self._noted: tuple[Seconds, Sequence[Event], Sequence[Decision], bool] | None = None
+        self._noted: list[tuple[Seconds, Sequence[Event], Sequence[Decision], bool]] = []
         self._runs = None if history is None else RunKeeper(history, options.run_uid)
         self._deadlines = Deadlines(kill=options.overrun == "kill", default=options.default_walltime)
         self._withheld: list[Order] = []  # decided, and not on record yet
@@ -160,14 +164,28 @@ class Driver:
         self._stopping: set[JobId] = set()
         self._to_requeue: set[JobId] = set()
         self._ended: list[Record] = []
-        self._reasons: dict[JobId, str] = {}  # why handed over jobs were stopped
-        self._elsewhere: set[JobId] = set()  # started by an outside scheduler, at a moment that was measured
+        self._reasons: dict[JobId, str] = {}  # why jobs were stopped that had not begun, for all we knew
+        self._elsewhere: set[JobId] = set()  # begun or ended at a moment that was measured elsewhere
+        self.ahead: Ahead | None = None
+        self._rotates = False  # a new journal is to begin as soon as no place has been given away
 
     def take_turns(self, turns: Turns, now: Seconds) -> None:
         """From now on jobs come before the policy by rank. Call it before any job waits."""
         self.turns = turns
         for placed in self.engine.running.values():
             turns.started(placed, self.engine.cluster, now)
+
+    def look_ahead(self) -> None:
+        """From now on places are given away a moment early: the executor starts jobs after others.
+
+        A plan says itself who follows whom, and a forecast goes by who holds what: with these it is not done.
+        """
+        if self.planner is None and self.engine.forecast is None:
+            self.ahead = Ahead(self.engine.ending)
+
+    def after(self, job: JobId) -> Sequence[JobId]:
+        """Jobs that have to end before this one begins, which has been started."""
+        return () if self.ahead is None else self.ahead.after(job)
 
     # ------------------------------------------------------------- what comes in
 
@@ -204,7 +222,7 @@ class Driver:
         engine = self.engine
         waiting = [*engine.held, *(job.id for job in engine.queue)]
         waiting += [job.id for fifo in engine.device_queues.values() for job, _ in fifo]
-        own = [job for job, placed in engine.running.items() if not placed.job.foreign] if running else []
+        own = [placed.job.id for placed in engine.at_work if not placed.job.foreign] if running else []
         for job in (*waiting, *engine.handed_over, *own):
             self.cancel(job, INTERRUPTED)
 
@@ -217,7 +235,7 @@ class Driver:
     def busy(self) -> bool:
         """Whether anything of ours runs, here or elsewhere."""
         engine = self.engine
-        return bool(engine.handed_over) or any(not p.job.foreign for p in engine.running.values())
+        return bool(engine.handed_over) or any(not p.job.foreign for p in engine.at_work)
 
     @property
     def waiting(self) -> bool:
@@ -247,7 +265,8 @@ class Driver:
     def next_time(self) -> Seconds:
         """When something is due of which no event tells: a wake-up, a deadline; or infinite."""
         wakes = self.engine.wake_times
-        return min(wakes[0] if wakes else INFINITE, self._retry, self._deadlines.next_time())
+        ahead = INFINITE if self.ahead is None else self.ahead.next_time()
+        return min(wakes[0] if wakes else INFINITE, self._retry, self._deadlines.next_time(), ahead)
 
     # --------------------------------------------------------------- one instant
 
@@ -263,19 +282,36 @@ class Driver:
             self._try_again(now)
         self._begun(happened, now)
         batch = self._batch(happened, now)
-        ask = not self.draining and not self.blocked
-        decisions: Sequence[Decision] = ()
+        # Nobody gets the place of a job that may go on, until that is settled.
+        ask = not self.draining and not self.blocked and not (self.ahead is not None and self.ahead.recalled)
         if batch:
             decisions = self._handle(now, batch, ask)
             for decision in decisions:
                 self._order(decision, now)
-            self._noted = (now, batch, decisions, ask)
+            self._noted.append((now, batch, decisions, ask))
+            if ask and self.ahead is not None:
+                self._give_places_away(self.ahead, now)
         self._enforce(now)
         if self.ledger is not None and batch:
             self.ledger.keep(now, batch, self._orders, self.engine)
             if self.ledger.blocked:
                 self._withhold(now)
         return self._orders
+
+    def _give_places_away(self, ahead: Ahead, now: Seconds) -> None:
+        """Have the policy say who follows jobs that will have ended in a moment, and who follows those."""
+        engine = self.engine
+        ahead.look(now)
+        while (engine.queue or engine.device_queues) and not (engine.promises.held or self._rotates):
+            ending: list[Event] = [Ending(job) for job in ahead.near(now)]
+            if not ending:
+                return
+            decisions = engine.handle(now, ending)
+            for decision in decisions:
+                self._order(decision, now)
+            self._noted.append((now, ending, decisions, True))
+            if not decisions:
+                return
 
     def _begun(self, happened: list[Event], now: Seconds) -> None:
         """Jobs that an outside scheduler has started and that have ended since have run: start them first."""
@@ -321,10 +357,10 @@ class Driver:
 
     def note(self) -> None:
         """Write the last instant into the journal."""
-        noted, self._noted = self._noted, None
-        if noted is not None and self.journal is not None:
-            now, events, decisions, ask = noted
-            self.journal.batch(now, events, self.engine, decisions, ask=ask)
+        noted, self._noted = self._noted, []
+        if self.journal is not None:
+            for now, events, decisions, ask in noted:
+                self.journal.batch(now, events, self.engine, decisions, ask=ask)
 
     def impose(self, now: Seconds, decisions: Sequence[Decision]) -> None:
         """Decisions that an earlier driver has made, and given the orders for: they stand."""
@@ -341,6 +377,7 @@ class Driver:
         """
         engine, before = self.engine, self.journal
         found = None if self.pending or self._noted else checkpoint(engine, now)
+        self._rotates = found is None and bool(engine.ending)
         if found is None:
             return None
         for job in [job for job, record in engine.records.items() if record.end is not None]:
@@ -390,6 +427,12 @@ class Driver:
             elif isinstance(event, Submitted):
                 submitted[event.job.id] = event.job
                 batch.extend(self.admission.submitted(event))
+            elif isinstance(event, Lingering):
+                if self.ahead is not None:
+                    self.ahead.goes_on(event.job)
+                batch.append(event)
+            elif isinstance(event, Withdrawn):
+                batch.extend(self._not_begun(event, now))
             elif isinstance(event, Cancelled | Requeued | Held | Released):
                 batch.extend(self._said(event, submitted))
             else:
@@ -430,6 +473,8 @@ class Driver:
                 record = self.engine.records[event.job]
                 if event.ended_at is not None and record.start is not None and record.end is not None:
                     record.end = min(now, max(record.start, event.ended_at - self.epoch))
+                    if event.started_at is not None:
+                        record.start = min(record.end, max(record.start, event.started_at - self.epoch))
 
     def _explained(self, event: Ended) -> Ended:
         """The end of a job that never began under an outside scheduler, because we had it stopped: why."""
@@ -438,9 +483,38 @@ class Driver:
             return replace(event, detail=why)
         return event
 
+    def _not_begun(self, event: Withdrawn, now: Seconds) -> list[Event]:
+        """A job that was started behind others waits again; somebody may have wanted it stopped meanwhile."""
+        job = event.job
+        if job not in self.engine.records or self._placed(job) is None:
+            return []
+        self._gone(job, now)
+        if self.turns is not None:
+            self.turns.ended(job, now)
+        self._elsewhere.discard(job)
+        stopped, again = job in self._stopping, job in self._to_requeue
+        self._stopping.discard(job)
+        self._to_requeue.discard(job)
+        why = self._reasons.pop(job, "")
+        if not stopped or again or job in self.engine.preempted:
+            return [event]
+        ended = self.admission.ended(self.engine.records[job].job, State.CANCELLED)
+        return [event, Cancelled(job, why), *ended]
+
+    def _gone(self, job: JobId, now: Seconds) -> None:
+        """A job has ended, or was withdrawn: the time of those that waited for nobody else runs from now."""
+        for other in self.ahead.gone(job, now) if self.ahead is not None else ():
+            placed = self._placed(other)
+            if placed is not None:
+                self._watch(replace(placed, start_time=now))
+
+    def _placed(self, job: JobId) -> Placed | None:
+        """A job that runs, also if its place has been given away."""
+        return self.engine.running.get(job) or self.engine.ending.get(job)
+
     def _current(self, event: Ended) -> bool:
         """Whether an end is news: of a job that runs, and of its present attempt."""
-        placed = self.engine.running.get(event.job)
+        placed = self._placed(event.job)
         if placed is None:
             return event.job in self.engine.handed_over
         return event.attempt in (None, placed.attempt)
@@ -459,7 +533,7 @@ class Driver:
     ) -> Iterable[Event]:
         """What somebody wants of a job, as it stands (``new``: jobs that come in at this instant)."""
         phase, admission = self.engine.phase(event.job), self.admission
-        runs = phase in (Phase.RUNNING, Phase.MOVING, Phase.HANDED_OVER)
+        runs = phase in AT_WORK
         waits = phase in (Phase.HELD, Phase.QUEUED, Phase.BOUND) or event.job in new
         job = new[event.job] if event.job in new else self.engine.records[event.job].job if waits else None
         if isinstance(event, Cancelled):
@@ -480,6 +554,7 @@ class Driver:
     def _after(self, event: Ended, now: Seconds) -> list[Event]:
         """What an end brings with it: another attempt, or news for those who wait for it."""
         self._stopping.discard(event.job)
+        self._gone(event.job, now)
         engine = self.engine
         record = engine.records[event.job]
         asked = event.job in engine.preempted or event.job in self._to_requeue
@@ -506,7 +581,11 @@ class Driver:
         engine = self.engine
         if isinstance(decision, Start):
             placed = engine.running[decision.job]
-            self._watch(placed)
+            ahead = self.ahead
+            if ahead is None or ahead.started(placed, engine.records[decision.job].predicted, now):
+                self._watch(placed)
+            else:
+                self._elsewhere.update(ahead.after(decision.job), (decision.job,))
             self._orders.append(placed)
             if self.turns is not None:
                 self.turns.started(placed, engine.cluster, now)
@@ -528,18 +607,22 @@ class Driver:
             self.pending.append(Ended(job, state, None, detail))
         elif job not in self._stopping:
             self._stopping.add(job)
-            if job in self.engine.handed_over:
+            if job in self.engine.handed_over or self.after(job):
                 self._reasons[job] = detail
-            placed = self.engine.running.get(job)
+            placed = self._placed(job)
             self._orders.append(Stop(job, 1 if placed is None else placed.attempt, state, detail))
 
     def _enforce(self, now: Seconds) -> None:
         """Order what is due: signals, and the end of jobs at their limit."""
-        for job, number in self._deadlines.due(now, self.engine.running):
+        ending = self.engine.ending
+        at_work = {**ending, **self.engine.running} if ending else self.engine.running
+        for job, number in self._deadlines.due(now, at_work):
             if number:
                 self._orders.append(Signal(job, number))
             else:
                 self._stop(job, State.TIMEOUT)
+        if self.ahead is not None and not self.blocked:
+            self._orders.extend(Withdraw(job) for job in self.ahead.overdue(now))
 
     def _watch(self, placed: Placed) -> None:
         if self.options.enforce and not placed.job.foreign:

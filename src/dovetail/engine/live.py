@@ -13,9 +13,17 @@ from typing import Literal, Protocol
 
 from dovetail.engine.core import Engine
 from dovetail.engine.driver import Driver
-from dovetail.engine.orders import Ask, HandOver, Move, Order, Signal, Stop
+from dovetail.engine.orders import Ask, HandOver, Move, Order, Signal, Stop, Withdraw
 from dovetail.errors import ExecutorError, UnsupportedWorkload
-from dovetail.interfaces import Executor, HearsEvents, LeavesJobs, MigratesJobs, SignalsJobs, SubmitsJobs
+from dovetail.interfaces import (
+    Executor,
+    HearsEvents,
+    LeavesJobs,
+    MigratesJobs,
+    SignalsJobs,
+    StartsAfter,
+    SubmitsJobs,
+)
 from dovetail.model import Ended, Event, Foreseen, Job, JobId, Migrated, Placed, Seconds, State, Submitted
 
 __all__ = ["LiveRun", "best_predicted", "check_executor"]
@@ -105,6 +113,8 @@ class LiveRun:
         self._failure: BaseException | None = None
         self._start = 0.0
         self._arrived = 0
+        if isinstance(executor, StartsAfter) and halts is None:  # a halt is to find nothing under way
+            driver.look_ahead()
 
     @property
     def now(self) -> Seconds:
@@ -256,8 +266,8 @@ class LiveRun:
             self._neighbours.before(driver, now)
         await self._do(now)
         if self._hurried and isinstance(self.executor, SignalsJobs):
-            for job in list(driver.engine.running):
-                await self.executor.signal(job, SIGKILL)
+            for placed in list(driver.engine.at_work):
+                await self.executor.signal(placed.job.id, SIGKILL)
         if self._neighbours is not None:
             self._neighbours.after(driver)
         if self._changed is not None:
@@ -278,7 +288,7 @@ class LiveRun:
         self._blocked = self.driver.blocked
         ledger = self.driver.ledger
         if self._blocked and ledger is not None:
-            runs = len(self.driver.engine.running) - self.driver.withheld
+            runs = len(list(self.driver.engine.at_work)) - self.driver.withheld
             self._tell(
                 f"{ledger.why_blocked}: nothing starts until it is on record; what runs ({runs}) goes on"
             )
@@ -290,7 +300,13 @@ class LiveRun:
         executor = self.executor
         try:
             if isinstance(order, Placed):
-                await executor.launch(order)
+                after = self.driver.after(order.job.id)
+                if after and isinstance(executor, StartsAfter):
+                    await executor.launch_after(order, after)
+                else:
+                    await executor.launch(order)
+            elif isinstance(order, Withdraw) and isinstance(executor, StartsAfter):
+                await executor.withdraw(order.job)
             elif isinstance(order, Stop):
                 await executor.stop(order.job, order.state.value)
             elif isinstance(order, HandOver) and isinstance(executor, SubmitsJobs):
@@ -318,6 +334,8 @@ class LiveRun:
             self._heard(Ended(order.job.id, State.FAILED, None, detail, attempt=attempt, ran=False))
         elif isinstance(order, Ask):
             self._heard(Foreseen(order.shape, None, why=why))
+        elif isinstance(order, Withdraw):
+            self.troubles.append(f"jobs that were to follow job {order.job} could not be taken back: {why}")
         else:
             self.troubles.append(f"job {order.job} could not be told to end: {why}")
 
@@ -327,6 +345,7 @@ _WORDS = {
     HandOver: "hand a job over to an outside scheduler",
     Move: "move a job",
     Placed: "start a job",
+    Withdraw: "take back a start",
 }
 
 

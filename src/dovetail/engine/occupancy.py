@@ -97,6 +97,13 @@ class Occupancy:
         else:
             self._give(allocation)
 
+    def retake(self, placed: Placed) -> Placed:
+        """A job that has left holds its old place again, cores included. Raises `ValueError`."""
+        self._take_capacity(placed.allocation)
+        placed = replace(placed, allocation=self._with_cores(placed.allocation))
+        self.enter(placed)
+        return placed
+
     def exchange(self, before: Placed, after: Placed) -> Placed:
         """The job holds another allocation from now on; returns ``after`` with its core ids.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dovetail.model import Allocation, Job, JobId, Placed, Shape, State, Submit
 from dovetail.model.frozen import frozen
 
-__all__ = ["Ask", "HandOver", "Move", "Order", "Signal", "Stop"]
+__all__ = ["Ask", "HandOver", "Move", "Order", "Signal", "Stop", "Withdraw"]
 
 
 @frozen(frozen=True, slots=True)
@@ -50,5 +50,12 @@ class Ask:
     shape: Shape
 
 
-Order = Placed | Stop | Signal | Move | HandOver | Ask
+@frozen(frozen=True, slots=True)
+class Withdraw:
+    """Take back the starts that were to follow this job; `Withdrawn` of each and `Lingering` of it follow."""
+
+    job: JobId
+
+
+Order = Placed | Stop | Signal | Move | HandOver | Ask | Withdraw
 """What is to be carried out; a `Placed` is to be started."""

@@ -16,9 +16,11 @@ from dovetail.model import (
     ClusterEnds,
     Dequeue,
     Ended,
+    Ending,
     Enqueue,
     Held,
     Intend,
+    Lingering,
     Migrate,
     Migrated,
     Preempt,
@@ -29,9 +31,10 @@ from dovetail.model import (
     Started,
     Submit,
     Submitted,
+    Withdrawn,
 )
 
-__all__ = ["STEPS", "Phase"]
+__all__ = ["AT_WORK", "STEPS", "Phase"]
 
 
 class Phase(Enum):
@@ -44,10 +47,14 @@ class Phase(Enum):
     HANDED_OVER = "handed over"
     RUNNING = "running"
     MOVING = "moving"
+    ENDING = "about to end"
     ENDED = "ended"
 
 
 _P = Phase
+
+AT_WORK = frozenset({_P.RUNNING, _P.MOVING, _P.ENDING, _P.HANDED_OVER})
+"""Jobs that have been given to whoever runs them, and have not ended."""
 
 STEPS = MappingProxyType(
     {
@@ -70,6 +77,11 @@ STEPS = MappingProxyType(
         (_P.HELD, ClusterEnds): _P.QUEUED,  # where it now can
         (_P.MOVING, Ended): _P.ENDED,
         (_P.MOVING, Migrated): _P.RUNNING,
+        (_P.RUNNING, Ending): _P.ENDING,
+        (_P.ENDING, Ended): _P.ENDED,
+        (_P.ENDING, Lingering): _P.RUNNING,
+        (_P.ENDING, Withdrawn): _P.QUEUED,
+        (_P.RUNNING, Withdrawn): _P.QUEUED,
         (_P.ENDED, Requeued): _P.QUEUED,
         # What the policy decides.
         (_P.QUEUED, Start): _P.RUNNING,

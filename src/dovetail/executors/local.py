@@ -41,7 +41,7 @@ from dovetail.executors.spawnlog import (
 from dovetail.executors.supervised import SupervisedExecutor
 from dovetail.files.writing import private_folder
 from dovetail.interfaces import LeftBehind, RunFolder, StillRuns
-from dovetail.model import Cluster, JobId, Placed
+from dovetail.model import Cluster, JobId, Lingering, Placed, Withdrawn
 
 __all__ = ["Local", "LocalExecutor"]
 
@@ -155,6 +155,17 @@ class LocalExecutor(SupervisedExecutor):
             self.claims.leave()
             os.close(self._log)
 
+    async def launch_after(self, placed: Placed, after: Sequence[JobId]) -> None:
+        """`launch` as soon as these jobs have ended: the supervisor starts it without asking anybody."""
+        self._launch(placed, after)
+
+    async def withdraw(self, job: JobId) -> None:
+        """Take back what was to follow this job; `Withdrawn` and `Lingering` tell what has not begun."""
+        found = self._running.get(job)
+        if found is not None:
+            link, uid = found
+            link.send({"t": "withdraw", "uid": uid})
+
     # --- beside the protocol ----------------------------------------------------------------------
 
     def has_long_log(self) -> bool:
@@ -173,8 +184,16 @@ class LocalExecutor(SupervisedExecutor):
             self._last_end = ""
 
     def _told(self, said: dict[str, Any]) -> None:
-        """The log is a new file: what we write ourselves goes there."""
-        if said.get("t") == "shortened":
+        """The log is a new file: what we write ourselves goes there. Or jobs have not begun."""
+        if said.get("t") == "withdrawn":
+            for uid in said["uids"]:
+                job = self._runs_no_more(self._link.done(uid))
+                self._outputs.give_back(job)
+                self._happened(Withdrawn(job))
+            request = self._link.requests.get(said.get("of", ""))
+            if request is not None:
+                self._happened(Lingering(request["job"]))
+        elif said.get("t") == "shortened":
             self._reopen()
             self._long_log = LONG_LOG + 2 * os.fstat(self._log).st_size  # what runs may need much of it
 

@@ -59,6 +59,12 @@ class Outputs:
             self.paths[job.id] = files
         return files, out is not None or err is not None
 
+    def give_back(self, job: JobId) -> None:
+        """The job has not begun after all: its names may be given again."""
+        files = self.paths.pop(job, None)
+        if files is not None:
+            self._taken.discard(os.path.splitext(os.path.basename(files[0]))[0])
+
     def _bucketed(self, job: JobId, attempt: int) -> tuple[str, str]:
         out, err = endless_paths(self._folder, job, attempt)
         bucket = os.path.dirname(out)

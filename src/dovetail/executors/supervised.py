@@ -6,7 +6,7 @@ import os
 import time
 import uuid
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +64,9 @@ class SupervisedExecutor(Reporting):
 
         One send on a socket; returns before the process exists. Raises `ExecutorError` after `close`.
         """
+        self._launch(placed, ())
+
+    def _launch(self, placed: Placed, after: Sequence[JobId]) -> None:
         if self._closing:
             raise ExecutorError(f"job {placed.job.id} was launched after the executor was closed")
         self._attach()
@@ -83,6 +86,7 @@ class SupervisedExecutor(Reporting):
         order = self._order(link, placed, words)
         files, chosen = self._outputs.of(job, attempt, self._cwd)
         uid = uid_of(self.run_uid, job.id, attempt)
+        before = [self._running[one][1] for one in after if one in self._running]
         self._running[job.id] = link, uid
         link.launch(
             {
@@ -97,6 +101,7 @@ class SupervisedExecutor(Reporting):
                 "user": job.user,
                 **order,
                 **self._of_this_job(job),
+                **({"after": before} if before else {}),
             }
         )
 
@@ -180,5 +185,11 @@ class SupervisedExecutor(Reporting):
 
     def _ended(self, request: dict[str, Any], end: Mapping[str, Any]) -> None:
         """A supervisor says that a job has ended."""
-        del self._running[request["job"]]
+        self._runs_no_more(request)
         self._happened(ended(request, end))
+
+    def _runs_no_more(self, request: dict[str, Any]) -> JobId:
+        """A job runs no more, or never did."""
+        job: JobId = request["job"]
+        del self._running[job]
+        return job

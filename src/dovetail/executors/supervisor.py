@@ -3,8 +3,9 @@
 Started by `dovetail.executors.local` as ``python -I -S supervisor.py SOCKET LOG OFFSET FOLDER``, one for
 each run (not one for each job), in a session of its own. It imports the standard library only, so that it
 is up in 20 ms and stays small. It reads one JSON line a request from SOCKET (an inherited file
-descriptor) and answers with one JSON line for each job that ended. What it does is in LOG first (the
-spawn log, see `dovetail.executors.spawnlog`), one appended line at a time: the request before the
+descriptor) and answers with one JSON line for each job that ended. A job may be to begin after others: it is
+started when they have ended, and until then is nothing but a line in memory. What it does is in LOG first
+(the spawn log, see `dovetail.executors.spawnlog`), one appended line at a time: the request before the
 process exists, its pid after, its exit status before anybody is told. When Dovetail is gone it goes on
 waiting, writes down what ends, and leaves after the last job; another Dovetail of the same user may take
 the place of the first, through ``supervisor.sock`` in the run folder.
@@ -39,12 +40,14 @@ if TYPE_CHECKING or __name__.startswith("dovetail."):
     )
     from dovetail.executors.spawnwriter import Log
     from dovetail.executors.starting import SpawnError, enter, find_program, open_output, pin, spawn_failure
+    from dovetail.executors.successors import Next, Successors
 else:  # run by path, with nothing of Dovetail importable
     sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
     from job_groups import Group, Groups
     from processes import become_subreaper, belongs, memory_by_session, open_children, signal_group
     from spawnwriter import Log
     from starting import SpawnError, enter, find_program, open_output, pin, spawn_failure
+    from successors import Next, Successors
 
     del sys.path[0]
 
@@ -53,6 +56,8 @@ LINGER = 0.02
 """Seconds between looks at a process group whose leader ended on TERM and which has its grace left."""
 PULSE = 2.0
 """Seconds after which children are looked at anyway, should the word of an end be lost."""
+TOLD = 0.005
+"""Seconds after which Dovetail hears of an end, though the next jobs are at hand."""
 WATCH = 0.5
 """Seconds between looks at the memory of jobs that have a limit."""
 ENCODE = json.JSONEncoder(separators=(",", ":")).encode
@@ -125,6 +130,9 @@ class Supervisor:
         self.children: dict[int, Child] = {}
         self.pids: dict[str, int] = {}
         self.lingering: list[Child] = []
+        self.next = Successors()
+        self.untold = 0  # lines that can wait, since the next jobs are at hand
+        self.tell_by = float("inf")
         self.setups: dict[int, Setup] = {}
         self.environs: dict[int, dict[bytes, bytes]] = {}  # that clients have brought along
         self.cores = os.sched_getaffinity(0)
@@ -211,7 +219,7 @@ class Supervisor:
             return LINGER * 1e3
         if not self.children:
             return None
-        due = min(self.look_at, *(child.kill_at for child in self.children.values()))
+        due = min(self.look_at, self.tell_by, *(child.kill_at for child in self.children.values()))
         return min(PULSE * 1e3, max(0.0, (due - time.monotonic()) * 1e3) + 1)
 
     def on_term(self, *_: object) -> None:
@@ -220,8 +228,11 @@ class Supervisor:
 
     def deadlines(self) -> None:
         """Kill what has used up its grace; finish what lingered and is gone."""
+        if self.tell_by <= time.monotonic():
+            self.flush()
         if self.terminated:
             self.terminated = False
+            self.withdraw(list(self.next.waiting))
             for child in self.children.values():
                 self.stop(child, "CANCELLED", None)
         if self.look_at <= time.monotonic():
@@ -287,6 +298,7 @@ class Supervisor:
         if not data:
             self.client = False
             self.outbox = b""
+            self.next = Successors()  # who takes up the run knows nothing of them, and starts them again
             self.note({"t": "gone"})
             return
         *lines, self.inbox = (self.inbox + data).split(b"\n")
@@ -297,7 +309,13 @@ class Supervisor:
         """Do what one line asks for."""
         kind = request["t"]
         if kind == "intent":
-            self.launch(request, line)
+            before = {uid for uid in request.get("after", ()) if self.knows(uid)}
+            if before:
+                self.next.add(request["uid"], Next(request, line, before))
+            else:
+                self.launch(request, line)
+        elif kind == "withdraw":
+            self.withdraw(self.next.behind(request["uid"]), request["uid"])
         elif kind == "setup":
             self.log.write(line)
             self.setups[request["setup"]] = self.prepared(request)
@@ -315,6 +333,8 @@ class Supervisor:
                 child = self.children[pid]
                 child.why = child.why or ("" if child.reason else request.get("why", ""))
                 self.stop(child, request["reason"], request["grace"])
+            elif request["uid"] in self.next:
+                self.withdraw([request["uid"]])
         elif kind == "signal":
             pid = self.pids.get(request["uid"])
             if pid is not None:
@@ -326,6 +346,7 @@ class Supervisor:
                 self.tell(b'{"t":"shortened"}')
         else:
             self.closing = True
+            self.withdraw(list(self.next.waiting))
             for child in self.children.values():
                 self.stop(child, request.get("reason", "CANCELLED"), request["grace"])
 
@@ -339,14 +360,41 @@ class Supervisor:
         path = os.fsdecode(environ.get(b"PATH", os.defpath.encode()))
         return Setup(environ, path, request["cores"], request["cwd"], request["grace"])
 
+    # --- jobs that begin after others -------------------------------------------------------------
+
+    def knows(self, uid: str) -> bool:
+        """Whether this job has not ended yet: it runs, is to begin, or something is left of it."""
+        return uid in self.pids or uid in self.next or any(child.uid == uid for child in self.lingering)
+
+    def follow(self, uid: str) -> None:
+        """Nothing is left of this job, or it will not be: start who waited for nobody else."""
+        for one in self.next.over(uid) if self.next else ():
+            self.launch(one.request, one.line)
+
+    def withdraw(self, uids: list[str], of: str = "") -> None:
+        """These will not begin; because of one that goes on, if it is named, else they were stopped."""
+        self.next.drop(uids)
+        if uids or of:
+            self.tell(ENCODE({"t": "withdrawn", "of": of, "uids": uids}).encode())
+        for uid in uids:
+            self.follow(uid)
+
+    # --- words to the client ----------------------------------------------------------------------
+
     def tell(self, line: bytes) -> None:
-        """Send one line to the client, without ever blocking."""
-        if self.client:
-            self.outbox += line + b"\n"
+        """Send one line to the client, without ever blocking; later, while more is to start than to tell."""
+        if not self.client:
+            return
+        self.outbox += line + b"\n"
+        self.untold += 1
+        if self.untold >= len(self.next):
             self.flush()
+        elif self.untold == 1:
+            self.tell_by = time.monotonic() + TOLD
 
     def flush(self) -> None:
         """Send what the socket takes; poll says when it takes more."""
+        self.untold, self.tell_by = 0, float("inf")
         try:
             self.outbox = self.outbox[os.write(self.sock, self.outbox) :]
         except ConnectionError:
@@ -379,6 +427,7 @@ class Supervisor:
         except SpawnError as error:
             end = {"t": "end", "uid": uid, "from": began, "at": self.now(), "error": str(error)}
             self.tell(self.note(end))
+            self.follow(uid)
             return
         self.children[pid] = Child(uid, pid, began, setup.grace, memory=job.get("memory"), group=group)
         if "memory" in job and (group is None or not group.limited):
@@ -492,6 +541,7 @@ class Supervisor:
             more["survivors"] = True
         line = child.end + (b"," + ENCODE(more)[1:].encode() if more else b"}")
         self.log.write(line)
+        self.follow(child.uid)
         self.tell(line)
 
     def empty(self, child: Child, group: Group) -> None:

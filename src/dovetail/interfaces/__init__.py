@@ -30,6 +30,7 @@ from dovetail.interfaces.execution import (
     RunFolder,
     ShortensLog,
     SignalsJobs,
+    StartsAfter,
     StillRuns,
     SubmitsJobs,
 )
@@ -90,6 +91,7 @@ __all__ = [
     "Shadow",
     "ShortensLog",
     "SignalsJobs",
+    "StartsAfter",
     "StillRuns",
     "SubmitsJobs",
     "View",

@@ -108,6 +108,23 @@ class MigratesJobs(Protocol):
 
 
 @runtime_checkable
+class StartsAfter(Protocol):
+    """An executor that can be given the next job for a place while the last one still runs there."""
+
+    async def launch_after(self, placed: Placed, after: Sequence[JobId]) -> None:
+        """Start the job as soon as these have ended; what has ended already is passed over."""
+        ...
+
+    async def withdraw(self, job: JobId) -> None:
+        """Take back what was to start after this job, also indirectly, and has not.
+
+        `Withdrawn` follows for each of those, then `Lingering` for the job; if it has ended, `Ended` alone.
+        A job that is stopped before it has begun is `Withdrawn` too.
+        """
+        ...
+
+
+@runtime_checkable
 class SignalsJobs(Protocol):
     """An executor that can send a running job a signal."""
 

@@ -18,10 +18,12 @@ __all__ = [
     "Cancelled",
     "ClusterEnds",
     "Ended",
+    "Ending",
     "Estimated",
     "Event",
     "Foreseen",
     "Held",
+    "Lingering",
     "Migrated",
     "NodeDrained",
     "NodeJoined",
@@ -35,6 +37,7 @@ __all__ = [
     "State",
     "Submitted",
     "Usage",
+    "Withdrawn",
     "Woken",
 ]
 
@@ -152,6 +155,27 @@ class Requeued:
 
 
 @dataclass(frozen=True, slots=True)
+class Ending:
+    """A job that runs will have ended in a moment: its place may be given to one that begins after it."""
+
+    job: JobId
+
+
+@dataclass(frozen=True, slots=True)
+class Lingering:
+    """A job of which that was said goes on, and holds its place again; nobody else has it."""
+
+    job: JobId
+
+
+@dataclass(frozen=True, slots=True)
+class Withdrawn:
+    """A job that was to begin after others has not begun, and will not: it waits again, as before."""
+
+    job: JobId
+
+
+@dataclass(frozen=True, slots=True)
 class Held:
     """A waiting job is held back: no policy sees it until it is `Released`."""
 
@@ -262,6 +286,9 @@ Event = (
     | Started
     | Ended
     | Migrated
+    | Ending
+    | Lingering
+    | Withdrawn
     | Requeued
     | Held
     | Released

@@ -60,6 +60,7 @@ from dovetail.model import (
     Started,
     State,
     Submitted,
+    Withdrawn,
 )
 from dovetail.model.hostlist import compress
 from dovetail.running.entry import Entry
@@ -103,6 +104,7 @@ _KEEP_ATTEMPT = (
     " ended, exit_code, detail FROM job WHERE seq = ? AND attempt > 0"
 )
 _WAIT = f"UPDATE job SET {_CLEAR} WHERE seq = ?"
+_NOT_BEGUN = f"UPDATE job SET attempt = ?, {_CLEAR} WHERE seq = ?"
 _OPEN = "state IN ('PENDING', 'RUNNING')"
 _REMEMBERED = 4096
 """Apps, launches and places of which the numbers are remembered."""
@@ -339,6 +341,9 @@ class Ledger:
             add.append((_END, (*values, self._place(event.job))))
         elif isinstance(event, Requeued):
             add += self._again(event.job)
+        elif isinstance(event, Withdrawn):
+            attempts = engine.records[event.job].attempts
+            add.append((_NOT_BEGUN, (attempts, *_CLEARED.values(), self._place(event.job))))
         elif isinstance(event, Started) and event.job in engine.running:
             add.append(self._started(engine.running[event.job], engine))
         elif isinstance(event, NodeJoined) and event.new is not None:
@@ -427,9 +432,7 @@ class Ledger:
     def wait_again(self, entry: Entry) -> None:
         """A job that was said to run, or was cancelled, and never started: it waits, as before that."""
         attempt = max(0, entry.attempt - (entry.state is State.RUNNING))
-        self._db.execute(
-            f"UPDATE job SET attempt = ?, {_CLEAR} WHERE seq = ?", (attempt, *_CLEARED.values(), entry.seq)
-        )
+        self._db.execute(_NOT_BEGUN, (attempt, *_CLEARED.values(), entry.seq))
 
     def entries(self) -> Iterator[Entry]:
         """All jobs, in order of submission."""

@@ -111,7 +111,7 @@ class Neighbours:
         held = self._claims.held
         if not held or self._broken:
             return
-        running = driver.engine.running.values()
+        running = driver.engine.at_work
         used = {u for placed in running if not placed.job.foreign for u in units_of(placed, self._cluster)}
         try:
             self._claims.keep(used)

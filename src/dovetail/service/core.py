@@ -23,7 +23,7 @@ from dovetail.engine.admission import HELD
 from dovetail.engine.core import Engine
 from dovetail.engine.driver import Driver
 from dovetail.engine.live import LiveRun
-from dovetail.engine.phases import Phase
+from dovetail.engine.phases import AT_WORK, Phase
 from dovetail.errors import HistoryError, InputError
 from dovetail.files.sentences import shown
 from dovetail.interfaces import ShortensLog
@@ -324,7 +324,7 @@ class Service:
         """Tell the driver; whether the job is one of which that can be asked."""
         driver, job = self.driver, one.id
         phase = self.engine.phase(job)
-        runs = phase in (Phase.RUNNING, Phase.MOVING, Phase.HANDED_OVER)
+        runs = phase in AT_WORK
         ended = phase is Phase.ENDED or (phase is Phase.UNKNOWN and one.ended)
         if action == "requeue":
             if phase is Phase.UNKNOWN:
@@ -442,7 +442,7 @@ class Service:
         """Jobs that have not ended: those that run by their start, then the queue, then those held back."""
         engine = self.engine
         return chain(
-            (job for job, placed in engine.running.items() if not placed.job.foreign),
+            (placed.job.id for placed in engine.at_work if not placed.job.foreign),
             engine.handed_over,
             (job.id for fifo in engine.device_queues.values() for job, _ in fifo),
             map(_id_of, engine.queue),  # this one is long
@@ -453,9 +453,8 @@ class Service:
     def open_count(self) -> int:
         """How many jobs have not ended, those still to be taken in included."""
         engine = self.engine
-        foreign = sum(placed.job.foreign for placed in engine.running.values())
+        running = sum(not placed.job.foreign for placed in engine.at_work) + len(engine.handed_over)
         bound = sum(map(len, engine.device_queues.values()))
-        running = len(engine.running) + len(engine.handed_over) - foreign
         return running + bound + len(engine.queue) + len(engine.held) + len(self._incoming)
 
     def page(

@@ -41,7 +41,7 @@ class Window(Protocol):
 def row_of_record(record: Record, engine: Engine, epoch: Seconds, forecast: Window) -> Row:
     """A job that is in memory."""
     job = record.job
-    running = engine.running.get(job.id)
+    running = engine.running.get(job.id) or engine.ending.get(job.id)
     allocation = record.allocation
     cluster = engine.cluster
     start = None if record.start is None else epoch + record.start

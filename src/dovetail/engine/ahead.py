@@ -1,0 +1,134 @@
+"""Looking ahead: which jobs will have ended in a moment, and who begins in their places.
+
+From the end of a job to the start of the next one on the same cores there are two processes to wake, an
+instant and a transaction: some milliseconds. Jobs that take no longer themselves would leave a machine half
+idle. So the place of a job whose end is near is given away before it has ended: the policy decides as ever,
+what it starts there goes to the executor at once, and begins there as soon as the place is free. Where the
+job goes on against all expectation, who was to follow it is withdrawn and waits again.
+
+HyperQueue prefills its workers, Ray pipelines calls to a worker, for the same reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from math import inf
+
+from dovetail.model import Allocation, JobId, Placed, Prediction, Seconds, bits
+
+__all__ = ["Ahead"]
+
+AHEAD: Seconds = 0.010
+"""A job that is expected to end within this gives its place away."""
+SHORT: Seconds = 0.020
+"""The upper end of a prediction that may be relied on so."""
+SAMPLES = 4
+"""Runs that it rests on, at least."""
+PATIENCE: Seconds = 0.030
+"""After which a job that should have ended is taken to go on."""
+
+
+class Ahead:
+    """What a driver needs to know of jobs that begin after others; times are the driver's.
+
+    ``ending`` are the engine's jobs whose places have been given away. Holds some ten jobs a unit at most.
+    """
+
+    def __init__(self, ending: Mapping[JobId, Placed]) -> None:
+        self._ending = ending
+        self._takes: dict[JobId, Seconds] = {}  # short jobs that have not ended, in the order of their starts
+        self._began: dict[JobId, Seconds] = {}  # those of them that wait for nobody
+        self._ends: dict[JobId, Seconds] = {}  # when they are expected to end, as of the last look
+        self._before: dict[JobId, set[JobId]] = {}  # who has to have ended before a job begins
+        self.recalled: set[JobId] = set()
+        """Jobs that go on: the executor has been asked who has not begun after them, and has not answered."""
+
+    def after(self, job: JobId) -> Sequence[JobId]:
+        """Jobs that have to have ended before this one begins."""
+        return sorted(self._before.get(job, ()))
+
+    def started(self, placed: Placed, prediction: Prediction | None, now: Seconds) -> bool:
+        """A job was started; whether it begins at once, and not after others."""
+        job, place = placed.job.id, placed.allocation
+        before = {one for one, other in self._ending.items() if _overlap(place, other.allocation)}
+        if before:
+            self._before[job] = before
+        if prediction is not None and prediction.upper <= SHORT and prediction.samples >= SAMPLES:
+            self._takes[job] = prediction.expected
+            if not before:
+                self._began[job] = now
+            self._ends[job] = self._end(job, now)
+        return not before
+
+    def look(self, now: Seconds) -> None:
+        """Expect anew when everybody ends: what has not ended by now does not end in the past."""
+        self._ends.clear()
+        for job in self._takes:
+            self._ends[job] = self._end(job, now)
+
+    def _end(self, job: JobId, now: Seconds) -> Seconds:
+        before = self._before.get(job)
+        if before is None:
+            return max(now, self._began[job] + self._takes[job])
+        return max(self._ends.get(one, now) for one in before) + self._takes[job]
+
+    def near(self, now: Seconds) -> Sequence[JobId]:
+        """Jobs that will end in a moment and have not given their places away yet."""
+        soon, given = now + AHEAD, self._ending
+        return [job for job, end in self._ends.items() if end <= soon and job not in given]
+
+    def gone(self, job: JobId, now: Seconds) -> Iterator[JobId]:
+        """A job has ended, or was withdrawn: those that begin now, since they waited for nobody else."""
+        self._before.pop(job, None)
+        self._began.pop(job, None)
+        self._ends.pop(job, None)
+        self.recalled.discard(job)
+        if self._takes.pop(job, None) is None:
+            return
+        for other, before in list(self._before.items()):
+            before.discard(job)
+            if not before:
+                del self._before[other]
+                if other in self._takes:
+                    self._began[other] = now
+                yield other
+
+    def goes_on(self, job: JobId) -> None:
+        """A job has taken its place back, and is not expected to end soon any more."""
+        for of in (self._takes, self._began, self._ends):
+            of.pop(job, None)
+        self.recalled.discard(job)
+
+    def next_time(self) -> Seconds:
+        """When a job will be taken to go on; infinite if none will, or while an answer is outstanding."""
+        if self.recalled or not self._ending:
+            return inf
+        return min((end for _, end in self._heads()), default=inf) + PATIENCE
+
+    def overdue(self, now: Seconds) -> Sequence[JobId]:
+        """Jobs that should have ended by now: the executor is to be asked who has not begun after them."""
+        if now < self.next_time():
+            return ()
+        late = [job for job, end in self._heads() if end + PATIENCE <= now]
+        self.recalled.update(late)
+        return late
+
+    def _heads(self) -> Iterator[tuple[JobId, Seconds]]:
+        """Jobs that have begun and given their places away, and when they should have ended."""
+        return ((job, at + self._takes[job]) for job, at in self._began.items() if job in self._ending)
+
+
+def _overlap(one: Allocation, other: Allocation) -> bool:
+    """Whether one may need what the other holds: a device, memory, or cores (any that have no numbers)."""
+    for mine in one.parts:
+        for part in other.parts:
+            shared = mine.nodes & part.nodes
+            if not shared:
+                continue
+            if set(mine.devices) & set(part.devices) or (mine.memory and part.memory):
+                return True
+            for node in bits(shared) if mine.cpus and part.cpus else ():
+                ours, theirs = one.cores.get(node), other.cores.get(node)
+                if ours is None or theirs is None or set(ours) & set(theirs):
+                    return True
+    return False
