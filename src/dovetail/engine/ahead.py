@@ -11,14 +11,18 @@ HyperQueue prefills its workers, Ray pipelines calls to a worker, for the same r
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from math import inf
 
-from dovetail.model import Allocation, JobId, Placed, Prediction, Seconds, bits
+from dovetail.engine.books import Books
+from dovetail.model import Allocation, Cluster, JobId, Placed, Prediction, Seconds, bits
 
 __all__ = ["Ahead"]
 
-AHEAD: Seconds = 0.010
+_Unit = tuple[int, str, int]
+"""Node, kind, number."""
+
+AHEAD: Seconds = 0.020
 """A job that is expected to end within this gives its place away."""
 SHORT: Seconds = 0.020
 """The upper end of a prediction that may be relied on so."""
@@ -26,16 +30,21 @@ SAMPLES = 4
 """Runs that it rests on, at least."""
 PATIENCE: Seconds = 0.030
 """After which a job that should have ended is taken to go on."""
+REMEMBERED = 4096
+"""Places of which is remembered what units they are."""
 
 
 class Ahead:
     """What a driver needs to know of jobs that begin after others; times are the driver's.
 
-    ``ending`` are the engine's jobs whose places have been given away. Holds some ten jobs a unit at most.
+    Holds short jobs that have not ended, some ten a unit at most.
     """
 
-    def __init__(self, ending: Mapping[JobId, Placed]) -> None:
-        self._ending = ending
+    def __init__(self, books: Books) -> None:
+        self._books = books
+        self._ending = books.ending
+        self._units: dict[JobId, frozenset[_Unit]] = {}
+        self._units_at: dict[object, frozenset[_Unit]] = {}
         self._takes: dict[JobId, Seconds] = {}  # short jobs that have not ended, in the order of their starts
         self._began: dict[JobId, Seconds] = {}  # those of them that wait for nobody
         self._ends: dict[JobId, Seconds] = {}  # when they are expected to end, as of the last look
@@ -49,16 +58,25 @@ class Ahead:
 
     def started(self, placed: Placed, prediction: Prediction | None, now: Seconds) -> bool:
         """A job was started; whether it begins at once, and not after others."""
-        job, place = placed.job.id, placed.allocation
-        before = {one for one, other in self._ending.items() if _overlap(place, other.allocation)}
+        job, units = placed.job.id, self._held(placed.allocation)
+        before = {one for one in self._ending if not units.isdisjoint(self._units[one])}
         if before:
             self._before[job] = before
         if prediction is not None and prediction.upper <= SHORT and prediction.samples >= SAMPLES:
-            self._takes[job] = prediction.expected
+            self._takes[job], self._units[job] = prediction.expected, units
             if not before:
                 self._began[job] = now
             self._ends[job] = self._end(job, now)
         return not before
+
+    def _held(self, allocation: Allocation) -> frozenset[_Unit]:
+        key = allocation.parts, tuple(allocation.cores.items())
+        found = self._units_at.get(key)
+        if found is None:
+            if len(self._units_at) >= REMEMBERED:
+                self._units_at.clear()
+            found = self._units_at[key] = _units_of(allocation, self._books.cluster)
+        return found
 
     def look(self, now: Seconds) -> None:
         """Expect anew when everybody ends: what has not ended by now does not end in the past."""
@@ -82,6 +100,7 @@ class Ahead:
         self._before.pop(job, None)
         self._began.pop(job, None)
         self._ends.pop(job, None)
+        self._units.pop(job, None)
         self.recalled.discard(job)
         if self._takes.pop(job, None) is None:
             return
@@ -95,8 +114,8 @@ class Ahead:
 
     def goes_on(self, job: JobId) -> None:
         """A job has taken its place back, and is not expected to end soon any more."""
-        for of in (self._takes, self._began, self._ends):
-            of.pop(job, None)
+        for book in (self._takes, self._began, self._ends, self._units):
+            book.pop(job, None)
         self.recalled.discard(job)
 
     def next_time(self) -> Seconds:
@@ -118,17 +137,16 @@ class Ahead:
         return ((job, at + self._takes[job]) for job, at in self._began.items() if job in self._ending)
 
 
-def _overlap(one: Allocation, other: Allocation) -> bool:
-    """Whether one may need what the other holds: a device, memory, or cores (any that have no numbers)."""
-    for mine in one.parts:
-        for part in other.parts:
-            shared = mine.nodes & part.nodes
-            if not shared:
-                continue
-            if set(mine.devices) & set(part.devices) or (mine.memory and part.memory):
-                return True
-            for node in bits(shared) if mine.cpus and part.cpus else ():
-                ours, theirs = one.cores.get(node), other.cores.get(node)
-                if ours is None or theirs is None or set(ours) & set(theirs):
-                    return True
-    return False
+def _units_of(allocation: Allocation, cluster: Cluster) -> frozenset[_Unit]:
+    """What only one job can hold: cores, devices, memory; all CPUs of a node whose cores have no ids."""
+    units: set[_Unit] = set()
+    for part in allocation.parts:
+        for n in bits(part.nodes):
+            units.update((n, "device", device) for device in part.devices)
+            cores = allocation.cores_on(n, cluster.nodes[n])
+            units.update((n, "core", core) for core in cores)
+            if part.cpus and not cores:
+                units.add((n, "cpus", 0))
+            if part.memory:
+                units.add((n, "memory", 0))
+    return frozenset(units)

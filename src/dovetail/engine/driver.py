@@ -181,7 +181,7 @@ class Driver:
         A plan says itself who follows whom, and a forecast goes by who holds what: with these it is not done.
         """
         if self.planner is None and self.engine.forecast is None:
-            self.ahead = Ahead(self.engine.ending)
+            self.ahead = Ahead(self.engine)
 
     def after(self, job: JobId) -> Sequence[JobId]:
         """Jobs that have to end before this one begins, which has been started."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from dovetail.engine.admission import HELD
 from dovetail.engine.driver import Driver
 from dovetail.interfaces import LeftBehind
-from dovetail.model import Adopted, Ended, Job, Record, Seconds, Started, State, Submit, Submitted
+from dovetail.model import Adopted, Ended, Job, Record, Seconds, Started, State, Submit, Submitted, Woken
 from dovetail.running.ledger import Entry, Ledger
 
 __all__ = ["Found", "Outside", "by_submission", "enter_adopted", "enter_outside", "record_of", "sorted_out"]
@@ -79,19 +79,40 @@ def _as_it_started(entry: Entry, epoch: Seconds) -> Started | None:
 
 
 def enter_adopted(driver: Driver, adopted: Sequence[Found], ends: Sequence[Ended]) -> None:
-    """Enter what runs, before the policy is asked; then what has ended of it."""
+    """Enter what runs, before the policy is asked.
+
+    What has ended meanwhile comes first, one after the other: jobs may have followed each other in one place.
+    """
+    still = {found.job.id: found for found in adopted}
+    driver.draining = True
+    for end in ends:
+        found = still.pop(end.job)
+        _enter(driver, found)
+        _want(driver, found)
+        driver.happened(end)
+        driver.instant(0.0)
+        driver.note()
+    _enter(driver, *still.values())
+    driver.draining = False
+    for found in still.values():
+        _want(driver, found)
+    if ends:
+        driver.happened(Woken())  # the policy has not seen that they ended
+
+
+def _enter(driver: Driver, *adopted: Found) -> None:
     for found in adopted:
         driver.adopt(found.job, found.adopted, failures=found.failures)
-    driver.draining = True
     driver.instant(0.0)
     driver.note()
-    driver.draining = False
-    for found in adopted:
-        if found.asked == "cancel":
-            driver.cancel(found.job.id, "cancelled")
-        elif found.asked == "requeue":
-            driver.requeue(found.job.id)
-    driver.happened(*ends)
+
+
+def _want(driver: Driver, found: Found) -> None:
+    """What somebody wanted of the job while it ran, and has not had yet."""
+    if found.asked == "cancel":
+        driver.cancel(found.job.id, "cancelled")
+    elif found.asked == "requeue":
+        driver.requeue(found.job.id)
 
 
 def enter_outside(driver: Driver, outside: Sequence[Outside]) -> None:
