@@ -128,7 +128,7 @@ class Machine:
 
     def carry_out(self, now: float, order: Order, after: tuple[str, ...]) -> None:
         if isinstance(order, Placed):
-            before = {job for job in after if job in self.running or job in self.next}
+            before = self.next.before(after, self.running.__contains__)
             if before:
                 self.followed += 1
                 self.next.add(order.job.id, Next({"placed": order}, b"", before))
@@ -142,7 +142,6 @@ class Machine:
             elif order.job in self.next:
                 self.next.drop([order.job])
                 self.tell(now, Withdrawn(order.job))
-                self.over(order.job, now)
         elif isinstance(order, Withdraw):
             gone = self.next.behind(order.job)
             self.next.drop(gone)

@@ -19,6 +19,7 @@ from dovetail.model import Allocation, Cluster, JobId, Placed, Prediction, Secon
 
 __all__ = ["Ahead"]
 
+_NOBODY: frozenset[JobId] = frozenset()
 _Unit = tuple[int, str, int]
 """Node, kind, number."""
 
@@ -56,11 +57,22 @@ class Ahead:
         """Jobs that have to have ended before this one begins."""
         return sorted(self._before.get(job, ()))
 
+    def withdrawn(self, job: JobId) -> None:
+        """A job has not begun, and will not: who waited for it waits for those before it."""
+        before = self._before.pop(job, set())
+        for other in self._before.values():
+            if job in other:
+                other.discard(job)
+                other |= before
+        self._forget(job)
+
     def started(self, placed: Placed, prediction: Prediction | None, now: Seconds) -> bool:
         """A job was started; whether it begins at once, and not after others."""
         job, units = placed.job.id, self._held(placed.allocation)
         before = {one for one in self._ending if not units.isdisjoint(self._units[one])}
         if before:
+            for one in list(before):  # who has to have ended before one of them need not be named
+                before -= self._before.get(one, _NOBODY)
             self._before[job] = before
         if prediction is not None and prediction.upper <= SHORT and prediction.samples >= SAMPLES:
             self._takes[job], self._units[job] = prediction.expected, units
@@ -96,13 +108,11 @@ class Ahead:
         return [job for job, end in self._ends.items() if end <= soon and job not in given]
 
     def gone(self, job: JobId, now: Seconds) -> Iterator[JobId]:
-        """A job has ended, or was withdrawn: those that begin now, since they waited for nobody else."""
+        """A job has ended: those that begin now, since they waited for nobody else."""
+        known = job in self._takes
         self._before.pop(job, None)
-        self._began.pop(job, None)
-        self._ends.pop(job, None)
-        self._units.pop(job, None)
-        self.recalled.discard(job)
-        if self._takes.pop(job, None) is None:
+        self._forget(job)
+        if not known:
             return
         for other, before in list(self._before.items()):
             before.discard(job)
@@ -114,6 +124,9 @@ class Ahead:
 
     def goes_on(self, job: JobId) -> None:
         """A job has taken its place back, and is not expected to end soon any more."""
+        self._forget(job)
+
+    def _forget(self, job: JobId) -> None:
         for book in (self._takes, self._began, self._ends, self._units):
             book.pop(job, None)
         self.recalled.discard(job)

@@ -31,15 +31,15 @@ class Deadlines:
             return job.walltime
         return INFINITE if self._default is None else self._default
 
-    def watch(self, placed: Placed) -> None:
-        """A job has started."""
+    def watch(self, placed: Placed, since: Seconds) -> None:
+        """A job has begun."""
         limit, launch = self.limit(placed.job), placed.job.launch
         if limit == INFINITE:
             return
-        end = placed.start_time + limit
+        end = since + limit
         heapq.heappush(self._heap, (end, placed.job.id, placed.attempt, 0))
         if launch is not None and launch.signal is not None:
-            notice = max(placed.start_time, end - launch.notice)
+            notice = max(since, end - launch.notice)
             heapq.heappush(self._heap, (notice, placed.job.id, placed.attempt, launch.signal))
 
     def next_time(self) -> Seconds:

@@ -405,7 +405,8 @@ class Driver:
         for event in batch:
             if isinstance(event, Adopted):
                 self.admission.adopted(engine.records[event.job].job)
-                self._watch(engine.running[event.job])
+                placed = engine.running[event.job]
+                self._watch(placed, placed.start_time)
         return decisions
 
     def _batch(self, happened: list[Event], now: Seconds) -> list[Event]:
@@ -488,7 +489,8 @@ class Driver:
         job = event.job
         if job not in self.engine.records or self._placed(job) is None:
             return []
-        self._gone(job, now)
+        if self.ahead is not None:
+            self.ahead.withdrawn(job)
         if self.turns is not None:
             self.turns.ended(job, now)
         self._elsewhere.discard(job)
@@ -502,11 +504,11 @@ class Driver:
         return [event, Cancelled(job, why), *ended]
 
     def _gone(self, job: JobId, now: Seconds) -> None:
-        """A job has ended, or was withdrawn: the time of those that waited for nobody else runs from now."""
+        """A job has ended: the time of those that waited for nobody else runs from now."""
         for other in self.ahead.gone(job, now) if self.ahead is not None else ():
             placed = self._placed(other)
             if placed is not None:
-                self._watch(replace(placed, start_time=now))
+                self._watch(placed, now)
 
     def _placed(self, job: JobId) -> Placed | None:
         """A job that runs, also if its place has been given away."""
@@ -583,7 +585,7 @@ class Driver:
             placed = engine.running[decision.job]
             ahead = self.ahead
             if ahead is None or ahead.started(placed, engine.records[decision.job].predicted, now):
-                self._watch(placed)
+                self._watch(placed, now)
             else:
                 self._elsewhere.update(ahead.after(decision.job), (decision.job,))
             self._orders.append(placed)
@@ -624,9 +626,9 @@ class Driver:
         if self.ahead is not None and not self.blocked:
             self._orders.extend(Withdraw(job) for job in self.ahead.overdue(now))
 
-    def _watch(self, placed: Placed) -> None:
+    def _watch(self, placed: Placed, since: Seconds) -> None:
         if self.options.enforce and not placed.job.foreign:
-            self._deadlines.watch(placed)
+            self._deadlines.watch(placed, since)
 
     def _never_began(self, job: JobId) -> bool:
         """Whether the order that would have begun the job was withheld; it will not be given then."""

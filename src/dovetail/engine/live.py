@@ -113,7 +113,8 @@ class LiveRun:
         self._failure: BaseException | None = None
         self._start = 0.0
         self._arrived = 0
-        if isinstance(executor, StartsAfter) and halts is None:  # a halt is to find nothing under way
+        self._starts_after = executor if isinstance(executor, StartsAfter) else None
+        if self._starts_after is not None and halts is None:  # a halt is to find nothing under way
             driver.look_ahead()
 
     @property
@@ -301,12 +302,12 @@ class LiveRun:
         try:
             if isinstance(order, Placed):
                 after = self.driver.after(order.job.id)
-                if after and isinstance(executor, StartsAfter):
-                    await executor.launch_after(order, after)
+                if after and self._starts_after is not None:
+                    await self._starts_after.launch_after(order, after)
                 else:
                     await executor.launch(order)
-            elif isinstance(order, Withdraw) and isinstance(executor, StartsAfter):
-                await executor.withdraw(order.job)
+            elif isinstance(order, Withdraw) and self._starts_after is not None:
+                await self._starts_after.withdraw(order.job)
             elif isinstance(order, Stop):
                 await executor.stop(order.job, order.state.value)
             elif isinstance(order, HandOver) and isinstance(executor, SubmitsJobs):

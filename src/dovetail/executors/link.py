@@ -64,6 +64,7 @@ class Link:
         self._stops: dict[str, dict[str, Any]] = {}  # asked for, by uid
         self._inbox = b""
         self._outbox = b""
+        self._gathers = False  # whether what is in the outbox goes at the loop's next turn
         self._writes = False  # whether the loop tells when the socket takes more
         self._socket: socket.socket | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -159,7 +160,7 @@ class Link:
         self.requests[request["uid"]] = request
         if self.copy is not None:
             self.copy.write(line_of(request))
-        self.send(request)
+        self.send(request, soon="after" in request)
 
     def stop(self, uid: str, reason: str, grace: float, why: str = "") -> None:
         """Have a job ended; the first reason stays, and the sentence that goes with it."""
@@ -179,14 +180,22 @@ class Link:
         self._stops.pop(uid, None)
         return self.requests.pop(uid)
 
-    def send(self, request: dict[str, Any]) -> None:
-        """Send a line, without blocking; kept until there is a supervisor."""
-        waiting = bool(self._outbox)
+    def send(self, request: dict[str, Any], *, soon: bool = False) -> None:
+        """Send a line, without blocking; kept until there is a supervisor.
+
+        ``soon``: nobody waits for it, so it goes with what else is sent before the loop's next turn.
+        """
+        full = bool(self._outbox) and not self._gathers
         self._outbox += line_of(request)
-        if not waiting:
+        if soon and self._loop is not None and not full:
+            if not self._gathers:
+                self._gathers = True
+                self._loop.call_soon(self._flush)
+        elif not full:
             self._flush()
 
     def _flush(self) -> None:
+        self._gathers = False
         if self._socket is None:
             return
         try:

@@ -309,7 +309,8 @@ class Supervisor:
         """Do what one line asks for."""
         kind = request["t"]
         if kind == "intent":
-            before = {uid for uid in request.get("after", ()) if self.knows(uid)}
+            after = request.get("after", ())
+            before = self.next.before(after, self.runs) if after else None
             if before:
                 self.next.add(request["uid"], Next(request, line, before))
             else:
@@ -362,12 +363,12 @@ class Supervisor:
 
     # --- jobs that begin after others -------------------------------------------------------------
 
-    def knows(self, uid: str) -> bool:
-        """Whether this job has not ended yet: it runs, is to begin, or something is left of it."""
-        return uid in self.pids or uid in self.next or any(child.uid == uid for child in self.lingering)
+    def runs(self, uid: str) -> bool:
+        """Whether this job has begun, and it or something of it is left."""
+        return uid in self.pids or any(child.uid == uid for child in self.lingering)
 
     def follow(self, uid: str) -> None:
-        """Nothing is left of this job, or it will not be: start who waited for nobody else."""
+        """Nothing is left of this job: start who waited for nobody else."""
         for one in self.next.over(uid) if self.next else ():
             self.launch(one.request, one.line)
 
@@ -376,8 +377,6 @@ class Supervisor:
         self.next.drop(uids)
         if uids or of:
             self.tell(ENCODE({"t": "withdrawn", "of": of, "uids": uids}).encode())
-        for uid in uids:
-            self.follow(uid)
 
     # --- words to the client ----------------------------------------------------------------------
 

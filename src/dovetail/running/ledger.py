@@ -14,6 +14,8 @@ import json
 import os
 import sqlite3
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -199,8 +201,7 @@ class Ledger:
         try:
             self._db.execute("BEGIN IMMEDIATE")
             with self._db:  # commits, or rolls back
-                for sql, values in self._owed:
-                    self._db.execute(sql, values)
+                self._write_owed()
         except sqlite3.DatabaseError as error:
             if isinstance(error, _OURS):
                 raise
@@ -209,6 +210,10 @@ class Ledger:
         self._owed.clear()
         self.why_blocked = ""
         return True
+
+    def _write_owed(self) -> None:
+        for sql, alike in groupby(self._owed, itemgetter(0)):
+            self._db.executemany(sql, map(itemgetter(1), alike))
 
     def submit(
         self,
@@ -227,8 +232,7 @@ class Ledger:
         try:
             self._db.execute("BEGIN IMMEDIATE")
             with self._db:
-                for sql, values in self._owed:
-                    self._db.execute(sql, values)
+                self._write_owed()
                 given: Iterable[Number | tuple[None, None]]
                 given = [(None, None)] * len(jobs) if numbers is None else numbers
                 rows = [
