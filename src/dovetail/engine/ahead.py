@@ -19,9 +19,9 @@ from dovetail.model import Allocation, Cluster, JobId, Placed, Prediction, Secon
 
 __all__ = ["Ahead"]
 
-_NOBODY: frozenset[JobId] = frozenset()
 _Unit = tuple[int, str, int]
 """Node, kind, number."""
+CORE, DEVICE, CPUS, MEMORY = "core", "device", "cpus", "memory"
 
 AHEAD: Seconds = 0.020
 """A job that is expected to end within this gives its place away."""
@@ -44,50 +44,55 @@ class Ahead:
     def __init__(self, books: Books) -> None:
         self._books = books
         self._ending = books.ending
-        self._units: dict[JobId, frozenset[_Unit]] = {}
-        self._units_at: dict[object, frozenset[_Unit]] = {}
+        self._units_at: dict[object, tuple[_Unit, ...]] = {}
         self._takes: dict[JobId, Seconds] = {}  # short jobs that have not ended, in the order of their starts
         self._began: dict[JobId, Seconds] = {}  # those of them that wait for nobody
         self._ends: dict[JobId, Seconds] = {}  # when they are expected to end, as of the last look
+        self._lines: dict[_Unit, list[JobId]] = {}  # who holds a unit and who will, in that order
+        self._units: dict[JobId, tuple[_Unit, ...]] = {}
         self._before: dict[JobId, set[JobId]] = {}  # who has to have ended before a job begins
+        self._behind: dict[JobId, set[JobId]] = {}  # the same seen from there
         self.recalled: set[JobId] = set()
         """Jobs that go on: the executor has been asked who has not begun after them, and has not answered."""
 
     def after(self, job: JobId) -> Sequence[JobId]:
-        """Jobs that have to have ended before this one begins."""
-        return sorted(self._before.get(job, ()))
-
-    def withdrawn(self, job: JobId) -> None:
-        """A job has not begun, and will not: who waited for it waits for those before it."""
-        before = self._before.pop(job, set())
-        for other in self._before.values():
-            if job in other:
-                other.discard(job)
-                other |= before
-        self._forget(job)
+        """Jobs that have to have ended before this one begins; those before these need not be named."""
+        before = self._before.get(job)
+        return sorted(before) if before else ()
 
     def started(self, placed: Placed, prediction: Prediction | None, now: Seconds) -> bool:
         """A job was started; whether it begins at once, and not after others."""
-        job, units = placed.job.id, self._held(placed.allocation)
-        before = {one for one in self._ending if not units.isdisjoint(self._units[one])}
+        job, units = placed.job.id, self._units_of(placed.allocation)
+        before = self._last_on(units) if self._ending else None
         if before:
-            for one in list(before):  # who has to have ended before one of them need not be named
-                before -= self._before.get(one, _NOBODY)
             self._before[job] = before
+            for one in before:
+                self._behind.setdefault(one, set()).add(job)
         if prediction is not None and prediction.upper <= SHORT and prediction.samples >= SAMPLES:
             self._takes[job], self._units[job] = prediction.expected, units
+            for unit in units:
+                self._lines.setdefault(unit, []).append(job)
             if not before:
                 self._began[job] = now
             self._ends[job] = self._end(job, now)
         return not before
 
-    def _held(self, allocation: Allocation) -> frozenset[_Unit]:
+    def _last_on(self, units: Sequence[_Unit]) -> set[JobId]:
+        """Jobs that have given away what somebody gets: of a core's the last, of what may be shared all."""
+        found: set[JobId] = set()
+        for unit in units:
+            line = self._lines.get(unit)
+            if line:
+                found.update(line[-1:] if unit[1] == CORE else line)
+        return found & self._ending.keys()
+
+    def _units_of(self, allocation: Allocation) -> tuple[_Unit, ...]:
         key = allocation.parts, tuple(allocation.cores.items())
         found = self._units_at.get(key)
         if found is None:
             if len(self._units_at) >= REMEMBERED:
                 self._units_at.clear()
-            found = self._units_at[key] = _units_of(allocation, self._books.cluster)
+            found = self._units_at[key] = tuple(_units_of(allocation, self._books.cluster))
         return found
 
     def look(self, now: Seconds) -> None:
@@ -100,7 +105,7 @@ class Ahead:
         before = self._before.get(job)
         if before is None:
             return max(now, self._began[job] + self._takes[job])
-        return max(self._ends.get(one, now) for one in before) + self._takes[job]
+        return max([self._ends.get(one, now) for one in before]) + self._takes[job]
 
     def near(self, now: Seconds) -> Sequence[JobId]:
         """Jobs that will end in a moment and have not given their places away yet."""
@@ -109,12 +114,11 @@ class Ahead:
 
     def gone(self, job: JobId, now: Seconds) -> Iterator[JobId]:
         """A job has ended: those that begin now, since they waited for nobody else."""
-        known = job in self._takes
-        self._before.pop(job, None)
+        for one in self._before.pop(job, ()):
+            self._behind[one].discard(job)
         self._forget(job)
-        if not known:
-            return
-        for other, before in list(self._before.items()):
+        for other in sorted(self._behind.pop(job, ())):
+            before = self._before[other]
             before.discard(job)
             if not before:
                 del self._before[other]
@@ -122,12 +126,25 @@ class Ahead:
                     self._began[other] = now
                 yield other
 
+    def withdrawn(self, job: JobId) -> None:
+        """A job has not begun, and will not: who waited for it waits for those before it."""
+        before, behind = self._before.pop(job, set()), self._behind.pop(job, set())
+        for one in before:
+            self._behind[one].discard(job)
+            self._behind[one] |= behind
+        for other in behind:
+            self._before[other].discard(job)
+            self._before[other] |= before
+        self._forget(job)
+
     def goes_on(self, job: JobId) -> None:
         """A job has taken its place back, and is not expected to end soon any more."""
         self._forget(job)
 
     def _forget(self, job: JobId) -> None:
-        for book in (self._takes, self._began, self._ends, self._units):
+        for unit in self._units.pop(job, ()):
+            self._lines[unit].remove(job)
+        for book in (self._takes, self._began, self._ends):
             book.pop(job, None)
         self.recalled.discard(job)
 
@@ -150,16 +167,16 @@ class Ahead:
         return ((job, at + self._takes[job]) for job, at in self._began.items() if job in self._ending)
 
 
-def _units_of(allocation: Allocation, cluster: Cluster) -> frozenset[_Unit]:
-    """What only one job can hold: cores, devices, memory; all CPUs of a node whose cores have no ids."""
-    units: set[_Unit] = set()
+def _units_of(allocation: Allocation, cluster: Cluster) -> Iterator[_Unit]:
+    """Cores, devices, memory of a place; all CPUs of a node whose cores have no numbers."""
     for part in allocation.parts:
         for n in bits(part.nodes):
-            units.update((n, "device", device) for device in part.devices)
+            for device in part.devices:
+                yield n, DEVICE, device
             cores = allocation.cores_on(n, cluster.nodes[n])
-            units.update((n, "core", core) for core in cores)
+            for core in cores:
+                yield n, CORE, core
             if part.cpus and not cores:
-                units.add((n, "cpus", 0))
+                yield n, CPUS, 0
             if part.memory:
-                units.add((n, "memory", 0))
-    return frozenset(units)
+                yield n, MEMORY, 0

@@ -56,6 +56,8 @@ MAX_RUNS = 256
 """Newest runs of an app, implementation and class that a fit looks at."""
 MARGIN = 64
 """So many more are read: a fit may look at what there was as many runs ago (`dovetail.runtimes.learned`)."""
+MAX_ALIKE = 4096
+"""Answers that are remembered by what was asked, until anything changes."""
 Measure = Callable[[Run], Seconds | None]
 TINY: Seconds = 1e-9
 """No prediction is below this: run times are positive."""
@@ -174,6 +176,8 @@ class RecentRuns:
         self._measure = measure
         self._runs: Sequence[Run] = ()
         self._by_key: dict[tuple[RequestKey, InputsKey], KeyTimes] = {}
+        self._last: Run | None = None
+        self._last_key: tuple[RequestKey, InputsKey] = ((0, 0, 0.0), ())
         self.update(runs)
 
     def update(self, runs: Sequence[Run]) -> RecentRuns:
@@ -190,7 +194,7 @@ class RecentRuns:
         for run in old[:gone]:
             if self._measure(run) is None:
                 continue
-            key = key_of(run)
+            key = self._key_of(run)
             times = self._by_key[key]
             times.of(run).drop()
             if not (times.warm or times.cold):
@@ -199,12 +203,19 @@ class RecentRuns:
             measured = self._measure(run)
             if measured is None:
                 continue
-            key = key_of(run)
+            key = self._key_of(run)
             known = self._by_key.get(key)
             if known is None:
                 known = self._by_key[key] = KeyTimes()
             known.of(run).add(measured)
         return self
+
+    def _key_of(self, run: Run) -> tuple[RequestKey, InputsKey]:
+        """`key_of`; runs that follow each other mostly share their inputs and request."""
+        last = self._last
+        if last is None or run.inputs is not last.inputs or request_key(run) != self._last_key[0]:
+            self._last, self._last_key = run, key_of(run)
+        return self._last_key
 
     @property
     def runs(self) -> Sequence[Run]:
@@ -370,6 +381,8 @@ class HistoryModel(ABC):
         self._recent: dict[tuple[str, str, DeviceClass], RecentRuns] = {}
         self._averages: dict[tuple[str, str, DeviceClass], Averages] = {}
         self._requests: dict[str, dict[_Ways, tuple[int, RequestKey]]] = {}
+        self._version = -1
+        self._alike: dict[tuple[int, ...], tuple[tuple[object, ...], Prediction | None]] = {}
 
     @property
     def version(self) -> int:
@@ -379,7 +392,11 @@ class HistoryModel(ABC):
         then look for other processes' runs no more.
         """
         self._rounds = True
-        return self.history.version
+        version = self.history.version
+        if version != self._version:
+            self._version = version
+            self._alike.clear()
+        return version
 
     def runs(self, app: str, implementation: str, device: DeviceClass) -> int:
         """Completed runs of this app and implementation on this class. O(1)."""
@@ -393,6 +410,21 @@ class HistoryModel(ABC):
         self, job: Job, implementation: Implementation, request: Request, device: DeviceClass
     ) -> Prediction | None:
         """The prediction, or ``None`` where nothing is known."""
+        if not self._rounds:
+            return self._predict(job, implementation, request, device)
+        # Jobs of an array share all of this; by identity, which what is kept here secures.
+        asked = (job.app, job.inputs, job.walltime, implementation, request, device)
+        key = tuple(map(id, asked))
+        known = self._alike.get(key)
+        if known is None:
+            if len(self._alike) >= MAX_ALIKE:
+                self._alike.clear()
+            known = self._alike[key] = asked, self._predict(job, implementation, request, device)
+        return known[1]
+
+    def _predict(
+        self, job: Job, implementation: Implementation, request: Request, device: DeviceClass
+    ) -> Prediction | None:
         app = job.app.name
         request_asked = Run.resolved_request(request)
         inputs = canonical_inputs(job.inputs)
