@@ -25,6 +25,8 @@ CORE, DEVICE, CPUS, MEMORY = "core", "device", "cpus", "memory"
 
 AHEAD: Seconds = 0.020
 """A job that is expected to end within this gives its place away."""
+ALONG: Seconds = 0.005
+"""So much later ends who comes along."""
 SHORT: Seconds = 0.020
 """The upper end of a prediction that may be relied on so."""
 SAMPLES = 4
@@ -108,9 +110,16 @@ class Ahead:
         return max([self._ends.get(one, now) for one in before]) + self._takes[job]
 
     def near(self, now: Seconds) -> Sequence[JobId]:
-        """Jobs that will end in a moment and have not given their places away yet."""
-        soon, given = now + AHEAD, self._ending
-        return [job for job, end in self._ends.items() if end <= soon and job not in given]
+        """Jobs that will end in a moment and have not given their places away yet.
+
+        If there is one, those that end little later come along: what follows them all is one decision.
+        """
+        given = self._ending
+        found = [(end, job) for job, end in self._ends.items() if job not in given]
+        if not found or min(found)[0] > now + AHEAD:
+            return ()
+        soon = now + AHEAD + ALONG
+        return [job for end, job in found if end <= soon]
 
     def gone(self, job: JobId, now: Seconds) -> Iterator[JobId]:
         """A job has ended: those that begin now, since they waited for nobody else."""
