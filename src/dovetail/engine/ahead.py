@@ -123,8 +123,9 @@ class Ahead:
 
     def gone(self, job: JobId, now: Seconds) -> Iterator[JobId]:
         """A job has ended: those that begin now, since they waited for nobody else."""
-        for one in self._before.pop(job, ()):
-            self._behind[one].discard(job)
+        if job in self._before:  # it could not even begin
+            self.withdrawn(job)
+            return
         self._forget(job)
         for other in sorted(self._behind.pop(job, ())):
             before = self._before[other]
@@ -136,7 +137,7 @@ class Ahead:
                 yield other
 
     def withdrawn(self, job: JobId) -> None:
-        """A job has not begun, and will not: who waited for it waits for those before it."""
+        """A job has not begun and will not: who was to follow it follows those before it."""
         before, behind = self._before.pop(job, set()), self._behind.pop(job, set())
         for one in before:
             self._behind[one].discard(job)

@@ -432,7 +432,9 @@ class Supervisor:
             self.tell(self.note(end))
             self.follow(uid)
             return
-        self.children[pid] = Child(uid, pid, began, setup.grace, memory=job.get("memory"), group=group, cores=setup.cores)
+        self.children[pid] = Child(
+            uid, pid, began, setup.grace, memory=job.get("memory"), group=group, cores=setup.cores
+        )
         if "memory" in job and (group is None or not group.limited):
             self.limited.add(pid)
             self.look_at = min(self.look_at, time.monotonic() + WATCH)
