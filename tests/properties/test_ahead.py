@@ -129,6 +129,7 @@ class Machine:
 
     def carry_out(self, now: float, order: Order, after: tuple[str, ...]) -> None:
         if isinstance(order, Placed):
+            self.next.again(order.job.id)
             before = self.next.before(after, self.running.__contains__)
             if before:
                 self.followed += 1
@@ -249,6 +250,7 @@ class World:
             self.never[order.job.id] += 1
         else:
             self.asked.add(order.job.id)
+            self.refused.again(order.job.id)
             self.machine.order(self.now, order, tuple(after))
 
     def hear(self, *events: Event) -> None:

@@ -19,6 +19,7 @@ from dovetail.model import Allocation, Cluster, JobId, Placed, Prediction, Secon
 
 __all__ = ["Ahead"]
 
+_NOBODY: frozenset[JobId] = frozenset()
 _Unit = tuple[int, str, int]
 """Node, kind, number."""
 CORE, DEVICE, CPUS, MEMORY = "core", "device", "cpus", "memory"
@@ -122,30 +123,24 @@ class Ahead:
         return [job for end, job in found if end <= soon]
 
     def gone(self, job: JobId, now: Seconds) -> Iterator[JobId]:
-        """A job has ended: those that begin now, since they waited for nobody else."""
-        if job in self._before:  # it could not even begin
-            self.withdrawn(job)
-            return
+        """A job has ended, or has not begun and will not: those that begin now, since they wait for nobody.
+
+        Who was to follow one that has not begun follows those before it.
+        """
+        before, behind = self._before.pop(job, _NOBODY), self._behind.pop(job, _NOBODY)
         self._forget(job)
-        for other in sorted(self._behind.pop(job, ())):
-            before = self._before[other]
-            before.discard(job)
-            if not before:
+        for one in before:
+            self._behind[one].discard(job)
+            self._behind[one] |= behind
+        for other in sorted(behind):
+            waits_for = self._before[other]
+            waits_for.discard(job)
+            waits_for |= before
+            if not waits_for:
                 del self._before[other]
                 if other in self._takes:
                     self._began[other] = now
                 yield other
-
-    def withdrawn(self, job: JobId) -> None:
-        """A job has not begun and will not: who was to follow it follows those before it."""
-        before, behind = self._before.pop(job, set()), self._behind.pop(job, set())
-        for one in before:
-            self._behind[one].discard(job)
-            self._behind[one] |= behind
-        for other in behind:
-            self._before[other].discard(job)
-            self._before[other] |= before
-        self._forget(job)
 
     def goes_on(self, job: JobId) -> None:
         """A job has taken its place back, and is not expected to end soon any more."""

@@ -32,6 +32,10 @@ class Dropped:
         if before:
             self._before[job] = before
 
+    def again(self, job: str) -> None:
+        """It is to begin after all."""
+        self._before.pop(job, None)
+
     def over(self, job: str) -> None:
         """Nothing is left of this one."""
         self._replace(job, set())
@@ -64,6 +68,10 @@ class Successors:
 
     def __contains__(self, uid: str) -> bool:
         return uid in self.waiting
+
+    def again(self, uid: str) -> None:
+        """Somebody wants this job to begin who may have been dropped before."""
+        self._dropped.again(uid)
 
     def before(self, uids: Iterable[str], runs: Callable[[str], bool]) -> set[str]:
         """Whom a job has to wait for that is to follow these; ``runs`` says who has begun and not ended."""

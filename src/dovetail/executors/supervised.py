@@ -90,6 +90,7 @@ class SupervisedExecutor(Reporting):
         uid = uid_of(self.run_uid, job.id, attempt)
         before = [self._running[one][1] for one in self._never.instead(after, self._running.__contains__)]
         self._running[job.id] = link, uid
+        self._never.again(job.id)
         link.launch(
             {
                 "t": "intent",

@@ -313,6 +313,7 @@ class Supervisor:
         """Do what one line asks for."""
         kind = request["t"]
         if kind == "intent":
+            self.next.again(request["uid"])
             after = request.get("after", ())
             before = self.next.before(after, self.runs) if after else None
             if before:
