@@ -110,6 +110,29 @@ def test_who_follows_a_program_that_cannot_start_begins_at_once(tmp_path: Path) 
     ]
 
 
+def test_who_follows_a_job_that_cannot_be_asked_for_waits_for_those_before_it(tmp_path: Path) -> None:
+    """The command names an input that the job does not have: nothing of it ever reaches the supervisor."""
+
+    async def main() -> list[Event]:
+        executor = LocalExecutor(cpu_cluster(), tmp_path / "run")
+        await executor.launch(placed("a", "/bin/sleep", "0.3"))
+        await executor.launch_after(placed("b", "/bin/echo", "{n}"), ["a"])
+        await executor.launch_after(placed("c", "/bin/echo", "{n}"), ["b"])
+        await executor.launch_after(placed("d", "/bin/true"), ["c"])
+        found = await asyncio.wait_for(heard(executor, 4), 60)
+        await executor.close()
+        return found
+
+    found = {event.job: event for event in asyncio.run(main()) if isinstance(event, Ended)}
+    assert [found[job].state for job in "abcd"] == [
+        State.COMPLETED,
+        State.FAILED,
+        State.FAILED,
+        State.COMPLETED,
+    ]
+    assert (found["d"].started_at or 0.0) >= (found["a"].ended_at or 0.0)
+
+
 def test_what_follows_a_job_that_goes_on_is_withdrawn(tmp_path: Path) -> None:
     """Also what follows indirectly; what is withdrawn leaves no trace, and can be started again."""
 

@@ -17,7 +17,7 @@ from dovetail.engine.core import no_bound
 from dovetail.engine.driver import Driver, DriverOptions
 from dovetail.engine.journal import JournalWriter, read_journal, replay
 from dovetail.engine.orders import Order, Stop, Withdraw
-from dovetail.executors.successors import Next, Successors
+from dovetail.executors.successors import Dropped, Next, Successors
 from dovetail.model import (
     Cancelled,
     Cluster,
@@ -43,6 +43,7 @@ from dovetail.model import (
 from dovetail.plugins import load_policy
 from dovetail.testing.builders import full, workload
 
+FINAL = (State.COMPLETED, State.CANCELLED, State.FAILED)
 CASES = full(4000, 150)
 MS = 1e-3
 CLUSTERS = ((1, 0), (2, 0), (4, 0), (2, 1), (3, 2))  # cores and GPUs
@@ -128,6 +129,7 @@ class Machine:
 
     def carry_out(self, now: float, order: Order, after: tuple[str, ...]) -> None:
         if isinstance(order, Placed):
+            self.next.again(order.job.id)
             before = self.next.before(after, self.running.__contains__)
             if before:
                 self.followed += 1
@@ -202,6 +204,9 @@ class World:
         self.machine = Machine(rng, self.cluster)
         self.arrivals = deque(sorted(self.workload.jobs, key=lambda job: job.submit_time))
         self.now = 0.0
+        self.asked: set[str] = set()
+        self.refused = Dropped()
+        self.never: Counter[str] = Counter()  # starts that could not be asked for
 
     def next_time(self) -> float:
         told = self.machine.outbox[0][0] if self.machine.outbox else float("inf")
@@ -222,17 +227,38 @@ class World:
             while self.arrivals and self.arrivals[0].submit_time <= self.now:
                 self.driver.submit(self.arrivals.popleft())
             while self.machine.outbox and self.machine.outbox[0][0] <= self.now:
-                self.driver.happened(*self.machine.outbox.popleft()[1])
+                self.hear(*self.machine.outbox.popleft()[1])
             if not (quiet or released) and step < 60 and self.rng.random() < 0.2:
                 self.driver.happened(self.incident())
             for order in self.driver.instant(self.now):
-                after = tuple(self.driver.after(order.job.id)) if isinstance(order, Placed) else ()
-                self.machine.order(self.now, order, after)
+                self.give(order)
             self.driver.note()
             self.driver.engine.validate()
         else:
             raise AssertionError("it does not come to an end")
         self.journal.close()
+
+    def give(self, order: Order) -> None:
+        """What an executor does of it: some jobs cannot be asked for, and never reach the machine."""
+        if not isinstance(order, Placed):
+            self.machine.order(self.now, order, ())
+            return
+        after = self.refused.instead(self.driver.after(order.job.id), self.asked.__contains__)
+        if self.rng.random() < 0.03:
+            self.refused.drop(order.job.id, after)
+            self.driver.happened(Ended(order.job.id, State.FAILED, attempt=order.attempt, ran=False))
+            self.never[order.job.id] += 1
+        else:
+            self.asked.add(order.job.id)
+            self.refused.again(order.job.id)
+            self.machine.order(self.now, order, tuple(after))
+
+    def hear(self, *events: Event) -> None:
+        for event in events:
+            if isinstance(event, Ended | Withdrawn):
+                self.asked.discard(event.job)
+                self.refused.over(event.job)
+        self.driver.happened(*events)
 
     def incident(self) -> Event:
         job = f"j{self.rng.randint(0, 40)}"
@@ -245,13 +271,15 @@ class World:
         assert not self.driver.engine.ending
         for job in self.workload.jobs:
             record = records[job.id]
-            assert record.state in (State.COMPLETED, State.CANCELLED), (job.id, record.state)
+            assert record.state in FINAL, (job.id, record.state)
             runs = sum(count for (name, _), count in self.machine.begun.items() if name == job.id)
+            runs += self.never[job.id]
             assert record.attempts == runs, f"{job.id} ran {runs} times, on record {record.attempts}"
         holds = sorted(
             (record.start, record.end, unit)
             for record in records.values()
             if record.start is not None and record.end is not None and not record.earlier
+            if record.state is not State.FAILED
             for unit in map(str, self.machine.units(_placed(record)))
         )
         last: dict[str, float] = {}
@@ -279,9 +307,10 @@ def test_nothing_is_shared_lost_or_run_twice(block: int, tmp_path: Path) -> None
         world.path.unlink()
         seen["followed"] += world.machine.followed
         seen["withdrawn"] += world.machine.withdrawn
+        seen["refused"] += sum(world.never.values())
         seen["lingered"] += world.machine.lingered
         seen["cancelled"] += sum(r.state is State.CANCELLED for r in world.driver.engine.records.values())
-    for what in ("followed", "withdrawn", "lingered", "cancelled"):
+    for what in ("followed", "withdrawn", "lingered", "cancelled", "refused"):
         assert seen[what] > 0, f"no case had {what}"
 
 

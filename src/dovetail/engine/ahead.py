@@ -19,12 +19,15 @@ from dovetail.model import Allocation, Cluster, JobId, Placed, Prediction, Secon
 
 __all__ = ["Ahead"]
 
+_NOBODY: frozenset[JobId] = frozenset()
 _Unit = tuple[int, str, int]
 """Node, kind, number."""
 CORE, DEVICE, CPUS, MEMORY = "core", "device", "cpus", "memory"
 
 AHEAD: Seconds = 0.020
 """A job that is expected to end within this gives its place away."""
+ALONG: Seconds = 0.005
+"""So much later ends who comes along."""
 SHORT: Seconds = 0.020
 """The upper end of a prediction that may be relied on so."""
 SAMPLES = 4
@@ -108,34 +111,36 @@ class Ahead:
         return max([self._ends.get(one, now) for one in before]) + self._takes[job]
 
     def near(self, now: Seconds) -> Sequence[JobId]:
-        """Jobs that will end in a moment and have not given their places away yet."""
-        soon, given = now + AHEAD, self._ending
-        return [job for job, end in self._ends.items() if end <= soon and job not in given]
+        """Jobs that will end in a moment and have not given their places away yet.
+
+        If there is one, those that end little later come along: what follows them all is one decision.
+        """
+        given = self._ending
+        found = [(end, job) for job, end in self._ends.items() if job not in given]
+        if not found or min(found)[0] > now + AHEAD:
+            return ()
+        soon = now + AHEAD + ALONG
+        return [job for end, job in found if end <= soon]
 
     def gone(self, job: JobId, now: Seconds) -> Iterator[JobId]:
-        """A job has ended: those that begin now, since they waited for nobody else."""
-        for one in self._before.pop(job, ()):
-            self._behind[one].discard(job)
+        """A job has ended, or has not begun and will not: those that begin now, since they wait for nobody.
+
+        Who was to follow one that has not begun follows those before it.
+        """
+        before, behind = self._before.pop(job, _NOBODY), self._behind.pop(job, _NOBODY)
         self._forget(job)
-        for other in sorted(self._behind.pop(job, ())):
-            before = self._before[other]
-            before.discard(job)
-            if not before:
+        for one in before:
+            self._behind[one].discard(job)
+            self._behind[one] |= behind
+        for other in sorted(behind):
+            waits_for = self._before[other]
+            waits_for.discard(job)
+            waits_for |= before
+            if not waits_for:
                 del self._before[other]
                 if other in self._takes:
                     self._began[other] = now
                 yield other
-
-    def withdrawn(self, job: JobId) -> None:
-        """A job has not begun, and will not: who waited for it waits for those before it."""
-        before, behind = self._before.pop(job, set()), self._behind.pop(job, set())
-        for one in before:
-            self._behind[one].discard(job)
-            self._behind[one] |= behind
-        for other in behind:
-            self._before[other].discard(job)
-            self._before[other] |= before
-        self._forget(job)
 
     def goes_on(self, job: JobId) -> None:
         """A job has taken its place back, and is not expected to end soon any more."""

@@ -489,8 +489,7 @@ class Driver:
         job = event.job
         if job not in self.engine.records or self._placed(job) is None:
             return []
-        if self.ahead is not None:
-            self.ahead.withdrawn(job)
+        self._gone(job, now)
         if self.turns is not None:
             self.turns.ended(job, now)
         self._elsewhere.discard(job)
@@ -504,7 +503,7 @@ class Driver:
         return [event, Cancelled(job, why), *ended]
 
     def _gone(self, job: JobId, now: Seconds) -> None:
-        """A job has ended: the time of those that waited for nobody else runs from now."""
+        """A job has ended, or will not begin: the time of those that waited for nobody else runs from now."""
         for other in self.ahead.gone(job, now) if self.ahead is not None else ():
             placed = self._placed(other)
             if placed is not None:

@@ -157,7 +157,11 @@ class LocalExecutor(SupervisedExecutor):
 
     async def launch_after(self, placed: Placed, after: Sequence[JobId]) -> None:
         """`launch` as soon as these jobs have ended: the supervisor starts it without asking anybody."""
-        self._launch(placed, after)
+        try:
+            self._launch(placed, after)
+        finally:
+            if placed.job.id not in self._running:  # it could not be asked for
+                self._never.drop(placed.job.id, self._never.instead(after, self._running.__contains__))
 
     async def withdraw(self, job: JobId) -> None:
         """Take back what was to follow this job; `Withdrawn` and `Lingering` tell what has not begun."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-__all__ = ["Next", "Successors"]
+__all__ = ["Dropped", "Next", "Successors"]
 
 
 @dataclass
@@ -20,12 +20,48 @@ class Next:
     before: set[str]
 
 
+class Dropped:
+    """Jobs that will never begin: for who follows them, those for whom they waited stand in."""
+
+    def __init__(self) -> None:
+        self._before: dict[str, set[str]] = {}
+
+    def drop(self, job: str, before: set[str]) -> None:
+        """This job will never begin."""
+        self._replace(job, before)
+        if before:
+            self._before[job] = before
+
+    def again(self, job: str) -> None:
+        """It is to begin after all."""
+        self._before.pop(job, None)
+
+    def over(self, job: str) -> None:
+        """Nothing is left of this one."""
+        self._replace(job, set())
+
+    def _replace(self, job: str, before: set[str]) -> None:
+        for name, others in list(self._before.items()):
+            if job in others:
+                others.discard(job)
+                others |= before
+                if not others:
+                    del self._before[name]
+
+    def instead(self, jobs: Iterable[str], known: Callable[[str], bool]) -> set[str]:
+        """Those of these that are ``known`` (have not ended), and whoever stands for the others."""
+        found: set[str] = set()
+        for job in jobs:
+            found |= {job} if known(job) else self._before.get(job, set())
+        return found
+
+
 class Successors:
     """By uid, in the order in which they came; a job comes after those that it waits for."""
 
     def __init__(self) -> None:
         self.waiting: dict[str, Next] = {}
-        self._dropped: dict[str, set[str]] = {}  # for whom those wait that were to follow them
+        self._dropped = Dropped()
 
     def __len__(self) -> int:
         return len(self.waiting)
@@ -33,16 +69,13 @@ class Successors:
     def __contains__(self, uid: str) -> bool:
         return uid in self.waiting
 
+    def again(self, uid: str) -> None:
+        """Somebody wants this job to begin who may have been dropped before."""
+        self._dropped.again(uid)
+
     def before(self, uids: Iterable[str], runs: Callable[[str], bool]) -> set[str]:
-        """Which of these have not ended, ``runs`` says of those that have begun; who was dropped counts
-        for whom it waited for."""
-        found: set[str] = set()
-        for uid in uids:
-            if uid in self.waiting or runs(uid):
-                found.add(uid)
-            elif uid in self._dropped:
-                found |= self._dropped[uid]
-        return found
+        """Whom a job has to wait for that is to follow these; ``runs`` says who has begun and not ended."""
+        return self._dropped.instead(uids, lambda uid: uid in self.waiting or runs(uid))
 
     def add(self, uid: str, one: Next) -> None:
         """One more."""
@@ -50,10 +83,7 @@ class Successors:
 
     def over(self, uid: str) -> Iterator[Next]:
         """Nothing is left of this job: those that waited for nobody else."""
-        for name, before in list(self._dropped.items()):
-            before.discard(uid)
-            if not before:
-                del self._dropped[name]
+        self._dropped.over(uid)
         for name, one in list(self.waiting.items()):
             if uid in one.before:
                 one.before.discard(uid)
@@ -74,8 +104,8 @@ class Successors:
         """These will not begin: who follows them follows those that they waited for."""
         for uid in uids:
             before = self.waiting.pop(uid).before
-            for others in (*(one.before for one in self.waiting.values()), *self._dropped.values()):
-                if uid in others:
-                    others.discard(uid)
-                    others |= before
-            self._dropped[uid] = before
+            for one in self.waiting.values():
+                if uid in one.before:
+                    one.before.discard(uid)
+                    one.before |= before
+            self._dropped.drop(uid, before)

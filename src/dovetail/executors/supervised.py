@@ -17,6 +17,7 @@ from dovetail.executors.outputs import Outputs
 from dovetail.executors.recovery import describe
 from dovetail.executors.reporting import Reporting
 from dovetail.executors.spawnlog import ended, uid_of
+from dovetail.executors.successors import Dropped
 from dovetail.interfaces import RunFolder
 from dovetail.model import EMPTY, Cluster, Ended, Job, JobId, Placed, State, Usage
 from dovetail.model.command_line import argv
@@ -42,6 +43,7 @@ class SupervisedExecutor(Reporting):
         self._grace = folder.grace
         self._environ: Mapping[str, str] = dict(os.environ if folder.environ is None else folder.environ)
         self._running: dict[JobId, tuple[Link, str]] = {}  # and the uid of the attempt
+        self._never = Dropped()  # jobs that could not be asked for, though others were to follow them
 
     # ------------------------------------------------------------------- what differs
 
@@ -86,8 +88,9 @@ class SupervisedExecutor(Reporting):
         order = self._order(link, placed, words)
         files, chosen = self._outputs.of(job, attempt, self._cwd)
         uid = uid_of(self.run_uid, job.id, attempt)
-        before = [self._running[one][1] for one in after if one in self._running]
+        before = [self._running[one][1] for one in self._never.instead(after, self._running.__contains__)]
         self._running[job.id] = link, uid
+        self._never.again(job.id)
         link.launch(
             {
                 "t": "intent",
@@ -192,4 +195,5 @@ class SupervisedExecutor(Reporting):
         """A job runs no more, or never did."""
         job: JobId = request["job"]
         del self._running[job]
+        self._never.over(job)
         return job

@@ -94,6 +94,7 @@ class Child:
     survivors: bool = False
     memory: int | None = None
     group: Group | None = None
+    cores: list[int] = field(default_factory=list)
     why: str = ""
     status: int = 0
     end: bytes = b""
@@ -131,6 +132,7 @@ class Supervisor:
         self.pids: dict[str, int] = {}
         self.lingering: list[Child] = []
         self.next = Successors()
+        self.at: list[int] | None = None  # whose cores we have taken on
         self.untold = 0  # lines that can wait, since the next jobs are at hand
         self.tell_by = float("inf")
         self.setups: dict[int, Setup] = {}
@@ -141,6 +143,7 @@ class Supervisor:
         self.groups: Groups | None = None  # made for the first job
         self.terminated = False
         self.limited: set[int] = set()  # pids of jobs with a limit of memory
+        self.kill_next = float("inf")  # nobody's grace has passed before
         self.look_at = float("inf")
         self.poll = select.poll()
 
@@ -219,7 +222,7 @@ class Supervisor:
             return LINGER * 1e3
         if not self.children:
             return None
-        due = min(self.look_at, self.tell_by, *(child.kill_at for child in self.children.values()))
+        due = min(self.look_at, self.tell_by, self.kill_next)
         return min(PULSE * 1e3, max(0.0, (due - time.monotonic()) * 1e3) + 1)
 
     def on_term(self, *_: object) -> None:
@@ -228,21 +231,22 @@ class Supervisor:
 
     def deadlines(self) -> None:
         """Kill what has used up its grace; finish what lingered and is gone."""
-        if self.tell_by <= time.monotonic():
+        now = time.monotonic()
+        if self.tell_by <= now:
             self.flush()
         if self.terminated:
             self.terminated = False
             self.withdraw(list(self.next.waiting))
             for child in self.children.values():
                 self.stop(child, "CANCELLED", None)
-        if self.look_at <= time.monotonic():
+        if self.look_at <= now:
             self.watch()
-        if self.lingering or any(c.kill_at < float("inf") for c in self.children.values()):
-            now = time.monotonic()
+        if self.lingering or self.kill_next <= now:
             for child in self.children.values():
                 if child.kill_at <= now:
                     child.kill_at, child.forced = float("inf"), True
                     signal_group(child.pid, signal.SIGKILL)
+            self.kill_next = min((c.kill_at for c in self.children.values()), default=float("inf"))
             for child in list(self.lingering):
                 if child.kill_at <= now:
                     child.survivors = child.forced = True
@@ -309,6 +313,7 @@ class Supervisor:
         """Do what one line asks for."""
         kind = request["t"]
         if kind == "intent":
+            self.next.again(request["uid"])
             after = request.get("after", ())
             before = self.next.before(after, self.runs) if after else None
             if before:
@@ -428,7 +433,9 @@ class Supervisor:
             self.tell(self.note(end))
             self.follow(uid)
             return
-        self.children[pid] = Child(uid, pid, began, setup.grace, memory=job.get("memory"), group=group)
+        self.children[pid] = Child(
+            uid, pid, began, setup.grace, memory=job.get("memory"), group=group, cores=setup.cores
+        )
         if "memory" in job and (group is None or not group.limited):
             self.limited.add(pid)
             self.look_at = min(self.look_at, time.monotonic() + WATCH)
@@ -458,7 +465,10 @@ class Supervisor:
             program = find_program(job["argv"][0], setup.path)
             actions = [(os.POSIX_SPAWN_DUP2, fd, n) for n, fd in enumerate((self.null, *files))]
             if setup.cores:
-                pin(setup.cores)
+                if self.at is not setup.cores:
+                    pin(setup.cores)
+            elif self.at is not None:
+                self.go(None)
             began, pid = self.now(), 0
             group = self.groups.enter(job.get("memory"))
             try:
@@ -479,17 +489,23 @@ class Supervisor:
                     if not pid:
                         self.groups.give_back(group)
                 if setup.cores:
-                    os.sched_setaffinity(0, self.cores)
+                    self.go(None)
             return pid, began, group
         finally:
             for fd in files:
                 os.close(fd)
+
+    def go(self, cores: list[int] | None) -> None:
+        """Take on these cores only, or have all of ours again."""
+        os.sched_setaffinity(0, self.cores if cores is None else cores)
+        self.at = cores
 
     def stop(self, child: Child, reason: str, grace: float | None) -> None:
         """TERM to the whole group; KILL when the grace has passed. The first reason stays."""
         if child.reason is None:
             child.reason = reason
             child.kill_at = time.monotonic() + (child.grace if grace is None else grace)
+            self.kill_next = min(self.kill_next, child.kill_at)
             signal_group(child.pid, signal.SIGTERM)
             signal_group(child.pid, signal.SIGCONT)
 
@@ -501,12 +517,16 @@ class Supervisor:
             except ChildProcessError:
                 return
             if info is None:
+                if self.at is not None:
+                    self.go(None)
                 return
             pid = info.si_pid
             child = self.children.pop(pid, None)
             if child is None:
                 self.passed(pid, os.waitpid(pid, 0)[1])
                 continue
+            if self.next and child.cores:  # who follows is born there, and it has nothing to do meanwhile
+                self.go(child.cores)
             # While the leader is a zombie its pid, hence its group's id, cannot be given to another.
             grace_left = child.kill_at < float("inf")
             if not grace_left:
