@@ -103,15 +103,16 @@ class CountShadow:
         self._free = free
         self._idle = free.count(head)
         extra = self._idle - head.nodes
-        self.start = inf
+        start = inf
         for when, allocation in releases:
-            if extra >= 0 and when > self.start:
+            if when > start:
                 break
             extra += allocation.request.nodes
             if extra >= 0:
-                self.start = max(when, now)
+                start = max(when, now)
+        self.start = start
         self._extra = extra
-        self.allocation = Allocation(head, ()) if self.start < inf else None
+        self.allocation = Allocation(head, ()) if start < inf else None
 
     def deadlines(self, requests: Iterable[Request]) -> list[tuple[Request, Seconds]]:
         """Of these the requests of jobs that may start, and when those must have ended."""

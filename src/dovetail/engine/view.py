@@ -127,7 +127,7 @@ class EngineView:
         """
         changes = self.changes
         freed = changes.otherwise or changes.ended or changes.migrated
-        return bool(freed) or not self.interchangeable
+        return bool(freed) or not self._engine.profiles.counted
 
     def shadow(
         self, request: Request, free: Free, started: Sequence[tuple[Job, Choice, Allocation]]
@@ -140,7 +140,7 @@ class EngineView:
                 end = self.now + self.bound(job, choice.implementation, choice.request)
                 insort(with_new, (end, allocation), key=itemgetter(0))
             releases = with_new
-        kind = CountShadow if self.interchangeable else NodeShadow
+        kind = CountShadow if self._engine.profiles.counted else NodeShadow
         return kind(request, free, releases, self.now)
 
     def releases(self) -> Sequence[tuple[Seconds, Allocation]]:
