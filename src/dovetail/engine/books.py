@@ -335,10 +335,10 @@ class Books:
     def class_of(self, implementation: Implementation, allocation: Allocation) -> DeviceClass:
         """The device class on which an allocation runs an implementation (of its first node)."""
         kind = implementation.kind
-        if kind not in self._classes:
+        only = self._classes.get(kind)
+        if only is None and kind not in self._classes:
             classes = self.cluster.device_classes(kind)
-            self._classes[kind] = classes[0] if len(classes) == 1 else None
-        only = self._classes[kind]
+            only = self._classes[kind] = classes[0] if len(classes) == 1 else None
         if only is not None:
             return only
         if not allocation.parts:  # it runs elsewhere, nobody said on what

@@ -7,6 +7,7 @@ node costs nothing. States are interned; transitions between them are computed o
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable
 from functools import partial
 from typing import Any, Literal, NamedTuple
@@ -29,6 +30,8 @@ __all__ = ["Fits", "FreeCapacity", "Layout", "Placement", "Share", "lowest"]
 
 Placement = Literal["pack", "spread", "first"]
 UNLIMITED = -1
+FEW = 6
+"""So many bits are taken one by one."""
 MOST_CPUS = 1 << 40  # above the CPUs of any node
 
 
@@ -39,26 +42,29 @@ def lowest(mask: int, count: int) -> int:
     found = mask.bit_count()
     if found == count:
         return mask
-    if count <= 6:
-        taken = 0
-        for _ in range(count):
-            low = mask & -mask
-            taken |= low
-            mask ^= low
-        return taken
+    if count <= FEW:
+        return mask ^ _without_lowest(mask, count)
     # Interpolate: set bits lie about evenly. ``low`` bits hold ``least`` of them, ``high`` hold ``most``.
     low, least, high, most = 0, 0, mask.bit_length(), found
     while True:
-        middle = low + (high - low) * (count - least) // (most - least)
-        middle = min(max(middle, low + 1), high - 1)
+        middle = max(low + 1, low + (high - low) * (count - least) // (most - least))
         part = mask & ((1 << middle) - 1)
         found = part.bit_count()
         if found == count:
             return part
         if found < count:
+            if count - found <= FEW:
+                return mask ^ _without_lowest(mask ^ part, count - found)
             low, least = middle, found
         else:
             high, most = middle, found
+
+
+def _without_lowest(mask: int, count: int) -> int:
+    """A mask less so many of its lowest bits."""
+    for _ in range(count):
+        mask &= mask - 1
+    return mask
 
 
 class NodeClass(NamedTuple):
@@ -116,8 +122,8 @@ class Layout:
         self._fits: dict[Request, Fits] = {}
         self.last_request: Request | None = None
         self.last_fits: Fits = {}
-        self._taken: dict[tuple[Any, ...], dict[int, int | None]] = {}
-        self._given: dict[tuple[Any, ...], dict[int, int | None]] = {}
+        self.taken: defaultdict[tuple[Any, ...], dict[int, int | None]] = defaultdict(dict)
+        self.given: defaultdict[tuple[Any, ...], dict[int, int | None]] = defaultdict(dict)
         self.full: dict[int, int] = {}  # state -> mask, nothing in use
         self._least: dict[tuple[int, int], int] = {}
         self.everything = 0  # mask of all nodes
@@ -222,16 +228,12 @@ class Layout:
 
     def after_take(self, state_id: int, share: Share) -> int | None:
         """State after a node gives the share; ``None`` if it has not got it."""
-        steps = self.steps(share, giving=False)
+        steps = self.taken[share]
         return steps[state_id] if state_id in steps else self.step(state_id, share, giving=False)
 
     def steps(self, share: tuple[Any, ...], *, giving: bool) -> dict[int, int | None]:
         """Remembered states after a share is taken or given, by state; fill gaps with `step`."""
-        known = self._given if giving else self._taken
-        steps = known.get(share)
-        if steps is None:
-            steps = known[share] = {}
-        return steps
+        return (self.given if giving else self.taken)[share]
 
     def step(self, state_id: int, share: tuple[Any, ...], *, giving: bool) -> int | None:
         """State after a share is taken or given; ``None`` if that cannot be; remembered."""
@@ -478,11 +480,12 @@ class FreeCapacity:
             raise
 
     def _move(self, part: Part, giving: bool) -> None:
-        nodes, states = part[0], self._states
-        steps = self._layout.steps(part[1:], giving=giving)
+        nodes, states, layout = part[0], self._states, self._layout
+        steps = (layout.given if giving else layout.taken)[part[1:]]
         for state, mask in states.items():
-            if mask & nodes:
-                after = steps.get(state) if mask & nodes == nodes else None
+            hit = mask & nodes
+            if hit:
+                after = steps.get(state) if hit == nodes else None
                 if after is None:
                     break
                 if mask == nodes:  # mostly all its nodes are alike

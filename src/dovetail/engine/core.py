@@ -197,7 +197,8 @@ class Engine(Decisions):
 
     def _submit(self, event: Submitted) -> None:
         job = event.job
-        record = Record(job, attempts=event.attempts, failures=event.failures)
+        record = Record(job)
+        record.attempts, record.failures = event.attempts, event.failures
         if self.records.setdefault(job.id, record) is not record:
             raise ValueError(f"job {job.id} was submitted twice")
         if event.held:
@@ -279,7 +280,7 @@ class Engine(Decisions):
                 record.since, record.allocation = now, before.allocation
         if self.outside.cut:
             self.outside.ended(event.job, at_limit=event.state is State.TIMEOUT)
-        if record.allocation is not None and self.packs:
+        if self.packs and record.allocation is not None:
             record.allocation = record.allocation.packed()
         record.state = event.state
         record.end = now

@@ -29,13 +29,14 @@ class CoreBook:
 
         Raises `ValueError` where core ids that the policy chose itself are not free or not enough.
         """
+        parts, pool = allocation.parts, self._pool
+        if allocation.cores is EMPTY and len(parts) == 1 and parts[0].cpus == pool:
+            return EMPTY  # all pools are alike, and all are given whole
         chosen: dict[int, tuple[int, ...]] = {}
         nodes = self._cluster.nodes
-        for part in allocation.parts:
-            if not part.cpus:
+        for part in parts:
+            if not part.cpus or (part.cpus == pool and allocation.cores is EMPTY):
                 continue
-            if part.cpus == self._pool and allocation.cores is EMPTY:
-                continue  # all pools are alike, and all are given whole
             for n in bits(part.nodes):
                 node = nodes[n]
                 if part.cpus == node.cpus and n not in allocation.cores:

@@ -115,7 +115,7 @@ class Decisions(Books):
             self._unqueue(job)
         if self.intended:
             self.intended.pop(decision.job, None)
-        if self.promises.held:
+        if decision.job in self.promises.held:
             bound = self._learned_bound(job, choice.implementation, allocation.request)
             record.promised = self.promises.settle(decision.job, now, bound)
         try:

@@ -134,8 +134,9 @@ class JobQueue:
         """Put a job at the end, or back at its old place. O(log n) and a move of pointers for each order."""
         place = self._place.setdefault(job.id, self._places)
         self._places += place == self._places
-        empty = not self._line
-        self._line.add((0, place, job))
+        line = self._line
+        empty = len(line._entries) == line._gone
+        line.add((0, place, job))
         for order in self._orders.values():
             key = order.key(job, self._limit(job)) if order.bounded else order.key(job)
             if empty:
@@ -145,7 +146,7 @@ class JobQueue:
             elif key != order.constant:
                 order.line = self._sorted(order)
             if order.by_request is not None:
-                order.by_request.add(place, job)
+                order.by_request.new[place] = job
         if self._requests is not None:
             for choice in job.choices:
                 self._requests[choice.request] = self._requests.get(choice.request, 0) + 1
@@ -167,8 +168,9 @@ class JobQueue:
         for order in self._orders.values():
             if order.line is not None:
                 order.line.remove(self._key(order, job), place)
-            if order.by_request is not None and not order.by_request.forget(place):
-                order.by_request.remove(self._key(order, job), place, job)
+            by_request = order.by_request
+            if by_request is not None and by_request.new.pop(place, None) is None:
+                by_request.remove(self._key(order, job), place, job)
         if self._requests is not None:
             for choice in job.choices:
                 left = self._requests[choice.request] - 1
@@ -235,7 +237,7 @@ class JobQueue:
         if order.by_request is None:
             order.by_request = ByRequest()
             for _, place, job in self._line.entries():
-                order.by_request.add(place, job)
+                order.by_request.new[place] = job
         for place, job in order.by_request.take_new():
             order.by_request.insert(self._key(order, job), place, job, self._limit(job))
         return order.by_request
