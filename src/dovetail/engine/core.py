@@ -334,7 +334,8 @@ class Engine(Decisions):
 
     def retire(self, job: JobId) -> Record:
         """Forget a job that has ended, for memory's sake. Raises `ValueError` before its end."""
-        if self.phase(job) is not Phase.ENDED:
+        record = self.records.get(job)
+        if record is None or record.end is None or job in self.running:
             raise ValueError(f"job {job} cannot be retired while it is {self.phase(job).value}")
         self.queue.forget(job)
         return self.records.pop(job)

@@ -314,11 +314,6 @@ class Driver:
         self._orders, self._withheld = self._withheld, []
         self.engine.wake_times.insert(0, now)
 
-    def quick(self, now: Seconds, events: list[Event]) -> list[Placed]:
-        """`instant` for worlds without history, journal, planner, deadlines and people: what starts."""
-        self.engine.handle(now, events)
-        return self.engine.view.changes.started
-
     def note(self) -> None:
         """Write the last instant into the journal."""
         noted, self._noted = self._noted, None

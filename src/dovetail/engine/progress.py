@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Mapping
 from dataclasses import dataclass
+from heapq import heapify, heappop, heappush
 from operator import itemgetter
 
 from dovetail.interfaces import RateModel, SeesProgress
@@ -53,12 +53,12 @@ class Progress:
             entry = (end, 0, self._count, 0, job, COMPLETED)
             if end > limit:
                 entry = (limit, 0, self._count, 0, job, State.TIMEOUT)
-            heapq.heappush(self._heap, entry)
+            heappush(self._heap, entry)
             return
         self._work[job] = Work(seconds, seconds, now, 1.0, self._count)
-        heapq.heappush(self._heap, (end, 0, self._count, 0, job, State.COMPLETED))
+        heappush(self._heap, (end, 0, self._count, 0, job, State.COMPLETED))
         if limit != float("inf"):
-            heapq.heappush(self._heap, (limit, 1, self._count, 0, job, State.TIMEOUT))
+            heappush(self._heap, (limit, 1, self._count, 0, job, State.TIMEOUT))
 
     def next_end(self) -> Seconds:
         """The next time at which a job ends; infinite if none runs."""
@@ -68,7 +68,7 @@ class Progress:
         while heap:
             if self._current(heap[0]):
                 return heap[0][0]
-            heapq.heappop(heap)
+            heappop(heap)
         return INFINITE
 
     def _current(self, entry: tuple[Seconds, int, int, int, JobId, State]) -> bool:
@@ -81,7 +81,7 @@ class Progress:
         """Jobs that end at ``now``, in order of their start."""
         heap, ends = self._heap, []
         while heap and heap[0][0] <= now:
-            entry = heapq.heappop(heap)
+            entry = heappop(heap)
             if self._rates is None:
                 ends.append(entry)
             elif self._current(entry):
@@ -96,7 +96,7 @@ class Progress:
         """A job was ended from outside (its node was lost, it was cancelled)."""
         if self._rates is None:
             self._heap = [entry for entry in self._heap if entry[4] != job]
-            heapq.heapify(self._heap)
+            heapify(self._heap)
         else:
             self._work.pop(job, None)
 
@@ -130,5 +130,5 @@ class Progress:
             work.version += 1
             end = work.since + work.left / work.rate if work.rate > 0 else float("inf")
             if end != float("inf"):
-                heapq.heappush(self._heap, (end, 0, work.order, work.version, job, State.COMPLETED))
+                heappush(self._heap, (end, 0, work.order, work.version, job, State.COMPLETED))
         return stalls

@@ -158,10 +158,11 @@ class _Simulation:
         """Go from event to event until nothing is left to happen."""
         jobs, incidents = self._line(), self.incidents
         driver, progress = self.driver, self.progress
-        driver.engine.packs &= self.columns is None
+        engine, view = driver.engine, driver.engine.view
+        engine.packs &= self.columns is None
         total, done = len(self.workload.jobs), 0
         tell = self.options.progress
-        wake_times, pending, turns = driver.engine.wake_times, driver.pending, driver.turns
+        wake_times, pending, turns = engine.wake_times, driver.pending, driver.turns
         job = next(jobs, None)
         next_submit = inf if job is None else job.submit_time
         now = 0.0
@@ -186,7 +187,8 @@ class _Simulation:
             while incidents and incidents[0][0] <= now:
                 events.append(incidents.pop(0)[1])
             if self.plain and not (wake_times and wake_times[0] <= now):
-                for placed in driver.quick(now, events):
+                engine.handle(now, events)  # no history, journal, planner, deadlines or people
+                for placed in view.changes.started:
                     self._begin(placed, now)
             else:
                 self._instant(now, events)
