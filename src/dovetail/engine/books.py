@@ -204,7 +204,6 @@ class Books:
         ``expected`` is its expected time and bound where they are known already, else they are asked for.
         """
         job = record.job
-        prediction = None
         if expected is None:
             if self._keep_considered:
                 prediction = self.predictions.predict(job, implementation, allocation.request, device)
@@ -212,13 +211,15 @@ class Books:
             else:
                 prediction = self.predictions.at_start(job, implementation, allocation.request, device)
             bound_of = self.bound if self.learned_bounds or self._keep_asked else self._user_bound
-            seconds = None if prediction is None else prediction.expected
-            expected = seconds, bound_of(job, implementation, allocation.request)
-        elif expected[0] is not None:
-            prediction = Prediction(expected[0], float("inf"), 0, "as expected at its start")
-        predicted, bound = expected[0], start + expected[1]
-        record.attempts += 1
-        placed = Placed(job, implementation, allocation, start, predicted, bound, device, record.attempts)
+            predicted = None if prediction is None else prediction.expected
+            bound = bound_of(job, implementation, allocation.request)
+        else:
+            predicted, bound = expected
+            prediction = None
+            if predicted is not None:
+                prediction = Prediction(predicted, float("inf"), 0, "as expected at its start")
+        attempt = record.attempts = record.attempts + 1
+        placed = Placed(job, implementation, allocation, start, predicted, start + bound, device, attempt)
         if counted:
             self.occupancy.enter(placed)
         else:

@@ -294,7 +294,10 @@ class FreeCapacity:
         fits = layout.last_fits if request is layout.last_request else layout.fits(request)
         total = 0
         for state, mask in self._states.items():
-            fit = fits[state] if state in fits else layout.fit_state(request, state)
+            try:
+                fit = fits[state]
+            except KeyError:
+                fit = layout.fit_state(request, state)
             if fit is not None:
                 total += (mask & within).bit_count()
         return total
@@ -456,15 +459,17 @@ class FreeCapacity:
 
     def take(self, allocation: Allocation) -> None:
         """Mark as used; raises `ValueError`, nothing changed, if any of it is not free."""
-        if len(allocation.parts) == 1 and not allocation.donors:
-            self._move(allocation.parts[0], False)
+        parts = allocation.parts
+        if len(parts) == 1 and not allocation.donors:
+            self._move(parts[0], False)
         else:
             self._move_all(allocation, False)
 
     def give(self, allocation: Allocation) -> None:
         """Mark as free again; raises `ValueError`, nothing changed, if it was not in use."""
-        if len(allocation.parts) == 1 and not allocation.donors:
-            self._move(allocation.parts[0], True)
+        parts = allocation.parts
+        if len(parts) == 1 and not allocation.donors:
+            self._move(parts[0], True)
         else:
             self._move_all(allocation, True)
 

@@ -19,6 +19,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 from typing import Literal
 
 from dovetail.engine.admission import Admission
@@ -565,8 +566,8 @@ class Driver:
         """
         engine, options = self.engine, self.options
         if records is None:
-            order = sorted(workload.jobs, key=_file_order)
-            records = [engine.records[job.id] for job in order if job.id in engine.records]
+            known = map(engine.records.get, [job.id for job in sorted(workload.jobs, key=_file_order)])
+            records = [record for record in known if record is not None]
         return Result(
             policy=engine.policy_name,
             options=options.policy_options,
@@ -589,5 +590,4 @@ def _not_an_end(event: Event) -> bool:
     return not isinstance(event, Ended)
 
 
-def _file_order(job: Job) -> int:
-    return job.index
+_file_order = attrgetter("index")

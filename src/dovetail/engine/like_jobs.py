@@ -115,12 +115,6 @@ class ByRequest(dict[Request, LikeJobs]):
         self.several = 0
         self.new: dict[int, Job] = {}
 
-    def take_new(self) -> list[tuple[int, Job]]:
-        """The jobs to be inserted now, by their places."""
-        new = list(self.new.items())
-        self.new.clear()
-        return new
-
     def insert(self, key: Any, place: int, job: Job, limit: Seconds) -> None:
         """Put a job among those that ask for the same."""
         if len(job.choices) > 1:

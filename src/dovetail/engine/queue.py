@@ -118,7 +118,7 @@ class JobQueue:
         self._limit = limit
 
     def __len__(self) -> int:
-        return len(self._line)
+        return len(self._line._entries) - self._line._gone
 
     def __bool__(self) -> bool:
         return len(self._line._entries) > self._line._gone
@@ -166,11 +166,12 @@ class JobQueue:
         place = self._place[job.id]
         self._line.remove(0, place)
         for order in self._orders.values():
-            if order.line is not None:
-                order.line.remove(self._key(order, job), place)
-            by_request = order.by_request
+            line, by_request = order.line, order.by_request
+            key = order.constant if line is None else self._key(order, job)
+            if line is not None:
+                line.remove(key, place)
             if by_request is not None and by_request.new.pop(place, None) is None:
-                by_request.remove(self._key(order, job), place, job)
+                by_request.remove(key, place, job)
         if self._requests is not None:
             for choice in job.choices:
                 left = self._requests[choice.request] - 1
@@ -198,7 +199,8 @@ class JobQueue:
 
     def by(self, key: Key, *, bounded: bool = False) -> Sequence[Job]:
         """The waiting jobs by ascending key, then submission; kept up to date from the first call on."""
-        return self._order(key, bounded).line or self._line
+        order = self._orders.get(key) or self._order(key, bounded)
+        return order.line or self._line
 
     def place_in(self, key: Key, bounded: bool) -> Callable[[Job], Any]:
         """What a job of the queue is sorted by in this order: its key, then its place of submission."""
@@ -212,7 +214,7 @@ class JobQueue:
 
         Jobs that ask for the same are passed over at once. Jobs that could run in several ways come anyway.
         """
-        order = self._order(key, bounded)
+        order = self._orders.get(key) or self._order(key, bounded)
         by_request = order.by_request
         if by_request is None or by_request.new:
             by_request = self._by_request(order)
@@ -238,8 +240,11 @@ class JobQueue:
             order.by_request = ByRequest()
             for _, place, job in self._line.entries():
                 order.by_request.new[place] = job
-        for place, job in order.by_request.take_new():
-            order.by_request.insert(self._key(order, job), place, job, self._limit(job))
+        new = order.by_request.new
+        for place, job in new.items():
+            key = order.constant if order.line is None else self._key(order, job)
+            order.by_request.insert(key, place, job, self._limit(job))
+        new.clear()
         return order.by_request
 
     def requests(self) -> Mapping[Request, int]:

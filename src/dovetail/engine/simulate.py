@@ -192,11 +192,12 @@ class _Simulation:
                     self._begin(placed, now)
             else:
                 self._instant(now, events)
-            if ended and self.columns is not None:
-                self._put_away(self.columns, events[:ended])
-            if ended and tell is not None:
-                done += ended
-                tell(done, total)
+            if ended:
+                if self.columns is not None:
+                    self._put_away(self.columns, events[:ended])
+                if tell is not None:
+                    done += ended
+                    tell(done, total)
         return self._result()
 
     def _line(self) -> Iterator[Job]:
