@@ -119,9 +119,7 @@ class Layout:
         self.rank: list[int] = []  # placement order of a state: lower is taken first
         self._ids: dict[NodeState, int] = {}
         self._classes: list[NodeClass] = []
-        self._fits: dict[Request, Fits] = {}
-        self.last_request: Request | None = None
-        self.last_fits: Fits = {}
+        self.fits: defaultdict[Request, Fits] = defaultdict(dict)  # remembered; fill gaps with `fit_state`
         self.taken: defaultdict[tuple[Any, ...], dict[int, int | None]] = defaultdict(dict)
         self.given: defaultdict[tuple[Any, ...], dict[int, int | None]] = defaultdict(dict)
         self.full: dict[int, int] = {}  # state -> mask, nothing in use
@@ -167,21 +165,13 @@ class Layout:
             self.rank.append({"pack": free_units, "spread": -most_free, "first": 0}[self.placement])
         return found
 
-    def fits(self, request: Request) -> Fits:
-        """The remembered fits of a request, by state; fill gaps with `fit_state`."""
-        found = self._fits.get(request)
-        if found is None:
-            found = self._fits[request] = {}
-        self.last_request, self.last_fits = request, found
-        return found
-
     def fit_state(self, request: Request, state_id: int) -> Fit | None:
         """How one node in this state meets the request, or ``None``; remembered."""
         state = self.states[state_id]
         share = self._share(request, state)
         after = None if share is None else self.after_take(state_id, share)
         fit = None if share is None or after is None else Fit(share, after)
-        self.fits(request)[state_id] = fit
+        self.fits[request][state_id] = fit
         return fit
 
     def cpus_of(self, request: Request, node_class: int) -> int:
@@ -291,7 +281,7 @@ class FreeCapacity:
     def count(self, request: Request, *, within: int = -1) -> int:
         """Nodes that could give one share now. O(distinct states)."""
         layout = self._layout
-        fits = layout.last_fits if request is layout.last_request else layout.fits(request)
+        fits = layout.fits[request]
         total = 0
         for state, mask in self._states.items():
             try:
@@ -305,7 +295,7 @@ class FreeCapacity:
     def nodes(self, request: Request) -> int:
         """Bit mask of the nodes that could give one share now. O(distinct states)."""
         layout = self._layout
-        fits = layout.fits(request)
+        fits = layout.fits[request]
         found = 0
         for state, mask in self._states.items():
             if (fits[state] if state in fits else layout.fit_state(request, state)) is not None:
@@ -334,7 +324,7 @@ class FreeCapacity:
     def fit(self, request: Request, *, within: int = -1) -> Allocation | None:
         """Where the request fits by the placement rule, or ``None``. O(distinct states)."""
         layout = self._layout
-        fits = layout.last_fits if request is layout.last_request else layout.fits(request)
+        fits = layout.fits[request]
         wanted = request.nodes
         only: Fit | None = None
         eligible = 0
@@ -357,7 +347,7 @@ class FreeCapacity:
     def claim(self, request: Request) -> Allocation | None:
         """`fit`, and take what was found. O(distinct states)."""
         layout, states = self._layout, self._states
-        fits = layout.last_fits if request is layout.last_request else layout.fits(request)
+        fits = layout.fits[request]
         only, where, eligible = None, -1, 0
         for state, mask in states.items():
             try:

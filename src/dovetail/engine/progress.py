@@ -89,8 +89,10 @@ class Progress:
                 ends.append(entry)
         if len(ends) > 1:
             ends.sort(key=itemgetter(2))
-        # A job that was killed has no exit code.
-        return [Ended(job, state, 0 if state is COMPLETED else None) for _, _, _, _, job, state in ends]
+        events: list[Event] = []
+        for _, _, _, _, job, state in ends:  # a job that was killed has no exit code
+            events.append(Ended(job, state, 0 if state is COMPLETED else None))
+        return events
 
     def stop(self, job: JobId) -> None:
         """A job was ended from outside (its node was lost, it was cancelled)."""

@@ -40,10 +40,12 @@ class EngineView:
 
     __slots__ = (
         "_engine",
+        "bound",
         "changes",
         "cluster",
         "device_queues",
         "elsewhere",
+        "free",
         "intended",
         "lately",
         "moving",
@@ -71,6 +73,8 @@ class EngineView:
         self.intended: Mapping[JobId, Intend] = MappingProxyType(engine.intended)
         self.reservations: Mapping[JobId, Promise] = MappingProxyType(engine.promises.held)
         self.outside: Outside = engine.outside
+        self.free: Callable[[], Free] = engine.free.copy
+        self.bound: Callable[[Job, Implementation, Request], Seconds] = engine.bound
         self.plan: Plan | None = None
 
     @property
@@ -88,10 +92,6 @@ class EngineView:
         """Unit of the last `Enqueue`."""
         return self._engine.last_enqueued
 
-    def free(self) -> Free:
-        """Free capacity now, as a copy."""
-        return self._engine.free.copy()
-
     def job(self, job: JobId) -> Job:
         """A submitted job by id; raises `KeyError`."""
         return self._engine.records[job].job
@@ -108,10 +108,6 @@ class EngineView:
     ) -> Prediction | None:
         """Short for ``runtimes.predict``."""
         return self._engine.predictions.predict(job, implementation, request, device)
-
-    def bound(self, job: Job, implementation: Implementation, request: Request) -> Seconds:
-        """Upper bound of the run time, on which promises rest."""
-        return self._engine.bound(job, implementation, request)
 
     @property
     def interchangeable(self) -> bool:
@@ -133,13 +129,12 @@ class EngineView:
         self, request: Request, free: Free, started: Sequence[tuple[Job, Choice, Allocation]]
     ) -> Shadow:
         """When a job can start that does not fit on ``free``, and what others may take of it meanwhile."""
-        releases = self.releases()
+        releases = self._engine.releases
         if started:
-            with_new = list(releases)
+            releases = releases.copy()
             for job, choice, allocation in started:
                 end = self.now + self.bound(job, choice.implementation, choice.request)
-                insort(with_new, (end, allocation), key=itemgetter(0))
-            releases = with_new
+                insort(releases, (end, allocation), key=itemgetter(0))
         kind = CountShadow if self._engine.profiles.counted else NodeShadow
         return kind(request, free, releases, self.now)
 

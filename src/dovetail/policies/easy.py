@@ -59,12 +59,12 @@ class Easy:
             return []
         promise = next(iter(view.reservations.values()), None)
         free = view.free()
-        if _nothing_new(view, free, promise):
+        if promise is not None and _nothing_new(view, free, promise):
             return []
         decisions: list[Decision] = []
         started: list[tuple[Job, Choice, Allocation]] = []
         for head in self._line(view, promise, first):
-            choice = promised_choice(view, head, promise)
+            choice = fastest(view, head) if promise is None else promised_choice(view, head, promise)
             allocation = free.claim(choice.request)
             if allocation is None:
                 break
@@ -120,9 +120,9 @@ class Easy:
         return decisions
 
 
-def _nothing_new(view: View, free: Free, promise: Promise | None) -> bool:
+def _nothing_new(view: View, free: Free, promise: Promise) -> bool:
     """Whether the head still waits for its promised start, and nobody who could start has come since."""
-    if promise is None or promise.start <= view.now or view.freed:
+    if promise.start <= view.now or view.freed:
         return False
     for job in view.changes.submitted:
         request = fastest(view, job).request
