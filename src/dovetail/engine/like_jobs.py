@@ -43,7 +43,7 @@ class LikeJobs:
             blocks.append([entry])
             least.append(entry[2])
             return
-        at = max(0, bisect_right(blocks, entry, key=_first) - 1)
+        at = max(0, bisect_right(blocks, entry, key=_first) - 1) if len(blocks) > 1 else 0
         block = blocks[at]
         insort(block, entry)
         if entry[2] < least[at]:

@@ -79,14 +79,14 @@ class Progress:
 
     def ended(self, now: Seconds) -> list[Event]:
         """Jobs that end at ``now``, in order of their start."""
-        heap, ends = self._heap, []
+        heap, rates, ends = self._heap, self._rates, []
         while heap and heap[0][0] <= now:
             entry = heappop(heap)
-            if self._rates is None:
-                ends.append(entry)
-            elif self._current(entry):
+            if rates is not None:
+                if not self._current(entry):
+                    continue
                 del self._work[entry[4]]
-                ends.append(entry)
+            ends.append(entry)
         if len(ends) > 1:
             ends.sort(key=itemgetter(2))
         events: list[Event] = []
