@@ -60,6 +60,14 @@ def no_bound(job: Job, implementation: Implementation, request: Request) -> Seco
 class Books:
     """The state of a run; see `dovetail.engine.core.Engine` for the parameters."""
 
+    __slots__ = (  # more than a dict of shared keys holds, so that it would be looked up slowly
+        "_bound_to", "_classes", "_expected", "_keep_asked", "_keep_considered", "_user_bound", "cluster",
+        "decision_seconds", "device_queues", "forecast", "free", "handed_over", "held", "horizon",
+        "incidents", "intended", "last_enqueued", "lately", "layout", "learned_bounds", "looks_back",
+        "moving", "occupancy", "outside", "policy", "predictions", "preempted", "profiles", "promises",
+        "queue", "records", "releases", "running", "view", "wake_times",
+    )  # fmt: skip
+
     def __init__(
         self,
         cluster: Cluster,

@@ -92,6 +92,8 @@ class Engine(Decisions):
     source and target until `Migrated`; without, only where the policy asks for that.
     """
 
+    __slots__ = ("_settles", "_timer", "_told", "packs")
+
     def __init__(
         self,
         cluster: Cluster,

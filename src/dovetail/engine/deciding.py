@@ -43,6 +43,7 @@ __all__ = ["Decisions"]
 class Decisions(Books):
     """The books of a run, and what decisions do to them. Raises `PolicyError` for what cannot be done."""
 
+    __slots__ = ("hold_moves", "policy_name")
     policy_name: str
     """For sentences about a wrong decision."""
     hold_moves: bool

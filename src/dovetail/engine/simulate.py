@@ -208,9 +208,10 @@ class _Simulation:
     def _put_away(self, columns: EndedColumns, ends: Sequence[Event]) -> None:
         """What has ended leaves the engine."""
         engine = self.driver.engine
+        records = engine.records
         for end in ends:
             assert isinstance(end, Ended)
-            if columns.take(engine.records[end.job]):
+            if columns.take(records[end.job]):
                 engine.retire(end.job)
 
     def _instant(self, now: Seconds, events: list[Event]) -> None:

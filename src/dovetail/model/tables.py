@@ -5,7 +5,7 @@ A `Job` or a `Record` is made when somebody asks for one. Whoever works on all o
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, overload
@@ -66,9 +66,10 @@ class Times(Mapping[JobId, Seconds]):
     def __getitem__(self, id: JobId) -> Seconds:
         return self._known[id]
 
-    def get(self, id: JobId, default: Any = None) -> Any:
+    @cached_property
+    def get(self) -> Callable[..., Any]:
         """As of a dict, and as fast."""
-        return self._known.get(id, default)
+        return self._known.get
 
     def __iter__(self) -> Iterator[JobId]:
         return iter(self._known)
@@ -77,7 +78,7 @@ class Times(Mapping[JobId, Seconds]):
         return int((self._seconds == self._seconds).sum())
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name != "_known"}
+        return {name: value for name, value in self.__dict__.items() if name not in ("_known", "get")}
 
 
 @dataclass(frozen=True, eq=False)
