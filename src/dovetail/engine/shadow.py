@@ -99,7 +99,10 @@ class NodeShadow:
 class CountShadow:
     """The shadow where nodes are counted; implements `dovetail.interfaces.Shadow`."""
 
+    __slots__ = ("_extra", "_free", "_head", "_idle", "start")
+
     def __init__(self, head: Request, free: Free, releases: Releases, now: Seconds) -> None:
+        self._head = head
         self._free = free
         self._idle = free.count(head)
         extra = self._idle - head.nodes
@@ -112,7 +115,11 @@ class CountShadow:
                 start = max(when, now)
         self.start = start
         self._extra = extra
-        self.allocation = Allocation(head, ()) if start < inf else None
+
+    @property
+    def allocation(self) -> Allocation | None:
+        """As many nodes as the head needs, whichever they will be."""
+        return Allocation(self._head, ()) if self.start < inf else None
 
     def deadlines(self, requests: Iterable[Request]) -> list[tuple[Request, Seconds]]:
         """Of these the requests of jobs that may start, and when those must have ended."""

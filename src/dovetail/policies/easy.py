@@ -74,7 +74,7 @@ class Easy:
             return decisions
         shadow = view.shadow(choice.request, free, started)
         promised = promise.start if promise is not None and promise.job is head else inf
-        if shadow.allocation is not None and shadow.start < promised:
+        if shadow.start < promised and shadow.allocation is not None:
             decisions.append(Reserve(head.id, choice.implementation.name, shadow.allocation, shadow.start))
         if len(view.queue) > len(started) + 1:
             ahead = {head.id, *(job.id for job, _, _ in started)}
