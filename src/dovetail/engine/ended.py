@@ -72,7 +72,7 @@ class EndedColumns:
         assert record.end is not None
         if (
             allocation is None
-            or len(allocation.parts) != 1
+            or len(parts := allocation.parts) != 1
             or allocation.cores is not EMPTY
             or allocation.donors
             or record.attempts != 1
@@ -89,7 +89,7 @@ class EndedColumns:
         if record.state is not COMPLETED:
             self._killed[place] = 1
         self._places.append(place)
-        self._masks.append(allocation.parts[0].nodes)
+        self._masks.append(parts[0].nodes)
         if len(self._masks) == self._most:
             self._find_runs()
         return True

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 from typing import Any, overload
 
 import numpy as np
@@ -131,10 +132,9 @@ class JobTable(Sequence[Job]):
         wanted = np.arange(len(self)) if places is None else places
         made = self.__dict__.get("made")
         if made is not None:
-            yield from (made[place] for place in wanted.tolist())
-            return
-        for first in range(0, len(wanted), CHUNK):
-            yield from self._made_of(wanted[first : first + CHUNK])
+            return map(made.__getitem__, wanted.tolist())
+        chunks = (wanted[first : first + CHUNK] for first in range(0, len(wanted), CHUNK))
+        return chain.from_iterable(map(self._made_of, chunks))
 
     def _made_of(self, places: Ints) -> Iterator[Job]:
         ids = self.ids_at(places)[:]
