@@ -13,7 +13,7 @@ from dovetail.model import Ended, Event, JobId, Placed, Seconds, State
 __all__ = ["Progress", "Work"]
 
 INFINITE = float("inf")
-COMPLETED = State.COMPLETED  # an enum's members are looked up slowly
+COMPLETED, TIMEOUT = State.COMPLETED, State.TIMEOUT  # an enum's members are looked up slowly
 
 
 @dataclass(slots=True)
@@ -47,18 +47,16 @@ class Progress:
 
     def start(self, job: JobId, now: Seconds, seconds: Seconds, limit: Seconds) -> None:
         """A job starts that needs ``seconds`` alone."""
-        self._count += 1
+        count = self._count = self._count + 1
         end = now + seconds
         if self._rates is None:
-            entry = (end, 0, self._count, 0, job, COMPLETED)
-            if end > limit:
-                entry = (limit, 0, self._count, 0, job, State.TIMEOUT)
+            entry = (end, 0, count, 0, job, COMPLETED) if end <= limit else (limit, 0, count, 0, job, TIMEOUT)
             heappush(self._heap, entry)
             return
-        self._work[job] = Work(seconds, seconds, now, 1.0, self._count)
-        heappush(self._heap, (end, 0, self._count, 0, job, State.COMPLETED))
+        self._work[job] = Work(seconds, seconds, now, 1.0, count)
+        heappush(self._heap, (end, 0, count, 0, job, COMPLETED))
         if limit != float("inf"):
-            heappush(self._heap, (limit, 1, self._count, 0, job, State.TIMEOUT))
+            heappush(self._heap, (limit, 1, count, 0, job, TIMEOUT))
 
     def next_end(self) -> Seconds:
         """The next time at which a job ends; infinite if none runs."""
@@ -132,5 +130,5 @@ class Progress:
             work.version += 1
             end = work.since + work.left / work.rate if work.rate > 0 else float("inf")
             if end != float("inf"):
-                heappush(self._heap, (end, 0, work.order, work.version, job, State.COMPLETED))
+                heappush(self._heap, (end, 0, work.order, work.version, job, COMPLETED))
         return stalls

@@ -106,13 +106,16 @@ class CountShadow:
         self._free = free
         self._idle = free.count(head)
         extra = self._idle - head.nodes
-        start = inf
-        for when, allocation in releases:
-            if when > start:
-                break
+        start, ends = inf, iter(releases)
+        for when, allocation in ends:
             extra += allocation.request.nodes
             if extra >= 0:
                 start = max(when, now)
+                break
+        for when, allocation in ends:  # what ends at that very time is free then too
+            if when > start:
+                break
+            extra += allocation.request.nodes
         self.start = start
         self._extra = extra
 

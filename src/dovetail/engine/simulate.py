@@ -160,8 +160,8 @@ class _Simulation:
         driver, progress = self.driver, self.progress
         engine, view = driver.engine, driver.engine.view
         engine.packs &= self.columns is None
+        plain, columns, tell = self.plain, self.columns, self.options.progress
         total, done = len(self.workload.jobs), 0
-        tell = self.options.progress
         wake_times, pending, turns = engine.wake_times, driver.pending, driver.turns
         job = next(jobs, None)
         next_submit = inf if job is None else job.submit_time
@@ -180,21 +180,21 @@ class _Simulation:
                     break
             events: list[Event] = progress.ended(now) if end <= now else []
             ended = len(events)
-            while job is not None and next_submit <= now:
+            while next_submit <= now and job is not None:
                 events.append(Submitted(job))
                 job = next(jobs, None)
                 next_submit = inf if job is None else job.submit_time
             while incidents and incidents[0][0] <= now:
                 events.append(incidents.pop(0)[1])
-            if self.plain and not (wake_times and wake_times[0] <= now):
+            if plain and not (wake_times and wake_times[0] <= now):
                 engine.handle(now, events)  # no history, journal, planner, deadlines or people
                 for placed in view.changes.started:
                     self._begin(placed, now)
             else:
                 self._instant(now, events)
             if ended:
-                if self.columns is not None:
-                    self._put_away(self.columns, events[:ended])
+                if columns is not None:
+                    self._put_away(columns, events[:ended])
                 if tell is not None:
                     done += ended
                     tell(done, total)
