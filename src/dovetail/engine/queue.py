@@ -132,11 +132,14 @@ class JobQueue:
 
     def add(self, job: Job) -> None:
         """Put a job at the end, or back at its old place. O(log n) and a move of pointers for each order."""
-        place = self._place.setdefault(job.id, self._places)
-        self._places += place == self._places
-        line = self._line
+        line, place = self._line, self._place.get(job.id)
         empty = len(line._entries) == line._gone
-        line.add((0, place, job))
+        if place is None:
+            place = self._place[job.id] = self._places
+            self._places += 1
+            line._entries.append((0, place, job))
+        else:
+            line.add((0, place, job))
         for order in self._orders.values():
             key = order.key(job, self._limit(job)) if order.bounded else order.key(job)
             if empty:
