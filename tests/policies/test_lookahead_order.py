@@ -138,7 +138,7 @@ def test_easy_with_a_line_of_jobs_is_easy_in_that_order(seed: int, order: Order)
 
         def decide(self, view: View) -> list[Decision]:
             line = view.queue.by(ORDERS[order].key, bounded=ORDERS[order].bounded)
-            return Easy(order).decide_with(view, list(line)[:10])
+            return Easy(order).decide(view, list(line)[:10])
 
     w, cluster = crowd(seed)
     told = simulate(w, cluster, Told(), Knowing(w.truth))

@@ -75,7 +75,8 @@ def best_times(workload: Workload) -> Mapping[JobId, Seconds]:
     seconds = workload.truth.seconds
     for job in workload.jobs:
         if len(job.choices) == 1:
-            only = seconds(job, job.choices[0].implementation, job.choices[0].request)
+            choice = job.choices[0]
+            only = seconds(job, choice.implementation, choice.request)
             if only is not None:
                 best[job.id] = only
             continue

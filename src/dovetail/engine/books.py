@@ -61,6 +61,14 @@ def no_bound(job: Job, implementation: Implementation, request: Request) -> Seco
 class Books:
     """The state of a run; see `dovetail.engine.core.Engine` for the parameters."""
 
+    __slots__ = (  # more than a dict of shared keys holds, so that it would be looked up slowly
+        "_bound_to", "_classes", "_expected", "_keep_asked", "_keep_considered", "_user_bound", "cluster",
+        "decision_seconds", "device_queues", "forecast", "free", "handed_over", "held", "horizon",
+        "incidents", "intended", "last_enqueued", "lately", "layout", "learned_bounds", "looks_back",
+        "moving", "occupancy", "outside", "policy", "predictions", "preempted", "profiles", "promises",
+        "queue", "records", "releases", "running", "view", "wake_times",
+    )  # fmt: skip
+
     def __init__(
         self,
         cluster: Cluster,
@@ -206,7 +214,6 @@ class Books:
         ``expected`` is its expected time and bound where they are known already, else they are asked for.
         """
         job = record.job
-        prediction = None
         if expected is None:
             if self._keep_considered:
                 prediction = self.predictions.predict(job, implementation, allocation.request, device)
@@ -214,13 +221,15 @@ class Books:
             else:
                 prediction = self.predictions.at_start(job, implementation, allocation.request, device)
             bound_of = self.bound if self.learned_bounds or self._keep_asked else self._user_bound
-            seconds = None if prediction is None else prediction.expected
-            expected = seconds, bound_of(job, implementation, allocation.request)
-        elif expected[0] is not None:
-            prediction = Prediction(expected[0], float("inf"), 0, "as expected at its start")
-        predicted, bound = expected[0], start + expected[1]
-        record.attempts += 1
-        placed = Placed(job, implementation, allocation, start, predicted, bound, device, record.attempts)
+            predicted = None if prediction is None else prediction.expected
+            bound = bound_of(job, implementation, allocation.request)
+        else:
+            predicted, bound = expected
+            prediction = None
+            if predicted is not None:
+                prediction = Prediction(predicted, float("inf"), 0, "as expected at its start")
+        attempt = record.attempts = record.attempts + 1
+        placed = Placed(job, implementation, allocation, start, predicted, start + bound, device, attempt)
         if counted:
             self.occupancy.enter(placed)
         else:
@@ -337,10 +346,10 @@ class Books:
     def class_of(self, implementation: Implementation, allocation: Allocation) -> DeviceClass:
         """The device class on which an allocation runs an implementation (of its first node)."""
         kind = implementation.kind
-        if kind not in self._classes:
+        only = self._classes.get(kind)
+        if only is None and kind not in self._classes:
             classes = self.cluster.device_classes(kind)
-            self._classes[kind] = classes[0] if len(classes) == 1 else None
-        only = self._classes[kind]
+            only = self._classes[kind] = classes[0] if len(classes) == 1 else None
         if only is not None:
             return only
         if not allocation.parts:  # it runs elsewhere, nobody said on what

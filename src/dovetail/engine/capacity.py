@@ -7,6 +7,7 @@ node costs nothing. States are interned; transitions between them are computed o
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable
 from functools import partial
 from typing import Any, Literal, NamedTuple
@@ -29,6 +30,8 @@ __all__ = ["Fits", "FreeCapacity", "Layout", "Placement", "Share", "lowest"]
 
 Placement = Literal["pack", "spread", "first"]
 UNLIMITED = -1
+FEW = 6
+"""So many bits are taken one by one."""
 MOST_CPUS = 1 << 40  # above the CPUs of any node
 
 
@@ -39,26 +42,29 @@ def lowest(mask: int, count: int) -> int:
     found = mask.bit_count()
     if found == count:
         return mask
-    if count <= 6:
-        taken = 0
-        for _ in range(count):
-            low = mask & -mask
-            taken |= low
-            mask ^= low
-        return taken
+    if count <= FEW:
+        return mask ^ _without_lowest(mask, count)
     # Interpolate: set bits lie about evenly. ``low`` bits hold ``least`` of them, ``high`` hold ``most``.
     low, least, high, most = 0, 0, mask.bit_length(), found
     while True:
-        middle = low + (high - low) * (count - least) // (most - least)
-        middle = min(max(middle, low + 1), high - 1)
+        middle = max(low + 1, low + (high - low) * (count - least) // (most - least))
         part = mask & ((1 << middle) - 1)
         found = part.bit_count()
         if found == count:
             return part
         if found < count:
+            if count - found <= FEW:
+                return mask ^ _without_lowest(mask ^ part, count - found)
             low, least = middle, found
         else:
             high, most = middle, found
+
+
+def _without_lowest(mask: int, count: int) -> int:
+    """A mask less so many of its lowest bits."""
+    for _ in range(count):
+        mask &= mask - 1
+    return mask
 
 
 class NodeClass(NamedTuple):
@@ -113,11 +119,9 @@ class Layout:
         self.rank: list[int] = []  # placement order of a state: lower is taken first
         self._ids: dict[NodeState, int] = {}
         self._classes: list[NodeClass] = []
-        self._fits: dict[Request, Fits] = {}
-        self.last_request: Request | None = None
-        self.last_fits: Fits = {}
-        self._taken: dict[tuple[Any, ...], dict[int, int | None]] = {}
-        self._given: dict[tuple[Any, ...], dict[int, int | None]] = {}
+        self.fits: defaultdict[Request, Fits] = defaultdict(dict)  # remembered; fill gaps with `fit_state`
+        self.taken: defaultdict[tuple[Any, ...], dict[int, int | None]] = defaultdict(dict)
+        self.given: defaultdict[tuple[Any, ...], dict[int, int | None]] = defaultdict(dict)
         self.full: dict[int, int] = {}  # state -> mask, nothing in use
         self._least: dict[tuple[int, int], int] = {}
         self.everything = 0  # mask of all nodes
@@ -161,21 +165,13 @@ class Layout:
             self.rank.append({"pack": free_units, "spread": -most_free, "first": 0}[self.placement])
         return found
 
-    def fits(self, request: Request) -> Fits:
-        """The remembered fits of a request, by state; fill gaps with `fit_state`."""
-        found = self._fits.get(request)
-        if found is None:
-            found = self._fits[request] = {}
-        self.last_request, self.last_fits = request, found
-        return found
-
     def fit_state(self, request: Request, state_id: int) -> Fit | None:
         """How one node in this state meets the request, or ``None``; remembered."""
         state = self.states[state_id]
         share = self._share(request, state)
         after = None if share is None else self.after_take(state_id, share)
         fit = None if share is None or after is None else Fit(share, after)
-        self.fits(request)[state_id] = fit
+        self.fits[request][state_id] = fit
         return fit
 
     def cpus_of(self, request: Request, node_class: int) -> int:
@@ -222,16 +218,12 @@ class Layout:
 
     def after_take(self, state_id: int, share: Share) -> int | None:
         """State after a node gives the share; ``None`` if it has not got it."""
-        steps = self.steps(share, giving=False)
+        steps = self.taken[share]
         return steps[state_id] if state_id in steps else self.step(state_id, share, giving=False)
 
     def steps(self, share: tuple[Any, ...], *, giving: bool) -> dict[int, int | None]:
         """Remembered states after a share is taken or given, by state; fill gaps with `step`."""
-        known = self._given if giving else self._taken
-        steps = known.get(share)
-        if steps is None:
-            steps = known[share] = {}
-        return steps
+        return (self.given if giving else self.taken)[share]
 
     def step(self, state_id: int, share: tuple[Any, ...], *, giving: bool) -> int | None:
         """State after a share is taken or given; ``None`` if that cannot be; remembered."""
@@ -289,10 +281,13 @@ class FreeCapacity:
     def count(self, request: Request, *, within: int = -1) -> int:
         """Nodes that could give one share now. O(distinct states)."""
         layout = self._layout
-        fits = layout.last_fits if request is layout.last_request else layout.fits(request)
+        fits = layout.fits[request]
         total = 0
         for state, mask in self._states.items():
-            fit = fits[state] if state in fits else layout.fit_state(request, state)
+            try:
+                fit = fits[state]
+            except KeyError:
+                fit = layout.fit_state(request, state)
             if fit is not None:
                 total += (mask & within).bit_count()
         return total
@@ -300,7 +295,7 @@ class FreeCapacity:
     def nodes(self, request: Request) -> int:
         """Bit mask of the nodes that could give one share now. O(distinct states)."""
         layout = self._layout
-        fits = layout.fits(request)
+        fits = layout.fits[request]
         found = 0
         for state, mask in self._states.items():
             if (fits[state] if state in fits else layout.fit_state(request, state)) is not None:
@@ -329,7 +324,7 @@ class FreeCapacity:
     def fit(self, request: Request, *, within: int = -1) -> Allocation | None:
         """Where the request fits by the placement rule, or ``None``. O(distinct states)."""
         layout = self._layout
-        fits = layout.last_fits if request is layout.last_request else layout.fits(request)
+        fits = layout.fits[request]
         wanted = request.nodes
         only: Fit | None = None
         eligible = 0
@@ -352,7 +347,7 @@ class FreeCapacity:
     def claim(self, request: Request) -> Allocation | None:
         """`fit`, and take what was found. O(distinct states)."""
         layout, states = self._layout, self._states
-        fits = layout.last_fits if request is layout.last_request else layout.fits(request)
+        fits = layout.fits[request]
         only, where, eligible = None, -1, 0
         for state, mask in states.items():
             try:
@@ -454,15 +449,17 @@ class FreeCapacity:
 
     def take(self, allocation: Allocation) -> None:
         """Mark as used; raises `ValueError`, nothing changed, if any of it is not free."""
-        if len(allocation.parts) == 1 and not allocation.donors:
-            self._move(allocation.parts[0], False)
+        parts = allocation.parts
+        if len(parts) == 1 and not allocation.donors:
+            self._move(parts[0], False)
         else:
             self._move_all(allocation, False)
 
     def give(self, allocation: Allocation) -> None:
         """Mark as free again; raises `ValueError`, nothing changed, if it was not in use."""
-        if len(allocation.parts) == 1 and not allocation.donors:
-            self._move(allocation.parts[0], True)
+        parts = allocation.parts
+        if len(parts) == 1 and not allocation.donors:
+            self._move(parts[0], True)
         else:
             self._move_all(allocation, True)
 
@@ -478,11 +475,12 @@ class FreeCapacity:
             raise
 
     def _move(self, part: Part, giving: bool) -> None:
-        nodes, states = part[0], self._states
-        steps = self._layout.steps(part[1:], giving=giving)
+        nodes, states, layout = part[0], self._states, self._layout
+        steps = (layout.given if giving else layout.taken)[part[1:]]
         for state, mask in states.items():
-            if mask & nodes:
-                after = steps.get(state) if mask & nodes == nodes else None
+            hit = mask & nodes
+            if hit:
+                after = steps.get(state) if hit == nodes else None
                 if after is None:
                     break
                 if mask == nodes:  # mostly all its nodes are alike

@@ -98,6 +98,8 @@ class Engine(Decisions):
     source and target until `Migrated`; without, only where the policy asks for that.
     """
 
+    __slots__ = ("_settles", "_timer", "_told", "packs")
+
     def __init__(
         self,
         cluster: Cluster,
@@ -209,7 +211,8 @@ class Engine(Decisions):
 
     def _submit(self, event: Submitted) -> None:
         job = event.job
-        record = Record(job, attempts=event.attempts, failures=event.failures)
+        record = Record(job)
+        record.attempts, record.failures = event.attempts, event.failures
         if self.records.setdefault(job.id, record) is not record:
             raise ValueError(f"job {job.id} was submitted twice")
         if event.held:
@@ -295,7 +298,7 @@ class Engine(Decisions):
                 record.since, record.allocation = now, before.allocation
         if self.outside.cut:
             self.outside.ended(event.job, at_limit=event.state is State.TIMEOUT)
-        if record.allocation is not None and self.packs:
+        if self.packs and record.allocation is not None:
             record.allocation = record.allocation.packed()
         record.state = event.state
         record.end = now
@@ -387,7 +390,8 @@ class Engine(Decisions):
 
     def retire(self, job: JobId) -> Record:
         """Forget a job that has ended, for memory's sake. Raises `ValueError` before its end."""
-        if self.phase(job) is not Phase.ENDED:
+        record = self.records.get(job)
+        if record is None or record.end is None or job in self.running:
             raise ValueError(f"job {job} cannot be retired while it is {self.phase(job).value}")
         self.queue.forget(job)
         return self.records.pop(job)

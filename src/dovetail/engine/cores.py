@@ -15,14 +15,15 @@ class CoreBook:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         pools = {group.node.cpus for group in cluster.groups}
-        self._pool = pools.pop() if len(pools) == 1 else None
+        self.pool = pools.pop() if len(pools) == 1 else None
+        """CPUs of every node, if all have as many."""
         self._free: dict[int, int] = {}  # node -> bit mask over positions in the pool
 
     def grow(self, cluster: Cluster) -> None:
         """The cluster has more nodes, at the end."""
         self._cluster = cluster
-        if self._pool != cluster.nodes[-1].cpus:
-            self._pool = None
+        if self.pool != cluster.nodes[-1].cpus:
+            self.pool = None
 
     def assign(self, allocation: Allocation) -> Mapping[int, tuple[int, ...]]:
         """Take core ids for every node of which only some CPUs are taken.
@@ -34,7 +35,7 @@ class CoreBook:
         for part in allocation.parts:
             if not part.cpus:
                 continue
-            if part.cpus == self._pool and allocation.cores is EMPTY:
+            if part.cpus == self.pool and allocation.cores is EMPTY:
                 continue  # all pools are alike, and all are given whole
             for n in bits(part.nodes):
                 node = nodes[n]

@@ -43,6 +43,7 @@ __all__ = ["Decisions"]
 class Decisions(Books):
     """The books of a run, and what decisions do to them. Raises `PolicyError` for what cannot be done."""
 
+    __slots__ = ("hold_moves", "policy_name")
     policy_name: str
     """For sentences about a wrong decision."""
     hold_moves: bool
@@ -115,7 +116,7 @@ class Decisions(Books):
             self._unqueue(job)
         if self.intended:
             self.intended.pop(decision.job, None)
-        if self.promises.held:
+        if decision.job in self.promises.held:
             bound = self._learned_bound(job, choice.implementation, allocation.request)
             record.promised = self.promises.settle(decision.job, now, bound)
         try:

@@ -19,6 +19,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 from typing import Literal
 
 from dovetail.engine.admission import Admission
@@ -350,11 +351,6 @@ class Driver:
         self._orders, self._withheld = self._withheld, []
         self.engine.wake_times.insert(0, now)
 
-    def quick(self, now: Seconds, events: list[Event]) -> list[Placed]:
-        """`instant` for worlds without history, journal, planner, deadlines and people: what starts."""
-        self.engine.handle(now, events)
-        return self.engine.view.changes.started
-
     def note(self) -> None:
         """Write the last instant into the journal."""
         noted, self._noted = self._noted, []
@@ -654,8 +650,8 @@ class Driver:
         """
         engine, options = self.engine, self.options
         if records is None:
-            order = sorted(workload.jobs, key=_file_order)
-            records = [engine.records[job.id] for job in order if job.id in engine.records]
+            known = map(engine.records.get, [job.id for job in sorted(workload.jobs, key=_file_order)])
+            records = [record for record in known if record is not None]
         return Result(
             policy=engine.policy_name,
             options=options.policy_options,
@@ -678,5 +674,4 @@ def _not_an_end(event: Event) -> bool:
     return not isinstance(event, Ended)
 
 
-def _file_order(job: Job) -> int:
-    return job.index
+_file_order = attrgetter("index")

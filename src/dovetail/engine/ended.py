@@ -11,15 +11,15 @@ from dovetail.engine.asked import SimulationOptions
 from dovetail.engine.capacity import FreeCapacity, Layout
 from dovetail.interfaces import RuntimeModel
 from dovetail.model import CPU, EMPTY, Cluster, JobId, Record, State, Workload
-from dovetail.model.allocation import NARROW
-from dovetail.model.masks import runs
+from dovetail.model.masks import runs_of_many
 from dovetail.model.tables import JobTable, RecordTable
 from dovetail.runtimes.perfect import PerfectModel
 
 __all__ = ["EndedColumns"]
 
-REMEMBERED = 100_000
-"""Sets of nodes whose runs are kept for the next job that holds the same."""
+MASKS = 1 << 18
+"""Bytes of sets of nodes that are kept until their runs are found, together."""
+COMPLETED = State.COMPLETED  # an enum's members are looked up slowly
 
 
 class EndedColumns:
@@ -36,11 +36,14 @@ class EndedColumns:
         self._end = array("d", bytes(8 * places))
         self._promised = array("d", [np.nan]) * places
         self._killed = bytearray(places)
-        self._first = array("q", bytes(8 * places))
-        self._runs = array("q", bytes(8 * places))
+        self._first = np.zeros(places, np.int64)
+        self._runs = np.zeros(places, np.int64)
         self._low = array("i")
         self._high = array("i")
-        self._known: dict[int, tuple[int, int]] = {}
+        self._places: list[int] = []
+        self._masks: list[int] = []
+        """What the jobs at these places held, as long as its runs are not found."""
+        self._most = 1 + 8 * MASKS // len(cluster)
 
     @staticmethod
     def of(
@@ -69,7 +72,7 @@ class EndedColumns:
         assert record.end is not None
         if (
             allocation is None
-            or len(allocation.parts) != 1
+            or len(parts := allocation.parts) != 1
             or allocation.cores is not EMPTY
             or allocation.donors
             or record.attempts != 1
@@ -83,28 +86,27 @@ class EndedColumns:
         self._start[place], self._end[place] = record.start, record.end
         if record.promised is not None:
             self._promised[place] = record.promised
-        if record.state is not State.COMPLETED:
+        if record.state is not COMPLETED:
             self._killed[place] = 1
-        self._first[place], self._runs[place] = self._runs_of(allocation.parts[0].nodes)
+        self._places.append(place)
+        self._masks.append(parts[0].nodes)
+        if len(self._masks) == self._most:
+            self._find_runs()
         return True
 
-    def _runs_of(self, mask: int) -> tuple[int, int]:
-        """Where the runs of a set of nodes stand, and how many they are. O(runs)."""
-        found = self._known.get(mask)
-        if found is None:
-            first = len(self._low)
-            for low, high in runs(mask):
-                self._low.append(low)
-                self._high.append(high)
-            found = first, len(self._low) - first
-            if mask.bit_length() <= NARROW:
-                if len(self._known) >= REMEMBERED:
-                    self._known.clear()
-                self._known[mask] = found
-        return found
+    def _find_runs(self) -> None:
+        """Keep what jobs held as runs of nodes. O(bytes of the masks)."""
+        low, high, count = runs_of_many(self._masks, len(self._cluster))
+        self._first[self._places] = len(self._low) + np.cumsum(count) - count
+        self._runs[self._places] = count
+        self._low.frombytes(low.astype(np.int32).tobytes())
+        self._high.frombytes(high.astype(np.int32).tobytes())
+        self._places.clear()
+        self._masks.clear()
 
     def records(self, kept: Mapping[JobId, Record]) -> Sequence[Record]:
         """All records in file order; ``kept`` are those that were not taken. O(jobs)."""
+        self._find_runs()
         jobs = self._jobs
         taken = RecordTable(
             jobs,
@@ -114,8 +116,8 @@ class EndedColumns:
             np.asarray(self._end)[jobs.place],
             np.asarray(self._promised)[jobs.place],
             np.frombuffer(self._killed, np.bool_)[jobs.place],
-            np.asarray(self._first)[jobs.place],
-            np.asarray(self._runs)[jobs.place],
+            self._first[jobs.place],
+            self._runs[jobs.place],
             np.asarray(self._low),
             np.asarray(self._high),
             self._cluster.groups[0].node.cpus,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from dovetail.model import FRACTION_UNITS, Allocation, Choice, Cluster, Node, Part, Request, bits
+from dovetail.model import FRACTION_UNITS, WHOLE_POOL, Allocation, Choice, Cluster, Request, bits
 
 __all__ = ["gang_fault"]
 
@@ -23,25 +23,20 @@ def gang_fault(cluster: Cluster, choice: Choice, allocation: Allocation) -> str 
         together = allocation.mask.bit_count()
     if nodes != request.nodes or together != nodes:
         return f"is given {nodes} nodes and asks for {request.nodes}"
-    for part in parts:
-        if part.memory != request.memory:
-            return f"is given {part.memory} bytes and asks for {request.memory}"
-        if request.cpus >= 0 and part.cpus != request.cpus:
-            return f"is given {part.cpus} CPUs and asks for {request.cpus}"
-        if request.cpus < 0:
-            first = _first(cluster, part)
-            expected = first.cpus if request.cpus == -1 else first.host_cpus
-            if part.cpus != expected:
-                return f"is given {part.cpus} CPUs and asks for {expected}"
-        if not allocation.donors and (request.devices or part.devices):
+    for mask, cpus, devices, _, memory in parts:
+        if memory != request.memory:
+            return f"is given {memory} bytes and asks for {request.memory}"
+        expected = request.cpus
+        if expected < 0:
+            first = cluster.nodes[(mask & -mask).bit_length() - 1]
+            expected = first.cpus if expected == WHOLE_POOL else first.host_cpus
+        if cpus != expected:
+            return f"is given {cpus} CPUs and asks for {expected}"
+        if (devices or request.devices) and not allocation.donors:
             wanted = sum(max(1, int(count)) for _, count in request.devices)
-            if len(part.devices) != wanted or len(set(part.devices)) != wanted:
-                return f"is given {len(part.devices)} devices and asks for {wanted}"
+            if len(devices) != wanted or len(set(devices)) != wanted:
+                return f"is given {len(devices)} devices and asks for {wanted}"
     return _lent_fault(cluster, request, allocation) if allocation.donors else None
-
-
-def _first(cluster: Cluster, part: Part) -> Node:
-    return cluster.nodes[(part.nodes & -part.nodes).bit_length() - 1]
 
 
 def _lent_fault(cluster: Cluster, request: Request, allocation: Allocation) -> str | None:

@@ -43,7 +43,7 @@ class LikeJobs:
             blocks.append([entry])
             least.append(entry[2])
             return
-        at = max(0, bisect_right(blocks, entry, key=_first) - 1)
+        at = max(0, bisect_right(blocks, entry, key=_first) - 1) if len(blocks) > 1 else 0
         block = blocks[at]
         insort(block, entry)
         if entry[2] < least[at]:
@@ -106,27 +106,14 @@ def _limit(entry: Entry) -> Seconds:
 class ByRequest(dict[Request, LikeJobs]):
     """The waiting jobs by request; ``several`` jobs could run in several ways and are left out.
 
-    Jobs that enter the queue are put in when somebody looks: many have left by then.
+    Jobs that enter the queue are ``new``, by their places, and are put in when somebody looks: many have left
+    by then.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.several = 0
         self.new: dict[int, Job] = {}
-
-    def add(self, place: int, job: Job) -> None:
-        """A job enters the queue."""
-        self.new[place] = job
-
-    def take_new(self) -> list[tuple[int, Job]]:
-        """The jobs to be inserted now, by their places."""
-        new = list(self.new.items())
-        self.new.clear()
-        return new
-
-    def forget(self, place: int) -> bool:
-        """A job leaves the queue; ``False`` if it has been inserted and is still to be removed."""
-        return self.new.pop(place, None) is not None
 
     def insert(self, key: Any, place: int, job: Job, limit: Seconds) -> None:
         """Put a job among those that ask for the same."""

@@ -81,7 +81,7 @@ def node_twin(asked: Asked) -> Result | None:
 
 def _share(layout: Layout, request: Request, full: int) -> Share | None:
     """What an idle node gives, if that is CPUs or whole devices; else ``None``."""
-    fits = layout.fits(request)
+    fits = layout.fits[request]
     fit = fits[full] if full in fits else layout.fit_state(request, full)
     if fit is None or fit.share.units != FRACTION_UNITS or not (fit.share.cpus or fit.share.devices):
         return None

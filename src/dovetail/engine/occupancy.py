@@ -55,6 +55,9 @@ class Occupancy:
     def reserve(self, allocation: Allocation) -> Allocation:
         """Take an allocation, core ids chosen. Raises `ValueError`, nothing changed, if it is not free."""
         self.free.take(allocation)
+        parts = allocation.parts
+        if len(parts) == 1 and parts[0].cpus == self._cores.pool and allocation.cores is EMPTY:
+            return allocation  # mostly: whole pools need no core ids
         return self._with_cores(allocation)
 
     def _with_cores(self, allocation: Allocation) -> Allocation:

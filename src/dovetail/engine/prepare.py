@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from graphlib import CycleError, TopologicalSorter
+from operator import is_not
 
 from dovetail.engine.capacity import FreeCapacity, Layout
 from dovetail.engine.lacking import lacking
@@ -53,9 +54,11 @@ class Gate:
 
     def admit(self, job: Job) -> Job | Rejected:
         """The job with the choices that are possible here, or why there is none."""
-        choices = job.choices
-        if len(choices) == 1 and self._possible.get(choices[0].request) and self._timed(job, choices[0]):
-            return job  # traces have a hundred thousand of these
+        choices, truth = job.choices, self._truth
+        if len(choices) == 1 and self._possible.get(choices[0].request):  # traces have a hundred thousand
+            only = choices[0]
+            if truth is None or truth.seconds(job, only.implementation, only.request) is not None:
+                return job
         fitting = [choice for choice in choices if self._fits(choice.request)]
         if not fitting:
             return Rejected(job.id, lacking(choices, self._cluster))
@@ -70,18 +73,11 @@ def prepare(workload: Workload, cluster: Cluster, *, need_truth: bool) -> Worklo
     gate = Gate(cluster, workload.truth if need_truth else None)
     if workload.table is not None and gate.admits(workload.table):
         return workload
-    jobs: list[Job] = []
-    rejected: list[Rejected] = []
-    changed = False
-    for job in workload.jobs:
-        found = gate.admit(job)
-        if isinstance(found, Rejected):
-            rejected.append(found)
-            continue
-        changed = changed or found is not job
-        jobs.append(found)
-    if not rejected and not changed:
+    found = list(map(gate.admit, workload.jobs))
+    if not any(map(is_not, found, workload.jobs)):
         return workload
+    jobs = [job for job in found if isinstance(job, Job)]
+    rejected = [job for job in found if isinstance(job, Rejected)]
     return replace(workload, jobs=jobs, rejected=[*workload.rejected, *rejected])
 
 

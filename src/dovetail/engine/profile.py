@@ -52,7 +52,7 @@ class NodeProfile:
 
     def _idle_fit(self, request: Request) -> dict[int, int]:
         """Idle nodes that fit, by state."""
-        fits = self._layout.fits(request)
+        fits = self._layout.fits[request]
         found: dict[int, int] = {}
         for state, mask in self._idle.items():
             fit = fits[state] if state in fits else self._layout.fit_state(request, state)
@@ -93,7 +93,7 @@ class NodeProfile:
         request = allocation.request
         known = self._settled.get(id(allocation))
         version = -1 if known is None else known[1]
-        fits = self._layout.fits(request)
+        fits = self._layout.fits[request]
         key = version, id(fits), duration
         if self._closed.get(key, self.now) < start:
             if self._opens(version, request, fits, duration, start):
@@ -142,7 +142,7 @@ class NodeProfile:
     ) -> tuple[Seconds, Allocation] | None:
         """The first gap, and the nodes by the placement rule. O(busy nodes · their open steps)."""
         layout, start = self._layout, self.now
-        fits = layout.fits(request)
+        fits = layout.fits[request]
         missing = request.nodes - sum(mask.bit_count() for mask in self._idle_fit(request).values())
         firsts = dict.fromkeys(self._lines, start)
         while start < before:
@@ -164,7 +164,7 @@ class NodeProfile:
 
     def at(self, start: Seconds, request: Request, duration: Seconds) -> Allocation | None:
         """Where the request fits for so long from that very time."""
-        layout, fits = self._layout, self._layout.fits(request)
+        layout, fits = self._layout, self._layout.fits[request]
         able = [
             node
             for node, line in self._lines.items()

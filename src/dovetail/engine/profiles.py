@@ -76,7 +76,7 @@ class ProfileBook:
 
         Then any set of free nodes is as good as any other of its size, and capacity over time is a count.
         """
-        self._whole: dict[Request, bool] = {}
+        self._whole: set[Request] = set()  # looked at, and as long as ``counted`` they take whole nodes
         self._last_choices: tuple[Choice, ...] | None = None
         self.kept: Keeper | None = None
         self._valid: tuple[Any, ...] = ()
@@ -90,10 +90,9 @@ class ProfileBook:
             return
         self._last_choices = job.choices
         for choice in job.choices:
-            known = self._whole.get(choice.request)
-            if known is None:
-                known = self._whole[choice.request] = self._engine.free.takes_whole_nodes(choice.request)
-            self.counted = self.counted and known
+            if choice.request not in self._whole:
+                self._whole.add(choice.request)
+                self.counted = self.counted and self._engine.free.takes_whole_nodes(choice.request)
 
     def machine_changed(self) -> None:
         """Nodes have gone, drained, come back or come new; count no more where they are not all alike.

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Mapping
 from dataclasses import dataclass
+from heapq import heapify, heappop, heappush
 from operator import itemgetter
 
 from dovetail.interfaces import RateModel, SeesProgress
@@ -13,7 +13,7 @@ from dovetail.model import Ended, Event, JobId, Placed, Seconds, State
 __all__ = ["Progress", "Work"]
 
 INFINITE = float("inf")
-COMPLETED = State.COMPLETED  # an enum's members are looked up slowly
+COMPLETED, TIMEOUT = State.COMPLETED, State.TIMEOUT  # an enum's members are looked up slowly
 
 
 @dataclass(slots=True)
@@ -47,18 +47,16 @@ class Progress:
 
     def start(self, job: JobId, now: Seconds, seconds: Seconds, limit: Seconds) -> None:
         """A job starts that needs ``seconds`` alone."""
-        self._count += 1
+        count = self._count = self._count + 1
         end = now + seconds
         if self._rates is None:
-            entry = (end, 0, self._count, 0, job, COMPLETED)
-            if end > limit:
-                entry = (limit, 0, self._count, 0, job, State.TIMEOUT)
-            heapq.heappush(self._heap, entry)
+            entry = (end, 0, count, 0, job, COMPLETED) if end <= limit else (limit, 0, count, 0, job, TIMEOUT)
+            heappush(self._heap, entry)
             return
-        self._work[job] = Work(seconds, seconds, now, 1.0, self._count)
-        heapq.heappush(self._heap, (end, 0, self._count, 0, job, State.COMPLETED))
+        self._work[job] = Work(seconds, seconds, now, 1.0, count)
+        heappush(self._heap, (end, 0, count, 0, job, COMPLETED))
         if limit != float("inf"):
-            heapq.heappush(self._heap, (limit, 1, self._count, 0, job, State.TIMEOUT))
+            heappush(self._heap, (limit, 1, count, 0, job, TIMEOUT))
 
     def next_end(self) -> Seconds:
         """The next time at which a job ends; infinite if none runs."""
@@ -68,7 +66,7 @@ class Progress:
         while heap:
             if self._current(heap[0]):
                 return heap[0][0]
-            heapq.heappop(heap)
+            heappop(heap)
         return INFINITE
 
     def _current(self, entry: tuple[Seconds, int, int, int, JobId, State]) -> bool:
@@ -79,24 +77,26 @@ class Progress:
 
     def ended(self, now: Seconds) -> list[Event]:
         """Jobs that end at ``now``, in order of their start."""
-        heap, ends = self._heap, []
+        heap, rates, ends = self._heap, self._rates, []
         while heap and heap[0][0] <= now:
-            entry = heapq.heappop(heap)
-            if self._rates is None:
-                ends.append(entry)
-            elif self._current(entry):
+            entry = heappop(heap)
+            if rates is not None:
+                if not self._current(entry):
+                    continue
                 del self._work[entry[4]]
-                ends.append(entry)
+            ends.append(entry)
         if len(ends) > 1:
             ends.sort(key=itemgetter(2))
-        # A job that was killed has no exit code.
-        return [Ended(job, state, 0 if state is COMPLETED else None) for _, _, _, _, job, state in ends]
+        events: list[Event] = []
+        for _, _, _, _, job, state in ends:  # a job that was killed has no exit code
+            events.append(Ended(job, state, 0 if state is COMPLETED else None))
+        return events
 
     def stop(self, job: JobId) -> None:
         """A job was ended from outside (its node was lost, it was cancelled)."""
         if self._rates is None:
             self._heap = [entry for entry in self._heap if entry[4] != job]
-            heapq.heapify(self._heap)
+            heapify(self._heap)
         else:
             self._work.pop(job, None)
 
@@ -130,5 +130,5 @@ class Progress:
             work.version += 1
             end = work.since + work.left / work.rate if work.rate > 0 else float("inf")
             if end != float("inf"):
-                heapq.heappush(self._heap, (end, 0, work.order, work.version, job, State.COMPLETED))
+                heappush(self._heap, (end, 0, work.order, work.version, job, COMPLETED))
         return stalls

@@ -118,7 +118,7 @@ class JobQueue:
         self._limit = limit
 
     def __len__(self) -> int:
-        return len(self._line)
+        return len(self._line._entries) - self._line._gone
 
     def __bool__(self) -> bool:
         return len(self._line._entries) > self._line._gone
@@ -132,10 +132,14 @@ class JobQueue:
 
     def add(self, job: Job) -> None:
         """Put a job at the end, or back at its old place. O(log n) and a move of pointers for each order."""
-        place = self._place.setdefault(job.id, self._places)
-        self._places += place == self._places
-        empty = not self._line
-        self._line.add((0, place, job))
+        line, place = self._line, self._place.get(job.id)
+        empty = len(line._entries) == line._gone
+        if place is None:
+            place = self._place[job.id] = self._places
+            self._places += 1
+            line._entries.append((0, place, job))
+        else:
+            line.add((0, place, job))
         for order in self._orders.values():
             key = order.key(job, self._limit(job)) if order.bounded else order.key(job)
             if empty:
@@ -145,7 +149,7 @@ class JobQueue:
             elif key != order.constant:
                 order.line = self._sorted(order)
             if order.by_request is not None:
-                order.by_request.add(place, job)
+                order.by_request.new[place] = job
         if self._requests is not None:
             for choice in job.choices:
                 self._requests[choice.request] = self._requests.get(choice.request, 0) + 1
@@ -165,10 +169,12 @@ class JobQueue:
         place = self._place[job.id]
         self._line.remove(0, place)
         for order in self._orders.values():
-            if order.line is not None:
-                order.line.remove(self._key(order, job), place)
-            if order.by_request is not None and not order.by_request.forget(place):
-                order.by_request.remove(self._key(order, job), place, job)
+            line, by_request = order.line, order.by_request
+            key = order.constant if line is None else self._key(order, job)
+            if line is not None:
+                line.remove(key, place)
+            if by_request is not None and by_request.new.pop(place, None) is None:
+                by_request.remove(key, place, job)
         if self._requests is not None:
             for choice in job.choices:
                 left = self._requests[choice.request] - 1
@@ -196,7 +202,8 @@ class JobQueue:
 
     def by(self, key: Key, *, bounded: bool = False) -> Sequence[Job]:
         """The waiting jobs by ascending key, then submission; kept up to date from the first call on."""
-        return self._order(key, bounded).line or self._line
+        order = self._orders.get(key) or self._order(key, bounded)
+        return order.line or self._line
 
     def place_in(self, key: Key, bounded: bool) -> Callable[[Job], Any]:
         """What a job of the queue is sorted by in this order: its key, then its place of submission."""
@@ -210,7 +217,7 @@ class JobQueue:
 
         Jobs that ask for the same are passed over at once. Jobs that could run in several ways come anyway.
         """
-        order = self._order(key, bounded)
+        order = self._orders.get(key) or self._order(key, bounded)
         by_request = order.by_request
         if by_request is None or by_request.new:
             by_request = self._by_request(order)
@@ -235,9 +242,12 @@ class JobQueue:
         if order.by_request is None:
             order.by_request = ByRequest()
             for _, place, job in self._line.entries():
-                order.by_request.add(place, job)
-        for place, job in order.by_request.take_new():
-            order.by_request.insert(self._key(order, job), place, job, self._limit(job))
+                order.by_request.new[place] = job
+        new = order.by_request.new
+        for place, job in new.items():
+            key = order.constant if order.line is None else self._key(order, job)
+            order.by_request.insert(key, place, job, self._limit(job))
+        new.clear()
         return order.by_request
 
     def requests(self) -> Mapping[Request, int]:

@@ -99,19 +99,30 @@ class NodeShadow:
 class CountShadow:
     """The shadow where nodes are counted; implements `dovetail.interfaces.Shadow`."""
 
+    __slots__ = ("_extra", "_free", "_head", "_idle", "start")
+
     def __init__(self, head: Request, free: Free, releases: Releases, now: Seconds) -> None:
+        self._head = head
         self._free = free
         self._idle = free.count(head)
         extra = self._idle - head.nodes
-        self.start = inf
-        for when, allocation in releases:
-            if extra >= 0 and when > self.start:
-                break
+        start, ends = inf, iter(releases)
+        for when, allocation in ends:
             extra += allocation.request.nodes
             if extra >= 0:
-                self.start = max(when, now)
+                start = max(when, now)
+                break
+        for when, allocation in ends:  # what ends at that very time is free then too
+            if when > start:
+                break
+            extra += allocation.request.nodes
+        self.start = start
         self._extra = extra
-        self.allocation = Allocation(head, ()) if self.start < inf else None
+
+    @property
+    def allocation(self) -> Allocation | None:
+        """As many nodes as the head needs, whichever they will be."""
+        return Allocation(self._head, ()) if self.start < inf else None
 
     def deadlines(self, requests: Iterable[Request]) -> list[tuple[Request, Seconds]]:
         """Of these the requests of jobs that may start, and when those must have ended."""

@@ -158,10 +158,11 @@ class _Simulation:
         """Go from event to event until nothing is left to happen."""
         jobs, incidents = self._line(), self.incidents
         driver, progress = self.driver, self.progress
-        driver.engine.packs &= self.columns is None
+        engine, view = driver.engine, driver.engine.view
+        engine.packs &= self.columns is None
+        plain, columns, tell = self.plain, self.columns, self.options.progress
         total, done = len(self.workload.jobs), 0
-        tell = self.options.progress
-        wake_times, pending, turns = driver.engine.wake_times, driver.pending, driver.turns
+        wake_times, pending, turns = engine.wake_times, driver.pending, driver.turns
         job = next(jobs, None)
         next_submit = inf if job is None else job.submit_time
         now = 0.0
@@ -179,22 +180,24 @@ class _Simulation:
                     break
             events: list[Event] = progress.ended(now) if end <= now else []
             ended = len(events)
-            while job is not None and next_submit <= now:
+            while next_submit <= now and job is not None:
                 events.append(Submitted(job))
                 job = next(jobs, None)
                 next_submit = inf if job is None else job.submit_time
             while incidents and incidents[0][0] <= now:
                 events.append(incidents.pop(0)[1])
-            if self.plain and not (wake_times and wake_times[0] <= now):
-                for placed in driver.quick(now, events):
+            if plain and not (wake_times and wake_times[0] <= now):
+                engine.handle(now, events)  # no history, journal, planner, deadlines or people
+                for placed in view.changes.started:
                     self._begin(placed, now)
             else:
                 self._instant(now, events)
-            if ended and self.columns is not None:
-                self._put_away(self.columns, events[:ended])
-            if ended and tell is not None:
-                done += ended
-                tell(done, total)
+            if ended:
+                if columns is not None:
+                    self._put_away(columns, events[:ended])
+                if tell is not None:
+                    done += ended
+                    tell(done, total)
         return self._result()
 
     def _line(self) -> Iterator[Job]:
@@ -205,9 +208,10 @@ class _Simulation:
     def _put_away(self, columns: EndedColumns, ends: Sequence[Event]) -> None:
         """What has ended leaves the engine."""
         engine = self.driver.engine
+        records = engine.records
         for end in ends:
             assert isinstance(end, Ended)
-            if columns.take(engine.records[end.job]):
+            if columns.take(records[end.job]):
                 engine.retire(end.job)
 
     def _instant(self, now: Seconds, events: list[Event]) -> None:

@@ -40,10 +40,12 @@ class EngineView:
 
     __slots__ = (
         "_engine",
+        "bound",
         "changes",
         "cluster",
         "device_queues",
         "elsewhere",
+        "free",
         "intended",
         "lately",
         "moving",
@@ -71,6 +73,8 @@ class EngineView:
         self.intended: Mapping[JobId, Intend] = MappingProxyType(engine.intended)
         self.reservations: Mapping[JobId, Promise] = MappingProxyType(engine.promises.held)
         self.outside: Outside = engine.outside
+        self.free: Callable[[], Free] = engine.free.copy
+        self.bound: Callable[[Job, Implementation, Request], Seconds] = engine.bound
         self.plan: Plan | None = None
 
     @property
@@ -87,10 +91,6 @@ class EngineView:
     def enqueued(self) -> int | None:
         """Unit of the last `Enqueue`."""
         return self._engine.last_enqueued
-
-    def free(self) -> Free:
-        """Free capacity now, as a copy."""
-        return self._engine.free.copy()
 
     def job(self, job: JobId) -> Job:
         """A submitted job by id; raises `KeyError`."""
@@ -109,10 +109,6 @@ class EngineView:
         """Short for ``runtimes.predict``."""
         return self._engine.predictions.predict(job, implementation, request, device)
 
-    def bound(self, job: Job, implementation: Implementation, request: Request) -> Seconds:
-        """Upper bound of the run time, on which promises rest."""
-        return self._engine.bound(job, implementation, request)
-
     @property
     def interchangeable(self) -> bool:
         """Whether all nodes are alike and every job so far takes whole nodes."""
@@ -127,20 +123,19 @@ class EngineView:
         """
         changes = self.changes
         freed = changes.otherwise or changes.ended or changes.migrated
-        return bool(freed) or not self.interchangeable
+        return bool(freed) or not self._engine.profiles.counted
 
     def shadow(
         self, request: Request, free: Free, started: Sequence[tuple[Job, Choice, Allocation]]
     ) -> Shadow:
         """When a job can start that does not fit on ``free``, and what others may take of it meanwhile."""
-        releases = self.releases()
+        releases = self._engine.releases
         if started:
-            with_new = list(releases)
+            releases = releases.copy()
             for job, choice, allocation in started:
                 end = self.now + self.bound(job, choice.implementation, choice.request)
-                insort(with_new, (end, allocation), key=itemgetter(0))
-            releases = with_new
-        kind = CountShadow if self.interchangeable else NodeShadow
+                insort(releases, (end, allocation), key=itemgetter(0))
+        kind = CountShadow if self._engine.profiles.counted else NodeShadow
         return kind(request, free, releases, self.now)
 
     def releases(self) -> Sequence[tuple[Seconds, Allocation]]:

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-__all__ = ["runs"]
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+__all__ = ["runs", "runs_of_many"]
 
 MANY, WIDE = 32, 2048
 """Runs found one by one, and bits left, from which it is quicker to look at all bits at once."""
@@ -18,7 +25,8 @@ def runs(mask: int) -> list[tuple[int, int]]:
     place = 0
     while mask:
         if len(found) >= MANY and mask.bit_length() > WIDE:
-            return found + [(place + low, place + high) for low, high in _all_at_once(mask)]
+            low, high, _ = runs_of_many([mask], mask.bit_length())
+            return found + list(zip((place + low).tolist(), (place + high).tolist(), strict=True))
         gap = (mask & -mask).bit_length() - 1
         mask >>= gap
         length = (~mask & (mask + 1)).bit_length() - 1
@@ -28,10 +36,20 @@ def runs(mask: int) -> list[tuple[int, int]]:
     return found
 
 
-def _all_at_once(mask: int) -> list[tuple[int, int]]:
+def runs_of_many(
+    masks: Sequence[int], width: int
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """The runs of masks of so many bits: first bits, those after the last ones, and how many runs each has.
+
+    >>> runs_of_many([0b1011100, 0, 0b1], 7)
+    (array([2, 6, 0]), array([5, 7, 1]), array([2, 0, 1]))
+    """
     import numpy as np  # few need it: what is light stays so
 
-    raw = np.frombuffer(mask.to_bytes(mask.bit_length() // 8 + 1, "little"), np.uint8)
-    bits = np.unpackbits(raw, bitorder="little")
-    edges = np.flatnonzero(np.diff(bits, prepend=np.uint8(0), append=np.uint8(0)))
-    return list(zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True))
+    size = width // 8 + 1
+    edges = b"".join([(mask ^ mask << 1).to_bytes(size, "little") for mask in masks])
+    raw = np.frombuffer(edges, np.uint8)
+    some = np.flatnonzero(raw)  # of the edges of wide masks most bytes are empty
+    row, bit = np.nonzero(np.unpackbits(raw[some, None], axis=1, bitorder="little"))
+    of, place = np.divmod(some[row] * 8 + bit, size * 8)
+    return place[::2], place[1::2], np.bincount(of[::2], minlength=len(masks))

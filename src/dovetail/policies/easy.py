@@ -50,22 +50,21 @@ class Easy:
     priorities: ClassVar[bool] = True
     partitions: ClassVar[bool] = True
 
-    def decide(self, view: View) -> Iterable[Decision]:
-        """Start from the front while jobs fit, promise the head its start, backfill behind it."""
-        return self.decide_with(view, ())
+    def decide(self, view: View, first: Sequence[Job] = ()) -> list[Decision]:
+        """Start from the front while jobs fit, promise the head its start, backfill behind it.
 
-    def decide_with(self, view: View, first: Sequence[Job]) -> list[Decision]:
-        """The same with a queue in which these jobs come before all others, one after the other."""
-        promise = next(iter(view.reservations.values()), None)
+        The jobs of ``first`` come before all others of the queue, one after the other.
+        """
         if not view.queue:
             return []
+        promise = next(iter(view.reservations.values()), None)
         free = view.free()
-        if _nothing_new(view, free, promise):
+        if promise is not None and _nothing_new(view, free, promise):
             return []
         decisions: list[Decision] = []
         started: list[tuple[Job, Choice, Allocation]] = []
         for head in self._line(view, promise, first):
-            choice = promised_choice(view, head, promise)
+            choice = fastest(view, head) if promise is None else promised_choice(view, head, promise)
             allocation = free.claim(choice.request)
             if allocation is None:
                 break
@@ -75,10 +74,12 @@ class Easy:
             return decisions
         shadow = view.shadow(choice.request, free, started)
         promised = promise.start if promise is not None and promise.job is head else inf
-        if shadow.allocation is not None and shadow.start < promised:
+        if shadow.start < promised and shadow.allocation is not None:
             decisions.append(Reserve(head.id, choice.implementation.name, shadow.allocation, shadow.start))
-        ahead = {head.id, *(job.id for job, _, _ in started)}
-        return decisions + self._backfill(view, shadow, ahead, first)
+        if len(view.queue) > len(started) + 1:
+            ahead = {head.id, *(job.id for job, _, _ in started)}
+            decisions += self._backfill(view, shadow, ahead, first)
+        return decisions
 
     def _line(self, view: View, promise: Promise | None, first: Sequence[Job]) -> Iterator[Job]:
         """The queue in its order, the job that holds the promise before all others."""
@@ -88,7 +89,7 @@ class Easy:
         for job in first:
             if job is not promised:
                 yield job
-        ahead = {job.id for job in first}
+        ahead = {job.id for job in first} if first else ()
         order = ORDERS[self.order]
         for job in view.queue.by(order.key, bounded=order.bounded):
             if job is not promised and job.id not in ahead:
@@ -119,9 +120,9 @@ class Easy:
         return decisions
 
 
-def _nothing_new(view: View, free: Free, promise: Promise | None) -> bool:
+def _nothing_new(view: View, free: Free, promise: Promise) -> bool:
     """Whether the head still waits for its promised start, and nobody who could start has come since."""
-    if promise is None or promise.start <= view.now or view.freed:
+    if promise.start <= view.now or view.freed:
         return False
     for job in view.changes.submitted:
         request = fastest(view, job).request
@@ -132,6 +133,6 @@ def _nothing_new(view: View, free: Free, promise: Promise | None) -> bool:
 
 def promised_choice(view: View, job: Job, promise: Promise | None) -> Choice:
     """How the job is to run: as it was promised, else the fastest way."""
-    if promise is None or promise.job is not job:
+    if promise is None or promise.job is not job or len(job.choices) == 1:
         return fastest(view, job)
     return Choice(promise.implementation, promise.allocation.request)

@@ -54,7 +54,7 @@ def go_on_with_easy(view: View, objective: Objective, roll_outs: int, age: Secon
     standing: Order = "saf" if deep else "sjf" if objective in ("response", "wait") else "sqrtsaf"
     line = _Line(view, standing, capacity, devices, objective)
     order = standing if deep else _best_order(line, standing, objective, roll_outs)
-    return Easy(standing).decide_with(view, line.sorted(order))
+    return Easy(standing).decide(view, line.sorted(order))
 
 
 def _order_matters(view: View) -> bool:
