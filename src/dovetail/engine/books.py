@@ -63,7 +63,7 @@ class Books:
 
     __slots__ = (  # more than a dict of shared keys holds, so that it would be looked up slowly
         "_bound_to", "_classes", "_expected", "_keep_asked", "_keep_considered", "_user_bound", "cluster",
-        "decision_seconds", "device_queues", "forecast", "free", "handed_over", "held", "horizon",
+        "decision_seconds", "device_queues", "ending", "forecast", "free", "handed_over", "held", "horizon",
         "incidents", "intended", "last_enqueued", "lately", "layout", "learned_bounds", "looks_back",
         "moving", "occupancy", "outside", "policy", "predictions", "preempted", "profiles", "promises",
         "queue", "records", "releases", "running", "view", "wake_times",
