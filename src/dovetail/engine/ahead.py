@@ -24,7 +24,7 @@ _Unit = tuple[int, str, int]
 """Node, kind, number."""
 CORE, DEVICE, CPUS, MEMORY = "core", "device", "cpus", "memory"
 
-AHEAD: Seconds = 0.020
+AHEAD: Seconds = 0.040
 """A job that is expected to end within this gives its place away."""
 ALONG: Seconds = 0.005
 """So much later ends who comes along."""
@@ -41,7 +41,7 @@ REMEMBERED = 4096
 class Ahead:
     """What a driver needs to know of jobs that begin after others; times are the driver's.
 
-    Holds short jobs that have not ended, some ten a unit at most.
+    Holds short jobs that have not ended: of jobs of a millisecond some thirty a unit.
     """
 
     def __init__(self, books: Books) -> None:
