@@ -110,9 +110,9 @@ class Groups:
                 continue
         self.place, group.path = "", ""
 
-    def give_back(self, group: Group) -> None:
-        """The job is over, and all that it left."""
-        if not group.path or group.populated():
+    def give_back(self, group: Group, *, empty: bool = False) -> None:
+        """The job is over, and all that it left; ``empty``: that has been seen."""
+        if not group.path or (not empty and group.populated()):
             return
         if not group.limited:
             self.free.append(group)

@@ -96,6 +96,7 @@ class Child:
     group: Group | None = None
     cores: list[int] = field(default_factory=list)
     why: str = ""
+    alone: bool = False  # nothing of it was left in its cgroup when it ended
     status: int = 0
     end: bytes = b""
     more: dict[str, Any] = field(default_factory=dict)
@@ -535,7 +536,8 @@ class Supervisor:
             del self.pids[child.uid]
             self.limited.discard(pid)
             child.end = ended(child, self.now(), usage)
-            if signal_group(pid, 0):
+            child.alone = child.group is not None and not child.group.populated()
+            if not child.alone and signal_group(pid, 0):
                 if grace_left:
                     self.lingering.append(child)
                     continue
@@ -569,9 +571,9 @@ class Supervisor:
         if group.limited and child.reason is None and group.out_of_memory():
             child.why = f"memory: its processes needed more than the {child.memory} bytes that they may hold"
             child.reason = "FAILED"
-        elif group.path and group.kill():
+        elif group.path and not child.alone and group.kill():
             child.survivors = True
-        self.groups.give_back(group)
+        self.groups.give_back(group, empty=child.alone)
 
     def kill_strays(self, ended: Child) -> bool:
         """Kill processes that left the group of an ended job (daemons): as subreaper we are their parent."""
