@@ -12,10 +12,12 @@ from pathlib import Path
 
 import pytest
 
+from dovetail.executors.lent import LentExecutor
 from dovetail.executors.local import Local, LocalExecutor
+from dovetail.executors.slurm import SlurmExecutor
 from dovetail.executors.spawnlog import read_log
 from dovetail.executors.successors import Next, Successors
-from dovetail.interfaces import RunFolder
+from dovetail.interfaces import RunFolder, StartsAfter
 from dovetail.model import Ended, Event, Lingering, State, Withdrawn
 from dovetail.testing.processes import cpu_cluster, placed, runs, until
 
@@ -65,6 +67,13 @@ def test_the_book_starts_who_waits_for_nobody_else() -> None:
     assert [one.request["uid"] for one in book.over("b")] == ["c"]
     book.drop(["d", "e"])
     assert not book.waiting
+
+
+def test_only_who_asks_for_no_more_than_a_process_offers_it() -> None:
+    """Before a job is started on a lent device its server is seen to, and its credentials are made."""
+    assert issubclass(LocalExecutor, StartsAfter)
+    assert not issubclass(LentExecutor, StartsAfter)
+    assert not issubclass(SlurmExecutor, StartsAfter)
 
 
 def test_jobs_follow_each_other_and_never_meet(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ from pathlib import Path
 from dovetail.errors import ExecutorError, InputError
 from dovetail.executors.discovery import discover
 from dovetail.executors.lending import STARTED, Lending, LendingExecutor, server_options
-from dovetail.executors.local import LocalExecutor
+from dovetail.executors.local import MachineExecutor
 from dovetail.interfaces import LeftBehind, RunFolder
 from dovetail.model import EMPTY, Cluster, Seconds
 from dovetail.remote.switchboard import Switchboard
@@ -158,16 +158,16 @@ class _ServersHere:
         return str(self._place / f"{n}.sock")
 
 
-class LentExecutor(LendingExecutor, LocalExecutor):
+class LentExecutor(LendingExecutor, MachineExecutor):
     """The `Executor` of this machine that lends devices.
 
-    Jobs start as on `LocalExecutor`. Raises `InputError` where a device server does not start.
+    Jobs start as on `MachineExecutor`. Raises `InputError` where a device server does not start.
     """
 
     def __init__(
         self, cluster: Cluster, folder: RunFolder, device: str = "", *, resume: bool = False
     ) -> None:
-        LocalExecutor.__init__(
+        MachineExecutor.__init__(
             self,
             cluster,
             folder.path,

@@ -43,7 +43,7 @@ from dovetail.files.writing import private_folder
 from dovetail.interfaces import LeftBehind, RunFolder, StillRuns
 from dovetail.model import Cluster, JobId, Lingering, Placed, Withdrawn
 
-__all__ = ["Local", "LocalExecutor"]
+__all__ = ["Local", "LocalExecutor", "MachineExecutor"]
 
 _WELCOME = 1 << 16
 MOST_FRUITLESS = 3
@@ -83,8 +83,8 @@ def _options(folder: RunFolder) -> dict[str, Any]:
     }
 
 
-class LocalExecutor(SupervisedExecutor):
-    """The `Executor` of this machine.
+class MachineExecutor(SupervisedExecutor):
+    """Processes of this machine, under a supervisor of their run.
 
     ``run_dir`` is created (mode 0700) and must not hold a run yet, unless the executor is to ``resume``
     that. ``cwd`` is the jobs' working folder (default: ours), ``grace`` the seconds between TERM and KILL,
@@ -155,21 +155,6 @@ class LocalExecutor(SupervisedExecutor):
             self.claims.leave()
             os.close(self._log)
 
-    async def launch_after(self, placed: Placed, after: Sequence[JobId]) -> None:
-        """`launch` as soon as these jobs have ended: the supervisor starts it without asking anybody."""
-        try:
-            self._launch(placed, after)
-        finally:
-            if placed.job.id not in self._running:  # it could not be asked for
-                self._never.drop(placed.job.id, self._never.instead(after, self._running.__contains__))
-
-    async def withdraw(self, job: JobId) -> None:
-        """Take back what was to follow this job; `Withdrawn` and `Lingering` tell what has not begun."""
-        found = self._running.get(job)
-        if found is not None:
-            link, uid = found
-            link.send({"t": "withdraw", "uid": uid})
-
     # --- beside the protocol ----------------------------------------------------------------------
 
     def has_long_log(self) -> bool:
@@ -188,16 +173,8 @@ class LocalExecutor(SupervisedExecutor):
             self._last_end = ""
 
     def _told(self, said: dict[str, Any]) -> None:
-        """The log is a new file: what we write ourselves goes there. Or jobs have not begun."""
-        if said.get("t") == "withdrawn":
-            for uid in said["uids"]:
-                job = self._runs_no_more(self._link.done(uid))
-                self._outputs.give_back(job)
-                self._happened(Withdrawn(job))
-            request = self._link.requests.get(said.get("of", ""))
-            if request is not None:
-                self._happened(Lingering(request["job"]))
-        elif said.get("t") == "shortened":
+        """The log is a new file: what we write ourselves goes there."""
+        if said.get("t") == "shortened":
             self._reopen()
             self._long_log = LONG_LOG + 2 * os.fstat(self._log).st_size  # what runs may need much of it
 
@@ -399,6 +376,40 @@ class LocalExecutor(SupervisedExecutor):
             now = time.monotonic() + self.epoch
             never = {"uid": request["uid"], "from": now, "at": now, "error": why}
             self._ended(link.done(request["uid"]), never)
+
+
+class LocalExecutor(MachineExecutor):
+    """The `Executor` of this machine; what it is asked for is all that a job needs, so `StartsAfter` too.
+
+    See `MachineExecutor` for the parameters.
+    """
+
+    async def launch_after(self, placed: Placed, after: Sequence[JobId]) -> None:
+        """`launch` as soon as these jobs have ended: the supervisor starts it without asking anybody."""
+        try:
+            self._launch(placed, after)
+        finally:
+            if placed.job.id not in self._running:  # it could not be asked for
+                self._never.drop(placed.job.id, self._never.instead(after, self._running.__contains__))
+
+    async def withdraw(self, job: JobId) -> None:
+        """Take back what was to follow this job; `Withdrawn` and `Lingering` tell what has not begun."""
+        found = self._running.get(job)
+        if found is not None:
+            link, uid = found
+            link.send({"t": "withdraw", "uid": uid})
+
+    def _told(self, said: dict[str, Any]) -> None:
+        """Jobs have not begun that were to follow others; because one of these goes on, if it is named."""
+        super()._told(said)
+        if said.get("t") == "withdrawn":
+            for uid in said["uids"]:
+                job = self._runs_no_more(self._link.done(uid))
+                self._outputs.give_back(job)
+                self._happened(Withdrawn(job))
+            request = self._link.requests.get(said["of"])
+            if request is not None:
+                self._happened(Lingering(request["job"]))
 
 
 def _lock(fd: int) -> bool:
