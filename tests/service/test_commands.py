@@ -201,7 +201,19 @@ def test_only_its_owner_can_reach_the_socket_and_the_folder(service: Serving) ->
         assert not stat.S_IMODE(path.stat().st_mode) & 0o077 or path.suffix == ".log", path
 
 
-def test_info_nodes_and_explain(service: Serving) -> None:
+def test_explain_says_how_a_job_was_placed_and_how_long_it_took(service: Serving) -> None:
+    """Also of short jobs that follow each other: their times are those of their processes."""
+    job = submitted(service, "-a", "0-79", "--on", "cpu", "--", "/bin/true")
+    assert service.dovetail("wait", job).returncode == 0
+    told = service.dovetail("explain", f"{job}_70")
+    assert (told.returncode, told.stderr) == (0, "")
+    assert "COMPLETED on" in told.stdout
+    rows = json.loads(service.dovetail("explain", job, "--json").stdout)
+    assert len(rows) == 80
+    assert all(0.0001 < row["actual"] < 5 for row in rows), sorted(row["actual"] for row in rows)
+
+
+def test_info_and_nodes(service: Serving) -> None:
     found = json.loads(service.dovetail("info", "--json").stdout)
     assert (found["nodes"], found["cpus"], found["policy"]) == (1, 2, "history")
     (node,) = json.loads(service.dovetail("nodes", "--json").stdout)
@@ -222,6 +234,10 @@ def test_without_a_service_commands_say_so_and_submit_starts_one(tmp_path: Path)
     assert service.dovetail("serve").returncode == 2, "one is enough"
     assert service.dovetail("serve", "--drain").returncode == 0
     assert service.dovetail("queue").returncode == 2
+    for _ in range(3):
+        assert service.dovetail("submit", "--", "true").returncode == 0
+        done = service.dovetail("serve", "--stop")
+        assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_memory_is_watched(service: Serving) -> None:

@@ -441,7 +441,7 @@ def _print(rows: Sequence[Mapping[str, Any]]) -> None:
             console.print(
                 f"    {row['state']} on {row['where']}, {took}: {row['reason']}", markup=False, soft_wrap=True
             )
-            if row["plan"]:
+            if row.get("plan"):  # a service tells of none
                 console.print(f"    {row['plan']}", markup=False, soft_wrap=True)
         else:
             console.print(f"    {row['state']}: {row['reason']}", markup=False, soft_wrap=True)

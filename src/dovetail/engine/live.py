@@ -79,7 +79,7 @@ class LiveRun:
     keeps it going when nothing is left to do (a service), until `stop`. ``changed`` is called after every
     instant, ``tell`` with each sentence that its user should read now; ``neighbours`` are others here.
     ``halts`` is asked about the events of each instant before the policy is: ``soon`` cancels what waits,
-    ``now`` also stops what runs.
+    ``now`` also stops what runs. ``elapsed`` is what the driver's clock shows when `run` begins.
     """
 
     def __init__(
@@ -93,6 +93,7 @@ class LiveRun:
         tell: Callable[[str], None] | None = None,
         neighbours: Sharing | None = None,
         halts: Callable[[Sequence[Event]], Literal["soon", "now"] | None] | None = None,
+        elapsed: Callable[[], Seconds] = lambda: 0.0,
     ) -> None:
         self.driver = driver
         self.executor = executor
@@ -104,6 +105,7 @@ class LiveRun:
         self._neighbours = neighbours
         self._changed = changed
         self._halts = halts
+        self._elapsed = elapsed
         self._spares_running = False
         self._pressed = inf  # when Ctrl-C came first
         self._hurried = False
@@ -119,7 +121,7 @@ class LiveRun:
 
     @property
     def now(self) -> Seconds:
-        """Seconds since the start of `run`; never before what the engine has seen."""
+        """Seconds by the driver's clock; never before what the engine has seen."""
         return max(asyncio.get_running_loop().time() - self._start, self.driver.engine.view.now)
 
     def wake(self) -> None:
@@ -163,7 +165,7 @@ class LiveRun:
         Where it `stays`, an error of ours ends no job either: the next start takes them up.
         """
         loop = asyncio.get_running_loop()
-        self._start = loop.time()
+        self._start = loop.time() - self._elapsed()
         executor = self.executor
         listener: asyncio.Future[None] = loop.create_future()
         hears = isinstance(executor, HearsEvents)

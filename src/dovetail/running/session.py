@@ -108,7 +108,7 @@ class Session:
 
     async def drive(self, options: RunOptions) -> None:
         """Run to the end; SIGINT, SIGTERM and SIGHUP stop what runs and cancel what waits."""
-        self.driver.epoch = self.ledger.epoch = time.time()
+        self.driver.epoch = self.ledger.epoch = epoch = time.time()
         changed, tell = options.changed, options.tell
         halts = None if options.halt is None else Watch(options.halt, self.workload.jobs)
         self.live = LiveRun(
@@ -119,6 +119,7 @@ class Session:
             tell=tell,
             neighbours=neighbours_of(self.executor, self.driver, tell),
             halts=halts,
+            elapsed=lambda: time.time() - epoch,
         )
         _handle_signals(self.live)
         await self.live.run()

@@ -18,6 +18,7 @@ from fastapi import FastAPI, Query, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response, StreamingResponse
 from fastapi.staticfiles import StaticFiles
+from starlette.background import BackgroundTask
 from starlette.exceptions import HTTPException
 
 from dovetail import __version__
@@ -383,11 +384,12 @@ def _administer(app: FastAPI, service: Service, sessions: Sessions, tokens: Toke
     async def end(request: Request, action: Literal["drain", "stop"]) -> Answer:
         """End the service: at once (jobs run on), or (`drain`) when what runs has ended."""
         admin(request)
-        if action == "drain":
-            service.live.stop()
-        else:
-            service.live.leave()
-        return Answer({"action": action})
+        await request.body()  # who is still sending would not hear the answer
+
+        async def then() -> None:  # in the loop, when the answer is on its way
+            service.live.stop() if action == "drain" else service.live.leave()
+
+        return Answer({"action": action}, background=BackgroundTask(then))
 
     @app.post("/api/v1/dashboard", responses=ERRORS)
     async def dashboard(request: Request) -> Answer:

@@ -270,7 +270,14 @@ async def _opened(options: ServeOptions, where: Network | None, stack: ExitStack
     stack.callback(lambda: usage.write(driver.engine.view.now))
     neighbours = neighbours_of(executor, driver, options.tell)
     live = LiveRun(
-        driver, executor, (), stays=True, changed=changed, tell=options.tell, neighbours=neighbours
+        driver,
+        executor,
+        (),
+        stays=True,
+        changed=changed,
+        tell=options.tell,
+        neighbours=neighbours,
+        elapsed=lambda: time.time() - epoch,
     )
     found = Service(folder, about, driver, live, ledger, Options(options.keep, options.user_limit))
     service.append(found)
