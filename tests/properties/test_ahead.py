@@ -376,3 +376,40 @@ def test_who_waits_for_a_promise_is_not_overtaken() -> None:
     for order in orders:
         assert isinstance(order, Placed)
         assert not driver.engine.promises.held or not driver.after(order.job.id)
+
+
+def test_a_new_journal_begins_when_no_place_is_given_away(tmp_path: Path) -> None:
+    """Under a stream of short jobs that moment has to be made: until then nobody gives a place away."""
+    cluster = machine(1)
+    made = workload([(f"j{i}", {"cpu": 1 * MS}) for i in range(200)])
+    writers = [JournalWriter(tmp_path / f"{i}.jsonl", cluster, policy="fcfs") for i in range(2)]
+    driver = Driver(
+        cluster,
+        load_policy("fcfs").policy,
+        Guessing(),
+        bound=no_bound,
+        journal=writers[0],
+        options=DriverOptions(),
+    )
+    driver.look_ahead()
+    for job in made.jobs:
+        driver.submit(asking(job, 1))
+    line = deque(order for order in driver.instant(0.0) if isinstance(order, Placed))
+    driver.note()
+    assert driver.engine.ending
+    now, turned, longest = 0.0, None, 0
+    while line:
+        if turned is None and driver.begin_journal(now, lambda: writers[1]) is not None:
+            turned = len(line)
+            assert not driver.engine.ending
+        now += 1 * MS
+        driver.happened(Ended(line.popleft().job.id, State.COMPLETED, 0, attempt=1))
+        line += [order for order in driver.instant(now) if isinstance(order, Placed)]
+        driver.note()
+        longest = max(longest, len(line)) if turned else 0
+    assert turned == 1, "the one that runs"
+    assert longest > 10, "afterwards places are given away again"
+    for writer in writers:
+        writer.close()
+    for i in range(2):
+        replay(read_journal(tmp_path / f"{i}.jsonl"), load_policy("fcfs").policy)
