@@ -65,8 +65,13 @@ def test_the_book_starts_who_waits_for_nobody_else() -> None:
     assert book.behind("z") == ["d", "e"]
     assert [one.request["uid"] for one in book.over("a")] == ["b"]
     assert [one.request["uid"] for one in book.over("b")] == ["c"]
+    assert book.before(["d"], {"z"}.__contains__) == {"d"}
     book.drop(["d", "e"])
     assert not book.waiting
+    assert book.before(["e"], {"z"}.__contains__) == {"z"}, "who was dropped counts for whom it waited for"
+    assert book.before(["e"], set().__contains__) == set(), "as long as that one has not ended"
+    list(book.over("z"))
+    assert book.before(["e"], {"z"}.__contains__) == set(), "it is another one that runs under that name"
 
 
 def test_only_who_asks_for_no_more_than_a_process_offers_it() -> None:

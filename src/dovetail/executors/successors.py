@@ -38,7 +38,8 @@ class Dropped:
 
     def over(self, job: str) -> None:
         """Nothing is left of this one."""
-        self._replace(job, set())
+        if self._before:
+            self._replace(job, set())
 
     def _replace(self, job: str, before: set[str]) -> None:
         for name, others in list(self._before.items()):
@@ -49,10 +50,10 @@ class Dropped:
                     del self._before[name]
 
     def instead(self, jobs: Iterable[str], known: Callable[[str], bool]) -> set[str]:
-        """Those of these that are ``known`` (have not ended), and whoever stands for the others."""
+        """Those of these that are ``known`` (have not ended), and who of those stands for the others."""
         found: set[str] = set()
         for job in jobs:
-            found |= {job} if known(job) else self._before.get(job, set())
+            found |= {job} if known(job) else set(filter(known, self._before.get(job, ())))
         return found
 
 

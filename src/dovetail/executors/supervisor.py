@@ -375,7 +375,7 @@ class Supervisor:
 
     def follow(self, uid: str) -> None:
         """Nothing is left of this job: start who waited for nobody else."""
-        for one in self.next.over(uid) if self.next else ():
+        for one in self.next.over(uid):
             self.launch(one.request, one.line)
 
     def withdraw(self, uids: list[str], of: str = "") -> None:
@@ -497,8 +497,11 @@ class Supervisor:
                 os.close(fd)
 
     def go(self, cores: list[int] | None) -> None:
-        """Take on these cores only, or have all of ours again."""
-        os.sched_setaffinity(0, self.cores if cores is None else cores)
+        """Take on these cores only, or have all of ours again; where they are gone, a job's start says so."""
+        try:
+            os.sched_setaffinity(0, self.cores if cores is None else cores)
+        except OSError:
+            return
         self.at = cores
 
     def stop(self, child: Child, reason: str, grace: float | None) -> None:
