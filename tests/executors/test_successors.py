@@ -104,47 +104,33 @@ def test_jobs_follow_each_other_and_never_meet(tmp_path: Path) -> None:
     assert len(log.ends) == len(log.starts) == 30
 
 
-def test_who_follows_a_program_that_cannot_start_begins_at_once(tmp_path: Path) -> None:
-    async def main() -> list[Event]:
-        executor = LocalExecutor(cpu_cluster(), tmp_path / "run")
-        await executor.launch(placed("a", "/bin/sleep", "0.2"))
-        await executor.launch_after(placed("b", "no-such-program"), ["a"])
-        await executor.launch_after(placed("c", "/bin/true"), ["a", "b"])
-        await executor.launch_after(placed("d", "/bin/true"), ["never-heard-of"])
-        found = await asyncio.wait_for(heard(executor, 4), 60)
-        await executor.close()
-        return found
-
-    found = {event.job: event for event in asyncio.run(main()) if isinstance(event, Ended)}
-    assert [found[job].state for job in "abcd"] == [
-        State.COMPLETED,
-        State.FAILED,
-        State.COMPLETED,
-        State.COMPLETED,
-    ]
+CHAINS = [
+    # a program that cannot start, then one behind both; one that follows nobody who is known
+    ([("b", "no-such-program", ["a"]), ("c", "/bin/true", ["a", "b"]), ("d", "/bin/true", ["nobody"])], "b"),
+    # commands that name an input which the job lacks: nothing of them ever reaches the supervisor
+    ([("b", "{n}", ["a"]), ("c", "{n}", ["b"]), ("d", "/bin/true", ["c"])], "bc"),
+]
 
 
-def test_who_follows_a_job_that_cannot_be_asked_for_waits_for_those_before_it(tmp_path: Path) -> None:
-    """The command names an input that the job does not have: nothing of it ever reaches the supervisor."""
-
+@pytest.mark.parametrize(("chain", "fail"), CHAINS)
+def test_who_follows_one_that_cannot_begin_waits_for_those_before_it(
+    tmp_path: Path, chain: list[tuple[str, str, list[str]]], fail: str
+) -> None:
     async def main() -> list[Event]:
         executor = LocalExecutor(cpu_cluster(), tmp_path / "run")
         await executor.launch(placed("a", "/bin/sleep", "0.3"))
-        await executor.launch_after(placed("b", "/bin/echo", "{n}"), ["a"])
-        await executor.launch_after(placed("c", "/bin/echo", "{n}"), ["b"])
-        await executor.launch_after(placed("d", "/bin/true"), ["c"])
+        for job, program, after in chain:
+            await executor.launch_after(placed(job, program), after)
         found = await asyncio.wait_for(heard(executor, 4), 60)
         await executor.close()
         return found
 
     found = {event.job: event for event in asyncio.run(main()) if isinstance(event, Ended)}
-    assert [found[job].state for job in "abcd"] == [
-        State.COMPLETED,
-        State.FAILED,
-        State.FAILED,
-        State.COMPLETED,
-    ]
-    assert (found["d"].started_at or 0.0) >= (found["a"].ended_at or 0.0)
+    states = {job: State.FAILED if job in fail else State.COMPLETED for job in "abcd"}
+    assert {job: end.state for job, end in found.items()} == states
+    for job, _, after in chain:
+        if job not in fail and after != ["nobody"]:
+            assert (found[job].started_at or 0.0) >= (found["a"].ended_at or 0.0)
 
 
 def test_what_follows_a_job_that_goes_on_is_withdrawn(tmp_path: Path) -> None:

@@ -30,11 +30,13 @@ from dovetail.engine.checkpoint import checkpoint
 from dovetail.engine.core import Engine
 from dovetail.engine.deadlines import Deadlines
 from dovetail.engine.expectations import Expectations
+from dovetail.engine.measured_moments import MeasuredMoments
 from dovetail.engine.orders import Ask, HandOver, Move, Order, Signal, Stop, Withdraw
 from dovetail.engine.phases import AT_WORK, Phase
 from dovetail.engine.runs import RunKeeper
 from dovetail.engine.sinks import JournalSink, LedgerSink
 from dovetail.engine.turns import Turns
+from dovetail.engine.withheld import Withheld
 from dovetail.interfaces import History, Planner, Policy, RuntimeModel
 from dovetail.model import (
     Adopted,
@@ -74,8 +76,6 @@ __all__ = ["INTERRUPTED", "RETRIED", "Driver", "DriverOptions"]
 
 INFINITE = float("inf")
 RETRIED = (State.FAILED, State.NODE_FAIL)
-PATIENCE: Seconds = 1.0
-"""Between attempts to keep what could not be kept."""
 INTERRUPTED = "the run was interrupted"
 """Detail of jobs that `Driver.cancel_everything` has cancelled: those that never started can be taken up."""
 
@@ -160,13 +160,12 @@ class Driver:
         self._noted: list[tuple[Seconds, Sequence[Event], Sequence[Decision], bool]] = []
         self._runs = None if history is None else RunKeeper(history, options.run_uid)
         self._deadlines = Deadlines(kill=options.overrun == "kill", default=options.default_walltime)
-        self._withheld: list[Order] = []  # decided, and not on record yet
-        self._retry: Seconds = INFINITE
+        self._withheld = Withheld()
         self._stopping: set[JobId] = set()
         self._to_requeue: set[JobId] = set()
         self._ended: list[Record] = []
         self._reasons: dict[JobId, str] = {}  # why jobs were stopped that had not begun, for all we knew
-        self._elsewhere: set[JobId] = set()  # begun or ended at a moment that was measured elsewhere
+        self._moments = MeasuredMoments(self.engine)
         self.ahead: Ahead | None = None
         self._rotates = False  # a new journal is to begin as soon as no place has been given away
 
@@ -261,13 +260,13 @@ class Driver:
     @property
     def withheld(self) -> int:
         """How many orders wait until they are on record."""
-        return len(self._withheld)
+        return len(self._withheld.orders)
 
     def next_time(self) -> Seconds:
         """When something is due of which no event tells: a wake-up, a deadline; or infinite."""
         wakes = self.engine.wake_times
         ahead = INFINITE if self.ahead is None else self.ahead.next_time()
-        return min(wakes[0] if wakes else INFINITE, self._retry, self._deadlines.next_time(), ahead)
+        return min(wakes[0] if wakes else INFINITE, self._withheld.retry, self._deadlines.next_time(), ahead)
 
     # --------------------------------------------------------------- one instant
 
@@ -279,7 +278,7 @@ class Driver:
         happened = [*self.pending, *events]
         self.pending.clear()
         self._orders = []
-        if self._retry <= now:
+        if self._withheld.retry <= now:
             self._try_again(now)
         self._begun(happened, now)
         batch = self._batch(happened, now)
@@ -296,7 +295,7 @@ class Driver:
         if self.ledger is not None and batch:
             self.ledger.keep(now, batch, self._orders, self.engine)
             if self.ledger.blocked:
-                self._withhold(now)
+                self._orders = self._withheld.keep_back(self._orders, now)
         return self._orders
 
     def _give_places_away(self, ahead: Ahead, now: Seconds) -> None:
@@ -321,34 +320,24 @@ class Driver:
             return
         over = {event.job for event in happened if isinstance(event, Ended)}
         begun: list[Event] = [
-            event
+            self._moments.started(event, now, self.epoch)
             for event in happened
             if isinstance(event, Started) and event.job in over and event.job in handed_over
         ]
         if begun:
-            begun = [self._dated(event, now) for event in begun]
             self.engine.handle(now, begun, ask=False)
             if self.ledger is not None:
                 self.ledger.keep(now, begun, (), self.engine)
             if self.journal is not None:
                 self.journal.batch(now, begun, self.engine, (), ask=False)
 
-    def _withhold(self, now: Seconds) -> None:
-        """Give no order that would begin something: it is not on record."""
-        begins = (Placed, HandOver, Move)
-        self._withheld += [order for order in self._orders if isinstance(order, begins)]
-        self._orders = [order for order in self._orders if not isinstance(order, begins)]
-        if self._retry == INFINITE:
-            self._retry = now + PATIENCE
-
     def _try_again(self, now: Seconds) -> None:
         """What was withheld may go as soon as it is on record; then the policy is asked again."""
         assert self.ledger is not None
         if not self.ledger.settle():
-            self._retry = now + PATIENCE
+            self._withheld.postpone(now)
             return
-        self._retry = INFINITE
-        self._orders, self._withheld = self._withheld, []
+        self._orders = self._withheld.let_go()
         self.engine.wake_times.insert(0, now)
 
     def note(self) -> None:
@@ -397,7 +386,7 @@ class Driver:
             decisions = engine.handle(now, [planned])
         else:
             decisions = engine.handle(now, batch, ask=ask)
-        self._date_ends(batch, now)
+        self._moments.ended(batch, now, self.epoch)
         for event in batch:
             if isinstance(event, Adopted):
                 self.admission.adopted(engine.records[event.job].job)
@@ -420,7 +409,7 @@ class Driver:
                 ends.extend(self._lost_with(event.node))
                 batch.append(event)
             elif isinstance(event, Started):
-                batch.append(self._dated(event, now))
+                batch.append(self._moments.started(event, now, self.epoch))
             elif isinstance(event, Submitted):
                 submitted[event.job.id] = event.job
                 batch.extend(self.admission.submitted(event))
@@ -451,28 +440,6 @@ class Driver:
             batch.append(Woken())
         return batch
 
-    def _dated(self, event: Event, now: Seconds) -> Event:
-        """A start that was measured where it happened, in this driver's time; news of it may come late."""
-        if (
-            not isinstance(event, Started)
-            or event.started_at is None
-            or event.job not in self.engine.handed_over
-        ):
-            return event
-        self._elsewhere.add(event.job)
-        return replace(event, at=min(now, max(0.0, event.started_at - self.epoch)))
-
-    def _date_ends(self, batch: Sequence[Event], now: Seconds) -> None:
-        """The same of ends; what runs here ends when it is heard of."""
-        for event in batch if self._elsewhere else ():
-            if isinstance(event, Ended) and event.job in self._elsewhere:
-                self._elsewhere.discard(event.job)
-                record = self.engine.records[event.job]
-                if event.ended_at is not None and record.start is not None and record.end is not None:
-                    record.end = min(now, max(record.start, event.ended_at - self.epoch))
-                    if event.started_at is not None:
-                        record.start = min(record.end, max(record.start, event.started_at - self.epoch))
-
     def _explained(self, event: Ended) -> Ended:
         """The end of a job that never began under an outside scheduler, because we had it stopped: why."""
         why = self._reasons.pop(event.job, "") if self._reasons else ""
@@ -488,7 +455,7 @@ class Driver:
         self._gone(job, now)
         if self.turns is not None:
             self.turns.ended(job, now)
-        self._elsewhere.discard(job)
+        self._moments.discard(job)
         stopped, again = job in self._stopping, job in self._to_requeue
         self._stopping.discard(job)
         self._to_requeue.discard(job)
@@ -582,7 +549,7 @@ class Driver:
             if ahead is None or ahead.started(placed, engine.records[decision.job].predicted, now):
                 self._watch(placed, now)
             else:
-                self._elsewhere.update(ahead.after(decision.job), (decision.job,))
+                self._moments.add((decision.job, *ahead.after(decision.job)))
             self._orders.append(placed)
             if self.turns is not None:
                 self.turns.started(placed, engine.cluster, now)
@@ -600,7 +567,7 @@ class Driver:
             self._stop(decision.job, State.CANCELLED, decision.reason)
 
     def _stop(self, job: JobId, state: State, detail: str = "") -> None:
-        if self._withheld and self._never_began(job):
+        if self._withheld.orders and self._withheld.drop(job):
             self.pending.append(Ended(job, state, None, detail))
         elif job not in self._stopping:
             self._stopping.add(job)
@@ -624,13 +591,6 @@ class Driver:
     def _watch(self, placed: Placed, since: Seconds) -> None:
         if self.options.enforce and not placed.job.foreign:
             self._deadlines.watch(placed, since)
-
-    def _never_began(self, job: JobId) -> bool:
-        """Whether the order that would have begun the job was withheld; it will not be given then."""
-        kept = [one for one in self._withheld if not isinstance(one, Placed | HandOver) or one.job.id != job]
-        found = len(kept) < len(self._withheld)
-        self._withheld = kept
-        return found
 
     # -------------------------------------------------------------------- result
 

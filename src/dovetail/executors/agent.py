@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING or __name__ != "__main__":
     from dovetail.executors import supervisor
     from dovetail.executors.agent_log import began, boot_id, end_strays, open_log, read_records, take_lock
+    from dovetail.executors.children import Child
     from dovetail.executors.companion import Companion
     from dovetail.executors.job_groups import Groups
     from dovetail.executors.processes import become_subreaper
@@ -35,6 +36,7 @@ else:  # run by path, with nothing of Dovetail importable
     sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
     import supervisor
     from agent_log import began, boot_id, end_strays, open_log, read_records, take_lock
+    from children import Child
     from companion import Companion
     from job_groups import Groups
     from processes import become_subreaper
@@ -96,7 +98,7 @@ class Agent(supervisor.Supervisor):
         self.companion: Companion | None = None
         self.secret = ""  # a file that its clients need
         self.host: str = door.getsockname()[0]
-        self.doubtful: list[tuple[float, supervisor.Child]] = []
+        self.doubtful: list[tuple[float, Child]] = []
         self.bound = bound_cores(config["nodes"][node]["cpus"])
 
     def grouped(self, run: str) -> Groups:
@@ -147,14 +149,14 @@ class Agent(supervisor.Supervisor):
             for child in settled:
                 self.conclude(child)
 
-    def finish(self, child: supervisor.Child) -> None:
+    def finish(self, child: Child) -> None:
         """One that was ended by a signal that is not ours may have got it with us: wait a moment."""
         if not self.evicted and child.reason is None and child.status in ENDINGS:
             self.doubtful.append((time.monotonic() + TERM_NOTICE, child))
         else:
             self.conclude(child)
 
-    def conclude(self, child: supervisor.Child) -> None:
+    def conclude(self, child: Child) -> None:
         """Say how it ended; of one that went with its node, say that."""
         if self.evicted and child.reason is None and child.status in ENDINGS:
             child.reason = "NODE_FAIL"

@@ -24,12 +24,10 @@ import signal
 import socket
 import sys
 import time
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    import resource
 if TYPE_CHECKING or __name__.startswith("dovetail."):
+    from dovetail.executors.children import Child, Setup, ended, started
     from dovetail.executors.job_groups import Group, Groups
     from dovetail.executors.processes import (
         become_subreaper,
@@ -43,6 +41,7 @@ if TYPE_CHECKING or __name__.startswith("dovetail."):
     from dovetail.executors.successors import Next, Successors
 else:  # run by path, with nothing of Dovetail importable
     sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+    from children import Child, Setup, ended, started
     from job_groups import Group, Groups
     from processes import become_subreaper, belongs, memory_by_session, open_children, signal_group
     from spawnwriter import Log
@@ -62,59 +61,10 @@ WATCH = 0.5
 """Seconds between looks at the memory of jobs that have a limit."""
 ENCODE = json.JSONEncoder(separators=(",", ":")).encode
 DECODE = json.JSONDecoder().decode
-TEXT = json.encoder.encode_basestring_ascii
 EMPTY: dict[str, str] = {}
 EMPTY_SIZES: dict[int, int] = {}
 RESET = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 """Signals that Python or whoever started us may ignore; jobs get the default back."""
-
-
-@dataclass
-class Setup:
-    """What jobs of one implementation on one place have in common; sent once."""
-
-    environ: dict[bytes, bytes]
-    path: str
-    cores: list[int]
-    folder: str
-    grace: float
-
-
-@dataclass
-class Child:
-    """A job that runs: ``pid`` leads its session and process group; ``memory`` is its limit in bytes."""
-
-    uid: str
-    pid: int
-    began: float
-    grace: float
-    reason: str | None = None
-    kill_at: float = float("inf")
-    forced: bool = False
-    survivors: bool = False
-    memory: int | None = None
-    group: Group | None = None
-    cores: list[int] = field(default_factory=list)
-    why: str = ""
-    alone: bool = False  # nothing of it was left in its cgroup when it ended
-    status: int = 0
-    end: bytes = b""
-    more: dict[str, Any] = field(default_factory=dict)
-
-
-def started(uid: str, pid: int, began: float, boot: float, group: Group | None) -> bytes:
-    """The record of a start; by hand, as that of an end: an encoder takes three times as long."""
-    where = "" if group is None else f',"group":{TEXT(group.path.rpartition("/")[2])}'
-    return f'{{"t":"start","uid":{TEXT(uid)},"pid":{pid},"at":{began!r},"boot":{boot!r}{where}}}'.encode()
-
-
-def ended(child: Child, at: float, usage: resource.struct_rusage) -> bytes:
-    """The record of an end as far as the kernel tells it; the last brace is left to who knows the rest."""
-    cpu, rss = usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024
-    return (
-        f'{{"t":"end","uid":{TEXT(child.uid)},"from":{child.began!r},"at":{at!r}'
-        f',"status":{child.status},"cpu":{cpu!r},"rss":{rss}'
-    ).encode()
 
 
 class Supervisor:
