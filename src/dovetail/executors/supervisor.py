@@ -55,7 +55,7 @@ LINGER = 0.02
 """Seconds between looks at a process group whose leader ended on TERM and which has its grace left."""
 PULSE = 2.0
 """Seconds after which children are looked at anyway, should the word of an end be lost."""
-TOLD = 0.005
+TOLD = 0.010
 """Seconds after which Dovetail hears of an end, though the next jobs are at hand."""
 WATCH = 0.5
 """Seconds between looks at the memory of jobs that have a limit."""
@@ -120,6 +120,7 @@ class Supervisor:
         if self.door is not None:
             poll.register(self.door, select.POLLIN)
         while self.needed():
+            self.move()
             found = poll.poll(self.timeout())
             if not found:
                 self.reap()
@@ -418,6 +419,7 @@ class Supervisor:
             if setup.cores:
                 if self.at is not setup.cores:
                     pin(setup.cores)
+                    self.at = setup.cores
             elif self.at is not None:
                 self.go(None)
             began, pid = self.now(), 0
@@ -439,12 +441,21 @@ class Supervisor:
                     self.groups.leave(group)
                     if not pid:
                         self.groups.give_back(group)
-                if setup.cores:
-                    self.go(None)
             return pid, began, group
         finally:
             for fd in files:
                 os.close(fd)
+
+    def move(self) -> None:
+        """Before we sleep: while jobs follow each other, be where one is likely to end next, else anywhere.
+
+        Who follows is born on that core, and nothing else runs there then. Woken on another one, we would wait
+        for our turn beside its job while this one is idle: the kernel moves nobody who ran a moment ago.
+        """
+        first = next(iter(self.children.values()), None) if self.next else None
+        cores = (first.cores or None) if first is not None else None
+        if self.at is not cores:
+            self.go(cores)
 
     def go(self, cores: list[int] | None) -> None:
         """Take on these cores only, or have all of ours again; where they are gone, a job's start says so."""
@@ -471,16 +482,14 @@ class Supervisor:
             except ChildProcessError:
                 return
             if info is None:
-                if self.at is not None:
-                    self.go(None)
                 return
             pid = info.si_pid
             child = self.children.pop(pid, None)
             if child is None:
                 self.passed(pid, os.waitpid(pid, 0)[1])
                 continue
-            if self.next and child.cores:  # who follows is born there, and it has nothing to do meanwhile
-                self.go(child.cores)
+            if self.next and child.cores and self.at is not child.cores:
+                self.go(child.cores)  # it has nothing to do until who follows is born there
             # While the leader is a zombie its pid, hence its group's id, cannot be given to another.
             grace_left = child.kill_at < float("inf")
             if not grace_left:

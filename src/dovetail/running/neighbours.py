@@ -111,10 +111,14 @@ class Neighbours:
         held = self._claims.held
         if not held or self._broken:
             return
-        running = driver.engine.at_work
-        used = {u for placed in running if not placed.job.foreign for u in units_of(placed, self._cluster)}
+        unused = set(held)
+        for placed in driver.engine.at_work:
+            if not placed.job.foreign:
+                unused.difference_update(units_of(placed, self._cluster))
+            if not unused:
+                return
         try:
-            self._claims.keep(used)
+            self._claims.keep(held - unused)
         except OSError:  # another one has the folder's lock: they are given back at the next instant
             self.due = min(self.due, driver.engine.view.now + POLL)
 
