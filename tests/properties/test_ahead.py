@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from dovetail.engine.ahead import AHEAD, ALONG, SHORTER
 from dovetail.engine.core import no_bound
 from dovetail.engine.driver import Driver, DriverOptions
 from dovetail.engine.journal import JournalWriter, read_journal, replay
@@ -312,6 +313,23 @@ def test_nothing_is_shared_lost_or_run_twice(block: int, tmp_path: Path) -> None
         seen["cancelled"] += sum(r.state is State.CANCELLED for r in world.driver.engine.records.values())
     for what in ("followed", "withdrawn", "lingered", "cancelled", "refused"):
         assert seen[what] > 0, f"no case had {what}"
+
+
+def test_lines_end_at_different_moments() -> None:
+    """With jobs of a millisecond, a core's line is as long as the others', but for the first one's."""
+    made = workload([(f"j{i}", {"cpu": 1 * MS}) for i in range(400)])
+    driver = Driver(
+        machine(3), load_policy("fcfs").policy, Guessing(), bound=no_bound, options=DriverOptions()
+    )
+    driver.look_ahead()
+    for job in made.jobs:
+        driver.submit(asking(job, 1))
+    orders = driver.instant(0.0)
+    lines = Counter(order.allocation.cores[0][0] for order in orders if isinstance(order, Placed))
+    deep, shallow = AHEAD / MS, (AHEAD - SHORTER) / MS
+    along = 1 + ALONG / MS
+    assert shallow <= lines[0] <= shallow + along
+    assert all(deep <= lines[core] <= deep + along for core in (1, 2))
 
 
 def test_a_job_behind_one_that_goes_on_finds_another_place() -> None:
