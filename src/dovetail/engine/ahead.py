@@ -27,10 +27,10 @@ CORE, DEVICE, CPUS, MEMORY = "core", "device", "cpus", "memory"
 AHEAD: Seconds = 0.050
 """A job that is expected to end within this gives its place away."""
 SHORTER: Seconds = 0.020
-"""On the first core by so much less: its line ends before the others do, and who decides runs there meanwhile.
+"""On the first core by so much less: its line ends first, and who decides runs there while others go on.
 
-While new processes follow each other on a core, Linux gives hardly a turn to one that has been there before. If
-all lines ended at the same moment, all cores but one would wait for the next decisions.
+While new processes follow each other on a core, Linux gives hardly a turn to one that was there before. If all
+lines ended at the same moment, all cores but one would wait for the next decisions.
 """
 ALONG: Seconds = 0.005
 """So much later ends who comes along."""

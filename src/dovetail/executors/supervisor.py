@@ -449,8 +449,8 @@ class Supervisor:
     def move(self) -> None:
         """Before we sleep: while jobs follow each other, be where one is likely to end next, else anywhere.
 
-        Who follows is born on that core, and nothing else runs there then. Woken on another one, we would wait
-        for our turn beside its job while this one is idle: the kernel moves nobody who ran a moment ago.
+        Who follows is born on that core, and nothing else runs there then. Woken on another one, we would
+        wait for our turn beside its job while this one is idle: the kernel moves nobody who ran a moment ago.
         """
         first = next(iter(self.children.values()), None) if self.next else None
         cores = (first.cores or None) if first is not None else None
