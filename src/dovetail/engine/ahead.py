@@ -29,8 +29,8 @@ AHEAD: Seconds = 0.050
 SHORTER: Seconds = 0.020
 """On the first core by so much less: its line ends first, and who decides runs there while others go on.
 
-While new processes follow each other on a core, Linux gives hardly a turn to one that was there before. If all
-lines ended at the same moment, all cores but one would wait for the next decisions.
+While new processes follow each other on a core, Linux gives hardly a turn to one that was there before. If
+all lines ended at the same moment, all cores but one would wait for the next decisions.
 """
 ALONG: Seconds = 0.005
 """So much later ends who comes along."""
