@@ -92,7 +92,7 @@ def test_killed_at_random_moments_under_load(tmp_path: Path, kind: Any, times: i
         assert len(ids) == len(set(ids))
         with connection(service.folder.path) as client:
             client.post("/api/v1/release", {"jobs": "all"})
-            found = wait(client, sorted({id.split("_")[0] for id in ids}), timeout=300)
+            found = wait(client, sorted({id.split("_")[0] for id in ids}), timeout=full(1500, 300))
             assert found.keys() >= set(ids), "none is lost"
             assert set(found.values()) <= FINAL
             until = (
