@@ -215,11 +215,13 @@ class Books:
         """
         job = record.job
         if expected is None:
-            if self._keep_considered:
-                prediction = self.predictions.predict(job, implementation, allocation.request, device)
-                record.considered = self._considered(job)
-            else:
-                prediction = self.predictions.at_start(job, implementation, allocation.request, device)
+            predictions = self.predictions
+            if self._keep_asked or self._keep_considered or job.id in predictions.cached:
+                prediction = predictions.predict(job, implementation, allocation.request, device)
+                if self._keep_considered:
+                    record.considered = self._considered(job)
+            else:  # nobody will ask again: nothing is cached
+                prediction = predictions.model.predict(job, implementation, allocation.request, device)
             bound_of = self.bound if self.learned_bounds or self._keep_asked else self._user_bound
             predicted = None if prediction is None else prediction.expected
             bound = bound_of(job, implementation, allocation.request)

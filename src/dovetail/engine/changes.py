@@ -12,7 +12,7 @@ class InstantChanges:
 
     __slots__ = ("ended", "migrated", "moved", "otherwise", "started", "submitted")
 
-    def __init__(self) -> None:  # written out: one is made at every instant
+    def __init__(self) -> None:
         self.submitted: list[Job] = []
         self.ended: list[Placed] = []
         self.started: list[Placed] = []
@@ -20,4 +20,18 @@ class InstantChanges:
         """As they will be, at the decision."""
         self.migrated: list[Placed] = []
         """When they have arrived."""
+        self.otherwise = False
+
+    def begin(self) -> None:
+        """Another instant: what somebody has kept of the last one stays as it is."""
+        if self.submitted:
+            self.submitted = []
+        if self.ended:
+            self.ended = []
+        if self.started:
+            self.started = []
+        if self.moved:
+            self.moved = []
+        if self.migrated:
+            self.migrated = []
         self.otherwise = False

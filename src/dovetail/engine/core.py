@@ -12,7 +12,6 @@ from dataclasses import replace
 
 from dovetail.engine.books import PENDING, Bound, no_bound
 from dovetail.engine.capacity import Placement
-from dovetail.engine.changes import InstantChanges
 from dovetail.engine.deciding import Decisions
 from dovetail.engine.expectations import Expectations
 from dovetail.engine.phases import STEPS, Phase
@@ -136,7 +135,7 @@ class Engine(Decisions):
         view.now = now
         if self._told:
             self._told = False
-            view.changes = InstantChanges()
+            view.changes.begin()
         if not isinstance(events, list):
             events = list(events)
         if len(events) > 1:  # mostly there is one
@@ -155,7 +154,8 @@ class Engine(Decisions):
             if self.forecast is not None and not quiet:
                 self.forecast.shift(now, self.changes)
             return ()
-        self.predictions.refresh()
+        if self.predictions.model.version != self.predictions.seen:
+            self.predictions.refresh()
         if now >= self.horizon.next_look and self.horizon.due(now):
             for job in [*self.queue, *(job for fifo in self.device_queues.values() for job, _ in fifo)]:
                 self._narrow(job, now)
