@@ -289,7 +289,7 @@ class FreeCapacity:
             except KeyError:
                 fit = layout.fit_state(request, state)
             if fit is not None:
-                total += (mask & within).bit_count()
+                total += mask.bit_count() if within == -1 else (mask & within).bit_count()
         return total
 
     def nodes(self, request: Request) -> int:
@@ -467,7 +467,8 @@ class FreeCapacity:
         before = self._states.copy()
         try:
             for part in allocation.parts:
-                self.move(part, giving)
+                if part.nodes:
+                    self.move(part, giving)
             for donor in allocation.donors:
                 self.move(Part(1 << donor.donor, 0, (donor.device,), FRACTION_UNITS, 0), giving)
         except ValueError:
@@ -479,9 +480,8 @@ class FreeCapacity:
         nodes, states, layout = part[0], self._states, self._layout
         steps = (layout.given if giving else layout.taken)[part[1:]]
         for state, mask in states.items():
-            hit = mask & nodes
-            if hit:
-                after = steps.get(state) if hit == nodes else None
+            if mask & nodes == nodes:
+                after = steps.get(state)
                 if after is None:
                     break
                 if mask == nodes:  # mostly all its nodes are alike

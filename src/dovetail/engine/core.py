@@ -125,7 +125,7 @@ class Engine(Decisions):
 
     # ------------------------------------------------------------------ events
 
-    def handle(self, now: Seconds, events: Iterable[Event], *, ask: bool = True) -> Sequence[Decision]:
+    def handle(self, now: Seconds, events: Sequence[Event], *, ask: bool = True) -> Sequence[Decision]:
         """Take in what happened at ``now``, ask the policy until it has nothing new, return what it decided.
 
         Every returned decision has been checked and has taken effect in the engine's state. With
@@ -136,8 +136,6 @@ class Engine(Decisions):
         if self._told:
             self._told = False
             view.changes.begin()
-        if not isinstance(events, list):
-            events = list(events)
         if len(events) > 1:  # mostly there is one
             events = sorted(events, key=_rank)
         quiet = True
@@ -454,6 +452,8 @@ class Engine(Decisions):
                 batch = list(batch)  # the view is not to change while decisions are collected
             if timer:
                 self.decision_seconds.add(timer() - before)
+            if not batch:
+                return decided
             fresh = again = False
             for decision in batch:
                 if type(decision) is Start:

@@ -86,11 +86,11 @@ class Progress:
         ends: list[_Entry] = []
         while heap and heap[0][0] <= now:
             entry = heappop(heap)
-            if rates is not None:
-                if not self._current(entry):
-                    continue
+            if rates is None:
+                ends.append(entry)
+            elif self._current(entry):
                 del self._work[entry[4].job]
-            ends.append(entry)
+                ends.append(entry)
         if len(ends) > 1:
             ends.sort(key=itemgetter(2))
         return [entry[4] for entry in ends]

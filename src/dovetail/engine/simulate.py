@@ -34,6 +34,7 @@ from dovetail.model import (
     Submitted,
     Workload,
 )
+from dovetail.runtimes.perfect import PerfectModel
 
 __all__ = ["SimulationOptions", "simulate"]
 
@@ -100,6 +101,8 @@ class _Simulation:
         self.workload = workload
         self.options = options
         self.truth = workload.truth
+        self.foreseen = type(runtimes) is PerfectModel and runtimes.truth is workload.truth
+        """What is predicted is true."""
         self.progress = Progress(rates)
         self.rated = rates is not None
         self.incidents = incidents
@@ -247,7 +250,9 @@ class _Simulation:
 
     def _begin(self, placed: Placed, now: Seconds) -> None:
         job = placed.job
-        seconds = self.truth.seconds(job, placed.implementation, placed.allocation.request)
+        seconds = placed.predicted
+        if not self.foreseen:
+            seconds = self.truth.seconds(job, placed.implementation, placed.allocation.request)
         assert seconds is not None, "jobs without a true time were rejected"
         limit = self.unlimited if job.walltime is None else job.walltime
         self.progress.start(job.id, now, seconds, now + limit if self.kills else inf)
