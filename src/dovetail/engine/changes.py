@@ -10,9 +10,11 @@ __all__ = ["InstantChanges"]
 class InstantChanges:
     """What happened since the policy was last asked, as of the first call after it happened."""
 
-    __slots__ = ("ended", "migrated", "moved", "otherwise", "started", "submitted")
+    __slots__ = ("ended", "instant", "migrated", "moved", "otherwise", "started", "submitted")
 
     def __init__(self) -> None:
+        self.instant = 0
+        """Another number for every instant."""
         self.submitted: list[Job] = []
         self.ended: list[Placed] = []
         self.started: list[Placed] = []
@@ -23,7 +25,8 @@ class InstantChanges:
         self.otherwise = False
 
     def begin(self) -> None:
-        """Another instant: what somebody has kept of the last one stays as it is."""
+        """Another instant: lists that somebody has kept of the last one stay as they are."""
+        self.instant += 1
         if self.submitted:
             self.submitted = []
         if self.ended:

@@ -73,13 +73,9 @@ class EndedColumns:
         if (
             allocation is None
             or len(parts := allocation.parts) != 1
-            or allocation.cores is not EMPTY
-            or allocation.donors
-            or record.attempts != 1
-            or record.since is not None
-            or record.migrations
-            or record.detail
-            or record.wait_reason
+            or (allocation.cores, allocation.donors) != (EMPTY, ())
+            or (record.attempts, record.since, record.migrations) != (1, None, 0)
+            or (record.detail, record.wait_reason) != ("", "")
         ):
             return False
         place = record.job.index

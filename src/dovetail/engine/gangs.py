@@ -19,9 +19,10 @@ def gang_fault(cluster: Cluster, choice: Choice, allocation: Allocation) -> str 
     if len(parts) == 1:
         mask, cpus, devices, _, memory = parts[0]
         nodes = together = mask.bit_count()
-        if nodes == request.nodes and cpus == request.cpus and memory == request.memory:
-            if not (devices or request.devices or allocation.donors):
-                return None  # mostly: the loop below finds nothing either
+        if (nodes, cpus, memory) == (request.nodes, request.cpus, request.memory) and not (
+            devices or request.devices or allocation.donors
+        ):
+            return None  # mostly: the loop below would find nothing either
     else:
         nodes = sum(part.nodes.bit_count() for part in parts)
         together = allocation.mask.bit_count()

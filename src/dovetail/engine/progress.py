@@ -8,7 +8,7 @@ from heapq import heapify, heappop, heappush
 from operator import itemgetter
 
 from dovetail.interfaces import RateModel, SeesProgress
-from dovetail.model import Ended, Event, JobId, Placed, Seconds, State
+from dovetail.model import Ended, JobId, Placed, Seconds, State
 
 __all__ = ["Progress", "Work"]
 
@@ -80,7 +80,7 @@ class Progress:
             return False  # it has ended, or been started anew
         return entry[1] == 1 or entry[3] == work.version
 
-    def ended(self, now: Seconds) -> list[Event]:
+    def ended(self, now: Seconds) -> list[Ended]:
         """Jobs that end at ``now``, in order of their start."""
         heap, rates = self._heap, self._rates
         ends: list[_Entry] = []

@@ -181,8 +181,8 @@ class _Simulation:
                     now = wake_times[0]
                 if now == inf:
                     break
-            events: list[Event] = progress.ended(now) if end <= now else []
-            ended = len(events)
+            ends = progress.ended(now) if end <= now else []
+            events: list[Event] = [*ends]
             while next_submit <= now and job is not None:
                 events.append(Submitted(job))
                 job = next(jobs, None)
@@ -195,11 +195,11 @@ class _Simulation:
                     self._begin(placed, now)
             else:
                 self._instant(now, events)
-            if ended:
+            if ends:
                 if columns is not None:
-                    self._put_away(columns, events[:ended])
+                    self._put_away(columns, ends)
                 if tell is not None:
-                    done += ended
+                    done += len(ends)
                     tell(done, total)
         return self._result()
 
@@ -208,12 +208,11 @@ class _Simulation:
         table = self.workload.table
         return iter(self.workload.jobs) if table is None or self.columns is None else table.fleeting()
 
-    def _put_away(self, columns: EndedColumns, ends: Sequence[Event]) -> None:
+    def _put_away(self, columns: EndedColumns, ends: Sequence[Ended]) -> None:
         """What has ended leaves the engine."""
         engine = self.driver.engine
         records = engine.records
         for end in ends:
-            assert isinstance(end, Ended)
             if columns.take(records[end.job]):
                 engine.retire(end.job)
 

@@ -57,7 +57,7 @@ class Easy:
         """
         if not view.queue:
             return []
-        promise = next(iter(view.reservations.values()), None)
+        promise = next(iter(view.reservations.values())) if view.reservations else None
         free = view.free()
         if promise is not None and _nothing_new(view, free, promise):
             return []
