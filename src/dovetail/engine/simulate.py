@@ -32,6 +32,7 @@ from dovetail.model import (
     Result,
     Seconds,
     Submitted,
+    Truth,
     Workload,
 )
 from dovetail.runtimes.perfect import PerfectModel
@@ -100,9 +101,7 @@ class _Simulation:
     ) -> None:
         self.workload = workload
         self.options = options
-        self.truth = workload.truth
-        self.foreseen = type(runtimes) is PerfectModel and runtimes.truth is workload.truth
-        """What is predicted is true."""
+        self.truth: Truth = workload.truth
         self.progress = Progress(rates)
         self.rated = rates is not None
         self.incidents = incidents
@@ -110,6 +109,21 @@ class _Simulation:
         walltime = options.default_walltime
         self.kills = options.overrun == "kill"
         self.unlimited = inf if isinstance(walltime, str) else walltime
+        special = rates or journal or incidents or options.validate or observe is not None
+        self.plain = (
+            not special
+            and isinstance(policy, Policy)
+            and (
+                workload.table is not None
+                or not any(job.depends or job.retries or job.throttles for job in workload.jobs)
+            )
+        )
+        self.foreseen = type(runtimes) is PerfectModel and runtimes.truth is workload.truth
+        """What is predicted is true."""
+        self.columns = EndedColumns.of(workload, cluster, runtimes, options) if self.plain else None
+        if self.columns is not None:
+            self.truth = self.columns
+            runtimes = PerfectModel(self.columns)
         self.driver = Driver(
             cluster,
             policy,
@@ -131,16 +145,6 @@ class _Simulation:
                 timer=options.timer,
             ),
         )
-        special = rates or journal or incidents or options.validate or observe is not None
-        self.plain = (
-            not special
-            and self.driver.planner is None
-            and (
-                workload.table is not None
-                or not any(job.depends or job.retries or job.throttles for job in workload.jobs)
-            )
-        )
-        self.columns = EndedColumns.of(workload, cluster, runtimes, options) if self.plain else None
 
     def take_turns(self, turns: Turns) -> None:
         """Jobs come before the policy by rank."""
