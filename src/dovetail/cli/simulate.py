@@ -92,10 +92,10 @@ def simulate(
     other: Result | None = None
     if reference is not None:  # before the simulation itself, which may add to the history
         with Bar(f"simulating {reference}", hidden=quiet or as_json) as progress:
-            other = api.simulate_result(file, policy=reference, progress=progress.tell, **common)
+            other = api.simulate_result(file, policy=reference, progress=progress.wanted, **common)
     with Bar("simulating", hidden=quiet or as_json) as progress:
         found = api.simulate(
-            file, policy=policy, learn=learn, journal=journal, progress=progress.tell, **common
+            file, policy=policy, learn=learn, journal=journal, progress=progress.wanted, **common
         )
     if perfetto is not None:
         from dovetail.report.perfetto import to_perfetto

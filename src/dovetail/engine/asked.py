@@ -11,7 +11,7 @@ from typing import Literal
 from dovetail.engine.capacity import Placement
 from dovetail.engine.expectations import Expectations
 from dovetail.interfaces import Planner, Policy, RateModel, RuntimeModel
-from dovetail.model import Cluster, JobId, Seconds, Workload
+from dovetail.model import Cluster, JobId, Seconds, TableTruth, Workload
 
 __all__ = ["MADE", "Asked", "SimulationOptions", "best_times", "rare_collections"]
 
@@ -64,6 +64,9 @@ def rare_collections() -> Iterator[None]:
     try:
         yield
     finally:
+        if not gc.get_freeze_count():  # all that has been made counts as old: no search because of it
+            gc.freeze()
+            gc.unfreeze()
         gc.set_threshold(*before)
 
 
@@ -71,8 +74,11 @@ def best_times(workload: Workload) -> Mapping[JobId, Seconds]:
     """Each job's least true time over its implementations at the node count that it asked for."""
     if workload.table is not None:
         return workload.table.times
+    truth = workload.truth
+    if isinstance(truth, TableTruth) and not truth.table:
+        return truth.fixed
     best: dict[JobId, Seconds] = {}
-    seconds = workload.truth.seconds
+    seconds = truth.seconds
     for job in workload.jobs:
         if len(job.choices) == 1:
             choice = job.choices[0]

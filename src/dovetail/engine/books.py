@@ -62,11 +62,11 @@ class Books:
     """The state of a run; see `dovetail.engine.core.Engine` for the parameters."""
 
     __slots__ = (  # more than a dict of shared keys holds, so that it would be looked up slowly
-        "_bound_to", "_classes", "_expected", "_keep_asked", "_keep_considered", "_user_bound", "cluster",
-        "decision_seconds", "device_queues", "ending", "forecast", "free", "handed_over", "held", "horizon",
-        "incidents", "intended", "last_enqueued", "lately", "layout", "learned_bounds", "looks_back",
-        "moving", "occupancy", "outside", "policy", "predictions", "preempted", "profiles", "promises",
-        "queue", "records", "releases", "running", "view", "wake_times",
+        "_bound_to", "_classes", "_expected", "_keep_asked", "_keep_considered", "_user_bound", "bound_of",
+        "cluster", "decision_seconds", "device_queues", "ending", "forecast", "free", "handed_over", "held",
+        "horizon", "incidents", "intended", "last_enqueued", "lately", "layout", "learned_bounds",
+        "looks_back", "moving", "occupancy", "outside", "policy", "predictions", "preempted", "profiles",
+        "promises", "queue", "records", "releases", "running", "view", "wake_times",
     )  # fmt: skip
 
     def __init__(
@@ -112,6 +112,8 @@ class Books:
         self.learned_bounds = getattr(policy, "walltime", "user") == "learned"
         self._keep_asked = keep_asked
         self._keep_considered = keep_considered
+        self.bound_of = self.bound if self.learned_bounds or keep_asked else bound
+        """`bound`, without the steps that lead nowhere in this run."""
         self.incidents = 0  # changes of the machine
         self._classes: dict[str, DeviceClass | None] = {}
         self.profiles = ProfileBook(self)
@@ -215,14 +217,15 @@ class Books:
         """
         job = record.job
         if expected is None:
-            if self._keep_considered:
-                prediction = self.predictions.predict(job, implementation, allocation.request, device)
-                record.considered = self._considered(job)
-            else:
-                prediction = self.predictions.at_start(job, implementation, allocation.request, device)
-            bound_of = self.bound if self.learned_bounds or self._keep_asked else self._user_bound
+            predictions = self.predictions
+            if self._keep_asked or self._keep_considered or job.id in predictions.cached:
+                prediction = predictions.predict(job, implementation, allocation.request, device)
+                if self._keep_considered:
+                    record.considered = self._considered(job)
+            else:  # nobody will ask again: nothing is cached
+                prediction = predictions.model.predict(job, implementation, allocation.request, device)
             predicted = None if prediction is None else prediction.expected
-            bound = bound_of(job, implementation, allocation.request)
+            bound = self.bound_of(job, implementation, allocation.request)
         else:
             predicted, bound = expected
             prediction = None

@@ -289,7 +289,7 @@ class FreeCapacity:
             except KeyError:
                 fit = layout.fit_state(request, state)
             if fit is not None:
-                total += (mask & within).bit_count()
+                total += mask.bit_count() if within == -1 else (mask & within).bit_count()
         return total
 
     def nodes(self, request: Request) -> int:
@@ -451,7 +451,7 @@ class FreeCapacity:
         """Mark as used; raises `ValueError`, nothing changed, if any of it is not free."""
         parts = allocation.parts
         if len(parts) == 1 and not allocation.donors:
-            self._move(parts[0], False)
+            self.move(parts[0], False)
         else:
             self._move_all(allocation, False)
 
@@ -459,7 +459,7 @@ class FreeCapacity:
         """Mark as free again; raises `ValueError`, nothing changed, if it was not in use."""
         parts = allocation.parts
         if len(parts) == 1 and not allocation.donors:
-            self._move(parts[0], True)
+            self.move(parts[0], True)
         else:
             self._move_all(allocation, True)
 
@@ -467,20 +467,21 @@ class FreeCapacity:
         before = self._states.copy()
         try:
             for part in allocation.parts:
-                self._move(part, giving)
+                if part.nodes:
+                    self.move(part, giving)
             for donor in allocation.donors:
-                self._move(Part(1 << donor.donor, 0, (donor.device,), FRACTION_UNITS, 0), giving)
+                self.move(Part(1 << donor.donor, 0, (donor.device,), FRACTION_UNITS, 0), giving)
         except ValueError:
             self._states = before
             raise
 
-    def _move(self, part: Part, giving: bool) -> None:
+    def move(self, part: Part, giving: bool) -> None:
+        """`take` or `give` one part."""
         nodes, states, layout = part[0], self._states, self._layout
         steps = (layout.given if giving else layout.taken)[part[1:]]
         for state, mask in states.items():
-            hit = mask & nodes
-            if hit:
-                after = steps.get(state) if hit == nodes else None
+            if mask & nodes == nodes:
+                after = steps.get(state)
                 if after is None:
                     break
                 if mask == nodes:  # mostly all its nodes are alike

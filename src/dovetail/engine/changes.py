@@ -10,9 +10,11 @@ __all__ = ["InstantChanges"]
 class InstantChanges:
     """What happened since the policy was last asked, as of the first call after it happened."""
 
-    __slots__ = ("ended", "migrated", "moved", "otherwise", "started", "submitted")
+    __slots__ = ("ended", "instant", "migrated", "moved", "otherwise", "started", "submitted")
 
-    def __init__(self) -> None:  # written out: one is made at every instant
+    def __init__(self) -> None:
+        self.instant = 0
+        """Another number for every instant."""
         self.submitted: list[Job] = []
         self.ended: list[Placed] = []
         self.started: list[Placed] = []
@@ -20,4 +22,19 @@ class InstantChanges:
         """As they will be, at the decision."""
         self.migrated: list[Placed] = []
         """When they have arrived."""
+        self.otherwise = False
+
+    def begin(self) -> None:
+        """Another instant: lists that somebody has kept of the last one stay as they are."""
+        self.instant += 1
+        if self.submitted:
+            self.submitted = []
+        if self.ended:
+            self.ended = []
+        if self.started:
+            self.started = []
+        if self.moved:
+            self.moved = []
+        if self.migrated:
+            self.migrated = []
         self.otherwise = False

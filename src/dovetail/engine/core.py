@@ -12,7 +12,6 @@ from dataclasses import replace
 
 from dovetail.engine.books import PENDING, Bound, no_bound
 from dovetail.engine.capacity import Placement
-from dovetail.engine.changes import InstantChanges
 from dovetail.engine.deciding import Decisions
 from dovetail.engine.expectations import Expectations
 from dovetail.engine.phases import STEPS, Phase
@@ -126,7 +125,7 @@ class Engine(Decisions):
 
     # ------------------------------------------------------------------ events
 
-    def handle(self, now: Seconds, events: Iterable[Event], *, ask: bool = True) -> Sequence[Decision]:
+    def handle(self, now: Seconds, events: Sequence[Event], *, ask: bool = True) -> Sequence[Decision]:
         """Take in what happened at ``now``, ask the policy until it has nothing new, return what it decided.
 
         Every returned decision has been checked and has taken effect in the engine's state. With
@@ -136,9 +135,7 @@ class Engine(Decisions):
         view.now = now
         if self._told:
             self._told = False
-            view.changes = InstantChanges()
-        if not isinstance(events, list):
-            events = list(events)
+            view.changes.begin()
         if len(events) > 1:  # mostly there is one
             events = sorted(events, key=_rank)
         quiet = True
@@ -155,7 +152,8 @@ class Engine(Decisions):
             if self.forecast is not None and not quiet:
                 self.forecast.shift(now, self.changes)
             return ()
-        self.predictions.refresh()
+        if self.predictions.model.version != self.predictions.seen:
+            self.predictions.refresh()
         if now >= self.horizon.next_look and self.horizon.due(now):
             for job in [*self.queue, *(job for fifo in self.device_queues.values() for job, _ in fifo)]:
                 self._narrow(job, now)
@@ -454,6 +452,8 @@ class Engine(Decisions):
                 batch = list(batch)  # the view is not to change while decisions are collected
             if timer:
                 self.decision_seconds.add(timer() - before)
+            if not batch:
+                return decided
             fresh = again = False
             for decision in batch:
                 if type(decision) is Start:

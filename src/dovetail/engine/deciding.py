@@ -123,8 +123,9 @@ class Decisions(Books):
             allocation = self.occupancy.reserve(allocation)
         except ValueError as error:
             raise self._wrong(job.id, f"cannot be started: {error}") from None
-        device = self.class_of(choice.implementation, allocation)
-        self._run(record, choice.implementation, allocation, device, now)
+        implementation = choice.implementation
+        device = self._classes.get(implementation.kind) or self.class_of(implementation, allocation)
+        self._run(record, implementation, allocation, device, now)
         return True
 
     def _enqueue(self, decision: Enqueue) -> None:

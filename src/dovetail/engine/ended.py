@@ -10,7 +10,19 @@ import numpy as np
 from dovetail.engine.asked import SimulationOptions
 from dovetail.engine.capacity import FreeCapacity, Layout
 from dovetail.interfaces import RuntimeModel
-from dovetail.model import CPU, EMPTY, Cluster, JobId, Record, State, Workload
+from dovetail.model import (
+    CPU,
+    EMPTY,
+    Cluster,
+    Implementation,
+    Job,
+    JobId,
+    Record,
+    Request,
+    Seconds,
+    State,
+    Workload,
+)
 from dovetail.model.masks import runs_of_many
 from dovetail.model.tables import JobTable, RecordTable
 from dovetail.runtimes.perfect import PerfectModel
@@ -26,12 +38,15 @@ class EndedColumns:
     """What became of the jobs of a table, of which each ran once, on whole like nodes, to its end.
 
     Columns have an entry for each place in the file. A record that tells more than they do is not taken.
+    They are a `Truth` too.
     """
 
     def __init__(self, jobs: JobTable, cluster: Cluster) -> None:
         self._jobs = jobs
         self._cluster = cluster
         places = int(jobs.place.max(initial=-1)) + 1
+        self._seconds = array("d", bytes(8 * places))
+        np.asarray(self._seconds)[jobs.place] = jobs.seconds
         self._start = array("d", bytes(8 * places))
         self._end = array("d", bytes(8 * places))
         self._promised = array("d", [np.nan]) * places
@@ -65,6 +80,10 @@ class EndedColumns:
             return None
         return EndedColumns(table, cluster)
 
+    def seconds(self, job: Job, implementation: Implementation, request: Request) -> Seconds:
+        """The job's true time, by its place: the text of its id is not looked up among a million. O(1)."""
+        return self._seconds[job.index]
+
     def take(self, record: Record) -> bool:
         """Keep what became of a job that has ended; ``False`` if that is more than the columns tell."""
         allocation = record.allocation
@@ -73,13 +92,9 @@ class EndedColumns:
         if (
             allocation is None
             or len(parts := allocation.parts) != 1
-            or allocation.cores is not EMPTY
-            or allocation.donors
-            or record.attempts != 1
-            or record.since is not None
-            or record.migrations
-            or record.detail
-            or record.wait_reason
+            or (allocation.cores, allocation.donors) != (EMPTY, ())
+            or (record.attempts, record.since, record.migrations) != (1, None, 0)
+            or (record.detail, record.wait_reason) != ("", "")
         ):
             return False
         place = record.job.index

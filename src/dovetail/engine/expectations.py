@@ -18,13 +18,13 @@ class News:
     """What is new in an engine's changes since the last look: they grow until its policy has been asked."""
 
     def __init__(self) -> None:
-        self._looked: tuple[object, tuple[int, int, int]] = (None, (0, 0, 0))
+        self._looked: tuple[int, tuple[int, int, int]] = (0, (0, 0, 0))
 
     def of(self, changes: InstantChanges) -> tuple[list[Placed], list[Placed], list[Placed]]:
         """Who started, ended and moved (as it will be) since then."""
         lists = changes.started, changes.ended, changes.moved
-        before = self._looked[1] if self._looked[0] is changes else (0, 0, 0)
-        self._looked = changes, (len(lists[0]), len(lists[1]), len(lists[2]))
+        before = self._looked[1] if self._looked[0] == changes.instant else (0, 0, 0)
+        self._looked = changes.instant, (len(lists[0]), len(lists[1]), len(lists[2]))
         return lists[0][before[0] :], lists[1][before[1] :], lists[2][before[2] :]
 
 

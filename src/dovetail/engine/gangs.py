@@ -17,7 +17,12 @@ def gang_fault(cluster: Cluster, choice: Choice, allocation: Allocation) -> str 
     """
     request, parts = choice.request, allocation.parts
     if len(parts) == 1:
-        nodes = together = parts[0].nodes.bit_count()
+        mask, cpus, devices, _, memory = parts[0]
+        nodes = together = mask.bit_count()
+        if (nodes, cpus, memory) == (request.nodes, request.cpus, request.memory) and not (
+            devices or request.devices or allocation.donors
+        ):
+            return None  # mostly: the loop below would find nothing either
     else:
         nodes = sum(part.nodes.bit_count() for part in parts)
         together = allocation.mask.bit_count()

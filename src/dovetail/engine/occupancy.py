@@ -54,10 +54,13 @@ class Occupancy:
 
     def reserve(self, allocation: Allocation) -> Allocation:
         """Take an allocation, core ids chosen. Raises `ValueError`, nothing changed, if it is not free."""
-        self.free.take(allocation)
         parts = allocation.parts
-        if len(parts) == 1 and parts[0].cpus == self._cores.pool and allocation.cores is EMPTY:
-            return allocation  # mostly: whole pools need no core ids
+        if len(parts) == 1 and not allocation.donors:  # mostly
+            self.free.move(parts[0], False)
+            if parts[0].cpus == self._cores.pool and allocation.cores is EMPTY:
+                return allocation  # whole pools need no core ids
+        else:
+            self.free.take(allocation)
         return self._with_cores(allocation)
 
     def _with_cores(self, allocation: Allocation) -> Allocation:
@@ -95,8 +98,9 @@ class Occupancy:
             return
         self._withdraw(placed)
         allocation = placed.allocation
-        if allocation.cores is EMPTY and not self.drained:  # mostly
-            self.free.give(allocation)
+        parts = allocation.parts
+        if len(parts) == 1 and allocation.cores is EMPTY and not allocation.donors and not self.drained:
+            self.free.move(parts[0], True)  # mostly
         else:
             self._give(allocation)
 

@@ -20,7 +20,8 @@ class Predictions:
 
     def __init__(self, model: RuntimeModel, *, keep: bool) -> None:
         self.model = model
-        self._version = model.version
+        self.seen = model.version
+        """The model's version of the cache."""
         self._keep = keep
         self.cached: dict[JobId, dict[tuple[str, int, DeviceClass], Prediction | None]] = {}
         self._runs: dict[tuple[str, str, DeviceClass], int] = {}
@@ -34,8 +35,8 @@ class Predictions:
     def refresh(self) -> None:
         """Forget the cache if the model has changed; called once an instant."""
         version = self.model.version
-        if version != self._version:
-            self._version = version
+        if version != self.seen:
+            self.seen = version
             self.cached.clear()
             self._runs.clear()
 
@@ -58,14 +59,6 @@ class Predictions:
         if self._keep:
             self._asked.append(("predict", job.id, implementation.name, request.nodes, device, found))
         return found
-
-    def at_start(
-        self, job: Job, implementation: Implementation, request: Request, device: DeviceClass
-    ) -> Prediction | None:
-        """The same for a job that starts: nobody will ask again, so nothing new is cached."""
-        if self._keep or job.id in self.cached:
-            return self.predict(job, implementation, request, device)
-        return self.model.predict(job, implementation, request, device)
 
     def runs(self, app: str, implementation: str, device: DeviceClass) -> int:
         """The cached number of completed runs, or the model's."""

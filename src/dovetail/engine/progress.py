@@ -8,12 +8,16 @@ from heapq import heapify, heappop, heappush
 from operator import itemgetter
 
 from dovetail.interfaces import RateModel, SeesProgress
-from dovetail.model import Ended, Event, JobId, Placed, Seconds, State
+from dovetail.model import Ended, JobId, Placed, Seconds, State
 
 __all__ = ["Progress", "Work"]
 
 INFINITE = float("inf")
 COMPLETED, TIMEOUT = State.COMPLETED, State.TIMEOUT  # an enum's members are looked up slowly
+
+
+# Time, 1 for a time limit (an end at the limit is an end), order of start, version, end
+_Entry = tuple[Seconds, int, int, int, Ended]
 
 
 @dataclass(slots=True)
@@ -40,8 +44,7 @@ class Progress:
         if isinstance(told, SeesProgress):
             told.watch(self.done)
         self._work: dict[JobId, Work] = {}
-        # time, 1 for a time limit (an end at the limit is an end), order of start, version, job, state
-        self._heap: list[tuple[Seconds, int, int, int, JobId, State]] = []
+        self._heap: list[_Entry] = []
         self._count = 0
         self._now: Seconds = 0.0
 
@@ -50,13 +53,15 @@ class Progress:
         count = self._count = self._count + 1
         end = now + seconds
         if self._rates is None:
-            entry = (end, 0, count, 0, job, COMPLETED) if end <= limit else (limit, 0, count, 0, job, TIMEOUT)
-            heappush(self._heap, entry)
+            if end <= limit:
+                heappush(self._heap, (end, 0, count, 0, Ended(job, COMPLETED, 0)))
+            else:
+                heappush(self._heap, (limit, 0, count, 0, Ended(job, TIMEOUT, None)))
             return
         self._work[job] = Work(seconds, seconds, now, 1.0, count)
-        heappush(self._heap, (end, 0, count, 0, job, COMPLETED))
-        if limit != float("inf"):
-            heappush(self._heap, (limit, 1, count, 0, job, TIMEOUT))
+        heappush(self._heap, (end, 0, count, 0, Ended(job, COMPLETED, 0)))
+        if limit != INFINITE:
+            heappush(self._heap, (limit, 1, count, 0, Ended(job, TIMEOUT, None)))
 
     def next_end(self) -> Seconds:
         """The next time at which a job ends; infinite if none runs."""
@@ -69,33 +74,31 @@ class Progress:
             heappop(heap)
         return INFINITE
 
-    def _current(self, entry: tuple[Seconds, int, int, int, JobId, State]) -> bool:
-        work = self._work.get(entry[4])
+    def _current(self, entry: _Entry) -> bool:
+        work = self._work.get(entry[4].job)
         if work is None or entry[2] != work.order:
             return False  # it has ended, or been started anew
         return entry[1] == 1 or entry[3] == work.version
 
-    def ended(self, now: Seconds) -> list[Event]:
+    def ended(self, now: Seconds) -> list[Ended]:
         """Jobs that end at ``now``, in order of their start."""
-        heap, rates, ends = self._heap, self._rates, []
+        heap, rates = self._heap, self._rates
+        ends: list[_Entry] = []
         while heap and heap[0][0] <= now:
             entry = heappop(heap)
-            if rates is not None:
-                if not self._current(entry):
-                    continue
-                del self._work[entry[4]]
-            ends.append(entry)
+            if rates is None:
+                ends.append(entry)
+            elif self._current(entry):
+                del self._work[entry[4].job]
+                ends.append(entry)
         if len(ends) > 1:
             ends.sort(key=itemgetter(2))
-        events: list[Event] = []
-        for _, _, _, _, job, state in ends:  # a job that was killed has no exit code
-            events.append(Ended(job, state, 0 if state is COMPLETED else None))
-        return events
+        return [entry[4] for entry in ends]
 
     def stop(self, job: JobId) -> None:
         """A job was ended from outside (its node was lost, it was cancelled)."""
         if self._rates is None:
-            self._heap = [entry for entry in self._heap if entry[4] != job]
+            self._heap = [entry for entry in self._heap if entry[4].job != job]
             heapify(self._heap)
         else:
             self._work.pop(job, None)
@@ -129,6 +132,6 @@ class Progress:
             work.since += stalls.get(job, 0.0)
             work.version += 1
             end = work.since + work.left / work.rate if work.rate > 0 else float("inf")
-            if end != float("inf"):
-                heappush(self._heap, (end, 0, work.order, work.version, job, COMPLETED))
+            if end != INFINITE:
+                heappush(self._heap, (end, 0, work.order, work.version, Ended(job, COMPLETED, 0)))
         return stalls

@@ -32,8 +32,10 @@ from dovetail.model import (
     Result,
     Seconds,
     Submitted,
+    Truth,
     Workload,
 )
+from dovetail.runtimes.perfect import PerfectModel
 
 __all__ = ["SimulationOptions", "simulate"]
 
@@ -99,7 +101,7 @@ class _Simulation:
     ) -> None:
         self.workload = workload
         self.options = options
-        self.truth = workload.truth
+        self.truth: Truth = workload.truth
         self.progress = Progress(rates)
         self.rated = rates is not None
         self.incidents = incidents
@@ -107,6 +109,21 @@ class _Simulation:
         walltime = options.default_walltime
         self.kills = options.overrun == "kill"
         self.unlimited = inf if isinstance(walltime, str) else walltime
+        special = rates or journal or incidents or options.validate or observe is not None
+        self.plain = (
+            not special
+            and isinstance(policy, Policy)
+            and (
+                workload.table is not None
+                or not any(job.depends or job.retries or job.throttles for job in workload.jobs)
+            )
+        )
+        self.foreseen = type(runtimes) is PerfectModel and runtimes.truth is workload.truth
+        """What is predicted is true."""
+        self.columns = EndedColumns.of(workload, cluster, runtimes, options) if self.plain else None
+        if self.columns is not None:
+            self.truth = self.columns
+            runtimes = PerfectModel(self.columns)
         self.driver = Driver(
             cluster,
             policy,
@@ -128,16 +145,6 @@ class _Simulation:
                 timer=options.timer,
             ),
         )
-        special = rates or journal or incidents or options.validate or observe is not None
-        self.plain = (
-            not special
-            and self.driver.planner is None
-            and (
-                workload.table is not None
-                or not any(job.depends or job.retries or job.throttles for job in workload.jobs)
-            )
-        )
-        self.columns = EndedColumns.of(workload, cluster, runtimes, options) if self.plain else None
 
     def take_turns(self, turns: Turns) -> None:
         """Jobs come before the policy by rank."""
@@ -178,8 +185,8 @@ class _Simulation:
                     now = wake_times[0]
                 if now == inf:
                     break
-            events: list[Event] = progress.ended(now) if end <= now else []
-            ended = len(events)
+            ends = progress.ended(now) if end <= now else []
+            events: list[Event] = [*ends]
             while next_submit <= now and job is not None:
                 events.append(Submitted(job))
                 job = next(jobs, None)
@@ -192,11 +199,11 @@ class _Simulation:
                     self._begin(placed, now)
             else:
                 self._instant(now, events)
-            if ended:
+            if ends:
                 if columns is not None:
-                    self._put_away(columns, events[:ended])
+                    self._put_away(columns, ends)
                 if tell is not None:
-                    done += ended
+                    done += len(ends)
                     tell(done, total)
         return self._result()
 
@@ -205,12 +212,11 @@ class _Simulation:
         table = self.workload.table
         return iter(self.workload.jobs) if table is None or self.columns is None else table.fleeting()
 
-    def _put_away(self, columns: EndedColumns, ends: Sequence[Event]) -> None:
+    def _put_away(self, columns: EndedColumns, ends: Sequence[Ended]) -> None:
         """What has ended leaves the engine."""
         engine = self.driver.engine
         records = engine.records
         for end in ends:
-            assert isinstance(end, Ended)
             if columns.take(records[end.job]):
                 engine.retire(end.job)
 
@@ -247,7 +253,9 @@ class _Simulation:
 
     def _begin(self, placed: Placed, now: Seconds) -> None:
         job = placed.job
-        seconds = self.truth.seconds(job, placed.implementation, placed.allocation.request)
+        seconds = placed.predicted
+        if not self.foreseen:
+            seconds = self.truth.seconds(job, placed.implementation, placed.allocation.request)
         assert seconds is not None, "jobs without a true time were rejected"
         limit = self.unlimited if job.walltime is None else job.walltime
         self.progress.start(job.id, now, seconds, now + limit if self.kills else inf)

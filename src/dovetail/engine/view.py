@@ -74,7 +74,7 @@ class EngineView:
         self.reservations: Mapping[JobId, Promise] = MappingProxyType(engine.promises.held)
         self.outside: Outside = engine.outside
         self.free: Callable[[], Free] = engine.free.copy
-        self.bound: Callable[[Job, Implementation, Request], Seconds] = engine.bound
+        self.bound: Callable[[Job, Implementation, Request], Seconds] = engine.bound_of
         self.plan: Plan | None = None
 
     @property

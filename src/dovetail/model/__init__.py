@@ -67,7 +67,8 @@ from dovetail.model.job import (
 from dovetail.model.node import CPU, Device, DeviceClass, Node, NodeGroup
 from dovetail.model.outside import HandedOver, Outlook, Shape
 from dovetail.model.plan import Plan, PlanItem
-from dovetail.model.record import Placed, Prediction, Promise, Record, Run, Span
+from dovetail.model.promise import Promise
+from dovetail.model.record import Placed, Prediction, Record, Run, Span
 from dovetail.model.result import Result
 from dovetail.model.ways import (
     Foresight,

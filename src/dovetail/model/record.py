@@ -11,7 +11,7 @@ from dovetail.model.frozen import frozen
 from dovetail.model.job import EMPTY, Implementation, Job, JobId, Request, Seconds
 from dovetail.model.node import CPU, DeviceClass
 
-__all__ = ["Placed", "Prediction", "Promise", "Record", "Run", "Span"]
+__all__ = ["Placed", "Prediction", "Record", "Run", "Span"]
 
 CPU_CLASS = DeviceClass(CPU)
 
@@ -47,16 +47,6 @@ class Placed:
     bound: Seconds
     device_class: DeviceClass = CPU_CLASS
     attempt: int = 1
-
-
-@frozen(frozen=True, slots=True)
-class Promise:
-    """A start that was promised to a waiting job (`Reserve`)."""
-
-    job: Job
-    implementation: Implementation
-    allocation: Allocation
-    start: Seconds
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,7 +57,7 @@ class Easy:
         """
         if not view.queue:
             return []
-        promise = next(iter(view.reservations.values()), None)
+        promise = next(iter(view.reservations.values())) if view.reservations else None
         free = view.free()
         if promise is not None and _nothing_new(view, free, promise):
             return []
@@ -77,7 +77,8 @@ class Easy:
         if shadow.start < promised and shadow.allocation is not None:
             decisions.append(Reserve(head.id, choice.implementation.name, shadow.allocation, shadow.start))
         if len(view.queue) > len(started) + 1:
-            ahead = {head.id, *(job.id for job, _, _ in started)}
+            ahead = {job.id for job, _, _ in started}
+            ahead.add(head.id)
             decisions += self._backfill(view, shadow, ahead, first)
         return decisions
 

@@ -6,7 +6,7 @@ import re
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
-from itertools import accumulate, repeat
+from itertools import accumulate, islice, repeat
 from pathlib import Path
 from typing import Protocol
 
@@ -17,6 +17,7 @@ from dovetail.files.writing import write_text
 from dovetail.model import Allocation, Cluster, NodeGroup, Part, Record, Result, State
 from dovetail.model.allocation import NARROW
 from dovetail.model.masks import runs
+from dovetail.model.tables import NumberedIds
 from dovetail.report.columns import Columns, Floats, columns_of
 from dovetail.report.table_columns import TableColumns
 from dovetail.workloads.writers.swf import as_number
@@ -193,7 +194,7 @@ def csv_pieces(result: Result) -> Iterator[str]:
         states = cells.states(part)
         counts, held = cells.held(part)
         rows = zip(
-            map(_cell, cells.ids(part)),
+            cells.ids(part),
             repeat(workload),
             cells.apps(part),
             submits,
@@ -225,7 +226,7 @@ class Cells(Protocol):
         ...
 
     def ids(self, part: slice) -> Iterable[str]:
-        """Ids of the jobs."""
+        """Ids of the jobs, as cells."""
         ...
 
     def apps(self, part: slice) -> Iterable[str]:
@@ -255,8 +256,8 @@ class RecordCells:
         return np.array([NAN if (w := r.job.walltime) is None else w for r in self._records], float)
 
     def ids(self, part: slice) -> Iterable[str]:
-        """Ids of the jobs."""
-        return [record.job.id for record in self._records[part]]
+        """Ids of the jobs, as cells."""
+        return [_cell(record.job.id) for record in self._records[part]]
 
     def apps(self, part: slice) -> Iterable[str]:
         """Names of the apps, as cells."""
@@ -288,8 +289,9 @@ class TableCells:
         return self._columns.walltimes
 
     def ids(self, part: slice) -> Iterable[str]:
-        """Ids of the jobs."""
-        return self._columns.ids[part]
+        """Ids of the jobs, as cells: numbers stand as they are."""
+        ids = self._columns.ids
+        return ids[part] if isinstance(ids, NumberedIds) else map(_cell, ids[part])
 
     def apps(self, part: slice) -> Iterable[str]:
         """Names of the apps, as cells."""
@@ -303,15 +305,16 @@ class TableCells:
 
     def held(self, part: slice) -> tuple[Iterable[int], Iterable[str]]:
         """How many resources each holds, and which."""
-        pool = self._columns.table.pool
-        texts = [
-            " ".join(
-                f"{low * pool}-{high * pool - 1}" if (high - low) * pool > 1 else f"{low * pool}"
-                for low, high in runs
-            )
-            for runs in self._columns.node_runs(part)
-        ]
-        return map(int, self._columns.cpus[part].tolist()), texts
+        columns = self._columns
+        nodes = columns.stretches.nodes
+        assert nodes is not None
+        order = np.arange(len(columns.submit))[part]
+        lines = nodes.lines(order)
+        low = (nodes.low[lines] * nodes.cpus).tolist()
+        high = (nodes.high[lines] * nodes.cpus - 1).tolist()
+        texts = iter([f"{a}-{b}" if a < b else str(a) for a, b in zip(low, high, strict=True)])
+        held = [" ".join(islice(texts, count)) for count in nodes.runs[order].tolist()]
+        return columns.cpus[part].astype(np.int64).tolist(), held
 
 
 def _asked(record: Record) -> int:

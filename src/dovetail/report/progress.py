@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from types import TracebackType
 
 from rich.console import Console
@@ -41,6 +42,11 @@ class Bar:
     ) -> None:
         if self._task is not None:
             self._progress.stop()
+
+    @property
+    def wanted(self) -> Callable[[float, float], None] | None:
+        """`tell`, or ``None`` where nobody looks."""
+        return None if self._hidden else self.tell
 
     def tell(self, done: float, total: float) -> None:
         """So many parts of all are done. Cheap: what the eye could not see is not shown."""

@@ -1,0 +1,22 @@
+"""A promised start, by itself: the engine works parts of some out where they are asked for.
+
+A module that is compiled ahead of time takes no such subclass (`dovetail.engine.lineup`) for the class.
+"""
+
+from __future__ import annotations
+
+from dovetail.model.allocation import Allocation
+from dovetail.model.frozen import frozen
+from dovetail.model.job import Implementation, Job, Seconds
+
+__all__ = ["Promise"]
+
+
+@frozen(frozen=True, slots=True)
+class Promise:
+    """A start that was promised to a waiting job (`Reserve`)."""
+
+    job: Job
+    implementation: Implementation
+    allocation: Allocation
+    start: Seconds
