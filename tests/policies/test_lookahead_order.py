@@ -173,7 +173,7 @@ def test_what_comes_later_changes_nothing_before(objective: str, seed: int) -> N
 def test_a_deep_queue_is_worked_off_by_area(monkeypatch: pytest.MonkeyPatch) -> None:
     w, cluster = crowd(3, count=200)
     w = replace(w, jobs=[replace(job, submit_time=0.0) for job in w.jobs])  # more than 100 machines full
-    monkeypatch.setattr(lookahead_order, "_best_order", lambda *_: pytest.fail("rolled out a deep queue"))
+    monkeypatch.setattr(lookahead_order, "_best_rank", lambda *_: pytest.fail("rolled out a deep queue"))
     engine = Engine(cluster, load_policy("lookahead?objective=slowdown").policy, Knowing(w.truth))  # type: ignore[arg-type]
     engine.handle(0.0, [Submitted(job) for job in w.jobs])
     areas = sorted(w.jobs, key=lambda job: (max(10.0, job.walltime or 0.0) * job.nodes, job.index))

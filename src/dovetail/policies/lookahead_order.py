@@ -2,11 +2,12 @@
 
 EASY plans with walltimes, and so keeps its promises. Who goes first is a matter of how long jobs are expected
 to run, by what part of their walltimes their users' last runs took. Whenever a waiting request fits now, EASY
-is rolled out over the known queue in six orders of these lengths, as counts, with the present promise kept;
-the best one is EASY's order at this instant. The one that stands unless another promises more is Smith's rule
-(least work for a unit of weight first) where slowdowns count: a job weighs one over its length, which makes
-``sqrtsaf``; where waits count it is ``sjf``. A known queue ends and the real one does not: where it would
-fill the machine many times, roll-outs for slowdowns put wide jobs off for ever, and ``saf`` stands without.
+is rolled out over the known queue in a few orders of these lengths, as counts, with the present promise kept;
+the best one is EASY's order at this instant. Where waits count, each of the first jobs that fit is then tried
+before all others. The order that stands unless another promises more is Smith's rule (least work for a unit
+of weight first) where slowdowns count: a job weighs one over its length, which makes ``sqrtsaf``; where waits
+count it is ``sjf``. A known queue ends and the real one does not: where it would fill the machine many times,
+roll-outs for slowdowns put wide jobs off for ever, and ``saf`` stands without.
 """
 
 from __future__ import annotations
@@ -28,7 +29,13 @@ __all__ = ["go_on_with_easy"]
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-TRIED: tuple[Order, ...] = ("sqrtsaf", "fcfs", "sjf", "f1", "largest", "saf")
+TRIED: dict[Objective, tuple[Order, ...]] = {
+    "makespan": ("sqrtsaf", "fcfs", "sjf", "f1", "largest", "saf"),
+    "response": ("sjf", "sqrtsaf", "saf"),
+    "wait": ("sjf", "sqrtsaf", "saf"),
+    "slowdown": ("sqrtsaf", "sjf"),
+}
+"""The orders that are rolled out, the one that stands first."""
 WINDOW = 256
 """Waiting jobs that are rolled out: the first ones in the order that stands."""
 GAIN = 0.97
@@ -51,10 +58,10 @@ def go_on_with_easy(view: View, objective: Objective, roll_outs: int, age: Secon
     capacity = _capacity(view.cluster, devices)
     waiting = sum(_width(view.cluster, r, devices) * n for r, n in view.queue.requests().items())
     deep = objective == "slowdown" and waiting >= DEEP * capacity
-    standing: Order = "saf" if deep else "sjf" if objective in ("response", "wait") else "sqrtsaf"
+    standing: Order = "saf" if deep else TRIED[objective][0]
     line = _Line(view, standing, capacity, devices, objective)
-    order = standing if deep else _best_order(line, standing, objective, roll_outs)
-    return Easy(standing).decide(view, line.sorted(order))
+    rank = line.rank(standing) if deep else _best_rank(line, objective, roll_outs)
+    return Easy(standing).decide(view, [line.jobs[at] for at in np.argsort(rank)])
 
 
 def _order_matters(view: View) -> bool:
@@ -69,22 +76,31 @@ def _order_matters(view: View) -> bool:
     return sum(fitting.values()) > 1
 
 
-def _best_order(line: _Line, standing: Order, objective: Objective, roll_outs: int) -> Order:
-    """The order in which EASY is expected to do best with the known queue; the standing one comes first."""
-    from dovetail.kernels.backfilling import LAST_END, SLOWDOWN, WAIT, roll_out  # numba
+def _best_rank(line: _Line, objective: Objective, roll_outs: int) -> Ints:
+    """Each job's place in the order in which EASY is expected to do best with the known queue."""
+    from dovetail.kernels.backfilling import LAST_END, SLOWDOWN, WAIT  # numba
 
     summed = {"slowdown": SLOWDOWN, "makespan": LAST_END}.get(objective, WAIT)
-    best, least = standing, inf
-    for order in sorted(TRIED, key=lambda order: order != standing)[:roll_outs]:
-        score = roll_out(
-            line.free, line.running_width, line.running_long, line.running_bound, line.width, line.wall,
-            line.long, line.submit, len(line.jobs), line.rank(order), line.head, summed, least,
-        )  # fmt: skip
-        if order == standing:
-            least = (GAIN if summed == SLOWDOWN else 1.0) * score  # what another one has to be below
-        elif score < least:
-            best, least = order, score
-    return best
+    orders = TRIED[objective][:roll_outs]
+    best = line.rank(orders[0])
+    least = line.score(best, summed, inf)
+    if summed == SLOWDOWN:
+        least *= GAIN  # what another one has to be below
+    for order in orders[1:]:
+        rank = line.rank(order)
+        score = line.score(rank, summed, least)
+        if score < least:
+            best, least = rank, score
+    if summed != WAIT:
+        return best
+    found = best
+    for at in line.fitting(best)[1 : 1 + roll_outs - len(orders)]:  # the first one goes first anyway
+        rank = best.copy()
+        rank[at] = -1
+        score = line.score(rank, summed, least)
+        if score < least:
+            found, least = rank, score
+    return found
 
 
 class _Line:
@@ -152,9 +168,23 @@ class _Line:
         rank[np.lexsort((numbers, self.since, keys[order], -self.priority))] = np.arange(len(self.jobs))
         return rank
 
-    def sorted(self, order: Order) -> list[Job]:
-        """The jobs in the order."""
-        return [self.jobs[at] for at in np.argsort(self.rank(order))]
+    def fitting(self, rank: Ints) -> list[int]:
+        """Which of the jobs that hold no promise fit now, by their places in the order."""
+        fit = self.width <= self.free
+        if self.head >= 0:
+            fit[self.head] = False
+        return [int(at) for at in np.argsort(rank) if fit[at]]
+
+    def score(self, rank: Ints, summed: int, enough: float) -> float:
+        """What EASY is expected to come to in this order; infinity above ``enough``."""
+        from dovetail.kernels.backfilling import roll_out  # numba
+
+        return float(
+            roll_out(
+                self.free, self.running_width, self.running_long, self.running_bound, self.width, self.wall,
+                self.long, self.submit, len(self.jobs), rank, self.head, summed, enough,
+            )
+        )  # fmt: skip
 
 
 def _lengths(view: View, owners: list[str | None], walls: Floats, weighed: bool) -> Floats:
