@@ -4,10 +4,10 @@ EASY plans with walltimes, and so keeps its promises. Who goes first is a matter
 to run, by what part of their walltimes their users' last runs took. Whenever a waiting request fits now, EASY
 is rolled out over the known queue in a few orders of these lengths, as counts, with the present promise kept;
 the best one is EASY's order at this instant. Where waits count, each of the first jobs that fit is then tried
-before all others. The order that stands unless another promises more is Smith's rule (least work for a unit
-of weight first) where slowdowns count: a job weighs one over its length, which makes ``sqrtsaf``; where waits
-count it is ``sjf``. A known queue ends and the real one does not: where it would fill the machine many times,
-roll-outs for slowdowns put wide jobs off for ever, and ``saf`` stands without.
+before all others of its priority. The order that stands unless another promises more is Smith's rule (least
+work for a unit of weight first) where slowdowns count: a job weighs one over its length, which makes
+``sqrtsaf``; where waits count it is ``sjf``. A known queue ends and the real one does not: where it would
+fill the machine many times, roll-outs for slowdowns put wide jobs off for ever, and ``saf`` stands without.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dovetail.interfaces import View
-from dovetail.model import WHOLE_POOL, Cluster, Decision, Job, Request, Seconds
+from dovetail.model import WHOLE_POOL, Cluster, Decision, Request, Seconds
 from dovetail.policies.easy import Easy
 from dovetail.policies.lookahead_units import Objective
 from dovetail.policies.parts.orders import ORDERS, Order
@@ -95,8 +95,7 @@ def _best_rank(line: _Line, objective: Objective, roll_outs: int) -> Ints:
         return best
     found = best
     for at in line.fitting(best)[1 : 1 + roll_outs - len(orders)]:  # the first one goes first anyway
-        rank = best.copy()
-        rank[at] = -1
+        rank = line.before_its_equals(best, at)
         score = line.score(rank, summed, least)
         if score < least:
             found, least = rank, score
@@ -174,6 +173,12 @@ class _Line:
         if self.head >= 0:
             fit[self.head] = False
         return [int(at) for at in np.argsort(rank) if fit[at]]
+
+    def before_its_equals(self, rank: Ints, at: int) -> Ints:
+        """The order with this job before all others of its priority."""
+        wider = 2 * rank
+        wider[at] = wider[self.priority == self.priority[at]].min() - 1
+        return wider
 
     def score(self, rank: Ints, summed: int, enough: float) -> float:
         """What EASY is expected to come to in this order; infinity above ``enough``."""
