@@ -42,6 +42,8 @@ GAIN = 0.97
 """To lessen slowdowns, another order has to promise this part of the score of the one that stands."""
 DEEP = 12
 """A queue that would fill the machine so many times is deep: roll-outs lessen its slowdowns no more."""
+FUTURES = 8
+"""Where waits count, so many futures are summed: one alone hangs on lengths that nobody knows."""
 LONGEST = 1e9
 """Seconds that an endless job is taken to run."""
 
@@ -142,11 +144,18 @@ class _Line:
             lengths = _lengths(view, owners, walls, weighed=objective == "slowdown")
         self.length = lengths[: len(jobs)]
         """What jobs are sorted by, in place of their walltimes."""
-        self.long = np.minimum(self.length, self.wall)
-        rest = lengths[len(jobs) :] - spent
+        if objective in ("wait", "response"):
+            started = np.concatenate((np.zeros(len(jobs)), spent))
+            since = [*self.since, *(placed.job.submit_time for placed in running)]
+            drawn = _futures(view, owners, walls, started, since)
+        else:
+            drawn = lengths[None, :]
+        self.long = np.minimum(drawn[:, : len(jobs)], self.wall)
+        rest = drawn[:, len(jobs) :] - spent
         # Who has run for longer than expected goes on for half as long again.
         going = np.where(rest > 0, rest, np.maximum(1.0, spent / 2))
         self.running_long = np.minimum(going, self.running_bound)
+        """A row is a future, here and in ``long``."""
 
     def rank(self, order: Order) -> Ints:
         """Each job's place in the order (see `dovetail.policies.parts.orders`), by expected lengths.
@@ -182,10 +191,10 @@ class _Line:
 
     def score(self, rank: Ints, summed: int, enough: float) -> float:
         """What EASY is expected to come to in this order; infinity above ``enough``."""
-        from dovetail.kernels.backfilling import roll_out  # numba
+        from dovetail.kernels.backfilling import roll_outs  # numba
 
         return float(
-            roll_out(
+            roll_outs(
                 self.free, self.running_width, self.running_long, self.running_bound, self.width, self.wall,
                 self.long, self.submit, len(self.jobs), rank, self.head, summed, enough,
             )
@@ -196,17 +205,33 @@ def _lengths(view: View, owners: list[str | None], walls: Floats, weighed: bool)
     """How long jobs with these users and walltimes are expected to run."""
     from dovetail.kernels.backfilling import expected  # numba
 
+    users, *past = _past(view, owners)
+    found: Floats = expected(users, walls, *past, weighed)
+    return found
+
+
+def _futures(
+    view: View, owners: list[str | None], walls: Floats, spent: Floats, since: list[Seconds]
+) -> Floats:
+    """How long they run in `FUTURES`, a row each; one row where all are alike."""
+    from dovetail.kernels.backfilling import futures  # numba
+
+    users, *past = _past(view, owners)
+    numbers = (np.array(since) * 1000).astype(np.int64)  # what tells jobs apart after a restart too
+    found: Floats = futures(FUTURES, numbers, users, walls, spent, *past)
+    return found[:1] if (found == found[0]).all() else found
+
+
+def _past(view: View, owners: list[str | None]) -> tuple[Ints, Ints, Floats, Floats]:
+    """The owners as numbers; whose the last runs were, their walltimes and lengths."""
     ran = list(view.lately.ran)
     number = {user: at for at, user in enumerate({*owners, *(one.user for one in ran)})}
-    found: Floats = expected(
+    return (
         np.array([number[user] for user in owners], np.int64),
-        walls,
         np.array([number[one.user] for one in ran], np.int64),
         np.array([one.bound for one in ran], np.float64),
         np.array([one.seconds for one in ran], np.float64),
-        weighed,
     )
-    return found
 
 
 def _capacity(cluster: Cluster, devices: bool) -> int:
