@@ -16,7 +16,9 @@ from dovetail.kernels.backfilling import (
     SLOWDOWN,
     WAIT,
     expected,
+    futures,
     roll_out,
+    roll_outs,
 )
 from dovetail.plugins import load_policy
 from dovetail.testing.builders import Knowing, full, rigid_workload
@@ -138,3 +140,41 @@ def test_expected_lengths_are_positive_and_at_most_walltimes(
     found = lengths(walls, past, [n % 4 for _, n, _, _, _ in drawn], weighed)
     for wall, length in zip(walls, found, strict=True):
         assert 0 < length <= max(wall, LEAST) * (1 + 1e-12)
+
+
+def parts_in_futures(spent: float, past: list[tuple[int, float, float]], count: int = 16) -> list[float]:
+    """What parts of a walltime of 1,000 s user 1's job may take, which has run for so long."""
+    ran = np.array(past, np.float64).reshape(-1, 3)
+    one = np.ones(1, np.int64)
+    found = futures(
+        count, one, one, np.array([1000.0]), np.array([spent]), ran[:, 0].astype(np.int64), ran[:, 1].copy(),
+        ran[:, 2].copy(),
+    )  # fmt: skip
+    return sorted(found[:, 0] / 1000)
+
+
+def test_each_run_that_was_seen_has_its_share_of_the_futures() -> None:
+    own = [(1, 100.0, float(p)) for p in range(20, 100, 10)]
+    found = parts_in_futures(0.0, own)  # eight own runs, and two of all users
+    for part in (0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9):
+        assert sum(abs(one - part) < 1e-9 for one in found) >= 1
+    assert parts_in_futures(0.0, []) == [1.0] * 16
+    assert parts_in_futures(0.0, [(0, 100.0, 50.0)]) == [0.5] * 16
+
+
+def test_what_a_running_job_has_outlived_counts_no_more() -> None:
+    own = [(1, 100.0, float(p)) for p in range(20, 100, 10)]
+    assert min(parts_in_futures(650.0, own)) == pytest.approx(0.7)
+    assert parts_in_futures(950.0, own) == pytest.approx([1.425] * 16)  # all: half as long again
+
+
+def test_roll_outs_are_summed_over_futures() -> None:
+    def total(enough: float) -> float:
+        lengths = np.array([[10.0, 10.0], [30.0, 10.0]])
+        return roll_outs(
+            1, NONE, np.empty((2, 0)), NO_TIME, np.array([1, 1]), np.array([30.0, 30.0]), lengths,
+            np.zeros(2), 2, np.arange(2), -1, WAIT, enough,
+        )  # fmt: skip
+
+    assert total(np.inf) == pytest.approx(10.0 + 30.0)
+    assert total(39.0) == np.inf

@@ -79,7 +79,9 @@ def test_no_decision_waits_for_a_compiler(case: str, objective: str) -> None:
         assigning.least_makespan,
         assigning.least_total,
         backfilling.expected,
+        backfilling.futures,
         backfilling.roll_out,
+        backfilling.roll_outs,
         molding.anneal,
         molding.where,
     )

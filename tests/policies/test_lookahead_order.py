@@ -70,6 +70,25 @@ def test_objective_wait_waits_less_than_fixed_orders_in_the_mean() -> None:
     assert np.mean(ratios) < 0.85
 
 
+def test_one_job_before_all_others_where_every_order_packs_worse() -> None:
+    # Shortest first, smallest area and root of it all start the second job, beside which the first one fits.
+    rows = [(0.0, 2, 50.0, 50.0), (0.0, 2, 30.0, 30.0), (0.0, 3, 30.0, 30.0)]
+
+    def starts(policy: str) -> list[float | None]:
+        records = run(rigid(rows), policy, Cluster.parse("4x1cpu")).records
+        return [record.start for record in sorted(records, key=lambda record: record.job.index)]
+
+    assert starts("lookahead?objective=wait&budget=3") == [60.0, 0.0, 30.0]
+    assert starts("lookahead?objective=wait") == [0.0, 0.0, 50.0]
+
+
+def test_a_higher_priority_goes_first_whatever_that_costs() -> None:
+    w = rigid([(0.0, 1, 10.0, 10.0), (0.0, 1, 100.0, 100.0), (0.0, 1, 20.0, 20.0)])
+    w = replace(w, jobs=[replace(job, priority=float(job.index == 1)) for job in w.jobs])
+    records = run(w, "lookahead?objective=wait", Cluster.parse("1x1cpu")).records
+    assert {r.job.index: r.start for r in records} == {1: 0.0, 0: 100.0, 2: 110.0}
+
+
 def test_who_has_waited_too_long_becomes_the_head() -> None:
     # One wide job, and narrow ones without end that fit beside each other.
     rows = [(1.0, 4, 10.0, 10.0), *((float(i), 2, 2.0, 2.0) for i in range(300))]
@@ -173,7 +192,7 @@ def test_what_comes_later_changes_nothing_before(objective: str, seed: int) -> N
 def test_a_deep_queue_is_worked_off_by_area(monkeypatch: pytest.MonkeyPatch) -> None:
     w, cluster = crowd(3, count=200)
     w = replace(w, jobs=[replace(job, submit_time=0.0) for job in w.jobs])  # more than 100 machines full
-    monkeypatch.setattr(lookahead_order, "_best_order", lambda *_: pytest.fail("rolled out a deep queue"))
+    monkeypatch.setattr(lookahead_order, "_best_rank", lambda *_: pytest.fail("rolled out a deep queue"))
     engine = Engine(cluster, load_policy("lookahead?objective=slowdown").policy, Knowing(w.truth))  # type: ignore[arg-type]
     engine.handle(0.0, [Submitted(job) for job in w.jobs])
     areas = sorted(w.jobs, key=lambda job: (max(10.0, job.walltime or 0.0) * job.nodes, job.index))

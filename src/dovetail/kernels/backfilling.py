@@ -11,7 +11,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-__all__ = ["LAST_END", "SLOWDOWN", "WAIT", "expected", "roll_out", "warm_up"]
+__all__ = ["LAST_END", "SLOWDOWN", "WAIT", "expected", "futures", "roll_out", "roll_outs", "warm_up"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -57,6 +57,64 @@ def expected(
         average = part / weights * wall
         harmonic = wall * weights / inverse
         found[j] = np.sqrt(average * harmonic) if weighed else average
+    return found
+
+
+@njit(cache=True)
+def _mixed(number: int) -> int:
+    """A whole number from 0 to 2^31 - 1 that looks drawn at random, the same for the same number."""
+    x = number * 6364136223846793005 + 1442695040888963407
+    x = (x ^ (x >> 29)) * 3202034522624059733
+    x = x ^ (x >> 32)
+    return int((x >> 17) & 0x7FFFFFFF)
+
+
+@njit(cache=True)
+def futures(
+    count: int,
+    numbers: Ints,
+    users: Ints,
+    walls: Floats,
+    spent: Floats,
+    past_users: Ints,
+    past_walls: Floats,
+    past: Floats,
+) -> Floats:
+    """How long each job, which has run for ``spent`` seconds, runs in so many futures; a row is a future.
+
+    As `expected`, but each of the parts that own runs and all runs took has its share of the futures; which
+    ones is a matter of the job's number. Parts that a running job has outlived count no more. ``count`` is a
+    power of two, so that an odd step comes to each future once. O(jobs · (past runs + futures)).
+    """
+    parts = np.sort(np.minimum(1.0, past / np.maximum(past_walls, LEAST)))
+    found = np.empty((count, len(walls)))
+    own = np.empty(OWN)
+    for j in range(len(walls)):
+        wall = max(walls[j], LEAST)
+        least = spent[j] / wall if spent[j] > 0 else -1.0
+        outlived = int(np.searchsorted(parts, least, side="right"))
+        seen, kept = 0, 0
+        for i in range(len(past) - 1, -1, -1):
+            if past_users[i] != users[j]:
+                continue
+            part = max(LEAST / wall, min(1.0, past[i] / past_walls[i]))
+            if part > least:
+                own[kept] = part
+                kept += 1
+            seen += 1
+            if seen == OWN:
+                break
+        others = len(parts) - outlived
+        prior = PRIOR * others / len(parts) if len(parts) else 0.0
+        drawn = _mixed(numbers[j])
+        for f in range(count):
+            at = (((2 * drawn + 1) * f + (drawn >> 4)) % count + 0.5) / count * (prior + kept)
+            if prior + kept == 0:
+                found[f, j] = 1.5 * spent[j] if len(parts) else wall
+            elif at < prior:
+                found[f, j] = max(LEAST, parts[outlived + int(at / prior * others)] * wall)
+            else:
+                found[f, j] = own[int(at - prior)] * wall
     return found
 
 
@@ -177,6 +235,34 @@ def roll_out(
 
 
 @njit(cache=True)
+def roll_outs(
+    free: int,
+    running_width: Ints,
+    running_long: Floats,
+    running_bound: Floats,
+    width: Ints,
+    wall: Floats,
+    long: Floats,
+    submit: Floats,
+    known: int,
+    rank: Ints,
+    head: int,
+    summed: int,
+    enough: float,
+) -> float:
+    """The sum of `roll_out` over futures: in each, jobs run as long as its rows of the lengths say."""
+    score = 0.0
+    for f in range(len(long)):
+        score += roll_out(
+            free, running_width, running_long[f], running_bound, width, wall, long[f], submit, known, rank,
+            head, summed, enough - score,
+        )  # fmt: skip
+        if score == np.inf:
+            break
+    return score
+
+
+@njit(cache=True)
 def _cost(wait: float, long: float, total: int, summed: int) -> float:
     """What a start adds to the score."""
     if summed == WAIT:
@@ -204,4 +290,7 @@ def warm_up() -> None:
     """Compile the kernels, or load them from the cache: no decision then waits for it."""
     ones, times = np.ones(1, np.int64), np.ones(1)
     long = expected(ones, times, ones, times, times, True)
-    roll_out(1, ones, times, times, ones, times, long, times, 1, np.zeros(1, np.int64), -1, WAIT, np.inf)
+    lengths = futures(1, ones, ones, times, times, ones, times, times)
+    zero = np.zeros(1, np.int64)
+    roll_out(1, ones, times, times, ones, times, long, times, 1, zero, -1, WAIT, np.inf)
+    roll_outs(1, ones, lengths, times, ones, times, lengths, times, 1, zero, -1, WAIT, np.inf)

@@ -21,8 +21,8 @@ EVALUATIONS = 20_000
 """Moves and swaps that a plan of one-node jobs looks at."""
 DECODES = 1_000
 """Plans of gangs that are looked at."""
-ROLL_OUTS = 6
-"""Roll-outs of a queue of rigid jobs: one in each order."""
+ROLL_OUTS = 11
+"""Roll-outs of a queue of rigid jobs: one in each order, then one with each of the first jobs before all."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Lookahead:
 
     One-node jobs on unlike units are planned as a whole, gangs that can be molded in order and molding, and
     of rigid jobs EASY's order is chosen by roll-outs. ``budget`` counts what is looked at in one plan: moves
-    (default 20,000), plans of gangs (1,000), orders (6). Who has waited for ``age`` seconds goes first.
+    (default 20,000), plans of gangs (1,000), roll-outs (11). Who has waited for ``age`` seconds goes first.
     """
 
     objective: Objective = "makespan"

@@ -2,9 +2,10 @@
 
 EASY plans with walltimes, and so keeps its promises. Who goes first is a matter of how long jobs are expected
 to run, by what part of their walltimes their users' last runs took. Whenever a waiting request fits now, EASY
-is rolled out over the known queue in six orders of these lengths, as counts, with the present promise kept;
-the best one is EASY's order at this instant. The one that stands unless another promises more is Smith's rule
-(least work for a unit of weight first) where slowdowns count: a job weighs one over its length, which makes
+is rolled out over the known queue in a few orders of these lengths, as counts, with the present promise kept;
+the best one is EASY's order at this instant. Where waits count, each of the first jobs that fit is then tried
+before all others of its priority. The order that stands unless another promises more is Smith's rule (least
+work for a unit of weight first) where slowdowns count: a job weighs one over its length, which makes
 ``sqrtsaf``; where waits count it is ``sjf``. A known queue ends and the real one does not: where it would
 fill the machine many times, roll-outs for slowdowns put wide jobs off for ever, and ``saf`` stands without.
 """
@@ -18,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dovetail.interfaces import View
-from dovetail.model import WHOLE_POOL, Cluster, Decision, Job, Request, Seconds
+from dovetail.model import WHOLE_POOL, Cluster, Decision, Request, Seconds
 from dovetail.policies.easy import Easy
 from dovetail.policies.lookahead_units import Objective
 from dovetail.policies.parts.orders import ORDERS, Order
@@ -28,13 +29,21 @@ __all__ = ["go_on_with_easy"]
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-TRIED: tuple[Order, ...] = ("sqrtsaf", "fcfs", "sjf", "f1", "largest", "saf")
+TRIED: dict[Objective, tuple[Order, ...]] = {
+    "makespan": ("sqrtsaf", "fcfs", "sjf", "f1", "largest", "saf"),
+    "response": ("sjf", "sqrtsaf", "saf"),
+    "wait": ("sjf", "sqrtsaf", "saf"),
+    "slowdown": ("sqrtsaf", "sjf"),
+}
+"""The orders that are rolled out, the one that stands first."""
 WINDOW = 256
 """Waiting jobs that are rolled out: the first ones in the order that stands."""
 GAIN = 0.97
 """To lessen slowdowns, another order has to promise this part of the score of the one that stands."""
 DEEP = 12
 """A queue that would fill the machine so many times is deep: roll-outs lessen its slowdowns no more."""
+FUTURES = 8
+"""Where waits count, so many futures are summed: one alone hangs on lengths that nobody knows."""
 LONGEST = 1e9
 """Seconds that an endless job is taken to run."""
 
@@ -51,10 +60,10 @@ def go_on_with_easy(view: View, objective: Objective, roll_outs: int, age: Secon
     capacity = _capacity(view.cluster, devices)
     waiting = sum(_width(view.cluster, r, devices) * n for r, n in view.queue.requests().items())
     deep = objective == "slowdown" and waiting >= DEEP * capacity
-    standing: Order = "saf" if deep else "sjf" if objective in ("response", "wait") else "sqrtsaf"
+    standing: Order = "saf" if deep else TRIED[objective][0]
     line = _Line(view, standing, capacity, devices, objective)
-    order = standing if deep else _best_order(line, standing, objective, roll_outs)
-    return Easy(standing).decide(view, line.sorted(order))
+    rank = line.rank(standing) if deep else _best_rank(line, objective, roll_outs)
+    return Easy(standing).decide(view, [line.jobs[at] for at in np.argsort(rank)])
 
 
 def _order_matters(view: View) -> bool:
@@ -69,22 +78,30 @@ def _order_matters(view: View) -> bool:
     return sum(fitting.values()) > 1
 
 
-def _best_order(line: _Line, standing: Order, objective: Objective, roll_outs: int) -> Order:
-    """The order in which EASY is expected to do best with the known queue; the standing one comes first."""
-    from dovetail.kernels.backfilling import LAST_END, SLOWDOWN, WAIT, roll_out  # numba
+def _best_rank(line: _Line, objective: Objective, roll_outs: int) -> Ints:
+    """Each job's place in the order in which EASY is expected to do best with the known queue."""
+    from dovetail.kernels.backfilling import LAST_END, SLOWDOWN, WAIT  # numba
 
     summed = {"slowdown": SLOWDOWN, "makespan": LAST_END}.get(objective, WAIT)
-    best, least = standing, inf
-    for order in sorted(TRIED, key=lambda order: order != standing)[:roll_outs]:
-        score = roll_out(
-            line.free, line.running_width, line.running_long, line.running_bound, line.width, line.wall,
-            line.long, line.submit, len(line.jobs), line.rank(order), line.head, summed, least,
-        )  # fmt: skip
-        if order == standing:
-            least = (GAIN if summed == SLOWDOWN else 1.0) * score  # what another one has to be below
-        elif score < least:
-            best, least = order, score
-    return best
+    orders = TRIED[objective][:roll_outs]
+    best = line.rank(orders[0])
+    least = line.score(best, summed, inf)
+    if summed == SLOWDOWN:
+        least *= GAIN  # what another one has to be below
+    for order in orders[1:]:
+        rank = line.rank(order)
+        score = line.score(rank, summed, least)
+        if score < least:
+            best, least = rank, score
+    if summed != WAIT:
+        return best
+    found = best
+    for at in line.fitting(best)[1 : 1 + roll_outs - len(orders)]:  # the first one goes first anyway
+        rank = line.before_its_equals(best, at)
+        score = line.score(rank, summed, least)
+        if score < least:
+            found, least = rank, score
+    return found
 
 
 class _Line:
@@ -127,11 +144,18 @@ class _Line:
             lengths = _lengths(view, owners, walls, weighed=objective == "slowdown")
         self.length = lengths[: len(jobs)]
         """What jobs are sorted by, in place of their walltimes."""
-        self.long = np.minimum(self.length, self.wall)
-        rest = lengths[len(jobs) :] - spent
+        if objective in ("wait", "response"):
+            started = np.concatenate((np.zeros(len(jobs)), spent))
+            since = [*self.since, *(placed.job.submit_time for placed in running)]
+            drawn = _futures(view, owners, walls, started, since)
+        else:
+            drawn = lengths[None, :]
+        self.long = np.minimum(drawn[:, : len(jobs)], self.wall)
+        rest = drawn[:, len(jobs) :] - spent
         # Who has run for longer than expected goes on for half as long again.
         going = np.where(rest > 0, rest, np.maximum(1.0, spent / 2))
         self.running_long = np.minimum(going, self.running_bound)
+        """A row is a future, here and in ``long``."""
 
     def rank(self, order: Order) -> Ints:
         """Each job's place in the order (see `dovetail.policies.parts.orders`), by expected lengths.
@@ -152,26 +176,62 @@ class _Line:
         rank[np.lexsort((numbers, self.since, keys[order], -self.priority))] = np.arange(len(self.jobs))
         return rank
 
-    def sorted(self, order: Order) -> list[Job]:
-        """The jobs in the order."""
-        return [self.jobs[at] for at in np.argsort(self.rank(order))]
+    def fitting(self, rank: Ints) -> list[int]:
+        """Which of the jobs that hold no promise fit now, by their places in the order."""
+        fit = self.width <= self.free
+        if self.head >= 0:
+            fit[self.head] = False
+        return [int(at) for at in np.argsort(rank) if fit[at]]
+
+    def before_its_equals(self, rank: Ints, at: int) -> Ints:
+        """The order with this job before all others of its priority."""
+        wider = 2 * rank
+        wider[at] = wider[self.priority == self.priority[at]].min() - 1
+        return wider
+
+    def score(self, rank: Ints, summed: int, enough: float) -> float:
+        """What EASY is expected to come to in this order; infinity above ``enough``."""
+        from dovetail.kernels.backfilling import roll_outs  # numba
+
+        return float(
+            roll_outs(
+                self.free, self.running_width, self.running_long, self.running_bound, self.width, self.wall,
+                self.long, self.submit, len(self.jobs), rank, self.head, summed, enough,
+            )
+        )  # fmt: skip
 
 
 def _lengths(view: View, owners: list[str | None], walls: Floats, weighed: bool) -> Floats:
     """How long jobs with these users and walltimes are expected to run."""
     from dovetail.kernels.backfilling import expected  # numba
 
+    users, *past = _past(view, owners)
+    found: Floats = expected(users, walls, *past, weighed)
+    return found
+
+
+def _futures(
+    view: View, owners: list[str | None], walls: Floats, spent: Floats, since: list[Seconds]
+) -> Floats:
+    """How long they run in `FUTURES`, a row each; one row where all are alike."""
+    from dovetail.kernels.backfilling import futures  # numba
+
+    users, *past = _past(view, owners)
+    numbers = (np.array(since) * 1000).astype(np.int64)  # what tells jobs apart after a restart too
+    found: Floats = futures(FUTURES, numbers, users, walls, spent, *past)
+    return found[:1] if (found == found[0]).all() else found
+
+
+def _past(view: View, owners: list[str | None]) -> tuple[Ints, Ints, Floats, Floats]:
+    """The owners as numbers; whose the last runs were, their walltimes and lengths."""
     ran = list(view.lately.ran)
     number = {user: at for at, user in enumerate({*owners, *(one.user for one in ran)})}
-    found: Floats = expected(
+    return (
         np.array([number[user] for user in owners], np.int64),
-        walls,
         np.array([number[one.user] for one in ran], np.int64),
         np.array([one.bound for one in ran], np.float64),
         np.array([one.seconds for one in ran], np.float64),
-        weighed,
     )
-    return found
 
 
 def _capacity(cluster: Cluster, devices: bool) -> int:
