@@ -165,16 +165,15 @@ def test_errors_in_workers_are_one_sentence(
 @pytest.mark.xdist_group("live")
 @pytest.mark.parametrize("workers", ["1", "2"])
 def test_interrupted_it_leaves_at_once(workers: str, tmp_path: Path, environment: dict[str, str]) -> None:
-    arguments = (
-        "compare",
-        "synthetic:lublin?jobs=200000",
-        "--cluster",
-        "256x1cpu",
-        "--policy",
-        "fcfs,easy,sjf",
-    )
+    options = ("--cluster", "256x1cpu", "--policy", "fcfs,easy,sjf", "--workers", workers)
+
+    def command(jobs: int) -> list[str]:
+        return [*DOVETAIL, "compare", f"synthetic:lublin?jobs={jobs}", *options]
+
+    # Ctrl-C waits for a compiler; afterwards there is nothing to compile.
+    subprocess.run(command(20_000), cwd=tmp_path, env=environment, check=True, stdout=subprocess.DEVNULL)
     process = subprocess.Popen(
-        [*DOVETAIL, *arguments, "--workers", workers],
+        command(200_000),
         cwd=tmp_path,
         env=environment,
         stdout=subprocess.PIPE,
