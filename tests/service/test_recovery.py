@@ -195,9 +195,9 @@ def test_the_record_of_what_was_started_does_not_grow_for_ever(tmp_path: Path) -
     log = service.folder.path / "spawn.log"
     try:
         with service.start() as client:
-            ids = submit(client, {"command": ["true"], "array": "0-299"})
+            ids = submit(client, {"command": ["true"], "array": "0-999"})
             assert set(wait(client, ids).values()) == {"COMPLETED"}
-            assert len(read_log(log).intents) < 150
+            assert len(read_log(log).intents) < 500, "some that were on their way, and as many again"
             (long,) = submit(client, {"command": ["sleep", "2"]})
             ids += submit(client, {"command": ["true"], "array": "0-99"})
             wait(client, ids[-1:])
