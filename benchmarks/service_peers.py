@@ -122,6 +122,7 @@ def main() -> None:
     ratios: dict[str, list[float]] = {name: [] for name in peers}
     for _ in range(ROUNDS):
         before = rate_of(spawn_loop)
+        rates["posix_spawn loop"].append(before)
         for name, peer in peers.items():
             rate, after = rate_of(peer), rate_of(spawn_loop)
             rates[name].append(rate)

@@ -18,7 +18,6 @@ from dovetail.kernels.backfilling import (
     expected,
     futures,
     roll_out,
-    roll_outs,
 )
 from dovetail.plugins import load_policy
 from dovetail.testing.builders import Knowing, full, rigid_workload
@@ -166,15 +165,3 @@ def test_what_a_running_job_has_outlived_counts_no_more() -> None:
     own = [(1, 100.0, float(p)) for p in range(20, 100, 10)]
     assert min(parts_in_futures(650.0, own)) == pytest.approx(0.7)
     assert parts_in_futures(950.0, own) == pytest.approx([1.425] * 16)  # all: half as long again
-
-
-def test_roll_outs_are_summed_over_futures() -> None:
-    def total(enough: float) -> float:
-        lengths = np.array([[10.0, 10.0], [30.0, 10.0]])
-        return roll_outs(
-            1, NONE, np.empty((2, 0)), NO_TIME, np.array([1, 1]), np.array([30.0, 30.0]), lengths,
-            np.zeros(2), 2, np.arange(2), -1, WAIT, enough,
-        )  # fmt: skip
-
-    assert total(np.inf) == pytest.approx(10.0 + 30.0)
-    assert total(39.0) == np.inf

@@ -81,7 +81,6 @@ def test_no_decision_waits_for_a_compiler(case: str, objective: str) -> None:
         backfilling.expected,
         backfilling.futures,
         backfilling.roll_out,
-        backfilling.roll_outs,
         molding.anneal,
         molding.where,
     )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import orjson
@@ -15,6 +17,7 @@ from dovetail.engine.codec import Codec
 from dovetail.engine.core import Engine
 from dovetail.engine.simulate import simulate
 from dovetail.interfaces import View
+from dovetail.kernels.backfilling import WAIT
 from dovetail.model import Cluster, Decision, Ended, Ran, Recalled, Result, Submitted, Workload
 from dovetail.plugins import load_policy
 from dovetail.policies import lookahead_order
@@ -212,3 +215,18 @@ def test_on_a_real_trace_it_is_near_the_best_order_chosen_afterwards() -> None:
 
     fixed = {order: slowdown(f"easy?order={order}") for order in ("fcfs", "sjf", "f1", "saf", "sqrtsaf")}
     assert slowdown("lookahead?objective=slowdown") <= 1.05 * min(fixed.values())
+
+
+def test_roll_outs_are_summed_over_futures() -> None:
+    none, no_time = np.empty(0, np.int64), np.empty(0)
+    line: Any = SimpleNamespace(
+        free=1, running_width=none, running_long=np.empty((2, 0)), running_bound=no_time,
+        width=np.array([1, 1]), wall=np.array([30.0, 30.0]), long=np.array([[10.0, 10.0], [30.0, 10.0]]),
+        submit=np.zeros(2), jobs=[None, None], head=-1,
+    )  # fmt: skip
+
+    def total(enough: float) -> float:
+        return lookahead_order._Line.score(line, np.arange(2), WAIT, enough)
+
+    assert total(np.inf) == pytest.approx(10.0 + 30.0)
+    assert total(39.0) == np.inf

@@ -152,8 +152,7 @@ class Engine(Decisions):
             if self.forecast is not None and not quiet:
                 self.forecast.shift(now, self.changes)
             return ()
-        if self.predictions.model.version != self.predictions.seen:
-            self.predictions.refresh()
+        self.predictions.refresh()
         if now >= self.horizon.next_look and self.horizon.due(now):
             for job in [*self.queue, *(job for fifo in self.device_queues.values() for job, _ in fifo)]:
                 self._narrow(job, now)

@@ -27,26 +27,35 @@ from dovetail.model.masks import runs_of_many
 from dovetail.model.tables import JobTable, RecordTable
 from dovetail.runtimes.perfect import PerfectModel
 
-__all__ = ["EndedColumns"]
+__all__ = ["EndedColumns", "TimesByPlace"]
 
 MASKS = 1 << 18
 """Bytes of sets of nodes that are kept until their runs are found, together."""
 COMPLETED = State.COMPLETED  # an enum's members are looked up slowly
 
 
+class TimesByPlace:
+    """A `Truth` of a table's jobs: the text of an id is not looked up among a million."""
+
+    def __init__(self, jobs: JobTable) -> None:
+        self._seconds = array("d", bytes(8 * _places(jobs)))
+        np.asarray(self._seconds)[jobs.place] = jobs.seconds
+
+    def seconds(self, job: Job, implementation: Implementation, request: Request) -> Seconds:
+        """The job's true time, by its place in the file. O(1)."""
+        return self._seconds[job.index]
+
+
 class EndedColumns:
     """What became of the jobs of a table, of which each ran once, on whole like nodes, to its end.
 
     Columns have an entry for each place in the file. A record that tells more than they do is not taken.
-    They are a `Truth` too.
     """
 
     def __init__(self, jobs: JobTable, cluster: Cluster) -> None:
         self._jobs = jobs
         self._cluster = cluster
-        places = int(jobs.place.max(initial=-1)) + 1
-        self._seconds = array("d", bytes(8 * places))
-        np.asarray(self._seconds)[jobs.place] = jobs.seconds
+        places = _places(jobs)
         self._start = array("d", bytes(8 * places))
         self._end = array("d", bytes(8 * places))
         self._promised = array("d", [np.nan]) * places
@@ -79,10 +88,6 @@ class EndedColumns:
         if not like or not all(whole.takes_whole_nodes(request) for request in requests):
             return None
         return EndedColumns(table, cluster)
-
-    def seconds(self, job: Job, implementation: Implementation, request: Request) -> Seconds:
-        """The job's true time, by its place: the text of its id is not looked up among a million. O(1)."""
-        return self._seconds[job.index]
 
     def take(self, record: Record) -> bool:
         """Keep what became of a job that has ended; ``False`` if that is more than the columns tell."""
@@ -139,3 +144,8 @@ class EndedColumns:
             self._cluster.device_classes(CPU)[0],
         )
         return [kept.get(record.job.id, record) for record in taken] if kept else taken
+
+
+def _places(jobs: JobTable) -> int:
+    """How many places in the file they are spread over."""
+    return int(jobs.place.max(initial=-1)) + 1

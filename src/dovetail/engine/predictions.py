@@ -20,8 +20,7 @@ class Predictions:
 
     def __init__(self, model: RuntimeModel, *, keep: bool) -> None:
         self.model = model
-        self.seen = model.version
-        """The model's version of the cache."""
+        self._version = model.version
         self._keep = keep
         self.cached: dict[JobId, dict[tuple[str, int, DeviceClass], Prediction | None]] = {}
         self._runs: dict[tuple[str, str, DeviceClass], int] = {}
@@ -35,8 +34,8 @@ class Predictions:
     def refresh(self) -> None:
         """Forget the cache if the model has changed; called once an instant."""
         version = self.model.version
-        if version != self.seen:
-            self.seen = version
+        if version != self._version:
+            self._version = version
             self.cached.clear()
             self._runs.clear()
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from dovetail.engine.asked import Asked, SimulationOptions, best_times, rare_collections
 from dovetail.engine.driver import Driver, DriverOptions
-from dovetail.engine.ended import EndedColumns
+from dovetail.engine.ended import EndedColumns, TimesByPlace
 from dovetail.engine.expectations import Expectations, News
 from dovetail.engine.orders import Move, Order, Stop
 from dovetail.engine.prepare import check_depends, check_policy, prepare
@@ -121,9 +121,9 @@ class _Simulation:
         self.foreseen = type(runtimes) is PerfectModel and runtimes.truth is workload.truth
         """What is predicted is true."""
         self.columns = EndedColumns.of(workload, cluster, runtimes, options) if self.plain else None
-        if self.columns is not None:
-            self.truth = self.columns
-            runtimes = PerfectModel(self.columns)
+        if self.columns is not None and workload.table is not None:
+            self.truth = TimesByPlace(workload.table)
+            runtimes = PerfectModel(self.truth)
         self.driver = Driver(
             cluster,
             policy,

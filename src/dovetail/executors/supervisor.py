@@ -120,7 +120,7 @@ class Supervisor:
         if self.door is not None:
             poll.register(self.door, select.POLLIN)
         while self.needed():
-            self.move()
+            self.go_where_one_ends()
             found = poll.poll(self.timeout())
             if not found:
                 self.reap()
@@ -446,7 +446,7 @@ class Supervisor:
             for fd in files:
                 os.close(fd)
 
-    def move(self) -> None:
+    def go_where_one_ends(self) -> None:
         """Before we sleep: while jobs follow each other, be where one is likely to end next, else anywhere.
 
         Who follows is born on that core, and nothing else runs there then. Woken on another one, we would

@@ -11,7 +11,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-__all__ = ["LAST_END", "SLOWDOWN", "WAIT", "expected", "futures", "roll_out", "roll_outs", "warm_up"]
+__all__ = ["LAST_END", "SLOWDOWN", "WAIT", "expected", "futures", "roll_out", "warm_up"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -235,34 +235,6 @@ def roll_out(
 
 
 @njit(cache=True)
-def roll_outs(
-    free: int,
-    running_width: Ints,
-    running_long: Floats,
-    running_bound: Floats,
-    width: Ints,
-    wall: Floats,
-    long: Floats,
-    submit: Floats,
-    known: int,
-    rank: Ints,
-    head: int,
-    summed: int,
-    enough: float,
-) -> float:
-    """The sum of `roll_out` over futures: in each, jobs run as long as its rows of the lengths say."""
-    score = 0.0
-    for f in range(len(long)):
-        score += roll_out(
-            free, running_width, running_long[f], running_bound, width, wall, long[f], submit, known, rank,
-            head, summed, enough - score,
-        )  # fmt: skip
-        if score == np.inf:
-            break
-    return score
-
-
-@njit(cache=True)
 def _cost(wait: float, long: float, total: int, summed: int) -> float:
     """What a start adds to the score."""
     if summed == WAIT:
@@ -290,7 +262,5 @@ def warm_up() -> None:
     """Compile the kernels, or load them from the cache: no decision then waits for it."""
     ones, times = np.ones(1, np.int64), np.ones(1)
     long = expected(ones, times, ones, times, times, True)
-    lengths = futures(1, ones, ones, times, times, ones, times, times)
-    zero = np.zeros(1, np.int64)
-    roll_out(1, ones, times, times, ones, times, long, times, 1, zero, -1, WAIT, np.inf)
-    roll_outs(1, ones, lengths, times, ones, times, lengths, times, 1, zero, -1, WAIT, np.inf)
+    futures(1, ones, ones, times, times, ones, times, times)
+    roll_out(1, ones, times, times, ones, times, long, times, 1, np.zeros(1, np.int64), -1, WAIT, np.inf)

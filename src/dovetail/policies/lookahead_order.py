@@ -190,15 +190,18 @@ class _Line:
         return wider
 
     def score(self, rank: Ints, summed: int, enough: float) -> float:
-        """What EASY is expected to come to in this order; infinity above ``enough``."""
-        from dovetail.kernels.backfilling import roll_outs  # numba
+        """What EASY is expected to come to in this order, over all futures; infinity above ``enough``."""
+        from dovetail.kernels.backfilling import roll_out  # numba
 
-        return float(
-            roll_outs(
-                self.free, self.running_width, self.running_long, self.running_bound, self.width, self.wall,
-                self.long, self.submit, len(self.jobs), rank, self.head, summed, enough,
-            )
-        )  # fmt: skip
+        score = 0.0
+        for running_long, long in zip(self.running_long, self.long, strict=True):
+            score += roll_out(
+                self.free, self.running_width, running_long, self.running_bound, self.width, self.wall, long,
+                self.submit, len(self.jobs), rank, self.head, summed, enough - score,
+            )  # fmt: skip
+            if score == inf:
+                break
+        return score
 
 
 def _lengths(view: View, owners: list[str | None], walls: Floats, weighed: bool) -> Floats:
