@@ -18,6 +18,7 @@ from dovetail.kernels.backfilling import (
     expected,
     futures,
     roll_out,
+    worth_keeping,
 )
 from dovetail.plugins import load_policy
 from dovetail.testing.builders import Knowing, full, rigid_workload
@@ -92,13 +93,13 @@ def test_it_stops_once_the_score_is_too_high() -> None:
 
 
 def lengths(
-    walls: list[float], past: list[tuple[int, float, float]], users: list[int], weighed: bool = False
+    walls: list[float], past: list[tuple[int, float, float]], users: list[int], harmonic: bool = False
 ) -> list[float]:
     """What is expected of jobs of these users after past runs of (user, walltime, length)."""
     ran = np.array(past, np.float64).reshape(-1, 3)
     whose = ran[:, 0].astype(np.int64)
-    found = expected(np.array(users), np.array(walls), whose, ran[:, 1].copy(), ran[:, 2].copy(), weighed)
-    return list(found)
+    found = expected(np.array(users), np.array(walls), whose, ran[:, 1].copy(), ran[:, 2].copy())
+    return list(found[harmonic])
 
 
 def test_where_nothing_ran_jobs_are_expected_to_run_to_their_walltimes() -> None:
@@ -108,8 +109,7 @@ def test_where_nothing_ran_jobs_are_expected_to_run_to_their_walltimes() -> None
 def test_an_unknown_user_is_expected_to_be_the_average_one() -> None:
     past = [(0, 100.0, 100.0), (0, 100.0, 50.0)]
     assert lengths([1000.0], past, [1]) == pytest.approx([750.0])
-    harmonic = 1000.0 / ((1 + 2) / 2)
-    assert lengths([1000.0], past, [1], weighed=True) == pytest.approx([np.sqrt(750.0 * harmonic)])
+    assert lengths([1000.0], past, [1], harmonic=True) == pytest.approx([1000.0 / ((1 + 2) / 2)])
 
 
 def test_a_users_own_last_runs_tell_most() -> None:
@@ -132,11 +132,11 @@ def test_runs_of_about_the_same_walltime_tell_more() -> None:
 @given(rows, st.booleans())
 @settings(max_examples=full(1000, 100), deadline=None, derandomize=True)
 def test_expected_lengths_are_positive_and_at_most_walltimes(
-    drawn: list[tuple[int, int, int, int, int]], weighed: bool
+    drawn: list[tuple[int, int, int, int, int]], harmonic: bool
 ) -> None:
     past = [(s % 3, float(t * k + more), float(t)) for s, _, t, k, more in drawn]
     walls = [float(1 + s * k) for s, _, _, k, _ in drawn]
-    found = lengths(walls, past, [n % 4 for _, n, _, _, _ in drawn], weighed)
+    found = lengths(walls, past, [n % 4 for _, n, _, _, _ in drawn], harmonic)
     for wall, length in zip(walls, found, strict=True):
         assert 0 < length <= max(wall, LEAST) * (1 + 1e-12)
 
@@ -165,3 +165,58 @@ def test_what_a_running_job_has_outlived_counts_no_more() -> None:
     own = [(1, 100.0, float(p)) for p in range(20, 100, 10)]
     assert min(parts_in_futures(650.0, own)) == pytest.approx(0.7)
     assert parts_in_futures(950.0, own) == pytest.approx([1.425] * 16)  # all: half as long again
+
+
+def kept(
+    width: int,
+    long: float,
+    second: float,
+    free: int,
+    running: list[tuple[float, int]],
+    coming: list[tuple[int, float]],
+    rate: float,
+) -> bool:
+    """Whether this job waits for the first of the running (end, width), with (width, length) to come."""
+    ends, widths = [np.array(column) for column in zip(*sorted(running), strict=True)]
+    wide, lengths = [np.array(column) for column in zip(*coming, strict=True)]
+    return worth_keeping(
+        width, long, second, free, ends.astype(float), widths, wide, lengths.astype(float), rate
+    )
+
+
+def test_room_is_kept_for_jobs_that_would_wait_for_long() -> None:
+    # The job takes the last part for 1,000 s; an end is 100 s away. One job of 10 s would come until then and
+    # wait 50 s for it in the mean, which is 5 of slowdown; keeping room costs the long one 0.1 and 0.01.
+    assert kept(1, 1000.0, 0.001, 1, [(100.0, 1)], [(1, 10.0)], 0.01)
+    assert not kept(1, 1000.0, 0.001, 1, [(100.0, 1)], [(1, 10.0)], 0.0001)  # one comes in three hours
+    assert not kept(1, 1000.0, 0.06, 1, [(100.0, 1)], [(1, 10.0)], 0.01)  # many wait behind it
+    assert not kept(1, 1000.0, 0.001, 2, [(100.0, 1)], [(1, 10.0)], 0.01)  # there is room for both
+    assert not kept(1, 1000.0, 0.001, 1, [(100.0, 1)], [(2, 10.0)], 0.01)  # it would not fit either way
+    assert not kept(1, 1000.0, 0.001, 1, [(100.0, 1)], [(1, 1000.0)], 0.01)  # it is no shorter itself
+    assert not kept(1, 5.0, 0.2, 1, [(100.0, 1)], [(1, 10.0)], 0.01)  # soon over: nobody waits for long
+    assert not worth_keeping(1, 1000.0, 0.001, 1, NO_TIME, NONE, np.ones(1, np.int64), np.ones(1) * 10, 9.0)
+
+
+@given(
+    st.integers(1, 8), st.integers(1, 400), st.floats(1e-4, 1e-2), st.integers(0, 8),
+    st.lists(st.tuples(st.integers(1, 200), st.integers(1, 4)), min_size=1, max_size=5),
+    st.lists(st.tuples(st.integers(1, 8), st.integers(1, 300)), min_size=1, max_size=5),
+)  # fmt: skip
+@settings(max_examples=full(1000, 100), deadline=None, derandomize=True)
+def test_room_is_kept_where_moments_tried_one_by_one_say_so(
+    width: int, long: int, second: float, beside: int, running: list[tuple[int, int]],
+    coming: list[tuple[int, int]],
+) -> None:  # fmt: skip
+    free, rate, soon = width + beside, 0.02, min(end for end, _ in running)
+    moments = (np.arange(2000) + 0.5) / 2000 * soon
+    gain = 0.0
+    for wide, length in coming:
+        if beside < wide <= free:
+            ends = sorted([*running, (long, width)])
+            room = beside + np.cumsum([held for _, held in ends])
+            until = ends[int(np.argmax(room >= wide))][0]
+            waits = until - moments[moments < until]
+            gain += max(0.0, (waits / max(length, LEAST) - length * second).sum() * soon / 2000 * rate)
+    if abs(gain - soon * second) > 0.02 * soon * second:  # else it is as good as even
+        ends = [(float(end), held) for end, held in running]
+        assert kept(width, float(long), second, free, ends, coming, rate) == (gain > soon * second)  # type: ignore[arg-type]

@@ -81,6 +81,7 @@ def test_no_decision_waits_for_a_compiler(case: str, objective: str) -> None:
         backfilling.expected,
         backfilling.futures,
         backfilling.roll_out,
+        backfilling.worth_keeping,
         molding.anneal,
         molding.where,
     )

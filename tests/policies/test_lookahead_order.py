@@ -18,10 +18,22 @@ from dovetail.engine.core import Engine
 from dovetail.engine.simulate import simulate
 from dovetail.interfaces import View
 from dovetail.kernels.backfilling import WAIT
-from dovetail.model import Cluster, Decision, Ended, Ran, Recalled, Result, Submitted, Workload
+from dovetail.model import (
+    Came,
+    Cluster,
+    Decision,
+    Ended,
+    Ran,
+    Recalled,
+    Request,
+    Result,
+    Submitted,
+    Workload,
+)
 from dovetail.plugins import load_policy
 from dovetail.policies import lookahead_order
 from dovetail.policies.easy import Easy
+from dovetail.policies.lookahead_room import Coming
 from dovetail.policies.parts.orders import ORDERS, Order
 from dovetail.testing.builders import Knowing, full, rigid, rigid_workload
 from dovetail.testing.invariants import check_schedule
@@ -110,14 +122,20 @@ def test_what_is_remembered_survives_a_checkpoint() -> None:
     engine.handle(0.0, [Submitted(job) for job in w.jobs[:5]])
     for job in w.jobs[:3]:
         engine.lately.ran.append(Ran(job.user, 60.0, 30.0))
+    assert [one.submit_time for one in engine.lately.came] == [job.submit_time for job in w.jobs[:5]]
+    engine.lately.came.popleft()  # as if there had been more than are remembered
     kept = checkpoint(engine, 0.0)
     assert kept is not None
     other = Engine(cluster, policy, Knowing(w.truth))  # type: ignore[arg-type]
     other.handle(0.0, [*kept.jobs, *kept.nodes], ask=False)
     assert list(other.lately.ran) == list(engine.lately.ran)
-    recalled = Recalled((Ran(None, 60.0, 30.0), Ran("ann", 5.5, 5.5)))
+    assert list(other.lately.came) == list(engine.lately.came)
+    came = Came("ann", 3.5, Request(2, cpus=4, memory=7, partition="long"), 60.0)
+    recalled = Recalled((Ran(None, 60.0, 30.0), Ran("ann", 5.5, 5.5)), (came,))
     codec = Codec()
     assert codec.event_from(orjson.loads(orjson.dumps(codec.event(recalled)))) == recalled
+    older = ["recalled", [[None, 60.0, 30.0]]]  # as journals before 23 November 2026 have it
+    assert codec.event_from(older) == Recalled((Ran(None, 60.0, 30.0),))
 
 
 @pytest.mark.parametrize("policy", ["easy", "lookahead?objective=slowdown"])
@@ -127,7 +145,47 @@ def test_who_looks_back_remembers_what_ended_and_nobody_else_does(policy: str) -
     job = replace(w.jobs[0], user="ann", submit_time=0.0, walltime=50.0)
     engine.handle(0.0, [Submitted(job)])
     engine.handle(20.0, [Ended(job.id)])
-    assert list(engine.lately.ran) == ([] if policy == "easy" else [Ran("ann", 50.0, 20.0)])
+    looks_back = policy != "easy"
+    assert list(engine.lately.ran) == ([Ran("ann", 50.0, 20.0)] if looks_back else [])
+    assert list(engine.lately.came) == (
+        [Came("ann", 0.0, job.choices[0].request, 50.0)] if looks_back else []
+    )
+
+
+def short_ones_every_minute(last: tuple[float, int, float, float]) -> list[tuple[float, int, float, float]]:
+    """Jobs of 10 s on one node each minute for an hour, one of 3,000 s on three nodes, then this."""
+    return [*((60.0 * i, 1, 10.0, 10.0) for i in range(60)), (1201.0, 3, 3000.0, 3000.0), last]
+
+
+def test_the_last_node_is_kept_for_short_jobs_that_are_likely_to_come() -> None:
+    cluster, long = Cluster.parse("4x1cpu"), (1211.0, 1, 2000.0, 2000.0)
+    rows = [*short_ones_every_minute(long), (1211.0, 1, 2100.0, 2100.0)]
+
+    def starts(policy: str) -> dict[int, float | None]:
+        return {record.job.index: record.start for record in run(rigid(rows), policy, cluster).records}
+
+    kept, easy = starts("lookahead?objective=slowdown"), starts("easy?order=sqrtsaf")
+    assert easy[61] == 1211.0
+    assert (easy[21] or 0.0) > 1260.0 + 1000.0
+    assert kept[21] == 1260.0  # the next short one; then the long one is the head, and has a promise
+    assert kept[61] == 1270.0
+
+
+def test_who_waits_alone_is_kept_from_nothing() -> None:
+    rows = short_ones_every_minute((1215.0, 1, 2000.0, 2000.0))
+    result = run(rigid(rows), "lookahead?objective=slowdown", Cluster.parse("4x1cpu"))
+    assert next(record.start for record in result.records if record.job.index == 61) == 1215.0
+
+
+def test_jobs_of_one_moment_do_not_foretell_more_of_them() -> None:
+    came = [Came(None, 0.0, Request(1), 10.0)] * 40
+    ones = np.ones(40, np.int64)
+    assert Coming.like(came, ones, np.ones(40), 100.0).rate == 0.0
+    two = [*came[:20], *[Came(None, 60.0, Request(1), 10.0)] * 20]
+    assert Coming.like(two, ones, np.ones(40), 100.0).rate == pytest.approx(0.5 / 100)
+    few = Coming.like(came[:15], ones[:15], np.ones(15), 100.0)
+    assert few.rate == 0.0
+    assert not len(few.width)
 
 
 def owned(rows: list[tuple[float, int, float, float, str]]) -> Workload:

@@ -122,6 +122,8 @@ class Books:
     def _enter_queue(self, job: Job) -> None:
         self.queue.add(job)
         self.profiles.submitted(job)
+        if self.looks_back:
+            self.lately.submitted(job, self.limit(job))
 
     def _hold_back(self, record: Record, reason: str) -> None:
         self.queue.keep_place(record.job)

@@ -62,7 +62,7 @@ def checkpoint(engine: Engine, now: Seconds) -> Checkpoint | None:
             span.state in (State.FAILED, State.NODE_FAIL) for span in record.earlier
         )
         jobs.append(Submitted(job, engine.held.get(job.id, ""), attempts, failures))
-        if running is None:
+        if running is None or engine.looks_back:
             engine.limit(job)  # a replay will ask for it: have the answer written down
     jobs += [_as_it_runs(placed) for placed in engine.running.values()]
     drained = engine.occupancy.drained
@@ -72,7 +72,7 @@ def checkpoint(engine: Engine, now: Seconds) -> Checkpoint | None:
     if engine.view.plan is not None:
         nodes.append(Planned(engine.view.plan))
     if engine.looks_back:
-        nodes.append(Recalled(tuple(engine.lately.ran)))
+        nodes.append(Recalled(tuple(engine.lately.ran), tuple(engine.lately.came)))
     decisions: list[Decision] = [
         Enqueue(job.id, implementation.name, unit)
         for unit, fifo in engine.device_queues.items()

@@ -12,6 +12,7 @@ from dovetail.model import (
     Adopted,
     Allocation,
     App,
+    Came,
     Cancelled,
     Choice,
     Cluster,
@@ -417,7 +418,8 @@ class Codec:
         if isinstance(event, Planned):
             return ["planned", _plan(event.plan)]
         if isinstance(event, Recalled):
-            return ["recalled", [list(one) for one in event.ran]]
+            came = [[one.user, one.submit_time, _request(one.request), one.bound] for one in event.came]
+            return ["recalled", [list(one) for one in event.ran], came]
         if isinstance(event, Foreseen):
             return ["foreseen", _shape(event.shape), event.wait, event.room, event.why]
         name = _SIMPLE[type(event)]
@@ -437,7 +439,10 @@ class Codec:
             ),
             "node_joined": lambda node, new=None: NodeJoined(node, None if new is None else decode_node(new)),
             "planned": lambda plan: Planned(_plan_from(plan)),
-            "recalled": lambda ran: Recalled(tuple(Ran(*one) for one in ran)),
+            "recalled": lambda ran, came=(): Recalled(
+                tuple(Ran(*one) for one in ran),
+                tuple(Came(user, at, _request_from(request), bound) for user, at, request, bound in came),
+            ),
             "foreseen": lambda shape, *said: Foreseen(_shape_from(shape), *said),
         }
         return _make(makers, data)

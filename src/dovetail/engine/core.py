@@ -201,7 +201,7 @@ class Engine(Decisions):
         elif isinstance(event, Planned):
             self.view.plan = event.plan
         elif isinstance(event, Recalled):
-            self.lately.recall(event.ran)
+            self.lately.recall(event.ran, event.came)
         elif isinstance(event, Foreseen):
             self.outside.answered(event, now)
         return False

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 from dovetail.interfaces.learning import Forecast, RuntimeModel
 from dovetail.model import (
     Allocation,
+    Came,
     Choice,
     Cluster,
     DeviceClass,
@@ -237,6 +238,11 @@ class Lately(Protocol):
     @property
     def ran(self) -> Sequence[Ran]:
         """The last 256 jobs that ended and had a bound, oldest first."""
+        ...
+
+    @property
+    def came(self) -> Sequence[Came]:
+        """The last 64 jobs that came to the queue and had a bound, oldest first."""
         ...
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-__all__ = ["LAST_END", "SLOWDOWN", "WAIT", "expected", "futures", "roll_out", "warm_up"]
+__all__ = ["LAST_END", "SLOWDOWN", "WAIT", "expected", "futures", "roll_out", "warm_up", "worth_keeping"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -26,20 +26,20 @@ OWN, PRIOR = 8, 2.0
 
 @njit(cache=True)
 def expected(
-    users: Ints, walls: Floats, past_users: Ints, past_walls: Floats, past: Floats, weighed: bool
-) -> Floats:
+    users: Ints, walls: Floats, past_users: Ints, past_walls: Floats, past: Floats
+) -> tuple[Floats, Floats]:
     """How long each job is expected to run, in seconds; lengths below `LEAST` count as `LEAST`.
 
     What is known are past runs, oldest first: whose (users are numbers), their walltimes and their lengths.
     Averaged are the parts of their walltimes that a user's last `OWN` runs took, those of about this walltime
-    counting most, with `PRIOR` runs of the average user. ``weighed``: what Smith's rule needs where a job
-    weighs one over its length, the geometric mean of the mean and the harmonic mean. O(jobs · past runs).
+    counting most, with `PRIOR` runs of the average user. Returns the means, and the harmonic means: a job's
+    slowdown grows by one over the latter a second. O(jobs · past runs).
     """
     prior, prior_inverse = 1.0, 1.0
     if len(past):
         parts = np.minimum(1.0, np.maximum(past, LEAST) / np.maximum(past_walls, LEAST))
         prior, prior_inverse = parts.mean(), (1 / parts).mean()
-    found = np.empty(len(walls))
+    means, harmonic = np.empty(len(walls)), np.empty(len(walls))
     for j in range(len(walls)):
         wall = max(walls[j], LEAST)
         part, inverse, weights, own = PRIOR * prior, PRIOR * prior_inverse, PRIOR, 0
@@ -54,10 +54,9 @@ def expected(
             own += 1
             if own == OWN:
                 break
-        average = part / weights * wall
-        harmonic = wall * weights / inverse
-        found[j] = np.sqrt(average * harmonic) if weighed else average
-    return found
+        means[j] = part / weights * wall
+        harmonic[j] = weights / inverse * wall
+    return means, harmonic
 
 
 @njit(cache=True)
@@ -258,9 +257,49 @@ def _shadow(free: int, wanted: int, n: int, widths: Ints, bounds: Floats) -> tup
     return when, max(extra, 0)
 
 
+@njit(cache=True)
+def worth_keeping(
+    width: int,
+    long: float,
+    second: float,
+    free: int,
+    ends: Floats,
+    widths: Ints,
+    coming_width: Ints,
+    coming_long: Floats,
+    rate: float,
+) -> bool:
+    """Whether a job had better wait for the next end, so that others find room that are likely to come.
+
+    The job is ``long`` and fits now; ``second`` is what each second costs in which it does not run. Running
+    jobs are given by their ascending ``ends``. Of each kind of coming job ``rate`` come a second: one
+    that fits now and would not beside the job is spared its wait for enough ends, of which its slowdown is
+    the part of its length; the job waits for its end in turn. O(kinds · running jobs).
+    """
+    if not len(ends):
+        return False
+    soon = max(1.0, ends[0])
+    spared = 0.0
+    for i in range(len(coming_width)):
+        room, wait = free - width, 0.0
+        if not room < coming_width[i] <= free:
+            continue
+        for k in range(len(ends)):
+            room += widths[k]
+            if room >= coming_width[i]:
+                wait = ends[k]
+                break
+        wait = min(wait, long) if room >= coming_width[i] else long
+        within = min(soon, wait)  # it comes at any moment until then
+        slowdown = (wait * within - within * within / 2) / max(coming_long[i], LEAST)
+        spared += rate * max(0.0, slowdown - within * coming_long[i] * second)
+    return bool(spared > soon * second)
+
+
 def warm_up() -> None:
     """Compile the kernels, or load them from the cache: no decision then waits for it."""
     ones, times = np.ones(1, np.int64), np.ones(1)
-    long = expected(ones, times, ones, times, times, True)
+    long, _ = expected(ones, times, ones, times, times)
+    worth_keeping(1, 1.0, 1.0, 1, times, ones, ones, times, 1.0)
     futures(1, ones, ones, times, times, ones, times, times)
     roll_out(1, ones, times, times, ones, times, long, times, 1, np.zeros(1, np.int64), -1, WAIT, np.inf)

@@ -20,6 +20,7 @@ from dovetail.model.decision import (
 from dovetail.model.device_classes import class_of, class_on, classes_for
 from dovetail.model.event import (
     Adopted,
+    Came,
     Cancelled,
     ClusterEnds,
     Ended,
@@ -91,6 +92,7 @@ __all__ = [
     "Adopted",
     "Allocation",
     "App",
+    "Came",
     "Cancelled",
     "Choice",
     "Cluster",

@@ -8,13 +8,14 @@ from typing import NamedTuple
 
 from dovetail.model.allocation import Allocation
 from dovetail.model.frozen import frozen
-from dovetail.model.job import Job, JobId, Seconds
+from dovetail.model.job import Job, JobId, Request, Seconds
 from dovetail.model.node import DeviceClass, Node
 from dovetail.model.outside import Shape
 from dovetail.model.plan import Plan
 
 __all__ = [
     "Adopted",
+    "Came",
     "Cancelled",
     "ClusterEnds",
     "Ended",
@@ -268,11 +269,21 @@ class Ran(NamedTuple):
     seconds: Seconds
 
 
+class Came(NamedTuple):
+    """A job that was submitted as it is remembered: whose it was, when, what it asked for, and its bound."""
+
+    user: str | None
+    submit_time: Seconds
+    request: Request
+    bound: Seconds
+
+
 @dataclass(frozen=True, slots=True)
 class Recalled:
-    """What an engine before this one remembered: the last jobs that ended, oldest first."""
+    """What an engine before this one remembered: the last jobs that ended or came, oldest first."""
 
     ran: tuple[Ran, ...]
+    came: tuple[Came, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from math import inf
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, Protocol
 
 from dovetail.interfaces import Free, Shadow, View
 from dovetail.model import (
@@ -21,7 +21,19 @@ from dovetail.model import (
 )
 from dovetail.policies.parts.orders import ORDERS, Order
 
-__all__ = ["Easy", "promised_choice"]
+__all__ = ["Easy", "Room", "promised_choice"]
+
+
+class Room(Protocol):
+    """What is kept free for others than those that wait."""
+
+    def is_kept_from(self, job: Job) -> bool:
+        """Whether the job fits now and is not to start yet."""
+        ...
+
+    def started(self, job: Job) -> None:
+        """The job takes its part."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,10 +62,11 @@ class Easy:
     priorities: ClassVar[bool] = True
     partitions: ClassVar[bool] = True
 
-    def decide(self, view: View, first: Sequence[Job] = ()) -> list[Decision]:
+    def decide(self, view: View, first: Sequence[Job] = (), room: Room | None = None) -> list[Decision]:
         """Start from the front while jobs fit, promise the head its start, backfill behind it.
 
-        The jobs of ``first`` come before all others of the queue, one after the other.
+        The jobs of ``first`` come before all others of the queue, one after the other. Those that ``room`` is
+        kept from are passed over.
         """
         if not view.queue:
             return []
@@ -64,12 +77,16 @@ class Easy:
         decisions: list[Decision] = []
         started: list[tuple[Job, Choice, Allocation]] = []
         for head in self._line(view, promise, first):
+            if room is not None and room.is_kept_from(head):
+                continue
             choice = fastest(view, head) if promise is None else promised_choice(view, head, promise)
             allocation = free.claim(choice.request)
             if allocation is None:
                 break
             started.append((head, choice, allocation))
             decisions.append(Start(head.id, choice.implementation.name, allocation))
+            if room is not None:
+                room.started(head)
         else:
             return decisions
         shadow = view.shadow(choice.request, free, started)
@@ -79,7 +96,7 @@ class Easy:
         if len(view.queue) > len(started) + 1:
             ahead = {job.id for job, _, _ in started}
             ahead.add(head.id)
-            decisions += self._backfill(view, shadow, ahead, first)
+            decisions += self._backfill(view, shadow, ahead, first, room)
         return decisions
 
     def _line(self, view: View, promise: Promise | None, first: Sequence[Job]) -> Iterator[Job]:
@@ -97,7 +114,7 @@ class Easy:
                 yield job
 
     def _backfill(
-        self, view: View, shadow: Shadow, ahead: set[JobId], first: Sequence[Job]
+        self, view: View, shadow: Shadow, ahead: set[JobId], first: Sequence[Job], room: Room | None
     ) -> list[Decision]:
         """Start, in order, each job behind the head that does not delay it."""
         decisions: list[Decision] = []
@@ -112,12 +129,14 @@ class Easy:
             place = {job.id: at for at, job in enumerate(first)}
             line = sorted(line, key=lambda job: place.get(job.id, len(place)))
         for job in line:
-            if job.id not in ahead:
+            if job.id not in ahead and not (room is not None and room.is_kept_from(job)):
                 choice = fastest(view, job)
                 end = view.now + view.bound(job, choice.implementation, choice.request)
                 allocation = shadow.backfill(choice.request, end)
                 if allocation is not None:
                     decisions.append(Start(job.id, choice.implementation.name, allocation))
+                    if room is not None:
+                        room.started(job)
         return decisions
 
 

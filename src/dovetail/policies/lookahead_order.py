@@ -8,6 +8,7 @@ before all others of its priority. The order that stands unless another promises
 work for a unit of weight first) where slowdowns count: a job weighs one over its length, which makes
 ``sqrtsaf``; where waits count it is ``sjf``. A known queue ends and the real one does not: where it would
 fill the machine many times, roll-outs for slowdowns put wide jobs off for ever, and ``saf`` stands without.
+Where slowdowns count, room is also kept for short jobs to come (`dovetail.policies.lookahead_room`).
 """
 
 from __future__ import annotations
@@ -19,8 +20,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dovetail.interfaces import View
-from dovetail.model import WHOLE_POOL, Cluster, Decision, Request, Seconds
+from dovetail.model import WHOLE_POOL, Cluster, Decision, Job, Request, Seconds, Wait
 from dovetail.policies.easy import Easy
+from dovetail.policies.lookahead_room import Coming, Guess, RoomForShortJobs
 from dovetail.policies.lookahead_units import Objective
 from dovetail.policies.parts.orders import ORDERS, Order
 
@@ -38,8 +40,6 @@ TRIED: dict[Objective, tuple[Order, ...]] = {
 """The orders that are rolled out, the one that stands first."""
 WINDOW = 256
 """Waiting jobs that are rolled out: the first ones in the order that stands."""
-GAIN = 0.97
-"""To lessen slowdowns, another order has to promise this part of the score of the one that stands."""
 DEEP = 12
 """A queue that would fill the machine so many times is deep: roll-outs lessen its slowdowns no more."""
 FUTURES = 8
@@ -54,20 +54,28 @@ def go_on_with_easy(view: View, objective: Objective, roll_outs: int, age: Secon
     if oldest is None:
         return []
     overdue = view.now - oldest.submit_time > age and not view.reservations
-    if overdue or len(view.queue) < 2 or not _order_matters(view):
+    slowdown = objective == "slowdown"
+    if overdue or len(view.queue) < 2 or not _order_matters(view, any_fits=slowdown):
         return list(Easy("fcfs").decide(view))
     devices = all(request.devices for request in view.queue.requests())
     capacity = _capacity(view.cluster, devices)
     waiting = sum(_width(view.cluster, r, devices) * n for r, n in view.queue.requests().items())
-    deep = objective == "slowdown" and waiting >= DEEP * capacity
+    deep = slowdown and waiting >= DEEP * capacity
     standing: Order = "saf" if deep else TRIED[objective][0]
     line = _Line(view, standing, capacity, devices, objective)
     rank = line.rank(standing) if deep else _best_rank(line, objective, roll_outs)
-    return Easy(standing).decide(view, [line.jobs[at] for at in np.argsort(rank)])
+    room = line.room(view, capacity, devices) if slowdown else None
+    decisions = Easy(standing).decide(view, [line.jobs[at] for at in np.argsort(rank)], room)
+    if room is not None and room.first_kept_from is not None:
+        decisions.append(Wait(room.first_kept_from, "fits, but room is kept for short jobs that may come"))
+    return decisions
 
 
-def _order_matters(view: View) -> bool:
-    """Whether another order could change what EASY does now: it takes a head, or has a choice behind one."""
+def _order_matters(view: View, any_fits: bool) -> bool:
+    """Whether another order could change what EASY does now: it takes a head, or has a choice behind one.
+
+    ``any_fits``: one job that could go is a choice too, to go or not.
+    """
     head = next(iter(view.reservations.values()), None)
     if head is None:
         return True
@@ -75,7 +83,7 @@ def _order_matters(view: View) -> bool:
     fitting = {r: n for r, n in view.queue.requests().items() if free.count(r) >= r.nodes}
     if any(choice.request in fitting for choice in head.job.choices):
         return True
-    return sum(fitting.values()) > 1
+    return sum(fitting.values()) > (0 if any_fits else 1)
 
 
 def _best_rank(line: _Line, objective: Objective, roll_outs: int) -> Ints:
@@ -86,8 +94,6 @@ def _best_rank(line: _Line, objective: Objective, roll_outs: int) -> Ints:
     orders = TRIED[objective][:roll_outs]
     best = line.rank(orders[0])
     least = line.score(best, summed, inf)
-    if summed == SLOWDOWN:
-        least *= GAIN  # what another one has to be below
     for order in orders[1:]:
         rank = line.rank(order)
         score = line.score(rank, summed, least)
@@ -139,9 +145,11 @@ class _Line:
         owners = [job.user for job in jobs] + [placed.job.user for placed in running]
         walls = np.concatenate((self.wall, spent + self.running_bound))
         if objective == "makespan":  # the last end of all is certain by walltimes only
-            lengths = walls
+            lengths = self.harmonic = walls
         else:
-            lengths = _lengths(view, owners, walls, weighed=objective == "slowdown")
+            lengths, self.harmonic = _lengths(view, owners, walls)
+            if objective == "slowdown":  # what Smith's rule needs where a job weighs one over its length
+                lengths = np.sqrt(lengths * self.harmonic)
         self.length = lengths[: len(jobs)]
         """What jobs are sorted by, in place of their walltimes."""
         if objective in ("wait", "response"):
@@ -189,6 +197,29 @@ class _Line:
         wider[at] = wider[self.priority == self.priority[at]].min() - 1
         return wider
 
+    def room(self, view: View, capacity: int, devices: bool) -> RoomForShortJobs:
+        """What is to be kept free, by the expected lengths of all."""
+
+        def other(job: Job) -> Guess:
+            choice = job.choices[0]
+            bound = view.bound(job, choice.implementation, choice.request)
+            return Guess(_width(view.cluster, choice.request, devices), bound, max(1.0, bound))
+
+        thought = zip(self.width.tolist(), self.long[0].tolist(), self.harmonic.tolist(), strict=False)
+        came = list(view.lately.came)
+        widths = [_width(view.cluster, one.request, devices) for one in came]
+        long, _ = _lengths(view, [one.user for one in came], np.array([one.bound for one in came]))
+        return RoomForShortJobs(
+            {job.id: Guess(*one) for job, one in zip(self.jobs, thought, strict=True)},
+            other,
+            Coming.like(came, np.array(widths, np.int64), long, view.now),
+            None if self.head < 0 else self.jobs[self.head],
+            self.free,
+            capacity,
+            self.running_long[0],
+            self.running_width,
+        )
+
     def score(self, rank: Ints, summed: int, enough: float) -> float:
         """What EASY is expected to come to in this order, over all futures; infinity above ``enough``."""
         from dovetail.kernels.backfilling import roll_out  # numba
@@ -204,12 +235,12 @@ class _Line:
         return score
 
 
-def _lengths(view: View, owners: list[str | None], walls: Floats, weighed: bool) -> Floats:
-    """How long jobs with these users and walltimes are expected to run."""
+def _lengths(view: View, owners: list[str | None], walls: Floats) -> tuple[Floats, Floats]:
+    """How long jobs with these users and walltimes are expected to run, and the harmonic means."""
     from dovetail.kernels.backfilling import expected  # numba
 
     users, *past = _past(view, owners)
-    found: Floats = expected(users, walls, *past, weighed)
+    found: tuple[Floats, Floats] = expected(users, walls, *past)
     return found
 
 
