@@ -171,6 +171,22 @@ def test_the_last_node_is_kept_for_short_jobs_that_are_likely_to_come() -> None:
     assert kept[61] == 1270.0
 
 
+def test_whom_room_is_kept_from_is_told_why_and_looked_at_again_when_an_end_was_expected() -> None:
+    rows = [*((60.0 * i, 1, 10.0, 20.0) for i in range(20)), (1201.0, 3, 3000.0, 3000.0)]
+    w = rigid([*rows, *[(1211.0, 1, 2000.0, 2000.0)] * 2])
+    engine = Engine(
+        Cluster.parse("4x1cpu"), load_policy("lookahead?objective=slowdown").policy, Knowing(w.truth)
+    )  # type: ignore[arg-type]
+    for job in w.jobs[:20]:
+        engine.handle(job.submit_time, [Submitted(job)])
+        engine.handle(job.submit_time + 10.0, [Ended(job.id)])
+    engine.handle(1201.0, [Submitted(w.jobs[20])])
+    engine.handle(1211.0, [Submitted(job) for job in w.jobs[21:]])
+    assert set(engine.running) == {"20"}
+    assert engine.records["21"].wait_reason == lookahead_order.KEPT
+    assert engine.wake_times == [1201.0 + 1500.0]  # all took half of their walltimes
+
+
 def test_who_waits_alone_is_kept_from_nothing() -> None:
     rows = short_ones_every_minute((1215.0, 1, 2000.0, 2000.0))
     result = run(rigid(rows), "lookahead?objective=slowdown", Cluster.parse("4x1cpu"))

@@ -44,6 +44,9 @@ DEEP = 12
 """A queue that would fill the machine so many times is deep: roll-outs lessen its slowdowns no more."""
 FUTURES = 8
 """Where waits count, so many futures are summed: one alone hangs on lengths that nobody knows."""
+KEPT = "fits, but room is kept for short jobs that may come"
+ASK_AGAIN = 60.0
+"""Seconds after which, at the earliest, whom room is kept from is looked at again if nothing happens."""
 LONGEST = 1e9
 """Seconds that an endless job is taken to run."""
 
@@ -67,7 +70,8 @@ def go_on_with_easy(view: View, objective: Objective, roll_outs: int, age: Secon
     room = line.room(view, capacity, devices) if slowdown else None
     decisions = Easy(standing).decide(view, [line.jobs[at] for at in np.argsort(rank)], room)
     if room is not None and room.first_kept_from is not None:
-        decisions.append(Wait(room.first_kept_from, "fits, but room is kept for short jobs that may come"))
+        again = view.now + max(ASK_AGAIN, room.next_end)  # also if nothing ends by then
+        decisions.append(Wait(room.first_kept_from, KEPT, again))
     return decisions
 
 

@@ -76,6 +76,8 @@ class RoomForShortJobs:
         self._coming, self._promised = coming, promised
         self._free = free
         self.first_kept_from: JobId | None = None
+        self.next_end = float(ends.min()) if len(ends) else 0.0
+        """When the first of the running jobs is expected to end, from now."""
         order = np.argsort(ends)
         self._ends, self._widths = ends[order], widths[order]
         self._price = sum(1 / guess.harmonic for guess in guesses.values()) / capacity
