@@ -6,7 +6,7 @@ import pytest
 
 from dovetail.errors import InputError
 from dovetail_studies.policies.queues import KINDS, noisy_model
-from dovetail_studies.policies.study import default_policies, rows, study
+from dovetail_studies.policies.study import _figures, default_policies, rows, study
 
 
 def test_the_best_fixed_policy_has_ratio_one_and_refusals_are_empty() -> None:
@@ -18,6 +18,13 @@ def test_the_best_fixed_policy_has_ratio_one_and_refusals_are_empty() -> None:
     assert found["lookahead"].mean["makespan"] < 1.0
     cells = {line[0]: line[1] for line in study(list(found.values())).parts[0].rows}  # type: ignore[union-attr]
     assert cells["history"] == "-"
+
+
+def test_what_is_compared_where_nothing_else_is_asked_for_can_be_simulated() -> None:
+    queue = KINDS["gregg"].draw(1)
+    able = {name for name in default_policies() if _figures(queue, name) is not None}
+    assert {"history", "max-min", "fms", "easy?order=saf", "lookahead"} <= able
+    assert "earliest-completion" not in default_policies()  # hands jobs to a Slurm queue
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -18,7 +18,7 @@ import typer
 import dovetail
 from dovetail.cli import options as opt
 from dovetail.errors import InputError, UnsupportedWorkload
-from dovetail.plugins import policies
+from dovetail.plugins import load_policy, policies
 from dovetail.report.progress import Bar
 from dovetail.workers import mapped
 from dovetail_studies.policies.queues import KINDS, Queue, noisy_model
@@ -62,7 +62,8 @@ Found = dict[str, dict[str, float] | None]
 def default_policies() -> list[str]:
     """All that are registered and place jobs, with the orders of EASY; the look-ahead last."""
     names = [info.name for info in policies() if info.name not in (*LEFT_OUT, "lookahead")]
-    return [*names, *ORDERS, *AHEAD]
+    places = [name for name in names if not getattr(load_policy(name).policy, "submits", False)]
+    return [*places, *ORDERS, *AHEAD]
 
 
 def _draw(task: Task) -> Found:
