@@ -184,7 +184,9 @@ def test_whom_room_is_kept_from_is_told_why_and_looked_at_again_when_an_end_was_
     engine.handle(1211.0, [Submitted(job) for job in w.jobs[21:]])
     assert set(engine.running) == {"20"}
     assert engine.records["21"].wait_reason == lookahead_order.KEPT
-    assert engine.wake_times == [1201.0 + 1500.0]  # all took half of their walltimes
+    assert engine.wake_times == [46 * 60.0]  # all took half of their walltimes: at 2,701 s
+    engine.handle(1300.0, [Submitted(replace(w.jobs[21], id="23", index=23, submit_time=1300.0))])
+    assert engine.wake_times == [46 * 60.0]
 
 
 def test_who_waits_alone_is_kept_from_nothing() -> None:

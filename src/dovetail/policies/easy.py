@@ -27,6 +27,11 @@ __all__ = ["Easy", "Room", "promised_choice"]
 class Room(Protocol):
     """What is kept free for others than those that wait."""
 
+    @property
+    def first_kept_from(self) -> JobId | None:
+        """The first job that has been passed over for it."""
+        ...
+
     def is_kept_from(self, job: Job) -> bool:
         """Whether the job fits now and is not to start yet."""
         ...
@@ -76,7 +81,7 @@ class Easy:
             return []
         decisions: list[Decision] = []
         started: list[tuple[Job, Choice, Allocation]] = []
-        for head in self._line(view, promise, first):
+        for head in self._line(view, promise, first, room):
             if room is not None and room.is_kept_from(head):
                 continue
             choice = fastest(view, head) if promise is None else promised_choice(view, head, promise)
@@ -99,7 +104,9 @@ class Easy:
             decisions += self._backfill(view, shadow, ahead, first, room)
         return decisions
 
-    def _line(self, view: View, promise: Promise | None, first: Sequence[Job]) -> Iterator[Job]:
+    def _line(
+        self, view: View, promise: Promise | None, first: Sequence[Job], room: Room | None
+    ) -> Iterator[Job]:
         """The queue in its order, the job that holds the promise before all others."""
         promised = None if promise is None else promise.job
         if promised is not None:
@@ -107,6 +114,8 @@ class Easy:
         for job in first:
             if job is not promised:
                 yield job
+        if room is not None and room.first_kept_from is not None:
+            return  # nobody behind the first ones goes before them
         ahead = {job.id for job in first} if first else ()
         order = ORDERS[self.order]
         for job in view.queue.by(order.key, bounded=order.bounded):

@@ -14,7 +14,7 @@ Where slowdowns count, room is also kept for short jobs to come (`dovetail.polic
 from __future__ import annotations
 
 from itertools import islice
-from math import inf
+from math import ceil, inf
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,7 +46,7 @@ FUTURES = 8
 """Where waits count, so many futures are summed: one alone hangs on lengths that nobody knows."""
 KEPT = "fits, but room is kept for short jobs that may come"
 ASK_AGAIN = 60.0
-"""Seconds after which, at the earliest, whom room is kept from is looked at again if nothing happens."""
+"""Whom room is kept from is looked at again when an end is due: at full minutes, so that there are few."""
 LONGEST = 1e9
 """Seconds that an endless job is taken to run."""
 
@@ -70,7 +70,7 @@ def go_on_with_easy(view: View, objective: Objective, roll_outs: int, age: Secon
     room = line.room(view, capacity, devices) if slowdown else None
     decisions = Easy(standing).decide(view, [line.jobs[at] for at in np.argsort(rank)], room)
     if room is not None and room.first_kept_from is not None:
-        again = view.now + max(ASK_AGAIN, room.next_end)  # also if nothing ends by then
+        again = ceil((view.now + room.next_end) / ASK_AGAIN) * ASK_AGAIN  # also if nothing ends by then
         decisions.append(Wait(room.first_kept_from, KEPT, again))
     return decisions
 

@@ -87,7 +87,9 @@ class RoomForShortJobs:
         """Whether the job fits now and had better wait for the next end."""
         from dovetail.kernels.backfilling import worth_keeping  # numba
 
-        guess = self._guesses.get(job.id) or self._other(job)
+        guess = self._guesses.get(job.id)
+        if guess is None:  # nobody behind the front goes before those who wait there for room
+            return self.first_kept_from is not None
         if guess.width > self._free or job is self._promised:
             return False
         second = 1 / guess.harmonic + self._price * guess.width
