@@ -26,6 +26,13 @@ class Group:
         """Whether any process lives in it, or below."""
         return b"populated 1" in os.pread(self.events, 256, 0)
 
+    def holds_others(self, leader: int) -> bool:
+        """Whether another process than this one lives in it."""
+        if not self.populated():
+            return False
+        with open(f"{self.path}/cgroup.procs", "rb") as file:
+            return any(int(pid) != leader for pid in file.read().split())
+
     def kill(self) -> bool:
         """Kill all that lives in it; whether that was anything. Waits for 50 ms at most until it is gone."""
         if not self.populated():

@@ -493,6 +493,8 @@ class Supervisor:
             # While the leader is a zombie its pid, hence its group's id, cannot be given to another.
             grace_left = child.kill_at < float("inf")
             if not grace_left:
+                if child.group is not None and child.group.path and child.group.holds_others(pid):
+                    child.survivors = True  # seen now: killed, they may be gone at once
                 signal_group(pid, signal.SIGKILL)
             _, child.status, usage = os.wait4(pid, 0)
             del self.pids[child.uid]
