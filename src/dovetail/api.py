@@ -47,9 +47,10 @@ from dovetail.running.leftovers import sentences as sentences_of_leftovers
 from dovetail.running.limits import limited
 from dovetail.running.session import RunOptions, Session, begin, take_up, warn
 from dovetail.runtimes.perfect import PerfectModel
-from dovetail.runtimes.registry import DEFAULT_MODEL, make_model
+from dovetail.runtimes.registry import make_model
 from dovetail.runtimes.told import never_ran, told_or_expected
 from dovetail.runtimes.unnamed import named_as_known
+from dovetail.spec.values import DEFAULT_MODEL
 from dovetail.workloads.edit import scale
 from dovetail.workloads.load import is_trace, load_workload
 

@@ -13,6 +13,8 @@ from rich.console import Console
 from rich.text import Text
 
 from dovetail.errors import InputError
+from dovetail.extras import need
+from dovetail.files.streams import note
 from dovetail.files.writing import make_folder, write_text
 from dovetail.model import Result
 from dovetail.report import Report, tables, wording
@@ -29,7 +31,6 @@ __all__ = [
     "Asked",
     "check_targets",
     "make_folder",
-    "note",
     "note_rejected",
     "show",
     "show_comparison",
@@ -212,6 +213,7 @@ def check_targets(*files: Path | None, gantt: Path | None = None, folder: Path |
         if not path.parent.is_dir():
             raise InputError("cannot be written: its folder is not there, expected one", where=str(path))
     if folder is not None:
+        need("matplotlib", "a report's charts")
         there = next(part for part in (folder, *folder.absolute().parents) if part.exists())
         if not there.is_dir():
             raise InputError(f"cannot be made: found the file {there}, expected a folder", where=str(folder))
@@ -220,11 +222,6 @@ def check_targets(*files: Path | None, gantt: Path | None = None, folder: Path |
 def this_command() -> str:
     """The command line that is being run, for the pages that it makes."""
     return shlex.join(["dovetail", *sys.argv[1:]])
-
-
-def note(message: str) -> None:
-    """A line for people, on standard error; what jobs are called and what they print moves no cursor."""
-    print(wording.printable(message), file=sys.stderr)
 
 
 def note_rejected(result: Result, source: str) -> bool:

@@ -11,7 +11,8 @@ from statistics import fmean
 from dovetail.apps.bench.accuracy import ask
 from dovetail.apps.bench.measured import Measured, to_history
 from dovetail.model import CPU, Seconds
-from dovetail.runtimes.registry import DEFAULT_MODEL, make_model
+from dovetail.runtimes.registry import make_model
+from dovetail.spec.values import DEFAULT_MODEL
 
 __all__ = ["Change", "OnDevice", "Row", "changes", "table"]
 
