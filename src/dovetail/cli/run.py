@@ -220,8 +220,9 @@ class _Ended:
         stranded = sum(record.detail.startswith(NO_NODE) for record in cancelled)
         if stranded:
             jobs, _, them = _some(stranded)
+            were = "was" if stranded == 1 else "were"
             note(
-                f"{jobs} {'was' if stranded == 1 else 'were'} cancelled: no node is left that could run {them}; "
+                f"{jobs} {were} cancelled: no node is left that could run {them}; "
                 f"'dovetail run --resume {self._run()}' in another allocation takes {them} up"
             )
         late = sum(record.state is State.PENDING for record in records)

@@ -38,8 +38,8 @@ from dovetail.engine.codec import (
 from dovetail.engine.compact import encoded
 from dovetail.engine.core import Engine
 from dovetail.engine.driver import INTERRUPTED
-from dovetail.engine.stranded import NO_NODE
 from dovetail.engine.orders import Order
+from dovetail.engine.stranded import NO_NODE
 from dovetail.errors import HistoryError
 from dovetail.files.sentences import printable, shown
 from dovetail.model import (
