@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
 from dovetail.kernels.borrowing_arrays import Columns, Outcome
 from dovetail.kernels.borrowing_room import lowest
+from dovetail.kernels.compiler import njit
 
 __all__ = ["assign_cores"]
 
