@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar, cast
 
 from dovetail.errors import InputError
+from dovetail.extras import needing
 from dovetail.files.sentences import closest
 from dovetail.files.specs import split_spec
 from dovetail.interfaces import Backend, History, Planner, Policy, RuntimeModel
@@ -90,7 +91,8 @@ def named(group: str, name: str, what: str) -> Any:
         raise InputError("found policy 'pack', which is in dovetail-lab: install that package too")
     if name not in known:
         raise InputError(f"found {what} {name!r}{closest(name, known)}")
-    return known[name].load()
+    with needing(f"{what} {name}"):
+        return known[name].load()
 
 
 def load_policy(spec: str | Policy | Planner) -> LoadedPolicy:

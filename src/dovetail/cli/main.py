@@ -24,6 +24,7 @@ from dovetail.cli.completing import whole_words
 from dovetail.cli.lazy import LazyGroup, Target, here, registered
 from dovetail.cli.usage import used_wrongly
 from dovetail.errors import DovetailError, DovetailWarning, InputError
+from dovetail.extras import missing
 from dovetail.files.sentences import printable
 from dovetail.files.streams import forgiving_stderr, whole
 
@@ -183,6 +184,9 @@ def status_of(arguments: list[str]) -> int:
             raise
         return _nobody_listens()
     except Exception as error:
+        extra = missing(error, what="what was asked for") if isinstance(error, ImportError) else None
+        if extra is not None and not debug:
+            return _say(str(extra), extra.exit_status)
         if type(error).__name__ == "NoArgsIsHelpError":  # a group without its command: its help
             print(error, file=sys.stderr)
             return 2

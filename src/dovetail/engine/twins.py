@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from dovetail.engine.asked import Asked
 from dovetail.engine.node_twin import node_twin
 from dovetail.engine.rigid_twin import rigid_twin
+from dovetail.extras import present
 from dovetail.model import Result
 from dovetail.workers import interrupts_later
 
@@ -30,7 +31,7 @@ def compiled(asked: Asked) -> Result | None:
     Journals, incidents and histories are the engine's: `dovetail.engine.simulate` asks no twin
     then.
     """
-    if asked.options.validate:
+    if asked.options.validate or not present("numba"):
         return None
     for twin in TWINS:
         with interrupts_later():  # where numba makes a named tuple, an interrupt would crash the process

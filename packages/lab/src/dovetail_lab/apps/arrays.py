@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from dovetail.errors import InputError
+from dovetail.extras import MissingExtra
 from dovetail_lab.apps.interfaces import Array, Implementation, Timing
 
 __all__ = ["ArrayDevice", "zeros"]
@@ -91,7 +92,7 @@ def _import(module: str) -> Any:
 def _compat(library: str) -> Any:
     namespace = _import(f"array_api_compat.{library}")
     if namespace is None:
-        raise InputError("array-api-compat is not installed; install dovetail[opencl] or array-api-compat")
+        raise MissingExtra("array_api_compat", what="the array API")
     return namespace
 
 

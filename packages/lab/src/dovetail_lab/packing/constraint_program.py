@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dovetail.errors import InputError
+from dovetail.extras import need
 from dovetail_lab.packing.annealing import anneal
 from dovetail_lab.packing.bounds import quick_bound
 from dovetail_lab.packing.column_generation import CONVERGED, cover, generate_columns
@@ -46,8 +46,7 @@ def constraint_program(
     optimum is one up to that rounding.  Raises ``InputError`` when OR-tools is not installed or the program
     is too large.
     """
-    if find_spec("ortools") is None:
-        raise InputError("cp-sat needs OR-tools, which is not installed; expected the extra dovetail[exact]")
+    need("ortools", "cp-sat")
     n, p = times.shape
     deadline = deadline or Deadline()
     counts = useful_counts(times)

@@ -119,7 +119,7 @@ def study(
     )
     about += few(seeds)
     if not optimum:
-        about += " OR-Tools is not installed (dovetail[exact]): no optimum."
+        about += " OR-Tools is not installed (dovetail-scheduler[exact]): no optimum."
     return Study(
         "ravi-single",
         "Ravi 2012, single-node jobs",
