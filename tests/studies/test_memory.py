@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from dovetail.cli.main import status_of
 from dovetail.testing.builders import full
 from dovetail.workloads.nextflow import Task
-from dovetail_studies.memory.replay import Attempt, Row, replay
-from dovetail_studies.memory.rules import ROWS, Largest, Learned, make_rules
-from dovetail_studies.memory.study import COLUMNS, Replayed, measured_tasks, replay_file
+from dovetail_lab.memory.replay import Attempt, Row, replay
+from dovetail_lab.memory.rules import ROWS, Largest, Learned, make_rules
+from dovetail_lab.memory.study import COLUMNS, Replayed, measured_tasks, replay_file
 
 TRACES = Path(__file__).resolve().parents[2] / ".." / "shared" / "traces" / "memory"
 NAMES = ("nfcore_eager.csv.gz", "nfcore_methylseq.csv.gz", "nfcore_rnaseq.csv.gz")
