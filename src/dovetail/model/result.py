@@ -25,7 +25,7 @@ class Result:
     its bound. ``overrun`` and ``default_walltime`` say how walltimes were taken. ``load`` is the offered
     load that the workload was scaled to, if it was. ``ignores_priorities``: jobs have priorities, which this
     policy does not look at. ``simulation_seconds`` is the CPU time of the simulation itself. ``notes`` are
-    sentences about what was assumed, for people.
+    sentences about what was assumed, for people; each may be a `Note`, which has a code for programs.
     """
 
     policy: str
