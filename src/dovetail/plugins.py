@@ -87,6 +87,8 @@ def entries(group: str) -> dict[str, EntryPoint]:
 def named(group: str, name: str, what: str) -> Any:
     """The object registered under a name in an entry-point group; raises `InputError` with near names."""
     known = entries(group)
+    if name == "pack" and name not in known:
+        raise InputError("found policy 'pack', which is in dovetail-lab: install that package too")
     if name not in known:
         raise InputError(f"found {what} {name!r}{closest(name, known)}")
     with needing(f"{what} {name}"):

@@ -158,7 +158,7 @@ def test_remote_devices_are_listed(make_record: Make, make_result: Build) -> Non
 
 
 def test_notes_have_a_code_and_a_text(make_result: Build, make_record: Make) -> None:
-    result = make_result([make_record("a", 0.0, 0.0, 5.0)])
+    result = make_result([make_record("a")])
     told = replace(result, notes=[Note("Nothing is known of a.", "unknown"), "Said."])
     told = pickle.loads(pickle.dumps(told))
     assert to_json(told)["notes"] == [
