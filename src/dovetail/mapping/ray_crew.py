@@ -56,16 +56,16 @@ class _Worker:
 
         self._function, self._work = load(shipped), pickle.loads(work)
 
-    def run(self, start: int, plain: bool, *items: Any) -> tuple[list[Any], list[Failure], float]:
-        """Run a batch; object references among the items have been fetched."""
+    def run(self, start: int, plain: bool, *items: Any) -> tuple[list[Any], list[Failure], float, int]:
+        """Run a batch; object references among the items have been fetched. The last number: items run."""
         assert self._function is not None
         work = Work(self._work.common, None) if plain else self._work
         values, failures, seconds = run_items(self._function, items, work)
-        return *fold_batch(values, failures, start, work), seconds
+        return *fold_batch(values, failures, start, work), seconds, len(values)
 
     def run_list(
         self, start: int, plain: bool, items: Sequence[Any]
-    ) -> tuple[list[Any], list[Failure], float]:
+    ) -> tuple[list[Any], list[Failure], float, int]:
         """Run a batch that came as one object."""
         return self.run(start, plain, *items)
 
@@ -342,9 +342,9 @@ class RayCrew:
             cause = error.cause or error
             message = f"the result cannot be sent back: {cause}"
             failure = Failure(UNREADABLE, type(cause).__qualname__, message, "")
-            return [Finished(slot, number, [], [failure], 0.0)]
-        values, failures, seconds = future.result()
-        return [Finished(slot, number, values, failures, seconds)]
+            return [Finished(slot, number, [], [failure], 0.0, 0)]
+        values, failures, seconds, ran = future.result()
+        return [Finished(slot, number, values, failures, seconds, ran)]
 
     def _broken(self, actor: _Actor, error: BaseException) -> list[Event]:
         """The actor is of no use any more: start another in its place, if its node is there."""
