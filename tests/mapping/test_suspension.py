@@ -12,7 +12,7 @@ import map_functions as mf
 import pytest
 
 import dovetail
-from dovetail.errors import DovetailWarning, ItemError, MapError
+from dovetail.errors import DovetailWarning, InputError, ItemError, MapError
 from dovetail.mapping.health import IN_A_ROW, MOST_TRIES
 
 pytestmark = [
@@ -87,7 +87,9 @@ def test_results_are_reduced_whatever_the_gpu_does() -> None:
     assert results.reduce(lambda a, b: a + b) == sum(range(0, 600, 2))
 
 
-def test_a_suspended_worker_is_tried_again_and_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_suspended_worker_is_tried_again_and_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The GPU is there again after its tenth call; the pauses are short here."""
     monkeypatch.setattr("dovetail.mapping.health.FIRST_PAUSE", 0.05)
     calls = tmp_path / "calls"
@@ -212,3 +214,35 @@ def test_one_broken_worker_of_a_kind_is_suspended_alone() -> None:
     assert sorted(results) == list(range(100))
     assert results.summary.failed_on["gpu"] <= LIMIT
     assert MOST_TRIES == LIMIT
+
+
+# -- no device, no worker ------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine without GPUs."""
+    monkeypatch.setattr("dovetail.mapping.units.devices_here", lambda kind: ())
+    monkeypatch.setattr("dovetail.mapping.hiring.devices_here", lambda kind: ())
+
+
+def test_without_a_device_there_is_no_worker_and_one_sentence(no_gpu: None) -> None:
+    with pytest.warns(
+        DovetailWarning, match="this machine has no gpu device: the map has no gpu worker"
+    ) as said:
+        found = set(dovetail.map(mf.device, range(20), history=False))
+    assert len(said) == 1
+    assert {(device.partition(":")[0], visible) for device, visible, *_ in found} == {
+        ("cpu", os.environ.get("CUDA_VISIBLE_DEVICES"))
+    }
+
+
+def test_a_function_for_devices_only_is_refused_where_there_is_none(no_gpu: None) -> None:
+    only = dovetail.mapping.function.Function(mf.plain, "gpu")
+    with pytest.raises(InputError, match="workers: found no gpu device on this machine, expected one"):
+        list(dovetail.map(only, range(5), history=False))
+
+
+def test_a_worker_asked_for_by_name_is_the_persons_own_word(no_gpu: None) -> None:
+    (found,) = dovetail.map(mf.device, [1], workers="gpu:1", history=False)
+    assert found[0] == "gpu:0"

@@ -1,4 +1,4 @@
-"""Which workers may be given items: one that fails where another succeeds is suspended, and tried again later.
+"""Which workers may be given items: one that fails where another succeeds is suspended, and tried later.
 
 A failure may be the item's or the worker's. It was the worker's if the item then succeeds elsewhere
 (*confirmed*), the item's if it fails wherever it can be run (*excused*). After `IN_A_ROW` failures in a row
@@ -181,7 +181,9 @@ class Health:
     def lift(self, slots: Iterable[Slot]) -> bool:
         """Nobody is in service: the one whose suspension ends first is tried now; whether there is one."""
         ends = [
-            worker for slot in slots if (worker := self._workers.get(slot.number)) and worker.until is not None
+            worker
+            for slot in slots
+            if (worker := self._workers.get(slot.number)) and worker.until is not None
         ]
         soonest = min(ends, key=lambda worker: worker.until or 0.0, default=None)
         if soonest is None or soonest.until == math.inf:

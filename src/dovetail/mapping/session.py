@@ -23,8 +23,8 @@ from dovetail.mapping.delivery import Delivery
 from dovetail.mapping.driver import Driver, Options
 from dovetail.mapping.folding import Fold
 from dovetail.mapping.function import Function, ship
-from dovetail.mapping.hiring import Workers
 from dovetail.mapping.health import Health
+from dovetail.mapping.hiring import Workers
 from dovetail.mapping.learning import BYTES, COST, Lessons, natural_sizes
 from dovetail.mapping.outcomes import Outcomes
 from dovetail.mapping.pace import Pace
