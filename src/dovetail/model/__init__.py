@@ -70,7 +70,7 @@ from dovetail.model.outside import HandedOver, Outlook, Shape
 from dovetail.model.plan import Plan, PlanItem
 from dovetail.model.promise import Promise
 from dovetail.model.record import Placed, Prediction, Record, Run, Span
-from dovetail.model.result import Result
+from dovetail.model.result import Note, Result
 from dovetail.model.ways import (
     Foresight,
     Way,
@@ -128,6 +128,7 @@ __all__ = [
     "NodeGroup",
     "NodeJoined",
     "NodeLost",
+    "Note",
     "Outlook",
     "Part",
     "Placed",
