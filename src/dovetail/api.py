@@ -234,7 +234,9 @@ def simulate(
         small, used = len(jobs.jobs) <= SMALL, _kinds_used(loaded)
         if not jobs.fully_timed or (jobs.ran and small):
             names: list[Note] = []
-            asked = store if store is not None or not jobs.ran else _store(history, False, False, False, stack)
+            asked = (
+                store if store is not None or not jobs.ran else _store(history, False, False, False, stack)
+            )
             if asked is not None:
                 machine, names = named_as_known(machine, asked, jobs)
                 expects = runtimes if asked is store else make_model(str(model), asked)
@@ -321,7 +323,7 @@ def _check_some_ran(result: Result) -> None:
     if not unknown:
         raise InputError(f"{every}, {first.id}: {first.reason}", where=result.workload)
     said = f"{every}, {first.id}: {first.reason}; {_HINT}"
-    note = Note("unknown", f"No time of any job is known: {_HINT}.")
+    note = Note(f"No time of any job is known: {_HINT}.", "unknown")
     empty = replace(result, known=False, notes=[*result.notes, note])
     raise NothingKnown(said, where=result.workload, result=empty)
 
@@ -352,7 +354,7 @@ def _unknown(
         skipped=jobs.skipped,
         knowledge="learned",
         known=False,
-        notes=[*others, Note("unknown", text)],
+        notes=[*others, Note(text, "unknown")],
     )
 
 
@@ -361,7 +363,7 @@ def _not_as_named(result: Result, loaded: LoadedPolicy) -> list[Note]:
     keeps = keeps_to(loaded.policy)
     if keeps == "optimal" and result.plan is not None and result.plan.status != "optimal":
         text = f"{loaded.name}: the plan is the best that was found in time, not proven to be optimal."
-        return [Note("not_as_named", text)]
+        return [Note(text, "not_as_named")]
     if keeps not in ("cpu", "devices"):
         return []
 
@@ -377,7 +379,7 @@ def _not_as_named(result: Result, loaded: LoadedPolicy) -> list[Note]:
     first = f"{others[0].job.id} as {others[0].implementation.name}"
     why = "no time on a CPU is known of them" if keeps == "cpu" else "no time on another device is known"
     text = f"{loaded.name} ran {count} elsewhere than its name says (the first is {first}): {why}, or they "
-    return [Note("not_as_named", f"{text}cannot run there.")]
+    return [Note(f"{text}cannot run there.", "not_as_named")]
 
 
 def _as_recorded(jobs: Workload, machine: Cluster, seed: int | None, load: float | None) -> Report:
@@ -419,7 +421,7 @@ def _best_effort(jobs: Workload, loaded: LoadedPolicy) -> list[Note]:
         f"{many(without, 'job')} without a walltime: promises of {loaded.name} are best effort, since who "
         "borrows a GPU takes longer than expected."
     )
-    return [Note("best_effort", text)]
+    return [Note(text, "best_effort")]
 
 
 def _ignored(jobs: Workload, loaded: LoadedPolicy) -> bool:

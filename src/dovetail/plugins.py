@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar, cast
 
 from dovetail.errors import InputError
+from dovetail.extras import needing
 from dovetail.files.sentences import closest
 from dovetail.files.specs import split_spec
 from dovetail.interfaces import Backend, History, Planner, Policy, RuntimeModel
@@ -87,9 +88,12 @@ def entries(group: str) -> dict[str, EntryPoint]:
 def named(group: str, name: str, what: str) -> Any:
     """The object registered under a name in an entry-point group; raises `InputError` with near names."""
     known = entries(group)
+    if name == "pack" and name not in known:
+        raise InputError("found policy 'pack', which is in dovetail-lab: install that package too")
     if name not in known:
         raise InputError(f"found {what} {name!r}{closest(name, known)}")
-    return known[name].load()
+    with needing(f"{what} {name}"):
+        return known[name].load()
 
 
 def load_policy(spec: str | Policy | Planner) -> LoadedPolicy:

@@ -13,7 +13,7 @@ from dovetail_command import load
 
 import dovetail
 from dovetail.history.sqlite import SqliteHistory
-from dovetail.model import DeviceClass, Run
+from dovetail.model import DeviceClass, Note, Run
 
 Call = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -101,7 +101,7 @@ def test_the_history_tells_what_the_run_does_not(tmp_path: Path) -> None:
         report = dovetail.simulate(journal, **given, **options)
         assert [job["implementation"] for job in report.jobs] == ["gpu", "gpu"]
         assert report.makespan == pytest.approx(2.0)
-        assert [note.code for note in report.result.notes] == ["model", "expected"]
+        assert [Note.code_of(note) for note in report.result.notes] == ["model", "expected"]
 
 
 def test_times_of_one_model_are_not_those_of_another(tmp_path: Path) -> None:
@@ -124,7 +124,7 @@ def test_a_policy_that_cannot_do_what_its_name_says_tells(tmp_path: Path) -> Non
     journal = _ran_as(tmp_path, ("cpu", "gpu"), "1x1cpu+1gpu")
     options: dict[str, Any] = {"cluster": "1x1cpu+1gpu", "history": tmp_path / "none.sqlite"}
     found = dovetail.compare(journal, "cpu-only,gpu-only,best-device", **options)
-    assert [[note.code for note in report.result.notes] for report in found] == [
+    assert [[Note.code_of(note) for note in report.result.notes] for report in found] == [
         ["unknown", "not_as_named"],
         ["unknown", "not_as_named"],
         ["unknown"],

@@ -50,15 +50,14 @@ def test_the_schedule_is_the_logs():
 
 def test_what_the_log_holds_beyond_the_machine_is_told():
     found = result(4, (0, 0, 10, 3), (0, 4, 10, 3), (0, 6, 2, 4))
-    said = list(map(str, found.notes))
-    assert said == ["The log holds more CPUs than the 4 of the machine, for 6 s in all, by up to 6."]
+    assert found.notes == ["The log holds more CPUs than the 4 of the machine, for 6 s in all, by up to 6."]
     assert [r.allocation.mask.bit_count() for r in found.records] == [3, 3, 4]
 
 
 def test_jobs_whose_start_is_not_told_are_left_out():
     found = result(4, (0, -1, 10, 1), (3, 0, 10, 1))
     assert [(r.job.id, r.state) for r in found.records] == [("1", State.PENDING), ("2", State.COMPLETED)]
-    assert list(map(str, found.notes)) == ["The log does not tell when 1 job started: it is left out."]
+    assert found.notes == ["The log does not tell when 1 job started: it is left out."]
     with pytest.raises(InputError, match=r"w\.swf: tells of no job when it started, expected"):
         result(4, (0, -1, 10, 1))
 
@@ -83,7 +82,7 @@ def test_nodes_are_shared_only_where_there_are_none_left(rows):
         )
         excess, seconds = max(excess, used - 4), seconds + (used > 4)
     told = [f"The log holds more CPUs than the 4 of the machine, for {seconds} s in all, by up to {excess}."]
-    assert list(map(str, found.notes)) == (told if seconds and seconds < 120 else [])
+    assert found.notes == (told if seconds and seconds < 120 else [])
 
 
 @needs_traces

@@ -15,7 +15,7 @@ from rich.text import Text
 
 from dovetail.errors import InputError
 from dovetail.files.writing import make_folder, write_text
-from dovetail.model import Result
+from dovetail.model import Note, Result
 from dovetail.report import Report, tables, wording
 from dovetail.report.asked import Asked
 from dovetail.report.compared import (
@@ -191,7 +191,9 @@ def _show_one_load(results: Sequence[Result], asked: Asked, verbose: bool) -> No
 def _common_notes(results: Sequence[Result], asked: Asked) -> list[str]:
     """The notes of all results but those that `remarks` has, those of one variant alone with its name."""
     firsts = {
-        name: notes(replace(group[0], notes=[n for n in group[0].notes if n.code not in TOLD]), asked.cut)
+        name: notes(
+            replace(group[0], notes=[n for n in group[0].notes if Note.code_of(n) not in TOLD]), asked.cut
+        )
         for name, group in variants(results).items()
     }
     found: dict[str, list[str]] = {}

@@ -157,7 +157,7 @@ class _Ledger:
                     f"The log holds more {name} than the {what.capacity:,} of the machine, for "
                     f"{_long(what.seconds)} in all, by up to {what.most:,.6g}."
                 )
-        return [Note("recorded", text) for text in found]
+        return [Note(text, "recorded") for text in found]
 
 
 def _long(seconds: Seconds) -> str:

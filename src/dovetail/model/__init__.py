@@ -66,11 +66,12 @@ from dovetail.model.job import (
     Throttle,
 )
 from dovetail.model.node import CPU, Device, DeviceClass, Node, NodeGroup
+from dovetail.model.note import Note
 from dovetail.model.outside import HandedOver, Outlook, Shape
 from dovetail.model.plan import Plan, PlanItem
 from dovetail.model.promise import Promise
 from dovetail.model.record import Placed, Prediction, Record, Run, Span
-from dovetail.model.result import Note, Result
+from dovetail.model.result import Result
 from dovetail.model.ways import (
     Foresight,
     Way,

@@ -13,23 +13,7 @@ from dovetail.model.plan import Plan
 from dovetail.model.record import Record
 from dovetail.model.workload import Rejected
 
-__all__ = ["Note", "Result"]
-
-
-@dataclass(frozen=True, slots=True)
-class Note:
-    """A sentence about what was assumed, or could not be done; ``code`` is for programs.
-
-    ``unknown``: nothing is known of some way to run jobs. ``not_as_named``: the policy could not do what
-    its name says. ``expected``: times are a history's. ``model``: a history's device models were taken.
-    ``best_effort``: promises rest on expected times. ``recorded``: what a log does not tell, or tells oddly.
-    """
-
-    code: str
-    text: str
-
-    def __str__(self) -> str:
-        return self.text
+__all__ = ["Result"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,9 +25,9 @@ class Result:
     jobs that started after a promised start, ``broken_by_overrun`` those of them that had a blocker past
     its bound. ``overrun`` and ``default_walltime`` say how walltimes were taken. ``load`` is the offered
     load that the workload was scaled to, if it was. ``ignores_priorities``: jobs have priorities, which this
-    policy does not look at. ``simulation_seconds`` is the CPU time of the simulation itself. ``notes`` say
-    what was assumed. Not ``known``: too little is known to say what would happen; there are no records then,
-    and no metrics.
+    policy does not look at. ``simulation_seconds`` is the CPU time of the simulation itself. ``notes`` are
+    sentences about what was assumed, for people, with codes for programs. Not ``known``: too little is known
+    to say what would happen; there are no records then, and no metrics.
     """
 
     policy: str
@@ -67,7 +51,7 @@ class Result:
     load: float | None = None
     ignores_priorities: bool = False
     simulation_seconds: float | None = None
-    notes: Sequence[Note] = ()
+    notes: Sequence[str] = ()
     known: bool = True
 
     @property

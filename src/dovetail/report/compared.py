@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from dovetail.model import Result
+from dovetail.model import Note, Result
 from dovetail.report import wording
 from dovetail.report.asked import Asked
 from dovetail.report.columns import columns_of
@@ -128,8 +128,8 @@ def _told(groups: Mapping[str, Sequence[Result]]) -> list[str]:
     found: dict[str, list[str]] = {}
     for name, group in groups.items():
         for note in group[0].notes:
-            if note.code in TOLD:
-                found.setdefault(note.text, []).append(name)
+            if Note.code_of(note) in TOLD:
+                found.setdefault(str(note), []).append(name)
     return [
         text if len(names) == len(groups) else f"{wording.listed(names, 3)}: {text}"
         for text, names in found.items()

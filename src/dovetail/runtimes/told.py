@@ -46,9 +46,9 @@ def told_or_expected(
     notes = []
     if silent:
         who = "1 job gives no time: it takes" if silent == 1 else f"{silent:,} jobs give no times: they take"
-        notes.append(Note("expected", f"{who} as long as the history expects."))
+        notes.append(Note(f"{who} as long as the history expects.", "expected"))
     if filled:
-        notes.append(Note("expected", f"{_listed(filled)}: the times are those that the history expects."))
+        notes.append(Note(f"{_listed(filled)}: the times are those that the history expects.", "expected"))
     return jobs, [*notes, *_unknown(jobs, machine, used, programs_alone=False)]
 
 
@@ -85,7 +85,7 @@ def _unknown(jobs: Workload, machine: Cluster, used: Kinds, *, programs_alone: b
             missing.update(_names(job, (i for i in ways if used(i.kind) and machine.device_classes(i.kind))))
     if not missing:
         return []
-    return [Note("unknown", f"Nothing is known of {_listed(missing)}: no job is simulated so.")]
+    return [Note(f"Nothing is known of {_listed(missing)}: no job is simulated so.", "unknown")]
 
 
 def _names(job: Job, ways: Iterable[Implementation]) -> Iterator[str]:

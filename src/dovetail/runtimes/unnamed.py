@@ -41,8 +41,8 @@ def named_as_known(cluster: Cluster, history: MeasuredHistory, jobs: Workload) -
     nodes = tuple(_named(node, models) for node in cluster.nodes)
     told = [
         Note(
-            "model",
             f"{cluster.label or 'The cluster'} names no model of {kind}: the run times are those of {model}.",
+            "model",
         )
         for kind, model in sorted(models.items())
     ]
