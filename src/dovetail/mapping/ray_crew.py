@@ -21,6 +21,7 @@ from typing import Any
 
 from dovetail.errors import DovetailWarning, ExecutorError, InputError
 from dovetail.executors.ray_nodes import knock
+from dovetail.extras import needing
 from dovetail.mapping.crew import Event, Finished, Job, Lost, Order, Ready, Slot, Unable
 from dovetail.mapping.places import Place, Wanted, default_workers
 from dovetail.mapping.running import UNREADABLE, Failure, Work, describe, fold_batch, load, run_items
@@ -36,7 +37,6 @@ ALONE = 60.0
 """Seconds in which another node may join when the last one has gone."""
 OBJECT_STORE = 1 << 30
 """Bytes of the object store of a Ray of our own, where the machine has as many to spare."""
-MISSING = "engine 'ray' needs Ray, which is not installed: pip install 'dovetail[ray]'"
 
 
 class _Worker:
@@ -99,10 +99,8 @@ class RayCrew:
     def __init__(
         self, asked: Sequence[Wanted] | None, kinds: Sequence[str], *, address: str | None, kept: bool
     ) -> None:
-        try:
+        with needing("executor 'ray'"):
             import ray
-        except ImportError:
-            raise InputError(MISSING) from None
         self._ray: Any = ray
         self._asked, self._kinds, self.kept = asked, list(kinds), kept
         self._said: SimpleQueue[tuple[Any, ...] | None] = SimpleQueue()
