@@ -6,6 +6,7 @@ import math
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,17 @@ from rich.text import Text
 
 from dovetail.errors import InputError
 from dovetail.files.writing import make_folder, write_text
-from dovetail.model import Result
+from dovetail.model import Note, Result
 from dovetail.report import Report, tables, wording
 from dovetail.report.asked import Asked
-from dovetail.report.compared import compared_metrics, comparison_table, later_table, paired_tables, remarks
+from dovetail.report.compared import (
+    TOLD,
+    compared_metrics,
+    comparison_table,
+    later_table,
+    paired_tables,
+    remarks,
+)
 from dovetail.report.energy import Watts, use_of
 from dovetail.report.folder import forms, write_folder
 from dovetail.report.intervals import variants
@@ -181,8 +189,13 @@ def _show_one_load(results: Sequence[Result], asked: Asked, verbose: bool) -> No
 
 
 def _common_notes(results: Sequence[Result], asked: Asked) -> list[str]:
-    """The notes of all results, those of one variant alone with its name."""
-    firsts = {name: notes(group[0], asked.cut) for name, group in variants(results).items()}
+    """The notes of all results but those that `remarks` has, those of one variant alone with its name."""
+    firsts = {
+        name: notes(
+            replace(group[0], notes=[n for n in group[0].notes if Note.code_of(n) not in TOLD]), asked.cut
+        )
+        for name, group in variants(results).items()
+    }
     found: dict[str, list[str]] = {}
     for name, lines in firsts.items():
         for line in lines:

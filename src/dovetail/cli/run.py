@@ -15,7 +15,7 @@ from dovetail.cli.keep_order import KeepOrder
 from dovetail.cli.live_progress import LiveProgress
 from dovetail.cli.output import Asked, check_targets, note, note_rejected, show, watts_of, write_files
 from dovetail.engine.core import Engine
-from dovetail.engine.driver import INTERRUPTED
+from dovetail.engine.stranded import NO_NODE
 from dovetail.errors import InputError
 from dovetail.model import CPU, Result, State, Workload
 from dovetail.report import Report, wording
@@ -126,7 +126,7 @@ def run(
     with LiveProgress(hidden=quiet or keep_order) as progress:
 
         def started(session: Session) -> None:
-            ended.folder = session.folder
+            ended.folder, ended.session = session.folder, session
             if kept is not None:
                 kept.started(session)
 
@@ -181,6 +181,7 @@ class _Ended:
     quiet: bool
     ordered: bool
     folder: Path | None = None
+    session: Session | None = None
 
     def show(self, found: Report) -> None:
         """Everything but the exit status. With ``--keep-order`` standard output is the jobs' alone."""
@@ -209,18 +210,28 @@ class _Ended:
         records = result.records
         failed = any(record.state in FAILED for record in records)
         cancelled = [record for record in records if record.state is State.CANCELLED]
-        # Here nothing but an interruption (or a halt) cancels what has started.
-        if any(record.detail == INTERRUPTED or record.start is not None for record in cancelled):
+        live = None if self.session is None else self.session.live
+        if cancelled and live is not None and live.stopped:
             left = unfinished(self.folder) if self.folder else []
             if left:
                 jobs, _, them = _some(len(left))
                 note(f"{jobs} never started; 'dovetail run --resume {self._run()}' takes {them} up")
             return int(failed) if halted else 130
+        stranded = sum(record.detail.startswith(NO_NODE) for record in cancelled)
+        if stranded:
+            jobs, _, them = _some(stranded)
+            were = "was" if stranded == 1 else "were"
+            note(
+                f"{jobs} {were} cancelled: no node is left that could run {them}; "
+                f"'dovetail run --resume {self._run()}' in another allocation takes {them} up"
+            )
         late = sum(record.state is State.PENDING for record in records)
         if late:
             jobs, they, them = _some(late)
+            over = live is not None and live.driver.engine.horizon.end <= live.driver.engine.view.now
+            why = "the allocation ended" if over else f"{they} cannot end before the allocation does"
             note(
-                f"{jobs} {'is' if late == 1 else 'are'} left: {they} cannot end before the allocation does; "
+                f"{jobs} {'is' if late == 1 else 'are'} left: {why}; "
                 f"'dovetail run --resume {self._run()}' in another one takes {them} up"
             )
         if failed or late or cancelled:

@@ -51,8 +51,8 @@ MOST_STRANGERS = 16
 LONGEST = 4096
 TERM_NOTICE = 0.2
 """Seconds within which a job and its agent get the same SIGTERM, when whoever owns the node wants it back."""
-ENDINGS = (signal.SIGTERM, signal.SIGKILL)
-"""Wait statuses of processes that were ended from outside."""
+ENDINGS = tuple(status for end in (signal.SIGTERM, signal.SIGKILL) for status in (end, (128 + end) << 8))
+"""Wait statuses of processes that were ended from outside, and of shells whose command was."""
 VISIBLE = ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL")
 STEP_VARIABLES = (
     "SLURM_STEP",

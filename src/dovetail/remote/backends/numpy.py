@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dovetail.errors import InputError
+from dovetail.extras import DISTRIBUTION
 from dovetail.remote.backends.base import Backend, Place, View, standard_functions
 from dovetail.remote.backends.direct import DIRECT
 from dovetail.remote.standard import DTYPES
@@ -106,5 +107,6 @@ def compat(library: str) -> Any:
     except ModuleNotFoundError as error:
         missing = "array-api-compat" if (error.name or "").startswith("array_api_compat") else error.name
         raise InputError(
-            f"device {library!r} is not there: {missing} is not installed; install dovetail[remote]"
+            f"device {library!r} is not there: {missing} is not installed: "
+            f"pip install '{DISTRIBUTION}[remote]'"
         ) from None
