@@ -6,14 +6,14 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator, MutableSequence, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from inspect import signature
 from multiprocessing import get_context
 from typing import Any, TypeAlias
 
 from dovetail import api
-from dovetail.errors import InputError
+from dovetail.errors import InputError, NothingKnown
 from dovetail.interfaces import Planner, Policy
 from dovetail.model import Cluster, Result, Workload
 from dovetail.report import Comparison
@@ -181,7 +181,10 @@ def _read(tasks: Iterable[Task]) -> Iterator[Task]:
 def _simulate(task: Task, tell: Callable[[float], None]) -> Result:
     """One task; ``tell`` hears which part of its jobs has ended."""
     workload, options = task
-    result = api.simulate_result(workload, progress=lambda done, total: tell(done / total), **options)
+    try:
+        result = api.simulate_result(workload, progress=lambda done, total: tell(done / total), **options)
+    except NothingKnown as unknown:  # one row among others, which may know more
+        result = replace(unknown.result, seed=options.get("seed"), load=options.get("load"))
     tell(1.0)
     return result
 

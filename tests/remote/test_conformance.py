@@ -1,7 +1,7 @@
 """The namespace against the array API standard (2025.12), with NumPy as the oracle.
 
-Beside the standard's own suite (`test_standard_suite`): names, signatures, constants, data types, and for each
-function generated valid calls whose type, shape and elements must be NumPy's; on the NumPy backend bit by bit.
+Beside the standard's own suite (`test_standard_suite`): names, signatures, constants, data types, and for
+each function generated valid calls whose type, shape and elements must be NumPy's; on NumPy bit by bit.
 """
 
 from __future__ import annotations
@@ -309,7 +309,7 @@ def test_arrays_come_from_and_go_to_elsewhere(xp: Any) -> None:
 
 def test_lists_of_arrays_become_one(xp: Any) -> None:
     x = xp.asarray([1.5, 2.5], dtype=xp.float32)
-    for given, dtype in (
+    for items, dtype in (
         ([x[0], x[1]], "float32"),
         ([x, [3.0, 4.0]], "float64"),
         (((x, x), [x, xp.asarray([1, 2])]), "float64"),
@@ -317,9 +317,9 @@ def test_lists_of_arrays_become_one(xp: Any) -> None:
     ):
         host = [
             [np.asarray(i).tolist() for i in item] if isinstance(item, list | tuple) else item
-            for item in given
+            for item in items
         ]
-        found = xp.asarray(given)
+        found = xp.asarray(items)
         assert found.dtype == np.dtype(dtype)
         assert np.asarray(found).tolist() == np.asarray([np.asarray(item).tolist() for item in host]).tolist()
     assert xp.asarray([x, x], dtype=xp.float64).dtype == np.float64

@@ -113,6 +113,7 @@ def test_a_server_adds_no_failure(suite: Path, tmp_path: Path, library: str) -> 
     assert beyond(suite, found, *local) == []
 
 
+@pytest.mark.skipif(not FULL, reason="make test-all runs it")
 def test_what_is_excused_still_fails(suite: Path, tmp_path: Path) -> None:
     with serving(tmp_path, "numpy") as served:
         names = list(EXCUSED)

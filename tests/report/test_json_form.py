@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import json
+import pickle
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,7 @@ from dovetail.model import (
     Allocation,
     Cluster,
     Node,
+    Note,
     Part,
     Plan,
     Prediction,
@@ -152,3 +155,13 @@ def test_remote_devices_are_listed(make_record: Make, make_result: Build) -> Non
     form = to_json(make_result([record], Cluster.uniform(2, 1, 1)))
     assert form["jobs"][0]["devices"] == ["n0/gpu0", "n1/gpu0"]
     assert form["metrics"]["gpu_utilisation"] == 1.0
+
+
+def test_notes_have_a_code_and_a_text(make_result: Build, make_record: Make) -> None:
+    result = make_result([make_record("a")])
+    told = replace(result, notes=[Note("Nothing is known of a.", "unknown"), "Said."])
+    told = pickle.loads(pickle.dumps(told))
+    assert to_json(told)["notes"] == [
+        {"code": "unknown", "text": "Nothing is known of a."},
+        {"code": "note", "text": "Said."},
+    ]

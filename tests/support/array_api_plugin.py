@@ -2,8 +2,8 @@
 
 The suite imports two packages. Of ``ndindex`` it uses one function, which is written out here from its
 documentation; of ``pytest-json-report`` it only asks whether it is there. Where they are installed, they are
-used. With ``ARRAY_API_TESTS_FAILED`` in the environment, the names of the tests that failed are written to the
-file of that name, one a line.
+used. With ``ARRAY_API_TESTS_FAILED`` in the environment, the names of the tests that failed are written to
+the file of that name, one a line.
 """
 
 from __future__ import annotations

@@ -14,8 +14,8 @@ from rich.table import Table
 from rich.text import Text
 
 from dovetail.cli import options as opt
-from dovetail.cli.output import note
 from dovetail.errors import InputError
+from dovetail.files.streams import note
 from dovetail.report import tables
 
 __all__ = ["bench_remote"]
@@ -75,8 +75,8 @@ def bench_remote(
     today = dt.date.today().isoformat()
     transport = "a unix socket" if server is None else server.partition("#")[0]
     where = f"{today} on {platform.node()}: {device}, over {transport}"
-    constants = found.constants()
-    costs = RemoteCosts(**constants, sources=dict.fromkeys(constants, f"measured {where}"))
+    values = found.constants()
+    costs = RemoteCosts(**values, sources=dict.fromkeys(values, f"measured {where}"))
     if out is not None:
         write_text(out, remote_costs_text(costs, where))
     if as_json:

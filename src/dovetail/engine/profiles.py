@@ -10,6 +10,7 @@ from dovetail.engine.node_keeper import NodeKeeper
 from dovetail.engine.plain_plan import PlainPlan, Slot
 from dovetail.engine.plain_profile import PlainCountProfile
 from dovetail.engine.profile import NodeProfile
+from dovetail.extras import present
 from dovetail.interfaces import Profile
 from dovetail.model import Choice, Job, JobId, Placed, Promise, Renew, Request, Seconds
 
@@ -189,7 +190,7 @@ class ProfileBook:
         held = [(promise, self._duration(promise)) for promise in engine.promises.held.values()]
         queue_order = engine.queue.place_in(key, bounded)
         keep = keep and all(duration > 0 for _, duration in held)
-        if self.counted and keep and len(held) >= WORTH_ARRAYS:
+        if self.counted and keep and len(held) >= WORTH_ARRAYS and present("numba"):
             return self._count(held, queue_order)
         plain = self._counts() if self.counted else self._nodes()
         slots: list[Slot] = [(promise.start, duration, promise.allocation) for promise, duration in held]

@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from dovetail.engine.asked import Asked
-from dovetail.engine.borrowing_twin import borrowing_twin
 from dovetail.engine.node_twin import node_twin
 from dovetail.engine.rigid_twin import rigid_twin
+from dovetail.extras import present
 from dovetail.model import Result
 from dovetail.workers import interrupts_later
 
@@ -22,7 +22,7 @@ __all__ = ["TWINS", "Twin", "compiled"]
 
 Twin = Callable[[Asked], Result | None]
 
-TWINS: Sequence[Twin] = (rigid_twin, node_twin, borrowing_twin)
+TWINS: Sequence[Twin] = (rigid_twin, node_twin)
 
 
 def compiled(asked: Asked) -> Result | None:
@@ -31,7 +31,7 @@ def compiled(asked: Asked) -> Result | None:
     Journals, incidents and histories are the engine's: `dovetail.engine.simulate` asks no twin
     then.
     """
-    if asked.options.validate:
+    if asked.options.validate or not present("numba"):
         return None
     for twin in TWINS:
         with interrupts_later():  # where numba makes a named tuple, an interrupt would crash the process

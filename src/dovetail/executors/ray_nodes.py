@@ -6,22 +6,19 @@ import socket
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from dovetail.errors import InputError
+from dovetail.extras import needing
 from dovetail.model import Device, Node
 
 __all__ = ["draining", "import_ray", "knock", "nodes_of"]
 
-MISSING = "executor 'ray' needs Ray, which is not installed: pip install 'dovetail[ray]'"
 KNOCK = 10.0
 """Seconds that a cluster has to accept a connection."""
 
 
 def import_ray() -> Any:
     """Ray. Raises `InputError` where it is not installed."""
-    try:
+    with needing("executor 'ray'"):
         import ray
-    except ImportError:
-        raise InputError(MISSING) from None
     return ray
 
 

@@ -9,8 +9,9 @@ the same plan. Kernels that call one another live in this one file: numba's cach
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from dovetail.kernels.compiler import njit
 
 __all__ = ["least_makespan", "least_total", "makespan_bound", "warm_up"]
 

@@ -8,8 +8,9 @@ with) and how ``long`` it is assumed to run. Kernels that call one another live 
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from dovetail.kernels.compiler import njit
 
 __all__ = ["LAST_END", "SLOWDOWN", "WAIT", "expected", "futures", "roll_out", "warm_up", "worth_keeping"]
 

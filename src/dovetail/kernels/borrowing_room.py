@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from numba import njit
+from dovetail.kernels.compiler import njit
 
 __all__ = ["bits", "borrow", "fit", "go_home", "lowest", "uncounted"]
 

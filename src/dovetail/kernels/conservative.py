@@ -10,8 +10,8 @@ with the earliest time from which enough for its class of widths was given back 
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from dovetail.kernels.compiler import njit
 from dovetail.kernels.free_steps import (
     DEPTH,
     MEMO,

@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
+from dovetail.kernels.compiler import njit
 from dovetail.kernels.like_nodes import Demand, LikeNodes, PerNode, Placed, demand_of, no_places
 from dovetail.kernels.node_steps import (
     Floats,

@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
+from dovetail.kernels.compiler import njit
 from dovetail.kernels.free_nodes import (
     Nodes,
     States,

@@ -38,8 +38,9 @@ changes of a kernel's own file alone.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from dovetail.kernels.compiler import njit
 
 __all__ = [
     "DEPTH",

@@ -10,8 +10,9 @@ of ``ready``'s shape; lanes are not looked up in it), on nodes that are ``able``
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from dovetail.kernels.compiler import njit
 
 __all__ = ["node_ready", "occupy", "place"]
 

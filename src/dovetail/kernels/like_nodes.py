@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
+from dovetail.kernels.compiler import njit
 from dovetail.kernels.node_bits import ones
 from dovetail.kernels.rigid_world import Rigid
 

@@ -11,9 +11,9 @@ A node's whole CPU pool is one lane of `dovetail.kernels.gangs`.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from dovetail.kernels.compiler import njit
 from dovetail.kernels.gangs import node_ready, occupy, place
 
 __all__ = ["best_pair", "warm_up"]

@@ -10,9 +10,9 @@ Chance is counter-based: the same input gives the same plan.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from dovetail.kernels.compiler import njit
 from dovetail.kernels.gangs import occupy, place
 
 __all__ = ["anneal", "warm_up", "where"]

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
+
+from dovetail.kernels.compiler import njit
 
 __all__ = ["WIDTH", "add", "give", "next_from", "node_set", "place_set", "remove", "take_lowest"]
 

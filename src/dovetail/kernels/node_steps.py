@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
+from dovetail.kernels.compiler import njit
 from dovetail.kernels.like_nodes import Demand, devices_in, fits, of_least_rank
 
 __all__ = [

@@ -6,7 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
+
+from dovetail.kernels.compiler import njit
 
 __all__ = ["LOOKED_AT", "SIZE", "Line", "in_order", "line_up", "nobody", "take_due"]
 

@@ -10,7 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
+
+from dovetail.kernels.compiler import njit
 
 __all__ = ["Releases", "enter", "extra_at", "first_release", "leave", "no_releases"]
 

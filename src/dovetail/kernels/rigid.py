@@ -8,8 +8,8 @@ promises are the same job by job; property tests hold it to that.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from dovetail.kernels.compiler import njit
 from dovetail.kernels.releases import Releases, enter, extra_at, first_release, leave, no_releases
 from dovetail.kernels.rigid_world import (
     IDLE,

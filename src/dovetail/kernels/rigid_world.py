@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
+from dovetail.kernels.compiler import njit
 from dovetail.kernels.node_bits import WIDTH, give, node_set, take_lowest
 from dovetail.kernels.waiting import NOBODY
 

@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
+from dovetail.kernels.compiler import njit
 from dovetail.kernels.node_bits import add, next_from, place_set, remove
 
 __all__ = [

@@ -66,6 +66,7 @@ from dovetail.model.job import (
     Throttle,
 )
 from dovetail.model.node import CPU, Device, DeviceClass, Node, NodeGroup
+from dovetail.model.note import Note
 from dovetail.model.outside import HandedOver, Outlook, Shape
 from dovetail.model.plan import Plan, PlanItem
 from dovetail.model.promise import Promise
@@ -128,6 +129,7 @@ __all__ = [
     "NodeGroup",
     "NodeJoined",
     "NodeLost",
+    "Note",
     "Outlook",
     "Part",
     "Placed",

@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from dovetail.errors import InputError
+from dovetail.extras import needing
 from dovetail.interfaces import View
 from dovetail.model import Cluster, Job, Plan, PlanItem, Seconds, Unit, one_node_choices
 from dovetail.policies.parts.backlog import Place, places_for
@@ -38,6 +39,7 @@ class Optimal:
 
     time_limit: float = 60.0
     workers: int = 1
+    keeps_to: ClassVar[str] = "optimal"
     paper: ClassVar[str] = "Ravi 2012, section IV.C (Manual Optimal)"
     each_unit: ClassVar[bool] = True
 
@@ -126,12 +128,8 @@ def least_makespan(
     where it finds none in time. Returns the chosen option of every job, ``optimal`` or ``feasible``, a
     lower bound and the solver's seconds. Times are rounded to 1 / 2^30 of the longest schedule.
     """
-    try:
+    with needing("policy optimal"):
         cp_model = importlib.import_module("ortools.sat.python.cp_model")
-    except ImportError as error:
-        raise InputError(
-            "needs OR-Tools, which is not installed; install dovetail[exact]", where="policy optimal"
-        ) from error
     if not table:
         return [], "optimal", 0.0, 0.0
     longest = max(ready, default=0.0) + sum(max(row.values()) for row in table)

@@ -71,8 +71,8 @@ class Array:
     Made by the functions of a namespace, never directly. What needs elements on the host waits for the device
     (``float(x)``, ``bool(x)``, ``numpy.asarray(x)``, ``repr(x)``, iteration, DLPack); operators and functions
     wait where they can fail for the elements, and where it is not yet known whether they fail for the types
-    and shapes. ``copy``, ``deepcopy`` and ``pickle`` copy the elements: what is loaded is on the device of the
-    same address, if the process that loads it has one, else on the first of its environment.
+    and shapes. ``copy``, ``deepcopy`` and ``pickle`` copy the elements: what is loaded is on the device of
+    the same address, if the process that loads it has one, else on the first of its environment.
     """
 
     __slots__ = ("__weakref__", "_device", "_handle")
@@ -80,7 +80,7 @@ class Array:
     # NumPy would otherwise fetch the elements and compute on the host, without saying so.
     __array_ufunc__ = None
 
-    _device: Any  # a Home; most calls pass through here, and are checked where they are defined
+    _device: Any  # a Home; programs see it as the class that it is
     _handle: int
 
     def __new__(cls) -> Array:  # noqa: D102 - never
@@ -94,12 +94,16 @@ class Array:
     @property
     def dtype(self) -> np.dtype[Any]:
         """The data type."""
-        return np.dtype(self._device.link.describe(self)[0])
+        return np.dtype(self._described()[0])
 
     @property
     def shape(self) -> tuple[int, ...]:
         """The length of each dimension."""
-        return self._device.link.describe(self)[1]
+        return self._described()[1]
+
+    def _described(self) -> tuple[str, tuple[int, ...]]:
+        link: Calls = self._device.link
+        return link.describe(self)
 
     @property
     def ndim(self) -> int:

@@ -102,7 +102,7 @@ class RemoteLink:
         return lambda handle, _: append(handle)
 
     # -- calls -----------------------------------------------------------------------------------------
-    # Arguments are encoded before the lock is taken: the bounds of a slice may be objects that ask the device.
+    # Arguments are encoded before the lock is taken: what they are made of may ask the device.
 
     def call(self, name: str, arguments: Sequence[Any], named: Mapping[str, Any] = NOTHING) -> Array:
         """Add it to the batch, and wait unless it cannot fail."""

@@ -108,7 +108,8 @@ def plain_number(value: Any) -> bool | int | float | complex:
     if isinstance(value, complex):
         return complex(value)
     raise TypeError(
-        f"found {type(value).__name__}, expected an array of this device, a number of Python or NumPy, or a dtype"
+        f"found {type(value).__name__}, expected an array of this device, a number of Python or NumPy, "
+        "or a dtype"
     )
 
 

@@ -6,6 +6,7 @@ import os
 from typing import Any
 
 from dovetail.errors import InputError
+from dovetail.extras import needing
 
 __all__ = ["choose", "load"]
 
@@ -14,10 +15,8 @@ def load() -> Any:
     """The module pyopencl. Raises `InputError`."""
     # PoCL starts one thread per core of the machine, also of cores that this process may not use.
     os.environ.setdefault("POCL_MAX_PTHREAD_COUNT", str(len(os.sched_getaffinity(0))))
-    try:
+    with needing("device 'opencl'"):
         import pyopencl
-    except ImportError as error:
-        raise InputError(f"device 'opencl' is not there: {error}; install dovetail[opencl]") from error
     return pyopencl
 
 

@@ -354,7 +354,7 @@ class DeviceServer:
 
 
 def _is_stopped(pid: int) -> bool:
-    """Whether a process has been stopped by a signal or a debugger; the kernel knows, it cannot say itself."""
+    """Whether a process has been stopped by a signal: the kernel knows, it cannot say so itself."""
     try:
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except (OSError, IndexError):

@@ -32,16 +32,13 @@ _BY_ELEMENTS = frozenset(
     ("nonzero", "repeat", "unique_all", "unique_counts", "unique_inverse", "unique_values")
 )
 """Functions whose results' shapes depend on the elements."""
-_FAILS_FOR_ELEMENTS = frozenset(
-    ("repeat", "searchsorted", "take", "take_along_axis")
-    + tuple(
-        f"linalg.{name}"
-        for name in (
-            "cholesky", "det", "eig", "eigh", "eigvals", "eigvalsh", "inv", "matrix_norm", "matrix_power",
-            "matrix_rank", "pinv", "qr", "slogdet", "solve", "svd", "svdvals",
-        )
-    )
+_FACTORIZATIONS = (
+    "cholesky", "det", "eig", "eigh", "eigvals", "eigvalsh", "inv", "matrix_norm", "matrix_power",
+    "matrix_rank", "pinv", "qr", "slogdet", "solve", "svd", "svdvals",
 )  # fmt: skip
+_FAILS_FOR_ELEMENTS = frozenset(
+    ("repeat", "searchsorted", "take", "take_along_axis", *[f"linalg.{name}" for name in _FACTORIZATIONS])
+)
 _POWERS = frozenset(("pow", "__pow__", "__rpow__", "__ipow__"))
 """Which fail for integers, where the second is negative."""
 _DIVISIONS = frozenset(

@@ -11,7 +11,7 @@ import numpy as np
 
 from dovetail.remote.array import Array
 from dovetail.remote.device import Device
-from dovetail.remote.link import NOTHING
+from dovetail.remote.link import NOTHING, Link
 from dovetail.remote.standard import CONSTANTS, CREATION, DTYPES, FUNCTIONS, VERSION, Function
 
 __all__ = ["FloatInfo", "IntegerInfo", "Namespace"]
@@ -108,7 +108,8 @@ class Namespace:
             if type(x) is list and x:  # of concat and stack
                 x = x[0]
             if type(x) is Array:
-                return x._device.link.call(name, arguments, named)
+                link: Link = x._device.link
+                return link.call(name, arguments, named)
             return self._device_of(name, arguments, named).link.call(name, arguments, named)
 
         return call
@@ -140,7 +141,7 @@ class Namespace:
     def _alike(self, name: str) -> Any:
         def call(x: Array, /, *arguments: Any, device: Device | None = None, **named: Any) -> Array:
             if device is None or device is self._device_of(name, (x,), {}):
-                return x._device.link.call(name, (x, *arguments), named)
+                return self._device_of(name, (x,), named).link.call(name, (x, *arguments), named)
             dtype = named.pop("dtype", None)
             made = getattr(self, name.removesuffix("_like"))
             found: Array = made(x.shape, *arguments, dtype=dtype or x.dtype, device=device, **named)
@@ -156,12 +157,10 @@ class Namespace:
     def _device_of(self, name: str, arguments: Sequence[Any], named: Mapping[str, Any]) -> Device:
         """The device of the first array among the arguments. Raises `TypeError` where there is none."""
         for argument in (*arguments, *named.values()) if named else arguments:
-            if type(argument) is Array:
-                return argument._device
-            if isinstance(argument, _SEQUENCES):
-                for value in argument:
-                    if type(value) is Array:
-                        return value._device
+            for value in argument if isinstance(argument, _SEQUENCES) else (argument,):
+                if type(value) is Array:
+                    found: Device = value._device
+                    return found
         raise TypeError(f"{name}() needs an array of a device, found none")
 
     # -- arrays from elsewhere, and to elsewhere -------------------------------------------------------

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from rich.text import Text
 
 from dovetail.errors import InputError
+from dovetail.extras import need, needing
 from dovetail.files.writing import write_text
 from dovetail.model import Result, Seconds
 from dovetail.report import compared, outcome, tables, wording
@@ -46,9 +46,8 @@ class Jobs(list[dict[str, Any]]):
 
 
 def _frame(rows: Sequence[dict[str, Any]]) -> pd.DataFrame:
-    if importlib.util.find_spec("pandas") is None:
-        raise InputError("to_pandas needs pandas, which is not installed: pip install 'dovetail[pandas]'")
-    import pandas as pd
+    with needing("to_pandas"):
+        import pandas as pd
 
     return pd.DataFrame(list(rows))
 
@@ -66,7 +65,7 @@ class Report:
 
     @property
     def makespan(self) -> Seconds:
-        """First submission to last end."""
+        """First submission to last end; NaN where too little is known to say."""
         return self.result.makespan
 
     @cached_property
@@ -84,6 +83,11 @@ class Report:
     def notes(self) -> list[str]:
         """What a reader should know: what was assumed, left out, or not known."""
         return outcome.notes(self.result)
+
+    @property
+    def known(self) -> bool:
+        """Whether enough is known to say what would happen; if not, ``notes`` say what is missing."""
+        return self.result.known
 
     @property
     def rejected(self) -> list[str]:
@@ -232,9 +236,10 @@ class Comparison(Sequence[Report]):
 
 
 def check_figure(path: str | Path) -> None:
-    """That the name says in which form to draw. Raises `InputError`."""
+    """That the name says in which form to draw, and that it can be drawn. Raises `InputError`."""
     if Path(path).suffix.lower() not in FIGURES:
         raise InputError(f"cannot draw to {str(path)!r}: expected a name that ends in {', '.join(FIGURES)}")
+    need("matplotlib", "a chart as a file")
 
 
 def _saved(results: Sequence[Result], folder: str | Path, asked: Asked) -> str:

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 from numpy.random import Generator
-from scipy.special import gammainc
 
+from dovetail.extras import needing
 from dovetail.model import Cluster, Request, Workload
 from dovetail.workloads.builder import TraceBuilder, gpu_request
 from dovetail.workloads.draws import requested_times, streams
@@ -17,6 +17,9 @@ from dovetail.workloads.philly import philly_request
 from dovetail.workloads.swf import swf_request
 
 __all__ = ["Lublin", "lublin_workload"]
+
+with needing("synthetic:lublin"):
+    from scipy.special import gammainc
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]

@@ -136,9 +136,11 @@ class Backend(ABC):
 
     def adopt(self, array: NDArray[Any]) -> Any:
         """An array over the memory of one of the host; None where the device cannot have it."""
+        return None
 
     def in_place(self, value: Any) -> NDArray[Any] | None:
         """An array of the host over the same memory; None where the host cannot have it."""
+        return None
 
     @abstractmethod
     def owner(self, value: Any) -> tuple[Hashable, int]:

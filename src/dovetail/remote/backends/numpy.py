@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dovetail.errors import InputError
+from dovetail.extras import DISTRIBUTION
 from dovetail.remote.backends.base import Backend, Place, View, standard_functions
 from dovetail.remote.backends.direct import DIRECT
 from dovetail.remote.standard import DTYPES
@@ -114,7 +115,7 @@ def compat(library: str) -> Any:
         return importlib.import_module(f"array_api_compat.{library}")
     except ModuleNotFoundError as error:
         missing = "array-api-compat" if (error.name or "").startswith("array_api_compat") else error.name
-        wanted = "'dovetail[remote]'" if missing == "array-api-compat" else missing
+        wanted = f"'{DISTRIBUTION}[remote]'" if missing == "array-api-compat" else missing
         raise InputError(
-            f"device {library!r} is not there: {missing} is not installed; pip install {wanted}"
+            f"device {library!r} is not there: {missing} is not installed: pip install {wanted}"
         ) from None

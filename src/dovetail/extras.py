@@ -1,0 +1,76 @@
+"""What is installed only where it is asked for: which extra brings which module, and what is said without it.
+
+A module that imports one of them does so where it is used, so that everything else works without. The
+names are those of ``[project.optional-dependencies]`` in ``pyproject.toml``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from importlib.util import find_spec
+
+from dovetail.errors import InputError
+
+__all__ = ["DISTRIBUTION", "EXTRAS", "MissingExtra", "missing", "need", "needing", "present"]
+
+DISTRIBUTION = "dovetail-scheduler"
+"""What `pip install` takes."""
+
+EXTRAS = {
+    "array_api_compat": "remote",
+    "matplotlib": "plots",
+    "mpi4py": "mpi",
+    "networkx": "exact",
+    "numba": "simulation",
+    "ortools": "exact",
+    "pandas": "pandas",
+    "pyopencl": "opencl",
+    "ray": "ray",
+    "scipy": "statistics",
+}
+"""The extra that brings a module."""
+
+
+class MissingExtra(InputError, ImportError):  # noqa: N818 - reads as what it is
+    """Something asked for needs a package that is not installed; the sentence names the extra."""
+
+    def __init__(self, module: str, *, what: str = "this") -> None:
+        super().__init__(
+            f"{what} needs {module}, which is not installed: pip install '{DISTRIBUTION}[{EXTRAS[module]}]'"
+        )
+        self.name = module
+
+
+def missing(error: ImportError, *, what: str = "this") -> MissingExtra | None:
+    """What an import's failure says to a person; ``None`` where no extra would bring the module."""
+    module = (error.name or "").partition(".")[0]
+    return MissingExtra(module, what=what) if module in EXTRAS and not present(module) else None
+
+
+@contextmanager
+def needing(what: str) -> Iterator[None]:
+    """Around an import (or a load) on behalf of ``what``: raises `MissingExtra` where an extra is missing.
+
+    Of several, one around the other, the outermost says what it was for.
+    """
+    try:
+        yield
+    except ImportError as error:
+        found = missing(error, what=what)
+        if found is None:
+            raise
+        raise found from error
+
+
+def need(module: str, what: str) -> None:
+    """Raise `MissingExtra` at once where a module is not installed; the module is not imported."""
+    if not present(module):
+        raise MissingExtra(module, what=what)
+
+
+@cache
+def present(module: str) -> bool:
+    """Whether a module is installed; it is not imported."""
+    return find_spec(module) is not None
