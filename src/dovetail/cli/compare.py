@@ -25,6 +25,9 @@ from dovetail.runtimes.registry import DEFAULT_MODEL
 __all__ = ["compare"]
 
 
+FAILED_ENDS = (State.FAILED, State.TIMEOUT, State.OUT_OF_MEMORY)
+
+
 def compare(
     file: opt.Source,
     policy: Annotated[
@@ -122,9 +125,7 @@ def compare(
         results = found.results
         asked = replace(asked, references=found.asked.references)
     show_comparison(results, as_json=as_json, folder=report, html=html, asked=asked, verbose=verbose)
-    failed = live and any(
-        r.state in (State.FAILED, State.TIMEOUT) for result in results for r in result.records
-    )
+    failed = live and any(r.state in FAILED_ENDS for result in results for r in result.records)
     return 1 if failed else 0
 
 

@@ -19,6 +19,7 @@ from dovetail.service.requests import (
     is_script,
     read_script,
 )
+from dovetail.workloads.identity import number_of
 
 __all__ = ["submit"]
 
@@ -41,7 +42,20 @@ def submit(
         Text, typer.Option("--gpus", "-G", metavar="N", help="Devices a node; below 1 shares one.")
     ] = None,
     memory: Annotated[
-        Text, typer.Option("--mem", metavar="SIZE", help="A node, e.g. 8GB; beyond it the job is ended.")
+        Text,
+        typer.Option(
+            "--mem",
+            "--memory",
+            metavar="SIZE|auto",
+            help="A node, e.g. 8GB; beyond it the job is ended.",
+        ),
+    ] = None,
+    retry_memory: Annotated[
+        Text,
+        typer.Option(metavar="learned|FACTOR|no", help="After a kill for memory it starts again with more."),
+    ] = None,
+    kill_risk: Annotated[
+        Text, typer.Option(metavar="P", help="With --mem auto: the largest chance of a kill; default 0.05.")
     ] = None,
     walltime: Annotated[
         Text, typer.Option("--walltime", "--time", "-t", metavar="DURATION", help="A limit, not an estimate.")
@@ -114,6 +128,8 @@ def submit(
         "stdout": stdout,
         "stderr": stderr,
         "retries": retries,
+        "retry_memory": retry_memory,
+        "kill_risk": kill_risk,
         "on": on,
         "app": app,
         "folder": folder,
@@ -222,6 +238,8 @@ def job_of(asked: Mapping[str, Any]) -> dict[str, Any]:
             job[key] = opt.cpus(value)
         elif key == "gpus":
             job[key] = device_count(value)
+        elif key in ("kill_risk", "retry_memory") and (number := number_of(value)) is not None:
+            job[key] = number
         elif key == "on":
             job[key] = opt.kinds(value)
         elif key == "depends":
