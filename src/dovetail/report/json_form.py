@@ -75,6 +75,7 @@ def form_of(result: Result, asked: Asked | None = None) -> dict[str, Any]:
         "started_at": plain(result.started_at),
         "load": plain(result.load),
         "ignores_priorities": result.ignores_priorities,
+        "replicate": result.replicate.number,
         "notes": [{"code": getattr(note, "code", "note"), "text": str(note)} for note in result.notes],
     }
     if cut is not None:
