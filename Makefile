@@ -13,10 +13,10 @@ help:            ## show this list
 
 setup: $(STAMP)  ## create .venv with everything pinned
 
-$(STAMP): requirements/dev.txt pyproject.toml
+$(STAMP): requirements/dev.txt pyproject.toml packages/lab/pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.txt
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable . --editable packages/lab
 	@$(BIN)/python tools/opencl_here.py
 	@touch $@
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from dovetail_studies.gregg.decisions import QUEUES, decision_time
+from dovetail_lab.gregg.decisions import QUEUES, decision_time
 
 
 @pytest.mark.parametrize("policy", ["history", "history-guarded"])

@@ -16,7 +16,7 @@ from dovetail.engine.prepare import prepare
 from dovetail.model import Cluster, Ended, Submitted
 from dovetail.policies.fms import Fms
 from dovetail.runtimes.perfect import PerfectModel
-from dovetail.workloads.published.ravi_multi import ravi_multi
+from dovetail_lab.published.ravi_multi import ravi_multi
 
 LATER = 5
 

@@ -19,7 +19,7 @@ from dovetail.plugins import load_policy
 from dovetail.runtimes.perfect import PerfectModel
 from dovetail.testing.builders import workload
 from dovetail.workloads.load import load_workload
-from dovetail.workloads.published.ravi_multi import ravi_multi
+from dovetail_lab.published.ravi_multi import ravi_multi
 
 
 @dataclass(frozen=True)

@@ -16,12 +16,12 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from dovetail.packing import registry
-from dovetail.packing.contiguous import contiguous_groups
-from dovetail.packing.pack_by_pack import pack_by_pack
-from dovetail.packing.registry import Options, solve
-from dovetail.packing.schedule import Packing, check
-from dovetail.packing.synthetic import generate, set_2, set_3
+from dovetail_lab.packing import registry
+from dovetail_lab.packing.contiguous import contiguous_groups
+from dovetail_lab.packing.pack_by_pack import pack_by_pack
+from dovetail_lab.packing.registry import Options, solve
+from dovetail_lab.packing.schedule import Packing, check
+from dovetail_lab.packing.synthetic import generate, set_2, set_3
 
 Floats = NDArray[np.float64]
 MARGIN = 3.0

@@ -7,7 +7,7 @@ import pytest
 
 import dovetail
 from dovetail.errors import InputError
-from dovetail.lifetimes import lifetimes
+from dovetail_lab.markthub.lifetimes import lifetimes
 
 JOBS = "published:markthub?jobs=40&nodes_mean=12&nodes_sd=9&gpu_calls=1e7&seed=3"
 

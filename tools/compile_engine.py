@@ -93,7 +93,7 @@ def spelt_out(source: str) -> str:
 def main() -> int:
     """Make the copy anew, and compile in it."""
     shutil.rmtree(TARGET, ignore_errors=True)
-    for package in ("dovetail", "dovetail_studies"):
+    for package in ("dovetail", "dovetail_lab"):
         shutil.copytree(
             HERE / "src" / package, TARGET / package, ignore=shutil.ignore_patterns("__pycache__")
         )

@@ -6,14 +6,14 @@ import os
 import time
 from collections.abc import Callable, MutableSequence, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from inspect import signature
 from multiprocessing import get_context
 from typing import Any, Literal, TypeAlias
 
 from dovetail import api
-from dovetail.errors import InputError
+from dovetail.errors import InputError, NothingKnown
 from dovetail.files.fields import LONGEST
 from dovetail.interfaces import Planner, Policy
 from dovetail.model import Cluster, Replicate, Result, Seconds, Workload
@@ -262,7 +262,11 @@ def _read(task: Task) -> Task:
 def _simulate(task: Task, tell: Callable[[float], None]) -> Result:
     """One task; ``tell`` hears which part of its jobs has ended."""
     workload, options = _read(task)
-    result = api.simulate_result(workload, progress=lambda done, total: tell(done / total), **options)
+    try:
+        result = api.simulate_result(workload, progress=lambda done, total: tell(done / total), **options)
+    except NothingKnown as unknown:  # one row among others, which may know more
+        about = {name: options.get(name) for name in ("seed", "load")}
+        result = replace(unknown.result, replicate=options.get("replicate") or Replicate(), **about)
     tell(1.0)
     return result
 

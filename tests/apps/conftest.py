@@ -6,10 +6,10 @@ import os
 
 import pytest
 
-from dovetail.apps.arrays import ArrayDevice
-from dovetail.apps.devices import open_device
-from dovetail.apps.interfaces import Device
 from dovetail.errors import InputError
+from dovetail_lab.apps.arrays import ArrayDevice
+from dovetail_lab.apps.devices import open_device
+from dovetail_lab.apps.interfaces import Device
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from dovetail.apps.interfaces import Array, Device
-from dovetail.apps.registry import APPS, checksum, compute, implementation
+from dovetail_lab.apps.interfaces import Array, Device
+from dovetail_lab.apps.registry import APPS, checksum, compute, implementation
 
 _FIXTURES = HealthCheck.function_scoped_fixture
 

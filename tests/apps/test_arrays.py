@@ -4,8 +4,8 @@ import sys
 
 import pytest
 
-from dovetail.apps.devices import open_device
 from dovetail.errors import InputError
+from dovetail_lab.apps.devices import open_device
 
 
 def test_absent_cuda_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,9 +7,9 @@ import os
 
 import pytest
 
-from dovetail.apps.bench.sharing import PAIRS, Sharing, measure_sharing, read_sharing
-from dovetail.cli import bench
 from dovetail.errors import InputError
+from dovetail_lab.apps.bench.sharing import PAIRS, Sharing, measure_sharing, read_sharing
+from dovetail_lab.commands import bench
 
 needs_two_cores = pytest.mark.skipif(
     len(os.sched_getaffinity(0)) < 2, reason="two jobs share two cores at least"

@@ -8,17 +8,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dovetail.apps.bench.accuracy import accuracy, ask
-from dovetail.apps.bench.measured import Measured, read_measurements, to_history, write_measurements
-from dovetail.apps.bench.speeds import Change, changes, table
-from dovetail.apps.bench.suite import Point, measure, names, points, sizes_table, suite, two_devices
-from dovetail.apps.registry import APPS
 from dovetail.errors import InputError
 from dovetail.executors.discovery import Cores, Found, Inventory
 from dovetail.history.sqlite import SqliteHistory
 from dovetail.model import Cluster
 from dovetail.runtimes.registry import make_model
-from dovetail_studies.gregg.predictions import bars, stored_measurements
+from dovetail_lab.apps.bench.accuracy import accuracy, ask
+from dovetail_lab.apps.bench.measured import Measured, read_measurements, to_history, write_measurements
+from dovetail_lab.apps.bench.speeds import Change, changes, table
+from dovetail_lab.apps.bench.suite import Point, measure, names, points, sizes_table, suite, two_devices
+from dovetail_lab.apps.registry import APPS
+from dovetail_lab.gregg.predictions import bars, stored_measurements
 
 
 def test_the_table_of_sizes_has_sizes_to_learn_from_and_unseen_ones_inside_and_outside() -> None:

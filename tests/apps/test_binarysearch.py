@@ -5,10 +5,10 @@ from bisect import bisect_left
 import numpy as np
 import pytest
 
-from dovetail.apps import binarysearch
-from dovetail.apps.interfaces import Device
-from dovetail.apps.registry import compute
 from dovetail.errors import InputError
+from dovetail_lab.apps import binarysearch
+from dovetail_lab.apps.interfaces import Device
+from dovetail_lab.apps.registry import compute
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 64, 100, 1025])

@@ -3,8 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dovetail.apps.interfaces import Device
-from dovetail.apps.registry import compute
+from dovetail_lab.apps.interfaces import Device
+from dovetail_lab.apps.registry import compute
 
 
 @pytest.mark.parametrize("n", [1, 2, 7, 128, 1000])

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from scipy.signal import convolve2d
 
-from dovetail.apps import convolution
-from dovetail.apps.interfaces import Device
-from dovetail.apps.registry import compute
+from dovetail_lab.apps import convolution
+from dovetail_lab.apps.interfaces import Device
+from dovetail_lab.apps.registry import compute
 
 
 @pytest.mark.parametrize("n", [1, 4, 5, 64, 71])

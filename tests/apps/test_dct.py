@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from scipy.fft import dctn
 
-from dovetail.apps import dct
-from dovetail.apps.interfaces import Device
-from dovetail.apps.registry import compute
+from dovetail_lab.apps import dct
+from dovetail_lab.apps.interfaces import Device
+from dovetail_lab.apps.registry import compute
 
 
 @pytest.mark.parametrize(("n", "side"), [(1, 8), (8, 8), (9, 16), (40, 40)])

@@ -5,9 +5,9 @@ import math
 import numpy as np
 import pytest
 
-from dovetail.apps import dwthaar1d
-from dovetail.apps.interfaces import Device
-from dovetail.apps.registry import compute
+from dovetail_lab.apps import dwthaar1d
+from dovetail_lab.apps.interfaces import Device
+from dovetail_lab.apps.registry import compute
 
 
 def _haar(signal: list[float]) -> list[float]:

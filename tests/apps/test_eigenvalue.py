@@ -3,9 +3,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dovetail.apps import eigenvalue
-from dovetail.apps.interfaces import Array, Device
-from dovetail.apps.registry import compute
+from dovetail_lab.apps import eigenvalue
+from dovetail_lab.apps.interfaces import Array, Device
+from dovetail_lab.apps.registry import compute
 
 
 def _check(inputs: tuple[Array, ...], expected: Array, *devices: Device) -> None:

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from scipy.linalg import hadamard
 
-from dovetail.apps import fastwalsh
-from dovetail.apps.interfaces import Device
-from dovetail.apps.registry import compute
+from dovetail_lab.apps import fastwalsh
+from dovetail_lab.apps.interfaces import Device
+from dovetail_lab.apps.registry import compute
 
 
 @pytest.mark.parametrize(("n", "length"), [(1, 1), (2, 2), (3, 4), (8, 8), (100, 128), (256, 256)])

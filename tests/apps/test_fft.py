@@ -5,9 +5,9 @@ import cmath
 import numpy as np
 import pytest
 
-from dovetail.apps import fft
-from dovetail.apps.interfaces import Device
-from dovetail.apps.registry import compute
+from dovetail_lab.apps import fft
+from dovetail_lab.apps.interfaces import Device
+from dovetail_lab.apps.registry import compute
 
 
 def _definition(x: np.ndarray) -> np.ndarray:  # type: ignore[type-arg]

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from scipy.sparse.csgraph import dijkstra
 
-from dovetail.apps import floydwarshall
-from dovetail.apps.interfaces import Device
-from dovetail.apps.registry import compute
+from dovetail_lab.apps import floydwarshall
+from dovetail_lab.apps.interfaces import Device
+from dovetail_lab.apps.registry import compute
 
 
 @pytest.mark.parametrize("n", [2, 9, 40])

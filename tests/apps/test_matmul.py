@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from dovetail.apps import matmul
+from dovetail_lab.apps import matmul
 
 
 def test_against_double_precision() -> None:

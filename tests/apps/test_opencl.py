@@ -6,10 +6,10 @@ from typing import cast
 import numpy as np
 import pytest
 
-from dovetail.apps.devices import open_device
-from dovetail.apps.interfaces import Implementation
-from dovetail.apps.opencl import OpenCL, round_up
 from dovetail.errors import ExecutorError, InputError
+from dovetail_lab.apps.devices import open_device
+from dovetail_lab.apps.interfaces import Implementation
+from dovetail_lab.apps.opencl import OpenCL, round_up
 
 
 @pytest.mark.parametrize(("value", "multiple", "expected"), [(0, 8, 0), (1, 8, 8), (8, 8, 8), (9, 8, 16)])

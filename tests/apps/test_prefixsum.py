@@ -5,10 +5,10 @@ from itertools import accumulate
 import numpy as np
 import pytest
 
-from dovetail.apps import prefixsum
-from dovetail.apps.interfaces import Device
-from dovetail.apps.registry import compute
 from dovetail.errors import InputError
+from dovetail_lab.apps import prefixsum
+from dovetail_lab.apps.interfaces import Device
+from dovetail_lab.apps.registry import compute
 
 
 @pytest.mark.parametrize("n", [1, 255, 256, 257, 3000])

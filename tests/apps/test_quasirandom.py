@@ -3,9 +3,9 @@ from __future__ import annotations
 import numpy as np
 from scipy.stats import qmc
 
-from dovetail.apps import quasirandom
-from dovetail.apps.interfaces import Device
-from dovetail.apps.registry import compute
+from dovetail_lab.apps import quasirandom
+from dovetail_lab.apps.interfaces import Device
+from dovetail_lab.apps.registry import compute
 
 
 def test_against_scipy(opencl: Device, cpu: Device) -> None:

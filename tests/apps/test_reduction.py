@@ -5,9 +5,9 @@ import math
 import numpy as np
 import pytest
 
-from dovetail.apps import reduction
-from dovetail.apps.interfaces import Device
-from dovetail.apps.registry import compute
+from dovetail_lab.apps import reduction
+from dovetail_lab.apps.interfaces import Device
+from dovetail_lab.apps.registry import compute
 
 
 @pytest.mark.parametrize("n", [1, 5, 4096, 300_001])

@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dovetail.apps.registry import APPS, checksum, find, implementation, run
 from dovetail.errors import InputError
+from dovetail_lab.apps.registry import APPS, checksum, find, implementation, run
 
 PAPER = {
     "BinarySearch": (60, 4),

@@ -5,9 +5,9 @@ from itertools import accumulate
 import numpy as np
 import pytest
 
-from dovetail.apps import scan
-from dovetail.apps.interfaces import Device
-from dovetail.apps.registry import compute
+from dovetail_lab.apps import scan
+from dovetail_lab.apps.interfaces import Device
+from dovetail_lab.apps.registry import compute
 
 
 @pytest.mark.parametrize("n", [1, 2, 256, 257, 40_000])

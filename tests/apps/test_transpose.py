@@ -3,9 +3,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dovetail.apps import transpose
-from dovetail.apps.interfaces import Device
-from dovetail.apps.registry import compute
+from dovetail_lab.apps import transpose
+from dovetail_lab.apps.interfaces import Device
+from dovetail_lab.apps.registry import compute
 
 
 @pytest.mark.parametrize("n", [1, 15, 16, 17, 100])

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from dovetail.apps.bench.measured import Measured, write_measurements
 from dovetail.cli.main import status_of
 from dovetail.history.sqlite import SqliteHistory
 from dovetail.model import DeviceClass
+from dovetail_lab.apps.bench.measured import Measured, write_measurements
 
 ONE_CORE = '[[node]]\nname = "here"\ncores = [{core}]\n'
 

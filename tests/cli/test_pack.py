@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from dovetail.cli.main import status_of
-from dovetail.packing.registry import ALGORITHMS
+from dovetail_lab.packing.registry import ALGORITHMS
 
 TABLE = {
     "processors": 4,

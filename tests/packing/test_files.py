@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from dovetail.errors import InputError
-from dovetail.packing.files import read_instance
-from dovetail.packing.synthetic import model_times
+from dovetail_lab.packing.files import read_instance
+from dovetail_lab.packing.synthetic import model_times
 
 
 def written(folder: Path, content: Any, name: str = "tasks.json") -> Path:

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from dovetail.packing.pack_approx import pack_approx_literal
-from dovetail.packing.pack_by_pack import NINE, pack_by_pack
-from dovetail.packing.registry import solve
-from dovetail.packing.schedule import Packing, check, fill, measure
+from dovetail_lab.packing.pack_approx import pack_approx_literal
+from dovetail_lab.packing.pack_by_pack import NINE, pack_by_pack
+from dovetail_lab.packing.registry import solve
+from dovetail_lab.packing.schedule import Packing, check, fill, measure
 
 Floats = NDArray[np.float64]
 

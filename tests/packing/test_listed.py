@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from dovetail.packing.column_generation import ColumnPool, generate_columns
-from dovetail.packing.contiguous import contiguous
-from dovetail.packing.deadline import Deadline
-from dovetail.packing.exhaustive import subset_dp
-from dovetail.packing.level_program import level_prices, some_levels
-from dovetail.packing.listed import cheapest, listed
-from dovetail.packing.schedule import Packing, check, fill
-from dovetail.packing.synthetic import generate, set_2
 from dovetail.testing.builders import full
+from dovetail_lab.packing.column_generation import ColumnPool, generate_columns
+from dovetail_lab.packing.contiguous import contiguous
+from dovetail_lab.packing.deadline import Deadline
+from dovetail_lab.packing.exhaustive import subset_dp
+from dovetail_lab.packing.level_program import level_prices, some_levels
+from dovetail_lab.packing.listed import cheapest, listed
+from dovetail_lab.packing.schedule import Packing, check, fill
+from dovetail_lab.packing.synthetic import generate, set_2
 
 Floats = NDArray[np.float64]
 

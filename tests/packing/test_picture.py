@@ -9,10 +9,10 @@ import pytest
 from numpy.typing import NDArray
 
 from dovetail.errors import InputError
-from dovetail.packing.picture import bars, grid, save_picture, symbol, to_svg
-from dovetail.packing.registry import solve
-from dovetail.packing.schedule import fill
-from dovetail.packing.synthetic import set_2
+from dovetail_lab.packing.picture import bars, grid, save_picture, symbol, to_svg
+from dovetail_lab.packing.registry import solve
+from dovetail_lab.packing.schedule import fill
+from dovetail_lab.packing.synthetic import set_2
 
 Floats = NDArray[np.float64]
 

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from three_partition import theorem_2
 
 from dovetail.errors import InputError
-from dovetail.packing.profiles import check_times, describe_repairs, fit_times, repair
-from dovetail.packing.synthetic import (
+from dovetail_lab.packing.profiles import check_times, describe_repairs, fit_times, repair
+from dovetail_lab.packing.synthetic import (
     FORMS,
     KAPPAS,
     generate,

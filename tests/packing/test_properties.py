@@ -9,15 +9,15 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from three_partition import theorem_2
 
-from dovetail.packing.bounds import area_bound, batch_bound, quick_bound
-from dovetail.packing.exhaustive import exhaustive, subset_dp
-from dovetail.packing.matching import matching
-from dovetail.packing.one_pack import single_pack
-from dovetail.packing.pack_approx import pack_approx_literal
-from dovetail.packing.profiles import repair
-from dovetail.packing.registry import ALGORITHMS, Options, solve
-from dovetail.packing.schedule import check
 from dovetail.testing.builders import full
+from dovetail_lab.packing.bounds import area_bound, batch_bound, quick_bound
+from dovetail_lab.packing.exhaustive import exhaustive, subset_dp
+from dovetail_lab.packing.matching import matching
+from dovetail_lab.packing.one_pack import single_pack
+from dovetail_lab.packing.pack_approx import pack_approx_literal
+from dovetail_lab.packing.profiles import repair
+from dovetail_lab.packing.registry import ALGORITHMS, Options, solve
+from dovetail_lab.packing.schedule import check
 
 Floats = NDArray[np.float64]
 

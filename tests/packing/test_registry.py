@@ -8,19 +8,19 @@ import pytest
 from numpy.typing import NDArray
 
 from dovetail.errors import InputError
-from dovetail.kernels import packing, packing_lists, packing_pricing, packing_subsets
-from dovetail.packing.registry import ALGORITHMS, Options, solve
-from dovetail.packing.schedule import Packing
-from dovetail.packing.synthetic import generate, set_2, set_3
 from dovetail.testing.builders import full
+from dovetail_lab.packing import compiled, compiled_lists, compiled_pricing, compiled_subsets
+from dovetail_lab.packing.registry import ALGORITHMS, Options, solve
+from dovetail_lab.packing.schedule import Packing
+from dovetail_lab.packing.synthetic import generate, set_2, set_3
 
 Floats = NDArray[np.float64]
 
 
-def compiled() -> dict[str, int]:
+def signatures() -> dict[str, int]:
     """Signatures of every kernel so far."""
     found: dict[str, int] = {}
-    for module in (packing, packing_lists, packing_pricing, packing_subsets):
+    for module in (compiled, compiled_lists, compiled_pricing, compiled_subsets):
         for name, value in vars(module).items():
             dispatcher: Any = value
             if hasattr(dispatcher, "signatures"):
@@ -30,7 +30,7 @@ def compiled() -> dict[str, int]:
 
 @pytest.mark.parametrize("name", [name for name in ALGORITHMS if name not in ("ilp", "cp-sat")])
 def test_kernels_are_loaded_before_the_clock_starts(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    from dovetail.packing import registry
+    from dovetail_lab.packing import registry
 
     size = 4 if name == "one-pack" else 12 if name in ("exhaustive", "subset-dp") else 24
     times = generate(size, 8, np.random.default_rng(1))
@@ -40,11 +40,11 @@ def test_kernels_are_loaded_before_the_clock_starts(name: str, monkeypatch: pyte
 
     def load(*arguments: Any) -> None:
         real(*arguments)
-        loaded.update(compiled())
+        loaded.update(signatures())
 
     monkeypatch.setattr(registry, "load", load)
     solve(times, k, name)
-    assert compiled() == loaded
+    assert signatures() == loaded
 
 
 @pytest.mark.parametrize(

@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from dovetail.packing.column_generation import Relaxation, Step, generate_columns, relax
-from dovetail.packing.contiguous import contiguous
-from dovetail.packing.deadline import Deadline
-from dovetail.packing.exhaustive import subset_dp
-from dovetail.packing.schedule import Packing, check, fill
-from dovetail.packing.staircase import branch, widest_step
-from dovetail.packing.synthetic import generate
 from dovetail.testing.builders import full
+from dovetail_lab.packing.column_generation import Relaxation, Step, generate_columns, relax
+from dovetail_lab.packing.contiguous import contiguous
+from dovetail_lab.packing.deadline import Deadline
+from dovetail_lab.packing.exhaustive import subset_dp
+from dovetail_lab.packing.schedule import Packing, check, fill
+from dovetail_lab.packing.staircase import branch, widest_step
+from dovetail_lab.packing.synthetic import generate
 
 Floats = NDArray[np.float64]
 

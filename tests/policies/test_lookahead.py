@@ -14,7 +14,7 @@ from dovetail.kernels import assigning, backfilling, molding
 from dovetail.model import Cluster, Workload
 from dovetail.plugins import load_policy
 from dovetail.testing.builders import Knowing, rigid, workload
-from dovetail.workloads.published.ravi_multi import ravi_multi
+from dovetail_lab.published.ravi_multi import ravi_multi
 
 
 def one_node() -> Workload:

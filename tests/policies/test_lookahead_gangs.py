@@ -11,7 +11,7 @@ from dovetail.model import App, Choice, Cluster, Implementation, Job, Request, R
 from dovetail.plugins import load_policy
 from dovetail.testing.builders import HOST, Knowing, full
 from dovetail.testing.invariants import check_schedule
-from dovetail.workloads.published.ravi_multi import MIXES, ravi_multi
+from dovetail_lab.published.ravi_multi import MIXES, ravi_multi
 
 RAVI = Cluster.parse("16x8cpu+1gpu")
 

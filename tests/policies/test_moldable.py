@@ -19,7 +19,7 @@ from dovetail.policies.torque import Torque, TorquePlan
 from dovetail.testing.builders import Knowing, full
 from dovetail.testing.invariants import check_schedule
 from dovetail.workloads.jobfile import request_for
-from dovetail.workloads.published.registry import load_published
+from dovetail.workloads.published import load_published
 
 BOTH, GPU, CPU = "cpu+gpu", "gpu", "cpu"
 KINDS = (BOTH, GPU, CPU)

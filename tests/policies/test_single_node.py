@@ -22,7 +22,7 @@ from dovetail.policies.sufferage import Sufferage
 from dovetail.report.metrics import metrics
 from dovetail.testing.builders import Knowing, full, workload
 from dovetail.testing.invariants import check_schedule
-from dovetail.workloads.published.registry import load_published
+from dovetail.workloads.published import load_published
 
 Jobs = list[tuple[float, float, float]]  # submit, seconds on the CPUs, seconds on a GPU
 

@@ -16,7 +16,7 @@ from dovetail.rates.isolated import Isolated
 from dovetail.rates.sharing_penalty import SharingPenalty
 from dovetail.testing.builders import Knowing, workload
 from dovetail.testing.invariants import check_schedule
-from dovetail.workloads.published.registry import load_published
+from dovetail.workloads.published import load_published
 
 
 def ends(rows, rates, cluster="1x4cpu+1gpu"):

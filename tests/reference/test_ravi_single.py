@@ -18,7 +18,7 @@ import pytest
 
 import dovetail
 from dovetail.testing.builders import full
-from dovetail.workloads.published.ravi_single import ravi_single
+from dovetail_lab.published.ravi_single import ravi_single
 
 
 class Bench(NamedTuple):

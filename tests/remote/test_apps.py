@@ -13,9 +13,9 @@ import pytest
 from device_servers import ENVIRONMENT, Served
 
 import dovetail.remote
-from dovetail.apps.arrays import ArrayDevice
-from dovetail.apps.devices import Device, open_device
-from dovetail.apps.registry import APPS, compute, implementation
+from dovetail_lab.apps.arrays import ArrayDevice
+from dovetail_lab.apps.devices import Device, open_device
+from dovetail_lab.apps.registry import APPS, compute, implementation
 
 KMEANS = Path(__file__).parent.parent.parent / "examples" / "remote" / "kmeans.py"
 

@@ -10,8 +10,8 @@ import pytest
 import dovetail
 from dovetail.errors import InputError
 from dovetail.model import Cluster, Result
-from dovetail.packing.registry import solve
 from dovetail.report.energy import Use, Watts, energy_metrics, use_of
+from dovetail_lab.packing.registry import solve
 
 GOLDEN = [
     [60, 32, 24, 20],

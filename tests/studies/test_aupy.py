@@ -10,11 +10,11 @@ import pytest
 
 from dovetail.cli.main import status_of
 from dovetail.errors import InputError
-from dovetail.packing.synthetic import set_1_like, set_2
-from dovetail_studies.aupy import study as aupy
-from dovetail_studies.aupy.claims import claims
-from dovetail_studies.aupy.found import ALGORITHMS, FULL, MEASURES, SETS, Found, Timing
-from dovetail_studies.aupy.study import FIGURES, PAPER_MILLISECONDS, Sequential, approx_steps
+from dovetail_lab.aupy import study as aupy
+from dovetail_lab.aupy.claims import claims
+from dovetail_lab.aupy.found import ALGORITHMS, FULL, MEASURES, SETS, Found, Timing
+from dovetail_lab.aupy.study import FIGURES, PAPER_MILLISECONDS, Sequential, approx_steps
+from dovetail_lab.packing.synthetic import set_1_like, set_2
 
 COSTS = MEASURES.index("relative_cost")
 

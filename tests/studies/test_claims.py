@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dovetail.report import Interval, interval
-from dovetail_studies.claims import Verdict, all_of, as_printed, matches, ordered, reaches
+from dovetail_lab.claims import Verdict, all_of, as_printed, matches, ordered, reaches
 
 YES, DIRECTION, NO, OPEN = Verdict.YES, Verdict.DIRECTION, Verdict.NO, Verdict.OPEN
 

@@ -11,19 +11,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dovetail.apps.bench.measured import Measured
-from dovetail.apps.bench.suite import Point
-from dovetail.apps.registry import APPS
 from dovetail.cli.main import status_of
 from dovetail.model import Cluster, Record, State
 from dovetail.testing.builders import full, workload
-from dovetail_studies.gregg import study as gregg
-from dovetail_studies.gregg.claims import claims
-from dovetail_studies.gregg.decisions import decision_time
-from dovetail_studies.gregg.flows import figure_4, figure_5, identical
-from dovetail_studies.gregg.placements import CASES, STATIC, Found, cases, optimum, preferred
-from dovetail_studies.gregg.predictions import bars, stored_measurements
-from dovetail_studies.gregg.training import (
+from dovetail_lab.apps.bench.measured import Measured
+from dovetail_lab.apps.bench.suite import Point
+from dovetail_lab.apps.registry import APPS
+from dovetail_lab.gregg import study as gregg
+from dovetail_lab.gregg.claims import claims
+from dovetail_lab.gregg.decisions import decision_time
+from dovetail_lab.gregg.flows import figure_4, figure_5, identical
+from dovetail_lab.gregg.placements import CASES, STATIC, Found, cases, optimum, preferred
+from dovetail_lab.gregg.predictions import bars, stored_measurements
+from dovetail_lab.gregg.training import (
     GPU_ONLY,
     REFERENCE,
     Curve,

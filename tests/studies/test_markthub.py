@@ -12,13 +12,13 @@ import pytest
 from typer.testing import CliRunner
 
 from dovetail.testing.builders import full
-from dovetail_studies.command import reproduce
-from dovetail_studies.markthub import figures
-from dovetail_studies.markthub.claims import claims
-from dovetail_studies.markthub.figures import DEFAULT
-from dovetail_studies.markthub.occupancy import occupancy
-from dovetail_studies.markthub.points import AWARE, Found, Point, crossing, mixture, play_all, table_4
-from dovetail_studies.markthub.study import study
+from dovetail_lab.commands.reproduce import reproduce
+from dovetail_lab.markthub import figures
+from dovetail_lab.markthub.claims import claims
+from dovetail_lab.markthub.figures import DEFAULT
+from dovetail_lab.markthub.occupancy import occupancy
+from dovetail_lab.markthub.points import AWARE, Found, Point, crossing, mixture, play_all, table_4
+from dovetail_lab.markthub.study import study
 
 JOBS, SEEDS = 1000, full(8, 2)
 
@@ -110,7 +110,7 @@ def test_figure_6_has_every_gpu_second() -> None:
 def test_the_command_writes_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every point once in the CSV; the page, a chart of each figure, the JSON with claims."""
     few = list(dict.fromkeys(figures.points()))
-    monkeypatch.setattr("dovetail_studies.markthub.study.play_all", _cheaply)
+    monkeypatch.setattr("dovetail_lab.markthub.study.play_all", _cheaply)
     out = tmp_path / "out"
     done = CliRunner().invoke(reproduce, ["markthub", "--seeds", "2", "--out", str(out), "--quiet", "--json"])
     assert done.exit_code == 0, done.output

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from dovetail.errors import InputError
-from dovetail_studies.policies.queues import KINDS, noisy_model
-from dovetail_studies.policies.study import _figures, default_policies, rows, study
+from dovetail_lab.policies.queues import KINDS, noisy_model
+from dovetail_lab.policies.study import _figures, default_policies, rows, study
 
 
 def test_the_best_fixed_policy_has_ratio_one_and_refusals_are_empty() -> None:

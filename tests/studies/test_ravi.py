@@ -10,11 +10,11 @@ from statistics import fmean
 
 import pytest
 
-from dovetail.apps.bench.sharing import PAIRS, Sharing
 from dovetail.cli.main import status_of
 from dovetail.errors import InputError
 from dovetail.testing.builders import full
-from dovetail_studies.ravi import multi, single
+from dovetail_lab.apps.bench.sharing import PAIRS, Sharing
+from dovetail_lab.ravi import multi, single
 
 needs_ortools = pytest.mark.skipif(
     importlib.util.find_spec("ortools") is None, reason="the optimum needs OR-Tools"

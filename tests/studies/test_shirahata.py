@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from dovetail.testing.builders import full
-from dovetail_studies.shirahata import simulated, study
-from dovetail_studies.shirahata.measured import overheads
-from dovetail_studies.shirahata.simulated import ALPHA, NEEDED, Case
+from dovetail_lab.shirahata import simulated, study
+from dovetail_lab.shirahata.measured import overheads
+from dovetail_lab.shirahata.simulated import ALPHA, NEEDED, Case
 
 
 def mean(case: Case, seeds: int) -> float:

@@ -16,8 +16,8 @@ from rich.console import Console
 from dovetail.cli.main import status_of
 from dovetail.errors import InputError
 from dovetail.report import Interval, tables
-from dovetail_studies.claims import Claim, Verdict
-from dovetail_studies.study import Chart, Prose, Study, Table, page, prepared, publish, show, shown
+from dovetail_lab.claims import Claim, Verdict
+from dovetail_lab.study import Chart, Prose, Study, Table, page, prepared, publish, show, shown
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,8 @@ from dovetail.errors import InputError
 from dovetail.model import Cluster
 from dovetail.testing.builders import full
 from dovetail.workloads.load import load_workload
-from dovetail_studies import wrong_predictions
-from dovetail_studies.wrong_predictions import FACTORS, Row, wrong_model
+from dovetail_lab import wrong_predictions
+from dovetail_lab.wrong_predictions import FACTORS, Row, wrong_model
 
 TABLE_2 = "published:gregg-table2"
 

@@ -10,7 +10,7 @@ from dovetail.workloads.published import describe_published, load_published, tak
     ("spec", "expected"),
     [
         ("published:", "unknown published workload ''"),
-        ("published:gregg", "unknown published workload 'gregg', expected one of gregg-table2"),
+        ("published:gregg", "unknown published workload 'gregg', expected one of gregg-identical"),
         ("published:gregg-table", "did you mean 'gregg-table2'?"),
         ("published:gregg-table2?onl=gpu-faster", "unknown option 'onl', expected one of only"),
         ("published:gregg-table2?only=cpu", "only: found 'cpu', expected 'gpu-faster'"),

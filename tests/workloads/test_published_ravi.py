@@ -5,8 +5,8 @@ import pytest
 
 from dovetail.model import Workload
 from dovetail.workloads.load import load_workload
-from dovetail.workloads.published.ravi_multi import FIG_2, POOL, READINGS
-from dovetail.workloads.published.ravi_single import FIG_1, POOLS, pool_jobs
+from dovetail_lab.published.ravi_multi import FIG_2, POOL, READINGS
+from dovetail_lab.published.ravi_single import FIG_1, POOLS, pool_jobs
 
 
 def rng() -> np.random.Generator:

@@ -111,6 +111,7 @@ def test_what_is_drawn_by_default(trace: Workload) -> None:
     assert not planned(short)[1].bootstrap
     moment = replace(trace, jobs=trace.jobs[:2])
     assert planned(moment)[1].jitter == pytest.approx(min(600.0, _length(moment) / 100))
+    assert [r.number for r in planned(replace(trace, jobs=trace.jobs[:1]))] == [0]
     with pytest.raises(InputError, match=r"expected none, or two weeks at least"):
         planned(moment, bootstrap="week")
 

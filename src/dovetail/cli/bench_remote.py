@@ -14,8 +14,8 @@ from rich.table import Table
 from rich.text import Text
 
 from dovetail.cli import options as opt
-from dovetail.cli.output import note
 from dovetail.errors import InputError
+from dovetail.files.streams import note
 from dovetail.report import tables
 
 __all__ = ["bench_remote"]

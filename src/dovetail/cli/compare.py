@@ -7,21 +7,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dovetail import api
 from dovetail.cli import completing
 from dovetail.cli import options as opt
-from dovetail.cli.garbage import collect_rarely
-from dovetail.cli.output import Asked, check_targets, note, show_comparison, this_command
-from dovetail.comparison import compare as simulated
 from dovetail.errors import InputError
-from dovetail.model import Result, State
-from dovetail.report.intervals import label
-from dovetail.report.progress import Bar
-from dovetail.runtimes.registry import DEFAULT_MODEL
+from dovetail.files.streams import note
+from dovetail.spec.values import DEFAULT_MODEL
+
+if TYPE_CHECKING:
+    from dovetail.model import Result
 
 __all__ = ["compare"]
 
@@ -91,6 +88,13 @@ def compare(
     quiet: opt.Quiet = False,
 ) -> int:
     """Run or simulate a workload under several policies and put them side by side."""
+    from dovetail import api
+    from dovetail.cli.garbage import collect_rarely
+    from dovetail.cli.output import Asked, check_targets, show_comparison, this_command
+    from dovetail.comparison import compare as simulated
+    from dovetail.model import State
+    from dovetail.report.progress import Bar
+
     collect_rarely()
     policies = _policies(policy)
     file = opt.or_journal(file)
@@ -165,6 +169,8 @@ def compare(
 
 def _policies(text: str) -> list[str]:
     """Names, each checked before anything runs; raises `InputError`."""
+    from dovetail import api
+
     names = [name.strip() for name in text.split(",")]
     labels: set[str] = set()
     for name in names:
@@ -203,6 +209,9 @@ def _live(
     hidden: bool,
 ) -> list[Result]:
     """Run the workload under each policy, seed by seed; results by policy, then seed."""
+    from dovetail import api
+    from dovetail.model import State
+
     found: dict[tuple[str, int | None], Result] = {}
     for seed in seeds:
         for policy in policies:
@@ -217,6 +226,9 @@ def _live(
 
 def _those_of(reference: str, results: Sequence[Result]) -> list[Result]:
     """The results of the reference policy, which must be one of those that were run."""
+    from dovetail import api
+    from dovetail.report.intervals import label
+
     name = api.policy_label(reference)
     found = [result for result in results if label(result) == name]
     if not found:

@@ -93,11 +93,11 @@ def runs(incomplete: str) -> list[str]:
 
 def sources(incomplete: str) -> list[str]:
     """Published workloads and runs, with the files of that beginning; only files where nothing is typed."""
-    from dovetail.workloads.published.registry import PUBLISHED
+    from dovetail.workloads.published import published
 
     if not incomplete:
         return []
-    names = [*(f"published:{name}" for name in PUBLISHED), "synthetic:", *runs(incomplete)]
+    names = [*(f"published:{name}" for name in published()), "synthetic:", *runs(incomplete)]
     if not any(name.startswith(incomplete) for name in names):
         return []  # then the shell completes files by itself
     return [*names, *_files(incomplete)]

@@ -13,8 +13,8 @@ import typer
 from rich.table import Table
 
 from dovetail.cli import options as opt
-from dovetail.cli.output import note
 from dovetail.errors import InputError
+from dovetail.files.streams import note
 from dovetail.history.sqlite import default_history_path
 from dovetail.report import tables
 

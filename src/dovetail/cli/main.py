@@ -23,7 +23,7 @@ from dovetail.cli import interrupts
 from dovetail.cli.completing import whole_words
 from dovetail.cli.lazy import LazyGroup, Target, here, registered
 from dovetail.cli.usage import used_wrongly
-from dovetail.errors import DovetailError, DovetailWarning
+from dovetail.errors import DovetailError, DovetailWarning, InputError
 from dovetail.extras import missing
 from dovetail.files.sentences import printable
 from dovetail.files.streams import forgiving_stderr, whole
@@ -59,9 +59,6 @@ def _table() -> dict[str, Target]:
         "devices": ("devices:devices", "Show this machine's cores, GPUs and OpenCL devices."),
         "policies": ("policies:policies", "List policies and planners."),
         "workload": ("workload:workload_app", "Describe, convert, cut and scale traces."),
-        "pack": ("pack:pack", "Partition moldable tasks into packs."),
-        "bench": ("bench:bench", "Run the benchmark apps; fill the history."),
-        "bench-sharing": ("bench:bench_sharing", "Measure what sharing a node costs here."),
         "bench-remote": ("bench_remote:bench_remote", "Measure what a borrowed GPU costs here."),
         "device-server": ("device_server:device_server", "Lend this node's devices."),
         "replay": ("replay:replay", "Check that a journal gives the same decisions again."),
@@ -70,6 +67,25 @@ def _table() -> dict[str, Target]:
         "schema": ("schema:schema", "Print the JSON Schemas of job and cluster files."),
     }
     return {name: here(f"dovetail.cli.{spec}", line) for name, (spec, line) in own.items()}
+
+
+LAB: Mapping[str, str] = {
+    "pack": "Partition moldable tasks into packs.",
+    "bench": "Run the benchmark apps; fill the history.",
+    "bench-sharing": "Measure what sharing a node costs here.",
+    "reproduce": "Set the papers' figures beside ours.",
+}
+"""Commands of the distribution dovetail-lab, and what the list of commands says of them."""
+
+
+def _other(name: str) -> Target:
+    """A command of another package; raises `KeyError`. One of the lab's is known where the lab is not."""
+    found = registered("dovetail.commands")
+    if name in found:
+        return Target(found[name].load, LAB.get(name, ""))
+    if name not in LAB:
+        raise KeyError(name)
+    raise InputError(f"found the command {name}, which is in dovetail-lab: install that package too")
 
 
 class _Dovetail(LazyGroup):
@@ -83,12 +99,13 @@ class _Dovetail(LazyGroup):
     @classmethod
     def targets(cls) -> Mapping[str, Target]:
         """All commands; ours win over others of the same name."""
-        return {**cls.own, **{n: t for n, t in registered("dovetail.commands").items() if n not in cls.own}}
+        others = [name for name in registered("dovetail.commands") if name not in cls.own]
+        return {**cls.own, **{name: _other(name) for name in others}}
 
     @classmethod
     def target(cls, name: str) -> Target:
         """One of them; raises `KeyError`."""
-        return cls.own[name] if name in cls.own else cls.targets()[name]
+        return cls.own[name] if name in cls.own else _other(name)
 
 
 app = typer.Typer(

@@ -7,6 +7,7 @@ import math
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +15,20 @@ from rich.console import Console
 from rich.text import Text
 
 from dovetail.errors import InputError
+from dovetail.extras import need
+from dovetail.files.streams import note
 from dovetail.files.writing import make_folder, write_text
-from dovetail.model import Result
+from dovetail.model import Note, Result
 from dovetail.report import Report, tables, wording
 from dovetail.report.asked import Asked
-from dovetail.report.compared import compared_metrics, comparison_table, later_table, paired_tables, remarks
+from dovetail.report.compared import (
+    TOLD,
+    compared_metrics,
+    comparison_table,
+    later_table,
+    paired_tables,
+    remarks,
+)
 from dovetail.report.energy import Watts, use_of
 from dovetail.report.folder import forms, write_folder
 from dovetail.report.intervals import variants
@@ -31,7 +41,6 @@ __all__ = [
     "Asked",
     "check_targets",
     "make_folder",
-    "note",
     "note_rejected",
     "show",
     "show_comparison",
@@ -186,8 +195,13 @@ def _show_one_load(results: Sequence[Result], asked: Asked, verbose: bool) -> No
 
 
 def _common_notes(results: Sequence[Result], asked: Asked) -> list[str]:
-    """The notes of all results, those of one variant alone with its name."""
-    firsts = {name: notes(group[0], asked.cut) for name, group in variants(results).items()}
+    """The notes of all results but those that `remarks` has, those of one variant alone with its name."""
+    firsts = {
+        name: notes(
+            replace(group[0], notes=[n for n in group[0].notes if Note.code_of(n) not in TOLD]), asked.cut
+        )
+        for name, group in variants(results).items()
+    }
     found: dict[str, list[str]] = {}
     for name, lines in firsts.items():
         for line in lines:
@@ -217,6 +231,7 @@ def check_targets(*files: Path | None, gantt: Path | None = None, folder: Path |
         if not path.parent.is_dir():
             raise InputError("cannot be written: its folder is not there, expected one", where=str(path))
     if folder is not None:
+        need("matplotlib", "a report's charts")
         there = next(part for part in (folder, *folder.absolute().parents) if part.exists())
         if not there.is_dir():
             raise InputError(f"cannot be made: found the file {there}, expected a folder", where=str(folder))
@@ -225,11 +240,6 @@ def check_targets(*files: Path | None, gantt: Path | None = None, folder: Path |
 def this_command() -> str:
     """The command line that is being run, for the pages that it makes."""
     return shlex.join(["dovetail", *sys.argv[1:]])
-
-
-def note(message: str) -> None:
-    """A line for people, on standard error; what jobs are called and what they print moves no cursor."""
-    print(wording.printable(message), file=sys.stderr)
 
 
 def note_rejected(result: Result, source: str) -> bool:

@@ -8,9 +8,9 @@ from typing import Annotated, Any
 import typer
 
 from dovetail.cli import options as opt
-from dovetail.cli.output import note
 from dovetail.cli.service import At, Parsable, clock, joined, opened, print_json, show_rows, span
-from dovetail.report.wording import printable
+from dovetail.files.sentences import printable
+from dovetail.files.streams import note
 
 __all__ = ["COLUMNS", "info", "nodes", "queue", "queue_row"]
 

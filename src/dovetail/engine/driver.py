@@ -35,6 +35,7 @@ from dovetail.engine.orders import Ask, HandOver, Move, Order, Signal, Stop, Wit
 from dovetail.engine.phases import AT_WORK, Phase
 from dovetail.engine.runs import RunKeeper
 from dovetail.engine.sinks import JournalSink, LedgerSink
+from dovetail.engine.stranded import Stranded
 from dovetail.engine.turns import Turns
 from dovetail.engine.withheld import Withheld
 from dovetail.interfaces import History, Planner, Policy, RuntimeModel
@@ -166,6 +167,7 @@ class Driver:
         self._ended: list[Record] = []
         self._reasons: dict[JobId, str] = {}  # why jobs were stopped that had not begun, for all we knew
         self._moments = MeasuredMoments(self.engine)
+        self._stranded = Stranded(self.engine)
         self.ahead: Ahead | None = None
         self._rotates = False  # a new journal is to begin as soon as no place has been given away
 
@@ -225,6 +227,12 @@ class Driver:
         own = [placed.job.id for placed in engine.at_work if not placed.job.foreign] if running else []
         for job in (*waiting, *engine.handed_over, *own):
             self.cancel(job, INTERRUPTED)
+
+    def cancel_stranded(self) -> None:
+        """Cancel what waits for nodes that are gone for good. O(1) while none is."""
+        # What waits for other jobs comes first: else their ends would tell it that they are lost.
+        for job, why in self._stranded.find().items():
+            self.cancel(job, why)
 
     @property
     def idle(self) -> bool:
@@ -438,6 +446,7 @@ class Driver:
         if wakes and wakes[0] <= now:
             del wakes[: bisect_right(wakes, now)]
             batch.append(Woken())
+        self._stranded.heard(batch)
         return batch
 
     def _explained(self, event: Ended) -> Ended:

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from dovetail.engine.asked import Asked
-from dovetail.engine.borrowing_twin import borrowing_twin
 from dovetail.engine.node_twin import node_twin
 from dovetail.engine.rigid_twin import rigid_twin
 from dovetail.extras import present
@@ -23,7 +22,7 @@ __all__ = ["TWINS", "Twin", "compiled"]
 
 Twin = Callable[[Asked], Result | None]
 
-TWINS: Sequence[Twin] = (rigid_twin, node_twin, borrowing_twin)
+TWINS: Sequence[Twin] = (rigid_twin, node_twin)
 
 
 def compiled(asked: Asked) -> Result | None:

@@ -168,7 +168,7 @@ class Map:
         run = self._runs[0]
         assert run.tally is not None
         seconds = run.seconds or time.monotonic() - run.began
-        return run.tally.summary(seconds, run.workers, run.checker.compared)
+        return run.tally.summary(seconds, run.workers, run.checker.compared, run.health)
 
     def close(self) -> None:
         """End the map: no worker is left when this returns. Results that were not fetched are lost."""

@@ -201,9 +201,10 @@ class Cancelled:
 
 @dataclass(frozen=True, slots=True)
 class NodeLost:
-    """A node is gone; what ran on it ends as NODE_FAIL."""
+    """A node is gone, perhaps ``for_good``; what ran on it ends as NODE_FAIL."""
 
     node: int
+    for_good: bool = False
 
 
 @dataclass(frozen=True, slots=True)

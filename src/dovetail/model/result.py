@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -42,8 +43,9 @@ class Result:
     its bound. ``overrun`` and ``default_walltime`` say how walltimes were taken. ``load`` is the offered
     load that the workload was scaled to, if it was. ``ignores_priorities``: jobs have priorities, which this
     policy does not look at. ``simulation_seconds`` is the CPU time of the simulation itself. ``notes`` are
-    sentences about what was assumed, for people; each may be a `Note`, which has a code for programs.
-    ``replicate`` tells of which draw of the workload it is the result.
+    sentences about what was assumed, for people, with codes for programs. Not ``known``: too little is known
+    to say what would happen; there are no records then, and no metrics. ``replicate`` tells of which draw of
+    the workload it is the result.
     """
 
     policy: str
@@ -68,11 +70,14 @@ class Result:
     ignores_priorities: bool = False
     simulation_seconds: float | None = None
     notes: Sequence[str] = ()
+    known: bool = True
     replicate: Replicate = Replicate()
 
     @property
     def makespan(self) -> Seconds:
-        """First submission to last end over the jobs that ended; 0 without any."""
+        """First submission to last end over the jobs that ended; 0 without any, NaN if not `known`."""
+        if not self.known:
+            return math.nan
         known: float | None = getattr(self.records, "makespan", None)  # of records that are columns
         if known is not None:
             return known

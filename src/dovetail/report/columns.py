@@ -10,7 +10,6 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import numpy.typing as npt
 
-from dovetail.engine.borrowing_records import BorrowedRecords
 from dovetail.model import FRACTION_UNITS, Allocation, Cluster, Job, Record, Request, Result, Seconds, State
 from dovetail.model.tables import RecordTable
 from dovetail.report.steps import Step
@@ -282,10 +281,6 @@ def columns_of(result: Result) -> Columns:
             from dovetail.report.table_columns import TableColumns  # which are columns themselves
 
             known = _KNOWN[result] = TableColumns.of_table(result.cluster, result.records)
-        elif isinstance(result.records, BorrowedRecords):
-            from dovetail.report.borrowed_columns import BorrowedColumns
-
-            known = _KNOWN[result] = BorrowedColumns.of_records(result.cluster, result.records)
         else:
             known = _KNOWN[result] = Columns.of(result)
     return known

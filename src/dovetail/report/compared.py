@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from dovetail.model import Result
+from dovetail.model import Note, Result
 from dovetail.report import wording
 from dovetail.report.asked import Asked
 from dovetail.report.columns import columns_of
@@ -20,6 +20,7 @@ from dovetail.report.intervals import (
     variants,
 )
 from dovetail.report.metrics import Cut, final_metrics, later_than
+from dovetail.report.outcome import UNKNOWN
 from dovetail.report.tables import Cell, Cells, Style, Table
 from dovetail.report.verdicts import Verdict, verdicts
 
@@ -68,13 +69,17 @@ PAIRED = ("makespan", "mean_wait", "mean_bounded_slowdown")
 """Metrics by which policies are compared draw by draw."""
 
 
+TOLD = ("unknown", "not_as_named")
+"""Codes of the notes that a comparison needs, on a page too."""
+
 DETAILS = ("mit", "decision_seconds_mean")
 """What only those want to see who ask for more."""
 
 
 def compared_metrics(results: Sequence[Result], *, verbose: bool = True) -> tuple[str, ...]:
     """The metrics worth comparing these results by; ``verbose``: the details, too."""
-    choice = any(columns_of(result).choices for result in results[:1])
+    first = [result for result in results if result.known][:1]
+    choice = any(columns_of(result).choices for result in first)
     names = COMPARED if choice else COMPARED_TRACES
     return names if verbose else tuple(name for name in names if name not in DETAILS)
 
@@ -94,9 +99,10 @@ def comparison_table(
     columns = [Cells("policy", rows, right=False, keep_end=True)]
     for rank, name in enumerate(names or compared_metrics(results)):
         intervals = [interval((m.get(name) for m in found[row]), replicates=replicates) for row in rows]
-        if not any(intervals):
+        if rank and not any(intervals):
             continue
-        columns.append(_compared(name, intervals, rank))
+        unknown = [rank == 0 and not groups[row][0].known for row in rows]
+        columns.append(_compared(name, intervals, rank, unknown))
         if rank == 0:
             columns += _ratios(intervals)
     for name, head in COUNTED:
@@ -106,7 +112,7 @@ def comparison_table(
             cells = [Cell(wording.fixed(c, 0 if c.is_integer() else 1), c) for c in counts]
             columns.append(Cells(head, cells, rank=1, about=about))
     draws = max(map(len, groups.values()), default=0)
-    caption = "* best" if len(rows) > 1 else ""
+    caption = "* best" if sum(group[0].known for group in groups.values()) > 1 else ""
     if draws > 1:
         of = "for another such trace, from" if replicates else "of the mean of"
         caption += ("; " if caption else "") + f"± 95 % confidence interval {of} {draws} {_draws(results)}"
@@ -119,9 +125,22 @@ def _draws(results: Sequence[Result]) -> str:
 
 
 def remarks(results: Sequence[Result]) -> list[str]:
-    """What a reader should know of walltimes, and of the draws that intervals rest on."""
+    """What a reader should know of walltimes and draws, and of what is unknown or not as it is called."""
     groups = variants(results)
-    return [*_ended(groups), *_of_draws(groups), *_of_replicates(groups)]
+    return [*_ended(groups), *_of_draws(groups), *_of_replicates(groups), *_told(groups)]
+
+
+def _told(groups: Mapping[str, Sequence[Result]]) -> list[str]:
+    """What variants could not know, or not do, each sentence once, with the names of those it is about."""
+    found: dict[str, list[str]] = {}
+    for name, group in groups.items():
+        for note in group[0].notes:
+            if Note.code_of(note) in TOLD:
+                found.setdefault(str(note), []).append(name)
+    return [
+        text if len(names) == len(groups) else f"{wording.listed(names, 3)}: {text}"
+        for text, names in found.items()
+    ]
 
 
 def _ended(groups: Mapping[str, Sequence[Result]]) -> list[str]:
@@ -211,14 +230,14 @@ def _spelt(found: Interval, metric: str, factor: float, decimals: int) -> str:
     return f"{text} ± {wording.fixed(found.half_width * factor, decimals)}"
 
 
-def _compared(name: str, intervals: Sequence[Interval | None], rank: int) -> Cells:
+def _compared(name: str, intervals: Sequence[Interval | None], rank: int, unknown: Sequence[bool]) -> Cells:
     best = best_rows([i.mean if i else None for i in intervals], name)
     unit, texts = scaled(name, intervals)
     cells: list[Cell | str] = []
     for i, (text, found) in enumerate(zip(texts, intervals, strict=True)):
         mark = (" *" if i in best else "  ") if best else ""
         if text is None or found is None:
-            cells.append("-")
+            cells.append(UNKNOWN if unknown[i] else "-")
         else:
             cells.append(Cell(text + mark, found.mean, "best" if i in best else ""))
     pad = "  " if best else ""

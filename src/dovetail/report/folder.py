@@ -70,7 +70,7 @@ def forms(results: Sequence[Result], asked: Asked) -> list[dict[str, Any]]:
     found = [form_of(result, asked) for result in results]
     if len(found) > 1:
         for form, decrease in zip(found, median_lifetime_decreases(results), strict=True):
-            if decrease is not None:
+            if decrease is not None and form["metrics"] is not None:
                 form["metrics"]["median_lifetime_decrease"] = decrease
     return found
 

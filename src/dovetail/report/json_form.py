@@ -11,21 +11,19 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from functools import cached_property
-from itertools import accumulate, count, repeat
+from itertools import accumulate
 from typing import Any, overload
 
 import orjson
 
-from dovetail.engine.borrowing_records import BorrowedRecords
-from dovetail.model import Allocation, Cluster, Job, Node, Plan, Record, Result, State, bits
+from dovetail.model import Allocation, Cluster, Node, Note, Plan, Record, Result, State, bits
 from dovetail.model.allocation import NARROW
 from dovetail.model.hostlist import compress
 from dovetail.model.masks import runs
 from dovetail.model.node import Nodes
 from dovetail.model.tables import RecordTable
 from dovetail.report.asked import Asked
-from dovetail.report.borrowed_columns import BorrowedColumns
-from dovetail.report.columns import Floats, columns_of
+from dovetail.report.columns import columns_of
 from dovetail.report.energy import energy_metrics
 from dovetail.report.intervals import label
 from dovetail.report.metrics import breakdown, later_than, metrics
@@ -60,10 +58,10 @@ def form_of(result: Result, asked: Asked | None = None) -> dict[str, Any]:
         "cluster": result.cluster.label or machine(result.cluster),
         "seed": result.seed,
         "knowledge": result.knowledge,
-        "makespan": plain(result.makespan),
+        "makespan": plain(result.makespan),  # null where nothing is known
         "rejected": [r.id for r in result.rejected],
         "jobs": JobForms(result),
-        "metrics": plain(found),
+        "metrics": plain(found) if result.known else None,
         "plan": _plan(result.plan),
         "rejected_reasons": {r.id: r.reason for r in result.rejected},
         "skipped": result.skipped,
@@ -76,7 +74,7 @@ def form_of(result: Result, asked: Asked | None = None) -> dict[str, Any]:
         "load": plain(result.load),
         "ignores_priorities": result.ignores_priorities,
         "replicate": result.replicate.number,
-        "notes": [{"code": getattr(note, "code", "note"), "text": str(note)} for note in result.notes],
+        "notes": [{"code": Note.code_of(note), "text": str(note)} for note in result.notes],
     }
     if cut is not None:
         form["cut"] = {"warmup": cut.warmup, "cooldown": cut.cooldown, "fraction": cut.fraction}
@@ -190,7 +188,7 @@ class JobForms(Sequence[dict[str, Any]]):
     def __init__(self, result: Result) -> None:
         self._records = result.records
         self._spelt = Spelling(result.cluster)
-        as_columns = isinstance(result.records, RecordTable | BorrowedRecords)
+        as_columns = isinstance(result.records, RecordTable)
         self._columns = columns_of(result) if as_columns else None
 
     def __len__(self) -> int:
@@ -206,8 +204,6 @@ class JobForms(Sequence[dict[str, Any]]):
             return self[place : place + 1][0]
         if isinstance(self._columns, TableColumns):
             return _rows_of_table(self._columns, index, self._spelt)
-        if isinstance(self._columns, BorrowedColumns):
-            return _rows_of_borrowed(self._columns, index, self._spelt)
         return [_row(record, self._spelt) for record in self._records[index]]
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
@@ -217,44 +213,11 @@ class JobForms(Sequence[dict[str, Any]]):
 
 def _rows_of_table(columns: TableColumns, part: slice, spelt: Spelling) -> list[dict[str, Any]]:
     """Rows of records of which no one needs an object; their jobs are asked for nothing else."""
-    return _rows(
-        columns.table.jobs_of(part),
-        columns.stretches.states[part],
-        (columns.start[part], columns.end[part], columns.predictions[part, 0]),
-        map(spelt.of_runs, columns.node_runs(part)),
-        columns.table.in_order(columns.table.promised)[part].tolist(),
-        ([] for _ in count()),
-        repeat((0, 0)),
-    )
-
-
-def _rows_of_borrowed(columns: BorrowedColumns, part: slice, spelt: Spelling) -> list[dict[str, Any]]:
-    """The same of gangs that may borrow GPUs."""
-    names, _ = spelt.devices
-    borrowed = columns.table.outcome.borrowed[columns.table.order]
-    return _rows(
-        columns.jobs[part],
-        repeat(State.COMPLETED),
-        (columns.start[part], columns.end[part], columns.predictions[part, 0]),
-        map(spelt.of_runs, columns.node_runs[part]),
-        repeat(math.nan),
-        ([names[place] for place in places] for places in columns.device_places[part]),
-        zip(borrowed[part].tolist(), columns.migrations[part].tolist(), strict=True),
-    )
-
-
-def _rows(
-    jobs: Iterable[Job],
-    states: Iterable[State | None],
-    seconds: tuple[Floats, Floats, Floats],
-    nodes: Iterable[str],
-    promised: Iterable[float],
-    devices: Iterable[list[str]],
-    lent: Iterable[tuple[int, int]],
-) -> list[dict[str, Any]]:
-    """Rows of jobs that have run; ``seconds`` are starts, ends and predictions, ``lent`` GPUs and moves."""
+    seconds = (columns.start[part], columns.end[part], columns.predictions[part, 0])
     start, end, known = (column.tolist() for column in seconds)
-    rows = zip(jobs, states, start, end, known, nodes, promised, devices, lent, strict=False)
+    promised = columns.table.in_order(columns.table.promised)[part].tolist()
+    jobs, states = columns.table.jobs_of(part), columns.stretches.states[part]
+    nodes = map(spelt.of_runs, columns.node_runs(part))
     return [
         {
             "id": job.id,
@@ -266,7 +229,7 @@ def _rows(
             "start": start,
             "end": end,
             "nodes": nodes,
-            "devices": devices,
+            "devices": [],
             "predicted": known,
             "exit_code": 0 if state is State.COMPLETED else None,
             "predicted_upper": known,
@@ -274,10 +237,12 @@ def _rows(
             "detail": None,
             "stdout": None,
             "stderr": None,
-            "remote_gpus": borrowed,
-            "migrations": moved,
+            "remote_gpus": 0,
+            "migrations": 0,
         }
-        for job, state, start, end, known, nodes, promise, devices, (borrowed, moved) in rows
+        for job, state, start, end, known, nodes, promise in zip(
+            jobs, states, start, end, known, nodes, promised, strict=False
+        )
         if state is not None
     ]
 

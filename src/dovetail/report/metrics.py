@@ -112,7 +112,7 @@ def _worked_out(result: Result, cut: Cut | None) -> Metrics:
     found["prediction_error_p90"] = error.p90 if error else None
     found["prediction_coverage"] = error.coverage if error else None
     found["fairness_users"] = _user_fairness(columns, chosen)
-    return found
+    return found if result.known else dict.fromkeys(found)
 
 
 def summary(columns: Columns, chosen: Ints) -> Metrics:

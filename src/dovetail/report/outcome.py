@@ -48,6 +48,9 @@ DETAILS = (
 )
 """Metrics that are told to those who ask for more."""
 
+UNKNOWN = "unknown"
+"""What stands in the place of a number that would be a guess."""
+
 NAMED = 3
 """So many rejected jobs are named."""
 
@@ -64,6 +67,9 @@ def summary(
     found = metrics(result, cut=cut, reference=reference)
     name, where = wording.printable(label(result)), wording.printable(wording.where(result))
     heading = Text.assemble((name, "bold"), "  ", (where, "dim"))
+    if not result.known:
+        said = [Text(wording.printable(note), style="dim") for note in notes(result)]
+        return Group(heading, Text(), Text.assemble((f"{'Makespan':<30}", "dim"), UNKNOWN), Text(), *said)
     parts: list[RenderableType] = [heading, Text()]
     parts += [
         Text.assemble((f"{name:<30}", "dim"), (text, STYLES[style]))
@@ -130,7 +136,9 @@ def spread_table(found: Metrics) -> Table:
 
 
 def job_counts(found: Metrics) -> str:
-    """``11: 6 completed, 5 timeout``."""
+    """``11: 6 completed, 5 timeout``; nothing where nothing is known."""
+    if found["jobs"] is None:
+        return UNKNOWN
     counts = [(str(s).lower(), found[f"jobs_{s.lower()}"] or 0) for s in State]
     counts.append(("rejected", found["jobs_rejected"] or 0))
     listed = ", ".join(f"{number:,.0f} {name}" for name, number in counts if number)
@@ -157,7 +165,7 @@ def notes(result: Result, cut: Cut | None = None) -> list[str]:
     if result.rejected:
         told = [wording.printable(f"{r.id} ({r.reason})") for r in result.rejected]
         found.append(f"Rejected: {wording.listed(told, NAMED)}.")
-    return [*found, *result.notes]
+    return [*found, *map(str, result.notes)]
 
 
 def job_table(result: Result, *, limit: int | None = None) -> Table:

@@ -66,7 +66,7 @@ class Report:
 
     @property
     def makespan(self) -> Seconds:
-        """First submission to last end."""
+        """First submission to last end; NaN where too little is known to say."""
         return self.result.makespan
 
     @cached_property
@@ -84,6 +84,11 @@ class Report:
     def notes(self) -> list[str]:
         """What a reader should know: what was assumed, left out, or not known."""
         return outcome.notes(self.result)
+
+    @property
+    def known(self) -> bool:
+        """Whether enough is known to say what would happen; if not, ``notes`` say what is missing."""
+        return self.result.known
 
     @property
     def rejected(self) -> list[str]:

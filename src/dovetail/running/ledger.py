@@ -39,6 +39,7 @@ from dovetail.engine.compact import encoded
 from dovetail.engine.core import Engine
 from dovetail.engine.driver import INTERRUPTED
 from dovetail.engine.orders import Order
+from dovetail.engine.stranded import NO_NODE
 from dovetail.errors import HistoryError
 from dovetail.files.sentences import printable, shown
 from dovetail.model import (
@@ -429,9 +430,10 @@ class Ledger:
         return list(self._entries(_OPEN + " ORDER BY seq"))
 
     def interrupted(self) -> list[Entry]:
-        """Jobs that an interrupt has cancelled before they ever started."""
-        cancelled = (State.CANCELLED.value, INTERRUPTED)
-        return list(self._entries("state = ? AND detail = ? AND attempt = 0 ORDER BY seq", cancelled))
+        """Jobs that were cancelled by an interrupt before they ever started, or for want of a node."""
+        why = "(detail = ? AND attempt = 0 OR detail LIKE ? || '%')"
+        cancelled = (State.CANCELLED.value, INTERRUPTED, NO_NODE)
+        return list(self._entries(f"state = ? AND {why} ORDER BY seq", cancelled))
 
     def wait_again(self, entry: Entry) -> None:
         """A job that was said to run, or was cancelled, and never started: it waits, as before that."""

@@ -72,7 +72,9 @@ def planned(
     bootstrap: Literal["week", "none"] | None = None,
     seed: int = 1,
 ) -> list[Replicate]:
-    """The replicates to draw of a trace; without a number 10, or 1 of more than 100,000 jobs.
+    """The replicates to draw of a trace; without a number 10.
+
+    Of more than 100,000 jobs, and where all are submitted at one instant, so that nothing moves, it is 1.
 
     Without ``jitter`` 600 s, or a hundredth of the time of a trace shorter than 17 hours; without
     ``bootstrap`` weeks where there are at least 8. Raises `InputError` for weeks of a trace that has not two.
@@ -83,7 +85,7 @@ def planned(
     if bootstrap == "week" and weeks < 2:
         found = f"found week, with a trace of {length / DAY:.1f} days"
         raise InputError(f"{found}, expected none, or two weeks at least", where="bootstrap")
-    many = replicates or (REPLICATES if len(submits) <= MOST_JOBS else 1)
+    many = replicates or (REPLICATES if length and len(submits) <= MOST_JOBS else 1)
     draw = Replicate(
         jitter=min(JITTER, SHARE * length) if jitter is None else jitter,
         bootstrap=bootstrap == "week" or (bootstrap is None and weeks >= FEWEST_WEEKS),

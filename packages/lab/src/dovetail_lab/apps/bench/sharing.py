@@ -1,0 +1,216 @@
+"""What a job on the CPUs loses beside a job on a device, measured on this machine (Ravi 2012, Fig. 8).
+
+Two of Dovetail's apps: one on the CPUs, timed alone and beside the other, which keeps a device busy all the
+while. *Pinned*: each has cores of its own, the device's host thread the last one. *Unpinned*: both may use
+every core, as in the paper.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from functools import partial
+from statistics import fmean
+from typing import Any
+
+from dovetail.errors import InputError
+from dovetail.executors.environment import THREAD_COUNTS, UNSET
+from dovetail.model import Seconds
+from dovetail.rates.sharing_penalty import FIG_8
+from dovetail.report import Interval, interval
+from dovetail_lab.apps.registry import APPS
+
+__all__ = ["PAIRS", "Pair", "Sharing", "measure_pairs", "measure_sharing", "read_sharing"]
+
+FOREVER = 1_000_000
+"""Repetitions of the neighbour, which is stopped when it is needed no more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """Two applications of Fig. 8, the penalty printed (a fraction), and the apps that stand in for them."""
+
+    paper_cpu_app: str
+    paper_device_app: str
+    penalty: float
+    cpu_app: str
+    device_app: str
+
+
+STAND_INS = {"EM": "matmul", "GK": "convolution", "PR": "scan"}
+"""Expectation maximisation works on dense matrices, gridding on neighbourhoods, PageRank through memory."""
+
+
+def _pair(printed: str) -> Pair:
+    """``EM/GK:0.043`` as a pair."""
+    apps, _, penalty = printed.partition(":")
+    on_cpu, _, on_device = apps.partition("/")
+    return Pair(on_cpu, on_device, float(penalty), STAND_INS[on_cpu], STAND_INS[on_device])
+
+
+PAIRS: tuple[Pair, ...] = tuple(map(_pair, FIG_8.split(",")))
+"""The three pairs of Fig. 8."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sharing:
+    """Seconds of the CPU app alone and beside the other, round by round."""
+
+    cpu_app: str
+    device_app: str
+    device: str
+    pinned: bool
+    alone: tuple[Seconds, ...]
+    beside: tuple[Seconds, ...]
+
+    @property
+    def penalty(self) -> Interval | None:
+        """By which fraction it takes longer; each round beside over its own round alone."""
+        return interval(b / a - 1 for a, b in zip(self.alone, self.beside, strict=True))
+
+    @property
+    def mean_penalty(self) -> float:
+        """Mean beside over mean alone, less 1."""
+        return fmean(self.beside) / fmean(self.alone) - 1
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return asdict(self) | {"penalty": self.mean_penalty}
+
+
+def read_sharing(text: str, where: str) -> list[Sharing]:
+    """What ``dovetail bench-sharing --json`` printed; raises `InputError`."""
+    try:
+        rows = json.loads(text)
+        return [
+            Sharing(
+                str(row["cpu_app"]),
+                str(row["device_app"]),
+                str(row["device"]),
+                bool(row["pinned"]),
+                tuple(map(float, row["alone"])),
+                tuple(map(float, row["beside"])),
+            )
+            for row in rows
+        ]
+    except (ValueError, KeyError, TypeError) as error:
+        raise InputError(
+            f"found {error}, expected what dovetail bench-sharing --json prints", where=where
+        ) from None
+
+
+def measure_sharing(
+    cpu_app: str = "matmul",
+    device_app: str = "sobel",
+    *,
+    device: str = "opencl",
+    rounds: int = 5,
+    repeat: int = 10,
+    lead: Seconds = 3.0,
+    tell: Callable[[int, int], None] | None = None,
+) -> list[Sharing]:
+    """Both ways, pinned and unpinned; rounds alternate between alone and beside.
+
+    ``repeat`` is how often the CPU app repeats its work in a round, ``lead`` the seconds that the neighbour
+    gets to set itself up. Takes 2 · rounds · (2 runs + lead). Raises `InputError` where an app is unknown or
+    fails, or where the process may use one core only.
+    """
+    for name in (cpu_app, device_app):
+        if name not in APPS:
+            raise InputError(f"found {name!r}, expected one of {', '.join(APPS)}", where="app")
+    cores = sorted(os.sched_getaffinity(0))
+    if len(cores) < 2:
+        raise InputError("this process may use one core only; sharing needs two", where="bench-sharing")
+    found: list[Sharing] = []
+    total = 4 * rounds
+    for pinned in (True, False):
+        own, host = (cores[:-1], cores[-1:]) if pinned else (cores, cores)
+        alone: list[Seconds] = []
+        beside: list[Seconds] = []
+        for _ in range(rounds):
+            alone.append(_timed(cpu_app, own, repeat))
+            _told(tell, len(found) * 2 * rounds + len(alone) + len(beside), total)
+            with _neighbour(device_app, device, host, lead):
+                beside.append(_timed(cpu_app, own, repeat))
+            _told(tell, len(found) * 2 * rounds + len(alone) + len(beside), total)
+        found.append(Sharing(cpu_app, device_app, device, pinned, tuple(alone), tuple(beside)))
+    return found
+
+
+def measure_pairs(
+    pairs: Sequence[tuple[str, str]],
+    *,
+    device: str = "opencl",
+    rounds: int = 5,
+    repeat: int = 10,
+    tell: Callable[[int, int], None] | None = None,
+) -> list[Sharing]:
+    """`measure_sharing` of several pairs of apps, one after the other."""
+    found: list[Sharing] = []
+    for i, (cpu_app, device_app) in enumerate(pairs):
+
+        def told(done: int, total: int, before: int) -> None:
+            _told(tell, before * total + done, len(pairs) * total)
+
+        tell_of_pair = partial(told, before=i)
+        found += measure_sharing(
+            cpu_app, device_app, device=device, rounds=rounds, repeat=repeat, tell=tell_of_pair
+        )
+    return found
+
+
+def _told(tell: Callable[[int, int], None] | None, done: int, total: int) -> None:
+    if tell is not None:
+        tell(done, total)
+
+
+def _start(app: str, device: str, cores: Sequence[int], repeat: int) -> subprocess.Popen[str]:
+    """An app on these cores, with as many threads; a child inherits the cores of whoever starts it."""
+    environment = {key: value for key, value in os.environ.items() if key not in UNSET}
+    environment |= dict.fromkeys((*THREAD_COUNTS, "POCL_MAX_PTHREAD_COUNT"), str(len(cores)))
+    ours = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, cores)
+    try:
+        return subprocess.Popen(
+            [sys.executable, "-m", "dovetail.apps", app, "--device", device, "--repeat", str(repeat)],
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+    finally:
+        os.sched_setaffinity(0, ours)
+
+
+def _timed(app: str, cores: Sequence[int], repeat: int) -> Seconds:
+    """Seconds of the app's own work, its start left out."""
+    with _start(app, "cpu", cores, repeat) as child:
+        out, errors = child.communicate()
+    if child.returncode:
+        raise _failed(app, errors)
+    return float(json.loads(out)["seconds"])
+
+
+@contextmanager
+def _neighbour(app: str, device: str, cores: Sequence[int], lead: Seconds) -> Iterator[None]:
+    """The other app, busy on the device until we are done."""
+    with _start(app, device, cores, FOREVER) as child:
+        try:
+            time.sleep(lead)
+            if child.poll() is not None:
+                raise _failed(app, child.stderr.read() if child.stderr else "")
+            yield
+        finally:
+            child.send_signal(signal.SIGKILL)
+
+
+def _failed(app: str, errors: str) -> InputError:
+    said = errors.strip().splitlines()
+    return InputError(f"app {app} failed: {said[-1] if said else 'it said nothing'}", where="bench-sharing")

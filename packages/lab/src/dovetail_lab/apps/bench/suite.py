@@ -1,0 +1,205 @@
+"""Running the sixteen apps for real: which sizes, on which devices of this machine, and what came out.
+
+Runs go through the live engine into a history, as any run does: each is a process of its own, pinned to its
+device's cores, and its time is the whole process's.
+"""
+
+from __future__ import annotations
+
+import csv
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from importlib import resources
+from pathlib import Path
+
+import numpy as np
+
+from dovetail import api
+from dovetail.engine.core import Engine
+from dovetail.errors import InputError
+from dovetail.executors.discovery import Inventory, inventory
+from dovetail.model import (
+    CPU,
+    HOST_CPUS,
+    WHOLE_POOL,
+    App,
+    Choice,
+    Cluster,
+    Command,
+    Device,
+    DeviceClass,
+    Implementation,
+    Job,
+    Node,
+    Record,
+    Request,
+    State,
+    TableTruth,
+    Workload,
+)
+from dovetail_lab.apps.bench.measured import Measured
+from dovetail_lab.apps.registry import APPS
+
+__all__ = ["Point", "measure", "names", "points", "sizes_table", "suite", "two_devices"]
+
+ALONE = 1
+"""Memory of a node and of each job while measuring, in place of bytes: so a job has the node to itself."""
+DEVICE_KINDS = ("gpu", "opencl", "cuda")
+"""Kinds of device that the apps can run on; on ``gpu`` they are asked for ``cuda``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """An app at one size; ``role`` says what the size is for (small, medium, large, train, unseen)."""
+
+    app: str
+    role: str
+    n: int
+
+
+def names(apps: str | None) -> list[str]:
+    """The apps of a list joined by commas, all of them for ``None``; raises `InputError`."""
+    if apps is None:
+        return list(APPS)
+    found = [name.strip() for name in apps.split(",")]
+    for name in found:
+        if name not in APPS:
+            raise InputError(f"found {name!r}, expected names from {', '.join(APPS)}", where="--apps")
+    return list(dict.fromkeys(found))
+
+
+def points(apps: Iterable[str], sizes: Sequence[str]) -> list[Point]:
+    """The apps at their sizes ``small``, ``medium``, ``large``, or at a number; raises `InputError`.
+
+    Size by size, so that a run that is cut short has seen every app.
+    """
+    chosen = list(apps)
+    found: list[Point] = []
+    for size in sizes:
+        for app in chosen:
+            if size in ("small", "medium", "large"):
+                found.append(Point(app, size, getattr(APPS[app].sizes, size)))
+            elif size.isdecimal() and 0 < int(size) <= APPS[app].largest:
+                found.append(Point(app, size, int(size)))
+            else:
+                raise InputError(
+                    f"found {size!r}, expected small, medium, large or a whole number that {app} takes",
+                    where="--sizes",
+                )
+    return found
+
+
+def sizes_table() -> list[Point]:
+    """The sizes of the accuracy study: five or six to learn from and five unseen, an app.
+
+    Unseen sizes lie inside and outside of the range learned from. Apps that pad their input to a power of
+    two get powers of two: anything between two of them takes exactly as long as the larger.
+    """
+    text = resources.files("dovetail_lab.apps.bench").joinpath("sizes.csv").read_text(encoding="utf-8")
+    return [Point(row["app"], row["role"], int(row["n"])) for row in csv.DictReader(text.splitlines())]
+
+
+def two_devices(found: Inventory | None = None) -> Cluster:
+    """This machine: what discovery finds if that has a device besides the CPU; else its first two cores.
+
+    Without a GPU, NumPy on the first core and OpenCL (PoCL) on the second are two unlike devices. Without
+    PoCL, or with one core only, there is the CPU alone.
+    """
+    found = inventory() if found is None else found
+    cluster = found.cluster()
+    if cluster.total_devices or len(found.cores.usable) < 2:
+        return cluster
+    pocl = next((d for d in found.devices if d.kind == "opencl" and d.model == "pocl"), None)
+    if pocl is None:
+        return cluster
+    first, second = found.cores.usable[:2]
+    device = Device("opencl", "pocl", 0, (second,))
+    return Cluster((Node("here", (first,), (device,)),), "two cores: NumPy, PoCL")
+
+
+def suite(
+    found: Sequence[Point], cluster: Cluster, repeat: int, rng: np.random.Generator | None = None
+) -> Workload:
+    """A job for each point, device class of the cluster and repetition, on that class only.
+
+    With ``rng`` every repetition has an order of its own. Each job asks for `ALONE`.
+    """
+    classes = [c for c in cluster.classes if c.kind in (CPU, *DEVICE_KINDS)]
+    if not classes:
+        raise InputError(f"has none of the devices {', '.join((CPU, *DEVICE_KINDS))}", where="cluster")
+    kinds = list(dict.fromkeys(c.kind for c in classes))
+    apps = {name: _app(name, kinds) for name in dict.fromkeys(point.app for point in found)}
+    jobs: list[Job] = []
+    for turn in range(1, repeat + 1):
+        order = range(len(found)) if rng is None else rng.permutation(len(found)).tolist()
+        for point in (found[i] for i in order):
+            app = apps[point.app]
+            for device in classes:
+                implementation = app.implementation(device.kind)
+                request = implementation.request
+                if _label(device, classes) != device.kind:
+                    request = replace(request, models=(device.model,))
+                request = replace(request, memory=ALONE)
+                name = f"{point.app}-{point.n}-{_label(device, classes)}-{turn}"
+                choices = (Choice(implementation, request),)
+                jobs.append(Job(name, app, choices, index=len(jobs), inputs={"n": float(point.n)}))
+    return Workload("bench", jobs, TableTruth())
+
+
+def _label(device: DeviceClass, classes: Sequence[DeviceClass]) -> str:
+    """The kind, with the model where the machine has several of the kind."""
+    return device.kind if sum(c.kind == device.kind for c in classes) == 1 else str(device)
+
+
+def _app(name: str, kinds: Sequence[str]) -> App:
+    """The app under the name and with the implementations that a job file's ``on`` gives it."""
+    made = []
+    for kind in kinds:
+        command = (sys.executable, "-m", "dovetail.apps", name, "--device", "{device}", "--n", "{n}")
+        devices = () if kind == CPU else ((kind, 1.0),)
+        request = Request(cpus=WHOLE_POOL if kind == CPU else HOST_CPUS, devices=devices)
+        made.append(Implementation(kind, kind, request, Command(command)))
+    return App(name, tuple(made))
+
+
+def measure(
+    found: Sequence[Point],
+    cluster: Cluster,
+    *,
+    repeat: int,
+    history: Path | None = None,
+    run_dir: Path | None = None,
+    changed: Callable[[Engine], None] | None = None,
+    rng: np.random.Generator | None = None,
+) -> tuple[list[Measured], list[Record]]:
+    """Run all points on all devices, for real; what completed, and the records of what did not.
+
+    One run at a time on each node: beside one on another device, which shares its caches and memory, a run
+    takes longer, and its time varies. With ``rng`` in random order: a run's time depends on what ran before
+    it, which would else be the same in every repetition. An interruption ends what runs and cancels the rest.
+    """
+    workload = suite(found, cluster, repeat, rng)
+    cluster = replace(cluster, nodes=tuple(replace(node, memory=ALONE) for node in cluster.nodes))
+    report = api.run(
+        workload, cluster=cluster, policy="best-device", history=history, run_dir=run_dir, changed=changed
+    )
+    roles = {(point.app, point.n): point.role for point in found}
+    classes = [c for c in cluster.classes if c.kind in (CPU, *DEVICE_KINDS)]
+    done: list[Measured] = []
+    undone: list[Record] = []
+    for record in report.result.records:
+        seconds = record.took
+        if record.state is not State.COMPLETED or seconds is None or record.implementation is None:
+            undone.append(record)
+            continue
+        n = int(record.job.inputs["n"])
+        usage = record.usage
+        moved = 0.0 if usage is None else (usage.sent_time or 0.0) + (usage.received_time or 0.0)
+        spent = 0.0 if usage is None else usage.cpu_time or 0.0
+        name = record.job.app.name
+        models = record.job.choices[0].request.models
+        kind = record.implementation.kind
+        device = next(c for c in classes if c.kind == kind and (not models or c.model in models))
+        done.append(Measured(name, _label(device, classes), roles[name, n], n, seconds, spent, moved))
+    return done, undone

@@ -1,0 +1,299 @@
+"""``dovetail bench``: the sixteen apps on this machine's devices, its own Table 2; ``bench-sharing``."""
+
+from __future__ import annotations
+
+import json
+import math
+import platform
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from statistics import fmean
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+from rich import box
+from rich.table import Table
+from rich.text import Text
+
+from dovetail.cli import options as opt
+from dovetail.cli.history import many
+from dovetail.cli.live_progress import LiveProgress
+from dovetail.errors import InputError
+from dovetail.files.streams import note
+from dovetail.history.sqlite import default_history_path
+from dovetail.model import CPU, Cluster, Record, State
+from dovetail.report import tables
+from dovetail.report.progress import Bar
+from dovetail.report.wording import percent
+from dovetail_lab.apps.bench.accuracy import Accuracy, accuracy
+from dovetail_lab.apps.bench.measured import Measured, check_writable, read_measurements, write_measurements
+from dovetail_lab.apps.bench.sharing import PAIRS, Sharing, measure_pairs
+from dovetail_lab.apps.bench.speeds import Change, Row, changes, table
+from dovetail_lab.apps.bench.suite import Point, measure, names, points, sizes_table, two_devices
+
+__all__ = ["bench", "bench_sharing"]
+
+SEED = 1
+"""Of the order in which --accuracy runs its sizes."""
+
+
+def bench(
+    apps: Annotated[
+        str | None, typer.Option(metavar="NAME,NAME…", help="Which of the sixteen; all by default.")
+    ] = None,
+    sizes: Annotated[
+        str | None,
+        typer.Option(metavar="SIZE,SIZE…", help="small, medium, large, or numbers (the apps' --n)."),
+    ] = None,
+    repeat: Annotated[
+        int | None, typer.Option(min=1, help="Runs of each size on each device. Default: 2; 3 for accuracy.")
+    ] = None,
+    cluster: opt.Cluster = None,
+    history: opt.HistoryFile = None,
+    judge: Annotated[
+        bool,
+        typer.Option("--accuracy", help="Learn from some sizes, predict others: how good are the models?"),
+    ] = False,
+    measurements: Annotated[
+        Path | None,
+        typer.Option("--from", metavar="FILE", help="Run nothing: read the runs that --csv wrote."),
+    ] = None,
+    csv: Annotated[Path | None, typer.Option("--csv", metavar="FILE", help="Write one line a run.")] = None,
+    as_json: opt.Json = False,
+    quiet: opt.Quiet = False,
+) -> int:
+    """Run the benchmark apps on this machine's devices, show which device suits which, fill the history.
+
+    Without a GPU the first two cores become two unlike devices: NumPy, and OpenCL (PoCL). A minute or two.
+    Every run is kept in the history, so that later jobs of these apps are predicted from the start.
+    """
+    machine: Cluster | None = None
+    undone: Sequence[Record] = ()
+    if csv is not None:
+        check_writable(csv)  # before minutes of measuring
+    if measurements is not None:
+        for name, value in (("--sizes", sizes), ("--repeat", repeat)):
+            if value is not None:
+                raise InputError("found with --from, which runs nothing", where=name)
+        done = _read(measurements, names(apps))
+    else:
+        machine = two_devices() if cluster is None else Cluster.parse(cluster)
+        found = _points(apps, sizes, judge)
+        times = repeat or (3 if judge else 2)
+        if not quiet:
+            note(
+                f"{many(len(found), 'size')}, {many(times, 'time')} on "
+                f"{', '.join(map(str, machine.classes))}; Ctrl-C stops"
+            )
+        rng = np.random.Generator(np.random.PCG64(SEED)) if judge else None
+        with LiveProgress(hidden=quiet) as progress:
+            done, undone = measure(
+                found, machine, repeat=times, history=history, changed=progress.changed, rng=rng
+            )
+    if csv is not None:
+        write_measurements(done, csv)
+    judged = accuracy(done) if judge and done else []
+    kept = None if measurements is not None else history or default_history_path()
+    if as_json:
+        print(json.dumps(_form(done, undone, judged, machine, kept), indent=1))
+    else:
+        _show(done, judged, kept)
+    return _status(undone, quiet=quiet)
+
+
+def _points(apps: str | None, sizes: str | None, judge: bool) -> list[Point]:
+    chosen = names(apps)
+    if not judge:
+        wanted = "small,medium,large" if sizes is None else sizes
+        return points(chosen, [size.strip() for size in wanted.split(",")])
+    if sizes is not None:
+        raise InputError("found with --accuracy, which has its own table of sizes", where="--sizes")
+    return [point for point in sizes_table() if point.app in chosen]
+
+
+def _read(path: Path, apps: Sequence[str]) -> list[Measured]:
+    """The runs of these apps in the file."""
+    try:
+        found = read_measurements(path.read_text(encoding="utf-8"), str(path))
+    except OSError as error:
+        raise InputError(f"cannot be read: {error.strerror}", where=str(path)) from error
+    except UnicodeDecodeError as error:
+        raise InputError("is no text, expected CSV in UTF-8", where=str(path)) from error
+    kept = [run for run in found if run.app in apps]
+    if not kept:
+        raise InputError(f"found no run of {', '.join(apps)}", where=str(path))
+    return kept
+
+
+def _status(undone: Sequence[Record], *, quiet: bool) -> int:
+    failed = [record for record in undone if record.state is not State.CANCELLED]
+    for record in failed[:10]:
+        why = record.detail or (f"exit code {record.exit_code}" if record.exit_code else "")
+        note(f"{record.job.id}: {record.state}{': ' + why if why else ''}")
+    if len(failed) < len(undone):
+        if not quiet:
+            note("interrupted: what was measured is shown and kept")
+        return 130
+    return 1 if failed else 0
+
+
+def _form(
+    done: Sequence[Measured],
+    undone: Sequence[Record],
+    judged: Sequence[Accuracy],
+    machine: Cluster | None,
+    history: Path | None,
+) -> dict[str, Any]:
+    rows = []
+    for row in table(done):
+        devices = {d.device: {k: v for k, v in asdict(d).items() if k != "device"} for d in row.devices}
+        speedups = {d.device: row.speedup(d.device) for d in row.devices if d.device != CPU}
+        rows.append({"app": row.app, "size": row.role, "n": row.n, "devices": devices, "speedup": speedups})
+    return {
+        "machine": platform.machine(),
+        "devices": [] if machine is None else [str(c) for c in machine.classes],
+        "rows": rows,
+        "preferred": {app: [asdict(c) for c in found] for app, found in changes(done).items()},
+        "accuracy": [{k: _finite(v) for k, v in asdict(row).items()} for row in judged],
+        "undone": [{"id": r.job.id, "state": str(r.state), "detail": r.detail} for r in undone],
+        "history": None if history is None else str(history),
+    }
+
+
+def _finite(value: Any) -> Any:
+    """JSON has no infinite numbers: what no model could predict has no error."""
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _show(done: Sequence[Measured], judged: Sequence[Accuracy], history: Path | None) -> None:
+    console = tables.console()
+    rows = table(done)
+    if not rows:
+        console.print(Text("nothing was measured"))
+        return
+    devices = list(dict.fromkeys(d.device for row in rows for d in row.devices))
+    console.print(_table(rows, devices, changes(done)))
+    others = [device for device in devices if device != CPU]
+    if CPU in devices and others:
+        console.print(Text("speedup: time on the CPU over that on the device; above 1, the device is better"))
+    if judged:
+        console.print(_accuracy_table(judged))
+    if history is not None:
+        console.print(
+            Text(
+                f"{many(len(done))} {'is' if len(done) == 1 else 'are'} in the history {history}",
+                overflow="fold",
+            )
+        )
+
+
+def _table(rows: Sequence[Row], devices: Sequence[str], preferred: dict[str, list[Change]]) -> Table:
+    made = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    made.add_column("app", no_wrap=True)
+    made.add_column("n", justify="right", no_wrap=True)
+    for device in devices:
+        made.add_column(f"{device} s", justify="right", no_wrap=True)
+    others = [device for device in devices if device != CPU]
+    for device in others:
+        made.add_column("speedup" if len(others) == 1 else f"speedup {device}", justify="right")
+    for device in others:
+        made.add_column("transfer" if len(others) == 1 else f"transfer {device}", justify="right")
+    made.add_column("preferred device")
+    last = ""
+    for row in rows:
+        on = {d.device: d for d in row.devices}
+        cells: list[str | Text] = []
+        for device in devices:
+            if device not in on:
+                cells.append("-")
+                continue
+            best = len(on) > 1 and on[device] is row.best
+            cells.append(Text(f"{on[device].mean:.3f}", style="bold" if best else ""))
+        speedups = [row.speedup(device) for device in others]
+        cells += ["-" if s is None else f"{s:.2f}" for s in speedups]
+        cells += [percent(on[device].transfer_share) if device in on else "-" for device in others]
+        first = row.app != last
+        made.add_row(
+            row.app if first else "", f"{row.n:,}", *cells, _words(preferred[row.app]) if first else ""
+        )
+        last = row.app
+    return made
+
+
+def _words(found: Sequence[Change]) -> str:
+    """``cpu, from 1,234,567 opencl``."""
+    return ", ".join([found[0].device, *(f"from {c.n:,} {c.device}" for c in found[1:])])
+
+
+def _accuracy_table(judged: Sequence[Accuracy]) -> Table:
+    made = Table(
+        title="Sizes not learned from",
+        box=box.SIMPLE_HEAD,
+        pad_edge=False,
+        show_edge=False,
+        title_justify="left",
+    )
+    made.add_column("model", no_wrap=True)
+    for name in ("sizes", "median error", "90th percentile", "of one run", "in the 90 % interval"):
+        made.add_column(name, justify="right")
+    for row in judged:
+        shares = (row.median_error, row.p90_error, row.run_error, row.coverage)
+        made.add_row(row.model, str(row.sizes), *map(percent, shares))
+    return made
+
+
+# ---------------------------------------------------------------------------------------- bench-sharing
+
+
+def bench_sharing(
+    cpu_app: Annotated[
+        str, typer.Option(metavar="NAME", help="The app on the CPUs, which is timed.")
+    ] = "matmul",
+    device_app: Annotated[str, typer.Option(metavar="NAME", help="The app on the device.")] = "sobel",
+    figure_8: Annotated[
+        bool,
+        typer.Option("--figure-8", help="Three pairs, which stand in for those of Ravi 2012, Fig. 8."),
+    ] = False,
+    device: Annotated[str, typer.Option(metavar="KIND", help="Its device: opencl, cuda.")] = "opencl",
+    rounds: Annotated[int, typer.Option(min=1, help="Alone and beside, so many times each.")] = 5,
+    repeat: Annotated[int, typer.Option(min=1, help="Repetitions of the timed work in a round.")] = 10,
+    as_json: opt.Json = False,
+    quiet: opt.Quiet = False,
+) -> None:
+    """Measure the sharing penalty of Ravi 2012, Fig. 8, here: two apps, pinned to cores and not."""
+    pairs = [(p.cpu_app, p.device_app) for p in PAIRS] if figure_8 else [(cpu_app, device_app)]
+    with Bar("sharing", hidden=quiet or as_json) as bar:
+        found = measure_pairs(pairs, device=device, rounds=rounds, repeat=repeat, tell=bar.tell)
+    if as_json:
+        print(json.dumps([one.as_dict() for one in found], indent=1))
+    else:
+        _show_sharing(found)
+
+
+def _show_sharing(found: Sequence[Sharing]) -> None:
+    def ends(one: Sharing) -> str:
+        penalty = one.penalty
+        if penalty is None or penalty.half_width is None:
+            return "-"
+        return f"{penalty.low:+.1%} to {penalty.high:+.1%}"
+
+    console = tables.console()
+    columns = [
+        tables.Cells("On the CPUs", [one.cpu_app for one in found], right=False),
+        tables.Cells(f"On {found[0].device}", [one.device_app for one in found], right=False),
+        tables.Cells("Cores", ["own" if one.pinned else "shared" for one in found], right=False),
+        tables.Cells("Alone s", [f"{fmean(one.alone):.3f}" for one in found]),
+        tables.Cells("Beside s", [f"{fmean(one.beside):.3f}" for one in found]),
+        tables.Cells("Penalty", [f"{one.mean_penalty:+.1%}" for one in found]),
+        tables.Cells("95 % interval", [ends(one) for one in found]),
+    ]
+    console.print(tables.table(columns, width=console.width))
+    printed = ", ".join(f"{p.paper_cpu_app} beside {p.paper_device_app} {p.penalty:+.1%}" for p in PAIRS)
+    console.print(Text(f"\nRavi 2012, Fig. 8, with a GPU: {printed}."))
+    told = ",".join(
+        f"{one.cpu_app}/{one.device_app}:{max(0.0, one.mean_penalty):.3f}" for one in found if one.pinned
+    )
+    console.print(Text("In simulation:"))
+    console.print(Text(f"  --rates 'sharing-penalty?pairs={told}'"), soft_wrap=True)

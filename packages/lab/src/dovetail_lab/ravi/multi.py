@@ -1,0 +1,345 @@
+"""``dovetail reproduce ravi-multi``: Figures 6 to 8 of Ravi 2012, moldable jobs on sixteen nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from statistics import fmean
+from typing import Annotated, Any
+
+import typer
+
+import dovetail
+from dovetail import Cluster, InputError
+from dovetail.cli import options as opt
+from dovetail.plugins import load_policy
+from dovetail.report import Interval, interval
+from dovetail.report.progress import Bar
+from dovetail.workers import mapped
+from dovetail_lab.apps.bench.sharing import PAIRS, Sharing, read_sharing
+from dovetail_lab.claims import Claim, Verdict, all_of, matches, ordered
+from dovetail_lab.published.ravi_multi import ravi_multi
+from dovetail_lab.ravi.panels import Panel, parts
+from dovetail_lab.study import Out, Study, Table, Workers, few, prepared, processes, publish, shown
+
+__all__ = ["Drawn", "claims", "command", "draw", "sharing_claim", "study"]
+
+LENGTHS = ("75sj25lj", "50sj50lj", "25sj75lj")
+SIZES = ("75sr25lr", "50sr50lr", "25sr75lr")
+MIXES = LENGTHS + SIZES
+POLICIES = ("torque", "mct", "torque-plan", "fms", "fms-type", "fms-nodes", "fms-order")
+BETTER = "best of torque, mct"
+ROWS = (BETTER, "torque-plan", "fms-type", "fms-nodes", "fms-order")
+SHARED = "fms, sharing"
+NODES = Cluster.parse("16x8cpu+1gpu")
+
+REFERENCE: dict[str, tuple[tuple[float, ...], tuple[float, ...]]] = {
+    BETTER: ((1.30, 1.34, 1.38), (1.25, 1.28, 1.34)),
+    "torque-plan": ((1.19, 1.28, 1.28), (1.20, 1.14, 1.22)),
+    "fms-type": ((1.01, 1.05, 1.07), (1.05, 1.03, 1.07)),
+    "fms-nodes": ((1.01, 1.02, 1.06), (1.04, 1.00, 1.01)),
+    "fms-order": ((1.03, 1.09, 1.12), (1.06, 1.04, 1.10)),
+}
+"""Completion time over that of FMS: lengths, then sizes; 40 draws of an independent program."""
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """Completion times in seconds of one drawn list of jobs, by policy."""
+
+    mix: str
+    seed: int
+    seconds: dict[str, float]
+
+    def ratio(self, policy: str) -> float:
+        """Over the completion time of FMS."""
+        if policy == BETTER:
+            return min(self.ratio("torque"), self.ratio("mct"))
+        return self.seconds[policy] / self.seconds["fms"]
+
+
+Task = tuple[str, int, float, str]
+ByMix = dict[str, list[Drawn]]
+
+
+def draw(task: Task) -> Drawn:
+    """One list of jobs, by (mix, seed, mean inter-arrival in seconds, score of FMS), under every policy."""
+    mix, seed, interarrival, score = task
+    workload = ravi_multi(mix, interarrival=interarrival, seed=seed)
+    found: dict[str, float] = {}
+    for name in POLICIES:
+        spec = f"{name}?score={score}" if name.startswith("fms") else name
+        found[name] = dovetail.simulate(workload, cluster=NODES, policy=spec).makespan
+    shared = dovetail.simulate(workload, cluster=NODES, policy=f"fms?score={score}", rates="sharing-penalty")
+    found[SHARED] = shared.makespan
+    return Drawn(mix, seed, found)
+
+
+def study(
+    *,
+    seeds: int = 30,
+    interarrival: float = 30.0,
+    score: str = "rollout",
+    sharing: Sequence[Sharing] | None = None,
+    workers: int = 1,
+    tell: Callable[[int, int], None] | None = None,
+) -> Study:
+    """All policies on ``seeds`` draws of each of the six mixes.
+
+    ``sharing`` is what ``bench-sharing --figure-8`` measured; by default what is stored.
+    """
+    tasks = [(mix, seed, interarrival, score) for mix in MIXES for seed in range(1, seeds + 1)]
+    drawn = mapped(draw, tasks, workers, tell)
+    by_mix = {mix: [d for d in drawn if d.mix == mix] for mix in MIXES}
+    reference = (interarrival, score) == (30.0, "rollout")
+    panels = [
+        _panel("Figure 6: lengths of jobs", LENGTHS, by_mix, 0 if reference else None),
+        _panel("Figure 7: sizes of requests", SIZES, by_mix, 1 if reference else None),
+    ]
+    cost = _cost_of_sharing(by_mix)
+    measured = stored_sharing() if sharing is None else list(sharing)
+    about = (
+        f"32 jobs in batches of 8, mean inter-arrival {interarrival:g} s, on 16 nodes of 8 CPUs and a GPU, "
+        f"{seeds} draws of each mix; FMS scored by {score}.{few(seeds)}"
+    )
+    return Study(
+        "ravi-multi",
+        "Ravi 2012, moldable jobs on several nodes",
+        about,
+        (
+            *(part for panel in panels for part in parts(panel, "ravi-multi")),
+            _figure_8(measured, stored=sharing is None),
+            *parts(cost, "ravi-multi"),
+        ),
+        (*claims(by_mix), sharing_claim(measured)),
+        {
+            "panels": [*panels, cost],
+            "figure_8": [one.as_dict() for one in measured],
+            "numbers": _numbers(by_mix),
+        },
+    )
+
+
+def stored_sharing() -> list[Sharing]:
+    """What ``dovetail bench-sharing --figure-8`` measured on a 2-core virtual machine without a GPU."""
+    name = "data/sharing.json"
+    text = resources.files("dovetail_lab").joinpath(name).read_text(encoding="utf-8")
+    return read_sharing(text, name)
+
+
+def _panel(name: str, mixes: Sequence[str], by_mix: ByMix, which: int | None) -> Panel:
+    return Panel(
+        name,
+        "completion time over that of fms",
+        tuple(mixes),
+        ROWS,
+        tuple(tuple(interval(d.ratio(row) for d in by_mix[mix]) for mix in mixes) for row in ROWS),
+        () if which is None else tuple(REFERENCE[row][which] for row in ROWS),
+    )
+
+
+def _cost_of_sharing(by_mix: ByMix) -> Panel:
+    values = tuple(interval(d.ratio(SHARED) for d in by_mix[mix]) for mix in MIXES)
+    return Panel(
+        "Not in the paper: what the penalties of Figure 8 cost FMS",
+        "completion time over that of fms without them",
+        MIXES,
+        (SHARED,),
+        (values,),
+    )
+
+
+def _figure_8(measured: Sequence[Sharing], *, stored: bool) -> Table:
+    rows = []
+    for pair in PAIRS:
+        own = [s for s in measured if (s.cpu_app, s.device_app) == (pair.cpu_app, pair.device_app)]
+        cells = {one.pinned: f"{_percent(one.penalty)} %" for one in own}
+        rows.append(
+            (
+                f"{pair.paper_cpu_app} beside {pair.paper_device_app}",
+                f"{pair.cpu_app} beside {pair.device_app}",
+                f"{100 * pair.penalty:.1f} %",
+                cells.get(False, "-"),
+                cells.get(True, "-"),
+            )
+        )
+    where = "stored: a 2-core virtual machine without a GPU" if stored else "from the file that was named"
+    device = measured[0].device if measured else "-"
+    return Table(
+        "Figure 8: by how much a job on the CPUs takes longer beside one on a device",
+        ("paper's pair", "stand-in here", "paper", "all cores for both", "cores of their own"),
+        tuple(rows),
+        names=2,
+        note=f"Measured by dovetail bench-sharing --figure-8 on {device} ({where}). PoCL computes on a core "
+        "of the CPU, which a GPU does not.",
+    )
+
+
+def _percent(found: Interval | None) -> str:
+    if found is None:
+        return "-"
+    return shown(Interval(100 * found.mean, found.half_width and 100 * found.half_width, found.n), 1)
+
+
+def _numbers(by_mix: ByMix) -> dict[str, Any]:
+    """Means by mix, in seconds and as ratios, and what the claims rest on."""
+    found: dict[str, Any] = {}
+    for mix, draws in by_mix.items():
+        means = {p: fmean(d.seconds[p] for d in draws) for p in (*POLICIES, SHARED)}
+        found[mix] = {
+            "seconds": means,
+            "better_of_torque_and_mct_over_fms": interval(d.ratio(BETTER) for d in draws),
+            "greatest": max(d.ratio(BETTER) for d in draws),
+            "torque_plan_over_fms": interval(d.ratio("torque-plan") for d in draws),
+            "type_over_fms": interval(d.ratio("fms-type") for d in draws),
+            "nodes_over_fms": interval(d.ratio("fms-nodes") for d in draws),
+            "order_over_fms": interval(d.ratio("fms-order") for d in draws),
+            "better_single_over_fms": min(means["fms-type"], means["fms-nodes"]) / means["fms"],
+            "sharing_over_fms": interval(d.ratio(SHARED) for d in draws),
+        }
+    return found
+
+
+def _over_mixes(by_mix: ByMix, mixes: Sequence[str], ratio: Callable[[Drawn], float]) -> Interval | None:
+    """Mean of the mixes' means; the draws of one seed make one value."""
+    return interval(fmean(map(ratio, same)) for same in zip(*(by_mix[mix] for mix in mixes), strict=True))
+
+
+def claims(by_mix: ByMix) -> list[Claim]:
+    """The paper's statements on Figures 6 and 7; the reference is 40 draws of an independent program."""
+    longest, largest = by_mix["25sj75lj"], by_mix["25sr75lr"]
+    strict, sized = (interval(d.ratio(BETTER) for d in draws) for draws in (longest, largest))
+    planned = interval(d.ratio("torque-plan") for d in longest)
+    ordering = [interval(d.ratio("fms-order") for d in by_mix[mix]) for mix in MIXES]
+    sharing = [interval(d.ratio(SHARED) for d in by_mix[mix]) for mix in MIXES]
+    types, nodes = (interval(d.ratio(f"fms-{one}") for d in largest) for one in ("type", "nodes"))
+    return [
+        Claim(
+            "FMS is up to 42 % better than the better of TORQUE and MCT (lengths)",
+            "up to 1.42",
+            "mean 1.38, greatest 1.73 at 25SJ/75LJ",
+            f"mean {shown(strict, least=0.0)}, {_reaching(longest, 1.42)}",
+            matches(1.42, strict, 1.0),
+        ),
+        Claim("FMS against TORQUE with reservations", "-", "1.28", shown(planned, least=0.0), Verdict.UNSAID),
+        Claim(
+            "FMS is up to 32 % better (sizes of requests)",
+            "up to 1.32",
+            "mean 1.34 at 25SR/75LR",
+            f"mean {shown(sized, least=0.0)}, {_reaching(largest, 1.32)}",
+            matches(1.32, sized, 1.0),
+        ),
+        _both(by_mix, LENGTHS, 1.12, "12 % (lengths)"),
+        _both(by_mix, SIZES, 1.113, "11.3 % (sizes)"),
+        Claim(
+            "Molding types beats molding nodes as large requests grow",
+            "as said",
+            "nodes are the better one in almost every cell",
+            f"25SR/75LR: types {shown(types, least=0.0)}, nodes {shown(nodes, least=0.0)} over both",
+            ordered([interval(d.ratio("fms-nodes") - d.ratio("fms-type") for d in largest)]),
+        ),
+        Claim(
+            "How much of the gain is ordering alone",
+            "-",
+            "1.03 to 1.12 without any molding",
+            f"{_range(ordering)} without any molding",
+            Verdict.UNSAID,
+        ),
+        Claim(
+            "Sharing nodes pays in spite of its penalty",
+            "feasible and desirable",
+            "ignored",
+            f"with it FMS needs {_range(sharing)} of what it needs without; the baselines, which share none, "
+            f"{_range([interval(d.ratio(BETTER) for d in by_mix[mix]) for mix in MIXES])}",
+            ordered([interval(d.ratio(BETTER) - d.ratio(SHARED) for d in by_mix[mix]) for mix in MIXES]),
+        ),
+    ]
+
+
+def _reaching(draws: Sequence[Drawn], paper: float) -> str:
+    """The paper has one draw: how many of ours gain as much."""
+    ratios = [d.ratio(BETTER) for d in draws]
+    return (
+        f"greatest {max(ratios):.2f}; {fmean(r >= paper for r in ratios):.0%} of the draws reach {paper:.2f}"
+    )
+
+
+def _both(by_mix: ByMix, mixes: Sequence[str], paper: float, words: str) -> Claim:
+    """Molding types and nodes against the better of the two, chosen for each mix by its mean."""
+    better = {
+        mix: min(("fms-type", "fms-nodes"), key=lambda p: fmean(d.ratio(p) for d in by_mix[mix]))
+        for mix in mixes
+    }
+    gain = _over_mixes(by_mix, mixes, lambda d: d.ratio(better[d.mix]))
+    return Claim(
+        f"Both moldings together gain {words} over one",
+        f"{paper:g}",
+        "0.98 to 1.06 over the better one",
+        f"{shown(gain, least=0.0)} over the better one",
+        matches(paper, gain, 1.0),
+    )
+
+
+def _range(found: Sequence[Interval | None]) -> str:
+    means = [one.mean for one in found if one is not None]
+    return f"{min(means):.2f} to {max(means):.2f}"
+
+
+def sharing_claim(measured: Sequence[Sharing]) -> Claim:
+    """The penalties of Figure 8 and those measured with all cores for both, as in the paper."""
+    by_pair = {(s.cpu_app, s.device_app): s.penalty for s in measured if not s.pinned}
+    found = [by_pair.get((pair.cpu_app, pair.device_app)) for pair in PAIRS]
+    return Claim(
+        "A job on the CPUs takes 4.3, 6.8 and 2.4 % longer beside one on the GPU (Fig. 8)",
+        ", ".join(f"{100 * pair.penalty:.1f} %" for pair in PAIRS),
+        "ignored",
+        ", ".join(f"{_percent(one)} %" for one in found),
+        all_of(matches(pair.penalty, one, 0.0) for pair, one in zip(PAIRS, found, strict=True)),
+    )
+
+
+def command(
+    seeds: Annotated[int, typer.Option(min=1, metavar="N", help="Draws of each mix: seeds 1 to N.")] = 30,
+    interarrival: Annotated[
+        float, typer.Option(min=0, metavar="SECONDS", help="Mean time between batches.")
+    ] = 30.0,
+    score: Annotated[
+        str, typer.Option(metavar="rollout|area", help="How FMS judges its options.")
+    ] = "rollout",
+    sharing: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Penalties that bench-sharing --figure-8 --json printed."),
+    ] = None,
+    workers: Workers = None,
+    as_json: opt.Json = False,
+    out: Out = None,
+    quiet: opt.Quiet = False,
+) -> None:
+    """Ravi 2012, Figures 6 to 8: moldable jobs.
+
+    TORQUE, MCT and FMS with its variants, and what sharing a node costs; paper, reference, ours.
+    """
+    out = prepared(out)
+    load_policy(f"fms?score={score}")  # a wrong score is said, and kernels are compiled, before work begins
+    measured = None if sharing is None else _read(sharing)
+    with Bar("moldable jobs", hidden=quiet or as_json) as bar:
+        found = study(
+            seeds=seeds,
+            interarrival=interarrival,
+            score=score,
+            sharing=measured,
+            workers=processes(workers),
+            tell=bar.tell,
+        )
+    publish(found, as_json=as_json, out=out)
+
+
+def _read(path: Path) -> list[Sharing]:
+    try:
+        return read_sharing(path.read_text(encoding="utf-8"), str(path))
+    except OSError as error:
+        raise InputError(f"cannot be read: {error.strerror}", where=str(path)) from error
+    except UnicodeDecodeError as error:
+        raise InputError("is no text, expected JSON in UTF-8", where=str(path)) from error
