@@ -13,8 +13,8 @@ import typer
 from rich.table import Table
 
 from dovetail.cli import options as opt
-from dovetail.cli.output import note
 from dovetail.errors import InputError
+from dovetail.files.streams import note
 from dovetail.history.sqlite import default_history_path
 from dovetail.report import tables
 
@@ -79,8 +79,9 @@ def device_server(
         if as_json:
             print(json.dumps({"addresses": addresses, "devices": devices}), flush=True)
             return
-        for number, found in enumerate(devices):
-            print(f"device {number}: {found['library']} on {found['name']}, {found['memory'] / 1e9:.1f} GB")
+        for found in devices:
+            size = f"{found['memory'] / 1e9:.1f} GB"
+            print(f"device {found['number']}: {found['library']} on {found['name']}, {size}")
         print(f"listening on {', '.join(addresses)}", flush=True)
 
     async def serve() -> int:

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dovetail.cli import options as opt
-from dovetail.cli.output import note
 from dovetail.errors import InputError, MapError
+from dovetail.files.streams import note
 
 if TYPE_CHECKING:  # NumPy and others load when the command runs, not when the help is shown
     from dovetail.mapping.api import Map

@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 import typer
 
 from dovetail.cli import completing
 from dovetail.errors import InputError
 from dovetail.files.units import DURATION, seconds_of
-from dovetail.model import Cluster as Machine
-from dovetail.report.metrics import Cut
-from dovetail.workloads.partitions import with_partitions
+
+if TYPE_CHECKING:  # arrays, models: who only reads the help waits for neither
+    from dovetail.model import Cluster as Machine
+    from dovetail.report.metrics import Cut
 
 __all__ = [
     "App",
@@ -242,6 +243,9 @@ def machine(cluster: str | None, partitions: Sequence[str] | None) -> Machine | 
                 "found a partition, expected --cluster too, whose nodes it names", where="--partition"
             )
         return None
+    from dovetail.model import Cluster as Machine
+    from dovetail.workloads.partitions import with_partitions
+
     return with_partitions(Machine.parse(cluster), partitions or ())
 
 
@@ -253,6 +257,9 @@ def machines(clusters: Sequence[str] | None, partitions: Sequence[str] | None) -
     twice = [text for i, text in enumerate(clusters) if text in clusters[:i]]
     if twice:
         raise InputError(f"found {twice[0]} twice, expected each cluster once", where="--cluster")
+    from dovetail.model import Cluster as Machine
+    from dovetail.workloads.partitions import with_partitions
+
     return [with_partitions(Machine.parse(text), partitions or ()) for text in clusters]
 
 
@@ -316,6 +323,8 @@ def cut(warmup: str | None, cooldown: str | None) -> Cut | None:
     """``--warmup`` and ``--cooldown``; ``None`` where neither was given."""
     if warmup is None and cooldown is None:
         return None
+    from dovetail.report.metrics import Cut
+
     return Cut.parse("0" if warmup is None else warmup, cooldown)
 
 

@@ -11,13 +11,11 @@ from typing import Annotated, Any
 import typer
 
 from dovetail.cli import options as opt
-from dovetail.cli.output import note
 from dovetail.cli.service import clock, print_json, show_rows
 from dovetail.errors import DovetailError, InputError
-from dovetail.executors.recovery import recover
+from dovetail.files.streams import note
 from dovetail.report import wording
 from dovetail.running.folder import default_runs_folder, read_about, run_folders, short_id
-from dovetail.running.ledger import Ledger
 
 __all__ = ["runs"]
 
@@ -64,6 +62,8 @@ def runs(
 
 def _row(folder: Path) -> dict[str, Any] | None:
     """A run, ``None`` for a folder that is none (any more)."""
+    from dovetail.running.ledger import Ledger
+
     try:
         about = read_about(folder)
         with Ledger(folder / "ledger.db") as ledger:
@@ -85,6 +85,8 @@ def _row(folder: Path) -> dict[str, Any] | None:
 
 def _pruned(age: float | None) -> list[str]:
     """Remove old runs of the state folder in which nothing runs; their ids."""
+    from dovetail.executors.recovery import recover
+
     if age is None:
         raise InputError("found no duration, expected e.g. 30d", where="--prune")
     root, removed = default_runs_folder().resolve(), []

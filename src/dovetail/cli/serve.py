@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dovetail.cli import options as opt
-from dovetail.cli.output import note
 from dovetail.errors import InputError
+from dovetail.files.streams import note
 from dovetail.model import Cluster
 from dovetail.service.client import VARIABLE, NoService, connection
 from dovetail.service.folder import Address, ServiceFolder

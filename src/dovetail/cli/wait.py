@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 
 from dovetail.cli import options as opt
-from dovetail.cli.output import note
 from dovetail.cli.service import At, Jobs, joined, opened, print_json
+from dovetail.files.streams import note
 from dovetail.service.client import Connection
 
 __all__ = ["cancel", "hold", "release", "requeue", "wait", "wait_for"]

@@ -15,8 +15,8 @@ from rich.table import Table
 from rich.text import Text
 
 from dovetail.cli import options as opt
-from dovetail.cli.output import note, watts_of
 from dovetail.errors import InputError
+from dovetail.files.streams import note
 
 if TYPE_CHECKING:  # numba and scipy load when the command runs, not when the help is shown
     from dovetail.report.energy import Watts
@@ -91,6 +91,7 @@ def pack(
     ] = None,
 ) -> None:
     """Partition moldable tasks into packs that run one after the other, so that they end soonest."""
+    from dovetail.cli.output import watts_of
     from dovetail_lab.packing.registry import Options, solve
 
     watts = watts_of(idle_watts, busy_watts)
