@@ -1,4 +1,4 @@
-"""Links between the pages lead somewhere, what pages show can be typed, and the site is made of all of them."""
+"""Links lead somewhere, what pages show can be typed, and the site is made of all pages."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ import pytest
 from dovetail_command import run_command
 from shown_commands import blocks, shown
 
+from dovetail import interfaces, model
 from dovetail.testing.builders import full
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -102,7 +103,7 @@ def test_commands_are_found_and_wrong_ones_refused(reference: Any, tmp_path: Pat
     )
     assert sorted(shown(page)) == [["info"], ["queue", "--json"], ["runs"]]
     for wrong in (["quue"], ["queue", "--jsn"], ["history", "lst"]):
-        with pytest.raises(Exception, match="no command|No such option|--json"):
+        with pytest.raises(Exception, match=r"no command|No such option|--json"):
             parsed(reference, wrong)
 
 
@@ -207,3 +208,11 @@ def test_the_site_is_made_without_a_warning_and_a_wrong_link_ends_it(tmp_path: P
         assert build().returncode != 0
     finally:
         generated.unlink()
+
+
+def test_the_glossary_has_every_name_of_interfaces_and_model() -> None:
+    page = (DOCS / "glossary.md").read_text()
+    for module in (interfaces, model):
+        names = {name for name in module.__all__ if isinstance(getattr(module, name), type)}
+        missing = {name for name in names if f"| `{name}` |" not in page and f"`{name}` is a" not in page}
+        assert not missing - {"Seconds"}, "docs/glossary.md: a row for each name, with what it means"

@@ -54,7 +54,7 @@ def whole() -> tuple[Any, Any]:
 def commands() -> str:
     """The reference of the command line."""
     parts = [
-        "# Every command\n\nWhat every command takes, as its `--help` says it. To see one in the terminal:\n\n"
+        "# Every command\n\nWhat every command takes, as its `--help` says it. In the terminal:\n\n"
         "    $ dovetail run --help\n"
     ]
     for command, context in walk(*whole()):
@@ -108,14 +108,11 @@ def http() -> str:
             parts.append(
                 f"## {method.upper()} {path}\n\n{_prose(route.get('description') or route['summary'])}\n"
             )
-            given = [
-                f"| `{one['name']}` | {one['in']} | {_kind(one['schema'])} | {_cell(one.get('description', ''))} |"
-                for one in route.get("parameters", ())
-            ]
+            given = {one["name"]: one["schema"] | one for one in route.get("parameters", ())}
             if given:
-                parts.append("| parameter | in | type | |\n|---|---|---|---|\n" + "\n".join(given) + "\n")
-            for body in route.get("requestBody", {}).get("content", {}).values():
-                parts.append(f"The body:\n\n{_fields(body['schema'])}")
+                parts.append(f"In the path or the query:\n\n{_fields({'properties': given})}")
+            bodies = route.get("requestBody", {}).get("content", {}).values()
+            parts += [f"The body:\n\n{_fields(body['schema'])}" for body in bodies]
     parts.append("## What bodies hold\n")
     for name, schema in described["components"]["schemas"].items():
         parts.append(f"### {name}\n\n{_prose(schema.get('description'))}\n\n{_fields(schema)}")

@@ -38,7 +38,7 @@ def _parts(text: str) -> tuple[list[str], str]:
 
 
 def shown(page: Path) -> Iterator[list[str]]:
-    """The words after ``dovetail`` of every command that a page shows, without what a shell does with them."""
+    """The words after ``dovetail`` of every command of a page, without what a shell does with them."""
     code, prose = _parts(page.read_text(encoding="utf-8"))
     for line in "\n".join(code).replace("\\\n", " ").splitlines():
         found = re.match(
