@@ -28,7 +28,7 @@ from dovetail.history.base import MeasuredHistory
 from dovetail.history.memory import MemoryHistory
 from dovetail.history.sqlite import SqliteHistory, default_history_path
 from dovetail.interfaces import History, Planner, Policy, RateModel, RuntimeModel
-from dovetail.model import CPU, Cluster, Note, Record, Result, Seconds, Workload
+from dovetail.model import CPU, Cluster, Note, Record, Replicate, Result, Seconds, Workload
 from dovetail.plugins import (
     LoadedPolicy,
     keeps_to,
@@ -55,6 +55,7 @@ from dovetail.runtimes.unnamed import named_as_known
 from dovetail.spec.values import DEFAULT_MODEL
 from dovetail.workloads.edit import scale
 from dovetail.workloads.load import is_trace, load_workload
+from dovetail.workloads.replicates import drawn
 
 __all__ = [
     "Leftover",
@@ -180,6 +181,7 @@ def simulate(
     lenient: bool = False,
     on: str | Sequence[str] = (),
     load: float | None = None,
+    replicate: Replicate | None = None,
     compiled: Literal["auto", "off"] = "auto",
     progress: Callable[[int, int], None] | None = None,
     **reader: Any,
@@ -202,7 +204,8 @@ def simulate(
     `MemoryHistory`, and ``model`` a runtime model of one's own: that one alone is then asked, as it is, and
     hears of what ends only through a history that ``learn`` writes to.
 
-    ``load`` scales the workload to that offered load (all gaps between submissions by one factor). Where a
+    ``replicate`` draws another trace from the workload first (`dovetail.workloads.replicates`). ``load``
+    scales the workload to that offered load (all gaps between submissions by one factor). Where a
     compiled twin of the engine models all that is asked for, of more than 10,000 rigid jobs or 200 that
     communicate, it is taken: the schedule is the same, and no decision is timed; ``compiled="off"`` never
     takes it. Times are seconds. Raises `InputError` (`UnsupportedWorkload` where the policy cannot place the
@@ -226,8 +229,10 @@ def simulate(
         )
     jobs, machine = jobs_and_machine(workload, cluster, on, lenient=lenient, seed=seed, **reader)
     _check_kinds(listed(on, "on"), machine)
+    which = replicate or Replicate()
+    jobs = drawn(jobs, machine, which)
     if loaded is None:
-        return _as_recorded(jobs, machine, seed, load)
+        return _as_recorded(jobs, machine, seed, load, which)
     if load is not None:
         jobs = scale(jobs, load, machine)
     jobs, machine, shared = with_communication(jobs, machine, loaded.policy, _rates(rates))
@@ -255,7 +260,8 @@ def simulate(
             notes = never_ran(jobs, machine, used)
         hidden = unknown_kinds(jobs, machine, used) if small else []
         if hidden:
-            return Report(replace(_unknown(jobs, machine, loaded, hidden, notes), seed=seed, load=load))
+            unknown = _unknown(jobs, machine, loaded, hidden, notes)
+            return Report(replace(unknown, seed=seed, load=load, replicate=which))
         if perfect:
             runtimes = PerfectModel(jobs.truth)
         options = SimulationOptions(
@@ -295,7 +301,14 @@ def simulate(
     notes += [*_best_effort(jobs, loaded), *_not_as_named(result, loaded)]
     ignored = _ignored(jobs, loaded)
     return Report(
-        replace(result, load=load, ignores_priorities=ignored, simulation_seconds=spent, notes=notes)
+        replace(
+            result,
+            load=load,
+            ignores_priorities=ignored,
+            simulation_seconds=spent,
+            notes=notes,
+            replicate=which,
+        )
     )
 
 
@@ -389,14 +402,16 @@ def _not_as_named(result: Result, loaded: LoadedPolicy) -> list[Note]:
     return [Note(f"{text}cannot run there.", "not_as_named")]
 
 
-def _as_recorded(jobs: Workload, machine: Cluster, seed: int | None, load: float | None) -> Report:
+def _as_recorded(
+    jobs: Workload, machine: Cluster, seed: int | None, load: float | None, which: Replicate
+) -> Report:
     if load is not None:
         raise InputError(
             f"found load {load:g}, expected none: a log has the load that it had", where=RECORDED
         )
     result = recorded(jobs, machine)
     _check_some_ran(result)
-    return Report(replace(result, seed=seed))
+    return Report(replace(result, seed=seed, replicate=which))
 
 
 def policy_label(policy: str | Policy | Planner) -> str:

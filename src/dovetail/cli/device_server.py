@@ -85,8 +85,9 @@ def device_server(
         if as_json:
             print(json.dumps({"addresses": addresses, "devices": devices}), flush=True)
             return
-        for number, found in enumerate(devices):
-            print(f"device {number}: {found['library']} on {found['name']}, {found['memory'] / 1e9:.1f} GB")
+        for found in devices:
+            size = f"{found['memory'] / 1e9:.1f} GB"
+            print(f"device {found['number']}: {found['library']} on {found['name']}, {size}")
         print(f"listening on {', '.join(addresses)}", flush=True)
 
     async def serve() -> int:

@@ -283,6 +283,8 @@ async def _opened(options: ServeOptions, where: Network | None, stack: ExitStack
     service.append(found)
     stack.callback(found.close)
     found.check = _checker(loaded)
+    if neighbours is not None:
+        found.trouble = lambda: neighbours.trouble
     driver.happened(*waiting)
     if adopted or waiting or outside:
         runs = len(adopted) - len(ends)
