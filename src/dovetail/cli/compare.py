@@ -46,8 +46,8 @@ def compare(
         ),
     ] = None,
     jitter: Annotated[
-        str | None,
-        typer.Option(metavar="DURATION", help="By how much submissions of a replicate move. Default: 10m."),
+        float | None,
+        opt.duration("--jitter", help="By how much submissions of a replicate move. Default: 10m."),
     ] = None,
     bootstrap: Annotated[
         Bootstrap | None, typer.Option(help="Draw weeks of a trace anew. Default: from 8 weeks on.")
@@ -143,7 +143,7 @@ def compare(
                 cluster=clusters or None,
                 seeds=seeds,
                 replicates=replicates,
-                jitter=opt.seconds(jitter, "--jitter"),
+                jitter=jitter,
                 bootstrap=None if bootstrap is None else bootstrap.value,
                 loads=_loads(loads),
                 reference=reference,
