@@ -9,19 +9,16 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.text import Text
 
-from dovetail import api
 from dovetail.cli import completing
 from dovetail.cli import options as opt
 from dovetail.cli.service import At, opened
-from dovetail.engine.journal import Journal, read_journal
 from dovetail.engine.suspensions import Suspensions
 from dovetail.errors import InputError
-from dovetail.executors.discovery import discover
 from dovetail.history.memory import MemoryHistory
 from dovetail.history.sqlite import SqliteHistory, default_history_path
 from dovetail.model import (
@@ -49,14 +46,14 @@ from dovetail.model import (
     classes_for,
     ways,
 )
-from dovetail.plugins import load_policy
 from dovetail.report import tables, wording
 from dovetail.running.folder import LAST, SHORT, journal_of, run_folders
-from dovetail.runtimes.registry import DEFAULT_MODEL, make_model
 from dovetail.service.client import VARIABLE
 from dovetail.service.folder import ServiceFolder
-from dovetail.workloads.commands import command_workload
-from dovetail.workloads.load import load_workload
+from dovetail.spec.values import DEFAULT_MODEL
+
+if TYPE_CHECKING:
+    from dovetail.engine.journal import Journal
 
 __all__ = ["explain"]
 
@@ -165,6 +162,11 @@ def explain(
     Of a run that has been: from its journal, predicted beside actual. Of jobs that have not run: what
     they are taken for (app, features), and what the history predicts.
     """
+    from dovetail.executors.discovery import discover
+    from dovetail.plugins import load_policy
+    from dovetail.workloads.commands import command_workload
+    from dovetail.workloads.load import load_workload
+
     load_policy(policy)  # refuses a name that is not there; what it would decide depends on run times
     command = list(context.obj or [])
     of_service = target is not None and not command and _is_of_service(target, at)
@@ -252,6 +254,9 @@ def _of_service(target: str, at: str | None) -> list[dict[str, Any]]:
 
 def _journal(target: str | None) -> Journal | None:
     """The journal that the target names; ``None`` if it names jobs."""
+    from dovetail import api
+    from dovetail.engine.journal import read_journal
+
     if target is None:
         runs = sorted(
             api.default_runs_folder().glob("*/journal.jsonl"), key=lambda path: path.stat().st_mtime
@@ -432,6 +437,8 @@ def _option(name: str, nodes: int, device: DeviceClass, found: Prediction | None
 def _future(
     workload: Workload, cluster: Cluster, history: Path | None, model: str, wanted: Sequence[str] | None
 ) -> Iterator[dict[str, Any]]:
+    from dovetail.runtimes.registry import make_model
+
     path = default_history_path() if history is None else history
     with ExitStack() as stack:
         store: Any = MemoryHistory()

@@ -7,10 +7,7 @@ from typing import Annotated
 
 import typer
 
-from dovetail import api
 from dovetail.cli.options import Json
-from dovetail.report.wording import printable
-from dovetail.running import leftovers
 
 __all__ = ["recover"]
 
@@ -24,6 +21,10 @@ def recover(
     as_json: Json = False,
 ) -> None:
     """Record what ended, and show or stop what still runs, of runs whose Dovetail was killed."""
+    from dovetail import api
+    from dovetail.report.wording import printable
+    from dovetail.running import leftovers
+
     if give_up is not None:
         leftovers.give_up(give_up)
     found = api.recover_left_behind(stop=stop)

@@ -9,16 +9,9 @@ from typing import Annotated, Any
 import typer
 
 from dovetail.cli import options as opt
-from dovetail.cli.output import note
 from dovetail.cli.service import At, opened, print_json
 from dovetail.errors import InputError
-from dovetail.service.requests import (
-    device_count,
-    forms_of_file,
-    here,
-    is_script,
-    read_script,
-)
+from dovetail.files.streams import note
 
 __all__ = ["submit"]
 
@@ -41,7 +34,10 @@ def submit(
         Text, typer.Option("--gpus", "-G", metavar="N", help="Devices a node; below 1 shares one.")
     ] = None,
     memory: Annotated[
-        Text, typer.Option("--mem", metavar="SIZE", help="A node, e.g. 8GB; beyond it the job is ended.")
+        Text,
+        typer.Option(
+            "--memory", "--mem", metavar="SIZE", help="A node, e.g. 8GB; beyond it the job is ended."
+        ),
     ] = None,
     walltime: Annotated[
         Text, typer.Option("--walltime", "--time", "-t", metavar="DURATION", help="A limit, not an estimate.")
@@ -99,6 +95,8 @@ def submit(
     One command goes after two dashes: dovetail submit --on cpu,gpu -- python train.py. A service is started
     if none runs.
     """
+    from dovetail.service.requests import here, is_script
+
     command = list(context.obj or [])
     given = {
         "name": name,
@@ -182,6 +180,8 @@ def _inputs(texts: list[str] | None) -> dict[str, Any]:
 
 
 def _script(what: list[str], asked: Mapping[str, Any]) -> dict[str, Any]:
+    from dovetail.service.requests import read_script
+
     text, inside, slurm = read_script(what[0], note)
     both = {**inside, **asked}
     own = {"script": text, "arguments": what[1:], **job_of(both)}
@@ -193,6 +193,8 @@ def _script(what: list[str], asked: Mapping[str, Any]) -> dict[str, Any]:
 
 def _file(path: str, asked: Mapping[str, Any], each: list[str] | None) -> dict[str, Any]:
     """A job file, or a list of commands; options hold for all its jobs."""
+    from dovetail.service.requests import forms_of_file
+
     is_jobs = path.endswith(".toml")
     reader = (
         {}
@@ -214,6 +216,8 @@ def _file(path: str, asked: Mapping[str, Any], each: list[str] | None) -> dict[s
 
 def job_of(asked: Mapping[str, Any]) -> dict[str, Any]:
     """Options as the fields of a job. Raises `InputError`."""
+    from dovetail.service.requests import device_count
+
     job: dict[str, Any] = {}
     for key, value in asked.items():
         if key in ("nodes", "priority", "retries"):

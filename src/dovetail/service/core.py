@@ -119,6 +119,7 @@ class Service:
         self.changes = 0  # grows with everything that happens
         self.ended: dict[str, int] = {}  # since the start, by state
         self.check: Callable[[Sequence[Job], Cluster], None] = lambda jobs, cluster: None  # raises InputError
+        self.trouble: Callable[[], str] = lambda: ""  # why nothing can be claimed on this machine now
         self.listeners: Listeners | None = None
         self.hosts: list[str] = []
         self._next = ledger.last_number() + 1
@@ -140,6 +141,11 @@ class Service:
     def engine(self) -> Engine:
         """The driver's engine."""
         return self.driver.engine
+
+    @property
+    def why_blocked(self) -> str | None:
+        """Why nothing starts now though there may be room; ``None`` where nothing is in the way."""
+        return self.ledger.why_blocked if self.driver.blocked else self.trouble() or None
 
     @property
     def epoch(self) -> Seconds:

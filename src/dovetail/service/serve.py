@@ -30,7 +30,6 @@ from dovetail.running.assembly import driver_of, neighbours_of, recording
 from dovetail.running.folder import About, as_run_folder, encoded_about, read_about
 from dovetail.running.ledger import Ledger
 from dovetail.running.taking_up import by_submission, enter_adopted, enter_outside, sorted_out
-from dovetail.runtimes.registry import DEFAULT_MODEL
 from dovetail.service.core import Options, Service
 from dovetail.service.folder import Address, ServiceFolder, replace_file
 from dovetail.service.forecast import Forecast
@@ -40,6 +39,7 @@ from dovetail.service.people import name_of
 from dovetail.service.routes import application
 from dovetail.service.tokens import Tokens
 from dovetail.service.usage import FairUse, Usage
+from dovetail.spec.values import DEFAULT_MODEL
 
 __all__ = ["ServeOptions", "serve"]
 
@@ -283,6 +283,8 @@ async def _opened(options: ServeOptions, where: Network | None, stack: ExitStack
     service.append(found)
     stack.callback(found.close)
     found.check = _checker(loaded)
+    if neighbours is not None:
+        found.trouble = lambda: neighbours.trouble
     driver.happened(*waiting)
     if adopted or waiting or outside:
         runs = len(adopted) - len(ends)

@@ -25,6 +25,7 @@ from dovetail.files.fields import (
     whole,
 )
 from dovetail.model import Dependency
+from dovetail.spec.values import MOST_RETRIES
 
 __all__ = [
     "MOST_NODES",
@@ -42,7 +43,7 @@ MOST_CPUS = 1_000_000
 MOST_DEVICES = 10_000
 MOST_RATIO = 1e12
 MOST_PRIORITY = 1e15
-MOST_RETRIES = 1_000
+
 MOST_CALLS = 1e18
 
 
