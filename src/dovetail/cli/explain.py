@@ -238,6 +238,7 @@ def _of_service(target: str, at: str | None) -> list[dict[str, Any]]:
                     story.suspended = option["suspended"]
             story.start, story.end = told["start"], told["end"]
             features = {k: float(v) if isinstance(v, int) else v for k, v in told["inputs"].items()}
+            waits = story.suspended or told["reason"]
             rows.append(
                 {
                     **{k: told[k] for k in ("id", "app", "state", "submit", "start", "implementation")},
@@ -246,7 +247,7 @@ def _of_service(target: str, at: str | None) -> list[dict[str, Any]]:
                     "where": ",".join(told["devices"]) or told["nodes"] or None,
                     "predicted": told["predicted"],
                     "actual": story.actual,
-                    "reason": story.suspended or told["reason"] if told["state"] == "PENDING" else story.reason(),
+                    "reason": waits if told["state"] == "PENDING" else story.reason(),
                 }
             )
     return rows
