@@ -89,8 +89,9 @@ class Suspensions:
         if self.active and state in (State.COMPLETED, State.FAILED):
             self._decide(way, completed=state is State.COMPLETED)
         if state is State.FAILED and ran <= AT_ONCE:
-            suspect = self._suspects.setdefault(way, _Suspect())
-            self._failed(suspect, way, job, now, known, elsewhere=elsewhere)
+            self._failed(
+                self._suspects.setdefault(way, _Suspect()), way, job, now, known, elsewhere=elsewhere
+            )
             return
         suspect = self._suspects.get(way)
         if suspect is None:
