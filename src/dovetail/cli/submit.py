@@ -34,7 +34,10 @@ def submit(
         Text, typer.Option("--gpus", "-G", metavar="N", help="Devices a node; below 1 shares one.")
     ] = None,
     memory: Annotated[
-        Text, typer.Option("--mem", metavar="SIZE", help="A node, e.g. 8GB; beyond it the job is ended.")
+        Text,
+        typer.Option(
+            "--memory", "--mem", metavar="SIZE", help="A node, e.g. 8GB; beyond it the job is ended."
+        ),
     ] = None,
     walltime: Annotated[
         Text, typer.Option("--walltime", "--time", "-t", metavar="DURATION", help="A limit, not an estimate.")
