@@ -150,7 +150,8 @@ def _made(what: str, factory: Any, texts: Mapping[str, str], *given: Any) -> tup
     """
     options = _options(what, factory, texts, len(given))
     try:
-        return factory(*given, **options), options
+        with needing(what):
+            return factory(*given, **options), options
     except (TypeError, ValueError) as error:
         raise InputError(f"cannot be made: {error}", where=what) from error
 

@@ -5,12 +5,15 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
+import importlib.util
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from importlib.metadata import EntryPoint
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
 from typing import Any
 
 import typer
@@ -40,9 +43,29 @@ def here(spec: str, line: str) -> Target:
 
 def registered(group: str) -> dict[str, Target]:
     """The commands that packages register under an entry-point group, by name."""
-    from dovetail.plugins import entries
+    found = sorted(entry_points(group=group), key=lambda entry: entry.name)
+    return {entry.name: Target(partial(_loaded, entry), _line_of(entry)) for entry in found}
 
-    return {name: Target(partial(_loaded, entry)) for name, entry in entries(group).items()}
+
+def _line_of(entry: EntryPoint) -> str:
+    """The first line of a command's docstring (or a group's ``help``), read from its source, not imported.
+
+    Empty where it cannot be told so; then the command itself is asked.
+    """
+    try:
+        spec = importlib.util.find_spec(entry.module)
+        text = Path(spec.origin).read_text() if spec is not None and spec.origin else ""
+        for node in ast.parse(text).body:
+            if isinstance(node, ast.FunctionDef) and node.name == entry.attr:
+                return (ast.get_docstring(node) or "").partition("\n")[0]
+            if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
+                named = {getattr(target, "id", "") for target in node.targets}
+                told = {word.arg: word.value for word in node.value.keywords}.get("help")
+                if entry.attr in named and isinstance(told, ast.Constant):
+                    return str(told.value)
+    except (ImportError, OSError, ValueError, SyntaxError):
+        pass  # what is broken is said when the command is asked for
+    return ""
 
 
 def _loaded(entry: EntryPoint) -> Any:

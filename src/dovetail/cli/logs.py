@@ -11,10 +11,10 @@ from typing import Annotated
 import typer
 
 from dovetail.cli import completing
-from dovetail.cli.output import note
 from dovetail.cli.service import At, opened
 from dovetail.errors import InputError
 from dovetail.executors.spawnlog import LOG_NAME, read_log
+from dovetail.files.streams import note
 from dovetail.running.folder import find_run, read_about, run_folders, short_id
 from dovetail.service.client import Connection, NoService
 

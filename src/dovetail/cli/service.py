@@ -9,9 +9,8 @@ from typing import Annotated, Any, TypeAlias
 
 import typer
 
-from dovetail.cli.output import note
-from dovetail.report import tables
-from dovetail.report.wording import printable
+from dovetail.files.sentences import printable
+from dovetail.files.streams import note
 from dovetail.service.client import Connection, connection
 
 __all__ = ["At", "Jobs", "Parsable", "clock", "joined", "opened", "print_json", "show_rows", "span"]
@@ -83,6 +82,8 @@ def show_rows(columns: Sequence[str], rows: Sequence[Mapping[str, str]], *, pars
 def _print(columns: Sequence[str], rows: Sequence[Mapping[str, str]]) -> None:
     from rich.table import Table as Rich
     from rich.text import Text
+
+    from dovetail.report import tables
 
     table = Rich(box=None, pad_edge=False, header_style="bold")
     for name in columns:

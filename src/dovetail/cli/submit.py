@@ -9,17 +9,9 @@ from typing import Annotated, Any
 import typer
 
 from dovetail.cli import options as opt
-from dovetail.cli.output import note
 from dovetail.cli.service import At, opened, print_json
 from dovetail.errors import InputError
-from dovetail.service.requests import (
-    device_count,
-    forms_of_file,
-    here,
-    is_script,
-    read_script,
-)
-from dovetail.workloads.identity import number_of
+from dovetail.files.streams import note
 
 __all__ = ["submit"]
 
@@ -44,8 +36,8 @@ def submit(
     memory: Annotated[
         Text,
         typer.Option(
-            "--mem",
             "--memory",
+            "--mem",
             metavar="SIZE|auto",
             help="A node, e.g. 8GB; beyond it the job is ended.",
         ),
@@ -113,6 +105,8 @@ def submit(
     One command goes after two dashes: dovetail submit --on cpu,gpu -- python train.py. A service is started
     if none runs.
     """
+    from dovetail.service.requests import here, is_script
+
     command = list(context.obj or [])
     given = {
         "name": name,
@@ -198,6 +192,8 @@ def _inputs(texts: list[str] | None) -> dict[str, Any]:
 
 
 def _script(what: list[str], asked: Mapping[str, Any]) -> dict[str, Any]:
+    from dovetail.service.requests import read_script
+
     text, inside, slurm = read_script(what[0], note)
     both = {**inside, **asked}
     own = {"script": text, "arguments": what[1:], **job_of(both)}
@@ -209,6 +205,8 @@ def _script(what: list[str], asked: Mapping[str, Any]) -> dict[str, Any]:
 
 def _file(path: str, asked: Mapping[str, Any], each: list[str] | None) -> dict[str, Any]:
     """A job file, or a list of commands; options hold for all its jobs."""
+    from dovetail.service.requests import forms_of_file
+
     is_jobs = path.endswith(".toml")
     reader = (
         {}
@@ -230,6 +228,9 @@ def _file(path: str, asked: Mapping[str, Any], each: list[str] | None) -> dict[s
 
 def job_of(asked: Mapping[str, Any]) -> dict[str, Any]:
     """Options as the fields of a job. Raises `InputError`."""
+    from dovetail.service.requests import device_count
+    from dovetail.workloads.identity import number_of
+
     job: dict[str, Any] = {}
     for key, value in asked.items():
         if key in ("nodes", "priority", "retries"):

@@ -14,11 +14,11 @@ from rich.table import Table
 from rich.text import Text
 
 from dovetail.cli import options as opt
-from dovetail.cli.output import note
 from dovetail.cli.queue import COLUMNS, queue_row
 from dovetail.cli.service import At, clock, opened, print_json, show_rows, span
+from dovetail.files.sentences import printable
+from dovetail.files.streams import note
 from dovetail.report import tables
-from dovetail.report.wording import printable
 from dovetail.service.client import Connection
 
 __all__ = ["dashboard", "top", "whatif"]

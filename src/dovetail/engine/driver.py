@@ -172,6 +172,7 @@ class Driver:
         self._moments = MeasuredMoments(self.engine)
         self._stranded = Stranded(self.engine)
         self.ahead: Ahead | None = None
+        self.yields = False  # others wait for places here: none is given away before it is free
         self._rotates = False  # a new journal is to begin as soon as no place has been given away
 
     def take_turns(self, turns: Turns, now: Seconds) -> None:
@@ -300,7 +301,7 @@ class Driver:
             for decision in decisions:
                 self._order(decision, now)
             self._noted.append((now, batch, decisions, ask))
-            if ask and self.ahead is not None:
+            if ask and self.ahead is not None and not self.yields:
                 self._give_places_away(self.ahead, now)
         self._enforce(now)
         if self.ledger is not None and batch:

@@ -73,7 +73,7 @@ from dovetail.model.outside import HandedOver, Outlook, Shape
 from dovetail.model.plan import Plan, PlanItem
 from dovetail.model.promise import Promise
 from dovetail.model.record import Placed, Prediction, Record, Run, Span
-from dovetail.model.result import Result
+from dovetail.model.result import Replicate, Result
 from dovetail.model.ways import (
     Foresight,
     Way,
@@ -147,6 +147,7 @@ __all__ = [
     "Rejected",
     "Released",
     "Renew",
+    "Replicate",
     "Request",
     "Requeued",
     "Reserve",

@@ -152,6 +152,7 @@ class Ledger:
             ) from error
         except OSError as error:
             raise HistoryError(f"{self.path}: cannot be opened: {error.strerror}") from error
+        self._file = os.stat(self.path)
         self._wal = os.open(f"{self.path}-wal", os.O_RDONLY | os.O_CLOEXEC) if durable else -1
 
     def _prepare(self, durable: bool) -> None:
@@ -189,6 +190,14 @@ class Ledger:
         self.close()
 
     # ------------------------------------------------------------------- writing
+
+    @property
+    def is_there(self) -> bool:
+        """Whether the file that is open is still the one of its name: SQLite writes to deleted ones, too."""
+        try:
+            return os.path.samestat(os.stat(self.path), self._file)
+        except OSError:
+            return False
 
     @property
     def blocked(self) -> bool:

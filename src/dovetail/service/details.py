@@ -98,6 +98,7 @@ async def explained(service: Service, id: JobId) -> Row:
                 "kind": device.kind,
                 "model": device.model,
                 "chosen": one.name == row["implementation"],
+                "suspended": service.engine.suspensions.reason((entry.job.app.name, one.name, device)),
             }
             if found is None:
                 told |= {"predicted": None, "lower": None, "upper": None, "samples": 0}

@@ -26,6 +26,7 @@ from dovetail.files.fields import (
 )
 from dovetail.files.units import SIZE
 from dovetail.model import Dependency
+from dovetail.spec.values import MOST_RETRIES
 
 __all__ = [
     "MOST_NODES",
@@ -43,7 +44,7 @@ MOST_CPUS = 1_000_000
 MOST_DEVICES = 10_000
 MOST_RATIO = 1e12
 MOST_PRIORITY = 1e15
-MOST_RETRIES = 1_000
+
 MOST_CALLS = 1e18
 MOST_FACTOR = 100.0
 

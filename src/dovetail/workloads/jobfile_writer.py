@@ -28,6 +28,7 @@ from dovetail.model import (
     Workload,
 )
 from dovetail.model.cluster_file import is_short
+from dovetail.spec.values import MOST_RETRIES
 from dovetail.workloads.jobfile import COMMUNICATING
 from dovetail.workloads.jobfile_schema import (
     MOST_CPUS,
@@ -35,7 +36,6 @@ from dovetail.workloads.jobfile_schema import (
     MOST_NODES,
     MOST_PRIORITY,
     MOST_RATIO,
-    MOST_RETRIES,
 )
 
 __all__ = ["dump_jobfile"]
