@@ -92,6 +92,7 @@ def compare(
     from dovetail.cli.garbage import collect_rarely
     from dovetail.cli.output import Asked, check_targets, show_comparison, this_command
     from dovetail.comparison import compare as simulated
+    from dovetail.model import State
     from dovetail.report.progress import Bar
 
     collect_rarely()
