@@ -23,11 +23,12 @@ from dovetail.engine.simulate import simulate as _simulate
 from dovetail.errors import DovetailWarning, InputError, NothingKnown
 from dovetail.executors.discovery import discover
 from dovetail.files.sentences import closest
+from dovetail.files.units import seconds_given
 from dovetail.history.base import MeasuredHistory
 from dovetail.history.memory import MemoryHistory
 from dovetail.history.sqlite import SqliteHistory, default_history_path
 from dovetail.interfaces import History, Planner, Policy, RateModel, RuntimeModel
-from dovetail.model import CPU, Cluster, Note, Record, Result, Seconds, Workload
+from dovetail.model import CPU, Cluster, Note, Record, Replicate, Result, Seconds, Workload
 from dovetail.plugins import (
     LoadedPolicy,
     keeps_to,
@@ -54,6 +55,7 @@ from dovetail.runtimes.unnamed import named_as_known
 from dovetail.spec.values import DEFAULT_MODEL
 from dovetail.workloads.edit import scale
 from dovetail.workloads.load import is_trace, load_workload
+from dovetail.workloads.replicates import drawn
 
 __all__ = [
     "Leftover",
@@ -146,15 +148,20 @@ def _check_load(load: object) -> None:
         raise InputError(f"load: found {load!r}, expected a number above 0")
 
 
-def _check_options(seed: object, overrun: object, walltime: object, instead: str | None) -> None:
-    """Refuse what types alone would not stop; ``instead`` may stand for a default walltime."""
+def _default_walltime(seed: object, overrun: object, walltime: Any, instead: str | None) -> Any:
+    """The seconds of a default walltime, for which ``instead`` may stand; refuses other odd options too."""
     _one_of("overrun", overrun, ("kill", "run"))
     if seed is not None:
         check_whole("seed", seed, 0)
-    number = isinstance(walltime, int | float) and math.isfinite(walltime) and walltime > 0
-    if walltime != instead and not number:
+    if walltime is None or walltime == instead:
+        return instead
+    try:
+        return seconds_given(walltime, "default_walltime", above_zero=True)
+    except InputError:
         expected = "a number of seconds above 0" + ("" if instead is None else f" or {instead!r}")
-        raise InputError(f"default_walltime: found {walltime!r}, expected {expected}")
+        raise InputError(
+            f"default_walltime: found {walltime!r}, expected {expected}, or a duration such as 1h30m"
+        ) from None
 
 
 def simulate(
@@ -168,12 +175,13 @@ def simulate(
     history: PathLike | MeasuredHistory | None = None,
     learn: bool = False,
     overrun: Literal["kill", "run"] = "kill",
-    default_walltime: Seconds | Literal["actual"] = "actual",
+    default_walltime: Seconds | str = "actual",
     rates: str | RateModel | None = None,
     journal: PathLike | None = None,
     lenient: bool = False,
     on: str | Sequence[str] = (),
     load: float | None = None,
+    replicate: Replicate | None = None,
     compiled: Literal["auto", "off"] = "auto",
     progress: Callable[[int, int], None] | None = None,
     **reader: Any,
@@ -196,7 +204,8 @@ def simulate(
     `MemoryHistory`, and ``model`` a runtime model of one's own: that one alone is then asked, as it is, and
     hears of what ends only through a history that ``learn`` writes to.
 
-    ``load`` scales the workload to that offered load (all gaps between submissions by one factor). Where a
+    ``replicate`` draws another trace from the workload first (`dovetail.workloads.replicates`). ``load``
+    scales the workload to that offered load (all gaps between submissions by one factor). Where a
     compiled twin of the engine models all that is asked for, of more than 10,000 rigid jobs or 200 that
     communicate, it is taken: the schedule is the same, and no decision is timed; ``compiled="off"`` never
     takes it. Times are seconds. Raises `InputError` (`UnsupportedWorkload` where the policy cannot place the
@@ -210,7 +219,7 @@ def simulate(
         raise InputError("policies: found them for one simulation, expected policy=, or dovetail.compare")
     _one_of("knowledge", knowledge, (None, "perfect", "learned"))
     _one_of("compiled", compiled, ("auto", "off"))
-    _check_options(seed, overrun, default_walltime, "actual")
+    limit = _default_walltime(seed, overrun, default_walltime, "actual")
     _check_load(load)
     loaded = None if policy == RECORDED else load_policy(policy)
     if loaded is not None and getattr(loaded.policy, "submits", False):
@@ -220,8 +229,10 @@ def simulate(
         )
     jobs, machine = jobs_and_machine(workload, cluster, on, lenient=lenient, seed=seed, **reader)
     _check_kinds(listed(on, "on"), machine)
+    which = replicate or Replicate()
+    jobs = drawn(jobs, machine, which)
     if loaded is None:
-        return _as_recorded(jobs, machine, seed, load)
+        return _as_recorded(jobs, machine, seed, load, which)
     if load is not None:
         jobs = scale(jobs, load, machine)
     jobs, machine, shared = with_communication(jobs, machine, loaded.policy, _rates(rates))
@@ -249,12 +260,13 @@ def simulate(
             notes = never_ran(jobs, machine, used)
         hidden = unknown_kinds(jobs, machine, used) if small else []
         if hidden:
-            return Report(replace(_unknown(jobs, machine, loaded, hidden, notes), seed=seed, load=load))
+            unknown = _unknown(jobs, machine, loaded, hidden, notes)
+            return Report(replace(unknown, seed=seed, load=load, replicate=which))
         if perfect:
             runtimes = PerfectModel(jobs.truth)
         options = SimulationOptions(
             overrun=overrun,
-            default_walltime=default_walltime,
+            default_walltime=limit,
             placement=getattr(loaded.policy, "placement", "pack"),
             seed=seed,
             knowledge="perfect" if perfect else "learned",
@@ -289,7 +301,14 @@ def simulate(
     notes += [*_best_effort(jobs, loaded), *_not_as_named(result, loaded)]
     ignored = _ignored(jobs, loaded)
     return Report(
-        replace(result, load=load, ignores_priorities=ignored, simulation_seconds=spent, notes=notes)
+        replace(
+            result,
+            load=load,
+            ignores_priorities=ignored,
+            simulation_seconds=spent,
+            notes=notes,
+            replicate=which,
+        )
     )
 
 
@@ -383,14 +402,16 @@ def _not_as_named(result: Result, loaded: LoadedPolicy) -> list[Note]:
     return [Note(f"{text}cannot run there.", "not_as_named")]
 
 
-def _as_recorded(jobs: Workload, machine: Cluster, seed: int | None, load: float | None) -> Report:
+def _as_recorded(
+    jobs: Workload, machine: Cluster, seed: int | None, load: float | None, which: Replicate
+) -> Report:
     if load is not None:
         raise InputError(
             f"found load {load:g}, expected none: a log has the load that it had", where=RECORDED
         )
     result = recorded(jobs, machine)
     _check_some_ran(result)
-    return Report(replace(result, seed=seed))
+    return Report(replace(result, seed=seed, replicate=which))
 
 
 def policy_label(policy: str | Policy | Planner) -> str:
@@ -458,10 +479,10 @@ def run(
     seed: int | None = None,
     on: str | Sequence[str] = (),
     overrun: Literal["kill", "run"] = "kill",
-    default_walltime: Seconds | None = None,
+    default_walltime: Seconds | str | None = None,
     run_dir: PathLike | None = None,
     cwd: PathLike | None = None,
-    grace: Seconds = 5.0,
+    grace: Seconds | str = 5.0,
     executor: str = "local",
     slurm: Sequence[str] = (),
     cut_walltimes: bool = False,
@@ -487,7 +508,7 @@ def run(
     up what never started.
     ``tell`` gets sentences that its user should read at once (default: warnings). Raises `InputError`.
     """
-    _check_options(seed, overrun, default_walltime, None)
+    limit = _default_walltime(seed, overrun, default_walltime, None)
     for name, count, least in (("at_once", at_once, 1), ("retries", retries, 0)):
         if count is not None:
             check_whole(name, count, least)
@@ -512,10 +533,10 @@ def run(
         model=model,
         seed=seed,
         overrun=overrun,
-        default_walltime=default_walltime,
+        default_walltime=limit,
         run_dir=None if run_dir is None else Path(run_dir),
         cwd=os.path.abspath(cwd) if cwd is not None else os.getcwd(),
-        grace=grace,
+        grace=seconds_given(grace, "grace"),
         halt=ends,
         changed=changed,
         started=started,

@@ -1,10 +1,11 @@
-"""``dovetail compare``: several policies, seeds and loads side by side."""
+"""``dovetail compare``: several policies, draws and loads side by side."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -22,6 +23,13 @@ if TYPE_CHECKING:
 __all__ = ["compare"]
 
 
+class Bootstrap(StrEnum):
+    """What of a trace is drawn anew."""
+
+    week = "week"
+    none = "none"
+
+
 def compare(
     file: opt.Source,
     policy: Annotated[
@@ -31,6 +39,19 @@ def compare(
     cluster: opt.Clusters = None,
     seed: opt.Seed = None,
     seeds: Annotated[int | None, typer.Option(min=1, metavar="N", help="Seeds 1 to N.")] = None,
+    replicates: Annotated[
+        int | None,
+        typer.Option(
+            min=1, metavar="N", help="Draws of a trace. Default: 10 up to 100,000 jobs, else 1, as it is."
+        ),
+    ] = None,
+    jitter: Annotated[
+        float | None,
+        opt.duration("--jitter", help="By how much submissions of a replicate move. Default: 10m."),
+    ] = None,
+    bootstrap: Annotated[
+        Bootstrap | None, typer.Option(help="Draw weeks of a trace anew. Default: from 8 weeks on.")
+    ] = None,
     loads: Annotated[
         str | None, typer.Option(metavar="X,Y,…", help="Scale to these offered loads, e.g. 0.8,0.9,1.0.")
     ] = None,
@@ -59,6 +80,10 @@ def compare(
     as_json: opt.Json = False,
     report: opt.ReportFolder = None,
     html: Annotated[Path | None, typer.Option(metavar="FILE", help="Write one HTML page.")] = None,
+    summary: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write differences, intervals and verdicts by metric, as JSON."),
+    ] = None,
     verbose: opt.Verbose = False,
     quiet: opt.Quiet = False,
 ) -> int:
@@ -75,7 +100,9 @@ def compare(
     file = opt.or_journal(file)
     if seed is not None and seeds is not None:
         raise InputError("found --seed and --seeds, expected one of them")
-    check_targets(html, folder=report)
+    if seeds is not None and replicates is not None:
+        raise InputError("found --seeds and --replicates, expected one of them")
+    check_targets(html, summary, folder=report)
     asked = Asked(opt.cut(warmup, cooldown), [name.value for name in by or ()], command=this_command())
     if html is not None and loads is not None and "," in loads:
         raise InputError(
@@ -95,6 +122,9 @@ def compare(
     if live:
         if loads is not None:
             raise InputError("found --loads with --live, expected it in simulation only")
+        for name, given in (("replicates", replicates), ("jitter", jitter), ("bootstrap", bootstrap)):
+            if given is not None:
+                raise InputError(f"found --{name} with --live, expected it in simulation only")
         if len(clusters) > 1:
             raise InputError("found several clusters with --live, expected one: they are run for real")
         common |= {
@@ -112,6 +142,9 @@ def compare(
                 policies,
                 cluster=clusters or None,
                 seeds=seeds,
+                replicates=replicates,
+                jitter=jitter,
+                bootstrap=None if bootstrap is None else bootstrap.value,
                 loads=_loads(loads),
                 reference=reference,
                 workers=workers,
@@ -125,10 +158,11 @@ def compare(
             )
         results = found.results
         asked = replace(asked, references=found.asked.references)
-    show_comparison(results, as_json=as_json, folder=report, html=html, asked=asked, verbose=verbose)
-    failed = live and any(
-        r.state in (State.FAILED, State.TIMEOUT) for result in results for r in result.records
+    show_comparison(
+        results, as_json=as_json, folder=report, html=html, summary=summary, asked=asked, verbose=verbose
     )
+    ends = (State.FAILED, State.TIMEOUT, State.OUT_OF_MEMORY)
+    failed = live and any(r.state in ends for result in results for r in result.records)
     return 1 if failed else 0
 
 

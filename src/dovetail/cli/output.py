@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import shlex
 import sys
@@ -31,9 +32,10 @@ from dovetail.report.compared import (
 from dovetail.report.energy import Watts, use_of
 from dovetail.report.folder import forms, write_folder
 from dovetail.report.intervals import variants
-from dovetail.report.json_form import pieces_of
+from dovetail.report.json_form import pieces_of, plain
 from dovetail.report.outcome import breakdown_table, fairness_table, job_table, notes, summary
 from dovetail.report.report import check_figure
+from dovetail.report.verdicts import summary_of
 
 __all__ = [
     "Asked",
@@ -143,6 +145,7 @@ def show_comparison(
     as_json: bool,
     folder: Path | None,
     html: Path | None = None,
+    summary: Path | None = None,
     asked: Asked | None = None,
     verbose: bool = False,
 ) -> None:
@@ -151,6 +154,9 @@ def show_comparison(
     loads = list(dict.fromkeys(result.load for result in results))
     if folder is not None:
         write_folder(results, folder, asked)
+    if summary is not None:
+        text = json.dumps(plain(summary_of(results, asked.cut)), indent=1, ensure_ascii=False)
+        write_text(summary, text + "\n")
     if html is not None:
         from dovetail.report.html import page
 
@@ -182,8 +188,7 @@ def _show_one_load(results: Sequence[Result], asked: Asked, verbose: bool) -> No
         console.print()
     for by in asked.by:
         for name, group in variants(results).items():
-            seed = "" if group[0].seed is None or len(group) == 1 else f", seed {group[0].seed}"
-            console.print(Text(wording.printable(f"{name}{seed}"), style="bold"))
+            console.print(Text(wording.printable(f"{name}{wording.which(group)}"), style="bold"))
             console.print(breakdown_table(group[0], by, cut=asked.cut).text(width))
             console.print()
     _tell([*remarks(results), *_common_notes(results, asked)], console)

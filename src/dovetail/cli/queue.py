@@ -51,7 +51,10 @@ def queue(
             chosen = joined(jobs) if jobs else None
             asked = {"state": states, "user": user, "name": name, "limit": limit, "patience": PATIENCE}
             found = service.get("/api/v1/jobs", jobs=chosen, **asked)
-        now = service.get("/api/v1/info")["now"]
+        about = service.get("/api/v1/info")
+    now = about["now"]
+    if about["blocked"] and not (ended or as_json or parsable):
+        note(about["blocked"])
     rows = found["jobs"]
     if as_json:
         print_json(rows)

@@ -34,7 +34,20 @@ def submit(
         Text, typer.Option("--gpus", "-G", metavar="N", help="Devices a node; below 1 shares one.")
     ] = None,
     memory: Annotated[
-        Text, typer.Option("--mem", metavar="SIZE", help="A node, e.g. 8GB; beyond it the job is ended.")
+        Text,
+        typer.Option(
+            "--memory",
+            "--mem",
+            metavar="SIZE|auto",
+            help="A node, e.g. 8GB; beyond it the job is ended.",
+        ),
+    ] = None,
+    retry_memory: Annotated[
+        Text,
+        typer.Option(metavar="learned|FACTOR|no", help="After a kill for memory it starts again with more."),
+    ] = None,
+    kill_risk: Annotated[
+        Text, typer.Option(metavar="P", help="With --mem auto: the largest chance of a kill; default 0.05.")
     ] = None,
     walltime: Annotated[
         Text, typer.Option("--walltime", "--time", "-t", metavar="DURATION", help="A limit, not an estimate.")
@@ -109,6 +122,8 @@ def submit(
         "stdout": stdout,
         "stderr": stderr,
         "retries": retries,
+        "retry_memory": retry_memory,
+        "kill_risk": kill_risk,
         "on": on,
         "app": app,
         "folder": folder,
@@ -214,6 +229,7 @@ def _file(path: str, asked: Mapping[str, Any], each: list[str] | None) -> dict[s
 def job_of(asked: Mapping[str, Any]) -> dict[str, Any]:
     """Options as the fields of a job. Raises `InputError`."""
     from dovetail.service.requests import device_count
+    from dovetail.workloads.identity import number_of
 
     job: dict[str, Any] = {}
     for key, value in asked.items():
@@ -223,6 +239,8 @@ def job_of(asked: Mapping[str, Any]) -> dict[str, Any]:
             job[key] = opt.cpus(value)
         elif key == "gpus":
             job[key] = device_count(value)
+        elif key in ("kill_risk", "retry_memory") and (number := number_of(value)) is not None:
+            job[key] = number
         elif key == "on":
             job[key] = opt.kinds(value)
         elif key == "depends":

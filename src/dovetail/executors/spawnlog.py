@@ -237,6 +237,8 @@ def ended(intent: Mapping[str, Any], end: Mapping[str, Any]) -> Ended:
     stop = end.get("stop")
     if stop is not None:
         state = State(stop) if stop in State.__members__ else State.CANCELLED
+        if end.get("why", "").startswith("memory"):  # a supervisor of an earlier version said FAILED
+            state = State.OUT_OF_MEMORY
         if stop not in State.__members__:
             details.insert(0, stop)
         if end.get("forced"):

@@ -73,6 +73,7 @@ def form_of(result: Result, asked: Asked | None = None) -> dict[str, Any]:
         "started_at": plain(result.started_at),
         "load": plain(result.load),
         "ignores_priorities": result.ignores_priorities,
+        "replicate": result.replicate.number,
         "notes": [{"code": Note.code_of(note), "text": str(note)} for note in result.notes],
     }
     if cut is not None:

@@ -19,6 +19,7 @@ from dovetail.report.asked import Asked
 from dovetail.report.intervals import Paired, label, paired, variants
 from dovetail.report.json_form import dumps, plain, text_of, to_json
 from dovetail.report.metrics import Cut, metrics
+from dovetail.report.verdicts import summary_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -168,12 +169,16 @@ class Comparison(Sequence[Report]):
         return list(variants(self.results))
 
     def paired(self, a: str, b: str, metric: str = "makespan") -> Paired:
-        """Policy ``a`` minus policy ``b`` on the same seeds. Raises `InputError` for unknown policies."""
+        """Policy ``a`` minus policy ``b`` on the same draws. Raises `InputError` for unknown policies."""
         groups = variants(self.results)
         for name in (a, b):
             if name not in groups:
                 raise InputError(f"no results of {name!r} to compare: expected one of {', '.join(groups)}")
         return paired(groups[a], groups[b], metric)
+
+    def summary(self) -> dict[str, dict[str, dict[str, Any]]]:
+        """By metric and policy: difference from the first policy, interval, ratio, verdict and its reason."""
+        return summary_of(self.results, self.asked.cut)
 
     def to_json(self) -> list[dict[str, Any]]:
         """The list of JSON forms."""
@@ -184,7 +189,7 @@ class Comparison(Sequence[Report]):
         return text_of(self.to_json())
 
     def to_pandas(self) -> pd.DataFrame:
-        """A data frame, one row a result: policy, cluster, seed, load, and every metric by name.
+        """A data frame, one row a result: policy, cluster, seed, replicate, load, and every metric by name.
 
         Raises `InputError` where pandas is missing.
         """
@@ -194,6 +199,7 @@ class Comparison(Sequence[Report]):
                     "policy": label(result),
                     "cluster": wording.machine(result.cluster),
                     "seed": result.seed,
+                    "replicate": result.replicate.number,
                     "load": result.load,
                     **metrics(result, cut=self.asked.cut, reference=self.asked.reference(result)),
                 }

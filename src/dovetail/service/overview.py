@@ -40,7 +40,7 @@ def info(service: Service) -> dict[str, Any]:
         },
         "ended": dict(service.ended),
         "draining": service.driver.draining,
-        "blocked": service.ledger.why_blocked if service.driver.blocked else None,
+        "blocked": service.why_blocked,
         "user_limit": service.options.user_limit,
         "keep": service.options.keep,
         "fair": _fair(service),
