@@ -75,8 +75,8 @@ class Array:
     Made by the functions of a namespace, never directly. What needs elements on the host waits for the device
     (``float(x)``, ``bool(x)``, ``numpy.asarray(x)``, ``repr(x)``, iteration, DLPack); operators and functions
     wait where they can fail for the elements, and where it is not yet known whether they fail for the types
-    and shapes. ``copy``, ``deepcopy`` and ``pickle`` copy the elements: what is loaded is on the same device, or
-    on one of its address, if the process that loads it has one, else on the first of its environment.
+    and shapes. ``copy``, ``deepcopy`` and ``pickle`` copy the elements: what is loaded is on the same device,
+    or on one of its address, if the process that loads it has one, else on the first of its environment.
     """
 
     __slots__ = ("__weakref__", "_device", "_handle")
