@@ -119,6 +119,7 @@ class Service:
         self.changes = 0  # grows with everything that happens
         self.ended: dict[str, int] = {}  # since the start, by state
         self.check: Callable[[Sequence[Job], Cluster], None] = lambda jobs, cluster: None  # raises InputError
+        self.shared = True  # whether others than this account may submit, or once might
         self.trouble: Callable[[], str] = lambda: ""  # why nothing can be claimed on this machine now
         self.listeners: Listeners | None = None
         self.hosts: list[str] = []
