@@ -22,6 +22,7 @@ from dovetail.report.metrics import (
     prediction_error,
 )
 from dovetail.report.tables import STYLES, Cell, Cells, Style, Table
+from dovetail.report.told import FAILED
 
 __all__ = [
     "breakdown_table",
@@ -42,6 +43,7 @@ STATE_STYLES: dict[State, Style] = {
     State.FAILED: "bad",
     State.TIMEOUT: "bad",
     State.NODE_FAIL: "bad",
+    State.OUT_OF_MEMORY: "bad",
 }
 
 UNUSUAL = ("promises_broken", "broken_by_overrun")
@@ -96,7 +98,7 @@ def summary(
 
 def _summary_lines(result: Result, found: Metrics, verbose: bool) -> Iterable[tuple[str, str, Style]]:
     counts = job_counts(found)
-    failed = any(found[f"jobs_{s.lower()}"] for s in (State.FAILED, State.TIMEOUT, State.NODE_FAIL))
+    failed = any(found[f"jobs_{state.lower()}"] for state in FAILED)
     yield "Jobs", counts, "bad" if failed else ""
     for name, text in _told(result, found, verbose):
         yield wording.title(name), text, ""
@@ -247,7 +249,8 @@ def _why(record: Record) -> Cell:
 
 
 def _output(record: Record) -> Cell:
-    path = record.stderr if record.state is State.FAILED and record.stderr else record.stdout
+    failed = record.state in (State.FAILED, State.OUT_OF_MEMORY)
+    path = record.stderr if failed and record.stderr else record.stdout
     return Cell(path.rpartition("/")[2], title=path, link=path) if path else Cell("")
 
 

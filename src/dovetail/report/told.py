@@ -11,7 +11,7 @@ from dovetail.report.metrics import TOLD_FROM, final_metrics, prediction_error
 
 __all__ = ["FAILED", "failures", "outcome_line", "remarks"]
 
-FAILED = (State.FAILED, State.TIMEOUT, State.NODE_FAIL)
+FAILED = (State.FAILED, State.OUT_OF_MEMORY, State.TIMEOUT, State.NODE_FAIL)
 MOST_FAILURES, LAST_LINES = 10, 3
 LOOKED_AT = 4096
 """Bytes at the end of a job's standard error in which its last lines are looked for."""
@@ -47,6 +47,7 @@ def outcome_line(result: Result, alone: Seconds | None = None) -> str:
 
 _STATES = {
     State.FAILED: "failed",
+    State.OUT_OF_MEMORY: "killed for memory",
     State.TIMEOUT: "ended at their walltime",
     State.NODE_FAIL: "lost",
     State.CANCELLED: "cancelled",

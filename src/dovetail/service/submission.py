@@ -26,6 +26,7 @@ from dovetail.model import (
     Launch,
     Rejected,
     Request,
+    Sizing,
     Throttle,
 )
 from dovetail.model.templates import DEVICE, escape, placeholders
@@ -33,7 +34,7 @@ from dovetail.running.ledger import Number
 from dovetail.service.forms import JobForm, SubmitForm
 from dovetail.service.selectors import MOST_ELEMENTS, parse_array
 from dovetail.workloads.identity import Identity, identify
-from dovetail.workloads.jobfile import app_of_entry, request_for, split_command
+from dovetail.workloads.jobfile import app_of_entry, auto_of_entry, request_for, split_command
 
 __all__ = ["INDEX", "Submission", "Submitter", "output_path", "submission_of"]
 
@@ -108,6 +109,7 @@ class _Maker:
         self.apps = {
             entry.name: app_of_entry(entry, f"app {n} {entry.name!r}") for n, entry in enumerate(form.apps, 1)
         }
+        self.auto = {entry.name: auto_of_entry(entry) for entry in form.apps}
         self.shaped: dict[tuple[Any, ...], tuple[App, tuple[Choice, ...]]] = {}
         self.launches: dict[tuple[Any, ...], Launch] = {}
 
@@ -147,6 +149,7 @@ class _Maker:
             throttles=self._throttles(form, name, limit),
             slurm=tuple(form.sbatch),
             name=name,
+            sizing=self._sizing(form, app),
         )
         admitted = self.gate.admit(template)
         if isinstance(admitted, Rejected):
@@ -256,7 +259,7 @@ class _Maker:
             raise InputError("cpus: found 0, expected at least 1 for kind cpu", where=where)
         if form.gpus is not None and devices:
             devices = ((devices[0][0], float(form.gpus)), *devices[1:])
-        memory = asked.memory if form.memory is None else round(form.memory)
+        memory = form.memory if isinstance(form.memory, int) else asked.memory  # auto: to be learned
         partition = form.partition or ""
         if partition and partition not in self.partitions:
             expected = ", ".join(sorted(self.partitions)) or "none: the cluster has no partitions"
@@ -294,6 +297,16 @@ class _Maker:
             found.update(dict.fromkeys(Dependency(asked.kind, id) for id in ids))
         return tuple(found)
 
+    def _sizing(self, form: JobForm, app: App) -> Sizing:
+        """How the memory of a job is found."""
+        if form.memory == "auto":
+            auto = tuple(one.name for one in app.implementations)
+        elif form.memory is None and form.app is not None:
+            auto = self.auto.get(form.app, ())
+        else:
+            auto = ()
+        return Sizing(auto, form.retry_memory, form.kill_risk)
+
     def _throttles(self, form: JobForm, name: str, limit: int | None) -> tuple[Throttle, ...]:
         found = []
         if limit is not None:
@@ -311,7 +324,7 @@ class _Maker:
             for path in (form.stdout, form.stderr)
         )
         number, notice = _signal(form, where)
-        memory = None if form.memory is None else round(form.memory)
+        memory = form.memory if isinstance(form.memory, int) else None
         key = (out, err, number, notice, memory, form.slurm)
         if key not in self.launches:
             self.launches[key] = Launch(
