@@ -29,7 +29,20 @@ __all__ = ["Client", "JobFailed", "JobFuture", "Outcome", "Untrusted"]
 OPTIONS = frozenset(
     {
         *("name", "app", "inputs", "on", "env", "cpus", "gpus", "memory", "nodes", "walltime", "partition"),
-        *("priority", "depends", "singleton", "retries", "restartable", "stdout", "stderr", "signal", "hold"),
+        *("retry_memory", "kill_risk"),
+        *(
+            "priority",
+            "depends",
+            "singleton",
+            "retries",
+            "retry_memory",
+            "kill_risk",
+            "restartable",
+            "stdout",
+            "stderr",
+            "signal",
+            "hold",
+        ),
     }
 )
 PATIENCE = 20.0

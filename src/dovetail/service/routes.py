@@ -136,7 +136,9 @@ async def _form(request: Request, form: type[Entry]) -> Any:
     return await asyncio.get_running_loop().run_in_executor(None, read)
 
 
-State = Literal["PENDING", "RUNNING", "COMPLETED", "FAILED", "TIMEOUT", "CANCELLED", "NODE_FAIL"]
+State = Literal[
+    "PENDING", "RUNNING", "COMPLETED", "FAILED", "TIMEOUT", "CANCELLED", "NODE_FAIL", "OUT_OF_MEMORY"
+]
 Short = Annotated[str | None, Query(max_length=4096)]
 Limit = Annotated[int, Query(ge=1, le=100_000)]
 Offset = Annotated[int, Query(ge=0, le=1_000_000_000)]
