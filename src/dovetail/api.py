@@ -23,6 +23,7 @@ from dovetail.engine.simulate import simulate as _simulate
 from dovetail.errors import DovetailWarning, InputError, NothingKnown
 from dovetail.executors.discovery import discover
 from dovetail.files.sentences import closest
+from dovetail.files.units import seconds_given
 from dovetail.history.base import MeasuredHistory
 from dovetail.history.memory import MemoryHistory
 from dovetail.history.sqlite import SqliteHistory, default_history_path
@@ -147,15 +148,20 @@ def _check_load(load: object) -> None:
         raise InputError(f"load: found {load!r}, expected a number above 0")
 
 
-def _check_options(seed: object, overrun: object, walltime: object, instead: str | None) -> None:
-    """Refuse what types alone would not stop; ``instead`` may stand for a default walltime."""
+def _default_walltime(seed: object, overrun: object, walltime: Any, instead: str | None) -> Any:
+    """The seconds of a default walltime, for which ``instead`` may stand; refuses other odd options too."""
     _one_of("overrun", overrun, ("kill", "run"))
     if seed is not None:
         check_whole("seed", seed, 0)
-    number = isinstance(walltime, int | float) and math.isfinite(walltime) and walltime > 0
-    if walltime != instead and not number:
+    if walltime is None or walltime == instead:
+        return instead
+    try:
+        return seconds_given(walltime, "default_walltime", above_zero=True)
+    except InputError:
         expected = "a number of seconds above 0" + ("" if instead is None else f" or {instead!r}")
-        raise InputError(f"default_walltime: found {walltime!r}, expected {expected}")
+        raise InputError(
+            f"default_walltime: found {walltime!r}, expected {expected}, or a duration such as 1h30m"
+        ) from None
 
 
 def simulate(
@@ -169,7 +175,7 @@ def simulate(
     history: PathLike | MeasuredHistory | None = None,
     learn: bool = False,
     overrun: Literal["kill", "run"] = "kill",
-    default_walltime: Seconds | Literal["actual"] = "actual",
+    default_walltime: Seconds | str = "actual",
     rates: str | RateModel | None = None,
     journal: PathLike | None = None,
     lenient: bool = False,
@@ -213,7 +219,7 @@ def simulate(
         raise InputError("policies: found them for one simulation, expected policy=, or dovetail.compare")
     _one_of("knowledge", knowledge, (None, "perfect", "learned"))
     _one_of("compiled", compiled, ("auto", "off"))
-    _check_options(seed, overrun, default_walltime, "actual")
+    limit = _default_walltime(seed, overrun, default_walltime, "actual")
     _check_load(load)
     loaded = None if policy == RECORDED else load_policy(policy)
     if loaded is not None and getattr(loaded.policy, "submits", False):
@@ -260,7 +266,7 @@ def simulate(
             runtimes = PerfectModel(jobs.truth)
         options = SimulationOptions(
             overrun=overrun,
-            default_walltime=default_walltime,
+            default_walltime=limit,
             placement=getattr(loaded.policy, "placement", "pack"),
             seed=seed,
             knowledge="perfect" if perfect else "learned",
@@ -473,10 +479,10 @@ def run(
     seed: int | None = None,
     on: str | Sequence[str] = (),
     overrun: Literal["kill", "run"] = "kill",
-    default_walltime: Seconds | None = None,
+    default_walltime: Seconds | str | None = None,
     run_dir: PathLike | None = None,
     cwd: PathLike | None = None,
-    grace: Seconds = 5.0,
+    grace: Seconds | str = 5.0,
     executor: str = "local",
     slurm: Sequence[str] = (),
     cut_walltimes: bool = False,
@@ -502,7 +508,7 @@ def run(
     up what never started.
     ``tell`` gets sentences that its user should read at once (default: warnings). Raises `InputError`.
     """
-    _check_options(seed, overrun, default_walltime, None)
+    limit = _default_walltime(seed, overrun, default_walltime, None)
     for name, count, least in (("at_once", at_once, 1), ("retries", retries, 0)):
         if count is not None:
             check_whole(name, count, least)
@@ -527,10 +533,10 @@ def run(
         model=model,
         seed=seed,
         overrun=overrun,
-        default_walltime=default_walltime,
+        default_walltime=limit,
         run_dir=None if run_dir is None else Path(run_dir),
         cwd=os.path.abspath(cwd) if cwd is not None else os.getcwd(),
-        grace=grace,
+        grace=seconds_given(grace, "grace"),
         halt=ends,
         changed=changed,
         started=started,

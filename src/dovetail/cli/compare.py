@@ -46,8 +46,8 @@ def compare(
         ),
     ] = None,
     jitter: Annotated[
-        str | None,
-        typer.Option(metavar="DURATION", help="By how much submissions of a replicate move. Default: 10m."),
+        float | None,
+        opt.duration("--jitter", help="By how much submissions of a replicate move. Default: 10m."),
     ] = None,
     bootstrap: Annotated[
         Bootstrap | None, typer.Option(help="Draw weeks of a trace anew. Default: from 8 weeks on.")
@@ -143,7 +143,7 @@ def compare(
                 cluster=clusters or None,
                 seeds=seeds,
                 replicates=replicates,
-                jitter=opt.seconds(jitter, "--jitter"),
+                jitter=jitter,
                 bootstrap=None if bootstrap is None else bootstrap.value,
                 loads=_loads(loads),
                 reference=reference,
@@ -161,9 +161,8 @@ def compare(
     show_comparison(
         results, as_json=as_json, folder=report, html=html, summary=summary, asked=asked, verbose=verbose
     )
-    failed = live and any(
-        r.state in (State.FAILED, State.TIMEOUT) for result in results for r in result.records
-    )
+    ends = (State.FAILED, State.TIMEOUT, State.OUT_OF_MEMORY)
+    failed = live and any(r.state in ends for result in results for r in result.records)
     return 1 if failed else 0
 
 

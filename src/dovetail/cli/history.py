@@ -276,7 +276,7 @@ def predict(
     nodes: Annotated[int | None, typer.Option(min=1, help="Nodes asked for.")] = None,
     cpus: Annotated[int | None, typer.Option(min=0, help="CPUs per node.")] = None,
     gpus: Annotated[float | None, typer.Option(min=0, help="Devices per node.")] = None,
-    walltime: Annotated[str | None, typer.Option(metavar="DURATION", help="Walltime, e.g. 1h30m.")] = None,
+    walltime: Annotated[float | None, opt.duration("--walltime", help="Walltime, e.g. 1h30m.")] = None,
     user: Annotated[str | None, typer.Option(help="User (for last-two).")] = None,
     model: opt.Model = DEFAULT_MODEL,
     history: opt.HistoryFile = None,
@@ -288,7 +288,6 @@ def predict(
     from dovetail.runtimes.last_two import LastTwoModel
 
     given = _inputs([*(values or []), *(inputs or [])])
-    limit = opt.seconds(walltime, "--walltime")
     with opened(history) as store:
         found = places(store, app, device, implementation)
         _refuse_unknown(store, app, found, given)
@@ -296,9 +295,9 @@ def predict(
         rows: list[tuple[Query, Prediction | None]] = []
         for name, where in dict.fromkeys((group.implementation, group.device_class) for group in found):
             request = _request(found, name, where, nodes, cpus, gpus)
-            query = Query(app, name, where, request, canonical_inputs(given), limit)
+            query = Query(app, name, where, request, canonical_inputs(given), walltime)
             if isinstance(predictor, LastTwoModel):
-                rows.append((query, predictor.last_two(app, name, where, user, limit)))
+                rows.append((query, predictor.last_two(app, name, where, user, walltime)))
             else:
                 rows.append((query, predictor.ask(query)))
     if as_json:

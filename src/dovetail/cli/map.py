@@ -54,7 +54,9 @@ def map_command(
         str | None, typer.Option(metavar="TEMPLATE", help="With --persistent: the line sent. Default: {in}.")
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Do what is not done yet.")] = False,
-    engine: Annotated[str, typer.Option(metavar="local|ray", help="Where workers run.")] = "local",
+    executor: Annotated[
+        str, typer.Option("--executor", "--engine", metavar="local|ray", help="Where workers run.")
+    ] = "local",
     address: Annotated[str | None, typer.Option(metavar="HOST:PORT", help="Of a Ray cluster.")] = None,
     rule: Annotated[str, typer.Option(metavar="NAME", help="finish-time, shares or greedy.")] = "finish-time",
     by_size: Annotated[
@@ -65,10 +67,10 @@ def map_command(
         bool, typer.Option("--duplicate/--no-duplicate", help="A straggler at the end may run twice.")
     ] = True,
     timeout: Annotated[
-        float | None, typer.Option(metavar="SECONDS", help="Most that one item may take.")
+        float | None, opt.duration("--timeout", help="Most that one item may take.", above_zero=True)
     ] = None,
     memory: Annotated[
-        str | None, typer.Option(metavar="SIZE", help="Most that one process may allocate.")
+        int | None, opt.size("--memory", "--mem", help="Most that one process may allocate.", least=1)
     ] = None,
     app: opt.App = None,
     history: opt.HistoryFile = None,
@@ -93,8 +95,8 @@ def map_command(
     reduction = None if reduce is None else _Reduction(out, reduce, chosen)
     # What makes no sense is refused before anything is written.
     asked = _asked(
-        out, commands, persistent=persistent, app=app, workers=workers, engine=engine, address=address,
-        rule=rule, retries=retries, duplicate=duplicate, timeout=timeout, memory=_bytes(memory),
+        out, commands, persistent=persistent, app=app, workers=workers, engine=executor, address=address,
+        rule=rule, retries=retries, duplicate=duplicate, timeout=timeout, memory=memory,
         history=history, progress=False if quiet or as_json else None,
     )  # fmt: skip
     record = Record.open(out, commands, resume=resume)
@@ -128,18 +130,6 @@ def map_command(
 def _names(items: list[str]) -> list[str]:
     """The items' files; those of a list on standard input."""
     return [name for name in sys.stdin.read().splitlines() if name] if items == ["-"] else items
-
-
-def _bytes(text: str | None) -> int | None:
-    """A size such as 4e9, 8GB, 512MiB."""
-    if text is None:
-        return None
-    from dovetail.workloads.identity import number_of
-
-    found = number_of(text)
-    if not found:
-        raise InputError(f"found {text!r}, expected a size such as 8GB", where="--memory")
-    return int(found)
 
 
 def _sizes(items: Sequence[FileItem]) -> list[float]:

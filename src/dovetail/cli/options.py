@@ -11,7 +11,7 @@ import typer
 
 from dovetail.cli import completing
 from dovetail.errors import InputError
-from dovetail.files.units import DURATION, seconds_of
+from dovetail.files.units import DURATION, SIZE, bytes_given, seconds_given, seconds_of
 
 if TYPE_CHECKING:  # arrays, models: who only reads the help waits for neither
     from dovetail.model import Cluster as Machine
@@ -59,12 +59,13 @@ __all__ = [
     "Warmup",
     "cpus",
     "cut",
+    "duration",
     "kinds",
     "machine",
     "machines",
     "or_journal",
     "reader_options",
-    "seconds",
+    "size",
     "walltime",
 ]
 
@@ -215,10 +216,10 @@ Breakdowns: TypeAlias = Annotated[
     ),
 ]
 Warmup: TypeAlias = Annotated[
-    str | None, typer.Option(metavar="SECONDS|SHARE%", help="Leave the first jobs out of means, e.g. 10%.")
+    str | None, typer.Option(metavar="DURATION|SHARE%", help="Leave the first jobs out of means, e.g. 10%.")
 ]
 Cooldown: TypeAlias = Annotated[
-    str | None, typer.Option(metavar="SECONDS|SHARE%", help="The same at the end; default: as --warmup.")
+    str | None, typer.Option(metavar="DURATION|SHARE%", help="The same at the end; default: as --warmup.")
 ]
 Reference: TypeAlias = Annotated[
     str | None, typer.Option(metavar="POLICY", help="Tell which jobs end later than under this policy.")
@@ -295,6 +296,27 @@ def kinds(on: str | None) -> list[str]:
     return found
 
 
+def duration(*names: str, help: str, above_zero: bool = False, **more: Any) -> Any:  # noqa: A002
+    """An option that takes seconds, or a duration such as ``1h30m``; the command is given seconds."""
+
+    def read(value: float | str) -> float:
+        return seconds_given(value, names[0], above_zero=above_zero)
+
+    return typer.Option(*names, metavar="DURATION", help=help, parser=read, **more)
+
+
+def size(*names: str, help: str, least: int = 0) -> Any:  # noqa: A002
+    """An option that takes bytes, or a size such as ``8GB``; the command is given bytes."""
+
+    def read(value: float | str) -> int:
+        found = bytes_given(value, names[0])
+        if isinstance(value, str) and found < least:
+            raise InputError(f"found {value!r}, expected at least {least} {SIZE}", where=names[0])
+        return found
+
+    return typer.Option(*names, metavar="SIZE", help=help, parser=read)
+
+
 def walltime(text: str | None, *, simulated: bool) -> float | Literal["actual"] | None:
     """``--default-walltime``: seconds, or ``actual`` in simulation (its default)."""
     if text is None:
@@ -309,14 +331,6 @@ def walltime(text: str | None, *, simulated: bool) -> float | Literal["actual"] 
         expected = f"more than 0 {DURATION}" + (" or 'actual'" if simulated else "")
         raise InputError(f"found {text!r}, expected {expected}", where="--default-walltime")
     return found
-
-
-def seconds(text: str | None, where: str) -> float | None:
-    """The seconds of an option that takes a duration such as ``90`` or ``1h30m``."""
-    try:
-        return None if text is None else seconds_of(text)
-    except ValueError as error:
-        raise InputError(str(error), where=where) from None
 
 
 def cut(warmup: str | None, cooldown: str | None) -> Cut | None:

@@ -64,7 +64,7 @@ def run(
     history: opt.HistoryFile = None,
     overrun: opt.AtWalltime = opt.Overrun.kill,
     default_walltime: opt.DefaultWalltime = None,
-    grace: Annotated[float, typer.Option(min=0, help="Seconds between TERM and KILL.")] = 5.0,
+    grace: Annotated[float, opt.duration("--grace", help="Between TERM and KILL.")] = 5.0,
     executor: Annotated[
         str, typer.Option(metavar="NAME[?option=value]", help="Where the jobs run.")
     ] = "local",

@@ -191,12 +191,8 @@ def convert(
 def cut(
     file: File,
     out: Out,
-    begin: Annotated[
-        str | None, typer.Option("--from", metavar="DURATION", help="First moment of submission.")
-    ] = None,
-    end: Annotated[
-        str | None, typer.Option("--to", metavar="DURATION", help="Moment after the last one.")
-    ] = None,
+    begin: Annotated[float | None, opt.duration("--from", help="First moment of submission.")] = None,
+    end: Annotated[float | None, opt.duration("--to", help="Moment after the last one.")] = None,
     jobs: Annotated[int | None, typer.Option(min=1, metavar="N", help="The first N of these jobs.")] = None,
     cluster: ClusterOption = None,
     lenient: Lenient = False,
@@ -207,9 +203,8 @@ def cut(
 
     if begin is None and end is None and jobs is None:
         raise InputError("found neither --from, --to nor --jobs, expected at least one of them")
-    first, last = opt.seconds(begin, "--from"), opt.seconds(end, "--to")
     loaded = _load(file, cluster, lenient, cpus_per_node)
-    _write(loaded, edit.cut(loaded.workload, begin=first, end=last, jobs=jobs), out)
+    _write(loaded, edit.cut(loaded.workload, begin=begin, end=end, jobs=jobs), out)
 
 
 @workload_app.command()

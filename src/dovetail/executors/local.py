@@ -13,6 +13,7 @@ import contextlib
 import fcntl
 import logging
 import os
+import shlex
 import socket
 import subprocess
 import sys
@@ -259,7 +260,8 @@ class MachineExecutor(SupervisedExecutor):
             os.close(fd)
             raise InputError(
                 f"is damaged: {log.damage()}, so which jobs have run is not known; "
-                "'dovetail recover' records what is whole",
+                f"'dovetail recover --give-up {shlex.quote(str(self.run_dir))}' puts it aside: then the next "
+                "start ends the jobs that ran, and goes on with those that waited",
                 where=str(path),
             )
         self._link.first_setup = log.next_number
