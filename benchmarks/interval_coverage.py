@@ -17,7 +17,7 @@ import numpy as np
 
 from dovetail import Cluster, load_workload
 from dovetail.comparison import compare
-from dovetail.report.intervals import interval, variants
+from dovetail.report.intervals import interval, of_replicates, variants
 from dovetail.report.metrics import final_metrics
 from dovetail.workloads.edit import cut
 
@@ -44,14 +44,15 @@ def model(spec: str, policies: str, traces: str) -> None:
             _count(held, "fresh", found.results, first, second)
     for kind, of in (("weeks", int(traces)), ("jitter alone", int(traces)), ("fresh", -(-int(traces) // 4))):
         told = ", ".join(
-            f"{m} {held[kind, m, 'figure'] / of:.0%} / {held[kind, m, 'difference'] / of:.0%}" for m in METRICS
+            f"{m} {held[kind, m, 'figure'] / of:.0%} / {held[kind, m, 'difference'] / of:.0%}"
+            for m in METRICS
         )
         print(f"{spec} {policies} {kind} of {of}: figure / difference held: {told}", flush=True)
 
 
 def _count(held, kind, results, first, second):
     one, other = variants(results).values()
-    replicates = kind != "fresh"
+    replicates = of_replicates(results)
     for place, metric in enumerate(METRICS):
         a, b = ([final_metrics(r)[metric] for r in group] for group in (one, other))
         figure = interval(b, replicates=replicates)
@@ -81,9 +82,10 @@ def halves(log: str, cluster: str, policies: str) -> None:
                     ("difference", np.subtract(values[name], values[base]), after[name] - after[base])
                 )
             for what, found, truth in pairs:
-                i = interval(found, replicates=True)
+                i = interval(found, replicates=of_replicates(early.results))
                 said = "holds" if i.low <= truth <= i.high else "misses"
-                print(f"{log.rpartition('/')[2]} {name} {metric} {what} {i.low:.5g} to {i.high:.5g}: {said} {truth:.5g} ({weeks} weeks)")
+                ends = f"{i.low:.5g} to {i.high:.5g}: {said} {truth:.5g} ({weeks} weeks)"
+                print(log.rpartition("/")[2], name, metric, what, ends)
 
 
 if __name__ == "__main__":
