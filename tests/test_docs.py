@@ -9,6 +9,7 @@ import re
 import shlex
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -36,6 +37,18 @@ def anchors(page: Path) -> set[str]:
     heads = re.findall(r"^#+ (.+)$", re.sub(r"(?ms)^```.*?^```", "", page.read_text()), flags=re.MULTILINE)
     plain = [re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", head) for head in heads]
     return {re.sub(r"[^\w\- ]", "", head.lower()).strip().replace(" ", "-") for head in plain}
+
+
+def test_the_readme_works_on_an_index() -> None:
+    """Every link is absolute, and those to our own files lead somewhere; it is one screen."""
+    page = (ROOT / "README.md").read_text()
+    source = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["urls"]["Source"]
+    assert not LINK.findall(page)
+    raw = source.replace("github.com", "raw.githubusercontent.com")
+    ours = re.findall(rf"(?:{source}/blob/main|{raw}/main)/([^)\s]+)", page)
+    assert len(ours) > 5
+    assert all((ROOT / path).is_file() for path in ours)
+    assert len(page.splitlines()) <= 60
 
 
 def of(pages: list[Path]) -> pytest.MarkDecorator:
