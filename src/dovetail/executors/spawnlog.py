@@ -237,6 +237,10 @@ def ended(intent: Mapping[str, Any], end: Mapping[str, Any]) -> Ended:
     stop = end.get("stop")
     if stop is not None:
         state = State(stop) if stop in State.__members__ else State.CANCELLED
+        if end.get("why", "").startswith("memory"):  # a supervisor of an earlier version said FAILED
+            state = State.OUT_OF_MEMORY
+        if state is State.TIMEOUT:  # how it was ended says nothing: why it was does
+            details = [f"walltime reached after {end['at'] - end['from']:.6g} s"]
         if stop not in State.__members__:
             details.insert(0, stop)
         if end.get("forced"):

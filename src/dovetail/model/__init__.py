@@ -39,6 +39,7 @@ from dovetail.model.event import (
     Recalled,
     Released,
     Requeued,
+    Sized,
     Started,
     State,
     Submitted,
@@ -63,6 +64,7 @@ from dovetail.model.job import (
     Launch,
     Request,
     Seconds,
+    Sizing,
     Throttle,
 )
 from dovetail.model.node import CPU, Device, DeviceClass, Node, NodeGroup
@@ -153,6 +155,8 @@ __all__ = [
     "Run",
     "Seconds",
     "Shape",
+    "Sized",
+    "Sizing",
     "Span",
     "Start",
     "Started",

@@ -34,6 +34,7 @@ __all__ = [
     "Recalled",
     "Released",
     "Requeued",
+    "Sized",
     "Started",
     "State",
     "Submitted",
@@ -53,6 +54,7 @@ class State(StrEnum):
     TIMEOUT = "TIMEOUT"
     CANCELLED = "CANCELLED"
     NODE_FAIL = "NODE_FAIL"
+    OUT_OF_MEMORY = "OUT_OF_MEMORY"
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +155,18 @@ class Requeued:
     """An ended job goes back into the queue, at its old place, for another attempt."""
 
     job: JobId
+
+
+@dataclass(frozen=True, slots=True)
+class Sized:
+    """A waiting job asks for other amounts of memory: bytes a node, for each of its choices in their order.
+
+    ``kills`` is how often it was killed for memory so far.
+    """
+
+    job: JobId
+    memory: tuple[int, ...]
+    kills: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -302,6 +316,7 @@ Event = (
     | Lingering
     | Withdrawn
     | Requeued
+    | Sized
     | Held
     | Released
     | Cancelled

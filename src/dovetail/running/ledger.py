@@ -60,6 +60,7 @@ from dovetail.model import (
     Requeued,
     Run,
     Seconds,
+    Sized,
     Started,
     State,
     Submitted,
@@ -101,6 +102,7 @@ _END = (
     " held = NULL WHERE seq = ?"
 )
 _HOLD = "UPDATE job SET held = ? WHERE seq = ?"
+_SIZE = "UPDATE job SET doc = ? WHERE seq = ?"
 _MOVE = "UPDATE job SET allocation = ?, nodes = ?, devices = ? WHERE seq = ?"
 _KEEP_ATTEMPT = (
     "INSERT OR IGNORE INTO attempt SELECT seq, attempt, state, implementation, nodes, devices, started,"
@@ -355,6 +357,9 @@ class Ledger:
             add.append((_END, (*values, self._place(event.job))))
         elif isinstance(event, Requeued):
             add += self._again(event.job)
+        elif isinstance(event, Sized):
+            doc = encoded(encode_job(engine.records[event.job].job))
+            add.append((_SIZE, (doc, self._place(event.job))))
         elif isinstance(event, Withdrawn):
             attempts = engine.records[event.job].attempts
             add.append((_NOT_BEGUN, (attempts, *_CLEARED.values(), self._place(event.job))))

@@ -119,6 +119,7 @@ class Service:
         self.changes = 0  # grows with everything that happens
         self.ended: dict[str, int] = {}  # since the start, by state
         self.check: Callable[[Sequence[Job], Cluster], None] = lambda jobs, cluster: None  # raises InputError
+        self.shared = True  # whether others than this account may submit, or once might
         self.trouble: Callable[[], str] = lambda: ""  # why nothing can be claimed on this machine now
         self.listeners: Listeners | None = None
         self.hosts: list[str] = []
@@ -283,15 +284,16 @@ class Service:
             self.live.wake()
 
     async def _depended_on(self, form: SubmitForm, person: Person) -> dict[str, list[JobId]]:
-        """Ids of the jobs that dependencies name by number, or number and element."""
+        """Ids of the jobs that dependencies name: by number (and element); of a name the last job."""
         names = {asked.job for job in form.jobs for asked in job.depends}
         names -= {job.id for job in form.jobs if job.id is not None}
         found: dict[str, list[JobId]] = {}
         for name in names:
             selectors = parse_selectors(name)
-            if len(selectors) != 1 or selectors[0].kind not in ("numbers", "last"):
-                raise InputError(f"depends: found {name!r}, expected the number of a job, or 'last'")
-            found[name] = [one.id for one in await self._found(selectors[0], person)]
+            if len(selectors) != 1 or selectors[0].kind == "all":
+                raise InputError(f"depends: found {name!r}, expected the number of a job, a name, or 'last'")
+            ids = [one.id for one in await self._found(selectors[0], person)]
+            found[name] = ids[-1:] if selectors[0].kind == "name" else ids
         return found
 
     # ------------------------------------------------------------------ who is meant

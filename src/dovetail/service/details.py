@@ -45,6 +45,9 @@ async def details(service: Service, id: JobId) -> Row:
         "stdout": str(out),
         "stderr": str(err),
         "retries": job.retries,
+        "memory_auto": list(job.sizing.auto),
+        "retry_memory": job.sizing.retry,
+        "memory_kills": job.sizing.kills,
         "restartable": job.app.restartable,
         "earlier": earlier,
     }

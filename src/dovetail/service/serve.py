@@ -315,6 +315,7 @@ async def _opened(options: ServeOptions, where: Network | None, stack: ExitStack
     service.append(found)
     stack.callback(found.close)
     found.check = _checker(loaded)
+    found.shared = folder.is_shared(now=options.group is not None or where is not None)
     if neighbours is not None:
         found.trouble = lambda: neighbours.trouble
     driver.happened(*waiting)
