@@ -262,7 +262,8 @@ def test_a_job_asks_as_its_user_and_never_as_the_account_it_runs_as(service: Ser
     dovetail = f"{sys.executable} -m dovetail"
     with connection(service.folder.path) as own, Connection(f"http://{place}", ben) as client:
         (victim,) = submit(own, {"command": ["true"], "hold": True})
-        script = f"{dovetail} cancel {victim}; {dovetail} submit --priority 5 -- true; {dovetail} submit --hold -- true"
+        script = f"{dovetail} cancel {victim}; {dovetail} submit --priority 5 -- true; "
+        script += f"{dovetail} submit --hold -- true"
         environment = {"DOVETAIL_SERVICE": str(service.folder.path), "PATH": os.environ["PATH"]}
         for words in (["sh", "-c", script], ["sh", "-c", f"setsid sh -c '{script}' & wait"]):
             (job,) = submit(client, {"command": words}, environment=environment)
