@@ -6,7 +6,7 @@ STAMP  := $(VENV)/.installed
 XDIST  ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help slurm setup demo test test-all lint bench compiled requirements schemas clean
+.PHONY: help slurm setup demo test test-all lint bench compiled schemas docs requirements clean
 
 help:            ## show this list
 	@grep -hE '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/: .*## /\t/' | expand -t 16
@@ -51,11 +51,18 @@ compiled: $(STAMP)  ## the engine compiled ahead of time, in build/compiled (nee
 schemas: $(STAMP)  ## regenerate the JSON Schemas of the files that people write
 	$(BIN)/dovetail schema --out docs/reference/schemas
 
+docs: $(STAMP)   ## the documentation as a site, in build/site; a warning is an error
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/docs.txt
+	$(BIN)/python -m sphinx --quiet --fail-on-warning --keep-going -b html docs build/site
+	@echo build/site/index.html
+
 requirements:    ## recompile the pinned requirements (needs uv)
 	uv pip compile --quiet --python-version 3.11 --generate-hashes --no-emit-index-url --no-header \
 	  --all-extras --group dev pyproject.toml -o requirements/dev.txt
 	uv pip compile --quiet --python-version 3.11 --generate-hashes --no-emit-index-url --no-header \
 	  --all-extras --group dev --group peers pyproject.toml -o requirements/peers.txt
+	uv pip compile --quiet --python-version 3.11 --generate-hashes --no-emit-index-url --no-header \
+	  --group docs --constraint requirements/dev.txt pyproject.toml -o requirements/docs.txt
 
 clean:           ## remove what the targets above made
-	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .benchmarks
+	rm -rf $(VENV) build docs/generated dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .benchmarks

@@ -234,7 +234,7 @@ class SlurmExecutor(SupervisedExecutor):
         for name, connection in connections.items():
             logs[name] = connection.log()
             link = self._connect(self.cluster.index_of[name], connection)
-            link.first_setup = max(logs[name].setups, default=-1) + 1
+            link.first_setup = logs[name].next_number
         for name in self._files.nodes():
             if name not in logs:
                 logs[name] = self._files.read_log(name)

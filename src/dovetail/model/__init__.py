@@ -40,6 +40,7 @@ from dovetail.model.event import (
     Recalled,
     Released,
     Requeued,
+    Sized,
     Started,
     State,
     Submitted,
@@ -64,6 +65,7 @@ from dovetail.model.job import (
     Launch,
     Request,
     Seconds,
+    Sizing,
     Throttle,
 )
 from dovetail.model.node import CPU, Device, DeviceClass, Node, NodeGroup
@@ -72,7 +74,7 @@ from dovetail.model.outside import HandedOver, Outlook, Shape
 from dovetail.model.plan import Plan, PlanItem
 from dovetail.model.promise import Promise
 from dovetail.model.record import Placed, Prediction, Record, Run, Span
-from dovetail.model.result import Result
+from dovetail.model.result import Replicate, Result
 from dovetail.model.ways import (
     Foresight,
     Way,
@@ -147,6 +149,7 @@ __all__ = [
     "Rejected",
     "Released",
     "Renew",
+    "Replicate",
     "Request",
     "Requeued",
     "Reserve",
@@ -154,6 +157,8 @@ __all__ = [
     "Run",
     "Seconds",
     "Shape",
+    "Sized",
+    "Sizing",
     "Span",
     "Start",
     "Started",

@@ -35,6 +35,7 @@ __all__ = [
     "Recalled",
     "Released",
     "Requeued",
+    "Sized",
     "Started",
     "State",
     "Submitted",
@@ -54,6 +55,7 @@ class State(StrEnum):
     TIMEOUT = "TIMEOUT"
     CANCELLED = "CANCELLED"
     NODE_FAIL = "NODE_FAIL"
+    OUT_OF_MEMORY = "OUT_OF_MEMORY"
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +156,18 @@ class Requeued:
     """An ended job goes back into the queue, at its old place, for another attempt."""
 
     job: JobId
+
+
+@dataclass(frozen=True, slots=True)
+class Sized:
+    """A waiting job asks for other amounts of memory: bytes a node, for each of its choices in their order.
+
+    ``kills`` is how often it was killed for memory so far.
+    """
+
+    job: JobId
+    memory: tuple[int, ...]
+    kills: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,6 +325,7 @@ Event = (
     | Lingering
     | Withdrawn
     | Requeued
+    | Sized
     | Held
     | Released
     | Cancelled
