@@ -54,7 +54,7 @@ def _table() -> dict[str, Target]:
         "simulate": ("simulate:simulate", "Simulate a workload under a policy, on any cluster."),
         "compare": ("compare:compare", "Put several policies, seeds and loads side by side."),
         "explain": ("explain:explain", "Show why each job went where it did."),
-        "history": ("history:history_app", "Look at measured runs; predict; export, import."),
+        "history": ("history_imports:history_app", "Look at measured runs; predict; export, import."),
         "model": ("model:model_app", "Look at what was learned of run times."),
         "devices": ("devices:devices", "Show this machine's cores, GPUs and OpenCL devices."),
         "policies": ("policies:policies", "List policies and planners."),
