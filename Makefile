@@ -22,7 +22,8 @@ $(STAMP): requirements/dev.txt pyproject.toml packages/lab/pyproject.toml
 
 slurm:           ## what the tests on a real Slurm cluster need (Debian, as root); without it they are skipped
 	apt-get update --quiet
-	apt-get install --yes --no-install-recommends slurm-wlm slurm-wlm-basic-plugins munge mpich
+	apt-get install --yes --no-install-recommends slurm-wlm slurm-wlm-basic-plugins munge mpich \
+		slurmdbd mariadb-server-core mariadb-client-core
 
 demo: $(STAMP)   ## learn six programs on two devices, then beat every static placement
 	@$(BIN)/python examples/demo/demo.py
