@@ -179,7 +179,7 @@ def test_selectors(service: Serving) -> None:
 
 def test_bad_input_is_one_sentence(service: Serving) -> None:
     for words, said in (
-        (("-c", "99", "--", "true"), "dovetail: job 1: cpus: found 99, and no node has more than 2\n"),
+        (("-c", "99", "--", "true"), "dovetail: cpus: found 99, the largest node has 2\n"),
         (("--on", "gpu", "--", "true"), "dovetail: job 1: asks for gpu, and there is only cpu\n"),
         (("-a", "5-1", "--cpu", "true"), "dovetail: array: found '5-1', expected the lower index first"),
         (("-p", "fast", "--", "true"), "dovetail: job 1: partition: found 'fast', expected one of none"),

@@ -16,6 +16,8 @@ from dovetail.files.streams import note
 __all__ = ["submit"]
 
 Text = str | None
+SCRIPTS = (".sh", ".bash", ".sbatch", ".slurm", ".py")
+"""How files end that nobody takes for a list of commands."""
 
 
 def submit(
@@ -149,6 +151,8 @@ def submit(
         form["jobs"] = [_script(what, asked)]
         asked = {**asked, **form["jobs"][0].pop("asked")}
     else:
+        if what[0].endswith(SCRIPTS) and not os.path.exists(what[0]):
+            raise InputError("found no such file, expected a batch script", where=what[0])
         if len(what) > 1:
             raise InputError(f"found {what[1]!r} after a file of jobs, expected the file alone")
         form |= _file(what[0], asked, each)

@@ -11,7 +11,16 @@ from dovetail.model import Allocation, Cluster, Record, Result, State
 from dovetail.model.hostlist import compress
 from dovetail.report import wording
 from dovetail.report.intervals import label
-from dovetail.report.metrics import Cut, Metrics, breakdown, final_metrics, later_than, metrics
+from dovetail.report.metrics import (
+    TOLD_FROM,
+    Cut,
+    Metrics,
+    breakdown,
+    final_metrics,
+    later_than,
+    metrics,
+    prediction_error,
+)
 from dovetail.report.tables import STYLES, Cell, Cells, Style, Table
 from dovetail.report.told import FAILED
 
@@ -102,6 +111,8 @@ def _summary_lines(result: Result, found: Metrics, verbose: bool) -> Iterable[tu
 
 def _told(result: Result, found: Metrics, verbose: bool) -> Iterable[tuple[str, str]]:
     """Names and texts of the metrics that say something about this result."""
+    error = prediction_error(result, TOLD_FROM) if found.get("prediction_error_median") is not None else None
+    errors = {} if error is None else {"median": error.median, "p90": error.p90}
     for name in wording.TITLES:
         value = found.get(name)
         spread = name.startswith(("mean_", "median_", "p95_", "max_"))
@@ -110,6 +121,10 @@ def _told(result: Result, found: Metrics, verbose: bool) -> Iterable[tuple[str, 
         known_beforehand = name.startswith("prediction") and result.knowledge == "perfect" and not result.live
         if known_beforehand or (name in DETAILS and not verbose):
             continue
+        if name.startswith("prediction_error_"):
+            if error is None:
+                continue
+            value = errors[name.removeprefix("prediction_error_")]
         yield name, wording.metric(name, value)
 
 

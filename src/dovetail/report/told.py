@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from dovetail.model import Record, Result, Seconds, State
 from dovetail.report import wording
-from dovetail.report.metrics import final_metrics
+from dovetail.report.metrics import TOLD_FROM, final_metrics, prediction_error
 
 __all__ = ["FAILED", "failures", "outcome_line", "remarks"]
 
@@ -39,9 +39,9 @@ def outcome_line(result: Result, alone: Seconds | None = None) -> str:
         parts.append(f"{len(result.rejected):,} cannot run here")
     if alone is not None and makespan:
         parts += _against(alone / makespan)
-    error = found["prediction_error_median"]
+    error = prediction_error(result, TOLD_FROM)
     if error is not None:
-        parts.append(f"predictions off by {wording.percent(error)}")
+        parts.append(f"predictions off by {wording.percent(error.median)}")
     return ", ".join(parts)
 
 

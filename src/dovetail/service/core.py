@@ -25,6 +25,7 @@ from dovetail.engine.driver import Driver
 from dovetail.engine.live import LiveRun
 from dovetail.engine.phases import AT_WORK, Phase
 from dovetail.errors import DovetailError, HistoryError, InputError
+from dovetail.executors.local import MachineExecutor
 from dovetail.files.sentences import shown
 from dovetail.interfaces import ShortensLog
 from dovetail.model import Cluster, Job, JobId, NodeDrained, NodeJoined, Record, Seconds, State, Submitted
@@ -119,6 +120,7 @@ class Service:
         self.changes = 0  # grows with everything that happens
         self.ended: dict[str, int] = {}  # since the start, by state
         self.check: Callable[[Sequence[Job], Cluster], None] = lambda jobs, cluster: None  # raises InputError
+        self.shared = True  # whether others than this account may submit, or once might
         self.trouble: Callable[[], str] = lambda: ""  # why nothing can be claimed on this machine now
         self.listeners: Listeners | None = None
         self.hosts: list[str] = []
@@ -141,6 +143,25 @@ class Service:
     def engine(self) -> Engine:
         """The driver's engine."""
         return self.driver.engine
+
+    def as_job(self, pid: int) -> str | None:
+        """The user for whom a process asks that a job has started; ``None`` where no job has.
+
+        Raises `Forbidden` where that is not known.
+        """
+        executor = self.live.executor
+        if not isinstance(executor, MachineExecutor):
+            return None
+        try:
+            below, job = executor.asked_by_job(pid)
+            entry = self.ledger.entry(job) if below else None
+        except (OSError, HistoryError):
+            below, entry = True, None
+        if not below:
+            return None
+        if entry is None or entry.job.user is None:
+            raise Forbidden("this is asked by a job, but by which one is not known: it may not")
+        return entry.job.user
 
     @property
     def why_blocked(self) -> str | None:
@@ -283,15 +304,16 @@ class Service:
             self.live.wake()
 
     async def _depended_on(self, form: SubmitForm, person: Person) -> dict[str, list[JobId]]:
-        """Ids of the jobs that dependencies name by number, or number and element."""
+        """Ids of the jobs that dependencies name: by number (and element); of a name the last job."""
         names = {asked.job for job in form.jobs for asked in job.depends}
         names -= {job.id for job in form.jobs if job.id is not None}
         found: dict[str, list[JobId]] = {}
         for name in names:
             selectors = parse_selectors(name)
-            if len(selectors) != 1 or selectors[0].kind not in ("numbers", "last"):
-                raise InputError(f"depends: found {name!r}, expected the number of a job, or 'last'")
-            found[name] = [one.id for one in await self._found(selectors[0], person)]
+            if len(selectors) != 1 or selectors[0].kind == "all":
+                raise InputError(f"depends: found {name!r}, expected the number of a job, a name, or 'last'")
+            ids = [one.id for one in await self._found(selectors[0], person)]
+            found[name] = ids[-1:] if selectors[0].kind == "name" else ids
         return found
 
     # ------------------------------------------------------------------ who is meant

@@ -9,6 +9,7 @@
       journal/           what was decided, in segments
       output/12/12345.out  what jobs wrote
       scripts/           batch scripts, as they were when they were submitted
+      shared             there, once others than its account might submit
       tokens.json        who may come in over the network
       token              that of the service's own account
       service.log        what a service in the background says
@@ -108,6 +109,16 @@ class ServiceFolder:
             return self.path / "service.sock"
         name = hashlib.blake2b(os.fsencode(self.path), digest_size=6).hexdigest()
         return Path(runtime) / f"dovetail-{name}.sock"
+
+    def is_shared(self, *, now: bool) -> bool:
+        """Whether others may submit ``now``, or might once: their processes may be there still.
+
+        Raises `OSError`.
+        """
+        marker = self.path / "shared"
+        if now and not marker.exists():
+            replace_file(marker, b"others than this account may have submitted jobs here\n")
+        return now or marker.exists()
 
     def last_number(self) -> int:
         """The highest number of a job of which there is output or a record of its start, 0 without any."""

@@ -153,7 +153,9 @@ class _Maker:
         )
         admitted = self.gate.admit(template)
         if isinstance(admitted, Rejected):
-            raise InputError(_why_too_large(template, self.cluster, admitted.reason), where=where)
+            alone = len(self.form.jobs) == 1 and form.id is None  # then "job 1" would name nothing
+            why = _why_too_large(template, self.cluster, admitted.reason)
+            raise InputError(why, where=None if alone and why.startswith("cpus") else where)
         ids: list[JobId] = []
         for index in indices:
             id = f"{self.number}" if index is None else f"{self.number}_{index}"
@@ -416,7 +418,7 @@ def _why_too_large(job: Job, cluster: Cluster, reason: str) -> str:
     most = max((node.cpus for node in cluster.nodes), default=0)
     asked = max((choice.request.cpus for choice in job.choices), default=0)
     if asked not in (WHOLE_POOL, HOST_CPUS) and asked > most:
-        return f"cpus: found {asked}, and no node has more than {most}"
+        return f"cpus: found {asked}, the largest node has {most}"
     if job.nodes > len(cluster):
         return f"nodes: found {job.nodes}, and there are {len(cluster)}"
     return f"is {reason}"
