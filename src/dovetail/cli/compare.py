@@ -161,9 +161,8 @@ def compare(
     show_comparison(
         results, as_json=as_json, folder=report, html=html, summary=summary, asked=asked, verbose=verbose
     )
-    failed = live and any(
-        r.state in (State.FAILED, State.TIMEOUT) for result in results for r in result.records
-    )
+    ends = (State.FAILED, State.TIMEOUT, State.OUT_OF_MEMORY)
+    failed = live and any(r.state in ends for result in results for r in result.records)
     return 1 if failed else 0
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import ast
 import importlib
 import importlib.util
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -145,6 +145,11 @@ class LazyGroup(TyperGroup):
         raise TypeError(f"{cls.__name__} lists no commands")
 
     @classmethod
+    def sections(cls) -> Mapping[str, Sequence[str]]:
+        """The commands by the title under which the help lists them."""
+        return {"Commands": list(cls.targets())}
+
+    @classmethod
     def target(cls, name: str) -> Target:
         """One of them; raises `KeyError`."""
         return cls.targets()[name]
@@ -167,8 +172,15 @@ class LazyGroup(TyperGroup):
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Their list in the help."""
+        wide = max(map(len, self.list_commands(ctx)), default=0)
         with self._only_listing():
-            super().format_commands(ctx, formatter)
+            for title, names in self.sections().items():
+                rows = [
+                    (name.ljust(wide), self.get_command(ctx, name).get_short_help_str(66)) for name in names
+                ]
+                if rows:
+                    with formatter.section(title):
+                        formatter.write_dl(rows)
 
     def shell_complete(self, ctx: Any, incomplete: str) -> Any:
         """Names of commands that begin so."""

@@ -74,6 +74,9 @@ def serve(
         list[str] | None,
         typer.Option(metavar="USER=N", help="Fair shares: this user's, where all others have 1; repeatable."),
     ] = None,
+    new: Annotated[
+        bool, typer.Option("--new", help="Where the ledger has gone: begin with an empty queue.")
+    ] = False,
     drain: Annotated[
         bool, typer.Option("--drain", help="Have the service that runs start nothing more and end.")
     ] = False,
@@ -116,6 +119,7 @@ def serve(
             insecure=insecure,
             keep=keep,
             user_limit=user_limit,
+            new=new,
             fair=fair,
             tell=_say,
             ready=ready,

@@ -15,6 +15,7 @@ from dovetail.engine.capacity import Placement
 from dovetail.engine.deciding import Decisions
 from dovetail.engine.expectations import Expectations
 from dovetail.engine.phases import STEPS, Phase
+from dovetail.engine.sizing import resized
 from dovetail.errors import PolicyError
 from dovetail.interfaces import Policy, RuntimeModel
 from dovetail.model import (
@@ -24,6 +25,7 @@ from dovetail.model import (
     Cluster,
     ClusterEnds,
     Decision,
+    Delayed,
     Ended,
     Ending,
     Estimated,
@@ -42,6 +44,7 @@ from dovetail.model import (
     Released,
     Requeued,
     Seconds,
+    Sized,
     Start,
     Started,
     State,
@@ -69,10 +72,12 @@ _ORDER: dict[type, int] = {
             (Submitted,),
             (Adopted,),
             (Requeued,),
+            (Sized,),
             (Held,),
             (Released,),
             (Cancelled,),
             (Started,),
+            (Delayed,),
             (Estimated,),
             (Foreseen,),
             (Planned,),
@@ -176,10 +181,17 @@ class Engine(Decisions):
             return self._hold(event)
         elif isinstance(event, Released):
             return self._let_go(event.job)
+        elif isinstance(event, Sized):
+            return self._size(event)
         elif isinstance(event, Migrated):
             return self._migrated(event, now)
         elif isinstance(event, Ending):
             return self._give_place_away(event.job, now)
+        elif isinstance(event, Delayed):
+            submitted = self.handed_over.get(event.job)
+            if submitted is not None:
+                self.records[event.job].wait_reason = event.reason or submitted.reason
+            return True
         elif isinstance(event, Woken):
             return False
         self.view.changes.otherwise = True
@@ -238,6 +250,26 @@ class Engine(Decisions):
         record.wait_reason = ""
         self._enter_queue(record.job)
         self.view.changes.submitted.append(record.job)
+        return False
+
+    def _size(self, event: Sized) -> bool:
+        """A waiting job asks for other amounts of memory; one that runs meanwhile is left alone."""
+        if (self.phase(event.job), Sized) not in STEPS:
+            return True
+        record = self.records[event.job]
+        before = record.job
+        record.job = resized(before, event.memory, event.kills)
+        whole = self.horizon.narrowed.get(event.job)
+        if whole is not None:  # it has its other choices back one day, with no less than now
+            most = max(event.memory)
+            sizes = [max(choice.request.memory, most) for choice in whole.choices]
+            self.horizon.narrowed[event.job] = resized(whole, sizes, event.kills)
+        if event.job not in self.held:
+            self._withdraw(before)
+            self._enter_queue(record.job)
+        if self.predictions.cached:
+            self.predictions.drop(event.job)
+        self.view.changes.otherwise = True
         return False
 
     def _started(self, event: Started, now: Seconds) -> bool:

@@ -172,6 +172,11 @@ class LiveRun:
         self._stays = False
         self._wake.set()
 
+    def fail(self, error: BaseException) -> None:
+        """Have `run` raise this at the next instant."""
+        self._failure = self._failure or error
+        self._wake.set()
+
     def leave(self) -> None:
         """Return from `run` now and let what runs go on without us, where the executor can do that."""
         self._leaving = True

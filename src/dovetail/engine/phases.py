@@ -14,6 +14,7 @@ from dovetail.model import (
     Adopted,
     Cancelled,
     ClusterEnds,
+    Delayed,
     Dequeue,
     Ended,
     Ending,
@@ -27,6 +28,7 @@ from dovetail.model import (
     Released,
     Requeued,
     Reserve,
+    Sized,
     Start,
     Started,
     Submit,
@@ -71,6 +73,7 @@ STEPS = MappingProxyType(
         (_P.HANDED_OVER, Started): _P.RUNNING,
         (_P.RUNNING, Started): _P.RUNNING,  # our own start, confirmed
         (_P.HANDED_OVER, Ended): _P.ENDED,
+        (_P.HANDED_OVER, Delayed): _P.HANDED_OVER,
         (_P.RUNNING, Ended): _P.ENDED,
         (_P.QUEUED, ClusterEnds): _P.HELD,  # where the job cannot end before that
         (_P.BOUND, ClusterEnds): _P.HELD,
@@ -83,6 +86,8 @@ STEPS = MappingProxyType(
         (_P.ENDING, Withdrawn): _P.QUEUED,
         (_P.RUNNING, Withdrawn): _P.QUEUED,
         (_P.ENDED, Requeued): _P.QUEUED,
+        (_P.QUEUED, Sized): _P.QUEUED,
+        (_P.HELD, Sized): _P.HELD,
         # What the policy decides.
         (_P.QUEUED, Start): _P.RUNNING,
         (_P.BOUND, Start): _P.RUNNING,

@@ -115,7 +115,9 @@ class _Simulation:
             and isinstance(policy, Policy)
             and (
                 workload.table is not None
-                or not any(job.depends or job.retries or job.throttles for job in workload.jobs)
+                or not any(
+                    job.depends or job.retries or job.throttles or job.sizing.auto for job in workload.jobs
+                )
             )
         )
         self.foreseen = type(runtimes) is PerfectModel and runtimes.truth is workload.truth

@@ -96,7 +96,7 @@ def _seconds(
     job: Job, workload: Workload, suits: Callable[[Request], bool], known: dict[Request, bool]
 ) -> Seconds | None:
     """The true seconds of a job of this kind; ``None`` of any other."""
-    if len(job.choices) != 1 or job.depends or job.retries or job.throttles:
+    if len(job.choices) != 1 or job.depends or job.retries or job.throttles or job.sizing.auto:
         return None
     choice = job.choices[0]
     if choice.request not in known:

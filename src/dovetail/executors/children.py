@@ -61,6 +61,7 @@ class Child:
     forced: bool = False
     survivors: bool = False
     memory: int | None = None
+    peak: int = 0  # the most that its processes were seen to hold together
     group: Group | None = None
     cores: list[int] = field(default_factory=list)
     why: str = ""
@@ -86,7 +87,7 @@ def started(uid: str, pid: int, began: float, boot: float, group: Group | None) 
 
 def ended(child: Child, at: float, usage: resource.struct_rusage) -> bytes:
     """The record of an end as far as the kernel tells it; the last brace is left to who knows the rest."""
-    cpu, rss = usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024
+    cpu, rss = usage.ru_utime + usage.ru_stime, max(usage.ru_maxrss * 1024, child.peak)
     return (
         f'{{"t":"end","uid":{TEXT(child.uid)},"from":{child.began!r},"at":{at!r}'
         f',"status":{child.status},"cpu":{cpu!r},"rss":{rss}'

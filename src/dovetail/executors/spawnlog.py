@@ -49,6 +49,7 @@ __all__ = [
     "ended",
     "is_alive",
     "last_line",
+    "parent_of",
     "parse_log",
     "read_log",
     "settle",
@@ -197,6 +198,15 @@ def started_at(pid: int) -> float | None:
     return None if fields[0] in (b"Z", b"X") else int(fields[19]) / TICKS
 
 
+def parent_of(pid: int) -> int:
+    """The process above one that lives. Raises `ProcessLookupError`."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_bytes()
+    except OSError:
+        raise ProcessLookupError(errno.ESRCH, f"process {pid} has ended") from None
+    return int(stat[stat.rindex(b")") + 2 :].split()[1])
+
+
 def is_alive(pid: int, boot: float) -> bool:
     """Whether the process that was started at ``boot`` seconds since boot still runs under this pid."""
     start = started_at(pid)
@@ -237,6 +247,10 @@ def ended(intent: Mapping[str, Any], end: Mapping[str, Any]) -> Ended:
     stop = end.get("stop")
     if stop is not None:
         state = State(stop) if stop in State.__members__ else State.CANCELLED
+        if end.get("why", "").startswith("memory"):  # a supervisor of an earlier version said FAILED
+            state = State.OUT_OF_MEMORY
+        if state is State.TIMEOUT:  # how it was ended says nothing: why it was does
+            details = [f"walltime reached after {end['at'] - end['from']:.6g} s"]
         if stop not in State.__members__:
             details.insert(0, stop)
         if end.get("forced"):

@@ -92,11 +92,28 @@ def open_output(path: str, opened: list[int], paths: list[str], chosen: bool) ->
     """
     if opened and path == paths[0]:
         return os.dup(opened[0])
-    flags = os.O_TRUNC if chosen else os.O_EXCL | os.O_NOFOLLOW
+    flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC
+    flags |= os.O_TRUNC if chosen else os.O_EXCL | os.O_NOFOLLOW
     try:
-        return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | flags, 0o666 if chosen else 0o600)
+        try:
+            return os.open(path, flags, 0o666 if chosen else 0o600)
+        except FileNotFoundError:
+            if chosen:
+                raise
+        make_again(os.path.dirname(path))
+        return os.open(path, flags, 0o600)
     except OSError as error:
         raise SpawnError(f"its output file {path!r} cannot be created: {error.strerror}") from error
+
+
+def make_again(folder: str) -> None:
+    """Make a folder of outputs anew that was there once, and the one around it; not the run's own."""
+    try:
+        os.mkdir(folder, 0o700)
+    except FileNotFoundError:
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(os.path.dirname(folder), 0o700)
+        os.mkdir(folder, 0o700)
 
 
 def enter(folder: str) -> None:

@@ -70,7 +70,9 @@ TOLD = 0.010
 MOST_FAULTS = 1000
 """Errors that nobody foresaw, of which the file of complaints and the log are told; more, only the client."""
 WATCH = 0.5
-"""Seconds between looks at the memory of jobs that have a limit."""
+"""Seconds between looks at the memory of jobs, where any has a limit …"""
+WATCH_ANYWAY = 2.0
+"""… and where none has: a process by itself is measured by the kernel, several together are only seen so."""
 ENCODE = json.JSONEncoder(separators=(",", ":")).encode
 DECODE = json.JSONDecoder().decode
 EMPTY_SIZES: dict[int, int] = {}
@@ -224,15 +226,20 @@ class Supervisor:
                     self.finish(child)
 
     def watch(self) -> None:
-        """End jobs whose processes hold more memory than they may, together."""
-        self.look_at = time.monotonic() + WATCH if self.limited else float("inf")
-        held = memory_by_session() if self.limited else EMPTY_SIZES
-        for pid in self.limited:
-            child = self.children[pid]
+        """See how much memory jobs hold; end those whose processes hold more than they may, together."""
+        self.look_at = float("inf")
+        if not self.children:
+            return
+        self.look_at = time.monotonic() + (WATCH if self.limited else WATCH_ANYWAY)
+        held = memory_by_session()
+        for pid, child in self.children.items():
             used = held.get(pid, 0)
+            child.peak = max(child.peak, used)
+            if pid not in self.limited:
+                continue
             if child.memory is not None and used > child.memory and child.reason is None:
                 child.why = f"memory: its processes held {used} bytes, and may hold {child.memory}"
-                child.reason, child.forced = "FAILED", True
+                child.reason, child.forced = "OUT_OF_MEMORY", True
                 signal_group(pid, signal.SIGKILL)
 
     # --- the client -------------------------------------------------------------------------------
@@ -448,6 +455,7 @@ class Supervisor:
         if "memory" in job and (group is None or not group.limited):
             self.limited.add(pid)
             self.look_at = min(self.look_at, time.monotonic() + WATCH)
+        self.look_at = min(self.look_at, time.monotonic() + WATCH_ANYWAY)
         self.log.write(started(uid, pid, began, boot, group))
         return True
 
@@ -549,9 +557,11 @@ class Supervisor:
         group = child.group
         if group is None or self.groups is None:
             return True
+        if group.limited and (peak := group.peak_memory()):
+            child.more["rss"] = peak  # said once more in the same record: the later word counts
         if group.limited and child.reason is None and group.out_of_memory():
             child.why = f"memory: its processes needed more than the {child.memory} bytes that they may hold"
-            child.reason = "FAILED"
+            child.reason = "OUT_OF_MEMORY"
         elif group.path and not child.alone and group.kill():
             child.survivors = True
         self.groups.give_back(group, empty=child.alone)

@@ -18,6 +18,7 @@ __all__ = [
     "Came",
     "Cancelled",
     "ClusterEnds",
+    "Delayed",
     "Ended",
     "Ending",
     "Estimated",
@@ -34,6 +35,7 @@ __all__ = [
     "Recalled",
     "Released",
     "Requeued",
+    "Sized",
     "Started",
     "State",
     "Submitted",
@@ -53,6 +55,7 @@ class State(StrEnum):
     TIMEOUT = "TIMEOUT"
     CANCELLED = "CANCELLED"
     NODE_FAIL = "NODE_FAIL"
+    OUT_OF_MEMORY = "OUT_OF_MEMORY"
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +159,18 @@ class Requeued:
 
 
 @dataclass(frozen=True, slots=True)
+class Sized:
+    """A waiting job asks for other amounts of memory: bytes a node, for each of its choices in their order.
+
+    ``kills`` is how often it was killed for memory so far.
+    """
+
+    job: JobId
+    memory: tuple[int, ...]
+    kills: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Ending:
     """A job that runs will have ended in a moment: its place may be given to one that begins after it."""
 
@@ -243,6 +258,14 @@ class Estimated:
 
 
 @dataclass(frozen=True, slots=True)
+class Delayed:
+    """What an outside scheduler says keeps a job that it was given; empty: nothing out of the ordinary."""
+
+    job: JobId
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Foreseen:
     """The outside scheduler's answer: jobs of that shape would start in ``wait`` seconds from this instant.
 
@@ -302,6 +325,7 @@ Event = (
     | Lingering
     | Withdrawn
     | Requeued
+    | Sized
     | Held
     | Released
     | Cancelled
@@ -310,6 +334,7 @@ Event = (
     | NodeJoined
     | ClusterEnds
     | Estimated
+    | Delayed
     | Foreseen
     | Planned
     | Recalled

@@ -137,6 +137,8 @@ class RemoteLink:
                 handles = [next_handle() for _ in range(count)]
                 self._add([name, handles, self._sites.number(sys._getframe(1)), encoded, keywords, False])
                 results = [made(self.device, handle) for handle in handles]
+                if self._shapes.is_view(name, encoded):
+                    self._shapes.readonly.update(handles)
                 if not self._deferred:
                     self._hear()
                 return results
@@ -152,8 +154,7 @@ class RemoteLink:
                 self._add([name, out, self._sites.number(sys._getframe(1)), encoded, None, False])
                 if certainty != SURE and not self._deferred:
                     self._hear()
-                    if key is not None:
-                        self._shapes.changed(key)
+                    self._shapes.changed(encoded[0], key)
                 return
         self.device.present().change(name, array, *arguments)
 
@@ -290,6 +291,7 @@ class RemoteLink:
         """Send all arrays, and wait until they are there. Raises `DeviceError` where the server refuses."""
         self._send_snapshot(manifest, fill, self._transmit)
         self._shapes.known.update((handle, (v.dtype, v.shape)) for handle, _, v in manifest.arrays)
+        self._shapes.readonly.update(handle for handle, _, v in manifest.arrays if v.readonly)
         try:
             self._ask(Kind.SYNC, {"wait": True})
         except _UnheardError as refused:
@@ -356,12 +358,12 @@ class RemoteLink:
 
     def _give_back(self) -> None:
         """Arrays that died before the next call, so that their memory is free for it."""
-        freed, known = self._freed, self._shapes.known
+        freed, drop = self._freed, self._shapes.drop
         handles = []
         while freed:
             handle = freed.popleft()
             handles.append(handle)
-            known.pop(handle, None)
+            drop(handle)
         self._pending.append(handles)
 
     def _batch(self) -> list[bytes]:

@@ -62,6 +62,13 @@ _ANY_NUMBER = (
 """Functions that make the same type and shape of a number of the same type."""
 _BROADCAST = _ANY_NUMBER.difference(("full_like", "__setitem__")).union(("astype",))
 """Functions whose type follows from types, and whose shape from shapes."""
+_STRETCHES = frozenset(("broadcast_arrays", "broadcast_to", "linalg.diagonal", "meshgrid"))
+"""Functions that may give views which nobody may write."""
+_VIEWS = frozenset(
+    ("__getitem__", "astype", "expand_dims", "flip", "imag", "linalg.matrix_transpose", "matrix_transpose",
+     "moveaxis", "permute_dims", "positive", "real", "reshape", "squeeze", "unstack")
+)  # fmt: skip
+"""Functions that may give views which nobody may write of arrays which nobody may write."""
 _LIMITS = (
     -(1 << 63),
     -(1 << 31),
@@ -100,6 +107,7 @@ class Shapes:
 
     Attributes:
         known: types and shapes by handle.
+        readonly: handles of arrays that perhaps nobody may write.
         last: what was told last, by handle; not known for longer, since these arrays may be gone.
 
     Args:
@@ -108,6 +116,7 @@ class Shapes:
 
     def __init__(self, divides: bool = True) -> None:
         self.known: dict[int, Meta] = {}
+        self.readonly: set[int] = set()
         self._learned: dict[_Key, tuple[Meta, int]] = {}
         self._types: dict[_Key, str] = {}
         self._asked: list[_Asked] = []
@@ -121,6 +130,8 @@ class Shapes:
         Where it is unknown the server is to tell what it makes.
         """
         known = self.known
+        if name in _STRETCHES or (self.readonly and self.is_view(name, arguments)):
+            self.readonly.add(handle)
         key = _key(name, arguments, named, known)
         if key is not None:
             found = self._learned.get(key) or self._derived(key, named)
@@ -133,6 +144,10 @@ class Shapes:
             self._asked.append(_Asked(handle, name, arguments, named, told))
         return UNKNOWN
 
+    def is_view(self, name: str, arguments: Sequence[Any]) -> bool:
+        """Whether a call may give a view that nobody may write."""
+        return name in _STRETCHES or (name in _VIEWS and arguments[:1][0] in self.readonly)
+
     def expect_change(self, name: str, arguments: list[Any]) -> tuple[int, _Key | None]:
         """What `expect` says of a call that changes an array, and what to give `changed` once it has."""
         key = _key(name, arguments, None, self.known)
@@ -143,11 +158,20 @@ class Shapes:
             found = self._set(key) if name == "__setitem__" else self._derived(key, None)
         if found is not None and found[0] != key[1]:
             return UNKNOWN, None  # it fits into no other type and shape
-        return (UNKNOWN, key) if found is None else (found[1], None)
+        if found is None:
+            return UNKNOWN, key
+        return MAY_FAIL if arguments[0] in self.readonly else found[1], None
 
-    def changed(self, key: _Key) -> None:
+    def changed(self, handle: int, key: _Key | None) -> None:
         """A change was carried out: it is known from now on."""
-        self._learn(key, key[1])
+        self.readonly.discard(handle)
+        if key is not None:
+            self._learn(key, key[1])
+
+    def drop(self, handle: int) -> None:
+        """An array is gone."""
+        self.known.pop(handle, None)
+        self.readonly.discard(handle)
 
     def is_new(self, launch: list[Any]) -> bool:
         """Whether a kernel was never launched with arguments of these types and shapes."""
@@ -174,6 +198,7 @@ class Shapes:
     def forget(self) -> None:
         """Everything: another server, with another library, makes other types."""
         self.known.clear()
+        self.readonly.clear()
         self._learned.clear()
         self._types.clear()
         self._asked.clear()

@@ -248,6 +248,10 @@ class Cut:
         return columns.counted & inside, (low, high if self.cooldown else columns.last)
 
 
+TOLD_FROM: Seconds = 1.0
+"""Of jobs that take less, people are told no prediction error: starting a process alone makes it large."""
+
+
 @dataclass(frozen=True, slots=True)
 class PredictionError:
     """How far predictions were off: |predicted - actual| / actual, and how often the interval held."""
@@ -258,13 +262,13 @@ class PredictionError:
     coverage: float
 
 
-def prediction_error(result: Result) -> PredictionError | None:
-    """Over the completed jobs that had a prediction and took time; ``None`` without any.
+def prediction_error(result: Result, least: Seconds = 0.0) -> PredictionError | None:
+    """Over the completed jobs that had a prediction and took more than ``least``; ``None`` without any.
 
     Of real runs the actual time is the job's own, without what it took to start it and to hear of its end.
     """
     columns = columns_of(result)
-    counted = columns.completed & (columns.took > 0) & np.isfinite(columns.predictions[:, 0])
+    counted = columns.completed & (columns.took > least) & np.isfinite(columns.predictions[:, 0])
     if not counted.any():
         return None
     actual = columns.took[counted]

@@ -11,8 +11,18 @@ from dovetail.model import Allocation, Cluster, Record, Result, State
 from dovetail.model.hostlist import compress
 from dovetail.report import wording
 from dovetail.report.intervals import label
-from dovetail.report.metrics import Cut, Metrics, breakdown, final_metrics, later_than, metrics
+from dovetail.report.metrics import (
+    TOLD_FROM,
+    Cut,
+    Metrics,
+    breakdown,
+    final_metrics,
+    later_than,
+    metrics,
+    prediction_error,
+)
 from dovetail.report.tables import STYLES, Cell, Cells, Style, Table
+from dovetail.report.told import FAILED
 
 __all__ = [
     "breakdown_table",
@@ -33,6 +43,7 @@ STATE_STYLES: dict[State, Style] = {
     State.FAILED: "bad",
     State.TIMEOUT: "bad",
     State.NODE_FAIL: "bad",
+    State.OUT_OF_MEMORY: "bad",
 }
 
 UNUSUAL = ("promises_broken", "broken_by_overrun")
@@ -87,7 +98,7 @@ def summary(
 
 def _summary_lines(result: Result, found: Metrics, verbose: bool) -> Iterable[tuple[str, str, Style]]:
     counts = job_counts(found)
-    failed = any(found[f"jobs_{s.lower()}"] for s in (State.FAILED, State.TIMEOUT, State.NODE_FAIL))
+    failed = any(found[f"jobs_{state.lower()}"] for state in FAILED)
     yield "Jobs", counts, "bad" if failed else ""
     for name, text in _told(result, found, verbose):
         yield wording.title(name), text, ""
@@ -100,6 +111,8 @@ def _summary_lines(result: Result, found: Metrics, verbose: bool) -> Iterable[tu
 
 def _told(result: Result, found: Metrics, verbose: bool) -> Iterable[tuple[str, str]]:
     """Names and texts of the metrics that say something about this result."""
+    error = prediction_error(result, TOLD_FROM) if found.get("prediction_error_median") is not None else None
+    errors = {} if error is None else {"median": error.median, "p90": error.p90}
     for name in wording.TITLES:
         value = found.get(name)
         spread = name.startswith(("mean_", "median_", "p95_", "max_"))
@@ -108,6 +121,10 @@ def _told(result: Result, found: Metrics, verbose: bool) -> Iterable[tuple[str, 
         known_beforehand = name.startswith("prediction") and result.knowledge == "perfect" and not result.live
         if known_beforehand or (name in DETAILS and not verbose):
             continue
+        if name.startswith("prediction_error_"):
+            if error is None:
+                continue
+            value = errors[name.removeprefix("prediction_error_")]
         yield name, wording.metric(name, value)
 
 
@@ -232,7 +249,8 @@ def _why(record: Record) -> Cell:
 
 
 def _output(record: Record) -> Cell:
-    path = record.stderr if record.state is State.FAILED and record.stderr else record.stdout
+    failed = record.state in (State.FAILED, State.OUT_OF_MEMORY)
+    path = record.stderr if failed and record.stderr else record.stdout
     return Cell(path.rpartition("/")[2], title=path, link=path) if path else Cell("")
 
 

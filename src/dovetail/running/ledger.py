@@ -60,6 +60,7 @@ from dovetail.model import (
     Requeued,
     Run,
     Seconds,
+    Sized,
     Started,
     State,
     Submitted,
@@ -101,6 +102,7 @@ _END = (
     " held = NULL WHERE seq = ?"
 )
 _HOLD = "UPDATE job SET held = ? WHERE seq = ?"
+_SIZE = "UPDATE job SET doc = ? WHERE seq = ?"
 _MOVE = "UPDATE job SET allocation = ?, nodes = ?, devices = ? WHERE seq = ?"
 _KEEP_ATTEMPT = (
     "INSERT OR IGNORE INTO attempt SELECT seq, attempt, state, implementation, nodes, devices, started,"
@@ -150,6 +152,7 @@ class Ledger:
             ) from error
         except OSError as error:
             raise HistoryError(f"{self.path}: cannot be opened: {error.strerror}") from error
+        self._file = os.stat(self.path)
         self._wal = os.open(f"{self.path}-wal", os.O_RDONLY | os.O_CLOEXEC) if durable else -1
 
     def _prepare(self, durable: bool) -> None:
@@ -187,6 +190,14 @@ class Ledger:
         self.close()
 
     # ------------------------------------------------------------------- writing
+
+    @property
+    def is_there(self) -> bool:
+        """Whether the file that is open is still the one of its name: SQLite writes to deleted ones, too."""
+        try:
+            return os.path.samestat(os.stat(self.path), self._file)
+        except OSError:
+            return False
 
     @property
     def blocked(self) -> bool:
@@ -346,6 +357,9 @@ class Ledger:
             add.append((_END, (*values, self._place(event.job))))
         elif isinstance(event, Requeued):
             add += self._again(event.job)
+        elif isinstance(event, Sized):
+            doc = encoded(encode_job(engine.records[event.job].job))
+            add.append((_SIZE, (doc, self._place(event.job))))
         elif isinstance(event, Withdrawn):
             attempts = engine.records[event.job].attempts
             add.append((_NOT_BEGUN, (attempts, *_CLEARED.values(), self._place(event.job))))

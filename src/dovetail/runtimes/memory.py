@@ -70,12 +70,19 @@ class MemoryModel(HistoryModel):
         return _prediction(min(found, key=lambda law: law.cheapest(2.0 * largest)[1]))
 
     def reserve(
-        self, query: Query, *, request: float, machine: float, risk: float = KILL_RISK
+        self,
+        query: Query,
+        *,
+        request: float,
+        machine: float,
+        risk: float = KILL_RISK,
+        most: float | None = None,
     ) -> Reservation:
         """What to reserve for a first try.
 
         ``request`` is what a person would reserve, taken where nothing is known; ``machine`` what a second
-        try gets at least. Microseconds while the app's history stays as it is, else below a millisecond.
+        try gets at least; ``most`` is never exceeded (default: the request, and a little more than the
+        largest peak). Microseconds while the app's history stays as it is, else below a millisecond.
         """
         found = self._laws(query)
         if not found:
@@ -87,8 +94,10 @@ class MemoryModel(HistoryModel):
             candidate, past = law.cheapest(second, risk)
             if past < least:
                 chosen, amount, least = law, candidate, past
+        # From so few runs no law can be told: memory may grow as the inputs do.
+        amount *= chosen.growth
         # A law that leads far beyond all runs is no reason to hold more than anybody ever asked for.
-        amount = min(amount, max(request, LIKE_LARGEST * largest))
+        amount = min(amount, max(request, LIKE_LARGEST * largest) if most is None else most)
         peak = _prediction(chosen)
         return Reservation(int(amount), chosen.chance(amount), peak, peak.basis)
 

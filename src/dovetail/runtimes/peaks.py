@@ -79,11 +79,13 @@ class Forecast:
     """The distribution of the next peak by one law.
 
     ``misses`` (n,) are the logarithms of peak over law, ascending; ``above`` and ``below`` the mean widths
-    of the tails on either side; ``law`` says which, in a few words.
+    of the tails on either side; ``law`` says which, in a few words. ``growth`` is how many times larger the
+    inputs are than all that ran, where runs are too few to tell a law in them, else 1.
     """
 
     law: str
     known: Known
+    growth: float
     others: Floats
     asked: float
     misses: Floats
@@ -157,20 +159,24 @@ def forecasts(known: Known, sizes: Mapping[str, float]) -> list[Forecast]:
         return []
     logs = np.log(known.peaks)
     laws = [_mean(logs)]
-    if len(logs) >= FEWEST_SIZED:
+    growth = 1.0
+    if len(logs) < FEWEST_SIZED:
+        seen = {name: float(column.max()) for name, column in known.sizes.items()}
+        growth = max([1.0, *(sizes[name] / most for name, most in seen.items() if most > 0)])
+    else:
         for name, asked in list(sizes.items())[:MOST_SIZES]:
             column = known.sizes.get(name)
             if column is not None and asked > 0 and bool((column > 0).all()):
                 laws.extend(_sized(name, known.peaks, logs, column, asked))
-    return [_forecast(known, logs, law) for law in laws]
+    return [_forecast(known, growth, logs, law) for law in laws]
 
 
-def _forecast(known: Known, logs: Floats, law: _Law) -> Forecast:
+def _forecast(known: Known, growth: float, logs: Floats, law: _Law) -> Forecast:
     misses = np.sort(logs - law.others)
     middle = float(np.median(misses))
     wider = math.sqrt(1.0 + min(law.doubt, 4.0))
     above, below = (wider * _width(side) for side in (misses - middle, middle - misses))
-    return Forecast(law.name, known, law.others, law.asked, misses, above, below)
+    return Forecast(law.name, known, growth, law.others, law.asked, misses, above, below)
 
 
 def _width(distances: Floats) -> float:

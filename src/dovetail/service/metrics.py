@@ -9,7 +9,7 @@ from dovetail.service.core import Service
 
 __all__ = ["exposition"]
 
-_STATES = ("COMPLETED", "FAILED", "TIMEOUT", "CANCELLED", "NODE_FAIL")
+_STATES = ("COMPLETED", "FAILED", "TIMEOUT", "CANCELLED", "NODE_FAIL", "OUT_OF_MEMORY")
 
 
 def exposition(service: Service) -> str:

@@ -40,6 +40,7 @@ def info(service: Service) -> dict[str, Any]:
         },
         "ended": dict(service.ended),
         "draining": service.driver.draining,
+        "shared": service.shared,
         "blocked": service.why_blocked,
         "user_limit": service.options.user_limit,
         "keep": service.options.keep,

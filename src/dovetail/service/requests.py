@@ -69,6 +69,8 @@ def forms_of_workload(workload: Workload) -> tuple[list[Form], list[Form]]:
             "priority": round(job.priority),
             "depends": [str(one) for one in job.depends],
             "retries": job.retries,
+            "memory": "auto" if job.sizing.auto else None,
+            "retry_memory": None if job.sizing.retry == "learned" else job.sizing.retry,
             "sbatch": list(job.slurm),
         }
         jobs.append({key: value for key, value in form.items() if value not in (None, {}, [])})
@@ -130,6 +132,8 @@ def _parser() -> _Refusing:
     add("--ntasks-per-node", dest="ntasks_per_node")
     add("-G", "--gpus", "--gpus-per-node", "--gres", dest="gpus")
     add("--memory", "--mem", dest="memory")
+    add("--retry-memory", dest="retry_memory")
+    add("--kill-risk", dest="kill_risk")
     add("-t", "--walltime", "--time", dest="walltime")
     add("-p", "--partition", dest="partition")
     add("--priority", dest="priority")
@@ -188,7 +192,7 @@ def _from_slurm(given: dict[str, str]) -> dict[str, str]:
         asked["cpus"] = str(int(tasks) * int(asked.get("cpus", "1")))
     if "walltime" in asked:
         asked["walltime"] = str(slurm_seconds(asked["walltime"]))
-    if "memory" in asked:
+    if asked.get("memory", "auto") != "auto":
         asked["memory"] = str(slurm_bytes(asked["memory"]))
     return asked
 

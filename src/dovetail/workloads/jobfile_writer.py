@@ -191,6 +191,9 @@ def _job(
         lines.append(f"depends = [{', '.join(_text(str(one)) for one in job.depends)}]")
     if job.retries:
         lines.append(f"retries = {_number(job.retries, where, MOST_RETRIES)}")
+    if job.sizing.retry != "learned":
+        retry = job.sizing.retry
+        lines.append(f"retry_memory = {_text(retry) if isinstance(retry, str) else _number(retry, where)}")
     if job.slurm:
         lines.append(f"slurm = [{', '.join(map(_text, job.slurm))}]")
     if job.communication is not None:
