@@ -6,14 +6,14 @@ STAMP  := $(VENV)/.installed
 XDIST  ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help slurm setup demo test test-all lint bench compiled requirements schemas clean
+.PHONY: help slurm setup demo test test-all lint bench schemas docs requirements clean
 
 help:            ## show this list
 	@grep -hE '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/: .*## /\t/' | expand -t 16
 
 setup: $(STAMP)  ## create .venv with everything pinned
 
-$(STAMP): requirements/dev.txt pyproject.toml packages/lab/pyproject.toml
+$(STAMP): requirements/dev.txt pyproject.toml packages/lab/pyproject.toml src/dovetail/native/rigid.c hatch_build.py
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable . --editable packages/lab
@@ -44,17 +44,21 @@ lint: $(STAMP)   ## format, lint, types, import contracts
 bench: $(STAMP)  ## benchmarks; each also asserts its result
 	$(BIN)/python -m pytest benchmarks -n0 -s --timeout=1200 --benchmark-only --benchmark-columns=median,iqr,rounds
 
-compiled: $(STAMP)  ## the engine compiled ahead of time, in build/compiled (needs a C compiler)
-	$(BIN)/python tools/compile_engine.py
-
 schemas: $(STAMP)  ## regenerate the JSON Schemas of the files that people write
 	$(BIN)/dovetail schema --out docs/reference/schemas
+
+docs: $(STAMP)   ## the documentation as a site, in build/site; a warning is an error
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/docs.txt
+	$(BIN)/python -m sphinx --quiet --fail-on-warning --keep-going -b html docs build/site
+	@echo build/site/index.html
 
 requirements:    ## recompile the pinned requirements (needs uv)
 	uv pip compile --quiet --python-version 3.11 --generate-hashes --no-emit-index-url --no-header \
 	  --all-extras --group dev pyproject.toml -o requirements/dev.txt
 	uv pip compile --quiet --python-version 3.11 --generate-hashes --no-emit-index-url --no-header \
 	  --all-extras --group dev --group peers pyproject.toml -o requirements/peers.txt
+	uv pip compile --quiet --python-version 3.11 --generate-hashes --no-emit-index-url --no-header \
+	  --group docs --constraint requirements/dev.txt pyproject.toml -o requirements/docs.txt
 
 clean:           ## remove what the targets above made
-	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .benchmarks
+	rm -rf $(VENV) build docs/generated dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .benchmarks

@@ -1,4 +1,4 @@
-"""Compiles `src/dovetail/native/rigid.c` where a C compiler is; without one the package is complete all the same."""
+"""Compiles `src/dovetail/native/rigid.c` where a C compiler is; the package is complete without it."""
 
 from __future__ import annotations
 

@@ -20,16 +20,18 @@ from dovetail.engine.journal import JournalWriter
 from dovetail.engine.recorded import RECORDED, recorded
 from dovetail.engine.simulate import SimulationOptions
 from dovetail.engine.simulate import simulate as _simulate
-from dovetail.errors import DovetailWarning, InputError
+from dovetail.errors import DovetailWarning, InputError, NothingKnown
 from dovetail.executors.discovery import discover
 from dovetail.files.sentences import closest
+from dovetail.files.units import seconds_given
 from dovetail.history.base import MeasuredHistory
 from dovetail.history.memory import MemoryHistory
 from dovetail.history.sqlite import SqliteHistory, default_history_path
 from dovetail.interfaces import History, Planner, Policy, RateModel, RuntimeModel
-from dovetail.model import Cluster, Result, Seconds, Workload
+from dovetail.model import CPU, Cluster, Note, Record, Replicate, Result, Seconds, Workload
 from dovetail.plugins import (
     LoadedPolicy,
+    keeps_to,
     load_policy,
     load_rates,
     named_backend,
@@ -47,11 +49,13 @@ from dovetail.running.leftovers import sentences as sentences_of_leftovers
 from dovetail.running.limits import limited
 from dovetail.running.session import RunOptions, Session, begin, take_up, warn
 from dovetail.runtimes.perfect import PerfectModel
-from dovetail.runtimes.registry import DEFAULT_MODEL, make_model
-from dovetail.runtimes.told import never_ran, told_or_expected
+from dovetail.runtimes.registry import make_model
+from dovetail.runtimes.told import never_ran, told_or_expected, unknown_kinds
 from dovetail.runtimes.unnamed import named_as_known
+from dovetail.spec.values import DEFAULT_MODEL
 from dovetail.workloads.edit import scale
 from dovetail.workloads.load import is_trace, load_workload
+from dovetail.workloads.replicates import drawn
 
 __all__ = [
     "Leftover",
@@ -144,15 +148,20 @@ def _check_load(load: object) -> None:
         raise InputError(f"load: found {load!r}, expected a number above 0")
 
 
-def _check_options(seed: object, overrun: object, walltime: object, instead: str | None) -> None:
-    """Refuse what types alone would not stop; ``instead`` may stand for a default walltime."""
+def _default_walltime(seed: object, overrun: object, walltime: Any, instead: str | None) -> Any:
+    """The seconds of a default walltime, for which ``instead`` may stand; refuses other odd options too."""
     _one_of("overrun", overrun, ("kill", "run"))
     if seed is not None:
         check_whole("seed", seed, 0)
-    number = isinstance(walltime, int | float) and math.isfinite(walltime) and walltime > 0
-    if walltime != instead and not number:
+    if walltime is None or walltime == instead:
+        return instead
+    try:
+        return seconds_given(walltime, "default_walltime", above_zero=True)
+    except InputError:
         expected = "a number of seconds above 0" + ("" if instead is None else f" or {instead!r}")
-        raise InputError(f"default_walltime: found {walltime!r}, expected {expected}")
+        raise InputError(
+            f"default_walltime: found {walltime!r}, expected {expected}, or a duration such as 1h30m"
+        ) from None
 
 
 def simulate(
@@ -166,12 +175,13 @@ def simulate(
     history: PathLike | MeasuredHistory | None = None,
     learn: bool = False,
     overrun: Literal["kill", "run"] = "kill",
-    default_walltime: Seconds | Literal["actual"] = "actual",
+    default_walltime: Seconds | str = "actual",
     rates: str | RateModel | None = None,
     journal: PathLike | None = None,
     lenient: bool = False,
     on: str | Sequence[str] = (),
     load: float | None = None,
+    replicate: Replicate | None = None,
     compiled: Literal["auto", "off"] = "auto",
     progress: Callable[[int, int], None] | None = None,
     **reader: Any,
@@ -186,17 +196,20 @@ def simulate(
     ``knowledge`` is ``perfect`` where every job gives its times, else ``learned``: predictions then rest on
     ``history`` (a file; where there is none, nothing) and on what ends during the simulation. Jobs that give
     no times take as long as ``history`` expects, or, where none is named, the default one. A cluster that
-    names no model of a kind (``1x4cpu``) has the one that it knows, if it knows one only. The notes of the
-    result say of which jobs it knows nothing on which devices. Only ``learn`` writes to the file, or to the
-    default history if none is named. ``history`` may also be one that is open, such as a `MemoryHistory`, and
-    ``model`` a runtime model of one's own: that one alone is then asked, as it is, and hears of what ends
-    only through a history that ``learn`` writes to.
+    names no model of a kind (``1x4cpu``) has the one that it knows, if it knows one only. So it is with
+    the ways in which the jobs of a run that has been (a journal) did not run. The notes of the result say of
+    which jobs nothing is known on which devices; where so it is of all jobs on a kind of device to
+    which they would go, nothing is simulated, and the result is not ``known``. Only ``learn`` writes to the
+    file, or to the default history if none is named. ``history`` may also be one that is open, such as a
+    `MemoryHistory`, and ``model`` a runtime model of one's own: that one alone is then asked, as it is, and
+    hears of what ends only through a history that ``learn`` writes to.
 
-    ``load`` scales the workload to that offered load (all gaps between submissions by one factor). Where a
-    compiled twin of the engine models all that is asked for, of more than 10,000 rigid jobs or 200 that
-    communicate, it is taken: the schedule is the same, and no decision is timed; ``compiled="off"`` never
-    takes it. Times are seconds. Raises `InputError` (`UnsupportedWorkload` where the policy cannot place the
-    jobs), also where every job is rejected.
+    ``replicate`` draws another trace from the workload first (`dovetail.workloads.replicates`). ``load``
+    scales the workload to that offered load (all gaps between submissions by one factor). Where the
+    compiled stand-in models all that is asked for, of more than 10,000 rigid jobs, it takes the engine's
+    place: the schedule is the same, and no decision is timed; ``compiled="off"`` never takes it. Times
+    are seconds. Raises `InputError` (`UnsupportedWorkload` where the policy cannot place the jobs), also
+    where every job is rejected.
 
     >>> report = simulate("published:gregg-table2", cluster="1x1cpu+1gpu", policy="best-device")
     >>> round(report.makespan, 3)
@@ -206,7 +219,7 @@ def simulate(
         raise InputError("policies: found them for one simulation, expected policy=, or dovetail.compare")
     _one_of("knowledge", knowledge, (None, "perfect", "learned"))
     _one_of("compiled", compiled, ("auto", "off"))
-    _check_options(seed, overrun, default_walltime, "actual")
+    limit = _default_walltime(seed, overrun, default_walltime, "actual")
     _check_load(load)
     loaded = None if policy == RECORDED else load_policy(policy)
     if loaded is not None and getattr(loaded.policy, "submits", False):
@@ -216,31 +229,44 @@ def simulate(
         )
     jobs, machine = jobs_and_machine(workload, cluster, on, lenient=lenient, seed=seed, **reader)
     _check_kinds(listed(on, "on"), machine)
+    which = replicate or Replicate()
+    jobs = drawn(jobs, machine, which)
     if loaded is None:
-        return _as_recorded(jobs, machine, seed, load)
+        return _as_recorded(jobs, machine, seed, load, which)
     if load is not None:
         jobs = scale(jobs, load, machine)
     jobs, machine, shared = with_communication(jobs, machine, loaded.policy, _rates(rates))
     named = isinstance(model, str)
     perfect = knowledge == "perfect" or (knowledge is None and named and jobs.fully_timed)
-    notes: list[str] = []
+    notes: list[Note] = []
     with ExitStack() as stack:
         store = _store(history, learn, jobs.fully_timed, perfect, stack)
         observe: History = store if learn and store is not None else MemoryHistory(base=store)
         runtimes: Any = make_model(model, observe) if isinstance(model, str) else model
-        if not jobs.fully_timed:
-            names: list[str] = []
-            if store is not None:
-                machine, names = named_as_known(machine, store, jobs)
-            jobs, notes = told_or_expected(jobs, machine, None if store is None else runtimes)
-            notes = [*names, *notes]
-        elif len(jobs.jobs) <= SMALL:
-            notes = never_ran(jobs, machine)
+        small, used = len(jobs.jobs) <= SMALL, _kinds_used(loaded)
+        if not jobs.fully_timed or (jobs.ran and small):
+            names: list[Note] = []
+            asked = (
+                store if store is not None or not jobs.ran else _store(history, False, False, False, stack)
+            )
+            if asked is not None:
+                machine, names = named_as_known(machine, asked, jobs)
+                expects = runtimes if asked is store else make_model(str(model), asked)
+                jobs, notes = told_or_expected(jobs, machine, expects, used)
+            else:
+                jobs, notes = told_or_expected(jobs, machine, None, used)
+            notes = [*names, *notes] if any(note.code == "expected" for note in notes) else notes
+        elif small:
+            notes = never_ran(jobs, machine, used)
+        hidden = unknown_kinds(jobs, machine, used) if small else []
+        if hidden:
+            unknown = _unknown(jobs, machine, loaded, hidden, notes)
+            return Report(replace(unknown, seed=seed, load=load, replicate=which))
         if perfect:
             runtimes = PerfectModel(jobs.truth)
         options = SimulationOptions(
             overrun=overrun,
-            default_walltime=default_walltime,
+            default_walltime=limit,
             placement=getattr(loaded.policy, "placement", "pack"),
             seed=seed,
             knowledge="perfect" if perfect else "learned",
@@ -272,10 +298,17 @@ def simulate(
         )
         spent = result.simulation_seconds or time.process_time() - before
     _check_some_ran(result)
-    notes += _best_effort(jobs, loaded)
+    notes += [*_best_effort(jobs, loaded), *_not_as_named(result, loaded)]
     ignored = _ignored(jobs, loaded)
     return Report(
-        replace(result, load=load, ignores_priorities=ignored, simulation_seconds=spent, notes=notes)
+        replace(
+            result,
+            load=load,
+            ignores_priorities=ignored,
+            simulation_seconds=spent,
+            notes=notes,
+            replicate=which,
+        )
     )
 
 
@@ -307,18 +340,78 @@ def _check_some_ran(result: Result) -> None:
     first, count = result.rejected[0], len(result.rejected)
     every = "the only job is rejected" if count == 1 else f"all {count:,} jobs are rejected, the first"
     unknown = any("run time is unknown" in rejected.reason for rejected in result.rejected)
-    hint = "; give times, run the jobs once, or name a history that knows them" if unknown else ""
-    raise InputError(f"{every}, {first.id}: {first.reason}{hint}", where=result.workload)
+    if not unknown:
+        raise InputError(f"{every}, {first.id}: {first.reason}", where=result.workload)
+    said = f"{every}, {first.id}: {first.reason}; {_HINT}"
+    note = Note(f"No time of any job is known: {_HINT}.", "unknown")
+    empty = replace(result, known=False, notes=[*result.notes, note])
+    raise NothingKnown(said, where=result.workload, result=empty)
 
 
-def _as_recorded(jobs: Workload, machine: Cluster, seed: int | None, load: float | None) -> Report:
+_HINT = "give times, run the jobs once, or name a history that knows them"
+
+
+def _kinds_used(loaded: LoadedPolicy) -> Callable[[str], bool]:
+    """Which kinds of device a policy goes to, by its name: all but for those that keep to some."""
+    keeps = keeps_to(loaded.policy)
+    return lambda kind: keeps not in ("cpu", "devices") or (kind == CPU) is (keeps == "cpu")
+
+
+def _unknown(
+    jobs: Workload, machine: Cluster, loaded: LoadedPolicy, kinds: Sequence[str], notes: Sequence[Note]
+) -> Result:
+    """The result where nothing can be told, since nothing is known of such devices."""
+    named = " or ".join(kinds)
+    text = f"Unknown: no time of any job is known on {named}, where jobs would go; {_HINT}."
+    others = [note for note in notes if note.code != "unknown"]
+    return Result(
+        policy=loaded.name,
+        options=dict(loaded.options),
+        workload=jobs.name,
+        cluster=machine,
+        records=(),
+        rejected=jobs.rejected,
+        skipped=jobs.skipped,
+        knowledge="learned",
+        known=False,
+        notes=[*others, Note(text, "unknown")],
+    )
+
+
+def _not_as_named(result: Result, loaded: LoadedPolicy) -> list[Note]:
+    """What a policy did that its name denies, for want of another choice."""
+    keeps = keeps_to(loaded.policy)
+    if keeps == "optimal" and result.plan is not None and result.plan.status != "optimal":
+        text = f"{loaded.name}: the plan is the best that was found in time, not proven to be optimal."
+        return [Note(text, "not_as_named")]
+    if keeps not in ("cpu", "devices"):
+        return []
+
+    def elsewhere(record: Record) -> bool:
+        one = record.implementation
+        return one is not None and (one.kind == CPU) is (keeps == "devices")
+
+    others = [record for record in result.records if elsewhere(record)]
+    if not others:
+        return []
+    assert others[0].implementation is not None
+    count = f"{len(others):,} of {many(len(result.records), 'job')}"
+    first = f"{others[0].job.id} as {others[0].implementation.name}"
+    why = "no time on a CPU is known of them" if keeps == "cpu" else "no time on another device is known"
+    text = f"{loaded.name} ran {count} elsewhere than its name says (the first is {first}): {why}, or they "
+    return [Note(f"{text}cannot run there.", "not_as_named")]
+
+
+def _as_recorded(
+    jobs: Workload, machine: Cluster, seed: int | None, load: float | None, which: Replicate
+) -> Report:
     if load is not None:
         raise InputError(
             f"found load {load:g}, expected none: a log has the load that it had", where=RECORDED
         )
     result = recorded(jobs, machine)
     _check_some_ran(result)
-    return Report(replace(result, seed=seed))
+    return Report(replace(result, seed=seed, replicate=which))
 
 
 def policy_label(policy: str | Policy | Planner) -> str:
@@ -339,17 +432,18 @@ def _rates(rates: str | RateModel | None) -> RateModel | None:
     return rates
 
 
-def _best_effort(jobs: Workload, loaded: LoadedPolicy) -> list[str]:
+def _best_effort(jobs: Workload, loaded: LoadedPolicy) -> list[Note]:
     """What to know of promises that rest on expected times, where jobs are slowed beyond these."""
     if not getattr(loaded.policy, "slows", False):
         return []
     without = sum(job.walltime is None for job in jobs.jobs)
     if not without:
         return []
-    return [
+    text = (
         f"{many(without, 'job')} without a walltime: promises of {loaded.name} are best effort, since who "
         "borrows a GPU takes longer than expected."
-    ]
+    )
+    return [Note(text, "best_effort")]
 
 
 def _ignored(jobs: Workload, loaded: LoadedPolicy) -> bool:
@@ -385,10 +479,10 @@ def run(
     seed: int | None = None,
     on: str | Sequence[str] = (),
     overrun: Literal["kill", "run"] = "kill",
-    default_walltime: Seconds | None = None,
+    default_walltime: Seconds | str | None = None,
     run_dir: PathLike | None = None,
     cwd: PathLike | None = None,
-    grace: Seconds = 5.0,
+    grace: Seconds | str = 5.0,
     executor: str = "local",
     slurm: Sequence[str] = (),
     cut_walltimes: bool = False,
@@ -414,7 +508,7 @@ def run(
     up what never started.
     ``tell`` gets sentences that its user should read at once (default: warnings). Raises `InputError`.
     """
-    _check_options(seed, overrun, default_walltime, None)
+    limit = _default_walltime(seed, overrun, default_walltime, None)
     for name, count, least in (("at_once", at_once, 1), ("retries", retries, 0)):
         if count is not None:
             check_whole(name, count, least)
@@ -439,17 +533,18 @@ def run(
         model=model,
         seed=seed,
         overrun=overrun,
-        default_walltime=default_walltime,
+        default_walltime=limit,
         run_dir=None if run_dir is None else Path(run_dir),
         cwd=os.path.abspath(cwd) if cwd is not None else os.getcwd(),
-        grace=grace,
+        grace=seconds_given(grace, "grace"),
         halt=ends,
         changed=changed,
         started=started,
         tell=tell,
     )
     ran = begin(jobs, machine, loaded, options)
-    return Report(replace(ran.result, ignores_priorities=_ignored(jobs, loaded)))
+    notes = [*ran.result.notes, *_not_as_named(ran.result, loaded)]
+    return Report(replace(ran.result, ignores_priorities=_ignored(jobs, loaded), notes=notes))
 
 
 def resume(

@@ -1,30 +1,38 @@
-"""Several policies, clusters, seeds and loads side by side, by one process or by many."""
+"""Several policies, clusters, loads and draws of a workload side by side, by one process or by many."""
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, MutableSequence, Sequence
+from collections.abc import Callable, MutableSequence, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from inspect import signature
 from multiprocessing import get_context
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from dovetail import api
-from dovetail.errors import InputError
+from dovetail.errors import InputError, NothingKnown
+from dovetail.files.fields import LONGEST
 from dovetail.interfaces import Planner, Policy
-from dovetail.model import Cluster, Result, Workload
+from dovetail.model import Cluster, Replicate, Result, Seconds, Workload
 from dovetail.report import Comparison
 from dovetail.report.asked import Asked
 from dovetail.workers import begin_worker, interrupts_later, worker_pool
+from dovetail.workloads.load import is_trace
+from dovetail.workloads.published import takes_seed
+from dovetail.workloads.replicates import planned
+from dovetail.workloads.synthetic import seed_of
 
 __all__ = ["Case", "Task", "compare", "simulate_all"]
 
 AnyPolicy: TypeAlias = str | Policy | Planner
 Task: TypeAlias = tuple[Workload | api.PathLike, dict[str, Any]]
 """A workload, and the options of `api.simulate_result`."""
+
+Draw: TypeAlias = tuple[int | None, Replicate]
+"""The seed, and which replicate of the workload."""
 
 PATIENCE = 1.0
 """Seconds until an unfinished first simulation is left to worker processes; to start them takes as long."""
@@ -42,18 +50,25 @@ class Case:
 
     policy: AnyPolicy
     cluster: Cluster | None
-    seed: int | None
+    draw: Draw
     load: float | None
 
     @property
     def options(self) -> dict[str, Any]:
         """As options of `api.simulate_result`."""
-        return {"policy": self.policy, "cluster": self.cluster, "seed": self.seed, "load": self.load}
+        seed, replicate = self.draw
+        return {
+            "policy": self.policy,
+            "cluster": self.cluster,
+            "seed": seed,
+            "replicate": replicate,
+            "load": self.load,
+        }
 
     @property
     def key(self) -> tuple[object, ...]:
         """What makes it the same simulation as another one; policies need not be hashable."""
-        return api.policy_label(self.policy), id(self.cluster), self.seed, self.load
+        return api.policy_label(self.policy), id(self.cluster), self.draw, self.load
 
 
 def compare(
@@ -63,18 +78,29 @@ def compare(
     policy: AnyPolicy | Sequence[AnyPolicy] | None = None,
     cluster: Cluster | api.PathLike | Sequence[Cluster | api.PathLike] | None = None,
     seeds: int | None = None,
+    replicates: int | None = None,
+    jitter: Seconds | None = None,
+    bootstrap: Literal["week", "none"] | None = None,
     loads: Sequence[float] | None = None,
     reference: AnyPolicy | None = None,
     workers: int | None = 1,
     progress: Callable[[float, float], None] | None = None,
     **options: Any,
 ) -> Comparison:
-    """Simulate the workload under several policies, on several clusters, over seeds and loads.
+    """Simulate the workload under several policies, on several clusters, over draws of it and loads.
 
     ``policies`` (or ``policy``, as in `simulate`) is a list of names or policies, or one text with commas
     between names; ``recorded`` is the schedule that the log itself tells. ``cluster`` may be a list too.
-    ``seeds`` stands for seeds 1 to that number. Takes the options of `simulate`. Results are in order of
-    load, cluster, policy, seed. ``reference`` is a policy against which jobs that end later are counted.
+    Takes the options of `simulate`. Results are in order of load, cluster, policy, draw. ``reference`` is a
+    policy against which jobs that end later are counted.
+
+    A trace is one draw of what its users do: ``replicates`` of it are simulated (default: 10 up to 100,000
+    jobs, else 1, the trace as it is), with submissions moved by up to ``jitter`` seconds (600) and, with
+    ``bootstrap="week"`` (the default from 8 weeks on), weeks drawn anew; `dovetail.workloads.replicates`
+    says how. Replicates of a ``synthetic:`` workload are drawn afresh from its model, unless ``jitter`` or
+    ``bootstrap`` is given. A `Workload`, a job file and a list have one replicate by default. ``seeds``
+    stands for the draws of seeds 1 to that number, replicates of a trace among them; in a job file a seed
+    shuffles what is submitted together.
 
     ``workers`` processes share the work (``None``: one for each CPU; more than one needs a script that can
     be imported, as with `multiprocessing`). ``progress`` hears how many simulations of how many are done, in
@@ -88,16 +114,24 @@ def compare(
         raise InputError("found both policies and policy, expected one of them")
     if loads is not None and "load" in options:
         raise InputError("found both load and loads, expected one of them")
-    if seeds is not None:
-        api.check_whole("seeds", seeds, 1)
+    for name, number in (("seeds", seeds), ("replicates", replicates)):
+        if number is not None:
+            api.check_whole(name, number, 1)
+    if seeds is not None and replicates is not None:
+        raise InputError("found both seeds and replicates, expected one of them")
+    if jitter is not None and not 0 <= jitter < LONGEST:
+        raise InputError(f"jitter: found {jitter!r}, expected a number of seconds of at least 0")
+    if bootstrap not in (None, "week", "none"):
+        raise InputError(f"bootstrap: found {bootstrap!r}, expected 'week' or 'none'")
     compared = _compared(policies if policy is None else policy)
     clusters = _clusters(cluster)
     one_seed, one_load = options.pop("seed", None), options.pop("load", None)
-    all_seeds = [one_seed] if seeds is None else list(range(1, seeds + 1))
+    wanted = _Wanted(seeds, one_seed, replicates, jitter, bootstrap)
+    draws = _draws((workload, {**options, "cluster": clusters[0]}), wanted)
     all_loads = [one_load] if loads is None else list(loads)
 
     def cases(several: Sequence[AnyPolicy]) -> list[Case]:
-        return [Case(p, c, s, x) for x in all_loads for c in clusters for p in several for s in all_seeds]
+        return [Case(p, c, d, x) for x in all_loads for c in clusters for p in several for d in draws]
 
     shown, others = cases(compared), cases([] if reference is None else [reference])
     every = list({case.key: case for case in (*shown, *others)}.values())
@@ -113,6 +147,50 @@ def compare(
     found = {case.key: result for case, result in zip(every, results, strict=True)}
     asked = Asked().against(found[case.key] for case in others)
     return Comparison((found[case.key] for case in shown), asked)
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """The options of `compare` that say what is drawn."""
+
+    seeds: int | None
+    seed: int | None
+    replicates: int | None
+    jitter: Seconds | None
+    bootstrap: Literal["week", "none"] | None
+
+    @property
+    def anything(self) -> bool:
+        """Whether somebody asked for replicates of whatever it is."""
+        return any(one is not None for one in (self.replicates, self.jitter, self.bootstrap))
+
+
+def _draws(task: Task, wanted: _Wanted) -> list[Draw]:
+    """What is drawn of a workload, from whatever it is: a model, a trace, or a list of jobs."""
+    source, seeds = task[0], wanted.seeds
+    named = os.fspath(source) if not isinstance(source, Workload) else ""
+    model = named.startswith("synthetic:") and wanted.jitter is None and wanted.bootstrap is None
+    modelled = model or (named.startswith("published:") and takes_seed(named))
+    if seeds is not None and (modelled or not (is_trace(source) or wanted.anything)):
+        return [(seed, Replicate(seed, fresh=True)) for seed in range(1, seeds + 1)]
+    if not (model or is_trace(source) or wanted.anything):
+        return [(wanted.seed, Replicate())]
+    workload = _read(task)[0]
+    assert isinstance(workload, Workload)
+    plan = planned(
+        workload,
+        replicates=wanted.replicates if seeds is None else seeds + 1,
+        jitter=wanted.jitter,
+        bootstrap=wanted.bootstrap,
+        seed=1 if wanted.seed is None else wanted.seed,
+    )
+    if seeds is not None:
+        return [(one.number, one) for one in plan[1:]]
+    if modelled:
+        first = wanted.seed if wanted.seed is not None else seed_of(named) if model else 1
+        fresh = [(first + n, Replicate(n, fresh=True)) for n in range(1, len(plan))]
+        return [(wanted.seed, Replicate(fresh=len(plan) > 1)), *fresh]
+    return [(wanted.seed, one) for one in plan]
 
 
 def _compared(policies: Any) -> list[AnyPolicy]:
@@ -153,7 +231,7 @@ def simulate_all(
     tell = tell or (lambda place, part: None)
     count = min(workers or len(os.sched_getaffinity(0)), len(tasks))
     if count <= 1:
-        return [_simulate(task, partial(tell, i)) for i, task in enumerate(_read(tasks))]
+        return [_simulate(task, partial(tell, i)) for i, task in enumerate(tasks)]
     results = _at_once(tasks)
     done = len(results)
     for i in range(done):
@@ -163,25 +241,32 @@ def simulate_all(
     return results
 
 
-def _read(tasks: Iterable[Task]) -> Iterator[Task]:
-    """The same tasks; those in a row that differ in policy and load alone share a workload, read once."""
-    known: tuple[object, ...] | None = None
-    found: tuple[Workload, Cluster] | None = None
-    for source, options in tasks:
-        if isinstance(source, Workload) or options.get("seed") is not None:
-            yield source, options
-            continue
-        reader = {name: value for name, value in options.items() if name not in _OF_SIMULATIONS}
-        asked = source, options.get("cluster"), options.get("on", ()), reader
-        if found is None or asked != known:
-            found, known = api.jobs_and_machine(*asked[:3], **reader), asked
-        yield found[0], {**options, "cluster": found[1]}
+_last: tuple[tuple[object, ...], tuple[Workload, Cluster]] | None = None
+"""What was read last, and what was asked for: tasks in a row mostly share a workload."""
+
+
+def _read(task: Task) -> Task:
+    """The same task; where no seed changes the workload it is there as it was read."""
+    global _last
+    source, options = task
+    if isinstance(source, Workload) or options.get("seed") is not None:
+        return task
+    reader = {name: value for name, value in options.items() if name not in _OF_SIMULATIONS}
+    asked = source, options.get("cluster"), options.get("on", ()), reader
+    if _last is None or _last[0] != asked:
+        _last = asked, api.jobs_and_machine(*asked[:3], **reader)
+    workload, machine = _last[1]
+    return workload, {**options, "cluster": machine}
 
 
 def _simulate(task: Task, tell: Callable[[float], None]) -> Result:
     """One task; ``tell`` hears which part of its jobs has ended."""
-    workload, options = task
-    result = api.simulate_result(workload, progress=lambda done, total: tell(done / total), **options)
+    workload, options = _read(task)
+    try:
+        result = api.simulate_result(workload, progress=lambda done, total: tell(done / total), **options)
+    except NothingKnown as unknown:  # one row among others, which may know more
+        about = {name: options.get(name) for name in ("seed", "load")}
+        result = replace(unknown.result, replicate=options.get("replicate") or Replicate(), **about)
     tell(1.0)
     return result
 
@@ -204,7 +289,7 @@ def _at_once(tasks: Sequence[Task]) -> list[Result]:
 
     results: list[Result] = []
     try:
-        for task in _read(tasks):
+        for task in tasks:
             begun = time.monotonic()
             result = _simulate(task, tell)
             seconds = time.monotonic() - begun if results else result.simulation_seconds or 0.0

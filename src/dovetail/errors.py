@@ -2,6 +2,7 @@
 
     DovetailError
     ├── InputError               bad input or use: exit status 2
+    │   ├── NothingKnown         no time of any job is known: a simulation would be a guess
     │   └── UnsupportedWorkload  the policy cannot place these jobs on this cluster
     ├── PolicyError              a policy made a decision that cannot be carried out: status 3
     ├── InvariantError           a schedule breaks a rule (raised by the checker)
@@ -38,6 +39,7 @@ __all__ = [
     "ItemError",
     "JournalError",
     "MapError",
+    "NothingKnown",
     "PolicyError",
     "UnsupportedWorkload",
 ]
@@ -64,6 +66,14 @@ class InputError(DovetailError):
     def __init__(self, message: str, *, where: str | None = None) -> None:
         super().__init__(f"{where}: {message}" if where else message)
         self.where = where
+
+
+class NothingKnown(InputError):  # noqa: N818 - reads as what it is
+    """No time of any job is known; ``result`` is a `Result` that says so, for comparisons."""
+
+    def __init__(self, message: str, *, where: str | None = None, result: Any = None) -> None:
+        super().__init__(message, where=where)
+        self.result = result
 
 
 class UnsupportedWorkload(InputError):  # noqa: N818 - reads as what it is

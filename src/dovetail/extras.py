@@ -51,11 +51,12 @@ def missing(error: ImportError, *, what: str = "this") -> MissingExtra | None:
 
 @contextmanager
 def needing(what: str) -> Iterator[None]:
-    """Around an import (or a load) on behalf of ``what``: raises `MissingExtra` where an extra is missing."""
+    """Around an import (or a load) on behalf of ``what``: raises `MissingExtra` where an extra is missing.
+
+    Of several, one around the other, the outermost says what it was for.
+    """
     try:
         yield
-    except MissingExtra:
-        raise
     except ImportError as error:
         found = missing(error, what=what)
         if found is None:

@@ -31,6 +31,7 @@ __all__ = [
     "PolicyInfo",
     "entries",
     "holding",
+    "keeps_to",
     "load_policy",
     "load_rates",
     "load_runtime_model",
@@ -149,7 +150,8 @@ def _made(what: str, factory: Any, texts: Mapping[str, str], *given: Any) -> tup
     """
     options = _options(what, factory, texts, len(given))
     try:
-        return factory(*given, **options), options
+        with needing(what):
+            return factory(*given, **options), options
     except (TypeError, ValueError) as error:
         raise InputError(f"cannot be made: {error}", where=what) from error
 
@@ -205,6 +207,15 @@ def holding(policy: Policy | Planner) -> Policy | Planner:
 def obeys_priorities(policy: object) -> bool:
     """Whether a policy, or its class, says with ``priorities = True`` that higher ones go first."""
     return bool(getattr(policy, "priorities", False))
+
+
+def keeps_to(policy: object) -> str:
+    """What a policy's name promises, by its class attribute ``keeps_to``.
+
+    ``cpu``: every job that can runs on a CPU, as under `cpu-only`; ``devices``: on anything else, as under
+    `gpu-only`; nothing otherwise.
+    """
+    return str(getattr(policy, "keeps_to", ""))
 
 
 def needs_turns(policy: object) -> bool:

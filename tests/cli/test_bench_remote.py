@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from dovetail_command import DOVETAIL, load
 
-from dovetail.model.remote_costs import CONSTANTS, read_remote_costs
+from dovetail.model.remote_costs import CONSTANTS, RemoteCosts, read_remote_costs
 from dovetail.remote.measure import Measured
 
 pytestmark = [pytest.mark.live, pytest.mark.xdist_group("remote")]
@@ -77,7 +77,8 @@ def test_costs_of_a_made_up_machine() -> None:
         returns={},
         prepared=0.1,
     )
-    costs = measured.costs("here")
+    constants = measured.constants()
+    costs = RemoteCosts(**constants, sources=dict.fromkeys(constants, "here"))
     assert (costs.network_latency, costs.remote_latency) == (4e-6, pytest.approx(1e-6))
     assert (costs.remote_overhead, costs.network_bandwidth) == (2, 2e9)
     assert costs.record_per_call == pytest.approx(2e-6)

@@ -98,7 +98,7 @@ def test_compare(table: str, capsys: pytest.CaptureFixture[str]) -> None:
         (["--algorithm", "best"], "'best' is not known"),
         (["--algorithm", "one-pack"], "at most min(k, p) = 4"),
         (["--algorithm", "matching"], "k = 2 only, k is 4"),
-        (["--time-limit", "-1"], "time limit -1.0"),
+        (["--time-limit", "-1"], "--time-limit: found -1, expected seconds"),
         (["--idle-watts", "3"], "both"),
         (["--idle-watts", "-3", "--busy-watts", "1"], "--idle-watts: found -3, expected"),
         (["--picture", "packs.gif"], "--picture"),

@@ -9,6 +9,7 @@ import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from dovetail_command import DOVETAIL, load
@@ -67,6 +68,8 @@ def test_loads(dovetail: Call, log: Path, tmp_path: Path) -> None:
         "fcfs,easy",
         "--loads",
         "0.5,0.9,1.2",
+        "--replicates",
+        "1",
     )
     found = load(dovetail(*arguments, "--json"))
     assert [(entry["load"], entry["policy"]) for entry in found] == [
@@ -84,12 +87,34 @@ def test_loads(dovetail: Call, log: Path, tmp_path: Path) -> None:
 
 
 def test_without_loads_the_field_is_null(dovetail: Call, log: Path) -> None:
-    found = load(dovetail("compare", "log.swf", "--cluster", "8x1cpu", "--policy", "fcfs,easy", "--json"))
+    found = load(
+        dovetail(
+            "compare",
+            "log.swf",
+            "--cluster",
+            "8x1cpu",
+            "--policy",
+            "fcfs,easy",
+            "--replicates",
+            "1",
+            "--json",
+        )
+    )
     assert [entry["load"] for entry in found] == [None, None]
 
 
 def test_the_reference_need_not_be_compared(dovetail: Call, log: Path) -> None:
-    arguments = ("compare", "log.swf", "--cluster", "8x1cpu", "--policy", "easy,sjf", "--json")
+    arguments = (
+        "compare",
+        "log.swf",
+        "--cluster",
+        "8x1cpu",
+        "--policy",
+        "easy,sjf",
+        "--replicates",
+        "1",
+        "--json",
+    )
     found = load(dovetail(*arguments, "--reference", "fcfs"))
     assert [entry["policy"] for entry in found] == ["easy", "sjf"]
     fcfs = load(dovetail("simulate", "log.swf", "--cluster", "8x1cpu", "--policy", "fcfs", "--json"))
@@ -257,3 +282,63 @@ def test_wrong_use_is_one_sentence(
     assert said.startswith("dovetail: ")
     for word in words:
         assert word in said
+
+
+def compared(capsys: pytest.CaptureFixture[str], *arguments: str) -> list[Any]:
+    """The JSON entries."""
+    assert status_of(["compare", *arguments, "--json", "--workers", "1"]) == 0
+    found: list[Any] = json.loads(capsys.readouterr().out)
+    return found
+
+
+def test_a_trace_is_drawn_anew(log: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "summary.json"
+    arguments = (str(log), "--cluster", "8x1cpu", "--policy", "fcfs,easy,sjf", "--summary", str(file))
+    found = compared(capsys, *arguments)
+    assert [(one["policy"], one["replicate"]) for one in found] == [
+        (policy, number) for policy in ("fcfs", "easy", "sjf") for number in range(10)
+    ]
+    submits = [tuple(job["submit"] for job in one["jobs"]) for one in found]
+    assert submits[:10] == submits[10:20]  # paired: all policies meet the same draws
+    assert len(set(submits)) == 10
+    wait = {n: [e["metrics"]["mean_wait"] for e in found[n : n + 10]] for n in (0, 10)}
+    summary = json.loads(file.read_text())
+    known = summary["mean_wait"]["easy"]
+    assert set(known) == {"difference", "low", "high", "ratio", "verdict", "reason"}
+    assert known["difference"] == pytest.approx((sum(wait[10]) - sum(wait[0])) / 10)
+    assert known["ratio"] == pytest.approx(sum(wait[10]) / sum(wait[0]))
+    assert known["low"] < known["difference"] < known["high"]
+    assert set(summary["mean_wait"]) == {"easy", "sjf"}
+    assert {one["verdict"] for by in summary.values() for one in by.values()} <= {"clear", "open", "none"}
+
+    alone = compared(capsys, *arguments, "--replicates", "1")
+    assert [entry["replicate"] for entry in alone] == [0] * 3
+    assert alone[0]["jobs"] == found[0]["jobs"]
+    none = json.loads(file.read_text())["mean_wait"]["easy"]
+    assert (none["low"], none["high"], none["verdict"]) == (None, None, "none")
+
+    drawn = compared(capsys, *arguments, "--seeds", "2", "--bootstrap", "none", "--jitter", "0s")
+    assert [(entry["seed"], entry["replicate"]) for entry in drawn] == [(1, 1), (2, 2)] * 3
+
+
+def test_a_model_is_drawn_afresh(capsys: pytest.CaptureFixture[str]) -> None:
+    source = "synthetic:rigid?jobs=40&nodes=8&seed=5"
+    found = compared(capsys, source, "--policy", "fcfs", "--cluster", "8x1cpu", "--replicates", "3")
+    assert [(one["seed"], one["replicate"]) for one in found] == [(None, 0), (6, 1), (7, 2)]
+    assert len({one["makespan"] for one in found}) == 3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--seeds", "2", "--replicates", "2"), "found --seeds and --replicates, expected one of them"),
+        (("--jitter", "soon"), "--jitter"),
+        (("--bootstrap", "week"), "expected none, or two weeks at least"),
+        (("--live", "--replicates", "2"), "found --replicates with --live, expected it in simulation only"),
+    ],
+)
+def test_what_cannot_be_drawn(
+    log: Path, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], said: str
+) -> None:
+    assert status_of(["compare", str(log), "--cluster", "8x1cpu", *arguments]) == 2
+    assert said in capsys.readouterr().err

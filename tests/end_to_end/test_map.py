@@ -16,6 +16,7 @@ import pytest
 from dovetail_command import DOVETAIL, load
 
 from dovetail.history.sqlite import SqliteHistory
+from dovetail.mapping.units import devices_here
 
 pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live"), pytest.mark.timeout(120)]
 
@@ -185,6 +186,52 @@ def test_programs_that_cannot_work(dovetail: Call, data: list[str], command: str
     done = dovetail("map", "--cpu", command, data[0], "--out", "results")
     assert done.returncode == 1
     assert f"item 0 (data/00.txt): {message}" in done.stderr
+
+
+def test_a_gpu_program_that_cannot_work_loses_no_item(
+    dovetail: Call, data: list[str], tmp_path: Path
+) -> None:
+    program(tmp_path, "fast", "#!/bin/sh\necho no CUDA device >&2; exit 3\n")
+    done = dovetail("map", *BOTH, *data, "--json")
+    assert done.returncode == 0, done.stderr
+    summary = json.loads(done.stdout)
+    assert (summary["items"], summary["tasks"], summary["failed"]) == (12, {"gpu": 0, "cpu": 12}, [])
+    assert 1 <= summary["failed_on"]["gpu"] <= 2 * 8
+    assert sorted(path.name for path in (tmp_path / "results").glob("*.txt")) == sorted(
+        Path(item).name for item in data
+    )
+
+
+def test_without_a_gpu_there_is_no_gpu_worker(dovetail: Call, data: list[str], tmp_path: Path) -> None:
+    """No `--workers`; on a machine with a GPU its worker would be one."""
+    if devices_here("gpu"):
+        pytest.skip("this machine has a GPU")
+    arguments = [word for word in BOTH if word not in ("--workers", "cpu:1,gpu:2")]
+    done = dovetail("map", *arguments, *data, "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["tasks"] == {"cpu": 12}
+    said = [line for line in done.stderr.splitlines() if line]
+    assert said == [
+        "dovetail: this machine has no gpu device: the map has no gpu worker "
+        "(workers gpu:1 makes one all the same)"
+    ]
+    done = dovetail("map", "--gpu", "./fast {in} {out}", *data, "--out", "other")
+    assert done.returncode == 2
+    assert "workers: found no gpu device on this machine" in done.stderr
+
+
+def test_where_every_program_fails_it_ends_early(dovetail: Call, data: list[str], tmp_path: Path) -> None:
+    more = [str(tmp_path / f"{i}.dat") for i in range(40)]
+    for name in more:
+        Path(name).write_text("x")
+    arguments = ["--cpu", "false {in} {out}", "--gpu", "sh -c 'echo no CUDA device >&2; exit 3' {in} {out}"]
+    done = dovetail("map", *arguments, "--workers", "cpu:1,gpu:1", "--out", "results", *more, "--json")
+    assert done.returncode == 1
+    summary = json.loads(done.stdout)
+    assert summary["items"] == 0
+    assert sum(summary["failed_on"].values()) < 40
+    assert "nothing has succeeded" in done.stderr.splitlines()[-1]
+    assert "gpu: exit code 3: no CUDA device" in done.stderr.splitlines()[-1]
 
 
 def test_a_program_that_hangs_is_ended(dovetail: Call, data: list[str], tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import subprocess
@@ -15,6 +16,7 @@ from services import Serving, serving, submit, wait
 
 from dovetail.executors.claims import Claims, holders
 from dovetail.service.client import connection
+from dovetail.testing.builders import full
 from dovetail.testing.processes import runs
 
 pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live")]
@@ -99,6 +101,47 @@ def test_what_runs_without_its_service_keeps_its_core(service: Serving, tmp_path
     found = spans(tmp_path)
     assert len(found) == 2 * CORES + 1
     check(found)
+
+
+def test_a_lock_that_was_kept_once_is_taken_again(tmp_path: Path) -> None:
+    """Nothing starts meanwhile, `queue` and `info` say so; then claims are kept as before."""
+    folder = tmp_path / "claims"
+    with serving(tmp_path, DOVETAIL_CLAIMS=str(folder)) as service, connection(service.folder.path) as client:
+        wait(client, submit(client, {"command": ["true"]}))
+        assert (folder / "lock").stat().st_mode & 0o777 == 0o600
+        with open(folder / "lock") as stranger:
+            fcntl.flock(stranger, fcntl.LOCK_EX)
+            (job,) = submit(client, {"command": ["sleep", "60"]})
+            while not client.get("/api/v1/info")["blocked"]:
+                time.sleep(0.02)
+            assert client.get(f"/api/v1/jobs/{job}")["state"] == "PENDING"
+            assert "nothing can be claimed" in service.dovetail("queue").stderr
+            assert "nothing can be claimed" in service.dovetail("info").stdout
+        while client.get(f"/api/v1/jobs/{job}")["state"] != "RUNNING":
+            time.sleep(0.02)
+        assert client.get("/api/v1/info")["blocked"] is None
+        assert sum(len(holder.units) for holder in holders(folder)) == 1
+        other = Claims("other", folder)
+        assert len(other.take([f"core:{core}" for core in os.sched_getaffinity(0)])) == 1
+        other.close()
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("count", (300, full(2000, 0)) if full(2000, 0) else (300,))
+def test_a_run_gets_its_turn_beside_a_busy_service(service: Serving, tmp_path: Path, count: int) -> None:
+    times: list[float] = []
+    with connection(service.folder.path) as client:
+        submit(client, *({"command": ["sleep", "0.3"]} for _ in range(count)))
+        for n in range(full(20, 2)):
+            path = tmp_path / f"begun{n}"
+            run = started(service, f"sh -c 'date +%s.%N > {path}'", f"one{n}")
+            asked = time.time()
+            assert run.wait(60) == 0, run.communicate()
+            run.communicate()
+            times.append(float(path.read_text()) - asked)
+        assert client.get("/api/v1/info")["jobs"]["waiting"] > 0, "the service was busy to the end"
+    print("seconds from the command to the start of its job:", [round(one, 2) for one in times])
+    assert max(times) < full(5, 10)
 
 
 # -- maps ----------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import re
+import shlex
 import signal
 import sqlite3
 import subprocess
@@ -343,11 +344,39 @@ def test_an_allocation_that_is_cancelled_leaves_the_rest_for_the_next(
     assert process.wait(60) == 1
     found = Counter(state for state, _, _ in runs.rows().values())
     assert found.keys() == {"COMPLETED", "PENDING"}
-    assert re.search(rf"{found['PENDING']} jobs? (is|are) left: ", runs.complaints)
+    assert re.search(rf"{found['PENDING']} jobs? (is|are) left: the allocation ended;", runs.complaints)
     runs.check(left=found["PENDING"])
     with slurm.allocation("-N2", "-n2", "-c2", "-t", "30") as smaller:
         assert runs.go("--resume", "--quiet", environment=smaller).wait(120) == 0
     runs.check()
+
+
+def test_dovetail_that_is_ended_with_its_allocation_was_not_interrupted(
+    slurm: SlurmCluster, runs: Runs
+) -> None:
+    """As a batch script it gets the SIGTERM of ``scancel`` itself: that is no Ctrl-C, and nothing is lost."""
+    runs.write(60, lambda i: 0.5, retries=1)
+    script, status = runs.tmp_path / "batch.sh", runs.tmp_path / "status"
+    command = f"{shlex.join(DOVETAIL)} run jobs.toml --executor '{HERE}' --policy fcfs --quiet"
+    script.write_text(f"#!/bin/sh\ntrap : TERM\n{command} 2> stderr.txt\necho $? > status\n")
+    environ = {**runs.environment, **slurm.environment, "XDG_STATE_HOME": str(runs.state)}
+    submit = (
+        "sbatch",
+        "--parsable",
+        "-N2",
+        "--exclusive",
+        "-t",
+        "30",
+        f"--chdir={runs.tmp_path}",
+        str(script),
+    )
+    job = subprocess.run(submit, env=environ, capture_output=True, text=True, check=True).stdout.strip()
+    runs.wait_for(8)
+    slurm.call("scancel", "--full", job)
+    assert until(status.exists, "dovetail ends", 20)
+    assert until(status.read_text, seconds=5).strip() == "1", runs.complaints
+    assert "left: the allocation ended; 'dovetail run --resume" in runs.complaints
+    slurm.end(job)
 
 
 def test_jobs_that_cannot_end_before_the_allocation_does_wait_for_the_next(
@@ -412,6 +441,33 @@ def test_a_node_that_slurm_gives_up_is_lost(slurm: SlurmCluster, runs: Runs, kep
             assert runs.go("--resume", "--quiet", environment=allocated).wait(200) == 0
     runs.check()
     assert attempts(runs)
+
+
+def test_a_node_that_has_left_the_allocation_ends_what_only_it_could_run(
+    slurm: SlurmCluster, runs: Runs, allocated: Mapping[str, str]
+) -> None:
+    """Slurm takes a node that is down out of an allocation for good: gangs of four can never run again."""
+    runs.write(3, lambda i: 2.0, nodes=4, retries=1)
+    arguments = ("jobs.toml", "--executor", HERE, "--policy", "fcfs", "--json", "--quiet")
+    process = runs.go(*arguments, environment=allocated)
+    runs.wait_for(4)
+    slurm.call("scontrol", "update", "NodeName=n3", "State=DOWN", "Reason=test")
+    try:
+        assert process.wait(30) == 1
+    finally:
+        slurm.call("scontrol", "update", "NodeName=n3", "State=RESUME", check=False)
+    rows = runs.rows()
+    lost = [row for row in rows.values() if row[0] == "CANCELLED"]
+    assert lost
+    assert all(
+        detail == "no node is left that could run it: asks for 4 nodes, and there are 3"
+        for _, _, detail in lost
+    )
+    assert f"{len(lost)} jobs were cancelled: no node is left that could run them" in runs.complaints
+    slurm.end(allocated["SLURM_JOB_ID"])
+    with slurm.allocation(*ALL) as again:
+        assert runs.go("--resume", "--quiet", environment=again).wait(60) == 0
+    assert {state for state, _, _ in runs.rows().values()} == {"COMPLETED"}
 
 
 # ---------------------------------------------------------------------------------------- what is refused

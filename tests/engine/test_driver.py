@@ -416,3 +416,37 @@ def test_no_job_waits_for_a_node_that_is_gone_while_another_could_run_it(name: s
     rest = [record for record in records.values() if record not in lost]
     assert all(record.state is State.COMPLETED for record in rest)
     assert max(record.end or 0.0 for record in rest) == 10.0
+
+
+def test_jobs_that_only_nodes_could_run_that_left_for_good_are_cancelled_with_all_that_waits_for_them() -> (
+    None
+):
+    """The run ends by itself; who waits for a job that another cluster may run is not told that it failed."""
+    jobs = rigid([(0.0, 2, 10.0, 20.0), (0.0, 1, 10.0, 20.0), (0.0, 2, 1.0, 2.0), (0.0, 1, 5.0, 20.0)])
+    wide, narrow, gang, last = jobs.jobs
+    queue = [replace(wide, retries=1), narrow, replace(gang, depends=(Dependency("afterany", "0"),)), last]
+    lost = [(4.0, NodeLost(0, for_good=True))]
+    jobs = replace(jobs, jobs=queue)
+    records, _, _ = drive(jobs, Cluster.uniform(2, 1), Fcfs(), FakeExecutor(jobs.truth, lost))
+    assert [records[job].state for job in "0123"] == [
+        *(State.CANCELLED, State.COMPLETED, State.CANCELLED, State.COMPLETED)
+    ]
+    assert records["0"].detail == "no node is left that could run it: asks for 2 nodes, and there are 1"
+    assert records["2"].detail.startswith("no node is left that could run it")
+
+
+def test_a_run_in_which_nothing_happens_says_so_after_a_minute_and_why() -> None:
+    """The node may come back: that is waited for, and told, ever less often."""
+    jobs = rigid([(0.0, 1, 10.0, 20.0), (0.0, 2, 10.0, 20.0)])
+
+    class Troubled(FakeExecutor):
+        def trouble(self) -> str:
+            return "node n1 is lost: it burns"
+
+    executor = Troubled(jobs.truth, [(4.0, NodeLost(1)), (300.0, NodeJoined(1))])
+    records, _, run = drive(jobs, Cluster.uniform(2, 1), Fcfs(), executor)
+    assert records["1"].state is State.COMPLETED
+    assert [trouble for trouble in run.troubles if "nothing" in trouble] == [
+        f"nothing has happened for {seconds} s: nothing runs, 1 job waits: node n1 is lost: it burns"
+        for seconds in (60, 120, 240)
+    ]

@@ -1,4 +1,4 @@
-"""The compiled stand-in gives, where jobs share nodes, what the engine gives, core ids and devices included."""
+"""The compiled stand-in gives what the engine gives where jobs share nodes, core ids and devices included."""
 
 from __future__ import annotations
 
@@ -110,9 +110,7 @@ def random_jobs(rng: np.random.Generator, cluster: Cluster, shortest: float = 1.
     return Workload("random", jobs, TableTruth(fixed=fixed))
 
 
-def both(
-    workload: Workload, cluster: Cluster, policy: Policy, **options: Any
-) -> tuple[Result, Result]:
+def both(workload: Workload, cluster: Cluster, policy: Policy, **options: Any) -> tuple[Result, Result]:
     """The result of the stand-in, which must model it, and of the engine."""
     runtimes = PerfectModel(workload.truth)
     asked = SimulationOptions(**options)

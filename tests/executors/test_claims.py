@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from dovetail.executors.claims import Claims, holders, units_of_cluster
+from dovetail.executors.claims import Claims, claims_folders, holders, units_of_cluster
 from dovetail.model import Cluster
 
 
@@ -76,7 +76,12 @@ def test_a_job_that_is_a_dovetail_may_use_what_it_was_given(
 
 
 @pytest.mark.parametrize(
-    "text", ["", "[1]", "{", '{"uid": 1}', "[" * 5000, '{"uid":"x","pid":1,"units":[[1]]}']
+    "text",
+    [
+        *("", "[1]", "{", '{"uid": 1}', "[" * 5000, '{"uid":"x","pid":1,"units":[[1]]}'),
+        '{"uid":"map-\\u001b[2J","pid":1,"units":["core:0"]}',
+        '{"uid":"x","pid":1,"units":["core:0\\u001b[2J"]}',
+    ],
 )
 def test_what_strangers_write_counts_for_nothing(tmp_path: Path, text: str) -> None:
     (tmp_path / "x.claims").write_text(text)
@@ -86,7 +91,49 @@ def test_what_strangers_write_counts_for_nothing(tmp_path: Path, text: str) -> N
         fcntl.flock(stranger, fcntl.LOCK_SH)
         mine = Claims("mine", tmp_path)
         assert mine.take(["core:0"]) == {}
+        assert [holder for holder in holders(tmp_path) if holder.uid != "mine"] == []
         mine.close()
+
+
+def test_a_folder_that_another_user_made_beforehand_is_not_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if os.geteuid():
+        pytest.skip("only root makes folders of other users")
+    monkeypatch.delenv("DOVETAIL_CLAIMS")
+    monkeypatch.setattr("dovetail.executors.claims.BASES", (str(tmp_path / "a"), str(tmp_path / "b")))
+    for base in ("a", "b"):
+        (tmp_path / base).mkdir()
+    (tmp_path / "a" / "dovetail-claims-0").symlink_to(tmp_path / "b")
+    assert claims_folders() == [tmp_path / "b" / "dovetail-claims-0"]
+    strange = tmp_path / "b" / "dovetail-claims-0"
+    strange.mkdir()
+    os.chown(strange, 65534, 65534)
+    assert strange not in claims_folders()
+    mine = Claims("mine", strange)
+    with pytest.raises(PermissionError):
+        mine.take(["core:0"])
+    theirs = tmp_path / "b" / "dovetail-claims-65534"
+    theirs.mkdir()
+    os.chown(theirs, 65534, 65534)
+    assert claims_folders()[1:] == [theirs]
+
+
+def test_users_with_folders_of_their_own_see_each_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("DOVETAIL_CLAIMS")
+    monkeypatch.setattr("dovetail.executors.claims.BASES", (str(tmp_path),))
+    other = tmp_path / "dovetail-claims-65534"
+    theirs = Claims("theirs", other)
+    assert theirs.take(["core:0"]) == {}
+    if os.geteuid() == 0:
+        os.chown(other, 65534, 65534)
+        mine = Claims("mine")
+        assert mine.take(["core:0", "core:1"])["core:0"].uid == "theirs"
+        assert mine.held == {"core:1"}
+        mine.close()
+    theirs.close()
 
 
 def test_a_folder_that_stays_locked_is_an_error_within_seconds(tmp_path: Path) -> None:

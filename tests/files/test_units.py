@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dovetail.files.units import bytes_of, seconds_of
+from dovetail.errors import InputError
+from dovetail.files.units import bytes_given, bytes_of, seconds_given, seconds_of
 
 
 @pytest.mark.parametrize(
@@ -79,3 +80,41 @@ def test_any_text_is_a_number_or_refused(text: str) -> None:
         except ValueError:
             continue
         assert 0 <= value < float("inf")
+
+
+SPELT = [
+    ("90", 90.0),
+    ("1m", 60.0),
+    ("1h30m", 5400.0),
+    ("10:00", 600.0),
+    ("1-12", 129600.0),
+    ("1-12:30", 131400.0),
+]
+
+
+@pytest.mark.parametrize(("text", "seconds"), SPELT)
+def test_a_duration_is_read_alike_wherever_one_is_taken(text: str, seconds: float) -> None:
+    from dovetail.executors import slurm_commands
+    from dovetail.report.metrics import Cut
+    from dovetail.service.requests import slurm_seconds
+    from dovetail.workloads.timestamps import duration
+
+    assert seconds_of(text) == seconds_given(text, "grace") == seconds
+    if not text.endswith("m"):  # accounting tools print none of these
+        assert duration(text) == seconds
+    assert slurm_commands.seconds_of(text) == Cut.parse(text).warmup == seconds
+    assert slurm_seconds(text) == (seconds * 60 if text.isdigit() else seconds)  # as sbatch: minutes
+
+
+@pytest.mark.parametrize("text", ["8G", "8g", "8GB", "8e9", "8000MB"])
+def test_a_size_is_read_alike_wherever_one_is_taken(text: str) -> None:
+    from dovetail.service.requests import slurm_bytes
+
+    assert bytes_given(text, "--memory") == bytes_of(slurm_bytes(text)) == 8_000_000_000
+
+
+@pytest.mark.parametrize("wrong", ["", "8x", "-1", "nan", "1e999", "1h2h"])
+def test_what_is_neither_is_refused_with_the_name_of_the_option(wrong: str) -> None:
+    for read in (seconds_given, bytes_given):
+        with pytest.raises(InputError, match=r"^--option: found .*, expected "):
+            read(wrong, "--option")

@@ -68,7 +68,8 @@ def test_by_default_every_device_and_every_core_left() -> None:
     assert default_workers(["cpu", "gpu"], 16, {"gpu": 2}) == [Wanted("cpu", 14), Wanted("gpu", 2)]
     assert default_workers(["cpu"], 16, {"gpu": 2}) == [Wanted("cpu", 16)]
     assert default_workers(["gpu"], 16, {"gpu": 2}) == [Wanted("gpu", 2)]
-    assert default_workers(["cpu", "gpu"], 1, {}) == [Wanted("cpu", 1), Wanted("gpu", 1)]
+    assert default_workers(["cpu", "gpu"], 1, {"gpu": 0}) == [Wanted("cpu", 1)]
+    assert default_workers(["gpu"], 4, {}) == []
 
 
 def test_what_a_gpu_worker_finds() -> None:

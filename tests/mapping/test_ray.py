@@ -84,6 +84,15 @@ def test_gpu_workers_are_where_gpus_are(found: dict[str, Any]) -> None:
     assert found["kinds"] == ["cpu", "gpu"]
 
 
+def test_what_a_node_has_no_room_for_is_said_and_what_none_has_is_refused(found: dict[str, Any]) -> None:
+    (said,) = found["said"]
+    assert "has room for 0 of gpu:1 beside the others (counts are for each node)" in said
+    assert found["refused"] == (
+        "workers: found no node of the Ray cluster with room for opencl:1 beside the others, expected one "
+        "(counts are for each node)"
+    )
+
+
 OWN = """
 import sys, time, dovetail
 def f(x):

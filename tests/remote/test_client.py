@@ -1,7 +1,8 @@
-"""Calls that are sent ahead: what does not wait, what holds a program back, and where failures surface."""
+"""Calls that are sent ahead: what waits, what holds a program back, and where failures surface."""
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import signal
@@ -22,6 +23,7 @@ from waiting import until
 import dovetail.remote
 from dovetail.errors import DeviceError, DeviceLost, InputError
 from dovetail.remote import Namespace
+from dovetail.remote.connection import Watch
 
 pytestmark = [pytest.mark.live, pytest.mark.xdist_group("remote")]
 
@@ -29,6 +31,14 @@ pytestmark = [pytest.mark.live, pytest.mark.xdist_group("remote")]
 @pytest.fixture
 def xp(numpy_server: Served) -> Iterator[Namespace]:
     space = dovetail.remote.namespace(numpy_server.address())
+    yield space
+    space.device.close()
+
+
+@pytest.fixture
+def ahead(numpy_server: Served) -> Iterator[Namespace]:
+    """Where every call is sent ahead, and failures surface later."""
+    space = dovetail.remote.namespace(numpy_server.address(), errors="deferred")
     yield space
     space.device.close()
 
@@ -51,7 +61,8 @@ def line_here() -> int:
 # -- what waits ----------------------------------------------------------------------------------------
 
 
-def test_calls_do_not_wait_for_the_server(xp: Namespace, numpy_server: Served) -> None:
+def test_calls_do_not_wait_for_the_server(ahead: Namespace, numpy_server: Served) -> None:
+    xp = ahead
     x = xp.ones(1000)
     with stopped(numpy_server):
         y = xp.sum(xp.sin(x) ** 2 + xp.cos(x) ** 2)
@@ -65,7 +76,9 @@ def test_calls_do_not_wait_for_the_server(xp: Namespace, numpy_server: Served) -
     assert float(host[1]) == 2
 
 
-def test_shapes_are_learned(xp: Namespace, numpy_server: Served) -> None:
+def test_shapes_are_learned(ahead: Namespace, numpy_server: Served) -> None:
+    xp = ahead
+
     def pipeline(x: Any) -> list[Any]:
         y = xp.reshape(x + 1, (2, 3))
         z = xp.sum(y * 0.5, axis=0)
@@ -117,7 +130,8 @@ def test_shapes_that_depend_on_elements_are_not_learned(xp: Namespace) -> None:
         assert xp.full(2, 1.0).dtype == np.dtype(float)
 
 
-def test_a_server_that_does_not_read_holds_the_program_back(xp: Namespace, numpy_server: Served) -> None:
+def test_a_server_that_does_not_read_holds_the_program_back(ahead: Namespace, numpy_server: Served) -> None:
+    xp = ahead
     x = xp.ones(8)
     made = [0]
     done = threading.Event()
@@ -161,10 +175,129 @@ def test_temporaries_do_not_pile_up(xp: Namespace) -> None:
     assert xp.device.link.memory() == 8_000_000
 
 
+# -- failures where they happen -------------------------------------------------------------------------
+
+
+def test_what_cannot_fail_does_not_wait(xp: Namespace, numpy_server: Served) -> None:
+    x = xp.asarray(np.arange(6.0))
+    y = xp.ones((2, 6))
+    x += 1
+    x[0] = 2.5
+    _ = xp.sqrt(x * 2 + y), xp.sum(y, axis=0), x[1:]
+    with stopped(numpy_server):
+        for n in range(1, 6):
+            x += n  # other numbers, other parts, other shapes: the same types
+            x[n] = n / 2
+            part = xp.sqrt(x[n:] * n + y[:, n:])
+            assert part.shape == (2, 6 - n)
+        totals = xp.sum(y, axis=0)
+    assert float(x[5]) == 2.5
+    assert np.array_equal(np.asarray(totals), np.full(6, 2.0))
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda xp, x: xp.linalg.cholesky(-xp.eye(3)),
+        lambda xp, x: xp.linalg.inv(xp.zeros((2, 2))),
+        lambda xp, x: xp.linalg.eigvals(xp.full((2, 2), xp.nan)),
+        lambda xp, x: xp.take(x, xp.asarray([7])),
+        lambda xp, x: x[xp.asarray([7])],
+        lambda xp, x: x[7],
+        lambda xp, x: x.__setitem__(7, 1),
+        lambda xp, x: x.__setitem__(xp.asarray([7]), 1),
+        lambda xp, x: x.__setitem__(slice(0, 2), xp.ones(3)),
+        lambda xp, x: xp.asarray([2, 3]) ** xp.asarray([-1, 2]),
+        lambda xp, x: xp.zeros(2, dtype=xp.uint8) + 300,
+        lambda xp, x: xp.zeros(2, dtype=xp.int8).__setitem__(0, float("nan")),
+        lambda xp, x: x + xp.ones(4),
+        lambda xp, x: xp.reshape(x, (7,)),
+        lambda xp, x: xp.repeat(x, xp.asarray([-1] * 6)),
+        lambda xp, x: x.__setitem__(0, 1j),
+    ],
+)
+def test_a_program_that_catches_an_error_goes_on_as_with_the_library(xp: Namespace, call: Any) -> None:
+    """Once the same call has been made in good order, and the types are known."""
+    x = xp.asarray(np.arange(6.0))
+    _ = xp.asarray([2, 3]) ** xp.asarray([1, 2]), xp.zeros(2, dtype=xp.uint8) + 3, x + xp.ones(6), x[5]
+    x[5] = 1.0
+    x[0:2] = xp.ones(2)
+    _ = (
+        xp.linalg.cholesky(xp.eye(3)),
+        xp.linalg.inv(xp.eye(2)),
+        xp.take(x, xp.asarray([1])),
+        x[xp.asarray([1])],
+    )
+    local = dovetail.remote.namespace("local:numpy")
+    with pytest.raises((ValueError, TypeError, LookupError, ArithmeticError)) as expected:
+        call(local, local.arange(6.0))
+    with pytest.raises(expected.type):
+        call(xp, x)
+    assert float(x[3]) == 3  # nothing is left that another question would raise
+
+
+def test_bounds_of_slices_may_be_arrays(xp: Namespace) -> None:
+    """The device is asked for them before the call is under way."""
+    for space in (xp, dovetail.remote.namespace("local:numpy")):
+        x = space.arange(6.0)
+        two, four = space.asarray(2), space.asarray(4)
+        assert np.array_equal(np.asarray(x[two:four]), [2, 3])
+        assert np.array_equal(np.asarray(space.reshape(x, (2, 3))[..., :two]), [[0, 1], [3, 4]])
+        x[:two] = 9
+        assert np.array_equal(np.asarray(x[:: np.int64(2)]), [9, 2, 4])
+        with pytest.raises(TypeError, match="whole numbers"):
+            _ = x[: space.asarray(1.5)]
+
+
+# -- a server that says nothing ------------------------------------------------------------------------
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A silence is short here: what a client does then is what it does after seconds."""
+    monkeypatch.setattr("dovetail.remote.client.SILENCE", 0.2)
+    monkeypatch.setattr("dovetail.remote.connection.SIGN_OF_LIFE", 1.0)
+
+
+@pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize("whole", [False, True])
+def test_a_frozen_server_is_lost(tmp_path: Path, whole: bool) -> None:
+    """The process of the device, or the server with it: who waits, or sends, hears of it."""
+    with serving(tmp_path, "numpy") as served:
+        reader, writer = (dovetail.remote.namespace(served.address()) for _ in range(2))
+        x = reader.ones(3)
+        pids = served.workers() + ([served.process.pid] if whole else [])
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)
+        try:
+            with pytest.raises(DeviceLost, match=r"does not answer|is stopped"):
+                float(x[0])
+            with pytest.raises(DeviceLost, match=r"does not answer|is stopped"):
+                writer.asarray(np.ones(1 << 20))
+        finally:
+            for pid in pids:
+                os.kill(pid, signal.SIGCONT)
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_server_that_computes_is_not_lost(xp: Namespace, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+    silent = Watch.silent
+    monkeypatch.setattr(Watch, "silent", lambda watch: asked.append(silent(watch)))
+    with contextlib.closing(dovetail.remote.namespace(str(xp.device)).device) as device:
+        space = Namespace([device])
+        size = 300
+        while len(asked) < 3:
+            assert space.linalg.eigvals(space.eye(size) + 1e-3).shape == (size,)
+            size += size // 2
+        assert float(space.ones(())) == 1
+
+
 # -- failures ------------------------------------------------------------------------------------------
 
 
-def test_failures_surface_at_the_next_question_with_their_line(xp: Namespace) -> None:
+def test_failures_surface_at_the_next_question_with_their_line(ahead: Namespace) -> None:
+    xp = ahead
     x = xp.ones(6)
     wrong = xp.reshape(x, (4, 4))
     line = line_here() - 1
@@ -191,23 +324,22 @@ def test_every_kind_of_failure_is_the_exception_of_the_library(xp: Namespace) ->
         (lambda: xp.astype(xp.ones(1, dtype=xp.int8), xp.int8) + 1000, OverflowError),
         (lambda: xp.zeros((1 << 20, 1 << 20)), MemoryError),
     ):
-        call()
         with pytest.raises(kind, match="called at"):
-            xp.device.synchronize()
+            call()
+        xp.device.synchronize()  # heard of once
 
 
 def test_a_failure_in_place_leaves_the_array_as_it_was(xp: Namespace) -> None:
     x = xp.ones(3, dtype=xp.int64)
-    x += xp.ones(3)  # floats do not fit
     with pytest.raises(TypeError, match="__iadd__"):
-        xp.device.synchronize()
-    x[7] = 1
+        x += xp.ones(3)  # floats do not fit
     with pytest.raises(IndexError, match="__setitem__"):
-        xp.device.synchronize()
+        x[7] = 1
     assert np.array_equal(np.asarray(x), [1, 1, 1])
 
 
-def test_failures_are_kept_when_the_work_moves(xp: Namespace, numpy_server: Served) -> None:
+def test_failures_are_kept_when_the_work_moves(ahead: Namespace, numpy_server: Served) -> None:
+    xp = ahead
     x = xp.ones(6)
     wrong = xp.reshape(x, (4, 4))
     line = line_here() - 1
@@ -259,7 +391,7 @@ def test_failures_that_nobody_asked_about_are_said_at_the_end(numpy_server: Serv
     done = run(
         f"""
 import dovetail.remote
-xp = dovetail.remote.namespace({numpy_server.address()!r})
+xp = dovetail.remote.namespace({numpy_server.address()!r}, errors="deferred")
 x = xp.reshape(xp.ones(6), (4, 4))
 print("end")
 """
@@ -409,7 +541,8 @@ def test_a_lost_server_is_one_sentence(tmp_path: Path) -> None:
 
 def test_a_lost_server_is_rebuilt_from_the_log(tmp_path: Path) -> None:
     with serving(tmp_path, "numpy", "numpy") as served:
-        xp = dovetail.remote.namespace(served.address(0), replay=True, spares=(served.address(1),))
+        spares = (served.address(1),)
+        xp = dovetail.remote.namespace(served.address(0), replay=True, spares=spares, errors="deferred")
         x = xp.arange(6.0)
         view = x[::2]
         wrong = xp.reshape(x, (4, 4))

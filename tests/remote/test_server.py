@@ -263,3 +263,12 @@ def test_clients_are_counted(tmp_path: Path) -> None:
         until(lambda: len(served.status()[0]["clients"]) == 1)
         dovetail.remote.namespace(served.address()).device.close()
         spaces[1].device.close()
+
+
+def test_a_library_that_is_missing_does_not_stop_the_others(tmp_path: Path) -> None:
+    with serving(tmp_path, "torch:nowhere", "numpy") as served:
+        xp = dovetail.remote.namespace(served.address(1))
+        assert float(xp.ones(())) == 1
+        with pytest.raises(DeviceError, match="torch"):
+            dovetail.remote.namespace(served.address(0))
+        assert [device["device"] for device in served.status()] == ["torch:nowhere", "numpy"]

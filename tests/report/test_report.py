@@ -1,12 +1,13 @@
 from __future__ import annotations
 
-import importlib.util
 import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from dovetail import extras
 from dovetail.errors import InputError
 from dovetail.model import Record, Rejected, Result
 from dovetail.report import Comparison, Report
@@ -40,7 +41,8 @@ def test_to_pandas(report: Report) -> None:
 
 
 def test_to_pandas_without_pandas(report: Report, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    monkeypatch.setattr(extras, "present", lambda module: False)
     with pytest.raises(InputError, match="needs pandas, which is not installed"):
         report.jobs.to_pandas()
 

@@ -179,7 +179,7 @@ def test_selectors(service: Serving) -> None:
 
 def test_bad_input_is_one_sentence(service: Serving) -> None:
     for words, said in (
-        (("-c", "99", "--", "true"), "dovetail: job 1: cpus: found 99, and no node has more than 2\n"),
+        (("-c", "99", "--", "true"), "dovetail: cpus: found 99, the largest node has 2\n"),
         (("--on", "gpu", "--", "true"), "dovetail: job 1: asks for gpu, and there is only cpu\n"),
         (("-a", "5-1", "--cpu", "true"), "dovetail: array: found '5-1', expected the lower index first"),
         (("-p", "fast", "--", "true"), "dovetail: job 1: partition: found 'fast', expected one of none"),
@@ -242,10 +242,10 @@ def test_without_a_service_commands_say_so_and_submit_starts_one(tmp_path: Path)
 
 def test_memory_is_watched(service: Serving) -> None:
     hungry = "sh -c 'x=$(head -c 300000000 /dev/zero | tr \"\\\\0\" y); sleep 30'"
-    job = submitted(service, "--mem", "50MB", "--cpu", hungry)
+    job = submitted(service, "--mem", "50MB", "--retry-memory", "no", "--cpu", hungry)
     assert service.dovetail("wait", job).returncode == 1
     found = row(service, job)
-    assert (found["state"], found["reason"]) == ("FAILED", "memory")
+    assert (found["state"], found["reason"]) == ("OUT_OF_MEMORY", "memory")
     assert found["detail"].startswith("memory: its processes held")
     modest = submitted(service, "--mem", "500MB", "--", "sleep", "1")
     assert service.dovetail("wait", modest).returncode == 0

@@ -8,13 +8,16 @@ import os
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future, as_completed
+from pathlib import Path
 
+import numpy as np
 import pytest
 from services import Serving, serving
 
 import dovetail
 from dovetail.errors import InputError
-from dovetail.service.futures import Client, JobFailed
+from dovetail.service.call import outcome_of, written
+from dovetail.service.futures import Client, JobFailed, Untrusted
 
 pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live")]
 
@@ -81,3 +84,61 @@ def test_cancel(client: Client) -> None:
     done = list(as_completed((long, *others), timeout=60))
     assert all(future.cancelled() for future in done)
     assert long.cancel(), "it is cancelled already"
+
+
+VALUES: list[object] = [
+    None, True, 1, -(1 << 80), 0.1, float("inf"), 1j, "a\udcff", b"\0", [1, (2, {3})], {1: {"a": None}},
+    frozenset({1}), OSError(2, "no"), np.arange(6.0).reshape(2, 3), np.float32(1.5), np.array(["a", "bc"]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("value", VALUES, ids=repr)
+def test_values_travel_as_data_with_their_types(value: object) -> None:
+    data = written((True, value))
+    assert data.startswith(b"data:")
+    returned, found = outcome_of(data, trusted=False)
+    assert returned
+    assert type(found) is type(value)
+    assert repr(found) == repr(value)
+
+
+class Planted:
+    """Runs code where it is unpickled."""
+
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        return os.mkdir, ("PLANTED",)
+
+
+def test_a_pickle_of_somebody_else_is_never_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    harm = written((True, Planted()))
+    with pytest.raises(Untrusted, match="Planted"):
+        outcome_of(harm, trusted=False)
+    for data in (b"", harm.removeprefix(b"pickle:"), b"data:[1]", b'data:[true,{"exception":["open",[]]}]'):
+        with pytest.raises(ValueError):  # noqa: PT011 - any: it is no result
+            outcome_of(data, trusted=True)
+    assert not (tmp_path / "PLANTED").exists()
+
+
+def test_clients_learn_that_a_service_has_begun_to_admit_others(tmp_path: Path) -> None:
+    """A job replaces another's output by a pickle: only its own account's client would read that."""
+    service = Serving(tmp_path, "--cluster", "1x1cpu")
+    service.start().close()
+    with dovetail.Client(service.folder.path) as client:
+        assert client.submit(complex, 1).result(60) == 1
+        assert isinstance(client.submit(Path, "x").result(60), Path), "a pickle, from a service of our own"
+    service.kill()
+    service.options = (*service.options, "--listen", "127.0.0.1:0")
+    service.start().close()
+    with dovetail.Client(service.folder.path) as client:
+        assert client.submit(operator.add, 2, 3).result(60) == 5
+        with pytest.raises(Untrusted, match=r"job \d+: its result is a pickle"):
+            client.submit(Path, "x").result(60)
+    service.kill()
+    service.options = service.options[:-2]
+    service.start().close()
+    with dovetail.Client(service.folder.path) as client, pytest.raises(Untrusted):
+        client.submit(Path, "x").result(60)
+    with dovetail.Client(service.folder.path, trust=True) as client:
+        assert isinstance(client.submit(Path, "x").result(60), Path)
+    service.stop()

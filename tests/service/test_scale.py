@@ -113,3 +113,33 @@ def test_an_idle_service_uses_no_cpu(tmp_path: Path) -> None:
         assert spent_by(service) - before <= 0.011
     finally:
         service.stop()
+
+
+@pytest.mark.skipif(not full(True, False), reason="ten thousand commands: DOVETAIL_TEST_FULL=1")
+@pytest.mark.timeout(900)
+def test_a_job_runs_on_beside_thousands_of_different_ones(tmp_path: Path) -> None:
+    """Different commands, folders and environments, as people have them; not one array of equal ones."""
+    service = Serving(tmp_path, "--cluster", "1x2cpu")
+    folders = [tmp_path / f"folder {n}" for n in range(7)]
+    for folder in folders:
+        folder.mkdir()
+    try:
+        with service.start() as client:
+            (long,) = submit(client, {"command": ["sleep", "3600"]})
+            for n in range(70):
+                jobs = [
+                    {
+                        "command": ["sh", "-c", f'test "$N$M" = {n}{m % 13} # {n}.{m}'],
+                        "env": {"M": str(m % 13)},
+                    }
+                    for m in range(143)
+                ]
+                around = {
+                    "folder": str(folders[n % 7]),
+                    "environment": {"PATH": "/usr/bin:/bin", "N": str(n)},
+                }
+                ids = submit(client, *jobs, **around)
+                assert set(wait(client, ids, timeout=300).values()) == {"COMPLETED"}
+            assert client.get(f"/api/v1/jobs/{long}")["state"] == "RUNNING"
+    finally:
+        service.stop()

@@ -70,11 +70,22 @@ GRID = [
 ]
 
 
-def test_a_policy_that_never_loses() -> None:
+def test_looking_ahead_is_not_below_the_better_one() -> None:
     """Not below the better of FCFS and MRQ by more than half a point, anywhere on the grid."""
     found = play_all(GRID if full(1, 0) else GRID[::9], jobs=JOBS, seeds=full(3, 1), workers=full(2, 1))
     for point in found.lives:
         assert found.beyond(point, AWARE).mean >= -0.5, point
+
+
+def test_looking_ahead_in_a_crowd() -> None:
+    """Short jobs of two nodes with 1e12 bytes: 12.2 against MRQ's 16.4 percent when it looked at 8 jobs."""
+    points = figures.crowded()
+    found = play_all(points if full(1, 0) else points[5:8], jobs=600, seeds=full(3, 1), workers=full(2, 1))
+    for point in found.lives:
+        assert found.beyond(point, AWARE).mean >= 0, point
+        for seed in found.lives[point]:
+            decrease = {lives.policy: lives.decrease for lives in seed}
+            assert decrease[AWARE] >= max(0.0, 0.95 * decrease["mrq"]), point
 
 
 @pytest.mark.parametrize("wide", [False, True])

@@ -95,3 +95,20 @@ def bad(x: Any) -> Any:
         while True:
             kept.append(bytearray(50_000_000))
     return x
+
+
+@dovetail.function
+def bad_everywhere(x: int) -> int:
+    """Items 20 to 25 fail on every kind."""
+    time.sleep(0.001)
+    if 20 <= x < 26:
+        raise ValueError("not on a core")
+    return x
+
+
+@bad_everywhere.gpu
+def _(x: int) -> int:
+    time.sleep(0.001)
+    if 20 <= x < 26:
+        raise RuntimeError("not on a device")
+    return x

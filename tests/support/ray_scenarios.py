@@ -12,6 +12,7 @@ import operator
 import os
 import sys
 import time
+import warnings
 from typing import Any
 
 import map_functions as mf
@@ -132,10 +133,17 @@ def main() -> None:
             found["locality"] = locality(workers)
             found["killed_node"] = killed_node(workers, cluster, others[-1])
             found["joining_node"] = joining_node(workers, cluster)
-        summary = dovetail.map(
-            mf.slowly, [0.2] * 20, engine="ray", workers="cpu:1,gpu:1", history=False, batch=1
-        )
-        found["kinds"] = sorted(set(summary))
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            summary = dovetail.map(
+                mf.slowly, [0.2] * 20, engine="ray", workers="cpu:1,gpu:1", history=False, batch=1
+            )
+            found["kinds"] = sorted(set(summary))
+        found["said"] = [str(one.message) for one in said]
+        try:
+            list(dovetail.map(mf.double, range(5), engine="ray", workers="cpu:1,opencl:1", history=False))
+        except dovetail.InputError as error:
+            found["refused"] = str(error)
         print(json.dumps(found))
     finally:
         ray.shutdown()

@@ -106,7 +106,17 @@ def test_the_command_line_maps_partitions(tmp_path: Path, capsys: pytest.Capture
     told = capsys.readouterr().err
     assert told.startswith(f"dovetail: {path}: no node belongs to the partitions cpu, gpu")
     assert told.count("\n") == 1
-    compared = ["compare", path, "--cluster", "4x4cpu", "--policy", "easy,fcfs", "--json"]
+    compared = [
+        "compare",
+        path,
+        "--cluster",
+        "4x4cpu",
+        "--policy",
+        "easy,fcfs",
+        "--replicates",
+        "1",
+        "--json",
+    ]
     assert status_of([*compared, "--partition", MAPPED[0], "--partition", MAPPED[1]]) == 0
     found = json.loads(capsys.readouterr().out)
     assert [job["nodes"] for job in found[1]["jobs"]] == ["n[0-1]", "n[0-1]", "n2", "n3"]
@@ -157,9 +167,9 @@ def test_a_trace_brings_its_machine(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert report.result.cluster.label == "4x2cpu"
     assert status_of(["simulate", str(path), "--policy", "easy", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["cluster"] == "8x1cpu"
-    assert status_of(["compare", str(path), "--policy", "easy,fcfs", "--json"]) == 0
+    assert status_of(["compare", str(path), "--policy", "easy,fcfs", "--replicates", "1", "--json"]) == 0
     assert [one["cluster"] for one in json.loads(capsys.readouterr().out)] == ["8x1cpu"] * 2
-    found = dovetail.compare(path, policies="easy,fcfs")
+    found = dovetail.compare(path, policies="easy,fcfs", replicates=1)
     assert [result.cluster.label for result in found.results] == ["8x1cpu"] * 2
     assert dovetail.simulate(path, policy="easy", cluster="9x1cpu").result.cluster.label == "9x1cpu"
 

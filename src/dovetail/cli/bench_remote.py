@@ -14,8 +14,8 @@ from rich.table import Table
 from rich.text import Text
 
 from dovetail.cli import options as opt
-from dovetail.cli.output import note
 from dovetail.errors import InputError
+from dovetail.files.streams import note
 from dovetail.report import tables
 
 __all__ = ["bench_remote"]
@@ -55,7 +55,7 @@ def bench_remote(
     from contextlib import nullcontext
 
     from dovetail.files.writing import write_text
-    from dovetail.model.remote_costs import remote_costs_text
+    from dovetail.model.remote_costs import RemoteCosts, remote_costs_text
     from dovetail.remote.address import read_token
     from dovetail.remote.measure import as_dict, measure, own_server
 
@@ -75,7 +75,8 @@ def bench_remote(
     today = dt.date.today().isoformat()
     transport = "a unix socket" if server is None else server.partition("#")[0]
     where = f"{today} on {platform.node()}: {device}, over {transport}"
-    costs = found.costs(f"measured {where}")
+    values = found.constants()
+    costs = RemoteCosts(**values, sources=dict.fromkeys(values, f"measured {where}"))
     if out is not None:
         write_text(out, remote_costs_text(costs, where))
     if as_json:

@@ -1,28 +1,33 @@
-"""``dovetail compare``: several policies, seeds and loads side by side."""
+"""``dovetail compare``: several policies, draws and loads side by side."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dovetail import api
 from dovetail.cli import completing
 from dovetail.cli import options as opt
-from dovetail.cli.garbage import collect_rarely
-from dovetail.cli.output import Asked, check_targets, note, show_comparison, this_command
-from dovetail.comparison import compare as simulated
 from dovetail.errors import InputError
-from dovetail.model import Result, State
-from dovetail.report.intervals import label
-from dovetail.report.progress import Bar
-from dovetail.runtimes.registry import DEFAULT_MODEL
+from dovetail.files.streams import note
+from dovetail.spec.values import DEFAULT_MODEL
+
+if TYPE_CHECKING:
+    from dovetail.model import Result
 
 __all__ = ["compare"]
+
+
+class Bootstrap(StrEnum):
+    """What of a trace is drawn anew."""
+
+    week = "week"
+    none = "none"
 
 
 def compare(
@@ -34,6 +39,19 @@ def compare(
     cluster: opt.Clusters = None,
     seed: opt.Seed = None,
     seeds: Annotated[int | None, typer.Option(min=1, metavar="N", help="Seeds 1 to N.")] = None,
+    replicates: Annotated[
+        int | None,
+        typer.Option(
+            min=1, metavar="N", help="Draws of a trace. Default: 10 up to 100,000 jobs, else 1, as it is."
+        ),
+    ] = None,
+    jitter: Annotated[
+        float | None,
+        opt.duration("--jitter", help="By how much submissions of a replicate move. Default: 10m."),
+    ] = None,
+    bootstrap: Annotated[
+        Bootstrap | None, typer.Option(help="Draw weeks of a trace anew. Default: from 8 weeks on.")
+    ] = None,
     loads: Annotated[
         str | None, typer.Option(metavar="X,Y,…", help="Scale to these offered loads, e.g. 0.8,0.9,1.0.")
     ] = None,
@@ -47,7 +65,7 @@ def compare(
     overrun: opt.AtWalltime = opt.Overrun.kill,
     default_walltime: opt.DefaultWalltime = None,
     rates: opt.Rates = None,
-    compiled: opt.Compiled = opt.Twins.auto,
+    compiled: opt.Compiled = opt.Compilation.auto,
     cpus_per_node: opt.CpusPerNode = None,
     fields: opt.Fields = None,
     partition: opt.Partition = None,
@@ -62,16 +80,29 @@ def compare(
     as_json: opt.Json = False,
     report: opt.ReportFolder = None,
     html: Annotated[Path | None, typer.Option(metavar="FILE", help="Write one HTML page.")] = None,
+    summary: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write differences, intervals and verdicts by metric, as JSON."),
+    ] = None,
     verbose: opt.Verbose = False,
     quiet: opt.Quiet = False,
 ) -> int:
     """Run or simulate a workload under several policies and put them side by side."""
+    from dovetail import api
+    from dovetail.cli.garbage import collect_rarely
+    from dovetail.cli.output import Asked, check_targets, show_comparison, this_command
+    from dovetail.comparison import compare as simulated
+    from dovetail.model import State
+    from dovetail.report.progress import Bar
+
     collect_rarely()
     policies = _policies(policy)
     file = opt.or_journal(file)
     if seed is not None and seeds is not None:
         raise InputError("found --seed and --seeds, expected one of them")
-    check_targets(html, folder=report)
+    if seeds is not None and replicates is not None:
+        raise InputError("found --seeds and --replicates, expected one of them")
+    check_targets(html, summary, folder=report)
     asked = Asked(opt.cut(warmup, cooldown), [name.value for name in by or ()], command=this_command())
     if html is not None and loads is not None and "," in loads:
         raise InputError(
@@ -91,6 +122,9 @@ def compare(
     if live:
         if loads is not None:
             raise InputError("found --loads with --live, expected it in simulation only")
+        for name, given in (("replicates", replicates), ("jitter", jitter), ("bootstrap", bootstrap)):
+            if given is not None:
+                raise InputError(f"found --{name} with --live, expected it in simulation only")
         if len(clusters) > 1:
             raise InputError("found several clusters with --live, expected one: they are run for real")
         common |= {
@@ -108,6 +142,9 @@ def compare(
                 policies,
                 cluster=clusters or None,
                 seeds=seeds,
+                replicates=replicates,
+                jitter=jitter,
+                bootstrap=None if bootstrap is None else bootstrap.value,
                 loads=_loads(loads),
                 reference=reference,
                 workers=workers,
@@ -121,15 +158,18 @@ def compare(
             )
         results = found.results
         asked = replace(asked, references=found.asked.references)
-    show_comparison(results, as_json=as_json, folder=report, html=html, asked=asked, verbose=verbose)
-    failed = live and any(
-        r.state in (State.FAILED, State.TIMEOUT) for result in results for r in result.records
+    show_comparison(
+        results, as_json=as_json, folder=report, html=html, summary=summary, asked=asked, verbose=verbose
     )
+    ends = (State.FAILED, State.TIMEOUT, State.OUT_OF_MEMORY)
+    failed = live and any(r.state in ends for result in results for r in result.records)
     return 1 if failed else 0
 
 
 def _policies(text: str) -> list[str]:
     """Names, each checked before anything runs; raises `InputError`."""
+    from dovetail import api
+
     names = [name.strip() for name in text.split(",")]
     labels: set[str] = set()
     for name in names:
@@ -168,6 +208,9 @@ def _live(
     hidden: bool,
 ) -> list[Result]:
     """Run the workload under each policy, seed by seed; results by policy, then seed."""
+    from dovetail import api
+    from dovetail.model import State
+
     found: dict[tuple[str, int | None], Result] = {}
     for seed in seeds:
         for policy in policies:
@@ -182,6 +225,9 @@ def _live(
 
 def _those_of(reference: str, results: Sequence[Result]) -> list[Result]:
     """The results of the reference policy, which must be one of those that were run."""
+    from dovetail import api
+    from dovetail.report.intervals import label
+
     name = api.policy_label(reference)
     found = [result for result in results if label(result) == name]
     if not found:

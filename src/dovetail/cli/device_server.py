@@ -13,12 +13,15 @@ import typer
 from rich.table import Table
 
 from dovetail.cli import options as opt
-from dovetail.cli.output import note
 from dovetail.errors import InputError
+from dovetail.files.streams import note
 from dovetail.history.sqlite import default_history_path
 from dovetail.report import tables
 
 __all__ = ["default_socket", "device_server"]
+
+LEAST_LENT = 1 << 20
+"""Bytes below which lending makes no sense."""
 
 
 def default_socket() -> str:
@@ -47,11 +50,14 @@ def device_server(
         Path | None, typer.Option(metavar="FILE", help="The token of clients on the network (mode 600).")
     ] = None,
     memory: Annotated[
-        str | None, typer.Option(metavar="SIZE", help="For arrays on each device, e.g. 8GB. Default: all.")
-    ] = None,
+        int,
+        opt.size(
+            "--memory", "--mem", help="For arrays on each device, e.g. 8GB. Default: all.", least=LEAST_LENT
+        ),
+    ] = 0,
     quota: Annotated[
-        str | None, typer.Option(metavar="SIZE", help="For the arrays of one client. Default: the same.")
-    ] = None,
+        int, opt.size("--quota", help="For the arrays of one client. Default: the same.", least=LEAST_LENT)
+    ] = 0,
     clients: Annotated[int, typer.Option(min=1, max=1000, help="Clients on each device at most.")] = 64,
     status: Annotated[bool, typer.Option("--status", help="Ask the server that runs, and exit.")] = False,
     as_json: opt.Json = False,
@@ -69,7 +75,7 @@ def device_server(
     from dovetail.remote.address import read_token
     from dovetail.remote.server import DeviceServer, Lent
 
-    lent = Lent(tuple(device or _found()), _size(memory, "--memory"), _size(quota, "--quota"), clients)
+    lent = Lent(tuple(device or _found()), memory, quota, clients)
     token = read_token(token_file) if token_file is not None else None
     if listen is not None and token is None:
         raise InputError("is missing, expected one with --listen", where="--token-file")
@@ -79,8 +85,9 @@ def device_server(
         if as_json:
             print(json.dumps({"addresses": addresses, "devices": devices}), flush=True)
             return
-        for number, found in enumerate(devices):
-            print(f"device {number}: {found['library']} on {found['name']}, {found['memory'] / 1e9:.1f} GB")
+        for found in devices:
+            size = f"{found['memory'] / 1e9:.1f} GB"
+            print(f"device {found['number']}: {found['library']} on {found['name']}, {size}")
         print(f"listening on {', '.join(addresses)}", flush=True)
 
     async def serve() -> int:
@@ -110,23 +117,6 @@ def _found() -> list[str]:
             where="--device",
         )
     return [f"cuda:{number}" for number in range(len(found))]
-
-
-def _size(text: str | None, where: str) -> int:
-    """Bytes, also as 8GB or 512MiB; 0 where nothing is given."""
-    if text is None:
-        return 0
-    units = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
-    units |= {"KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30, "TIB": 1 << 40}
-    number = text.strip().rstrip("BbGgIiKkMmTt").strip()
-    unit = text.strip()[len(number) :].strip().upper()
-    try:
-        size = int(float(number) * units[unit])
-    except (ValueError, KeyError, OverflowError):
-        size = 0
-    if size < 1 << 20:
-        raise InputError(f"found {text!r}, expected a size of at least 1MiB, such as 8GB", where=where)
-    return size
 
 
 def _host_port(text: str) -> tuple[str, int]:

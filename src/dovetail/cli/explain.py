@@ -9,18 +9,16 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.text import Text
 
-from dovetail import api
 from dovetail.cli import completing
 from dovetail.cli import options as opt
 from dovetail.cli.service import At, opened
-from dovetail.engine.journal import Journal, read_journal
+from dovetail.engine.suspensions import Suspensions
 from dovetail.errors import InputError
-from dovetail.executors.discovery import discover
 from dovetail.history.memory import MemoryHistory
 from dovetail.history.sqlite import SqliteHistory, default_history_path
 from dovetail.model import (
@@ -48,14 +46,14 @@ from dovetail.model import (
     classes_for,
     ways,
 )
-from dovetail.plugins import load_policy
 from dovetail.report import tables, wording
 from dovetail.running.folder import LAST, SHORT, journal_of, run_folders
-from dovetail.runtimes.registry import DEFAULT_MODEL, make_model
 from dovetail.service.client import VARIABLE
 from dovetail.service.folder import ServiceFolder
-from dovetail.workloads.commands import command_workload
-from dovetail.workloads.load import load_workload
+from dovetail.spec.values import DEFAULT_MODEL
+
+if TYPE_CHECKING:
+    from dovetail.engine.journal import Journal
 
 __all__ = ["explain"]
 
@@ -83,6 +81,7 @@ class Story:
     waited_for: str = ""
     planned: str = ""
     handed_over: str = ""  # why so
+    suspended: str = ""  # what it could not use when it was placed, or cannot use now
 
     @property
     def actual(self) -> Seconds | None:
@@ -96,8 +95,10 @@ class Story:
         if self.handed_over:
             return self.handed_over
         if self.chosen is None:
-            return self.planned or self.waited_for or "it has not started"
+            return self.suspended or self.planned or self.waited_for or "it has not started"
         name, _, device = self.chosen
+        if self.suspended:
+            return self.suspended
         others = self.ways - {self.chosen}
         if (name, device) in self.untried:
             return f"explored: {name} had never completed on {device}"
@@ -161,6 +162,11 @@ def explain(
     Of a run that has been: from its journal, predicted beside actual. Of jobs that have not run: what
     they are taken for (app, features), and what the history predicts.
     """
+    from dovetail.executors.discovery import discover
+    from dovetail.plugins import load_policy
+    from dovetail.workloads.commands import command_workload
+    from dovetail.workloads.load import load_workload
+
     load_policy(policy)  # refuses a name that is not there; what it would decide depends on run times
     command = list(context.obj or [])
     of_service = target is not None and not command and _is_of_service(target, at)
@@ -228,8 +234,11 @@ def _of_service(target: str, at: str | None) -> list[dict[str, Any]]:
                 )
                 if option["chosen"]:
                     story.chosen = key
+                elif option["suspended"] and told["state"] in ("PENDING", "RUNNING"):
+                    story.suspended = option["suspended"]
             story.start, story.end = told["start"], told["end"]
             features = {k: float(v) if isinstance(v, int) else v for k, v in told["inputs"].items()}
+            waits = story.suspended or told["reason"]
             rows.append(
                 {
                     **{k: told[k] for k in ("id", "app", "state", "submit", "start", "implementation")},
@@ -238,7 +247,7 @@ def _of_service(target: str, at: str | None) -> list[dict[str, Any]]:
                     "where": ",".join(told["devices"]) or told["nodes"] or None,
                     "predicted": told["predicted"],
                     "actual": story.actual,
-                    "reason": told["reason"] if told["state"] == "PENDING" else story.reason(),
+                    "reason": waits if told["state"] == "PENDING" else story.reason(),
                 }
             )
     return rows
@@ -246,6 +255,9 @@ def _of_service(target: str, at: str | None) -> list[dict[str, Any]]:
 
 def _journal(target: str | None) -> Journal | None:
     """The journal that the target names; ``None`` if it names jobs."""
+    from dovetail import api
+    from dovetail.engine.journal import read_journal
+
     if target is None:
         runs = sorted(
             api.default_runs_folder().glob("*/journal.jsonl"), key=lambda path: path.stat().st_mtime
@@ -263,7 +275,9 @@ def _stories(journal: Journal) -> dict[JobId, Story]:
     runs: dict[tuple[str, str, DeviceClass], int] = {}
     running: dict[JobId, Allocation] = {}
     cluster = journal.cluster
+    suspensions = Suspensions()
     for batch in journal.batches:
+        runs |= {(asked[1], asked[2], asked[3]): asked[4] for asked in batch.asked if asked[0] == "runs"}
         for event in batch.events:
             if isinstance(event, Submitted):
                 stories[event.job.id] = Story(event.job, _ways(cluster, event.job))
@@ -271,6 +285,7 @@ def _stories(journal: Journal) -> dict[JobId, Story]:
                 running.pop(event.job, None)
                 story = stories[event.job]
                 story.end, story.state = batch.now, event.state.value
+                _weigh(suspensions, story, event, batch.now, runs)
                 if event.usage is not None and event.state is State.COMPLETED:
                     story.measured = event.usage.wall_time
                 if event.started_at is not None and event.ended_at is not None and story.handed_over:
@@ -278,10 +293,9 @@ def _stories(journal: Journal) -> dict[JobId, Story]:
             elif isinstance(event, Started):
                 _begin_elsewhere(stories[event.job], event, batch.now, cluster)
         for asked in batch.asked:
-            if asked[0] == "runs":
-                runs[asked[1], asked[2], asked[3]] = asked[4]
-            elif asked[0] == "predict" and stories[asked[1]].start is None:
+            if asked[0] == "predict" and stories[asked[1]].start is None:
                 stories[asked[1]].predictions[asked[2], asked[3], asked[4]] = asked[5]
+        suspensions.lapse(batch.now)
         for decision in batch.decisions:
             if isinstance(decision, Enqueue):
                 story = stories[decision.job]
@@ -295,6 +309,8 @@ def _stories(journal: Journal) -> dict[JobId, Story]:
                 allocation = decision.allocation
                 device = class_of(cluster, implementation, allocation)
                 story.chosen = (decision.implementation, allocation.request.nodes, device)
+                story.suspended = _suspended(suspensions, story)
+                suspensions.started((story.job.app.name, decision.implementation, device), story.job.id)
                 story.busy = _busy(cluster, running.values())
                 running[decision.job] = allocation
                 names = allocation.device_names(cluster) or allocation.node_names(cluster)
@@ -309,7 +325,41 @@ def _stories(journal: Journal) -> dict[JobId, Story]:
                 story.where = decision.target
             elif isinstance(decision, Wait):
                 stories[decision.job].waited_for = decision.reason
+    for story in stories.values() if suspensions.active else ():
+        if story.start is None:
+            story.suspended = _suspended(suspensions, story)
     return {id: story for id, story in stories.items() if not story.job.foreign}
+
+
+def _weigh(
+    suspensions: Suspensions,
+    story: Story,
+    event: Ended,
+    now: Seconds,
+    runs: Mapping[tuple[str, str, DeviceClass], int],
+) -> None:
+    """Take an end into account as the engine did; see `dovetail.engine.suspensions`."""
+    if story.chosen is None or story.start is None:
+        return
+    (name, _, device), app = story.chosen, story.job.app.name
+    suspensions.ended(
+        (app, name, device),
+        story.job.id,
+        event.state,
+        now - story.start,
+        now,
+        known=lambda: any(n for (of, _, other), n in runs.items() if of == app and other != device),
+        elsewhere=any(other != device for *_, other in story.ways),
+    )
+
+
+def _suspended(suspensions: Suspensions, story: Story) -> str:
+    """Which ways to run the job are suspended now, and why."""
+    app = story.job.app.name
+    ways = sorted(
+        {(app, name, device) for name, _, device in story.ways if suspensions.blocked((app, name, device))}
+    )
+    return "; ".join(map(suspensions.reason, ways))
 
 
 def _ways(cluster: Cluster, job: Job) -> frozenset[Way]:
@@ -388,6 +438,8 @@ def _option(name: str, nodes: int, device: DeviceClass, found: Prediction | None
 def _future(
     workload: Workload, cluster: Cluster, history: Path | None, model: str, wanted: Sequence[str] | None
 ) -> Iterator[dict[str, Any]]:
+    from dovetail.runtimes.registry import make_model
+
     path = default_history_path() if history is None else history
     with ExitStack() as stack:
         store: Any = MemoryHistory()

@@ -13,26 +13,24 @@ from io import TextIOWrapper
 from pathlib import Path
 from shutil import copyfileobj
 from tempfile import TemporaryFile
-from typing import Annotated, Any, TextIO
+from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
 
 from dovetail.cli import completing
 from dovetail.cli import options as opt
 from dovetail.errors import InputError
-from dovetail.executors.slurm_commands import call
 from dovetail.files.sentences import closest
 from dovetail.files.writing import create
 from dovetail.history import Aggregate, Group, SqliteHistory
 from dovetail.history.base import canonical_inputs
-from dovetail.history.exchange import as_dict, read_csv, read_json_lines, write_csv, write_json_lines
 from dovetail.model import DeviceClass, Prediction, Run, Usage
 from dovetail.report import tables, wording
-from dovetail.runtimes import DEFAULT_MODEL, make_model
-from dovetail.runtimes.base import MAX_KEYS, Query
-from dovetail.runtimes.last_two import LastTwoModel
+from dovetail.spec.values import DEFAULT_MODEL
 from dovetail.workloads.identity import number_of
-from dovetail.workloads.slurm_history import COLUMNS, runs_of
+
+if TYPE_CHECKING:
+    from dovetail.runtimes.base import Query
 
 __all__ = [
     "DeviceOption",
@@ -176,6 +174,8 @@ def show(
     as_json: opt.Json = False,
 ) -> None:
     """Show an app's averages by inputs (Table 1 of Gregg 2011), or its last runs."""
+    from dovetail.history.exchange import as_dict
+
     with opened(history) as store:
         found = places(store, app, device, implementation)
         kept = dict.fromkeys((group.implementation, group.device_class) for group in found)
@@ -276,15 +276,18 @@ def predict(
     nodes: Annotated[int | None, typer.Option(min=1, help="Nodes asked for.")] = None,
     cpus: Annotated[int | None, typer.Option(min=0, help="CPUs per node.")] = None,
     gpus: Annotated[float | None, typer.Option(min=0, help="Devices per node.")] = None,
-    walltime: Annotated[str | None, typer.Option(metavar="DURATION", help="Walltime, e.g. 1h30m.")] = None,
+    walltime: Annotated[float | None, opt.duration("--walltime", help="Walltime, e.g. 1h30m.")] = None,
     user: Annotated[str | None, typer.Option(help="User (for last-two).")] = None,
     model: opt.Model = DEFAULT_MODEL,
     history: opt.HistoryFile = None,
     as_json: opt.Json = False,
 ) -> None:
     """Predict how long an app takes with these inputs, on each device class that has run it."""
+    from dovetail.runtimes import make_model
+    from dovetail.runtimes.base import Query
+    from dovetail.runtimes.last_two import LastTwoModel
+
     given = _inputs([*(values or []), *(inputs or [])])
-    limit = opt.seconds(walltime, "--walltime")
     with opened(history) as store:
         found = places(store, app, device, implementation)
         _refuse_unknown(store, app, found, given)
@@ -292,9 +295,9 @@ def predict(
         rows: list[tuple[Query, Prediction | None]] = []
         for name, where in dict.fromkeys((group.implementation, group.device_class) for group in found):
             request = _request(found, name, where, nodes, cpus, gpus)
-            query = Query(app, name, where, request, canonical_inputs(given), limit)
+            query = Query(app, name, where, request, canonical_inputs(given), walltime)
             if isinstance(predictor, LastTwoModel):
-                rows.append((query, predictor.last_two(app, name, where, user, limit)))
+                rows.append((query, predictor.last_two(app, name, where, user, walltime)))
             else:
                 rows.append((query, predictor.ask(query)))
     if as_json:
@@ -366,6 +369,8 @@ def _refuse_unknown(
     store: SqliteHistory, app: str, groups: Sequence[Group], given: Mapping[str, float | str]
 ) -> None:
     """Refuse an input that no run of the app had there, and a word where all runs had numbers."""
+    from dovetail.runtimes.base import MAX_KEYS
+
     values: dict[str, set[type]] = {}
     for name, device in dict.fromkeys((group.implementation, group.device_class) for group in groups):
         for aggregate in store.aggregates(app, name, device, MAX_KEYS):
@@ -438,6 +443,8 @@ def export(
     as_json: opt.Json = False,
 ) -> None:
     """Write all runs, failed ones too, to a JSON Lines or CSV file."""
+    from dovetail.history.exchange import write_csv, write_json_lines
+
     form = _form(file, form)
     with opened(history) as store:
         if app is not None:
@@ -463,6 +470,8 @@ def import_runs(
 
     They are written in pieces, so that other Dovetails go on recording meanwhile.
     """
+    from dovetail.history.exchange import read_csv, read_json_lines
+
     form = _form(file, form)
     parse = read_csv if form == "csv" else read_json_lines
     where = "standard input" if file == "-" else file
@@ -504,6 +513,9 @@ def import_slurm(
     An app is a job name, its implementation gpu where GPUs were allotted, else cpu. Completed jobs of yours
     alone; those that are known already are skipped.
     """
+    from dovetail.executors.slurm_commands import call
+    from dovetail.workloads.slurm_history import COLUMNS, runs_of
+
     if file is None:
         where = "sacct"
         columns = f"--format={COLUMNS}"

@@ -5,12 +5,15 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
-from collections.abc import Callable, Iterator, Mapping
+import importlib.util
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from importlib.metadata import EntryPoint
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
 from typing import Any
 
 import typer
@@ -40,9 +43,29 @@ def here(spec: str, line: str) -> Target:
 
 def registered(group: str) -> dict[str, Target]:
     """The commands that packages register under an entry-point group, by name."""
-    from dovetail.plugins import entries
+    found = sorted(entry_points(group=group), key=lambda entry: entry.name)
+    return {entry.name: Target(partial(_loaded, entry), _line_of(entry)) for entry in found}
 
-    return {name: Target(partial(_loaded, entry)) for name, entry in entries(group).items()}
+
+def _line_of(entry: EntryPoint) -> str:
+    """The first line of a command's docstring (or a group's ``help``), read from its source, not imported.
+
+    Empty where it cannot be told so; then the command itself is asked.
+    """
+    try:
+        spec = importlib.util.find_spec(entry.module)
+        text = Path(spec.origin).read_text() if spec is not None and spec.origin else ""
+        for node in ast.parse(text).body:
+            if isinstance(node, ast.FunctionDef) and node.name == entry.attr:
+                return (ast.get_docstring(node) or "").partition("\n")[0]
+            if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
+                named = {getattr(target, "id", "") for target in node.targets}
+                told = {word.arg: word.value for word in node.value.keywords}.get("help")
+                if entry.attr in named and isinstance(told, ast.Constant):
+                    return str(told.value)
+    except (ImportError, OSError, ValueError, SyntaxError):
+        pass  # what is broken is said when the command is asked for
+    return ""
 
 
 def _loaded(entry: EntryPoint) -> Any:
@@ -122,6 +145,11 @@ class LazyGroup(TyperGroup):
         raise TypeError(f"{cls.__name__} lists no commands")
 
     @classmethod
+    def sections(cls) -> Mapping[str, Sequence[str]]:
+        """The commands by the title under which the help lists them."""
+        return {"Commands": list(cls.targets())}
+
+    @classmethod
     def target(cls, name: str) -> Target:
         """One of them; raises `KeyError`."""
         return cls.targets()[name]
@@ -144,8 +172,15 @@ class LazyGroup(TyperGroup):
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Their list in the help."""
+        wide = max(map(len, self.list_commands(ctx)), default=0)
         with self._only_listing():
-            super().format_commands(ctx, formatter)
+            for title, names in self.sections().items():
+                rows = [
+                    (name.ljust(wide), self.get_command(ctx, name).get_short_help_str(66)) for name in names
+                ]
+                if rows:
+                    with formatter.section(title):
+                        formatter.write_dl(rows)
 
     def shell_complete(self, ctx: Any, incomplete: str) -> Any:
         """Names of commands that begin so."""

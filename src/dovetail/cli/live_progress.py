@@ -10,8 +10,8 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from dovetail.cli.output import note
 from dovetail.engine.core import Engine
+from dovetail.files.streams import note
 from dovetail.model import Placed, State
 from dovetail.report.wording import printable
 

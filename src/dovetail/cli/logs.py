@@ -11,10 +11,10 @@ from typing import Annotated
 import typer
 
 from dovetail.cli import completing
-from dovetail.cli.output import note
 from dovetail.cli.service import At, opened
 from dovetail.errors import InputError
 from dovetail.executors.spawnlog import LOG_NAME, read_log
+from dovetail.files.streams import note
 from dovetail.running.folder import find_run, read_about, run_folders, short_id
 from dovetail.service.client import Connection, NoService
 
@@ -59,8 +59,10 @@ def logs(
         _show_file(_newest_with(job), "", job, err)
         return 0
     with connected as service:
-        id = service.get("/api/v1/jobs", jobs=job, limit=1)["jobs"][0]["id"]
-        _show(service, id, "err" if err else "out", attempt, -tail if tail else 0, follow)
+        found = service.get("/api/v1/jobs", jobs=job, limit=1)["jobs"][0]
+        if attempt is None and found["attempts"] > 1:
+            note(f"attempt {found['attempts']} of {found['attempts']}; --attempt N shows another")
+        _show(service, found["id"], "err" if err else "out", attempt, -tail if tail else 0, follow)
     return 0
 
 

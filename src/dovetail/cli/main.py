@@ -31,41 +31,55 @@ from dovetail.files.streams import forgiving_stderr, whole
 __all__ = ["app", "run_cli"]
 
 
-def _table() -> dict[str, Target]:
-    own = {
+_SECTIONS: Mapping[str, Mapping[str, tuple[str, str]]] = {
+    "Every day": {
         "run": ("run:run", "Run jobs on this machine, for real, and learn from it."),
-        "serve": ("serve:serve", "Keep a queue that is always there."),
         "submit": ("submit:submit", "Hand jobs to the service."),
         "queue": ("queue:queue", "Show what runs and waits, with predicted starts."),
+        "logs": ("logs:logs", "Show what a job wrote."),
+        "wait": ("wait:wait", "Wait until jobs have ended."),
+        "cancel": ("wait:cancel", "Cancel or stop jobs of the service."),
+        "explain": ("explain:explain", "Show why each job went where it did."),
+        "map": ("map:map_command", "Run CPU and GPU programs over many files at once."),
+    },
+    "Service": {
+        "serve": ("serve:serve", "Keep a queue that is always there."),
         "info": ("queue:info", "Show how the service stands, or all of one job."),
         "nodes": ("queue:nodes", "Show the service's nodes and what runs there."),
-        "logs": ("logs:logs", "Show what a job wrote."),
-        "cancel": ("wait:cancel", "Cancel or stop jobs of the service."),
         "hold": ("wait:hold", "Keep waiting jobs back."),
         "release": ("wait:release", "Let held jobs go."),
         "requeue": ("wait:requeue", "Run jobs again."),
-        "wait": ("wait:wait", "Wait until jobs have ended."),
         "top": ("watch:top", "Watch the service."),
         "whatif": ("watch:whatif", "Say when jobs would end under another policy."),
         "dashboard": ("watch:dashboard", "Open the service's page in a browser."),
         "token": ("token:token_app", "Say who may use the service over the network."),
-        "map": ("map:map_command", "Run CPU and GPU programs over many files at once."),
-        "split": ("split:split", "Say how a map's tasks are best split between CPUs and GPUs."),
+    },
+    "Simulation": {
         "simulate": ("simulate:simulate", "Simulate a workload under a policy, on any cluster."),
         "compare": ("compare:compare", "Put several policies, seeds and loads side by side."),
-        "explain": ("explain:explain", "Show why each job went where it did."),
-        "history": ("history:history_app", "Look at measured runs; predict; export, import."),
-        "model": ("model:model_app", "Look at what was learned of run times."),
-        "devices": ("devices:devices", "Show this machine's cores, GPUs and OpenCL devices."),
         "policies": ("policies:policies", "List policies and planners."),
         "workload": ("workload:workload_app", "Describe, convert, cut and scale traces."),
-        "bench-remote": ("bench_remote:bench_remote", "Measure what a borrowed GPU costs here."),
-        "device-server": ("device_server:device_server", "Lend this node's devices."),
         "replay": ("replay:replay", "Check that a journal gives the same decisions again."),
+        "split": ("split:split", "Say how a map's tasks are best split between CPUs and GPUs."),
+        "schema": ("schema:schema", "Print the JSON Schemas of job and cluster files."),
+    },
+    "Learning": {
+        "history": ("history:history_app", "Look at measured runs; predict; export, import."),
+        "model": ("model:model_app", "Look at what was learned of run times."),
+    },
+    "Machine": {
+        "devices": ("devices:devices", "Show this machine's cores, GPUs and OpenCL devices."),
+        "device-server": ("device_server:device_server", "Lend this node's devices."),
+        "bench-remote": ("bench_remote:bench_remote", "Measure what a borrowed GPU costs here."),
         "runs": ("runs:runs", "List what ran here, and clear it up."),
         "recover": ("recover:recover", "Clear up after runs whose Dovetail was killed."),
-        "schema": ("schema:schema", "Print the JSON Schemas of job and cluster files."),
-    }
+    },
+}
+"""Our commands as the help groups them: where each is, and what the list says of it."""
+
+
+def _table() -> dict[str, Target]:
+    own = {name: about for section in _SECTIONS.values() for name, about in section.items()}
     return {name: here(f"dovetail.cli.{spec}", line) for name, (spec, line) in own.items()}
 
 
@@ -82,7 +96,7 @@ def _other(name: str) -> Target:
     """A command of another package; raises `KeyError`. One of the lab's is known where the lab is not."""
     found = registered("dovetail.commands")
     if name in found:
-        return Target(found[name].load, LAB.get(name, ""))
+        return Target(found[name].load, LAB.get(name, found[name].line))
     if name not in LAB:
         raise KeyError(name)
     raise InputError(f"found the command {name}, which is in dovetail-lab: install that package too")
@@ -101,6 +115,12 @@ class _Dovetail(LazyGroup):
         """All commands; ours win over others of the same name."""
         others = [name for name in registered("dovetail.commands") if name not in cls.own]
         return {**cls.own, **{name: _other(name) for name in others}}
+
+    @classmethod
+    def sections(cls) -> Mapping[str, Sequence[str]]:
+        """The commands as the help groups them."""
+        others = [name for name in cls.targets() if name not in cls.own]
+        return {**{title: list(names) for title, names in _SECTIONS.items()}, "Of other packages": others}
 
     @classmethod
     def target(cls, name: str) -> Target:

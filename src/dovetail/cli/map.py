@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dovetail.cli import options as opt
-from dovetail.cli.output import note
-from dovetail.errors import InputError
+from dovetail.errors import InputError, MapError
+from dovetail.files.streams import note
 
 if TYPE_CHECKING:  # NumPy and others load when the command runs, not when the help is shown
     from dovetail.mapping.api import Map
@@ -44,7 +44,8 @@ def map_command(
         str | None, typer.Option(metavar="CMD", help="Program over all results: 'prog {ins} {out}'.")
     ] = None,
     workers: Annotated[
-        str | None, typer.Option(metavar="KIND:COUNT,…", help="E.g. cpu:14,gpu:2; opencl:N. Default: all.")
+        str | None,
+        typer.Option(metavar="KIND:COUNT,…", help="E.g. cpu:14,gpu:2; of each node with ray. Default: all."),
     ] = None,
     persistent: Annotated[
         bool, typer.Option("--persistent", help="Programs stay: one item a line in, one line out.")
@@ -53,7 +54,9 @@ def map_command(
         str | None, typer.Option(metavar="TEMPLATE", help="With --persistent: the line sent. Default: {in}.")
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Do what is not done yet.")] = False,
-    engine: Annotated[str, typer.Option(metavar="local|ray", help="Where workers run.")] = "local",
+    executor: Annotated[
+        str, typer.Option("--executor", "--engine", metavar="local|ray", help="Where workers run.")
+    ] = "local",
     address: Annotated[str | None, typer.Option(metavar="HOST:PORT", help="Of a Ray cluster.")] = None,
     rule: Annotated[str, typer.Option(metavar="NAME", help="finish-time, shares or greedy.")] = "finish-time",
     by_size: Annotated[
@@ -64,10 +67,10 @@ def map_command(
         bool, typer.Option("--duplicate/--no-duplicate", help="A straggler at the end may run twice.")
     ] = True,
     timeout: Annotated[
-        float | None, typer.Option(metavar="SECONDS", help="Most that one item may take.")
+        float | None, opt.duration("--timeout", help="Most that one item may take.", above_zero=True)
     ] = None,
     memory: Annotated[
-        str | None, typer.Option(metavar="SIZE", help="Most that one process may allocate.")
+        int | None, opt.size("--memory", "--mem", help="Most that one process may allocate.", least=1)
     ] = None,
     app: opt.App = None,
     history: opt.HistoryFile = None,
@@ -92,8 +95,8 @@ def map_command(
     reduction = None if reduce is None else _Reduction(out, reduce, chosen)
     # What makes no sense is refused before anything is written.
     asked = _asked(
-        out, commands, persistent=persistent, app=app, workers=workers, engine=engine, address=address,
-        rule=rule, retries=retries, duplicate=duplicate, timeout=timeout, memory=_bytes(memory),
+        out, commands, persistent=persistent, app=app, workers=workers, engine=executor, address=address,
+        rule=rule, retries=retries, duplicate=duplicate, timeout=timeout, memory=memory,
         history=history, progress=False if quiet or as_json else None,
     )  # fmt: skip
     record = Record.open(out, commands, resume=resume)
@@ -101,19 +104,22 @@ def map_command(
     try:
         todo = [item for item in chosen if not record.is_done(item)]
         made = asked(todo, cost=_sizes(todo) if by_size else None)
-        own, interrupted = _collect(made, record)
+        own, interrupted, failure = _collect(made, record)
         summary = made.summary
-        if reduction is not None and not interrupted and not summary.failed:
+        whole = not interrupted and not summary.failed and failure is None
+        if reduction is not None and whole:
             reduction.run(record)
-        finished = not interrupted
+        finished = not interrupted and failure is None
     finally:
         record.close(finished=finished)
     form = _form(summary, own, skipped=len(chosen) - len(todo))
     if reduction is not None:
-        form["reduced"] = str(out / reduction.name) if finished and not summary.failed else None
+        form["reduced"] = str(out / reduction.name) if whole else None
     print(json.dumps(form) if as_json else _shown(form))
-    for failure in summary.failed[:SHOWN]:
-        note(str(failure["reason"]))
+    for failed in summary.failed[:SHOWN]:
+        note(str(failed["reason"]))
+    if failure is not None:
+        raise failure
     if interrupted:
         left = len(todo) - summary.items
         note(f"dovetail: interrupted: {left} of {len(chosen)} items are not done; --resume does them")
@@ -124,18 +130,6 @@ def map_command(
 def _names(items: list[str]) -> list[str]:
     """The items' files; those of a list on standard input."""
     return [name for name in sys.stdin.read().splitlines() if name] if items == ["-"] else items
-
-
-def _bytes(text: str | None) -> int | None:
-    """A size such as 4e9, 8GB, 512MiB."""
-    if text is None:
-        return None
-    from dovetail.workloads.identity import number_of
-
-    found = number_of(text)
-    if not found:
-        raise InputError(f"found {text!r}, expected a size such as 8GB", where="--memory")
-    return int(found)
 
 
 def _sizes(items: Sequence[FileItem]) -> list[float]:
@@ -179,8 +173,11 @@ def _asked(
     return found
 
 
-def _collect(made: Map, record: Record) -> tuple[float, bool]:
-    """Record what is done as it comes; seconds of the programs alone, and whether Ctrl-C ended it."""
+def _collect(made: Map, record: Record) -> tuple[float, bool, MapError | None]:
+    """Record what is done as it comes.
+
+    Gives seconds of the programs alone, whether Ctrl-C ended it, and why it ended before all was tried.
+    """
     from dovetail.errors import ItemError
 
     own = 0.0
@@ -190,11 +187,12 @@ def _collect(made: Map, record: Record) -> tuple[float, bool]:
                 record.done(result)
                 own += result.seconds
     except KeyboardInterrupt:
-        made.close()
-        return own, True
+        return own, True, None
+    except MapError as error:  # what was done before it is in its place
+        return own, False, error
     finally:
         made.close()
-    return own, False
+    return own, False, None
 
 
 class _Reduction:
@@ -269,4 +267,6 @@ def _shown(form: Mapping[str, Any]) -> str:
     if form["overhead_per_task"] is not None:
         parts.append(f"overhead {form['overhead_per_task'] * 1e3:.2f} ms an item")
     parts += [f"{form[name]} {name}" for name in ("skipped", "retried", "duplicated") if form[name]]
+    parts += [f"{kind} failed {count} times" for kind, count in form["failed_on"].items()]
+    parts += [f"{kind} suspended for {seconds:.3g} s" for kind, seconds in form["suspended"].items()]
     return ", ".join(parts)

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import numpy as np
 import typer
 
 from dovetail.cli import options as opt
@@ -19,12 +18,12 @@ from dovetail.history import Group, SqliteHistory
 from dovetail.history.base import InputsKey, RequestKey, canonical_inputs, request_key
 from dovetail.model import DeviceClass, Run
 from dovetail.report import tables, wording
-from dovetail.runtimes import DEFAULT_MODEL, MODELS, make_model
-from dovetail.runtimes.base import MAX_RUNS, HistoryModel, Query, categories, numbers
-from dovetail.runtimes.describe import formula, law_shares
-from dovetail.runtimes.evaluation import HeldOut, held_out
-from dovetail.runtimes.fits import Fit
-from dovetail.runtimes.learned import LearnedModel
+from dovetail.spec.values import DEFAULT_MODEL
+
+if TYPE_CHECKING:
+    from dovetail.runtimes.base import HistoryModel, Query
+    from dovetail.runtimes.evaluation import HeldOut
+    from dovetail.runtimes.fits import Fit
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -44,7 +43,6 @@ Plot = Annotated[
         "--plot", metavar="FILE", help="Draw times against size with the 90 % interval (PNG, SVG, PDF)."
     ),
 ]
-WITHOUT_ESTIMATES = tuple(name for name in MODELS if name != "user-estimate")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,11 +57,16 @@ class Place:
 
     def query(self, app: str, inputs: InputsKey | None = None) -> Query:
         """A query of this place."""
+
+        from dovetail.runtimes.base import Query
+
         inputs = self.inputs if inputs is None else inputs
         return Query(app, self.implementation, self.device, self.request, inputs)
 
 
 def _places(store: SqliteHistory, app: str, groups: Sequence[Group]) -> list[Place]:
+    from dovetail.runtimes.base import MAX_RUNS
+
     found: list[Place] = []
     for name, device in dict.fromkeys((g.implementation, g.device_class) for g in groups if g.completed):
         here = [g for g in groups if (g.implementation, g.device_class) == (name, device)]
@@ -75,12 +78,16 @@ def _places(store: SqliteHistory, app: str, groups: Sequence[Group]) -> list[Pla
 
 
 def _fit(predictor: HistoryModel, place: Place, app: str) -> Fit | None:
+    from dovetail.runtimes.learned import LearnedModel
+
     return predictor.fit(place.query(app)) if isinstance(predictor, LearnedModel) else None
 
 
 @model_app.command("list")
 def list_models(history: opt.HistoryFile = None, as_json: opt.Json = False) -> None:
     """List apps and device classes with the law that the learned model chose."""
+    from dovetail.runtimes import make_model
+
     rows: list[dict[str, Any]] = []
     with opened(history) as store:
         predictor = make_model(DEFAULT_MODEL, store)
@@ -108,6 +115,9 @@ def list_models(history: opt.HistoryFile = None, as_json: opt.Json = False) -> N
 
 
 def _row(app: str, place: Place, fit: Fit | None, predictor: HistoryModel | None = None) -> dict[str, Any]:
+    from dovetail.runtimes.describe import formula, law_shares
+    from dovetail.runtimes.learned import LearnedModel
+
     route = predictor.route(place.query(app)) if isinstance(predictor, LearnedModel) else None
     return {
         "app": app,
@@ -126,6 +136,8 @@ def _row(app: str, place: Place, fit: Fit | None, predictor: HistoryModel | None
 
 def _left_out_error(fit: Fit) -> float | None:
     """Median relative error of each input predicted from the others, as the fit itself sees it."""
+    import numpy as np
+
     if len(fit.cells) < 4:
         return None
     return float(np.median([abs(math.expm1(fit.without(i)[0] - c.y)) for i, c in enumerate(fit.cells)]))
@@ -142,6 +154,8 @@ def show(
     as_json: opt.Json = False,
 ) -> None:
     """Show what was learned of an app: law, formula, runs, error on inputs left out; draw it."""
+    from dovetail.runtimes import make_model
+
     with opened(history) as store:
         found = _places(store, app, places(store, app, device, implementation))
         predictor = make_model(model, store)
@@ -222,7 +236,10 @@ def error(
     as_json: opt.Json = False,
 ) -> None:
     """Compare the models' errors on inputs held out one at a time."""
-    names = model or list(WITHOUT_ESTIMATES)
+    from dovetail.runtimes import MODELS
+    from dovetail.runtimes.evaluation import held_out
+
+    names = model or [name for name in MODELS if name != "user-estimate"]
     with opened(history) as store:
         kept = [
             (p.implementation, p.device)
@@ -338,6 +355,8 @@ _COLOURS = ("#4269d0", "#efb118", "#3ca951", "#ff725c", "#a463f2", "#97bbf5")
 
 def _runs(store: SqliteHistory, place: Place, app: str) -> list[Run]:
     """The newest runs of the place, oldest first."""
+    from dovetail.runtimes.base import MAX_RUNS
+
     recent = store.recent(app, place.implementation, place.device, MAX_RUNS)
     return [run for run in recent if request_key(run) == place.request]
 
@@ -350,6 +369,8 @@ def _size(run: Run, name: str) -> float:
 
 def _axis(place: Place, runs: Sequence[Run]) -> str | None:
     """The first numeric input that took more than one value above 0."""
+    from dovetail.runtimes.base import numbers
+
     for name, _ in numbers(place.inputs):
         if len({size for run in runs if (size := _size(run, name)) > 0}) > 1:
             return name
@@ -371,6 +392,10 @@ def _steps(
 def _curve(
     app: str, predictor: HistoryModel, place: Place, runs: Sequence[Run], name: str
 ) -> tuple[list[float], list[float], list[float], list[float]]:
+    import numpy as np
+
+    from dovetail.runtimes.base import categories, numbers
+
     values = [_size(run, name) for run in runs]
     if not values:
         return [], [], [], []

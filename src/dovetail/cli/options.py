@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 import typer
 
 from dovetail.cli import completing
 from dovetail.errors import InputError
-from dovetail.files.units import DURATION, seconds_of
-from dovetail.model import Cluster as Machine
-from dovetail.report.metrics import Cut
-from dovetail.workloads.partitions import with_partitions
+from dovetail.files.units import DURATION, SIZE, bytes_given, seconds_given, seconds_of
+
+if TYPE_CHECKING:  # arrays, models: who only reads the help waits for neither
+    from dovetail.model import Cluster as Machine
+    from dovetail.report.metrics import Cut
 
 __all__ = [
     "App",
@@ -58,12 +59,13 @@ __all__ = [
     "Warmup",
     "cpus",
     "cut",
+    "duration",
     "kinds",
     "machine",
     "machines",
     "or_journal",
     "reader_options",
-    "seconds",
+    "size",
     "walltime",
 ]
 
@@ -82,8 +84,8 @@ class Knowledge(StrEnum):
     learned = "learned"
 
 
-class Twins(StrEnum):
-    """Whether a compiled twin may stand in for the engine."""
+class Compilation(StrEnum):
+    """Whether compiled code may stand in for the engine."""
 
     auto = "auto"
     off = "off"
@@ -161,8 +163,8 @@ Lenient: TypeAlias = Annotated[
     bool, typer.Option("--lenient", help="Skip and count malformed lines of a trace.")
 ]
 Compiled: TypeAlias = Annotated[
-    Twins,
-    typer.Option("--compiled", help="Compiled twin where it models all that is asked, the same schedule."),
+    Compilation,
+    typer.Option("--compiled", help="Compiled stand-in for large rigid workloads, the same schedule."),
 ]
 Known: TypeAlias = Annotated[
     Knowledge | None, typer.Option("--knowledge", help="What policies know of run times.")
@@ -214,10 +216,10 @@ Breakdowns: TypeAlias = Annotated[
     ),
 ]
 Warmup: TypeAlias = Annotated[
-    str | None, typer.Option(metavar="SECONDS|SHARE%", help="Leave the first jobs out of means, e.g. 10%.")
+    str | None, typer.Option(metavar="DURATION|SHARE%", help="Leave the first jobs out of means, e.g. 10%.")
 ]
 Cooldown: TypeAlias = Annotated[
-    str | None, typer.Option(metavar="SECONDS|SHARE%", help="The same at the end; default: as --warmup.")
+    str | None, typer.Option(metavar="DURATION|SHARE%", help="The same at the end; default: as --warmup.")
 ]
 Reference: TypeAlias = Annotated[
     str | None, typer.Option(metavar="POLICY", help="Tell which jobs end later than under this policy.")
@@ -242,6 +244,9 @@ def machine(cluster: str | None, partitions: Sequence[str] | None) -> Machine | 
                 "found a partition, expected --cluster too, whose nodes it names", where="--partition"
             )
         return None
+    from dovetail.model import Cluster as Machine
+    from dovetail.workloads.partitions import with_partitions
+
     return with_partitions(Machine.parse(cluster), partitions or ())
 
 
@@ -253,6 +258,9 @@ def machines(clusters: Sequence[str] | None, partitions: Sequence[str] | None) -
     twice = [text for i, text in enumerate(clusters) if text in clusters[:i]]
     if twice:
         raise InputError(f"found {twice[0]} twice, expected each cluster once", where="--cluster")
+    from dovetail.model import Cluster as Machine
+    from dovetail.workloads.partitions import with_partitions
+
     return [with_partitions(Machine.parse(text), partitions or ()) for text in clusters]
 
 
@@ -288,6 +296,27 @@ def kinds(on: str | None) -> list[str]:
     return found
 
 
+def duration(*names: str, help: str, above_zero: bool = False, **more: Any) -> Any:  # noqa: A002
+    """An option that takes seconds, or a duration such as ``1h30m``; the command is given seconds."""
+
+    def read(value: float | str) -> float:
+        return seconds_given(value, names[0], above_zero=above_zero)
+
+    return typer.Option(*names, metavar="DURATION", help=help, parser=read, **more)
+
+
+def size(*names: str, help: str, least: int = 0) -> Any:  # noqa: A002
+    """An option that takes bytes, or a size such as ``8GB``; the command is given bytes."""
+
+    def read(value: float | str) -> int:
+        found = bytes_given(value, names[0])
+        if isinstance(value, str) and found < least:
+            raise InputError(f"found {value!r}, expected at least {least} {SIZE}", where=names[0])
+        return found
+
+    return typer.Option(*names, metavar="SIZE", help=help, parser=read)
+
+
 def walltime(text: str | None, *, simulated: bool) -> float | Literal["actual"] | None:
     """``--default-walltime``: seconds, or ``actual`` in simulation (its default)."""
     if text is None:
@@ -304,18 +333,12 @@ def walltime(text: str | None, *, simulated: bool) -> float | Literal["actual"] 
     return found
 
 
-def seconds(text: str | None, where: str) -> float | None:
-    """The seconds of an option that takes a duration such as ``90`` or ``1h30m``."""
-    try:
-        return None if text is None else seconds_of(text)
-    except ValueError as error:
-        raise InputError(str(error), where=where) from None
-
-
 def cut(warmup: str | None, cooldown: str | None) -> Cut | None:
     """``--warmup`` and ``--cooldown``; ``None`` where neither was given."""
     if warmup is None and cooldown is None:
         return None
+    from dovetail.report.metrics import Cut
+
     return Cut.parse("0" if warmup is None else warmup, cooldown)
 
 

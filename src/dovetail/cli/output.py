@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import math
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,23 +15,32 @@ from rich.console import Console
 from rich.text import Text
 
 from dovetail.errors import InputError
+from dovetail.extras import need
+from dovetail.files.streams import note
 from dovetail.files.writing import make_folder, write_text
-from dovetail.model import Result
+from dovetail.model import Note, Result
 from dovetail.report import Report, tables, wording
 from dovetail.report.asked import Asked
-from dovetail.report.compared import compared_metrics, comparison_table, later_table, paired_tables, remarks
+from dovetail.report.compared import (
+    TOLD,
+    compared_metrics,
+    comparison_table,
+    later_table,
+    paired_tables,
+    remarks,
+)
 from dovetail.report.energy import Watts, use_of
 from dovetail.report.folder import forms, write_folder
 from dovetail.report.intervals import variants
-from dovetail.report.json_form import pieces_of
+from dovetail.report.json_form import pieces_of, plain
 from dovetail.report.outcome import breakdown_table, fairness_table, job_table, notes, summary
 from dovetail.report.report import check_figure
+from dovetail.report.verdicts import summary_of
 
 __all__ = [
     "Asked",
     "check_targets",
     "make_folder",
-    "note",
     "note_rejected",
     "show",
     "show_comparison",
@@ -134,6 +145,7 @@ def show_comparison(
     as_json: bool,
     folder: Path | None,
     html: Path | None = None,
+    summary: Path | None = None,
     asked: Asked | None = None,
     verbose: bool = False,
 ) -> None:
@@ -142,6 +154,9 @@ def show_comparison(
     loads = list(dict.fromkeys(result.load for result in results))
     if folder is not None:
         write_folder(results, folder, asked)
+    if summary is not None:
+        text = json.dumps(plain(summary_of(results, asked.cut)), indent=1, ensure_ascii=False)
+        write_text(summary, text + "\n")
     if html is not None:
         from dovetail.report.html import page
 
@@ -173,16 +188,20 @@ def _show_one_load(results: Sequence[Result], asked: Asked, verbose: bool) -> No
         console.print()
     for by in asked.by:
         for name, group in variants(results).items():
-            seed = "" if group[0].seed is None or len(group) == 1 else f", seed {group[0].seed}"
-            console.print(Text(wording.printable(f"{name}{seed}"), style="bold"))
+            console.print(Text(wording.printable(f"{name}{wording.which(group)}"), style="bold"))
             console.print(breakdown_table(group[0], by, cut=asked.cut).text(width))
             console.print()
     _tell([*remarks(results), *_common_notes(results, asked)], console)
 
 
 def _common_notes(results: Sequence[Result], asked: Asked) -> list[str]:
-    """The notes of all results, those of one variant alone with its name."""
-    firsts = {name: notes(group[0], asked.cut) for name, group in variants(results).items()}
+    """The notes of all results but those that `remarks` has, those of one variant alone with its name."""
+    firsts = {
+        name: notes(
+            replace(group[0], notes=[n for n in group[0].notes if Note.code_of(n) not in TOLD]), asked.cut
+        )
+        for name, group in variants(results).items()
+    }
     found: dict[str, list[str]] = {}
     for name, lines in firsts.items():
         for line in lines:
@@ -212,6 +231,7 @@ def check_targets(*files: Path | None, gantt: Path | None = None, folder: Path |
         if not path.parent.is_dir():
             raise InputError("cannot be written: its folder is not there, expected one", where=str(path))
     if folder is not None:
+        need("matplotlib", "a report's charts")
         there = next(part for part in (folder, *folder.absolute().parents) if part.exists())
         if not there.is_dir():
             raise InputError(f"cannot be made: found the file {there}, expected a folder", where=str(folder))
@@ -220,11 +240,6 @@ def check_targets(*files: Path | None, gantt: Path | None = None, folder: Path |
 def this_command() -> str:
     """The command line that is being run, for the pages that it makes."""
     return shlex.join(["dovetail", *sys.argv[1:]])
-
-
-def note(message: str) -> None:
-    """A line for people, on standard error; what jobs are called and what they print moves no cursor."""
-    print(wording.printable(message), file=sys.stderr)
 
 
 def note_rejected(result: Result, source: str) -> bool:

@@ -8,9 +8,9 @@ from typing import Annotated, Any
 import typer
 
 from dovetail.cli import options as opt
-from dovetail.cli.output import note
 from dovetail.cli.service import At, Parsable, clock, joined, opened, print_json, show_rows, span
-from dovetail.report.wording import printable
+from dovetail.files.sentences import printable
+from dovetail.files.streams import note
 
 __all__ = ["COLUMNS", "info", "nodes", "queue", "queue_row"]
 
@@ -51,7 +51,10 @@ def queue(
             chosen = joined(jobs) if jobs else None
             asked = {"state": states, "user": user, "name": name, "limit": limit, "patience": PATIENCE}
             found = service.get("/api/v1/jobs", jobs=chosen, **asked)
-        now = service.get("/api/v1/info")["now"]
+        about = service.get("/api/v1/info")
+    now = about["now"]
+    if about["blocked"] and not (ended or as_json or parsable):
+        note(about["blocked"])
     rows = found["jobs"]
     if as_json:
         print_json(rows)

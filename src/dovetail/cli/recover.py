@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated
+import shlex
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dovetail import api
 from dovetail.cli.options import Json
-from dovetail.report.wording import printable
-from dovetail.running import leftovers
+from dovetail.cli.serve import folder_of
+
+if TYPE_CHECKING:
+    from dovetail.running.leftovers import Leftover
 
 __all__ = ["recover"]
 
@@ -24,9 +26,15 @@ def recover(
     as_json: Json = False,
 ) -> None:
     """Record what ended, and show or stop what still runs, of runs whose Dovetail was killed."""
+    from dovetail import api
+    from dovetail.report.wording import printable
+    from dovetail.running import leftovers
+
     if give_up is not None:
         leftovers.give_up(give_up)
     found = api.recover_left_behind(stop=stop)
+    place = folder_of(None)
+    served = None if place.is_locked() else leftovers.left_of_service(place.path, stop=stop)
     if as_json:
         rows = [
             {
@@ -37,22 +45,34 @@ def recover(
                 "running": [{"id": job.job, "pid": job.pid} for job in left.recovery.running],
                 "lost": [{"id": job.job, "reason": job.reason} for job in left.recovery.lost],
             }
-            for left in found
+            for left in (*found, *([served] if served is not None else ()))
         ]
         print(json.dumps(rows, indent=2))
         return
-    if not found:
+    if not found and served is None:
         print("Nothing was left behind.")
     for left in found:
         print(f"run {left.run}: {left.recorded} ended runs recorded")
-        for job in left.recovery.running:
-            cores = ",".join(map(str, job.cores)) or "any"
-            print(f"  {printable(job.job)} still runs: process {job.pid} on cores {cores}")
+        _show_running(left)
         for name, why in left.untold:
             print(f"  {printable(name)}: {printable(why)}")
         if left.trouble:
             print(f"  set aside: {printable(left.trouble)}")
-    if any(left.still_running for left in found):
+    if served is not None:
+        print(f"service {place.path}: does not run; the next 'dovetail serve' takes up what is here")
+        _show_running(served)
+        if served.trouble:
+            print(f"  {printable(served.trouble)}")
+            print(f"  'dovetail recover --give-up {shlex.quote(str(place.path))}' puts that record aside.")
+    if any(left.still_running for left in (*found, served) if left is not None):
         print("'dovetail recover --stop' ends what still runs.")
     if any(left.trouble for left in found):
         print("What is set aside is tried again; 'dovetail recover --give-up RUN' looks at a run no more.")
+
+
+def _show_running(left: Leftover) -> None:
+    from dovetail.report.wording import printable
+
+    for job in left.recovery.running:
+        cores = ",".join(map(str, job.cores)) or "any"
+        print(f"  {printable(job.job)} still runs: process {job.pid} on cores {cores}")

@@ -8,13 +8,9 @@ from typing import Annotated
 import typer
 
 from dovetail.cli import completing
-from dovetail.engine.journal import read_journal
-from dovetail.engine.journal import replay as replay_journal
 from dovetail.errors import InputError
 from dovetail.files.sentences import shown
 from dovetail.interfaces import Policy
-from dovetail.plugins import load_policy
-from dovetail.policies.follow_plan import FollowPlan
 from dovetail.running.folder import LAST, journal_of
 
 __all__ = ["replay"]
@@ -34,6 +30,11 @@ def replay(
     ] = False,
 ) -> None:
     """Check that a journal's events give the very same decisions again."""
+    from dovetail.engine.journal import read_journal
+    from dovetail.engine.journal import replay as replay_journal
+    from dovetail.plugins import load_policy
+    from dovetail.policies.follow_plan import FollowPlan
+
     file = journal_of(run) or Path(run)
     journal = read_journal(file)
     named = str(journal.header["policy"])

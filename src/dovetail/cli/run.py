@@ -5,26 +5,21 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dovetail import api
 from dovetail.cli import options as opt
-from dovetail.cli.keep_order import KeepOrder
-from dovetail.cli.live_progress import LiveProgress
-from dovetail.cli.output import Asked, check_targets, note, note_rejected, show, watts_of, write_files
-from dovetail.engine.core import Engine
-from dovetail.engine.driver import INTERRUPTED
 from dovetail.errors import InputError
-from dovetail.model import CPU, Result, State, Workload
-from dovetail.report import Report, wording
-from dovetail.report.told import FAILED, failures, outcome_line, remarks
-from dovetail.running.folder import read_about, short_id
-from dovetail.running.session import Session, unfinished
-from dovetail.runtimes.registry import DEFAULT_MODEL
-from dovetail.workloads.commands import command_workload
-from dovetail.workloads.jobfile_schema import MOST_RETRIES
+from dovetail.files.streams import note
+from dovetail.spec.values import DEFAULT_MODEL, MOST_RETRIES
+
+if TYPE_CHECKING:
+    from dovetail.cli.output import Asked
+    from dovetail.engine.core import Engine
+    from dovetail.model import Result, Workload
+    from dovetail.report import Report
+    from dovetail.running.session import Session
 
 __all__ = ["run"]
 
@@ -69,7 +64,7 @@ def run(
     history: opt.HistoryFile = None,
     overrun: opt.AtWalltime = opt.Overrun.kill,
     default_walltime: opt.DefaultWalltime = None,
-    grace: Annotated[float, typer.Option(min=0, help="Seconds between TERM and KILL.")] = 5.0,
+    grace: Annotated[float, opt.duration("--grace", help="Between TERM and KILL.")] = 5.0,
     executor: Annotated[
         str, typer.Option(metavar="NAME[?option=value]", help="Where the jobs run.")
     ] = "local",
@@ -108,6 +103,12 @@ def run(
 
     A plain command asks for one CPU (-c N for more); jobs of a job file for what they say there.
     """
+    from dovetail import api
+    from dovetail.cli.keep_order import KeepOrder
+    from dovetail.cli.live_progress import LiveProgress
+    from dovetail.cli.output import Asked, check_targets, watts_of
+    from dovetail.model import Workload
+
     if keep_order and as_json:
         raise InputError(
             "found --keep-order with --json, expected one of them: both write to standard output"
@@ -126,7 +127,7 @@ def run(
     with LiveProgress(hidden=quiet or keep_order) as progress:
 
         def started(session: Session) -> None:
-            ended.folder = session.folder
+            ended.folder, ended.session = session.folder, session
             if kept is not None:
                 kept.started(session)
 
@@ -181,9 +182,14 @@ class _Ended:
     quiet: bool
     ordered: bool
     folder: Path | None = None
+    session: Session | None = None
 
     def show(self, found: Report) -> None:
         """Everything but the exit status. With ``--keep-order`` standard output is the jobs' alone."""
+
+        from dovetail.cli.output import show, write_files
+        from dovetail.report.told import failures, outcome_line, remarks
+
         result = found.result
         if not self.as_json and result.records:
             line = outcome_line(result, _on_cpus_alone(result, self.folder))
@@ -206,21 +212,38 @@ class _Ended:
 
     def status(self, result: Result, what: str, *, halted: bool) -> int:
         """The exit status that says to scripts what became of the jobs, with a line where more is to do."""
+
+        from dovetail.cli.output import note_rejected
+        from dovetail.engine.stranded import NO_NODE
+        from dovetail.model import State
+        from dovetail.report.told import FAILED
+        from dovetail.running.session import unfinished
+
         records = result.records
         failed = any(record.state in FAILED for record in records)
         cancelled = [record for record in records if record.state is State.CANCELLED]
-        # Here nothing but an interruption (or a halt) cancels what has started.
-        if any(record.detail == INTERRUPTED or record.start is not None for record in cancelled):
+        live = None if self.session is None else self.session.live
+        if cancelled and live is not None and live.stopped:
             left = unfinished(self.folder) if self.folder else []
             if left:
                 jobs, _, them = _some(len(left))
                 note(f"{jobs} never started; 'dovetail run --resume {self._run()}' takes {them} up")
             return int(failed) if halted else 130
+        stranded = sum(record.detail.startswith(NO_NODE) for record in cancelled)
+        if stranded:
+            jobs, _, them = _some(stranded)
+            were = "was" if stranded == 1 else "were"
+            note(
+                f"{jobs} {were} cancelled: no node is left that could run {them}; "
+                f"'dovetail run --resume {self._run()}' in another allocation takes {them} up"
+            )
         late = sum(record.state is State.PENDING for record in records)
         if late:
             jobs, they, them = _some(late)
+            over = live is not None and live.driver.engine.horizon.end <= live.driver.engine.view.now
+            why = "the allocation ended" if over else f"{they} cannot end before the allocation does"
             note(
-                f"{jobs} {'is' if late == 1 else 'are'} left: {they} cannot end before the allocation does; "
+                f"{jobs} {'is' if late == 1 else 'are'} left: {why}; "
                 f"'dovetail run --resume {self._run()}' in another one takes {them} up"
             )
         if failed or late or cancelled:
@@ -228,11 +251,15 @@ class _Ended:
         return 2 if note_rejected(result, what) else 0
 
     def _run(self) -> str:
+        from dovetail.running.folder import read_about, short_id
+
         return short_id(read_about(self.folder).uid) if self.folder is not None else ""
 
 
 def _some(count: int) -> tuple[str, str, str]:
     """So many jobs, and what they are called in the rest of the sentence."""
+    from dovetail.report import wording
+
     return (wording.many(count, "job"), *(("it", "it") if count == 1 else ("they", "them")))
 
 
@@ -241,6 +268,9 @@ def _on_cpus_alone(result: Result, folder: Path | None) -> float | None:
 
     ``None`` where nothing ran elsewhere, some job did not complete, or too little is known.
     """
+    from dovetail import api
+    from dovetail.model import CPU, State
+
     records = result.records
     elsewhere = any(r.implementation is not None and r.implementation.kind != CPU for r in records)
     completed = all(record.state is State.COMPLETED for record in records)
@@ -267,6 +297,8 @@ def _seconds(text: str | None) -> float | None:
 
 
 def _workload(file: str | None, command: list[str], options: dict[str, Any]) -> str | Workload:
+    from dovetail.workloads.commands import command_workload
+
     if command:
         if file is not None:
             raise InputError(f"found the file {file} and a command after '--', expected one of them")

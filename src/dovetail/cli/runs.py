@@ -11,30 +11,26 @@ from typing import Annotated, Any
 import typer
 
 from dovetail.cli import options as opt
-from dovetail.cli.output import note
 from dovetail.cli.service import clock, print_json, show_rows
-from dovetail.errors import DovetailError, InputError
-from dovetail.executors.recovery import recover
+from dovetail.errors import DovetailError
+from dovetail.files.streams import note
 from dovetail.report import wording
 from dovetail.running.folder import default_runs_folder, read_about, run_folders, short_id
-from dovetail.running.ledger import Ledger
 
 __all__ = ["runs"]
 
 
 def runs(
     prune: Annotated[
-        str | None,
-        typer.Option(
-            metavar="DURATION", help="Remove runs that are older, e.g. 30d; none in which jobs run."
-        ),
+        float | None,
+        opt.duration("--prune", help="Remove runs that are older, e.g. 30d; none in which jobs run."),
     ] = None,
     limit: Annotated[int, typer.Option(min=1, metavar="N", help="Show so many, the newest first.")] = 20,
     as_json: opt.Json = False,
 ) -> int:
     """List the runs of this machine, the newest first; the history is kept apart, and stays."""
     if prune is not None:
-        removed = _pruned(opt.seconds(prune, "--prune"))
+        removed = _pruned(prune)
         if as_json:
             print_json({"removed": removed})
         else:
@@ -64,6 +60,8 @@ def runs(
 
 def _row(folder: Path) -> dict[str, Any] | None:
     """A run, ``None`` for a folder that is none (any more)."""
+    from dovetail.running.ledger import Ledger
+
     try:
         about = read_about(folder)
         with Ledger(folder / "ledger.db") as ledger:
@@ -83,10 +81,10 @@ def _row(folder: Path) -> dict[str, Any] | None:
     }
 
 
-def _pruned(age: float | None) -> list[str]:
+def _pruned(age: float) -> list[str]:
     """Remove old runs of the state folder in which nothing runs; their ids."""
-    if age is None:
-        raise InputError("found no duration, expected e.g. 30d", where="--prune")
+    from dovetail.executors.recovery import recover
+
     root, removed = default_runs_folder().resolve(), []
     for folder in run_folders():
         try:

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dovetail.cli import options as opt
-from dovetail.cli.output import note
-from dovetail.errors import InputError
+from dovetail.files.streams import note
 from dovetail.model import Cluster
 from dovetail.service.client import VARIABLE, NoService, connection
 from dovetail.service.folder import Address, ServiceFolder
@@ -38,7 +37,7 @@ def serve(
     ] = "local",
     overrun: opt.AtWalltime = opt.Overrun.kill,
     default_walltime: opt.DefaultWalltime = None,
-    grace: Annotated[float, typer.Option(min=0, help="Seconds between TERM and KILL.")] = 5.0,
+    grace: Annotated[float, opt.duration("--grace", help="Between TERM and KILL.")] = 5.0,
     seed: opt.Seed = None,
     folder: Folder = None,
     socket: Annotated[
@@ -59,20 +58,25 @@ def serve(
     insecure: Annotated[
         bool, typer.Option("--insecure", help="Listen without TLS beyond this machine: tokens can be read.")
     ] = False,
-    keep: Annotated[str, typer.Option(metavar="DURATION", help="How long ended jobs stay in memory.")] = "1h",
+    keep: Annotated[float, opt.duration("--keep", help="How long ended jobs stay in memory.")] = 3600.0,
     user_limit: Annotated[
         int | None, typer.Option(min=1, metavar="N", help="Jobs of one user that may run at once.")
     ] = None,
     half_life: Annotated[
-        str | None,
-        typer.Option(
-            metavar="DURATION", help="Fair shares: after so long half of what was used is forgotten."
+        float | None,
+        opt.duration(
+            "--half-life",
+            help="Fair shares: after so long half of what was used is forgotten.",
+            above_zero=True,
         ),
     ] = None,
     share: Annotated[
         list[str] | None,
         typer.Option(metavar="USER=N", help="Fair shares: this user's, where all others have 1; repeatable."),
     ] = None,
+    new: Annotated[
+        bool, typer.Option("--new", help="Where the ledger has gone: begin with an empty queue.")
+    ] = False,
     drain: Annotated[
         bool, typer.Option("--drain", help="Have the service that runs start nothing more and end.")
     ] = False,
@@ -89,9 +93,7 @@ def serve(
 
     fair = _fair(half_life, share or [])
     limit = opt.walltime(default_walltime, simulated=False)
-    kept = opt.seconds(keep, "--keep")
     assert not isinstance(limit, str)
-    assert kept is not None
 
     def ready(address: Address) -> None:
         for url in (f"socket {address.socket}", *address.urls):
@@ -115,8 +117,9 @@ def serve(
             certificate=certificate,
             key=key,
             insecure=insecure,
-            keep=kept,
+            keep=keep,
             user_limit=user_limit,
+            new=new,
             fair=fair,
             tell=_say,
             ready=ready,
@@ -125,16 +128,13 @@ def serve(
     return 0
 
 
-def _fair(half_life: str | None, shares: list[str]) -> FairUse | None:
+def _fair(half_life: float | None, shares: list[str]) -> FairUse | None:
     """Fair shares, where either option asks for them. Raises `InputError`."""
     from dovetail.service.usage import HALF_LIFE, FairUse, parse_shares
 
     if half_life is None and not shares:
         return None
-    seconds = opt.seconds(half_life, "--half-life")
-    if seconds is not None and not seconds > 0:
-        raise InputError(f"found {half_life!r}, expected a time above 0", where="--half-life")
-    return FairUse(HALF_LIFE if seconds is None else seconds, parse_shares(shares))
+    return FairUse(HALF_LIFE if half_life is None else half_life, parse_shares(shares))
 
 
 def folder_of(folder: Path | None) -> ServiceFolder:

@@ -3,18 +3,29 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, TypeAlias
 
 import typer
 
-from dovetail.cli.output import note
-from dovetail.report import tables
-from dovetail.report.wording import printable
+from dovetail.files.sentences import printable
+from dovetail.files.streams import note
 from dovetail.service.client import Connection, connection
 
-__all__ = ["At", "Jobs", "Parsable", "clock", "joined", "opened", "print_json", "show_rows", "span"]
+__all__ = [
+    "At",
+    "Jobs",
+    "Parsable",
+    "clock",
+    "joined",
+    "opened",
+    "print_json",
+    "show_rows",
+    "span",
+    "table_of",
+]
 
 At: TypeAlias = Annotated[
     str | None,
@@ -72,7 +83,7 @@ def span(seconds: float | None) -> str:
 
 
 def show_rows(columns: Sequence[str], rows: Sequence[Mapping[str, str]], *, parsable: bool = False) -> None:
-    """A table; with ``parsable`` one line a row."""
+    """A table on lines that never break; with ``parsable`` one line a row, with all of it."""
     if parsable:
         for row in rows:
             print("|".join(printable(row[name]).replace("|", "\\|") for name in columns))
@@ -80,13 +91,66 @@ def show_rows(columns: Sequence[str], rows: Sequence[Mapping[str, str]], *, pars
     _print(columns, rows)
 
 
-def _print(columns: Sequence[str], rows: Sequence[Mapping[str, str]]) -> None:
+FLEXIBLE = ("name", "where", "reason", "where/reason", "workload", "jobs", "devices", "partitions")
+"""Columns that are cut where a line would be too long; all others are whole, or not there."""
+DISPENSABLE = ("user", "submitted", "policy", "partitions")
+"""Columns that go first, in this order, where there is no room for them."""
+WHEN = {"submitted", "start", "end", "started"}
+GAP = 2
+LEAST, ENOUGH = 10, 20
+"""Columns of text below which nothing is cut, and to which all is cut before a column goes."""
+
+
+def table_of(columns: Sequence[str], rows: Sequence[Mapping[str, str]], width: int) -> Any:
+    """Rows as a table that is at most ``width`` wide, if states, numbers and times let it be.
+
+    Where a job runs and why it does not share a column: a row has one of them.
+    """
+    from rich.cells import cell_len
     from rich.table import Table as Rich
     from rich.text import Text
 
-    table = Rich(box=None, pad_edge=False, header_style="bold")
-    for name in columns:
-        table.add_column(name.upper().replace("_", " "), overflow="fold")
-    for row in rows:
-        table.add_row(*(Text(printable(row[name])) for name in columns))
-    tables.console().print(table)
+    from dovetail.report.tables import clipped
+
+    shown = [name for name in columns if name != "reason"] if "where" in columns else list(columns)
+    shown = ["where/reason" if name == "where" else name for name in shown]
+    texts = {
+        name: [
+            printable(row["reason"] or row["where"] if name == "where/reason" else row[name]) for row in rows
+        ]
+        for name in shown
+    }
+    widths = {name: max(map(cell_len, [name, *texts[name]])) for name in shown}
+    if _total(widths, ENOUGH) > width:  # the year of what is still in the queue is known
+        for name in WHEN & widths.keys():
+            texts[name] = [re.sub(r"[0-9]{4}-(?=[0-9]{2}-)", "", text) for text in texts[name]]
+            widths[name] = max(map(cell_len, [name, *texts[name]]))
+    for name in DISPENSABLE:
+        if _total(widths, ENOUGH) > width:
+            widths.pop(name, None)
+    over = _total(widths) - width
+    while over > 0:
+        longest = max((n for n in widths if n in FLEXIBLE), key=widths.__getitem__, default="")
+        if not longest or widths[longest] <= LEAST:
+            break
+        widths[longest] -= 1
+        over -= 1
+    table = Rich(box=None, pad_edge=False, header_style="bold", padding=(0, GAP, 0, 0), width=_total(widths))
+    for name, wide in widths.items():
+        table.add_column(name.upper().replace("_", " "), no_wrap=True, min_width=wide)
+    for i in range(len(rows)):
+        table.add_row(*(Text(clipped(texts[n][i], w, keep_end=n == "name")) for n, w in widths.items()))
+    return table
+
+
+def _total(widths: Mapping[str, int], most: int = 1 << 30) -> int:
+    """The width of a line whose flexible columns are cut to ``most``."""
+    cut = sum(min(wide, most) if name in FLEXIBLE else wide for name, wide in widths.items())
+    return cut + GAP * (len(widths) - 1)
+
+
+def _print(columns: Sequence[str], rows: Sequence[Mapping[str, str]]) -> None:
+    from dovetail.report import tables
+
+    table = table_of(columns, rows, tables.console().width)
+    tables.console(width=max(tables.console().width, table.width)).print(table)

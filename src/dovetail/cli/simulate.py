@@ -3,26 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dovetail import api
 from dovetail.cli import options as opt
-from dovetail.cli.garbage import collect_rarely
-from dovetail.cli.output import (
-    Asked,
-    check_targets,
-    note,
-    note_rejected,
-    show,
-    this_command,
-    watts_of,
-    write_text,
-)
-from dovetail.model import Result
-from dovetail.report.progress import Bar
-from dovetail.runtimes.registry import DEFAULT_MODEL
+from dovetail.files.streams import note
+from dovetail.spec.values import DEFAULT_MODEL
+
+if TYPE_CHECKING:
+    from dovetail.model import Result
 
 __all__ = ["simulate"]
 
@@ -39,7 +29,7 @@ def simulate(
     overrun: opt.AtWalltime = opt.Overrun.kill,
     default_walltime: opt.DefaultWalltime = None,
     rates: opt.Rates = None,
-    compiled: opt.Compiled = opt.Twins.auto,
+    compiled: opt.Compiled = opt.Compilation.auto,
     cpus_per_node: opt.CpusPerNode = None,
     fields: opt.Fields = None,
     partition: opt.Partition = None,
@@ -66,6 +56,19 @@ def simulate(
     quiet: opt.Quiet = False,
 ) -> int:
     """Simulate a workload under a policy, on any cluster, in virtual time."""
+    from dovetail import api
+    from dovetail.cli.garbage import collect_rarely
+    from dovetail.cli.output import (
+        Asked,
+        check_targets,
+        note_rejected,
+        show,
+        this_command,
+        watts_of,
+        write_text,
+    )
+    from dovetail.report.progress import Bar
+
     collect_rarely()
     if history is not None and not learn and not history.exists():
         note(f"dovetail: history {history}: no such file; nothing is known from it")

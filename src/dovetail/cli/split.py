@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from typing import Annotated, Any
 
 import typer
@@ -21,8 +20,8 @@ def split(
     tasks: Annotated[int, typer.Option(min=1, max=MOST_TASKS, metavar="N", help="Tasks of one size.")],
     cpu_slots: Annotated[int, typer.Option(min=0, metavar="n", help="CPU slots of a node.")],
     gpu_slots: Annotated[int, typer.Option(min=0, metavar="m", help="GPU slots of a node.")],
-    cpu_time: Annotated[float, typer.Option(metavar="SECONDS", help="Of a task on a CPU slot.")],
-    gpu_time: Annotated[float, typer.Option(metavar="SECONDS", help="Of a task on a GPU slot.")],
+    cpu_time: Annotated[float, opt.duration("--cpu-time", help="Of a task on a CPU slot.", above_zero=True)],
+    gpu_time: Annotated[float, opt.duration("--gpu-time", help="Of a task on a GPU slot.", above_zero=True)],
     nodes: Annotated[int, typer.Option(min=1, metavar="K", help="Nodes, all alike.")] = 1,
     as_json: opt.Json = False,
 ) -> None:
@@ -31,8 +30,8 @@ def split(
     Times are known beforehand: there is no first phase in which they are measured, and no heartbeat.
     """
     for name, seconds in (("--cpu-time", cpu_time), ("--gpu-time", gpu_time)):
-        if not 0 < seconds <= LONGEST or not math.isfinite(seconds):
-            raise InputError(f"found {seconds:g}, expected seconds above 0", where=name)
+        if seconds > LONGEST:
+            raise InputError(f"found {seconds:g}, expected seconds, at most {LONGEST:g}", where=name)
     if cpu_slots + gpu_slots == 0:
         raise InputError("found no slots, expected at least one", where="--cpu-slots, --gpu-slots")
     if nodes * (cpu_slots + gpu_slots) > MOST_SLOTS:

@@ -9,20 +9,15 @@ from typing import Annotated, Any
 import typer
 
 from dovetail.cli import options as opt
-from dovetail.cli.output import note
 from dovetail.cli.service import At, opened, print_json
 from dovetail.errors import InputError
-from dovetail.service.requests import (
-    device_count,
-    forms_of_file,
-    here,
-    is_script,
-    read_script,
-)
+from dovetail.files.streams import note
 
 __all__ = ["submit"]
 
 Text = str | None
+SCRIPTS = (".sh", ".bash", ".sbatch", ".slurm", ".py")
+"""How files end that nobody takes for a list of commands."""
 
 
 def submit(
@@ -41,7 +36,20 @@ def submit(
         Text, typer.Option("--gpus", "-G", metavar="N", help="Devices a node; below 1 shares one.")
     ] = None,
     memory: Annotated[
-        Text, typer.Option("--mem", metavar="SIZE", help="A node, e.g. 8GB; beyond it the job is ended.")
+        Text,
+        typer.Option(
+            "--memory",
+            "--mem",
+            metavar="SIZE|auto",
+            help="A node, e.g. 8GB; beyond it the job is ended.",
+        ),
+    ] = None,
+    retry_memory: Annotated[
+        Text,
+        typer.Option(metavar="learned|FACTOR|no", help="After a kill for memory it starts again with more."),
+    ] = None,
+    kill_risk: Annotated[
+        Text, typer.Option(metavar="P", help="With --mem auto: the largest chance of a kill; default 0.05.")
     ] = None,
     walltime: Annotated[
         Text, typer.Option("--walltime", "--time", "-t", metavar="DURATION", help="A limit, not an estimate.")
@@ -99,6 +107,8 @@ def submit(
     One command goes after two dashes: dovetail submit --on cpu,gpu -- python train.py. A service is started
     if none runs.
     """
+    from dovetail.service.requests import here, is_script
+
     command = list(context.obj or [])
     given = {
         "name": name,
@@ -114,6 +124,8 @@ def submit(
         "stdout": stdout,
         "stderr": stderr,
         "retries": retries,
+        "retry_memory": retry_memory,
+        "kill_risk": kill_risk,
         "on": on,
         "app": app,
         "folder": folder,
@@ -139,6 +151,8 @@ def submit(
         form["jobs"] = [_script(what, asked)]
         asked = {**asked, **form["jobs"][0].pop("asked")}
     else:
+        if what[0].endswith(SCRIPTS) and not os.path.exists(what[0]):
+            raise InputError("found no such file, expected a batch script", where=what[0])
         if len(what) > 1:
             raise InputError(f"found {what[1]!r} after a file of jobs, expected the file alone")
         form |= _file(what[0], asked, each)
@@ -182,6 +196,8 @@ def _inputs(texts: list[str] | None) -> dict[str, Any]:
 
 
 def _script(what: list[str], asked: Mapping[str, Any]) -> dict[str, Any]:
+    from dovetail.service.requests import read_script
+
     text, inside, slurm = read_script(what[0], note)
     both = {**inside, **asked}
     own = {"script": text, "arguments": what[1:], **job_of(both)}
@@ -193,6 +209,8 @@ def _script(what: list[str], asked: Mapping[str, Any]) -> dict[str, Any]:
 
 def _file(path: str, asked: Mapping[str, Any], each: list[str] | None) -> dict[str, Any]:
     """A job file, or a list of commands; options hold for all its jobs."""
+    from dovetail.service.requests import forms_of_file
+
     is_jobs = path.endswith(".toml")
     reader = (
         {}
@@ -214,6 +232,9 @@ def _file(path: str, asked: Mapping[str, Any], each: list[str] | None) -> dict[s
 
 def job_of(asked: Mapping[str, Any]) -> dict[str, Any]:
     """Options as the fields of a job. Raises `InputError`."""
+    from dovetail.service.requests import device_count
+    from dovetail.workloads.identity import number_of
+
     job: dict[str, Any] = {}
     for key, value in asked.items():
         if key in ("nodes", "priority", "retries"):
@@ -222,6 +243,8 @@ def job_of(asked: Mapping[str, Any]) -> dict[str, Any]:
             job[key] = opt.cpus(value)
         elif key == "gpus":
             job[key] = device_count(value)
+        elif key in ("kill_risk", "retry_memory") and (number := number_of(value)) is not None:
+            job[key] = number
         elif key == "on":
             job[key] = opt.kinds(value)
         elif key == "depends":

@@ -5,11 +5,9 @@ from __future__ import annotations
 import time
 from typing import Annotated
 
-import typer
-
 from dovetail.cli import options as opt
-from dovetail.cli.output import note
 from dovetail.cli.service import At, Jobs, joined, opened, print_json
+from dovetail.files.streams import note
 from dovetail.service.client import Connection
 
 __all__ = ["cancel", "hold", "release", "requeue", "wait", "wait_for"]
@@ -52,14 +50,14 @@ def requeue(jobs: Jobs, at: At = None, as_json: opt.Json = False) -> int:
 def wait(
     jobs: Jobs,
     timeout: Annotated[
-        str | None, typer.Option(metavar="DURATION", help="Give up after this; exit status 124.")
+        float | None, opt.duration("--timeout", help="Give up after this; exit status 124.")
     ] = None,
     at: At = None,
     as_json: opt.Json = False,
 ) -> int:
     """Wait until jobs have ended: exit status 0 if all are COMPLETED, else 1."""
     with opened(at) as service:
-        return wait_for(service, joined(jobs), opt.seconds(timeout, "--timeout"), as_json=as_json)
+        return wait_for(service, joined(jobs), timeout, as_json=as_json)
 
 
 def wait_for(

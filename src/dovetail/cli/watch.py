@@ -14,11 +14,11 @@ from rich.table import Table
 from rich.text import Text
 
 from dovetail.cli import options as opt
-from dovetail.cli.output import note
 from dovetail.cli.queue import COLUMNS, queue_row
-from dovetail.cli.service import At, clock, opened, print_json, show_rows, span
+from dovetail.cli.service import At, clock, opened, print_json, show_rows, span, table_of
+from dovetail.files.sentences import printable
+from dovetail.files.streams import note
 from dovetail.report import tables
-from dovetail.report.wording import printable
 from dovetail.service.client import Connection
 
 __all__ = ["dashboard", "top", "whatif"]
@@ -31,15 +31,15 @@ def top(at: At = None) -> int:
     with opened(at) as service:
         console = tables.console()
         if not console.is_terminal:
-            console.print(_screen(service))
+            console.print(_screen(service, console.width))
             return 0
         with opened(at) as stream, Live(console=console, screen=True, auto_refresh=False) as live:
             for _ in stream.events():
-                live.update(_screen(service), refresh=True)
+                live.update(_screen(service, console.width), refresh=True)
     return 0
 
 
-def _screen(service: Connection) -> RenderableType:
+def _screen(service: Connection, width: int) -> RenderableType:
     info = service.get("/api/v1/info")
     nodes = service.get("/api/v1/nodes")["nodes"]
     jobs = service.get("/api/v1/jobs", limit=SHOWN)
@@ -49,7 +49,7 @@ def _screen(service: Connection) -> RenderableType:
         f"{counts['running']} running, {counts['waiting']} waiting, {counts['held']} held back"
         f"{'; ' + ended if ended else ''}   CPUs {info['cpus_used']}/{info['cpus']}   {info['policy']}"
     )
-    return Group(Text(head, style="bold"), Text(), _nodes(nodes), Text(), _jobs(jobs, info["now"]))
+    return Group(Text(head, style="bold"), Text(), _nodes(nodes), Text(), _jobs(jobs, info["now"], width))
 
 
 def _nodes(nodes: list[Mapping[str, Any]]) -> Table:
@@ -65,13 +65,8 @@ def _nodes(nodes: list[Mapping[str, Any]]) -> Table:
     return table
 
 
-def _jobs(found: Mapping[str, Any], now: float) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in COLUMNS:
-        table.add_column(name.upper(), overflow="ellipsis", no_wrap=True)
-    for row in found["jobs"]:
-        shown = queue_row(row, now)
-        table.add_row(*(Text(printable(shown[name])) for name in COLUMNS))
+def _jobs(found: Mapping[str, Any], now: float, width: int) -> Table:
+    table: Table = table_of(COLUMNS, [queue_row(row, now) for row in found["jobs"]], width)
     left = found["total"] - len(found["jobs"])
     if left > 0:
         table.caption, table.caption_justify = f"and {left} more", "left"

@@ -6,28 +6,18 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, cast, get_args
+from typing import TYPE_CHECKING, Annotated, Any, cast, get_args
 
 import typer
 
 from dovetail.cli import options as opt
-from dovetail.engine.capacity import Placement
 from dovetail.errors import InputError
 from dovetail.files.reading import read_bytes
 from dovetail.files.sentences import file_name
 from dovetail.files.writing import write_text
-from dovetail.model import Cluster, Workload
-from dovetail.report.fragmentation import fill
-from dovetail.report.wording import printable
-from dovetail.workloads import edit
-from dovetail.workloads.describe import describe as summary_of
-from dovetail.workloads.jobfile_writer import dump_jobfile
-from dovetail.workloads.load import load_workload
-from dovetail.workloads.swf import swf_cluster, swf_workload
-from dovetail.workloads.swf_arrays import parse_swf
-from dovetail.workloads.tables import read_node_list
-from dovetail.workloads.writers.clusterfile import cluster_as_toml
-from dovetail.workloads.writers.swf import edited_swf, workload_as_swf
+
+if TYPE_CHECKING:
+    from dovetail.model import Cluster, Workload
 
 __all__ = ["workload_app"]
 
@@ -80,6 +70,10 @@ def _load(
     cpus_per_node: int | None,
     partitions: Sequence[str] | None = None,
 ) -> Loaded:
+    from dovetail.workloads.load import load_workload
+    from dovetail.workloads.swf import swf_cluster, swf_workload
+    from dovetail.workloads.swf_arrays import parse_swf
+
     machine = opt.machine(cluster, partitions)
     if not (spec.startswith("swf:") or spec.lower().endswith(SWF)):
         options = opt.reader_options(cpus_per_node=cpus_per_node)
@@ -105,6 +99,8 @@ def describe(
     as_json: opt.Json = False,
 ) -> None:
     """Jobs, span, load, sizes, run times, users. Without --cluster, an SWF log's own machine is taken."""
+    from dovetail.workloads.describe import describe as summary_of
+
     loaded = _load(file, cluster, lenient, cpus_per_node, partition)
     found = summary_of(loaded.workload, loaded.cluster)
     if as_json:
@@ -115,6 +111,8 @@ def describe(
 
 def _lines(found: Mapping[str, Any]) -> list[str]:
     """The summary for people."""
+    from dovetail.report.wording import printable
+
     load = "unknown without --cluster" if found["cluster"] is None else "not defined"
     if found["load"] is not None:
         load = f"{found['load']:.4g} of the {found['resources']} of {found['cluster']}"
@@ -146,6 +144,8 @@ def _lines(found: Mapping[str, Any]) -> list[str]:
 
 
 def _as_swf(loaded: Loaded, workload: Workload) -> str:
+    from dovetail.workloads.writers.swf import workload_as_swf
+
     try:
         return workload_as_swf(workload, loaded.cluster)
     except InputError as error:
@@ -154,6 +154,9 @@ def _as_swf(loaded: Loaded, workload: Workload) -> str:
 
 def _write(loaded: Loaded, workload: Workload, out: str) -> None:
     """Write by suffix; a part of an SWF log keeps its lines as they are."""
+    from dovetail.workloads.jobfile_writer import dump_jobfile
+    from dovetail.workloads.writers.swf import edited_swf
+
     if out.lower().endswith(SWF):
         if loaded.log is not None:
             write_text(out, edited_swf(loaded.log, workload))
@@ -188,23 +191,20 @@ def convert(
 def cut(
     file: File,
     out: Out,
-    begin: Annotated[
-        str | None, typer.Option("--from", metavar="DURATION", help="First moment of submission.")
-    ] = None,
-    end: Annotated[
-        str | None, typer.Option("--to", metavar="DURATION", help="Moment after the last one.")
-    ] = None,
+    begin: Annotated[float | None, opt.duration("--from", help="First moment of submission.")] = None,
+    end: Annotated[float | None, opt.duration("--to", help="Moment after the last one.")] = None,
     jobs: Annotated[int | None, typer.Option(min=1, metavar="N", help="The first N of these jobs.")] = None,
     cluster: ClusterOption = None,
     lenient: Lenient = False,
     cpus_per_node: CpusPerNode = None,
 ) -> None:
     """Write a part of a workload, by time or number. Of an SWF log the lines stay as they are."""
+    from dovetail.workloads import edit
+
     if begin is None and end is None and jobs is None:
         raise InputError("found neither --from, --to nor --jobs, expected at least one of them")
-    first, last = opt.seconds(begin, "--from"), opt.seconds(end, "--to")
     loaded = _load(file, cluster, lenient, cpus_per_node)
-    _write(loaded, edit.cut(loaded.workload, begin=first, end=last, jobs=jobs), out)
+    _write(loaded, edit.cut(loaded.workload, begin=begin, end=end, jobs=jobs), out)
 
 
 @workload_app.command()
@@ -217,6 +217,8 @@ def scale(
     cpus_per_node: CpusPerNode = None,
 ) -> None:
     """Write the same jobs at another load: all gaps between submissions change by one factor."""
+    from dovetail.workloads import edit
+
     loaded = _load(file, cluster, lenient, cpus_per_node)
     if loaded.cluster is None:
         raise InputError("the load depends on the machine, expected --cluster")
@@ -231,6 +233,8 @@ def export(
     cpus_per_node: CpusPerNode = None,
 ) -> None:
     """Print a workload as a job file."""
+    from dovetail.workloads.jobfile_writer import dump_jobfile
+
     print(dump_jobfile(_load(file, cluster, lenient, cpus_per_node).workload), end="")
 
 
@@ -239,6 +243,9 @@ def nodes(
     file: Annotated[str, typer.Argument(metavar="FILE", help="Node list of AAIC, Philly or openb (CSV).")],
 ) -> None:
     """Print the node list that comes with a trace as a cluster file."""
+    from dovetail.workloads.tables import read_node_list
+    from dovetail.workloads.writers.clusterfile import cluster_as_toml
+
     print(cluster_as_toml(read_node_list(file)), end="")
 
 
@@ -259,6 +266,11 @@ def pack_nodes(
     as_json: opt.Json = False,
 ) -> None:
     """Place jobs in order, none ever leaving: how much GPU capacity ends up unusable."""
+    from dovetail.engine.capacity import Placement
+    from dovetail.model import Cluster
+    from dovetail.report.fragmentation import fill
+    from dovetail.workloads.load import load_workload
+
     rules = [rule.strip() for rule in placement.split(",")]
     for rule in rules:
         if rule not in get_args(Placement):

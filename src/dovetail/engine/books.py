@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from itertools import chain
 
 from dovetail.engine.capacity import Placement
@@ -22,6 +23,7 @@ from dovetail.engine.predictions import Predictions
 from dovetail.engine.profiles import ProfileBook
 from dovetail.engine.promises import PromiseBook
 from dovetail.engine.queue import JobQueue
+from dovetail.engine.suspensions import Suspensions
 from dovetail.engine.view import EngineView
 from dovetail.errors import InvariantError
 from dovetail.interfaces import Policy, RuntimeModel
@@ -50,6 +52,8 @@ __all__ = ["Books", "Bound", "no_bound"]
 Bound = Callable[[Job, Implementation, Request], Seconds]
 """Upper bound of a job's run time: its walltime or what stands in for it; may be infinite."""
 
+SUSPENDED = "no way to run it is in service"
+"""How the reason begins of a job that waits for the end of a suspension."""
 PENDING, RUNNING = State.PENDING, State.RUNNING  # an enum's members are looked up slowly
 
 
@@ -66,7 +70,7 @@ class Books:
         "cluster", "decision_seconds", "device_queues", "ending", "forecast", "free", "handed_over", "held",
         "horizon", "incidents", "intended", "last_enqueued", "lately", "layout", "learned_bounds",
         "looks_back", "moving", "occupancy", "outside", "policy", "predictions", "preempted", "profiles",
-        "promises", "queue", "records", "releases", "running", "view", "wake_times",
+        "promises", "queue", "records", "releases", "running", "suspensions", "view", "wake_times",
     )  # fmt: skip
 
     def __init__(
@@ -99,6 +103,7 @@ class Books:
         self.device_queues: dict[int, list[tuple[Job, Implementation]]] = {}
         self.promises = PromiseBook()
         self.horizon = Horizon(self.predictions, self._classes_of)
+        self.suspensions = Suspensions()
         self.records: dict[JobId, Record] = {}
         self.last_enqueued: int | None = None
         self.decision_seconds = Durations()
@@ -158,6 +163,71 @@ class Books:
             self.records[name].job = job
             self.records[name].wait_reason = ""
             self._enter_queue(job)
+
+    def _suspensions_changed(self) -> None:
+        """Waiting jobs have all their choices again but for those that are suspended now."""
+        suspensions = self.suspensions
+        before, suspensions.narrowed, suspensions.changed = suspensions.narrowed, {}, False
+        for name, job in before.items():
+            phase = self.phase(name)
+            if phase in (Phase.UNKNOWN, Phase.ENDED):
+                continue
+            record = self.records[name]
+            if phase not in (Phase.QUEUED, Phase.BOUND, Phase.HELD):
+                suspensions.narrowed[name] = job  # it has its choices again when it has ended
+            elif phase is Phase.HELD and not self.held[name].startswith(SUSPENDED):
+                record.job = job
+            else:
+                if self.held.pop(name, None) is None:
+                    self._withdraw(record.job)
+                self.horizon.narrowed.pop(name, None)
+                record.job, record.wait_reason = job, ""
+                self._enter_queue(job)
+        if suspensions.active:
+            for job in [*self.queue, *(job for fifo in self.device_queues.values() for job, _ in fifo)]:
+                self._leave_out_suspended(job)
+        self.view.changes.otherwise = True
+
+    def _leave_out_suspended(self, job: Job) -> bool:
+        """Take from a waiting job what is suspended; whether that changed anything.
+
+        One that has nothing else waits until that ends, if the app is known to complete elsewhere.
+        """
+        left: list[Choice] = []
+        reason = ""
+        for choice in job.choices:
+            ways = [
+                (job.app.name, choice.implementation.name, device)
+                for device in self._classes_of(choice, None)
+            ]
+            blocked = [way for way in ways if self.suspensions.blocked(way)]
+            if not blocked:
+                left.append(choice)
+            elif len(blocked) == len(ways):
+                reason = self.suspensions.reason(blocked[0])
+            else:  # only devices have models that can be asked for
+                models = tuple(way[2].model for way in ways if way not in blocked)
+                left.append(
+                    replace(choice, request=replace(choice.request, models=models))
+                    if choice.request.devices
+                    else choice
+                )
+        unproven = not left and not all(
+            self.suspensions.proven((job.app.name, choice.implementation.name, device))
+            for choice in job.choices
+            for device in self._classes_of(choice, None)
+        )
+        if unproven or left == list(job.choices):
+            return False
+        record = self.records[job.id]
+        self.suspensions.narrowed.setdefault(job.id, job)
+        self._withdraw(job)
+        if left:
+            record.job = replace(job, choices=tuple(left))
+            self._enter_queue(record.job)
+        else:
+            self._hold_back(record, f"{SUSPENDED}: {reason}")
+        return True
 
     def _classes_of(self, choice: Choice, place: Allocation | None) -> Sequence[DeviceClass]:
         """The classes on which a choice may run, or does at a place."""
@@ -233,6 +303,8 @@ class Books:
             prediction = None
             if predicted is not None:
                 prediction = Prediction(predicted, float("inf"), 0, "as expected at its start")
+        if self.suspensions.active:
+            self.suspensions.started((job.app.name, implementation.name, device), job.id)
         attempt = record.attempts = record.attempts + 1
         placed = Placed(job, implementation, allocation, start, predicted, start + bound, device, attempt)
         if counted:

@@ -44,16 +44,17 @@ def checkpoint(engine: Engine, now: Seconds) -> Checkpoint | None:
     """How the engine stands; ``None`` at a moment that cannot be told so: then ask again later.
 
     That is while a job moves or has given its place away, is being put back, or is in the hands of an outside
-    scheduler, while a promise is overdue, and where the cluster has an end. What was predicted is forgotten,
-    and will be asked for anew.
+    scheduler, while a promise is overdue or an implementation suspended, and where the cluster has an end.
+    What was predicted is forgotten, and will be asked for anew.
     O(jobs that have not ended).
     """
     outside = engine.handed_over or engine.occupancy.uncounted or engine.horizon.end != inf
-    if engine.moving or engine.ending or engine.preempted or outside:
+    if engine.moving or engine.ending or engine.preempted or outside or engine.suspensions.active:
         return None
     if any(promise.start < now for promise in engine.promises.held.values()):
         return None
     engine.predictions.forget()
+    engine.suspensions.forget()
     jobs: list[Event] = []
     for job in _by_place(engine):
         record, running = engine.records[job.id], engine.running.get(job.id)

@@ -59,6 +59,8 @@ from dovetail.model import (
     Reserve,
     Run,
     Shape,
+    Sized,
+    Sizing,
     Start,
     Started,
     State,
@@ -165,6 +167,7 @@ _SIMPLE: dict[type, str] = {
     NodeLost: "node_lost",
     Released: "released",
     Requeued: "requeued",
+    Sized: "sized",
     Withdrawn: "withdrawn",
     Woken: "woken",
 }
@@ -248,6 +251,7 @@ _PARTS: dict[str, tuple[Callable[[Any], Json], Callable[[Json], Any]]] = {
     ),
     "launch": (lambda found: encode_launch(found), lambda data: decode_launch(data)),
     "slurm": (list, tuple),
+    "sizing": (lambda found: _plain(found), lambda data: Sizing(**{**data, "auto": tuple(data["auto"])})),
 }
 """Fields of a job that are not plain values: how they are written and read."""
 
@@ -434,6 +438,7 @@ class Codec:
                 job, _allocation_from(allocation), None if device is None else DeviceClass(*device), at
             ),
             "adopted": _adopted,
+            "sized": lambda job, memory, kills=0: Sized(job, tuple(memory), kills),
             "ended": lambda job, state, code, detail, usage, *told: Ended(
                 job, State(state), code, detail, None if usage is None else Usage(**usage), *told
             ),

@@ -15,6 +15,7 @@ from dovetail.engine.capacity import Placement
 from dovetail.engine.deciding import Decisions
 from dovetail.engine.expectations import Expectations
 from dovetail.engine.phases import STEPS, Phase
+from dovetail.engine.sizing import resized
 from dovetail.errors import PolicyError
 from dovetail.interfaces import Policy, RuntimeModel
 from dovetail.model import (
@@ -42,6 +43,7 @@ from dovetail.model import (
     Released,
     Requeued,
     Seconds,
+    Sized,
     Start,
     Started,
     State,
@@ -69,6 +71,7 @@ _ORDER: dict[type, int] = {
             (Submitted,),
             (Adopted,),
             (Requeued,),
+            (Sized,),
             (Held,),
             (Released,),
             (Cancelled,),
@@ -156,6 +159,8 @@ class Engine(Decisions):
         if now >= self.horizon.next_look and self.horizon.due(now):
             for job in [*self.queue, *(job for fifo in self.device_queues.values() for job, _ in fifo)]:
                 self._narrow(job, now)
+        if self.suspensions.active or self.suspensions.changed:
+            self._look_at_suspensions(now)
         bounds = self.occupancy.release_times
         if bounds and bounds[0] < now:
             self.promises.overran(now)
@@ -174,6 +179,8 @@ class Engine(Decisions):
             return self._hold(event)
         elif isinstance(event, Released):
             return self._let_go(event.job)
+        elif isinstance(event, Sized):
+            return self._size(event)
         elif isinstance(event, Migrated):
             return self._migrated(event, now)
         elif isinstance(event, Ending):
@@ -236,6 +243,26 @@ class Engine(Decisions):
         record.wait_reason = ""
         self._enter_queue(record.job)
         self.view.changes.submitted.append(record.job)
+        return False
+
+    def _size(self, event: Sized) -> bool:
+        """A waiting job asks for other amounts of memory; one that runs meanwhile is left alone."""
+        if (self.phase(event.job), Sized) not in STEPS:
+            return True
+        record = self.records[event.job]
+        before = record.job
+        record.job = resized(before, event.memory, event.kills)
+        whole = self.horizon.narrowed.get(event.job)
+        if whole is not None:  # it has its other choices back one day, with no less than now
+            most = max(event.memory)
+            sizes = [max(choice.request.memory, most) for choice in whole.choices]
+            self.horizon.narrowed[event.job] = resized(whole, sizes, event.kills)
+        if event.job not in self.held:
+            self._withdraw(before)
+            self._enter_queue(record.job)
+        if self.predictions.cached:
+            self.predictions.drop(event.job)
+        self.view.changes.otherwise = True
         return False
 
     def _started(self, event: Started, now: Seconds) -> bool:
@@ -304,6 +331,52 @@ class Engine(Decisions):
         record.usage = event.usage
         if self.predictions.cached:
             self.predictions.drop(event.job)
+        suspensions = self.suspensions
+        several = len(record.job.choices) > 1
+        if several or event.state is State.FAILED or suspensions.active or suspensions.narrowed:
+            self._weigh(record, event, now)
+
+    def _weigh(self, record: Record, event: Ended, now: Seconds) -> None:
+        """What an end says of the device: whether the app's implementation fails there at once, or works."""
+        if record.implementation is not None and record.device_class is not None and record.start is not None:
+            way = (record.job.app.name, record.implementation.name, record.device_class)
+            submitted = self.suspensions.narrowed.get(event.job, record.job)
+            self.suspensions.ended(
+                way,
+                event.job,
+                event.state,
+                now - record.start,
+                now,
+                known=lambda: self._completed_before(record),
+                elsewhere=any(
+                    device != record.device_class
+                    for choice in submitted.choices
+                    for device in self._classes_of(choice, None)
+                ),
+            )
+        record.job = self.suspensions.narrowed.pop(event.job, record.job)
+
+    def _completed_before(self, record: Record) -> bool:
+        """Whether the app is known to have completed on another class than the job's, in any run."""
+        app = record.job.app
+        return any(
+            other != record.device_class and self.predictions.runs(app.name, one.name, other)
+            for one in app.implementations
+            for other in self.cluster.device_classes(one.kind)
+        )
+
+    def _look_at_suspensions(self, now: Seconds) -> None:
+        """Jobs that came in lose what is suspended; whose pause is over may be tried with one job."""
+        self.suspensions.lapse(now)
+        if self.suspensions.changed:
+            self._suspensions_changed()
+        for job in self.view.changes.submitted:
+            record = self.records.get(job.id)
+            if record is not None and record.job in self.queue:
+                self._leave_out_suspended(record.job)
+        end = self.suspensions.next_end
+        if end is not None:
+            self._wake_at(end, now)
 
     def _requeue(self, job: JobId) -> None:
         """An ended job waits again, at its old place; what it held so far stays on record."""
@@ -463,6 +536,9 @@ class Engine(Decisions):
                     continue
                 fresh = True
                 decided.append(decision)
+            if self.suspensions.changed:  # a trial began: it is the only one
+                self._look_at_suspensions(now)
+                again = True
             if not again and (not fresh or self._settles):
                 return decided
             rounds += 1

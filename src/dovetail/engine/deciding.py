@@ -110,6 +110,12 @@ class Decisions(Books):
             raise self._wrong(job.id, fault)
         if self.horizon.end != inf and self.horizon.too_late(job, choice, now, allocation):
             return not self._narrow(job, now, choice)
+        implementation = choice.implementation
+        device = self._classes.get(implementation.kind) or self.class_of(implementation, allocation)
+        if self.suspensions.active:
+            way = (job.app.name, implementation.name, device)
+            if self.suspensions.blocked(way) and self._leave_out_suspended(job):
+                return False
         if unit is None:
             self.queue.remove(job)
         else:
@@ -123,8 +129,6 @@ class Decisions(Books):
             allocation = self.occupancy.reserve(allocation)
         except ValueError as error:
             raise self._wrong(job.id, f"cannot be started: {error}") from None
-        implementation = choice.implementation
-        device = self._classes.get(implementation.kind) or self.class_of(implementation, allocation)
         self._run(record, implementation, allocation, device, now)
         return True
 

@@ -35,6 +35,8 @@ from dovetail.engine.orders import Ask, HandOver, Move, Order, Signal, Stop, Wit
 from dovetail.engine.phases import AT_WORK, Phase
 from dovetail.engine.runs import RunKeeper
 from dovetail.engine.sinks import JournalSink, LedgerSink
+from dovetail.engine.sizing import Sizes
+from dovetail.engine.stranded import Stranded
 from dovetail.engine.turns import Turns
 from dovetail.engine.withheld import Withheld
 from dovetail.interfaces import History, Planner, Policy, RuntimeModel
@@ -62,6 +64,7 @@ from dovetail.model import (
     Requeued,
     Result,
     Seconds,
+    Sized,
     Start,
     Started,
     State,
@@ -161,12 +164,15 @@ class Driver:
         self._runs = None if history is None else RunKeeper(history, options.run_uid)
         self._deadlines = Deadlines(kill=options.overrun == "kill", default=options.default_walltime)
         self._withheld = Withheld()
+        self.sizes = Sizes(history)
         self._stopping: set[JobId] = set()
         self._to_requeue: set[JobId] = set()
         self._ended: list[Record] = []
         self._reasons: dict[JobId, str] = {}  # why jobs were stopped that had not begun, for all we knew
         self._moments = MeasuredMoments(self.engine)
+        self._stranded = Stranded(self.engine)
         self.ahead: Ahead | None = None
+        self.yields = False  # others wait for places here: none is given away before it is free
         self._rotates = False  # a new journal is to begin as soon as no place has been given away
 
     def take_turns(self, turns: Turns, now: Seconds) -> None:
@@ -225,6 +231,12 @@ class Driver:
         own = [placed.job.id for placed in engine.at_work if not placed.job.foreign] if running else []
         for job in (*waiting, *engine.handed_over, *own):
             self.cancel(job, INTERRUPTED)
+
+    def cancel_stranded(self) -> None:
+        """Cancel what waits for nodes that are gone for good. O(1) while none is."""
+        # What waits for other jobs comes first: else their ends would tell it that they are lost.
+        for job, why in self._stranded.find().items():
+            self.cancel(job, why)
 
     @property
     def idle(self) -> bool:
@@ -289,7 +301,7 @@ class Driver:
             for decision in decisions:
                 self._order(decision, now)
             self._noted.append((now, batch, decisions, ask))
-            if ask and self.ahead is not None:
+            if ask and self.ahead is not None and not self.yields:
                 self._give_places_away(self.ahead, now)
         self._enforce(now)
         if self.ledger is not None and batch:
@@ -411,8 +423,9 @@ class Driver:
             elif isinstance(event, Started):
                 batch.append(self._moments.started(event, now, self.epoch))
             elif isinstance(event, Submitted):
-                submitted[event.job.id] = event.job
-                batch.extend(self.admission.submitted(event))
+                job = self.sizes.of_new(event.job, engine.cluster)
+                submitted[job.id] = job
+                batch.extend(self.admission.submitted(event if job is event.job else replace(event, job=job)))
             elif isinstance(event, Lingering):
                 if self.ahead is not None:
                     self.ahead.goes_on(event.job)
@@ -428,16 +441,22 @@ class Driver:
             if self._runs is not None:  # before the policy is asked again
                 self._runs.record([(engine.records[end.job], end) for end in ends], now, self.epoch)
             for event in ends:
+                if event.state is State.OUT_OF_MEMORY:
+                    batch.extend(self._out_of_memory(event, now))
+                    continue
                 batch.append(event)
                 batch.extend(self._after(event, now))
         if self.turns is not None:
             for event in ends:
                 self.turns.ended(event.job, now)
             batch = self.turns.in_turn(batch, now, engine.records)
+        if batch:
+            batch.extend(self.sizes.due(engine.records, self._waits, engine.cluster))
         wakes = engine.wake_times
         if wakes and wakes[0] <= now:
             del wakes[: bisect_right(wakes, now)]
             batch.append(Woken())
+        self._stranded.heard(batch)
         return batch
 
     def _explained(self, event: Ended) -> Ended:
@@ -529,9 +548,28 @@ class Driver:
         failed = event.state in RETRIED and before < record.job.retries and not refused
         cut = event.state is State.TIMEOUT and event.job in engine.outside.cut
         if (asked or failed or cut) and record.attempts <= self.options.requeues:
+            self.sizes.waits(record.job)
             return [Requeued(event.job)]
         self._ended.append(record)
         return list(self.admission.ended(record.job, event.state))
+
+    def _out_of_memory(self, event: Ended, now: Seconds) -> list[Event]:
+        """A job was killed for memory: it waits again with more, or its end says why it does not."""
+        record = self.engine.records[event.job]
+        peak = 0 if event.usage is None else event.usage.peak_memory or 0
+        asked = event.job in self._to_requeue or event.job in self.engine.preempted
+        sized = self.sizes.after_kill(record, peak, self.engine.cluster)
+        if isinstance(sized, Sized) and record.attempts <= self.options.requeues:
+            self._stopping.discard(event.job)
+            self._to_requeue.discard(event.job)
+            self._gone(event.job, now)
+            return [event, Requeued(event.job), sized]
+        if isinstance(sized, str) and not asked:
+            event = replace(event, detail="; ".join(filter(None, (event.detail, sized))))
+        return [event, *self._after(event, now)]
+
+    def _waits(self, job: JobId) -> bool:
+        return self.engine.phase(job) in (Phase.QUEUED, Phase.HELD)
 
     def _final_state(self, job: JobId) -> State | None:
         record = self.engine.records.get(job)
@@ -545,6 +583,7 @@ class Driver:
         engine = self.engine
         if isinstance(decision, Start):
             placed = engine.running[decision.job]
+            self.sizes.begun(decision.job)
             ahead = self.ahead
             if ahead is None or ahead.started(placed, engine.records[decision.job].predicted, now):
                 self._watch(placed, now)

@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import IO, Any, cast
 
@@ -25,6 +26,7 @@ from dovetail.files.reading import read_text
 from dovetail.files.sentences import printable, shown
 from dovetail.interfaces import Policy
 from dovetail.model import (
+    Choice,
     Cluster,
     Decision,
     DeviceClass,
@@ -42,6 +44,7 @@ from dovetail.model import (
     Submitted,
     TableTruth,
     Workload,
+    class_of,
     spelt_out,
 )
 from dovetail.plugins import holding
@@ -344,37 +347,77 @@ def replay(journal: Journal, policy: Policy) -> int:
     return total
 
 
-def workload_from_journal(journal: Journal) -> Workload:
+def workload_from_journal(journal: Journal, cluster: Cluster | None = None) -> Workload:
     """What ran, as a workload: measured times where a job completed, else predictions that were used.
 
-    Times of implementations that did not run are the journal's last predictions for them.
+    Times of implementations that did not run are the journal's last predictions for them. A job has all the
+    choices that its app has, also those that were impossible where it ran. With a ``cluster`` times of a
+    device class that has a model count only if it has that class, or one of the kind without a model.
     """
     jobs: list[Job] = []
+    meant = partial(_is_meant, cluster)
     table: dict[tuple[JobId, str, int], Seconds] = {}
-    started: dict[JobId, tuple[Seconds, str, int]] = {}
+    started: dict[JobId, tuple[Seconds, str, int, DeviceClass | None]] = {}
+    of_job: dict[JobId, Job] = {}
     measured: dict[tuple[JobId, str, int], Seconds] = {}
     for batch in journal.batches:
         for event in batch.events:
             if isinstance(event, Submitted):
                 if not event.job.foreign:
-                    jobs.append(event.job)
+                    jobs.append(_with_all_choices(event.job))
+                    of_job[event.job.id] = event.job
             elif isinstance(event, Ended) and event.state is State.COMPLETED and event.job in started:
-                start, name, nodes = started[event.job]
+                start, name, nodes, device = started[event.job]
                 took = batch.now - start
                 if event.started_at is not None and event.ended_at is not None:
                     took = event.ended_at - event.started_at
-                measured[event.job, name, nodes] = took
+                if meant(device):
+                    measured[event.job, name, nodes] = took
         for asked in batch.asked:
-            if asked[0] == "predict" and asked[5] is not None:
+            if asked[0] == "predict" and asked[5] is not None and meant(asked[4]):
                 table[asked[1], asked[2], asked[3]] = asked[5].expected
         for decision in batch.decisions:
             if isinstance(decision, Start):
-                nodes = decision.allocation.request.nodes
-                started[decision.job] = (batch.now, decision.implementation, nodes)
+                nodes, job = decision.allocation.request.nodes, of_job.get(decision.job)
+                device = None if job is None else _class_of(journal.cluster, job, decision)
+                started[decision.job] = (batch.now, decision.implementation, nodes, device)
     jobs.sort(key=lambda job: (job.submit_time, job.index))
-    return Workload(journal.name, jobs, TableTruth({**table, **measured}), machine=journal.cluster)
+    truth = TableTruth({**table, **measured})
+    return Workload(journal.name, jobs, truth, machine=journal.cluster, ran=True)
+
+
+def _with_all_choices(job: Job) -> Job:
+    """The job with the choices that it lost, since there was no such device where it ran."""
+    there = {choice.implementation.name for choice in job.choices}
+    if len(there) == len(job.app.implementations):
+        return job
+    counts = sorted({choice.request.nodes for choice in job.choices})
+    choices = [
+        choice
+        for one in job.app.implementations
+        for choice in (
+            [c for c in job.choices if c.implementation.name == one.name]
+            or [Choice(one, one.request.on(nodes)) for nodes in counts]
+        )
+    ]
+    return replace(job, choices=tuple(choices))
+
+
+def _class_of(cluster: Cluster, job: Job, start: Start) -> DeviceClass | None:
+    """The device class on which a job started; ``None`` on a node that joined later."""
+    if start.allocation.first_node >= len(cluster.nodes):
+        return None
+    return class_of(cluster, job.app.implementation(start.implementation), start.allocation)
+
+
+def _is_meant(cluster: Cluster | None, device: DeviceClass | None) -> bool:
+    """Whether times of a device class are those of the cluster: of one that it has, or does not name."""
+    if cluster is None or device is None or not device.model:
+        return True
+    classes = cluster.device_classes(device.kind)
+    return not classes or any(one.model in ("", device.model) for one in classes)
 
 
 def read_journal_workload(path: str, cluster: Cluster | None, *, lenient: bool = False) -> Workload:
     """A journal as a workload (`WorkloadReader`): jobs as submitted, times as measured, else as predicted."""
-    return workload_from_journal(read_journal(path))
+    return workload_from_journal(read_journal(path), cluster)

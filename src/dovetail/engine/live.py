@@ -14,6 +14,7 @@ from typing import Literal, Protocol
 from dovetail.engine.core import Engine
 from dovetail.engine.driver import Driver
 from dovetail.engine.orders import Ask, HandOver, Move, Order, Signal, Stop, Withdraw
+from dovetail.engine.quiet import Quiet
 from dovetail.errors import ExecutorError, UnsupportedWorkload
 from dovetail.interfaces import (
     Executor,
@@ -23,6 +24,7 @@ from dovetail.interfaces import (
     SignalsJobs,
     StartsAfter,
     SubmitsJobs,
+    TakenAway,
 )
 from dovetail.model import Ended, Event, Foreseen, Job, JobId, Migrated, Placed, Seconds, State, Submitted
 
@@ -110,6 +112,8 @@ class LiveRun:
         self._pressed = inf  # when Ctrl-C came first
         self._hurried = False
         self._tell = tell or self.troubles.append
+        self._quiet = Quiet(driver, executor, self._tell)
+        self._asks_whether: asyncio.Task[None] | None = None  # our place is taken away
         self._blocked = False
         self._wake = asyncio.Event()
         self._failure: BaseException | None = None
@@ -133,6 +137,20 @@ class LiveRun:
         self.stopped, self._spares_running = True, False
         self._wake.set()
 
+    def terminate(self) -> None:
+        """Somebody ends us: `interrupt`, but where that is because our place is taken away with all jobs.
+
+        Then these end with it, what waits goes on waiting, and `run` returns when all that is told.
+        """
+        if isinstance(self.executor, TakenAway) and self._asks_whether is None and not self.stopped:
+            self._asks_whether = asyncio.get_running_loop().create_task(self._ask_whether(self.executor))
+        else:
+            self.interrupt()
+
+    async def _ask_whether(self, executor: TakenAway) -> None:
+        if not await executor.is_taken_away():
+            self.interrupt()
+
     def press(self) -> None:
         """Ctrl-C: `interrupt`; pressed again, what runs has had its grace, and is killed.
 
@@ -152,6 +170,11 @@ class LiveRun:
         """Let what runs go on to its end and start nothing more; then `run` returns."""
         self.driver.draining = True
         self._stays = False
+        self._wake.set()
+
+    def fail(self, error: BaseException) -> None:
+        """Have `run` raise this at the next instant."""
+        self._failure = self._failure or error
         self._wake.set()
 
     def leave(self) -> None:
@@ -174,6 +197,8 @@ class LiveRun:
         else:
             listener = asyncio.create_task(self._listen())
             listener.add_done_callback(self._heard_no_more)
+        if not self._stays:
+            self._quiet.begin()
         try:
             while not self._finished():
                 slept = await self._sleep()
@@ -186,6 +211,7 @@ class LiveRun:
                     raise self._failure
                 await self._instant()
         finally:
+            self._quiet.end()
             listener.cancel()
             await asyncio.gather(listener, return_exceptions=True)
             if isinstance(executor, LeavesJobs) and (self._leaving or self._stays):
@@ -206,6 +232,8 @@ class LiveRun:
     # -------------------------------------------------------------------- events
 
     def _heard(self, event: Event) -> None:
+        if type(event) is not Foreseen:
+            self._quiet.stir()
         self.driver.happened(event)
         self._wake.set()
 
@@ -268,6 +296,8 @@ class LiveRun:
         elif self._neighbours is not None:
             self._neighbours.before(driver, now)
         await self._do(now)
+        if not (self.stopped or self._stays):
+            driver.cancel_stranded()
         if self._hurried and isinstance(self.executor, SignalsJobs):
             for placed in list(driver.engine.at_work):
                 await self.executor.signal(placed.job.id, SIGKILL)
@@ -278,6 +308,8 @@ class LiveRun:
 
     async def _do(self, now: Seconds) -> None:
         orders = self.driver.instant(now)
+        if any(type(order) is not Ask for order in orders):
+            self._quiet.stir()
         if self.driver.blocked is not self._blocked:
             self._say_whether_blocked()
         try:

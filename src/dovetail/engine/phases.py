@@ -27,6 +27,7 @@ from dovetail.model import (
     Released,
     Requeued,
     Reserve,
+    Sized,
     Start,
     Started,
     Submit,
@@ -83,6 +84,8 @@ STEPS = MappingProxyType(
         (_P.ENDING, Withdrawn): _P.QUEUED,
         (_P.RUNNING, Withdrawn): _P.QUEUED,
         (_P.ENDED, Requeued): _P.QUEUED,
+        (_P.QUEUED, Sized): _P.QUEUED,
+        (_P.HELD, Sized): _P.HELD,
         # What the policy decides.
         (_P.QUEUED, Start): _P.RUNNING,
         (_P.BOUND, Start): _P.RUNNING,

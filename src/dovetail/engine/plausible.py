@@ -33,6 +33,7 @@ from dovetail.model import (
     Request,
     Reserve,
     Seconds,
+    Sized,
     Start,
     Started,
     Submit,
@@ -97,6 +98,10 @@ class Plausible:
                     raise ValueError(f"attempt {event.attempt}")
             if event.allocation is not None:
                 self._place(event.allocation)
+        elif isinstance(event, Sized):
+            choices = self._job(event.job).choices
+            if len(event.memory) != len(choices) or min(event.memory, default=0) < 0 or event.kills < 0:
+                raise ValueError(f"sizes of job {event.job!r:.60} that fit none of its choices")
         elif isinstance(event, Ended):
             self._job(event.job)
         elif isinstance(event, NodeJoined) and event.new is not None:

@@ -16,7 +16,7 @@ from dovetail.engine.capacity import FreeCapacity, Layout
 from dovetail.engine.cores import CoreBook
 from dovetail.engine.prepare import prepare
 from dovetail.errors import InputError
-from dovetail.model import Allocation, Cluster, Job, Record, Result, Seconds, State, Workload
+from dovetail.model import Allocation, Cluster, Job, Note, Record, Result, Seconds, State, Workload
 
 __all__ = ["RECORDED", "recorded"]
 
@@ -145,7 +145,7 @@ class _Ledger:
         for what, amount in zip((self._cpus, self._devices), amounts, strict=True):
             what.held += sign * amount
 
-    def notes(self, unknown: int) -> list[str]:
+    def notes(self, unknown: int) -> list[Note]:
         """What a reader should know of the log."""
         found = []
         if unknown:
@@ -157,7 +157,7 @@ class _Ledger:
                     f"The log holds more {name} than the {what.capacity:,} of the machine, for "
                     f"{_long(what.seconds)} in all, by up to {what.most:,.6g}."
                 )
-        return found
+        return [Note(text, "recorded") for text in found]
 
 
 def _long(seconds: Seconds) -> str:

@@ -17,8 +17,8 @@ from dovetail.engine.orders import Move, Order, Stop
 from dovetail.engine.prepare import check_depends, check_policy, prepare
 from dovetail.engine.progress import Progress
 from dovetail.engine.sinks import JournalSink
-from dovetail.engine.turns import Turns
 from dovetail.engine.stand_in import stand_in
+from dovetail.engine.turns import Turns
 from dovetail.interfaces import History, Planner, Policy, RateModel, RuntimeModel
 from dovetail.model import (
     Cluster,
@@ -115,7 +115,9 @@ class _Simulation:
             and isinstance(policy, Policy)
             and (
                 workload.table is not None
-                or not any(job.depends or job.retries or job.throttles for job in workload.jobs)
+                or not any(
+                    job.depends or job.retries or job.throttles or job.sizing.auto for job in workload.jobs
+                )
             )
         )
         self.foreseen = type(runtimes) is PerfectModel and runtimes.truth is workload.truth

@@ -112,8 +112,8 @@ def _plainly_asked(asked: Asked) -> bool:
     )
     perfect = type(asked.runtimes) is PerfectModel and asked.runtimes.truth is asked.workload.truth
     shared = asked.rates is not None or asked.forecast is not None
-    considered = asked.options.keep_considered
-    return modelled and perfect and not (shared or considered or asked.cluster.gone) and bool(asked.workload.jobs)
+    special = shared or asked.options.keep_considered or bool(asked.cluster.gone)
+    return modelled and perfect and not special and bool(asked.workload.jobs)
 
 
 def _requests(workload: Workload) -> set[Request]:
@@ -183,7 +183,7 @@ def _seconds(
     job: Job, workload: Workload, suits: Callable[[Request], bool], known: dict[Request, bool]
 ) -> Seconds | None:
     """The true seconds of a job of this kind; ``None`` of any other."""
-    if len(job.choices) != 1 or job.depends or job.retries or job.throttles:
+    if len(job.choices) != 1 or job.depends or job.retries or job.throttles or job.sizing.auto:
         return None
     choice = job.choices[0]
     if choice.request not in known:
@@ -249,7 +249,7 @@ def _simulated(
             layout.placement,
             counted,
         ),
-        {Fcfs: "fcfs", Easy: "easy", Conservative: "conservative"}[type(policy)],  # type: ignore[index]
+        {Fcfs: "fcfs", Easy: "easy", Conservative: "conservative"}[type(policy)],
         policy.skip if isinstance(policy, Fcfs) else 0,
     )
 

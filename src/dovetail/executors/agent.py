@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING or __name__ != "__main__":
     from dovetail.executors import supervisor
     from dovetail.executors.agent_log import began, boot_id, end_strays, open_log, read_records, take_lock
-    from dovetail.executors.children import Child
+    from dovetail.executors.children import Child, Setup
     from dovetail.executors.companion import Companion
     from dovetail.executors.job_groups import Groups
     from dovetail.executors.processes import become_subreaper
@@ -36,7 +36,7 @@ else:  # run by path, with nothing of Dovetail importable
     sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
     import supervisor
     from agent_log import began, boot_id, end_strays, open_log, read_records, take_lock
-    from children import Child
+    from children import Child, Setup
     from companion import Companion
     from job_groups import Groups
     from processes import become_subreaper
@@ -51,8 +51,8 @@ MOST_STRANGERS = 16
 LONGEST = 4096
 TERM_NOTICE = 0.2
 """Seconds within which a job and its agent get the same SIGTERM, when whoever owns the node wants it back."""
-ENDINGS = (signal.SIGTERM, signal.SIGKILL)
-"""Wait statuses of processes that were ended from outside."""
+ENDINGS = tuple(status for end in (signal.SIGTERM, signal.SIGKILL) for status in (end, (128 + end) << 8))
+"""Wait statuses of processes that were ended from outside, and of shells whose command was."""
 VISIBLE = ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL")
 STEP_VARIABLES = (
     "SLURM_STEP",
@@ -265,12 +265,12 @@ class Agent(supervisor.Supervisor):
         if request["t"] == "intent" and self.evicted:
             return  # whoever asks will hear that the node is gone
         if request["t"] == "setup":
-            self.log.write(line)
             ours = [self.bound[core] for core in request["cores"]] if self.bound else []
-            setup = self.prepared({**request, "cores": ours})
+            setup = Setup.of({**request, "cores": ours}, self.environs)
             for name in [name for name in setup.environ if of_step(os.fsdecode(name))]:
                 del setup.environ[name]
             self.setups[request["setup"]] = setup
+            self.log.write(line)
             return
         super().carry_out(request, line)
 
@@ -390,7 +390,7 @@ def main() -> None:
     }
     os.write(1, supervisor.ENCODE(hello).encode() + b"\n")
     for fd in (0, 1, 2):
-        os.dup2(agent.null, fd)
+        os.dup2(agent.starter.null, fd)
     agent.run()
 
 

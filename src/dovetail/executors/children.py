@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import resource
+    from collections.abc import Mapping
 
     from dovetail.executors.job_groups import Group
 
-__all__ = ["Child", "Setup", "ended", "started"]
+__all__ = ["Child", "Setup", "ended", "started", "variables"]
 
 TEXT = json.encoder.encode_basestring_ascii
 
@@ -25,6 +27,25 @@ class Setup:
     cores: list[int]
     folder: str
     grace: float
+
+    @classmethod
+    def of(cls, request: dict[str, Any], environs: Mapping[int, dict[bytes, bytes]]) -> Setup:
+        """A setup as it is sent, over our own environment or one of ``environs`` that was brought along.
+
+        Raises `LookupError` where that is not among them, `ValueError` for names that no system takes.
+        """
+        outer = request.get("outer")
+        environ = os.environb.copy() if outer is None else environs[outer].copy()
+        environ.update(variables(request["env"]))
+        for name in request["unset"]:
+            environ.pop(os.fsencode(name), None)
+        path = os.fsdecode(environ.get(b"PATH", os.defpath.encode()))
+        return cls(environ, path, request["cores"], request["cwd"], request["grace"])
+
+
+def variables(named: Mapping[str, str]) -> dict[bytes, bytes]:
+    """Environment variables as the kernel takes them."""
+    return {os.fsencode(name): os.fsencode(value) for name, value in named.items()}
 
 
 @dataclass
@@ -40,6 +61,7 @@ class Child:
     forced: bool = False
     survivors: bool = False
     memory: int | None = None
+    peak: int = 0  # the most that its processes were seen to hold together
     group: Group | None = None
     cores: list[int] = field(default_factory=list)
     why: str = ""
@@ -47,6 +69,14 @@ class Child:
     status: int = 0
     end: bytes = b""
     more: dict[str, Any] = field(default_factory=dict)
+
+    def group_holds_others(self) -> bool:
+        """Whether another process than the leader lives in its cgroup. Raises `OSError`."""
+        return self.group is not None and bool(self.group.path) and self.group.holds_others(self.pid)
+
+    def group_is_empty(self) -> bool:
+        """Whether it had a cgroup of which nothing is left. Raises `OSError`."""
+        return self.group is not None and not self.group.populated()
 
 
 def started(uid: str, pid: int, began: float, boot: float, group: Group | None) -> bytes:
@@ -57,7 +87,7 @@ def started(uid: str, pid: int, began: float, boot: float, group: Group | None) 
 
 def ended(child: Child, at: float, usage: resource.struct_rusage) -> bytes:
     """The record of an end as far as the kernel tells it; the last brace is left to who knows the rest."""
-    cpu, rss = usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024
+    cpu, rss = usage.ru_utime + usage.ru_stime, max(usage.ru_maxrss * 1024, child.peak)
     return (
         f'{{"t":"end","uid":{TEXT(child.uid)},"from":{child.began!r},"at":{at!r}'
         f',"status":{child.status},"cpu":{cpu!r},"rss":{rss}'

@@ -1,29 +1,44 @@
 """Which cores and devices of this machine each Dovetail uses now, so that two of them never share one.
 
-A folder on the machine has one small file for each run or service that lives: what it uses, and who it is. A
-file counts as long as somebody holds a shared lock on it: its Dovetail, or the supervisor that inherited the
-lock and outlives it. So a claim can be stale for no reason at all, whatever was killed. Who takes units reads
-all files and writes its own under one more lock, that of the folder, which is held for some microseconds.
+Each user has a folder on the machine with one small file for each run or service that lives: what it uses,
+what it waits for, and who it is. A file counts as long as somebody holds a shared lock on it: its Dovetail,
+or the supervisor that inherited the lock and outlives it. So a claim can be stale for no reason at all,
+whatever was killed. Who takes units reads all files and writes its own under one more lock, that of the
+folder, which is held for some microseconds. Other users' folders are read only: there, whoever takes units
+writes them down first and looks again, and of two who see each other both let go.
 
-All of it is advisory: it keeps Dovetails apart that mean well.
+All of it is advisory: it keeps Dovetails apart that mean well. What others wrote is data, and bounded.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import json
+import math
 import os
+import re
 import stat
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 
 from dovetail.model import Cluster, Placed, bits
 
-__all__ = ["MAP", "Claims", "Holder", "around", "claims_folder", "holders", "units_of", "units_of_cluster"]
+__all__ = [
+    "MAP",
+    "Claims",
+    "Holder",
+    "around",
+    "claims_folders",
+    "holders",
+    "units_of",
+    "units_of_cluster",
+]
 
 Unit = str
 """``core:3``, ``gpu:0``: a core, or a device by its kind and number."""
@@ -32,19 +47,33 @@ AROUND = "DOVETAIL_AROUND"
 """The maps whose worker this process is, or runs under: their claims are not in its way."""
 MAP = "map-"
 """What the uid of a map begins with; all others are those of runs."""
+BASES = ("/run/lock", "/tmp")
+"""Where each user has a folder of claims, unless ``$DOVETAIL_CLAIMS`` names one."""
+NAMED = re.compile(r"dovetail-claims-([0-9]{1,10})", re.ASCII)
 LONGEST = 1 << 20
+MOST_FILES = 4096
+"""Files of one user's folder that are read."""
 PATIENCE = 2.0
 """Seconds for the folder's lock; after that nothing is claimed, and nothing started, for now."""
+_UID = re.compile(r"[\w.@+=-]{1,100}", re.ASCII)
+_KIND = re.compile(r"[\w.+-]{1,60}", re.ASCII)
+_UNIT = re.compile(rf"{_KIND.pattern}:[0-9]{{1,7}}", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """A Dovetail that uses something of this machine."""
+    """A Dovetail that uses something of this machine, or waits for it.
+
+    ``wants`` says how many cores (``core``) and devices of a kind it lacks for its next job, and ``since``
+    when it has begun to wait for them, by the machine's monotonic clock.
+    """
 
     uid: str
     pid: int
     user: int
     units: frozenset[Unit]
+    wants: Mapping[str, int] = field(default_factory=dict)
+    since: float = math.inf
 
     @property
     def label(self) -> str:
@@ -58,13 +87,42 @@ def around(uid: str) -> dict[str, str]:
     return {AROUND: f"{os.environ.get(AROUND, '')} {uid}".strip()}
 
 
-def claims_folder() -> Path:
-    """``$DOVETAIL_CLAIMS``, or a folder that all users of this machine share."""
+def claims_folders() -> list[Path]:
+    """Where claims are, ours first: ``$DOVETAIL_CLAIMS``, or one folder for each user of this machine.
+
+    A folder that does not belong to the user in its name, or that is a link, does not count.
+    """
     named = os.environ.get(VARIABLE, "")
     if os.path.isabs(named):
-        return Path(named)
-    base = "/run/lock" if os.access("/run/lock", os.W_OK) else "/tmp"
-    return Path(base, "dovetail-claims")
+        return [Path(named)]
+    found: list[Path] = []
+    for base in BASES:
+        with contextlib.suppress(OSError), os.scandir(base) as entries:
+            for entry in entries:
+                match = NAMED.fullmatch(entry.name)
+                if match and entry.is_dir(follow_symlinks=False):
+                    owner = entry.stat(follow_symlinks=False).st_uid
+                    found += [Path(entry.path)] if owner == int(match[1]) else []
+    own = _own_folder()
+    return [own, *(path for path in found if path != own)]
+
+
+def _own_folder() -> Path:
+    """Where this user's claims go: a place of that name that somebody else has made is not used."""
+    name = f"dovetail-claims-{os.geteuid()}"
+    for base in BASES:
+        path = Path(base, name)
+        try:
+            found = path.lstat()
+        except FileNotFoundError:
+            if os.access(base, os.W_OK):
+                return path
+        except OSError:
+            continue
+        else:
+            if stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid():
+                return path
+    return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local/state", "dovetail", "claims")
 
 
 def units_of_cluster(cluster: Cluster) -> dict[Unit, tuple[int, int | None]]:
@@ -99,16 +157,21 @@ def units_of(placed: Placed, cluster: Cluster) -> Iterator[Unit]:
 class Claims:
     """What one run or service uses of this machine.
 
-    ``held`` are its units now. Nothing is written before the first claim. A Dovetail that runs as a job of
-    another one uses what that job was given: the claims of that one are not in its way.
+    ``held`` are its units now, ``waiting`` who waited when others were last read. Nothing is written before
+    the first claim. A Dovetail that runs as a job of another one uses what that job was given: the claims of
+    that one are not in its way. ``patience`` is how long it waits for the folder's lock, in seconds.
     """
 
-    def __init__(self, uid: str, folder: Path | None = None) -> None:
+    def __init__(self, uid: str, folder: Path | None = None, *, patience: float = PATIENCE) -> None:
         self.uid = uid
+        self.patience = patience
         self.held: frozenset[Unit] = frozenset()
-        self._folder = folder or claims_folder()
+        self.waiting: list[Holder] = []
+        self._folder = folder or claims_folders()[0]
+        self._shared = folder is None and not os.path.isabs(os.environ.get(VARIABLE, ""))
         self._path = self._folder / f"{uid}.claims"
         self._fd = -1
+        self._note: dict[str, object] = {}  # what we wait for
         self._around = {_run_of(os.environ.get("DOVETAIL_UID", "")), *os.environ.get(AROUND, "").split()}
 
     @property
@@ -122,12 +185,17 @@ class Claims:
             return
         _make(self._folder)
         flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
+        deadline = time.monotonic() + self.patience
         while self._fd < 0:
             try:
                 fd = os.open(self._path, flags)
             except FileNotFoundError:
                 fd = os.open(self._path, flags | os.O_CREAT | os.O_EXCL, 0o644)
-            fcntl.flock(fd, fcntl.LOCK_SH)
+            try:
+                _lock_within(fd, fcntl.LOCK_SH, deadline, self._path)
+            except OSError:
+                os.close(fd)
+                raise
             if _is_at(fd, self._path):
                 self._fd = fd
             else:  # somebody took it for one of the dead, before we had the lock
@@ -148,37 +216,61 @@ class Claims:
         Raises `OSError` where the folder cannot be used.
         """
         self._open()
-        with _locked(self._folder):
+        with self._locked():
             others = self.others()
-            units = frozenset(choice(others))
-            if units != self.held:
+            units, before = frozenset(choice(others)), self.held
+            if units != before:
                 self._write(units)
+                # Other users take under locks of their own: who sees that both have written lets go.
+                late = self.others() if self._shared and units - before else others
+                lost = (units - before) & late.keys()
+                if lost:
+                    self._write(units - lost)
+                    return late
         return others
 
     def others(self) -> dict[Unit, Holder]:
         """What others hold now, as far as it is in our way. Raises `OSError`."""
-        return {
-            unit: holder
-            for holder in holders(self._folder)
+        folders = claims_folders() if self._shared else [self._folder]
+        living = [
+            holder
+            for holder in _living_in(folders)
             if holder.uid != self.uid and holder.uid not in self._around
-            for unit in holder.units
-        }
+        ]
+        self.waiting = sorted((one for one in living if one.wants), key=lambda one: (one.since, one.uid))
+        return {unit: holder for holder in living for unit in holder.units}
 
     def keep(self, units: Iterable[Unit]) -> None:
         """Let everything go but these, of those that are held. Raises `OSError`."""
         kept = self.held & frozenset(units)
         if kept != self.held:
-            with _locked(self._folder):
+            with self._locked():
                 self._write(kept)
+
+    def wait_for(self, wants: Mapping[str, int], since: float) -> None:
+        """Note what is lacking, so that who frees it lets us go first; nothing, if ``wants`` is empty.
+
+        Raises `OSError`.
+        """
+        note: dict[str, object] = {"wants": dict(wants), "since": since} if wants else {}
+        if note != self._note:
+            self._open()
+            with self._locked():
+                self._note = note
+                self._write(self.held)
 
     def adopt(self, units: Iterable[Unit]) -> None:
         """What jobs hold that run already is ours. Raises `OSError`."""
         self._open()
-        with _locked(self._folder):
+        with self._locked():
             self._write(frozenset(units))
 
+    def _locked(self) -> contextlib.AbstractContextManager[None]:
+        return _locked(self._folder, self.patience)
+
     def _write(self, units: frozenset[Unit]) -> None:
-        data = json.dumps({"uid": self.uid, "pid": os.getpid(), "units": sorted(units)}).encode()
+        said = {"uid": self.uid, "pid": os.getpid(), "units": sorted(units), **self._note}
+        data = json.dumps(said).encode()
         size = max(os.fstat(self._fd).st_size, len(data) + 1)
         data, done = data.ljust(size - 1) + b"\n", 0
         while done < size:
@@ -202,8 +294,8 @@ class Claims:
 
 def holders(folder: Path | None = None) -> list[Holder]:
     """Who uses what on this machine now. O(Dovetails that live)."""
-    place = folder or claims_folder()
-    return [holder for holder in _living(place) if holder.units] if place.is_dir() else []
+    folders = claims_folders() if folder is None else [folder]
+    return [holder for holder in _living_in(folders) if holder.units]
 
 
 def _run_of(uid: str) -> str:
@@ -219,52 +311,69 @@ def _is_at(fd: int, path: Path) -> bool:
 
 
 def _make(folder: Path) -> None:
-    """The folder, for all users; each of them can remove only files of their own."""
+    """Our folder; others may read it. Raises `OSError` where somebody else has made it."""
     try:
-        folder.mkdir(mode=0o700)
+        folder.mkdir(mode=0o755)
+    except FileNotFoundError:
+        folder.mkdir(mode=0o755, parents=True)
     except FileExistsError:
-        return
-    os.chmod(folder, 0o1777 if VARIABLE not in os.environ else 0o700)
+        found = folder.lstat()
+        if not stat.S_ISDIR(found.st_mode) or found.st_uid not in (os.geteuid(), 0):
+            raise PermissionError(errno.EPERM, f"{folder} was made by another user") from None
+
+
+def _lock_within(fd: int, kind: int, deadline: float, path: Path) -> None:
+    """Raises `TimeoutError` (an `OSError`) where somebody keeps it."""
+    while True:
+        try:
+            fcntl.flock(fd, kind | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{path} is locked") from None
+            time.sleep(0.001)
+        else:
+            return
 
 
 @contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """The folder's lock. Raises `TimeoutError` (an `OSError`) where somebody keeps it."""
+def _locked(folder: Path, patience: float) -> Iterator[None]:
+    """The folder's lock, which nobody else can open: to lock a file, it is enough to read it.
+
+    Raises `TimeoutError` (an `OSError`) where somebody keeps it.
+    """
     path = folder / "lock"
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-    except FileNotFoundError:
-        fd = os.open(path, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
-    try:
-        deadline = time.monotonic() + PATIENCE
-        while True:
-            try:
-                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() > deadline:
-                    raise TimeoutError(f"{path} is locked") from None
-                time.sleep(0.001)
+        if stat.S_IMODE(os.fstat(fd).st_mode) & 0o007:  # as they were once made
+            os.fchmod(fd, 0o600)
+        _lock_within(fd, fcntl.LOCK_EX, time.monotonic() + patience, path)
         yield
     finally:
         os.close(fd)
 
 
+def _living_in(folders: Iterable[Path]) -> Iterator[Holder]:
+    for folder in folders:
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            yield from _living(folder)
+
+
 def _living(folder: Path) -> Iterator[Holder]:
     """Every file that somebody holds; those of the dead are removed on the way, where that is ours to do."""
-    for entry in os.scandir(folder):
-        if not entry.name.endswith(".claims"):
-            continue
-        try:
-            fd = os.open(entry.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
-        except OSError:
-            continue
-        try:
-            holder = _read(fd, entry.path)
-        finally:
-            os.close(fd)
-        if holder is not None:
-            yield holder
+    with os.scandir(folder) as entries:
+        for entry in islice(entries, MOST_FILES):
+            if not entry.name.endswith(".claims"):
+                continue
+            try:
+                fd = os.open(entry.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+            except OSError:
+                continue
+            try:
+                holder = _read(fd, entry.path)
+            finally:
+                os.close(fd)
+            if holder is not None:
+                yield holder
 
 
 def _read(fd: int, path: str) -> Holder | None:
@@ -281,7 +390,7 @@ def _read(fd: int, path: str) -> Holder | None:
 
 
 def _parsed(data: bytes, user: int) -> Holder | None:
-    """What a file says, which a stranger may have written."""
+    """What a file says, which a stranger may have written; names are shown to people."""
     try:
         said = json.loads(data)
     except (ValueError, RecursionError):
@@ -289,6 +398,17 @@ def _parsed(data: bytes, user: int) -> Holder | None:
     if not isinstance(said, Mapping):
         return None
     uid, pid, units = said.get("uid"), said.get("pid"), said.get("units")
-    if not isinstance(uid, str) or not isinstance(pid, int) or not isinstance(units, list):
+    if not isinstance(uid, str) or not _UID.fullmatch(uid) or type(pid) is not int or not 0 < pid < 1 << 31:
         return None
-    return Holder(uid, pid, user, frozenset(unit for unit in units if isinstance(unit, str)))
+    if not isinstance(units, list):
+        return None
+    held = frozenset(unit for unit in units if isinstance(unit, str) and _UNIT.fullmatch(unit))
+    wants, since = said.get("wants"), said.get("since")
+    if not isinstance(wants, Mapping) or type(since) is not float or not 0 <= since <= time.monotonic():
+        return Holder(uid, pid, user, held)
+    lacks = {
+        kind: count
+        for kind, count in islice(wants.items(), 16)
+        if _KIND.fullmatch(kind) and type(count) is int and 0 < count <= 1_000_000
+    }
+    return Holder(uid, pid, user, held, lacks, since)

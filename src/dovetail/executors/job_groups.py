@@ -44,6 +44,14 @@ class Group:
             time.sleep(0.001)
         return True
 
+    def peak_memory(self) -> int:
+        """The most bytes that it has held; 0 where the kernel does not say it (before Linux 5.19)."""
+        try:
+            with open(f"{self.path}/memory.peak", "rb") as file:
+                return int(file.read())
+        except (OSError, ValueError):
+            return 0
+
     def out_of_memory(self) -> bool:
         """Whether the kernel has killed for want of memory."""
         with open(f"{self.path}/memory.events", "rb") as file:

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import socket
+from collections import deque
 from collections.abc import Callable, Hashable
 from typing import IO, Any
 
@@ -15,9 +17,10 @@ import orjson
 
 __all__ = ["Link", "line_of"]
 
+_log = logging.getLogger(__name__)
 _RECEIVE = 1 << 16
 MOST_SETUPS = 2000
-"""Setups that a supervisor is to remember."""
+"""Setups that a supervisor is to remember, beside those of jobs that have not ended."""
 _SLOWLY = json.JSONEncoder(separators=(",", ":")).encode
 
 
@@ -58,11 +61,13 @@ class Link:
         self._told = told
         self.requests: dict[str, dict[str, Any]] = {}
         self.copy: IO[bytes] | None = None
-        self.first_setup = 0  # number of the next setup
+        self.first_setup = 0  # the next number; a setup and an environment never have the same one
+        self._full = 0  # setups at which to forget some
         self._setups: dict[Hashable, dict[str, Any]] = {}  # requests, in order of their numbers
         self._environs: dict[Hashable, dict[str, Any]] = {}
         self._stops: dict[str, dict[str, Any]] = {}  # asked for, by uid
         self._inbox = b""
+        self._lines: deque[bytes] = deque()  # said, and not taken in yet
         self._outbox = b""
         self._gathers = False  # whether what is in the outbox goes at the loop's next turn
         self._writes = False  # whether the loop tells when the socket takes more
@@ -120,10 +125,10 @@ class Link:
         """Number of what a job shares with others; tells the supervisor the first time."""
         known = self._setups.get(key)
         if known is None:
-            if len(self._setups) >= MOST_SETUPS:
+            if len(self._setups) >= max(MOST_SETUPS, self._full):
                 self._forget()
-            known = self._setups[key] = {"t": "setup", "setup": self.first_setup, **make()}
-            self.first_setup += 1
+            made = make()  # which may tell of an environment, so that the number is taken after it
+            known = self._setups[key] = {"t": "setup", "setup": self._number(), **made}
             self.send(known)
         number: int = known["setup"]
         return number
@@ -132,23 +137,31 @@ class Link:
         """Number of an environment that setups are built on; tells the supervisor the first time."""
         known = self._environs.get(variables)
         if known is None:
-            known = {"t": "environ", "environ": self.first_setup, "vars": dict(variables)}
+            known = {"t": "environ", "environ": self._number(), "vars": dict(variables)}
             self._environs[variables] = known
-            self.first_setup += 1
             self.send(known)
         number: int = known["environ"]
+        return number
+
+    def _number(self) -> int:
+        number = self.first_setup
+        self.first_setup += 1
         return number
 
     def _forget(self) -> None:
         """Forget the older half of all setups, those of jobs that run excepted, here and there."""
         used = {request["setup"] for request in self.requests.values()}
         older = list(self._setups.items())[: MOST_SETUPS // 2]
-        gone = [key for key, known in older if known["setup"] not in used]
-        numbers = [self._setups.pop(key)["setup"] for key in gone]
-        left = {known.get("outer") for known in self._setups.values()}
-        unused = [key for key, known in self._environs.items() if known["environ"] not in left]
-        numbers += [self._environs.pop(key)["environ"] for key in unused]
-        self.send({"t": "forget", "numbers": numbers})
+        self._drop({known["setup"] for _, known in older} - used)
+        self._full = 2 * len(self._setups)  # while that many are in use, not for each new one
+
+    def _drop(self, gone: set[int]) -> None:
+        """Forget setups, and environments on which no setup is built any more, here and there."""
+        self._setups = {key: known for key, known in self._setups.items() if known["setup"] not in gone}
+        used = {known.get("outer") for known in self._setups.values()}
+        numbers = [known["environ"] for known in self._environs.values() if known["environ"] not in used]
+        self._environs = {key: known for key, known in self._environs.items() if known["environ"] in used}
+        self.send({"t": "forget", "numbers": [*gone, *numbers]})
 
     def introduce(self) -> None:
         """Tell a new supervisor of all setups."""
@@ -232,10 +245,25 @@ class Link:
 
     def _take_in(self, data: bytes) -> None:
         *lines, self._inbox = (self._inbox + data).split(b"\n")
-        for line in lines:
-            said = said_in(line)
-            if said["t"] != "end":
-                if self._told is not None:
-                    self._told(said)
-            elif said["uid"] in self.requests:  # not so, if the log told of it when we took over
+        self._lines += lines
+        try:
+            while self._lines:
+                self._take_in_line(said_in(self._lines.popleft()))
+        finally:
+            if self._lines and self._loop is not None:  # an error in one line loses no other
+                self._loop.call_soon(self._take_in, b"")
+
+    def _take_in_line(self, said: dict[str, Any]) -> None:
+        if said["t"] == "end":
+            if said["uid"] in self.requests:  # not so, if the log told of it when we took over
                 self._ended(self.done(said["uid"]), said)
+            return
+        if said["t"] == "fault":
+            about = said["uid"] or "no job"
+            _log.error("the supervisor met an error in %s (%s): %s", said["of"], about, said["why"])
+            number = said.get("number")
+            if number is not None:  # it has not got that: the next job that needs it tells of it again
+                about_it = [k for k in self._setups.values() if number in (k["setup"], k.get("outer"))]
+                self._drop({known["setup"] for known in about_it})
+        if self._told is not None:
+            self._told(said)

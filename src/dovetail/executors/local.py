@@ -11,7 +11,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import fcntl
+import logging
 import os
+import shlex
 import socket
 import subprocess
 import sys
@@ -34,6 +36,7 @@ from dovetail.executors.spawnlog import (
     append,
     boot_id,
     ended,
+    last_line,
     read_log,
     settle,
     started_at,
@@ -45,9 +48,12 @@ from dovetail.model import Cluster, JobId, Lingering, Placed, Withdrawn
 
 __all__ = ["Local", "LocalExecutor", "MachineExecutor"]
 
+_log = logging.getLogger(__name__)
 _WELCOME = 1 << 16
 MOST_FRUITLESS = 3
 """Supervisors that may end one after the other before they have heard of a job."""
+LEAVING = 2.0
+"""Seconds that a supervisor may take to hear that its client is gone, or to leave where it has no jobs."""
 LONG_LOG = 16 << 20
 """Bytes of a spawn log that is worth shortening."""
 
@@ -173,7 +179,7 @@ class MachineExecutor(SupervisedExecutor):
             self._last_end = ""
 
     def _told(self, said: dict[str, Any]) -> None:
-        """The log is a new file: what we write ourselves goes there."""
+        """The log is a new file (or could not be made one): what we write ourselves goes there."""
         if said.get("t") == "shortened":
             self._reopen()
             self._long_log = LONG_LOG + 2 * os.fstat(self._log).st_size  # what runs may need much of it
@@ -230,30 +236,35 @@ class MachineExecutor(SupervisedExecutor):
         """Go on with a run: its log, its supervisor where that lives, and what became of its jobs."""
         path = self.run_dir / LOG_NAME
         try:
-            fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
             before = recover(self.run_dir)  # waits until the supervisor knows that its client is gone
+            fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
         except OSError as error:
             raise ExecutorError(f"{path}: the spawn log cannot be read: {error.strerror}") from error
         if before.in_use:
             os.close(fd)
             raise ExecutorError(f"the Dovetail of run {self.run_uid} still lives")
         client = {"t": "client", **self._ourselves()}
-        if before.supervised and self._knock():
-            self._link.send(client)
+        deadline = time.monotonic() + LEAVING
+        while not _lock(fd):
+            if self._knock():
+                self._link.send(client)
+                break
+            if time.monotonic() > deadline:
+                os.close(fd)
+                raise ExecutorError(f"run {self.run_uid} is being taken up by another Dovetail")
+            time.sleep(0.01)
         else:
             append(fd, client)
-        if not _lock(fd) and not self._link.connected:
-            os.close(fd)
-            raise ExecutorError(f"run {self.run_uid} is being taken up by another Dovetail")
         log = read_log(path)
         if log.damage():
             os.close(fd)
             raise InputError(
                 f"is damaged: {log.damage()}, so which jobs have run is not known; "
-                "'dovetail recover' records what is whole",
+                f"'dovetail recover --give-up {shlex.quote(str(self.run_dir))}' puts it aside: then the next "
+                "start ends the jobs that ran, and goes on with those that waited",
                 where=str(path),
             )
-        self._link.first_setup = max(log.setups, default=-1) + 1
+        self._link.first_setup = log.next_number
         self._outputs.known(log)
         self.left_behind = self._sort_out(log, fd)
         return fd
@@ -345,18 +356,34 @@ class MachineExecutor(SupervisedExecutor):
                 link.introduce()  # a new one knows none of the setups
             link.attach()
 
+    def _complain(self, status: int | str, jobs: int) -> str:
+        """Say where the operator looks that a supervisor has died; returns what it said last, as a clause."""
+        errors = self.run_dir / "supervisor.err"
+        said = last_line(str(errors)).strip()
+        said = f"; it said: {said[:200]}" if said else ""
+        _log.error(
+            "the supervisor of run %s died (status %s) with %d jobs of which it knew%s: see %s",
+            *(self.run_uid, status, jobs, said, errors),
+        )
+        return said
+
     def _supervisor_left(self) -> None:
         """It has closed as asked; or it was killed, and its jobs must not run on unseen."""
         link = self._link
         self._reopen()
         _lock(self._log)  # it held the lock, if we took over from somebody, or it has shortened the log
         path = self.run_dir / LOG_NAME
+        # One that was another Dovetail's is no child of ours: its status is not known.
+        status = None if self._process is None else self._process.wait()
         if not link.requests:
-            if self._process is None or self._process.wait():  # killed, when nothing ran
+            if status:
+                self._complain(status, 0)
+            if self._process is None or status:  # killed, when nothing ran
                 cgroups.clear(read_log(path))
             return
-        code = "unknown" if self._process is None else self._process.wait()
-        why = f"the supervisor of this run ended (status {code}), so the job was ended too"
+        code = "unknown" if status is None else status
+        said = self._complain(code, len(link.requests))
+        why = f"the supervisor of this run ended (status {code}), so the job was ended too{said}"
         known = read_log(path).intents
         unheard = [request for uid, request in link.requests.items() if uid not in known]
         for uid, end in end_lost(path, self._log, [u for u in link.requests if u in known], why, self.epoch):
@@ -413,7 +440,7 @@ class LocalExecutor(MachineExecutor):
 
 
 def _lock(fd: int) -> bool:
-    """Lock a spawn log; ``False`` where its supervisor, which we share it with, does."""
+    """Lock a spawn log; ``False`` where its supervisor, or another Dovetail, has."""
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

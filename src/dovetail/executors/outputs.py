@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import secrets
 from pathlib import Path
 
 from dovetail.executors.spawnlog import SpawnLog
@@ -68,6 +69,9 @@ class Outputs:
     def _bucketed(self, job: JobId, attempt: int) -> tuple[str, str]:
         out, err = endless_paths(self._folder, job, attempt)
         bucket = os.path.dirname(out)
+        for path in (out, err):
+            if _is_there(path):  # of another queue that once was in this folder: nobody's output is lost
+                os.rename(path, f"{path}.{secrets.token_hex(4)}.old")
         if bucket not in self._made:
             self._made = {bucket}
             os.makedirs(bucket, mode=0o700, exist_ok=True)

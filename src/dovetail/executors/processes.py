@@ -1,10 +1,18 @@
-"""Processes as the kernel shows them to a supervisor: kin, sessions, groups. Standard library only."""
+"""What a supervisor asks of the kernel: kin, sessions, groups, a socket. Standard library only."""
 
 from __future__ import annotations
 
 import os
+import socket
 
-__all__ = ["become_subreaper", "belongs", "memory_by_session", "open_children", "signal_group"]
+__all__ = [
+    "become_subreaper",
+    "belongs",
+    "memory_by_session",
+    "open_children",
+    "open_door",
+    "signal_group",
+]
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
 
@@ -60,3 +68,27 @@ def signal_group(pid: int, number: int) -> bool:
     except PermissionError:
         return True
     return True
+
+
+def open_door(folder: str) -> socket.socket | None:
+    """The socket at which another Dovetail may take over; the folder may have a long name.
+
+    ``None`` where it cannot be made (a file system without sockets): then nobody takes over.
+    """
+    place = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    door = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    path = f"/proc/self/fd/{place}/supervisor.sock"
+    before = os.umask(0o177)
+    try:
+        if os.path.lexists(path):
+            os.unlink(path)  # of a supervisor that was killed: the lock on the log says that we are alone
+        door.bind(path)
+        door.listen(4)
+        door.setblocking(False)
+    except OSError:
+        door.close()
+        os.close(place)
+        return None
+    finally:
+        os.umask(before)
+    return door  # ``place`` stays open: the socket's name goes through it

@@ -66,6 +66,8 @@ __all__ = ["Slurm", "SlurmExecutor", "poll_seconds"]
 
 AGAIN = (2.0, 5.0, 10.0, 30.0)
 """Seconds before each further attempt to start an agent on a node that is lost; the last one repeats."""
+HOPELESS = 300.0
+"""Seconds without an agent after which nothing waits for a node any more; should it come back, it joins."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,8 +184,11 @@ class SlurmExecutor(SupervisedExecutor):
         self._links: dict[int, Link] = {}
         self._over = False
         self._lost: set[int] = set()
+        self._departed: set[int] = set()  # those of them that belong to the allocation no more
         self._doubted: set[int] = set()  # nodes that are going, perhaps with all others
         self._withheld: list[Event] = []
+        self._lost_why: dict[int, str] = {}  # what was said last of nodes that are lost
+        self._silent_since: float | None = None  # when Slurm's controller last did not answer, first of all
         self._steps: list[str] = []  # of gangs whose agent is gone
         self._first: list[Event] = []  # to be told when somebody listens
 
@@ -229,7 +234,7 @@ class SlurmExecutor(SupervisedExecutor):
         for name, connection in connections.items():
             logs[name] = connection.log()
             link = self._connect(self.cluster.index_of[name], connection)
-            link.first_setup = max(logs[name].setups, default=-1) + 1
+            link.first_setup = logs[name].next_number
         for name in self._files.nodes():
             if name not in logs:
                 logs[name] = self._files.read_log(name)
@@ -278,7 +283,8 @@ class SlurmExecutor(SupervisedExecutor):
         for name, connection in self._agents.start(new, self._term_grace).items():
             self._connect(here[name], connection)
         self._lost = {n for n in range(len(self.cluster)) if n not in self._links}
-        self._first += [NodeLost(n) for n in sorted(self._lost)]
+        self._departed = {n for n in self._lost if n not in here.values()}
+        self._first += [NodeLost(n, for_good=n in self._departed) for n in sorted(self._lost)]
 
     # ------------------------------------------------------------------- watching
 
@@ -290,6 +296,8 @@ class SlurmExecutor(SupervisedExecutor):
             for event in self._first:
                 self._happened(event)
             self._first.clear()
+            for node in sorted(self._lost - self._departed):
+                self._begin_task(self._restore(node))
             self._tell_end()
             self._begin_task(self._watch())
 
@@ -305,21 +313,59 @@ class SlurmExecutor(SupervisedExecutor):
             await asyncio.sleep(pause)
             try:
                 found = await asyncio.to_thread(allotment, self._allotment.job)
-                facts = await asyncio.to_thread(node_facts, list(self._allotment.shares))
+                facts = await asyncio.to_thread(node_facts, list(found.shares)) if found.alive else []
             except SlurmError:  # the controller is away: our agents go on without it
+                self._silent_since = self._silent_since or time.monotonic()
                 pause = min(most, 1.5 * pause + 1.0)
                 continue
+            self._silent_since = None
             moved = found.end != self._allotment.end
             pause = least if moved else min(most, 1.2 * pause)
-            self._allotment = replace(self._allotment, state=found.state, end=found.end)
+            self._take_in(found)
             if not found.alive:
                 self._settle_doubts(over=True)
             elif moved:
                 self._tell_end()
-            for fact in facts if found.alive else ():
+            for fact in facts:
                 node = self.cluster.index_of.get(fact.name)
                 if fact.is_down and node in self._links:
                     self._give_up(node)
+
+    def _take_in(self, found: Allotment) -> None:
+        """What Slurm says of the allocation now. Nodes that it names no more have left for good."""
+        before = self._allotment
+        shares = found.shares if found.alive else before.shares
+        self._allotment = replace(before, state=found.state, end=found.end, shares=shares)
+        for name in before.shares.keys() - shares.keys():
+            node = self.cluster.index_of.get(name)
+            if node is not None:
+                self._departed.add(node)
+                if node in self._links:
+                    self._give_up(node)
+                self._happened(NodeLost(node, for_good=True))
+
+    async def is_taken_away(self) -> bool:
+        """Whether our allocation has ended: then its agents end their jobs, and we tell of that."""
+        try:
+            over = not (await asyncio.to_thread(allotment, self._allotment.job)).alive
+        except SlurmError:
+            return False
+        if over:
+            self._settle_doubts(over=True)
+        return over
+
+    def trouble(self) -> str:
+        """Which nodes are lost and why, and whether Slurm answers."""
+        told: list[str] = []
+        if self._silent_since is not None:
+            silence = time.monotonic() - self._silent_since
+            told.append(f"Slurm's controller has not answered for {silence:.0f} s")
+        for node in sorted(self._lost):
+            name = self.cluster.nodes[node].name
+            left = f"node {name} was taken out of allocation {self._allotment.job}"
+            lost = f"node {name} is lost: {self._lost_why.get(node, '')}"
+            told.append(left if node in self._departed else lost)
+        return "; ".join(told)
 
     # ------------------------------------------------------------------- nodes that are lost, and come back
 
@@ -364,10 +410,12 @@ class SlurmExecutor(SupervisedExecutor):
 
     async def _ask_slurm(self) -> None:
         try:
-            over = not (await asyncio.to_thread(allotment, self._allotment.job)).alive
+            found = await asyncio.to_thread(allotment, self._allotment.job)
         except SlurmError:  # the controller is away: `_watch` will hear from it
-            over = False
-        self._settle_doubts(over=over)
+            self._settle_doubts(over=False)
+        else:
+            self._take_in(found)
+            self._settle_doubts(over=not found.alive)
 
     def _settle_doubts(self, *, over: bool) -> None:
         """What went was some nodes, or the whole allocation; then what Slurm does not end, we do."""
@@ -404,22 +452,30 @@ class SlurmExecutor(SupervisedExecutor):
 
     async def _restore(self, node: int) -> None:
         """Start an agent on a lost node again, as soon as Slurm lets us; it ends what the last one left."""
-        known = self.cluster.nodes[node]
+        known, since = self.cluster.nodes[node], time.monotonic()
+        hopeless = False
         for attempt in range(sys.maxsize):
-            if self._closing or self._over:
+            if self._closing or self._over or node in self._departed:
                 return
             try:
                 await self._end_left_steps()
                 (fact,) = await asyncio.to_thread(node_facts, [known.name])
                 start = partial(self._agents.start, [] if fact.is_down else [known], self._term_grace)
                 started = await asyncio.to_thread(start)
-            except (ExecutorError, InputError):  # the controller, or the node, is away
+                self._lost_why[node] = (
+                    f"Slurm calls it {fact.state}" if fact.is_down else self._agents.complaint
+                )
+            except (ExecutorError, InputError) as error:  # the controller, or the node, is away
                 started = {}
+                self._lost_why[node] = str(error)
             if started and not self._closing:
                 self._connect(node, started[known.name]).attach()
                 self._lost.discard(node)
                 self._happened(NodeJoined(node))
                 return
+            if not hopeless and time.monotonic() - since > HOPELESS:
+                hopeless = True
+                self._happened(NodeLost(node, for_good=True))
             await asyncio.sleep(AGAIN[min(attempt, len(AGAIN) - 1)])
 
     async def _end_left_steps(self) -> None:

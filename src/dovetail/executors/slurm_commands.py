@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from dovetail.errors import ExecutorError, InputError
+from dovetail.files import units
 from dovetail.model import Cluster, Device, Node, Seconds
 from dovetail.model.hostlist import expand
 
@@ -149,12 +150,8 @@ def moment(text: str) -> Seconds | None:
 
 def seconds_of(text: str) -> Seconds | None:
     """``D-HH:MM:SS``, ``HH:MM:SS``, ``MM:SS`` as seconds; ``None`` where there is no limit or no value."""
-    days, dash, clock = text.rpartition("-")
     try:
-        total = 0
-        for part in clock.split(":"):
-            total = total * 60 + int(part)
-        return total + (int(days) * 86_400 if dash else 0.0)
+        return units.seconds_of(text)
     except ValueError:
         return None
 

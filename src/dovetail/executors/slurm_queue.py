@@ -83,7 +83,7 @@ TERMINAL = {
     "NODE_FAIL": State.NODE_FAIL,
     "BOOT_FAIL": State.NODE_FAIL,
     "PREEMPTED": State.NODE_FAIL,
-    "OUT_OF_MEMORY": State.FAILED,
+    "OUT_OF_MEMORY": State.OUT_OF_MEMORY,
     "FAILED": State.FAILED,
     "COMPLETED": State.COMPLETED,
 }

@@ -7,6 +7,8 @@
 ``supervisor``  the supervisor is up (pid)
 ``groups``      where the supervisor makes a cgroup for each job, if it can
 ``setup``       what jobs of one implementation on one place share: environment, cores, folder
+``environ``     an environment that a client brought along: setups are built on it, by its number
+``fault``       an error of the supervisor that nobody foresaw
 ``intent``      a job is about to be started: argv, inputs, files, number of its setup
 ``start``       it was: pid, time, seconds since boot (a pid alone may have been given again), cgroup
 ``end``         it ended: wait status, CPU seconds, peak bytes; or the error that prevented its start
@@ -72,6 +74,7 @@ class SpawnLog:
     starts: dict[str, dict[str, Any]] = field(default_factory=dict)
     ends: dict[str, dict[str, Any]] = field(default_factory=dict)
     owner: dict[str, int] = field(default_factory=dict)  # number of the supervisor that took the intent
+    next_number: int = 0  # the first that neither a setup nor an environment has
     place: str = ""  # where the last supervisor has made cgroups
     gone: bool = False
     done: bool = False
@@ -135,6 +138,9 @@ def parse_log(text: bytes) -> SpawnLog:
                 log.owner.setdefault(record["uid"], len(log.supervisors))
         elif kind == "setup":
             log.setups[record["setup"]] = record
+            log.next_number = max(log.next_number, record["setup"] + 1)
+        elif kind == "environ":
+            log.next_number = max(log.next_number, record["environ"] + 1)
         elif kind == "run":
             log.header = log.client = record
         elif kind == "client":
@@ -231,6 +237,10 @@ def ended(intent: Mapping[str, Any], end: Mapping[str, Any]) -> Ended:
     stop = end.get("stop")
     if stop is not None:
         state = State(stop) if stop in State.__members__ else State.CANCELLED
+        if end.get("why", "").startswith("memory"):  # a supervisor of an earlier version said FAILED
+            state = State.OUT_OF_MEMORY
+        if state is State.TIMEOUT:  # how it was ended says nothing: why it was does
+            details = [f"walltime reached after {end['at'] - end['from']:.6g} s"]
         if stop not in State.__members__:
             details.insert(0, stop)
         if end.get("forced"):

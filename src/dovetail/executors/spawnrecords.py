@@ -89,6 +89,7 @@ _FIELDS: Mapping[str, Mapping[str, Right]] = {
     "supervisor": {"pid": _pid, "boot": _time},
     "groups": {"place": _text},
     "setup": {"setup": _count, "run": _shared, "cores": _list_of(_count)},
+    "environ": {"environ": _count},
     "intent": {
         "uid": _text,
         "job": _text,

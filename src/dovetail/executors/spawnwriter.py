@@ -85,9 +85,11 @@ def still_needed(text: bytes, after: str, setups: Set[int], environs: Set[int]) 
     records: list[tuple[bytes, dict[str, Any]]] = []
     for line in text.split(b"\n"):
         try:
-            records.append((line, json.loads(line)))
+            record = json.loads(line)
         except ValueError:
             continue  # empty, or torn
+        if isinstance(record, dict) and "t" in record:
+            records.append((line, record))
     ends = [record["uid"] for _, record in records if record["t"] == "end"]
     over = set(ends[: ends.index(after) + 1]) if after in ends else set()
     jobs = [(line, r) for line, r in records if "uid" in r and r["uid"] not in over]

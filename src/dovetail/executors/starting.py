@@ -1,15 +1,88 @@
-"""What a job needs before its process exists, and what is said where that fails. Standard library only."""
+"""How a job's process is started, and what is said where that fails. Standard library only."""
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
+import signal
+from typing import TYPE_CHECKING, Any
 
-__all__ = ["SpawnError", "enter", "find_program", "open_output", "pin", "spawn_failure"]
+if TYPE_CHECKING or __name__.startswith("dovetail."):
+    from dovetail.executors.children import Setup, variables
+    from dovetail.executors.job_groups import Group, Groups
+else:  # beside the supervisor, which is run by path
+    from children import variables
+
+__all__ = ["SpawnError", "Starter", "find_program"]
+
+EMPTY: dict[str, str] = {}
+RESET = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+"""Signals that Python or whoever started us may ignore; jobs get the default back."""
 
 
 class SpawnError(Exception):
     """The job could not be started; the text is the sentence for its user."""
+
+
+class Starter:
+    """Starts one process at a time; a child inherits our folder, cores and cgroup, so we take them on."""
+
+    def __init__(self) -> None:
+        self.cores = os.sched_getaffinity(0)
+        self.at: list[int] | None = None  # whose cores we have taken on
+        self.null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+        self.born = 0  # pid of the process that was started last, 0 where that failed
+
+    def go(self, cores: list[int] | None) -> None:
+        """Take on these cores only, or have all of ours again; where they are gone, a job's start says so."""
+        if self.at is not cores:
+            with contextlib.suppress(OSError):
+                os.sched_setaffinity(0, self.cores if cores is None else cores)
+                self.at = cores
+
+    def spawn(self, job: dict[str, Any], setup: Setup, groups: Groups) -> tuple[int, Group | None]:
+        """posix_spawn with the job's folder, files, cores and cgroup. Raises `SpawnError`."""
+        self.born = 0
+        environ = setup.environ.copy()
+        environ[b"DOVETAIL_JOB"] = os.fsencode(job["job"])
+        environ[b"DOVETAIL_UID"] = os.fsencode(job["uid"])
+        environ.update(variables(job.get("vars", EMPTY)))
+        files: list[int] = []
+        try:
+            enter(setup.folder)
+            for path in job["files"]:
+                files.append(open_output(path, files, job["files"], job.get("chosen", False)))
+            program = find_program(job["argv"][0], setup.path)
+            actions = [(os.POSIX_SPAWN_DUP2, fd, n) for n, fd in enumerate((self.null, *files))]
+            if setup.cores and self.at is not setup.cores:
+                pin(setup.cores)
+                self.at = setup.cores
+            elif not setup.cores:
+                self.go(None)
+            group = groups.enter(job.get("memory"))
+            try:
+                self.born = os.posix_spawn(
+                    program,
+                    job["argv"],
+                    environ,
+                    file_actions=actions,
+                    setsid=True,
+                    setsigmask=(),
+                    setsigdef=RESET,
+                )
+            except (OSError, ValueError) as error:
+                raise SpawnError(spawn_failure(job["argv"][0], program, error)) from error
+            finally:
+                if group is not None:
+                    groups.leave(group)
+                    if not self.born:
+                        groups.give_back(group)
+            return self.born, group
+        finally:
+            for fd in files:
+                with contextlib.suppress(OSError):  # the job's own writes will tell of it
+                    os.close(fd)
 
 
 def open_output(path: str, opened: list[int], paths: list[str], chosen: bool) -> int:
@@ -19,11 +92,28 @@ def open_output(path: str, opened: list[int], paths: list[str], chosen: bool) ->
     """
     if opened and path == paths[0]:
         return os.dup(opened[0])
-    flags = os.O_TRUNC if chosen else os.O_EXCL | os.O_NOFOLLOW
+    flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC
+    flags |= os.O_TRUNC if chosen else os.O_EXCL | os.O_NOFOLLOW
     try:
-        return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | flags, 0o666 if chosen else 0o600)
+        try:
+            return os.open(path, flags, 0o666 if chosen else 0o600)
+        except FileNotFoundError:
+            if chosen:
+                raise
+        make_again(os.path.dirname(path))
+        return os.open(path, flags, 0o600)
     except OSError as error:
         raise SpawnError(f"its output file {path!r} cannot be created: {error.strerror}") from error
+
+
+def make_again(folder: str) -> None:
+    """Make a folder of outputs anew that was there once, and the one around it; not the run's own."""
+    try:
+        os.mkdir(folder, 0o700)
+    except FileNotFoundError:
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(os.path.dirname(folder), 0o700)
+        os.mkdir(folder, 0o700)
 
 
 def enter(folder: str) -> None:

@@ -103,18 +103,16 @@ class SupervisedExecutor(Reporting):
                 "walltime": job.walltime,
                 "user": job.user,
                 **order,
+                **_limit_of(placed),
                 **self._of_this_job(job),
                 **({"after": before} if before else {}),
             }
         )
 
     def _of_this_job(self, job: Job) -> dict[str, Any]:
-        """What this job alone gets beside its setup: variables, and a limit of memory."""
+        """What this job alone gets beside its setup: variables."""
         if not self._endless:
             return {}
-        limit: dict[str, Any] = {}
-        if job.launch is not None and job.launch.memory is not None:
-            limit["memory"] = job.launch.memory
         own: dict[str, str] = {}
         number, underscore, index = job.id.partition("_")
         if underscore:
@@ -124,7 +122,7 @@ class SupervisedExecutor(Reporting):
             own |= {"SLURM_SUBMIT_DIR": job.launch.folder or self._cwd}
             if underscore:
                 own |= {"SLURM_ARRAY_JOB_ID": number, "SLURM_ARRAY_TASK_ID": index}
-        return {**limit, "vars": own} if own else limit
+        return {"vars": own} if own else {}
 
     async def stop(self, job: JobId, reason: str) -> None:
         """TERM to the job's group, KILL after the grace; `Ended` follows with the state ``reason``.
@@ -197,3 +195,11 @@ class SupervisedExecutor(Reporting):
         del self._running[job]
         self._never.over(job)
         return job
+
+
+def _limit_of(placed: Placed) -> dict[str, int]:
+    """The memory beyond which a job is ended: what it reserves, where that is a limit."""
+    job, memory = placed.job, placed.allocation.request.memory
+    asked = job.launch is not None and job.launch.memory is not None
+    is_limit = asked or placed.implementation.name in job.sizing.auto
+    return {"memory": memory} if is_limit and memory else {}

@@ -27,25 +27,35 @@ import time
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING or __name__.startswith("dovetail."):
-    from dovetail.executors.children import Child, Setup, ended, started
-    from dovetail.executors.job_groups import Group, Groups
+    from collections.abc import Callable
+
+    from dovetail.executors.children import Child, Setup, ended, started, variables
+    from dovetail.executors.job_groups import Groups
     from dovetail.executors.processes import (
         become_subreaper,
         belongs,
         memory_by_session,
         open_children,
+        open_door,
         signal_group,
     )
     from dovetail.executors.spawnwriter import Log
-    from dovetail.executors.starting import SpawnError, enter, find_program, open_output, pin, spawn_failure
+    from dovetail.executors.starting import SpawnError, Starter
     from dovetail.executors.successors import Next, Successors
 else:  # run by path, with nothing of Dovetail importable
     sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-    from children import Child, Setup, ended, started
-    from job_groups import Group, Groups
-    from processes import become_subreaper, belongs, memory_by_session, open_children, signal_group
+    from children import Child, Setup, ended, started, variables
+    from job_groups import Groups
+    from processes import (
+        become_subreaper,
+        belongs,
+        memory_by_session,
+        open_children,
+        open_door,
+        signal_group,
+    )
     from spawnwriter import Log
-    from starting import SpawnError, enter, find_program, open_output, pin, spawn_failure
+    from starting import SpawnError, Starter
     from successors import Next, Successors
 
     del sys.path[0]
@@ -57,14 +67,15 @@ PULSE = 2.0
 """Seconds after which children are looked at anyway, should the word of an end be lost."""
 TOLD = 0.010
 """Seconds after which Dovetail hears of an end, though the next jobs are at hand."""
+MOST_FAULTS = 1000
+"""Errors that nobody foresaw, of which the file of complaints and the log are told; more, only the client."""
 WATCH = 0.5
-"""Seconds between looks at the memory of jobs that have a limit."""
+"""Seconds between looks at the memory of jobs, where any has a limit …"""
+WATCH_ANYWAY = 2.0
+"""… and where none has: a process by itself is measured by the kernel, several together are only seen so."""
 ENCODE = json.JSONEncoder(separators=(",", ":")).encode
 DECODE = json.JSONDecoder().decode
-EMPTY: dict[str, str] = {}
 EMPTY_SIZES: dict[int, int] = {}
-RESET = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
-"""Signals that Python or whoever started us may ignore; jobs get the default back."""
 
 
 class Supervisor:
@@ -83,19 +94,18 @@ class Supervisor:
         self.pids: dict[str, int] = {}
         self.lingering: list[Child] = []
         self.next = Successors()
-        self.at: list[int] | None = None  # whose cores we have taken on
+        self.starter = Starter()
         self.untold = 0  # lines that can wait, since the next jobs are at hand
         self.tell_by = float("inf")
         self.setups: dict[int, Setup] = {}
         self.environs: dict[int, dict[bytes, bytes]] = {}  # that clients have brought along
-        self.cores = os.sched_getaffinity(0)
-        self.null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
         self.kin = open_children()
         self.groups: Groups | None = None  # made for the first job
         self.terminated = False
         self.limited: set[int] = set()  # pids of jobs with a limit of memory
         self.kill_next = float("inf")  # nobody's grace has passed before
         self.look_at = float("inf")
+        self.faults = 0  # errors that nobody foresaw
         self.poll = select.poll()
 
     def now(self) -> float:
@@ -120,25 +130,33 @@ class Supervisor:
         if self.door is not None:
             poll.register(self.door, select.POLLIN)
         while self.needed():
-            self.go_where_one_ends()
-            found = poll.poll(self.timeout())
-            if not found:
-                self.reap()
-            for fd, events in found:
-                if fd == woken:
-                    os.read(woken, 4096)
-                    self.reap()
-                elif self.door is not None and fd == self.door.fileno():
-                    self.accept(self.door)
-                elif fd == self.sock and self.client:
-                    self.serve(events)
-                else:
-                    self.hear(fd)
-            self.deadlines()
+            try:
+                self.turn(woken)
+            except Exception as error:  # noqa: BLE001 - jobs run, and nobody else knows of their ends
+                self.fault("a turn of its loop", error)
+                time.sleep(LINGER)
         self.leave()
         if self.groups is not None:
             self.groups.close()
         self.note({"t": "done", "cpu": time.process_time()})
+
+    def turn(self, woken: int) -> None:
+        """Wait until something happens, and do what is to be done then."""
+        self.go_where_one_ends()
+        found = self.poll.poll(self.timeout())
+        if not found:
+            self.reap()
+        for fd, events in found:
+            if fd == woken:
+                os.read(woken, 4096)
+                self.reap()
+            elif self.door is not None and fd == self.door.fileno():
+                self.accept(self.door)
+            elif fd == self.sock and self.client:
+                self.serve(events)
+            else:
+                self.hear(fd)
+        self.deadlines()
 
     def needed(self) -> bool:
         """Whether there is anything to do, or anybody who may want something."""
@@ -208,15 +226,20 @@ class Supervisor:
                     self.finish(child)
 
     def watch(self) -> None:
-        """End jobs whose processes hold more memory than they may, together."""
-        self.look_at = time.monotonic() + WATCH if self.limited else float("inf")
-        held = memory_by_session() if self.limited else EMPTY_SIZES
-        for pid in self.limited:
-            child = self.children[pid]
+        """See how much memory jobs hold; end those whose processes hold more than they may, together."""
+        self.look_at = float("inf")
+        if not self.children:
+            return
+        self.look_at = time.monotonic() + (WATCH if self.limited else WATCH_ANYWAY)
+        held = memory_by_session()
+        for pid, child in self.children.items():
             used = held.get(pid, 0)
+            child.peak = max(child.peak, used)
+            if pid not in self.limited:
+                continue
             if child.memory is not None and used > child.memory and child.reason is None:
                 child.why = f"memory: its processes held {used} bytes, and may hold {child.memory}"
-                child.reason, child.forced = "FAILED", True
+                child.reason, child.forced = "OUT_OF_MEMORY", True
                 signal_group(pid, signal.SIGKILL)
 
     # --- the client -------------------------------------------------------------------------------
@@ -226,6 +249,7 @@ class Supervisor:
         try:
             found, _ = door.accept()
         except OSError:
+            time.sleep(LINGER)  # without descriptors for a moment, who knocks would be heard again at once
             return
         peer = found.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
         if self.client or self.closing or int.from_bytes(peer[4:8], sys.byteorder) != os.geteuid():
@@ -259,7 +283,44 @@ class Supervisor:
             return
         *lines, self.inbox = (self.inbox + data).split(b"\n")
         for line in lines:
-            self.carry_out(DECODE(line.decode()), line)
+            try:
+                self.carry_out(DECODE(line.decode()), line)
+            except Exception as error:  # noqa: BLE001 - it ends at most the job that it is about
+                self.refuse(line, error)
+
+    def refuse(self, line: bytes, error: Exception) -> None:
+        """A request could not be carried out: say so, and end the job that it asks for."""
+        try:
+            request = DECODE(line.decode())
+            kind, uid = str(request["t"]), request.get("uid", "")
+        except Exception:  # noqa: BLE001 - it is no request at all
+            self.fault("a line that is no request", error)
+            return
+        self.fault(f"the request {kind!r}", error, uid, request.get(kind))
+        if kind == "intent":
+            pid = self.pids.get(uid)
+            if pid is None:
+                self.never(uid, self.now(), f"its supervisor could not start it: {named(error)}", noted=False)
+            else:
+                self.children[pid].why = f"its supervisor could not look after it: {named(error)}"
+                self.stop(self.children[pid], "FAILED", None)
+
+    def fault(self, what: str, error: Exception, uid: str = "", number: int | None = None) -> None:
+        """Note an error that nobody foresaw, where people look for it, and tell the client.
+
+        ``uid`` is the job that it is about, ``number`` that of a setup or environment that is not there now.
+        """
+        record = {"t": "fault", "at": self.now(), "of": what, "uid": uid, "why": named(error)}
+        if number is not None:
+            record["number"] = number
+        self.faults += 1
+        if self.faults <= MOST_FAULTS:
+            import traceback
+
+            told = "".join(traceback.format_exception(error))
+            print(f"{record['at']:.3f} {what} {uid}\n{told}", file=sys.stderr, flush=True)
+            self.note(record)
+        self.tell(ENCODE(record).encode())
 
     def carry_out(self, request: dict[str, Any], line: bytes) -> None:
         """Do what one line asks for."""
@@ -270,17 +331,16 @@ class Supervisor:
             before = self.next.before(after, self.runs) if after else None
             if before:
                 self.next.add(request["uid"], Next(request, line, before))
-            else:
-                self.launch(request, line)
+            elif not self.launch(request, line):
+                self.follow(request["uid"])
         elif kind == "withdraw":
             self.withdraw(self.next.behind(request["uid"]), request["uid"])
         elif kind == "setup":
-            self.log.write(line)
-            self.setups[request["setup"]] = self.prepared(request)
+            self.setups[request["setup"]] = Setup.of(request, self.environs)
+            self.log.write(line)  # what cannot be used is not written: readers would take it for damage
         elif kind == "environ":
+            self.environs[request["environ"]] = variables(request["vars"])
             self.log.write(line)
-            variables = request["vars"].items()
-            self.environs[request["environ"]] = {os.fsencode(k): os.fsencode(v) for k, v in variables}
         elif kind == "forget":
             for number in request["numbers"]:
                 self.setups.pop(number, None)
@@ -300,23 +360,17 @@ class Supervisor:
         elif kind == "client":
             self.log.write(line)
         elif kind == "shorten":
-            if self.log.shorten(request["after"], self.setups.keys(), self.environs.keys()):
-                self.tell(b'{"t":"shortened"}')
+            try:
+                self.log.shorten(request["after"], self.setups.keys(), self.environs.keys())
+            finally:
+                self.tell(b'{"t":"shortened"}')  # or it cannot be: then not before it is much longer
+        elif kind != "close":
+            raise ValueError(f"found a request of kind {kind!r}")
         else:
             self.closing = True
             self.withdraw(list(self.next.waiting))
             for child in self.children.values():
                 self.stop(child, request.get("reason", "CANCELLED"), request["grace"])
-
-    def prepared(self, request: dict[str, Any]) -> Setup:
-        """A setup as it is sent, over our own environment or one that was brought along."""
-        outer = request.get("outer")
-        environ = os.environb.copy() if outer is None else self.environs[outer].copy()
-        environ.update((os.fsencode(name), os.fsencode(value)) for name, value in request["env"].items())
-        for name in request["unset"]:
-            environ.pop(os.fsencode(name), None)
-        path = os.fsdecode(environ.get(b"PATH", os.defpath.encode()))
-        return Setup(environ, path, request["cores"], request["cwd"], request["grace"])
 
     # --- jobs that begin after others -------------------------------------------------------------
 
@@ -326,8 +380,10 @@ class Supervisor:
 
     def follow(self, uid: str) -> None:
         """Nothing is left of this job: start who waited for nobody else."""
-        for one in self.next.over(uid):
-            self.launch(one.request, one.line)
+        over = [uid]
+        while over:
+            freed = self.next.over(over.pop())
+            over += [one.request["uid"] for one in freed if not self.launch(one.request, one.line)]
 
     def withdraw(self, uids: list[str], of: str = "") -> None:
         """These will not begin; because of one that goes on, if it is named, else they were stopped."""
@@ -368,31 +424,45 @@ class Supervisor:
 
     # --- jobs -------------------------------------------------------------------------------------
 
-    def launch(self, job: dict[str, Any], line: bytes) -> None:
-        """Start one job; the intent is on disk before the process exists."""
-        began = self.now()
+    def launch(self, job: dict[str, Any], line: bytes) -> bool:
+        """Start one job, if that can be done; the intent is on disk before the process exists."""
+        began, noted, self.starter.born = self.now(), False, 0
         boot = time.clock_gettime(time.CLOCK_BOOTTIME)
-        uid, setup = job["uid"], self.setups[job["setup"]]
-        if self.groups is None:
-            self.groups = self.grouped(uid.partition("/")[0].partition(".")[0])
+        uid = job["uid"]
         try:
+            setup = self.setups[job["setup"]]
+            if self.groups is None:
+                self.groups = self.grouped(uid.partition("/")[0].partition(".")[0])
             why = self.log.write(line, must=False)
             if why is not None:
                 raise SpawnError(f"the spawn log cannot be written: {why}")
-            pid, began, group = self.spawn(job, setup)
-        except SpawnError as error:
-            end = {"t": "end", "uid": uid, "from": began, "at": self.now(), "error": str(error)}
-            self.tell(self.note(end))
-            self.follow(uid)
-            return
+            noted = True
+            began = self.now()
+            pid, group = self.starter.spawn(job, setup, self.groups)
+        except Exception as error:  # noqa: BLE001 - it ends this job
+            if self.starter.born:
+                signal_group(self.starter.born, signal.SIGKILL)
+            said = str(error)
+            if not isinstance(error, SpawnError):
+                self.fault("a job's start", error, uid)
+                said = f"its supervisor could not start it: {named(error)}"
+            self.never(uid, began, said, noted=noted)
+            return False
         self.children[pid] = Child(
             uid, pid, began, setup.grace, memory=job.get("memory"), group=group, cores=setup.cores
         )
+        self.pids[uid] = pid
         if "memory" in job and (group is None or not group.limited):
             self.limited.add(pid)
             self.look_at = min(self.look_at, time.monotonic() + WATCH)
-        self.pids[uid] = pid
+        self.look_at = min(self.look_at, time.monotonic() + WATCH_ANYWAY)
         self.log.write(started(uid, pid, began, boot, group))
+        return True
+
+    def never(self, uid: str, began: float, why: str, *, noted: bool) -> None:
+        """Tell that a job was not started; on the log, too, if its intent is ``noted`` there."""
+        end = {"t": "end", "uid": uid, "from": began, "at": self.now(), "error": why}
+        self.tell(self.note(end) if noted else ENCODE(end).encode())
 
     def grouped(self, run: str) -> Groups:
         """The cgroups of this run, as far as there are any."""
@@ -400,51 +470,6 @@ class Supervisor:
         if groups.place:
             self.note({"t": "groups", "place": groups.place})
         return groups
-
-    def spawn(self, job: dict[str, Any], setup: Setup) -> tuple[int, float, Group | None]:
-        """posix_spawn with the job's folder, files and cores; the child inherits our affinity and cgroup."""
-        assert self.groups is not None
-        environ = setup.environ.copy()
-        environ[b"DOVETAIL_JOB"] = os.fsencode(job["job"])
-        environ[b"DOVETAIL_UID"] = os.fsencode(job["uid"])
-        for name, value in job.get("vars", EMPTY).items():
-            environ[os.fsencode(name)] = os.fsencode(value)
-        files: list[int] = []
-        try:
-            enter(setup.folder)
-            for path in job["files"]:
-                files.append(open_output(path, files, job["files"], job.get("chosen", False)))
-            program = find_program(job["argv"][0], setup.path)
-            actions = [(os.POSIX_SPAWN_DUP2, fd, n) for n, fd in enumerate((self.null, *files))]
-            if setup.cores:
-                if self.at is not setup.cores:
-                    pin(setup.cores)
-                    self.at = setup.cores
-            elif self.at is not None:
-                self.go(None)
-            began, pid = self.now(), 0
-            group = self.groups.enter(job.get("memory"))
-            try:
-                pid = os.posix_spawn(
-                    program,
-                    job["argv"],
-                    environ,
-                    file_actions=actions,
-                    setsid=True,
-                    setsigmask=(),
-                    setsigdef=RESET,
-                )
-            except (OSError, ValueError) as error:
-                raise SpawnError(spawn_failure(job["argv"][0], program, error)) from error
-            finally:
-                if group is not None:
-                    self.groups.leave(group)
-                    if not pid:
-                        self.groups.give_back(group)
-            return pid, began, group
-        finally:
-            for fd in files:
-                os.close(fd)
 
     def go_where_one_ends(self) -> None:
         """Before we sleep: while jobs follow each other, be where one is likely to end next, else anywhere.
@@ -454,16 +479,7 @@ class Supervisor:
         """
         first = next(iter(self.children.values()), None) if self.next else None
         cores = (first.cores or None) if first is not None else None
-        if self.at is not cores:
-            self.go(cores)
-
-    def go(self, cores: list[int] | None) -> None:
-        """Take on these cores only, or have all of ours again; where they are gone, a job's start says so."""
-        try:
-            os.sched_setaffinity(0, self.cores if cores is None else cores)
-        except OSError:
-            return
-        self.at = cores
+        self.starter.go(cores)
 
     def stop(self, child: Child, reason: str, grace: float | None) -> None:
         """TERM to the whole group; KILL when the grace has passed. The first reason stays."""
@@ -488,19 +504,19 @@ class Supervisor:
             if child is None:
                 self.passed(pid, os.waitpid(pid, 0)[1])
                 continue
-            if self.next and child.cores and self.at is not child.cores:
-                self.go(child.cores)  # it has nothing to do until who follows is born there
+            if self.next and child.cores:
+                self.starter.go(child.cores)  # it has nothing to do until who follows is born there
             # While the leader is a zombie its pid, hence its group's id, cannot be given to another.
             grace_left = child.kill_at < float("inf")
             if not grace_left:
-                if child.group is not None and child.group.path and child.group.holds_others(pid):
-                    child.survivors = True  # seen now: killed, they may be gone at once
+                # Seen now: killed, they may be gone at once.
+                child.survivors = self.seen(child, child.group_holds_others)
                 signal_group(pid, signal.SIGKILL)
             _, child.status, usage = os.wait4(pid, 0)
             del self.pids[child.uid]
             self.limited.discard(pid)
             child.end = ended(child, self.now(), usage)
-            child.alone = child.group is not None and not child.group.populated()
+            child.alone = self.seen(child, child.group_is_empty)
             if not child.alone and signal_group(pid, 0):
                 if grace_left:
                     self.lingering.append(child)
@@ -508,15 +524,22 @@ class Supervisor:
                 child.survivors = True
             self.finish(child)
 
+    def seen(self, child: Child, look: Callable[[], bool]) -> bool:
+        """What is to be seen of a job that has ended; its end is told though that cannot be seen."""
+        try:
+            return look()
+        except Exception as error:  # noqa: BLE001 - its end is told though this cannot be seen
+            self.fault("a job's end", error, child.uid)
+            return False
+
     def passed(self, pid: int, status: int) -> None:
         """A process that is no job has ended."""
 
     def finish(self, child: Child) -> None:
         """The job and all its processes are gone: write it down, then tell."""
-        if self.kill_strays(child):
+        if self.seen(child, lambda: self.kill_strays(child)):
             child.survivors = True
-        if child.group is not None:
-            self.empty(child, child.group)
+        self.seen(child, lambda: self.empty(child))
         more = child.more
         if child.reason is not None:
             more["stop"], more["forced"] = child.reason, child.forced and not child.why
@@ -529,15 +552,20 @@ class Supervisor:
         self.follow(child.uid)
         self.tell(line)
 
-    def empty(self, child: Child, group: Group) -> None:
+    def empty(self, child: Child) -> bool:
         """Nothing that a job has left in its cgroup outlives it."""
-        assert self.groups is not None
+        group = child.group
+        if group is None or self.groups is None:
+            return True
+        if group.limited and (peak := group.peak_memory()):
+            child.more["rss"] = peak  # said once more in the same record: the later word counts
         if group.limited and child.reason is None and group.out_of_memory():
             child.why = f"memory: its processes needed more than the {child.memory} bytes that they may hold"
-            child.reason = "FAILED"
+            child.reason = "OUT_OF_MEMORY"
         elif group.path and not child.alone and group.kill():
             child.survivors = True
         self.groups.give_back(group, empty=child.alone)
+        return True
 
     def kill_strays(self, ended: Child) -> bool:
         """Kill processes that left the group of an ended job (daemons): as subreaper we are their parent."""
@@ -554,28 +582,9 @@ class Supervisor:
         return found
 
 
-def open_door(folder: str) -> socket.socket | None:
-    """The socket at which another Dovetail may take over; the folder may have a long name.
-
-    ``None`` where it cannot be made (a file system without sockets): then nobody takes over.
-    """
-    place = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    door = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    path = f"/proc/self/fd/{place}/supervisor.sock"
-    before = os.umask(0o177)
-    try:
-        if os.path.lexists(path):
-            os.unlink(path)  # of a supervisor that was killed: the lock on the log says that we are alone
-        door.bind(path)
-        door.listen(4)
-        door.setblocking(False)
-    except OSError:
-        door.close()
-        os.close(place)
-        return None
-    finally:
-        os.umask(before)
-    return door  # ``place`` stays open: the socket's name goes through it
+def named(error: Exception) -> str:
+    """An error as one line: its kind, and what it says."""
+    return f"{type(error).__name__}: {error}"[:500]
 
 
 def main() -> None:

@@ -8,10 +8,12 @@ import select
 import sys
 from typing import TYPE_CHECKING, Any, TextIO
 
+from dovetail.files.sentences import printable
+
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
-__all__ = ["Forgiving", "forgiving_stderr", "whole"]
+__all__ = ["Forgiving", "forgiving_stderr", "note", "whole"]
 
 
 class Whole(io.FileIO):
@@ -35,6 +37,11 @@ class Whole(io.FileIO):
                 poll.poll()
             left = left[done or 0 :]
         return size
+
+
+def note(message: str) -> None:
+    """A line for people, on standard error; what jobs are called and what they print moves no cursor."""
+    print(printable(message), file=sys.stderr)
 
 
 def whole(stream: TextIO) -> TextIO:

@@ -8,8 +8,13 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable
+from contextlib import suppress
 
-__all__ = ["DURATION", "SIZE", "bytes_of", "seconds_of"]
+from dovetail.errors import InputError
+from dovetail.files.sentences import shown
+
+__all__ = ["DURATION", "SIZE", "bytes_given", "bytes_of", "seconds_given", "seconds_of"]
 
 DURATION = "seconds, or a duration such as 1h30m, 2d or 00:10:00"
 """What `seconds_of` reads, for sentences."""
@@ -86,3 +91,42 @@ def bytes_of(text: str) -> float:
     if not math.isfinite(found):
         raise ValueError(f"found {text[:_LONGEST_TEXT]!r}, expected {SIZE}")
     return found
+
+
+def seconds_given(value: float | str, where: str, *, above_zero: bool = False) -> float:
+    """Seconds given as a number or as a duration; raises `InputError` which begins with ``where``.
+
+    >>> seconds_given("1m", "--grace"), seconds_given(5, "grace")
+    (60.0, 5.0)
+    """
+    return _given(value, where, seconds_of, DURATION, above_zero)
+
+
+def bytes_given(value: float | str, where: str, *, above_zero: bool = False) -> int:
+    """Bytes given as a number or as a size; raises `InputError` that begins with ``where``.
+
+    >>> bytes_given("8g", "--memory"), bytes_given(4e9, "memory")
+    (8000000000, 4000000000)
+    """
+    return int(_given(value, where, bytes_of, SIZE, above_zero))
+
+
+def _given(
+    value: float | str, where: str, read: Callable[[str], float], expected: str, above_zero: bool
+) -> float:
+    found = -1.0
+    with suppress(TypeError, ValueError, OverflowError):  # said below, with what else may be wrong
+        found = read(value) if isinstance(value, str) else float(value)
+    if not 0 <= found < math.inf or (above_zero and not found) or isinstance(value, bool):
+        what, rest = expected.split(",", 1)
+        named = str(value) if _is_number(value) else shown(value)
+        raise InputError(f"found {named}, expected {what}{' above 0' * above_zero},{rest}", where=where)
+    return found
+
+
+def _is_number(value: object) -> bool:
+    with suppress(ValueError):
+        if isinstance(value, str):
+            float(value)
+        return True
+    return False

@@ -41,6 +41,7 @@ _STATES = (
     State.NODE_FAIL,
     State.PENDING,
     State.RUNNING,
+    State.OUT_OF_MEMORY,
 )  # position = number in the database: append only
 _STATE_NUMBER = {state: number for number, state in enumerate(_STATES)}
 

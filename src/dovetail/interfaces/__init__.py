@@ -33,6 +33,8 @@ from dovetail.interfaces.execution import (
     StartsAfter,
     StillRuns,
     SubmitsJobs,
+    TakenAway,
+    TellsTrouble,
 )
 from dovetail.interfaces.learning import (
     Expected,
@@ -94,6 +96,8 @@ __all__ = [
     "StartsAfter",
     "StillRuns",
     "SubmitsJobs",
+    "TakenAway",
+    "TellsTrouble",
     "View",
     "WorkloadReader",
 ]

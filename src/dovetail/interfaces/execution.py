@@ -34,6 +34,8 @@ __all__ = [
     "SignalsJobs",
     "StillRuns",
     "SubmitsJobs",
+    "TakenAway",
+    "TellsTrouble",
 ]
 
 
@@ -213,6 +215,24 @@ class ShortensLog(Protocol):
 
     def shorten_log(self) -> None:
         """All ends that were told are on the disk elsewhere: drop them from that record."""
+        ...
+
+
+@runtime_checkable
+class TellsTrouble(Protocol):
+    """An executor that knows why nothing may be heard of it."""
+
+    def trouble(self) -> str:
+        """A sentence on what is out of order, or on what all jobs wait for; empty where nothing is known."""
+        ...
+
+
+@runtime_checkable
+class TakenAway(Protocol):
+    """An executor whose place may be taken away as a whole, and Dovetail with it."""
+
+    async def is_taken_away(self) -> bool:
+        """Whether that is so now. Then `ClusterEnds` follows, and the ends of what runs."""
         ...
 
 

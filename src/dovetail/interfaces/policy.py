@@ -20,11 +20,12 @@ class Policy(Protocol):
 
     A policy of which one call decides all that it has to decide may say so with a class attribute
     ``settles = True``: the engine then asks it once for each batch of events, not until it returns
-    nothing new. One that lends devices of other nodes says ``borrows = True``, one that moves running jobs
-    ``migrates = True``, one that asks the view for its forecast ``forecasts = True``, one that asks for
-    `View.lately` ``looks_back = True``, one that hands jobs to an outside scheduler ``submits = True``. A
-    field ``placement`` ("pack", "spread" or "first") chooses the engine's placement rule, a field
-    ``walltime`` that is "learned" makes bounds the upper ends of predictions.
+    nothing new. One that lends devices of other nodes says ``borrows = True``, one that moves running
+    jobs ``migrates = True``, one that asks the view for its forecast ``forecasts = True``, one that asks
+    for `View.lately` ``looks_back = True``, one that hands jobs to an outside scheduler ``submits =
+    True``. One whose name promises it says ``keeps_to = "cpu"``, ``"devices"`` or ``"optimal"`` (a proven
+    plan). A field ``placement`` ("pack", "spread" or "first") chooses the engine's placement rule, a
+    field ``walltime`` that is "learned" makes bounds the upper ends of predictions.
     """
 
     def decide(self, view: View) -> Iterable[Decision]:

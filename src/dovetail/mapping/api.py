@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import math
 import threading
 import time
 import weakref
@@ -12,6 +11,7 @@ from contextlib import ExitStack, suppress
 from typing import Any
 
 from dovetail.errors import InputError, ItemError, MapError
+from dovetail.files.units import bytes_given, seconds_given
 from dovetail.mapping.driver import Options
 from dovetail.mapping.folding import ByKey, Fold, Intervals, Tree
 from dovetail.mapping.function import Function, as_function, function
@@ -168,7 +168,7 @@ class Map:
         run = self._runs[0]
         assert run.tally is not None
         seconds = run.seconds or time.monotonic() - run.began
-        return run.tally.summary(seconds, run.workers, run.checker.compared)
+        return run.tally.summary(seconds, run.workers, run.checker.compared, run.health)
 
     def close(self) -> None:
         """End the map: no worker is left when this returns. Results that were not fetched are lost."""
@@ -191,14 +191,15 @@ def map(  # noqa: A001 - what it is called
     cost: Callable[[Any], float] | Sequence[float] | None = None,
     rule: str = DEFAULT_RULE,
     retries: int = 0,
-    timeout: float | None = None,
+    timeout: float | str | None = None,
     batch: int | None = None,
     errors: Errors = "raise",
     duplicate: bool = True,
     verify: float = 0.0,
     agree: Callable[[Any, Any], bool] | None = None,
-    memory: int | None = None,
-    engine: str = "local",
+    memory: float | str | None = None,
+    executor: str = "local",
+    engine: str | None = None,
     address: str | None = None,
     progress: bool | None = None,
     history: HistoryLike = None,
@@ -209,7 +210,7 @@ def map(  # noqa: A001 - what it is called
         function: one made by `dovetail.function`, or any callable (CPU workers only).
         items: any iterable; a generator is read ahead only as far as workers and results need.
         workers: ``cpu:14,gpu:2`` (KIND:COUNT or KIND:COUNTxCORES), or `Workers`; by default one for each
-            device, and one for each core left. With engine ``ray``: of each node.
+            device, and one for each core left. With executor ``ray``: of each node.
         ordered: results in the items' order, not as they come.
         common: keyword arguments of every call, sent once to each worker.
         cost: how much work each item is, in any unit: a function of the item, or a sequence. The longest
@@ -217,14 +218,14 @@ def map(  # noqa: A001 - what it is called
         rule: ``finish-time``, ``shares`` or ``greedy``.
         retries: how often an item that raised something or timed out is run again. An item whose worker
             was killed by a signal is run again anyway, three times at most.
-        timeout: seconds that one item may take.
+        timeout: seconds that one item may take, or a duration such as ``10s``.
         batch: items that go to a worker together; by default until they take about 20 ms.
         errors: ``raise`` an item's `ItemError`, ``return`` it in the place of its result, or ``skip`` it.
         duplicate: near the end, run a straggler a second time where that is predicted to help.
         verify: share of the items that is run on every kind, and the results compared.
         agree: decides whether two results agree; by default but for rounding.
-        memory: bytes that one worker may allocate; by default all that the machine has.
-        engine: ``local`` or ``ray``.
+        memory: bytes that one worker may allocate, or a size such as ``8GB``; by default all there is.
+        executor: ``local`` or ``ray``; ``engine`` is its former name.
         address: of a Ray cluster; without one, Ray is started on this machine and stopped at the end.
         progress: whether to show a bar; by default on a terminal and in a notebook.
         history: where to learn from and keep what was measured; ``False`` for nowhere.
@@ -242,20 +243,21 @@ def map(  # noqa: A001 - what it is called
         raise InputError(f"found {items!r}, expected an iterable", where="items")
     if retries < 0:
         raise InputError(f"found {retries}, expected a number of at least 0", where="retries")
-    if timeout is not None and not 0 < timeout < math.inf:
-        raise InputError(f"found {timeout}, expected seconds above 0", where="timeout")
+    limit = None if timeout is None else seconds_given(timeout, "timeout", above_zero=True)
+    most = None if memory is None else bytes_given(memory, "memory", above_zero=True)
+    where = executor if engine is None else engine
     if batch is not None and batch < 1:
         raise InputError(f"found {batch}, expected at least 1 item", where="batch")
     if not 0 <= verify <= 1:
         raise InputError(f"found {verify}, expected a share from 0 to 1", where="verify")
     if not isinstance(workers, Workers):
-        workers = Workers(workers, engine=engine, address=address, memory=memory)
-    elif engine != "local" or address is not None or memory is not None:
-        raise InputError("found with Workers, which have their own", where="engine, address, memory")
+        workers = Workers(workers, engine=where, address=address, memory=most)
+    elif where != "local" or address is not None or memory is not None:
+        raise InputError("found with Workers, which have their own", where="executor, address, memory")
     made = as_function(function)
     for kind in workers.kinds:
         made.needed(kind)
-    options = Options(RULES[rule], retries, timeout, batch, duplicate)
+    options = Options(RULES[rule], retries, limit, batch, duplicate)
     return Map(
         Plan(
             made,

@@ -11,6 +11,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from dovetail.mapping.crew import Slot
+from dovetail.mapping.health import Blame
+from dovetail.mapping.running import Failure
 from dovetail.mapping.source import Source
 from dovetail.splitting.finish_time import Floats, fluid_finish
 from dovetail.splitting.rules import FinishTime, Rule, Situation
@@ -26,9 +28,11 @@ LEAST = 1e-300
 class Task:
     """Items that go to a worker together. ``costs`` is what they cost in all, by kind; ``None``: 1 each.
 
-    ``tries`` counts how often its item failed, ``deaths`` how often its worker was lost with it; ``copies``
-    are the workers that run it now, ``doubled`` says that it was given to a second one. ``check`` marks a
-    run whose result is compared, not delivered.
+    ``tries`` counts how often its item failed on every kind, ``deaths`` how often its worker was lost with
+    it; ``copies`` are the workers that run it now, ``doubled`` says that it was given to a second one.
+    ``blames`` has one entry for each try that failed, ``errors`` the last failure of each kind;
+    ``elsewhere``: it waits for a kind on which it was not tried, ``killed``: its worker was. ``check``
+    marks a run whose result is compared, not delivered.
     """
 
     indices: Sequence[int]
@@ -40,6 +44,10 @@ class Task:
     copies: int = 0
     doubled: bool = False
     check: Any = None
+    blames: Sequence[Blame] = ()
+    errors: Mapping[str, Failure] = field(default_factory=dict)
+    elsewhere: bool = False
+    killed: bool = False
 
     def __len__(self) -> int:
         return len(self.items)
@@ -57,7 +65,20 @@ class Task:
         """Some of its items as a task of their own, with the same past."""
         share = (high - low) / len(self.items)
         costs = None if self.costs is None else {kind: cost * share for kind, cost in self.costs.items()}
-        return Task(self.indices[low:high], self.items[low:high], costs, self.tries, self.deaths)
+        return Task(
+            self.indices[low:high],
+            self.items[low:high],
+            costs,
+            self.tries,
+            self.deaths,
+            blames=self.blames,
+            errors=self.errors,
+        )
+
+    def blame(self, blame: Blame, failure: Failure) -> None:
+        """A try has failed."""
+        self.blames = (*self.blames, blame)
+        self.errors = {**self.errors, blame.slot.kind: failure}
 
 
 class Waiting(Protocol):

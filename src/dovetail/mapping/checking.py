@@ -10,6 +10,7 @@ import numpy as np
 
 from dovetail.errors import MapError
 from dovetail.mapping.book import Task
+from dovetail.mapping.health import Blame
 
 __all__ = ["Check", "CheckRun", "Checker", "agree"]
 
@@ -19,13 +20,18 @@ TOLERANCE = 1e-5
 
 @dataclass(eq=False, slots=True)
 class Check:
-    """One item that is run on every kind. ``dropped``: it could not be, for a reason told elsewhere."""
+    """One item that is run on every kind. ``dropped``: it could not be, for a reason told elsewhere.
+
+    ``left`` runs have not ended; ``blames`` are those that failed.
+    """
 
     index: int
     item: Any
     kinds: Sequence[str]
     results: dict[str, Any] = field(default_factory=dict)
     dropped: bool = False
+    left: int = 0
+    blames: list[Blame] = field(default_factory=list)
 
 
 @dataclass(eq=False, slots=True)
@@ -65,7 +71,7 @@ class Checker:
         found: list[Task] = []
         for place in np.flatnonzero(spread < self._share).tolist():
             index, item = task.indices[place], task.items[place]
-            check = Check(index, item, self._kinds)
+            check = Check(index, item, self._kinds, left=len(self._kinds))
             found += [Task([index], [item], check=CheckRun(check, kind)) for kind in self._kinds]
         return found
 

@@ -76,7 +76,8 @@ class Finished:
     """An order was carried out.
 
     ``values`` are results by position, or, of an order that was folded, the nodes of the tree. ``seconds``
-    are those of the function alone, ``size`` the bytes that came back.
+    are those of the function alone, ``size`` the bytes that came back. ``ran`` items were run, from the
+    first on: all, or those up to some failures in a row.
     """
 
     slot: Slot
@@ -84,6 +85,7 @@ class Finished:
     values: list[Any]
     failures: Sequence[Failure]
     seconds: float
+    ran: int
     size: int = 0
 
 

@@ -15,6 +15,7 @@ from dovetail.mapping.book import Task, Waiting
 from dovetail.mapping.checking import Checker
 from dovetail.mapping.crew import Crew, Event, Finished, Lost, Order, Ready, Slot, Unable
 from dovetail.mapping.delivery import Delivery
+from dovetail.mapping.health import Health, Standing
 from dovetail.mapping.outcomes import Outcomes
 from dovetail.mapping.pace import Pace
 from dovetail.mapping.running import Caught, tried
@@ -87,13 +88,13 @@ class Driver:
     tally: Tally
     options: Options
     checker: Checker
+    health: Health
     outcomes: Outcomes
     shown: Callable[[Driver], None] | None
     clock: Callable[[], float] = time.monotonic
     queues: dict[int, deque[_Copy]] = field(default_factory=dict)
     _numbers: int = 0
     _sizes: dict[str, int] = field(default_factory=dict)
-    _checks: dict[str, deque[Task]] = field(default_factory=dict)
     _places: dict[int, int] = field(default_factory=dict)
     _beat: float = 0.0
     _lag: float = 0.0
@@ -118,7 +119,8 @@ class Driver:
 
     def unfinished(self) -> int:
         """Items that workers have and that are not done."""
-        return sum(len(copy.task) for queue in self.queues.values() for copy in queue if not copy.task.done)
+        given = sum(len(copy.task) for queue in self.queues.values() for copy in queue if not copy.task.done)
+        return given + self.outcomes.pending
 
     def predicted_end(self) -> float | None:
         """When all will be done, by what is known; ``None`` while that is too little."""
@@ -130,7 +132,7 @@ class Driver:
 
     def _over(self) -> bool:
         """Whether nothing waits and nothing that matters runs."""
-        return self.waiting.left == 0 and not self.unfinished() and not any(self._checks.values())
+        return self.waiting.left == 0 and not self.unfinished()
 
     def _patience(self) -> float | None:
         """Seconds to wait for something to happen."""
@@ -141,14 +143,23 @@ class Driver:
     def _assign(self) -> None:
         """Give workers what they should do now, the fastest kind first."""
         now = self.clock()
+        self.outcomes.settle()
+        self._look_whether_anybody_is_left()
         idle = [slot for slot in self.crew.slots if self._idle(slot)]
         able = idle or [slot for slot in self.crew.slots if self._has_room(slot)]
         at: Situation | None = None
         for slot in sorted(able, key=lambda slot: self.pace.seconds(slot.kind) or 0.0):
-            if self._checks.get(slot.kind):
-                self._send(slot, self._checks[slot.kind].popleft(), now)
+            bound = self.outcomes.bound_for(slot)
+            if bound is not None:
+                self._send(slot, bound, now)
                 continue
-            if self.waiting.at_hand == 0 or not (self.delivery.room or self.waiting.urgent):
+            standing = self.health.standing(slot)
+            if standing is Standing.WATCHED or self.waiting.at_hand == 0:
+                continue
+            if not (self.delivery.room or self.waiting.urgent):
+                continue
+            if standing is Standing.ON_TRIAL:
+                self._try_one(slot, now)
                 continue
             at = at or self._situation(now)
             if self.queues[slot.number] and not self._far_from_the_end(at):
@@ -161,20 +172,36 @@ class Driver:
             if task is not None:
                 at.left -= len(task)
                 for run in self.checker.chosen(task):
-                    self._checks.setdefault(run.check.kind, deque()).append(run)
+                    self.outcomes.checks.setdefault(run.check.kind, deque()).append(run)
                 self._send(slot, task, now)
         if idle and self.waiting.left == 0:
             self._help(now)
 
     def _idle(self, slot: Slot) -> bool:
-        """Whether a worker is ready and has nothing to do."""
+        """Whether a worker is ready, has nothing to do, and may be given something."""
         queue = self.queues.get(slot.number)
-        return queue is not None and not queue
+        return queue is not None and not queue and self.health.standing(slot) is not Standing.SUSPENDED
+
+    def _try_one(self, slot: Slot, now: float) -> None:
+        """One item for a worker that was suspended, unless the others are about to end."""
+        if self.waiting.left > sum(self.health.standing(s) is Standing.IN_SERVICE for s in self.crew.slots):
+            task = self.waiting.take(slot, 1, 1.0)
+            if task is not None:
+                self._send(slot, task, now)
+
+    def _look_whether_anybody_is_left(self) -> None:
+        """Where all workers are suspended one is tried at once. Raises `MapError` if there is none."""
+        slots = self.crew.slots
+        if not slots or any(self.health.standing(slot) is not Standing.SUSPENDED for slot in slots):
+            return
+        if not any(self.queues.values()) and not self.health.lift(slots):
+            reasons = "; ".join(f"{kind}: {failure}" for kind, failure in self.health.reasons().items())
+            raise MapError(f"no worker is left that succeeds ({reasons})")
 
     def _has_room(self, slot: Slot) -> bool:
         """Whether a busy worker should have its next task beside it: what it has is soon done."""
         queue = self.queues.get(slot.number)
-        if queue is None or len(queue) != 1:
+        if queue is None or len(queue) != 1 or self.health.doubtful(slot):
             return False
         expected = queue[0].expected
         return expected is not None and expected <= AHEAD_SECONDS
@@ -187,10 +214,12 @@ class Driver:
         return at.left / speed > FAR_SECONDS
 
     def _situation(self, now: float) -> Situation:
-        """What the rule may know now."""
+        """What the rule may know now, of the workers in service."""
         ready: dict[str, list[float]] = {}
         self._places = {}
         for slot in self.crew.slots:
+            if self.health.standing(slot) is not Standing.IN_SERVICE:
+                continue
             queue = self.queues.get(slot.number) or ()
             free = max(now, queue[0].began + (queue[0].expected or 0.0)) if queue else now
             free += sum(copy.expected or 0.0 for copy in list(queue)[1:])
@@ -246,8 +275,12 @@ class Driver:
             self._dismiss(slot)
 
     def _dismiss(self, slot: Slot) -> None:
-        """A worker is of no more use, unless it is the last one, or items are to be compared."""
-        if len(self.crew.slots) > 1 and not self.checker.active and self.crew.dismiss(slot):
+        """A worker is of no more use, unless items are to be compared.
+
+        One of each kind stays: what fails on another kind is tried on it.
+        """
+        last = not any(other.kind == slot.kind for other in self.crew.slots if other is not slot)
+        if not last and not self.checker.active and self.crew.dismiss(slot):
             del self.queues[slot.number]
 
     def _help(self, now: float) -> None:
@@ -256,6 +289,7 @@ class Driver:
         One worker stays while something runs: it may help later.
         """
         idle = [slot for slot in self.crew.slots if self._idle(slot)]
+        idle = [slot for slot in idle if self.health.standing(slot) is Standing.IN_SERVICE]
         helpers = 0
         for slot in sorted(idle, key=lambda slot: self.pace.seconds(slot.kind) or math.inf):
             copy = self._straggler(slot, now) if self.options.duplicate else None
@@ -299,14 +333,19 @@ class Driver:
         elif isinstance(event, Lost):
             self._lost(event)
         else:
-            raise self._unable(event)
+            self._unable(event)
 
-    @staticmethod
-    def _unable(event: Unable) -> MapError:
+    def _unable(self, event: Unable) -> None:
+        """A worker is of no use. Raises `MapError` if it was the last one."""
+        self.queues.pop(event.slot.number, None)
+        others = [slot for slot in self.crew.slots if slot is not event.slot]
+        if any(self.health.standing(slot) is not Standing.SUSPENDED for slot in others):
+            self.health.unable(event.slot, event.failure)
+            return
         error = MapError(f"a {event.slot.kind} worker cannot run the function: {event.failure}")
         if event.failure.traceback:
             error.add_note(f"In the worker:\n{event.failure.traceback.rstrip()}")
-        return error
+        raise error
 
     def _finished(self, event: Finished) -> None:
         queue, now = self.queues[event.slot.number], self.clock()
@@ -318,6 +357,9 @@ class Driver:
         task.copies -= 1
         if task.done:
             return  # another worker was faster
+        if event.failures and task.copies:
+            self.outcomes.copy_failed(event)
+            return
         first, event.slot.warm = not event.slot.warm, True
         spent = now - copy.began
         self._lag += 0.1 * (max(0.0, spent - event.seconds) - self._lag)
@@ -326,8 +368,8 @@ class Driver:
             if task.check is None:
                 self.tally.learn(event.slot.place, task, counted, first=first)
         if task.check is None:
-            self.tally.done(kind, len(task) - len(event.failures), spent, event.seconds)
-        self.outcomes.finished(task, event, event.slot.name)
+            self.tally.done(kind, max(0, event.ran - len(event.failures)), spent, event.seconds)
+        self.outcomes.finished(task, event)
 
     def _lost(self, event: Lost) -> None:
         """A worker has gone: the task that ran is lost, those behind it were not begun."""
@@ -339,7 +381,7 @@ class Driver:
             if place == 0:
                 self.outcomes.lost(copy.task, event, timed_out=copy.timed_out)
             else:
-                self.waiting.again(copy.task)
+                self.outcomes.put_back(copy.task)
 
     def _look_at_times(self, now: float) -> None:
         """End workers whose item has run for longer than it may."""

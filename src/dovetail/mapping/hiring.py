@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import threading
+import warnings
 from collections.abc import Sequence
 from contextlib import ExitStack
 
-from dovetail.errors import InputError
+from dovetail.errors import DovetailWarning, InputError
 from dovetail.executors.discovery import usable_cores
 from dovetail.mapping.crew import Crew
 from dovetail.mapping.local import LocalCrew
 from dovetail.mapping.places import Wanted, default_workers, parse_workers
-from dovetail.mapping.units import ThisMachine, Units
+from dovetail.mapping.units import ThisMachine, Units, devices_here
 from dovetail.model import CPU
 
 __all__ = ["Workers"]
@@ -100,5 +101,21 @@ class Workers:
 
 
 def _by_default(kinds: Sequence[str], units: Units) -> list[Wanted]:
+    """What there is now; says which kinds get no worker. Raises `InputError` where none gets one."""
     counts = units.counts([CPU, *kinds])
-    return default_workers(kinds, counts[CPU], counts)
+    found = default_workers(kinds, counts[CPU], counts)
+    for kind in kinds:
+        if kind == CPU or counts.get(kind):
+            continue
+        there = bool(devices_here(kind))
+        if there and not found:
+            return [Wanted(kind)]  # waits until one is free
+        if not found:
+            raise InputError(
+                f"found no {kind} device on this machine, expected one ({kind}:1 makes a worker without it)",
+                where="workers",
+            )
+        why = f"every {kind} device is in use" if there else f"this machine has no {kind} device"
+        how = "" if there else f" (workers {kind}:1 makes one all the same)"
+        warnings.warn(f"{why}: the map has no {kind} worker{how}", DovetailWarning, stacklevel=1)
+    return found

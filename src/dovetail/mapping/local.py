@@ -330,14 +330,14 @@ class LocalCrew:
         elif what == "unable":
             self._events.append(Unable(slot, about[0]))
         elif what == "done" and process.orders and about[0] == process.orders[0]:
-            order, seconds, failures = about
+            order, seconds, ran, failures = about
             process.orders.popleft()
             values = tried(unpack, parts) if parts else []
             if isinstance(values, Caught):
                 self._events.append(_unreadable(slot, order, values.error))
             else:
                 size = sum(len(part) for part in parts)
-                self._events.append(Finished(slot, order, values, failures, seconds, size))
+                self._events.append(Finished(slot, order, values, failures, seconds, ran, size))
 
     # -- the keeper ------------------------------------------------------------------------------------
 
@@ -435,4 +435,4 @@ def _unreadable(slot: Slot, order: int, error: BaseException) -> Event:
     """Results that cannot be read here: the order has failed as a whole."""
     kind = type(error).__qualname__
     failure = Failure(UNREADABLE, kind, f"the result cannot be read: {error}", "")
-    return Finished(slot, order, [], [failure], 0.0)
+    return Finished(slot, order, [], [failure], 0.0, 0)

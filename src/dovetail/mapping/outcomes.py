@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import pickle
-from dataclasses import dataclass
+from collections import deque
+from dataclasses import dataclass, field
 
 from dovetail.errors import ItemError, MapError
 from dovetail.mapping.book import Task, Waiting
-from dovetail.mapping.checking import Checker
-from dovetail.mapping.crew import Finished, Lost
+from dovetail.mapping.checking import Check, Checker
+from dovetail.mapping.crew import Crew, Finished, Lost, Slot
 from dovetail.mapping.delivery import Delivery
 from dovetail.mapping.folding import Fold
+from dovetail.mapping.health import MOST_TRIES, Blame, Health, Standing
 from dovetail.mapping.running import COMBINING, Failure, describe, split_failures, tried
 from dovetail.mapping.summary import Tally
 
@@ -18,45 +20,132 @@ __all__ = ["DEATHS", "Outcomes"]
 
 DEATHS = 3
 """Workers that an item may lose to signals before it is to blame."""
+NOTHING_ALONE = 32
+"""Items that fail before a map of one kind ends early; where several kinds agree `MOST_TRIES` are enough."""
 
 
 @dataclass(eq=False, slots=True)
 class Outcomes:
-    """Decides what a task's end means. ``retries``: how often an item that failed is run again."""
+    """Decides what a task's end means. ``retries``: how often an item that failed everywhere is run again.
 
+    An item that failed on one kind of worker is tried once on each other kind that is in service; only then
+    do its retries count. ``failed`` are such items, each alone, that wait for a worker.
+    """
+
+    crew: Crew
     waiting: Waiting
     delivery: Delivery
     tally: Tally
+    health: Health
     checker: Checker
     fold: Fold | None
     retries: int
+    failed: deque[Task] = field(default_factory=deque)
+    checks: dict[str, deque[Task]] = field(default_factory=dict)
+    """Runs whose results are compared, by the kind that they are for."""
 
-    def finished(self, task: Task, event: Finished, worker: str) -> None:
+    # -- what waits for one kind of worker -------------------------------------------------------------
+
+    @property
+    def pending(self) -> int:
+        """Items that failed and runs to be compared that wait for a worker."""
+        return len(self.failed) + sum(map(len, self.checks.values()))
+
+    def bound_for(self, slot: Slot) -> Task | None:
+        """What is to be run by this very worker, or by one of its kind."""
+        standing = self.health.standing(slot)
+        if standing is Standing.IN_SERVICE and self.checks.get(slot.kind):
+            return self.checks[slot.kind].popleft()
+        if self.failed and standing in (Standing.IN_SERVICE, Standing.WATCHED):
+            usable = self._usable()
+            for place, task in enumerate(self.failed):
+                if slot in self._takers(task, usable):
+                    del self.failed[place]
+                    return task
+        return None
+
+    def put_back(self, task: Task) -> None:
+        """A task that a worker had and did not begin."""
+        if task.check is not None:
+            self.checks[task.check.kind].appendleft(task)
+        elif task.blames and len(task) == 1:
+            self.failed.appendleft(task)
+        else:
+            self.waiting.again(task)
+
+    def settle(self) -> None:
+        """Look again at what waits for a kind of which no worker is left in service."""
+        if not self.pending:
+            return
+        kinds = {slot.kind for slot in self._usable()}
+        for kind, runs in self.checks.items():
+            if not any(self.health.standing(s) is not Standing.SUSPENDED for s in self._of(kind)):
+                for run in runs:
+                    self._drop(run.check.check)
+                runs.clear()
+        for _ in range(len(self.failed)):
+            task = self.failed.popleft()
+            if task.elsewhere and kinds <= task.errors.keys():
+                self._tried_everywhere(task)
+            else:
+                self.failed.append(task)
+
+    def _of(self, kind: str) -> list[Slot]:
+        return [slot for slot in self.crew.slots if slot.kind == kind]
+
+    def _usable(self) -> list[Slot]:
+        """Workers that items may be given to, now or when they are ready."""
+        good = (Standing.IN_SERVICE, Standing.WATCHED)
+        return [slot for slot in self.crew.slots if self.health.standing(slot) in good]
+
+    @staticmethod
+    def _takers(task: Task, usable: list[Slot]) -> list[Slot]:
+        """Those of a kind on which the item was not tried, else those on which it did not fail, else all."""
+        untried = [slot for slot in usable if slot.kind not in task.errors]
+        failed_on = {blame.slot for blame in task.blames}
+        return untried or [slot for slot in usable if slot not in failed_on] or usable
+
+    # -- what a worker says ----------------------------------------------------------------------------
+
+    def finished(self, task: Task, event: Finished) -> None:
         """A worker has sent what came of a task. Raises `MapError` where the map cannot go on."""
         task.done = True
         whole = next((failure for failure in event.failures if failure.position < 0), None)
         if whole is not None:
-            self._batch_failed(task, whole, worker)
-            return
-        if task.check is not None:
+            self._batch_failed(task, whole, event.slot)
+        elif task.check is not None:
             self._checked(task, event)
-            return
-        self._deliver(task, event)
+        else:
+            if event.ran < len(task):
+                self.waiting.again(task.part(event.ran, len(task)))
+                task = task.part(0, event.ran)
+            self._deliver(task, event)
+            ended = 0
+            for failure in event.failures:
+                if failure.position > ended:
+                    self.health.succeeded(event.slot, task.blames)
+                self._failed(task, failure.position, failure, event.slot)
+                ended = failure.position + 1
+            if ended < len(task):
+                self.health.succeeded(event.slot, task.blames)
+
+    def copy_failed(self, event: Finished) -> None:
+        """One of two workers that run a task has failed; what the other does counts."""
         for failure in event.failures:
-            self._failed(task, failure.position, failure, worker)
+            self.health.failed(event.slot, failure)
 
     def lost(self, task: Task, event: Lost, *, timed_out: bool) -> None:
         """A worker has gone with a task, and nobody else runs it."""
         self.tally.lost += 1
         task.done = True
         if task.check is not None:
-            task.check.check.dropped = True
+            self._check_failed(task.check.check, event.slot, Failure(0, "WorkerLost", event.reason, ""))
             return
         low = event.position if event.position is not None else 0
         high = min(low + event.span, len(task)) if event.position is not None else len(task)
         self.again(task.part(high, len(task)))
         if high - low > 1:
-            self._lost_somewhere(task.part(low, high))
+            self._lost_somewhere(task.part(low, high), event)
         else:
             self._lost_at(task, low, event, timed_out=timed_out)
         self.again(task.part(0, low))
@@ -70,9 +159,9 @@ class Outcomes:
             self.waiting.again(task.part(middle, len(task)))
             self.waiting.again(task.part(0, middle))
         elif task.check is not None:
-            task.check.check.dropped = True
+            self._drop(task.check.check)
         else:
-            self._give_up(task, describe(0, error), "")
+            self._give_up(task, describe(0, error), None)
 
     def again(self, task: Task) -> None:
         """Items whose results were lost are run again."""
@@ -98,16 +187,18 @@ class Outcomes:
                 self.delivery.put(index, 1, alone, size)
                 size = 0
 
-    def _batch_failed(self, task: Task, failure: Failure, worker: str) -> None:
+    # -- failures --------------------------------------------------------------------------------------
+
+    def _batch_failed(self, task: Task, failure: Failure, slot: Slot) -> None:
         """Something about a whole batch: find out which item it is."""
         if failure.position == COMBINING:
             error = MapError(f"results cannot be combined: {failure}")
             error.add_note(f"In the worker:\n{failure.traceback.rstrip()}")
             raise error
         if task.check is not None:
-            task.check.check.dropped = True
+            self._check_failed(task.check.check, slot, failure)
         elif len(task) == 1:
-            self._failed(task, 0, failure, worker)
+            self._failed(task, 0, failure, slot)
         else:
             self._halves(task)
 
@@ -116,60 +207,110 @@ class Outcomes:
         self.again(task.part(middle, len(task)))
         self.again(task.part(0, middle))
 
-    def _failed(self, task: Task, position: int, failure: Failure, worker: str) -> None:
-        """An item raised something, hung, or made its worker leave: once more, or not."""
+    def _failed(
+        self, task: Task, position: int, failure: Failure, slot: Slot, *, killed: bool = False
+    ) -> None:
+        """An item raised something, hung, or lost its worker: on another kind, once more, or not."""
         alone = task.part(position, position + 1)
-        alone.tries += 1
-        if alone.tries > self.retries:
-            self._give_up(alone, failure, worker)
+        alone.blame(self.health.failed(slot, failure), failure)
+        alone.killed = killed
+        if any(other.kind not in alone.errors for other in self._usable()):
+            alone.elsewhere = True
+            self._queue(alone)
         else:
-            self.again(alone)
+            self._tried_everywhere(alone)
+
+    def _tried_everywhere(self, alone: Task) -> None:
+        """No kind is left on which an item was not tried: its retries count."""
+        alone.elsewhere = False
+        if alone.killed:
+            alone.deaths += 1
+        else:
+            alone.tries += 1
+        if alone.deaths > DEATHS or alone.tries > self.retries:
+            blame = alone.blames[-1]
+            self._give_up(alone, alone.errors[blame.slot.kind], blame)
+        else:
+            self._queue(alone)
+
+    def _queue(self, alone: Task) -> None:
+        self.tally.retried += 1
+        self.failed.append(alone)
 
     def _lost_at(self, task: Task, position: int, event: Lost, *, timed_out: bool) -> None:
         """It is known at which item the worker was."""
-        worker = event.slot.name
-        if timed_out or event.by_itself:
-            kind = "TimeoutError" if timed_out else "SystemExit"
-            self._failed(task, position, Failure(position, kind, event.reason, event.traceback), worker)
-            return
-        alone = task.part(position, position + 1)
-        alone.deaths += 1
-        if alone.deaths > DEATHS:
-            self._give_up(alone, Failure(0, "WorkerLost", event.reason, event.traceback), worker)
-        else:
-            self.again(alone)
+        kind = "TimeoutError" if timed_out else "SystemExit" if event.by_itself else "WorkerLost"
+        failure = Failure(position, kind, event.reason, event.traceback)
+        self._failed(task, position, failure, event.slot, killed=kind == "WorkerLost")
 
-    def _lost_somewhere(self, task: Task) -> None:
+    def _lost_somewhere(self, task: Task, event: Lost) -> None:
         """It is not: the same items once more, then in halves."""
+        failure = Failure(0, "WorkerLost", event.reason, event.traceback)
+        task.blames = (*task.blames, self.health.failed(event.slot, failure))
         task.deaths += 1
         if task.deaths > 1:
             self._halves(task)
         else:
             self.again(task)
 
-    def _give_up(self, task: Task, failure: Failure, worker: str) -> None:
-        """An item has failed for good."""
+    def _give_up(self, task: Task, failure: Failure, blame: Blame | None) -> None:
+        """An item has failed for good. Raises `MapError` where no item has been done, and none will be."""
+        several = len(task.errors) > 1
+        reason = "; ".join(f"{kind}: {one}" for kind, one in task.errors.items()) if several else str(failure)
         error = ItemError(
             task.items[0],
             task.indices[0],
-            str(failure),
+            reason,
             kind=failure.kind,
-            worker=worker and f"{worker} worker",
+            worker="" if blame is None or several else f"{blame.slot.name} worker",
             worker_traceback=failure.traceback,
-            attempts=max(1, task.tries + task.deaths),
+            attempts=max(1, len(task.blames)),
         )
         cause = tried(pickle.loads, failure.error) if failure.error else None
         if isinstance(cause, BaseException):
             error.__cause__ = cause
         self.tally.failed.append(error)
         self.delivery.put(task.indices[0], 1, error)
+        self.health.excused(task.blames)
+        self._look_whether_anything_succeeds()
+
+    def _look_whether_anything_succeeds(self) -> None:
+        """End a map that does nothing but fail: every worker, at many items."""
+        reasons = self.health.reasons()
+        enough = MOST_TRIES if len(reasons) > 1 else NOTHING_ALONE
+        if len(self.tally.failed) < enough or any(self.tally.tasks.values()):
+            return
+        if self.health.hopeless(self.crew.slots) and self.waiting.left:
+            raise MapError(
+                f"nothing has succeeded: {len(self.tally.failed)} items failed, and the map has ended early "
+                f"({'; '.join(f'{kind}: {failure}' for kind, failure in reasons.items())})"
+            )
+
+    # -- comparing -------------------------------------------------------------------------------------
 
     def _checked(self, task: Task, event: Finished) -> None:
         """One of the runs of an item whose results are compared."""
         run = task.check
-        if event.failures:
-            run.check.dropped = True  # the item's own run says what is wrong with it
+        if event.failures:  # the item's own run says what is wrong with it
+            self._check_failed(run.check, event.slot, event.failures[0])
             return
+        run.check.left -= 1
+        self.health.succeeded(event.slot, run.check.blames)
         verdict = self.checker.compare(run, event.values[0])
         if verdict is not None:
             raise verdict
+
+    def _check_failed(self, check: Check, slot: Slot, failure: Failure) -> None:
+        blame = self.health.failed(slot, failure)
+        if check.results:
+            self.health.confirmed([blame])
+        else:
+            check.blames.append(blame)
+        self._drop(check)
+
+    def _drop(self, check: Check) -> None:
+        """One of its runs gave no result: nothing is compared."""
+        check.dropped = True
+        check.left -= 1
+        if not check.left and not check.results:
+            self.health.excused(check.blames)

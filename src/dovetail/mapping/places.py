@@ -111,8 +111,8 @@ def environment_of(place: Place, outer: Mapping[str, str], kinds: Sequence[str])
 def default_workers(kinds: Sequence[str], cores: int, devices: Mapping[str, int]) -> list[Wanted]:
     """What is used where nothing is asked for: a worker for each device, and one for each core left.
 
-    ``kinds`` are those that have an implementation; a kind without a real device still gets one worker.
+    ``kinds`` are those that have an implementation; a kind without a device gets no worker.
     """
-    others = [Wanted(kind, max(1, devices.get(kind, 0))) for kind in kinds if kind != CPU]
+    others = [Wanted(kind, devices[kind]) for kind in kinds if kind != CPU and devices.get(kind)]
     left = max(1, cores - sum(wanted.count for wanted in others))
     return ([Wanted(CPU, left)] if CPU in kinds else []) + others

@@ -12,13 +12,14 @@ from __future__ import annotations
 import os
 import re
 import time
+import warnings
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
 from typing import Any
 
-from dovetail.errors import ExecutorError, InputError
+from dovetail.errors import DovetailWarning, ExecutorError, InputError
 from dovetail.executors.ray_nodes import knock
 from dovetail.extras import needing
 from dovetail.mapping.crew import Event, Finished, Job, Lost, Order, Ready, Slot, Unable
@@ -56,16 +57,16 @@ class _Worker:
 
         self._function, self._work = load(shipped), pickle.loads(work)
 
-    def run(self, start: int, plain: bool, *items: Any) -> tuple[list[Any], list[Failure], float]:
-        """Run a batch; object references among the items have been fetched."""
+    def run(self, start: int, plain: bool, *items: Any) -> tuple[list[Any], list[Failure], float, int]:
+        """Run a batch; object references among the items have been fetched. The last number: items run."""
         assert self._function is not None
         work = Work(self._work.common, None) if plain else self._work
         values, failures, seconds = run_items(self._function, items, work)
-        return *fold_batch(values, failures, start, work), seconds
+        return *fold_batch(values, failures, start, work), seconds, len(values)
 
     def run_list(
         self, start: int, plain: bool, items: Sequence[Any]
-    ) -> tuple[list[Any], list[Failure], float]:
+    ) -> tuple[list[Any], list[Failure], float, int]:
         """Run a batch that came as one object."""
         return self.run(start, plain, *items)
 
@@ -107,6 +108,7 @@ class RayCrew:
         self._actors: dict[int, _Actor] = {}
         self._nodes: dict[str, list[Slot]] = {}
         self._indices: dict[str, int] = {}
+        self._short: set[str] = set()
         self._numbers = 0
         self._jobs = 0
         self._job: Job | None = None
@@ -119,9 +121,14 @@ class RayCrew:
             self._connect(address)
         self._actor_class = ray.remote(max_restarts=0, max_task_retries=0)(_Worker)
         self._look_at_nodes()
-        if not self.slots:
+        missing = self._missing()
+        if missing:
             self.close()
-            raise InputError("found no node of the Ray cluster that has them, expected one", where="workers")
+            raise InputError(
+                f"found no node of the Ray cluster with room for {' and '.join(missing)} beside the others, "
+                "expected one (counts are for each node)",
+                where="workers",
+            )
 
     def _connect(self, address: str | None) -> None:
         quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
@@ -260,6 +267,27 @@ class RayCrew:
             self._hire(node, alive[node]["Resources"])
         return events
 
+    def _missing(self) -> list[str]:
+        """Workers that were asked for, or that the function can use, of which there is not one."""
+        here = {slot.kind for slot in self.slots}
+        if self._asked is not None:
+            return [str(wanted) for wanted in self._asked if wanted.kind not in here]
+        for kind in self._kinds:
+            if here and kind not in here:
+                _say(f"no node of the Ray cluster has a {kind}: the map has no {kind} worker")
+        return [] if here else list(self._kinds)
+
+    def _say_what_does_not_fit(self, node: str, hired: Mapping[str, int]) -> None:
+        """Once for each kind: what was asked for is for each node, and this one has less."""
+        for wanted in self._asked or ():
+            count = hired.get(wanted.kind, 0)
+            if count < wanted.count and wanted.kind not in self._short:
+                self._short.add(wanted.kind)
+                _say(
+                    f"node {node[:8]} of the Ray cluster has room for {count} of {wanted} beside the others "
+                    "(counts are for each node)"
+                )
+
     def _forget(self, slot: Slot) -> None:
         """The slot is no more."""
         self._actors.pop(slot.number, None)
@@ -273,6 +301,7 @@ class RayCrew:
         counts = {CPU: int(resources.get("CPU", 0)), "gpu": int(resources.get("GPU", 0))}
         model = next((r.partition(":")[2] for r in resources if r.startswith("accelerator_type:")), "")
         left = {"num_cpus": float(counts[CPU]), "num_gpus": float(counts["gpu"])}
+        hired: dict[str, int] = {}
         for wanted in self._asked or _default(self._kinds, counts):
             need = _resources(wanted)
             for _ in range(wanted.count):
@@ -282,12 +311,14 @@ class RayCrew:
                     left[name] -= amount
                 index = self._indices.get(wanted.kind, 0)
                 self._indices[wanted.kind] = index + 1
+                hired[wanted.kind] = hired.get(wanted.kind, 0) + 1
                 place = Place(wanted.kind, index, (), index, model if wanted.kind == "gpu" else "")
                 slot = Slot(self._numbers, place, node)
                 self._numbers += 1
                 self.slots.append(slot)
                 self._nodes[node].append(slot)
                 self._start(slot, need)
+        self._say_what_does_not_fit(node, hired)
 
     def _start(self, slot: Slot, resources: dict[str, float], false_starts: int = 0) -> None:
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
@@ -340,9 +371,9 @@ class RayCrew:
             cause = error.cause or error
             message = f"the result cannot be sent back: {cause}"
             failure = Failure(UNREADABLE, type(cause).__qualname__, message, "")
-            return [Finished(slot, number, [], [failure], 0.0)]
-        values, failures, seconds = future.result()
-        return [Finished(slot, number, values, failures, seconds)]
+            return [Finished(slot, number, [], [failure], 0.0, 0)]
+        values, failures, seconds, ran = future.result()
+        return [Finished(slot, number, values, failures, seconds, ran)]
 
     def _broken(self, actor: _Actor, error: BaseException) -> list[Event]:
         """The actor is of no use any more: start another in its place, if its node is there."""
@@ -362,6 +393,10 @@ class RayCrew:
         elif slot in self.slots:
             self._start(slot, actor.resources, starts)
         return events
+
+
+def _say(sentence: str) -> None:
+    warnings.warn(sentence, DovetailWarning, stacklevel=1)
 
 
 def _default(kinds: Sequence[str], counts: Mapping[str, int]) -> list[Wanted]:

@@ -15,6 +15,7 @@ from dovetail.mapping.function import Reference
 
 __all__ = [
     "COMBINING",
+    "IN_A_ROW",
     "UNREADABLE",
     "Caught",
     "Failure",
@@ -29,6 +30,8 @@ __all__ = [
 
 TOLD = ("WorkerLost", "ProgramFailed")
 """Kinds of failure whose message says it all."""
+IN_A_ROW = 3
+"""A batch ends after so many failures in a row: perhaps the rest does better on another worker."""
 MANY, SPAN = 256, 32
 """A batch of more than so many items tells only every so many where it is."""
 COMBINING, UNREADABLE = -1, -2
@@ -92,6 +95,8 @@ def run_items(
 ) -> tuple[list[Any], list[Failure], float]:
     """Results by position (``None`` where there is none), failures, and seconds of the function alone.
 
+    There are fewer results than items where `IN_A_ROW` items failed one after the other: no more were run.
+
     ``progress`` is kept at (first position, number) of items of which one runs. Of a few items it is always
     the one; of many, which are tiny, `SPAN` together.
     """
@@ -102,6 +107,7 @@ def run_items(
     progress[1] = span = SPAN if len(items) > MANY else 1
     values: list[Any] = []
     failures: list[Failure] = []
+    row = 0
     began = time.perf_counter()
     for low in range(0, len(items), span):
         progress[0] = low
@@ -111,8 +117,11 @@ def run_items(
                 values.extend(map(call, rest))
                 break
             except BaseException as error:  # noqa: BLE001 - reported with its item, whatever it is
+                row = row + 1 if failures and failures[-1].position == len(values) - 1 else 1
                 failures.append(describe(len(values), error))
                 values.append(None)
+                if row == IN_A_ROW:
+                    return values, failures, time.perf_counter() - began
     return values, failures, time.perf_counter() - began
 
 

@@ -23,6 +23,7 @@ from dovetail.mapping.delivery import Delivery
 from dovetail.mapping.driver import Driver, Options
 from dovetail.mapping.folding import Fold
 from dovetail.mapping.function import Function, ship
+from dovetail.mapping.health import Health
 from dovetail.mapping.hiring import Workers
 from dovetail.mapping.learning import BYTES, COST, Lessons, natural_sizes
 from dovetail.mapping.outcomes import Outcomes
@@ -86,6 +87,7 @@ class Session:
         ordered = plan.ordered and fold is None
         self.delivery = Delivery(ordered, most, MOST_BYTES, crew.wake)
         self.tally: Tally | None = None
+        self.health = Health()
         self.checker = Checker(plan.verify, list(used), plan.agree)
         if plan.verify and len(used) < 2:
             raise InputError("found workers of one kind, expected two to compare", where="verify")
@@ -119,8 +121,16 @@ class Session:
             bar = ProgressBar(at_once=bool(plan.progress)) if wanted(plan.progress) else None
             if bar is not None:
                 stack.callback(bar.close)
+            stack.callback(self.health.end)
             outcomes = Outcomes(
-                start.waiting, self.delivery, start.tally, self.checker, self.fold, plan.options.retries
+                crew,
+                start.waiting,
+                self.delivery,
+                start.tally,
+                self.health,
+                self.checker,
+                self.fold,
+                plan.options.retries,
             )
             driver = Driver(
                 crew,
@@ -131,6 +141,7 @@ class Session:
                 start.tally,
                 plan.options,
                 self.checker,
+                self.health,
                 outcomes,
                 bar,
             )

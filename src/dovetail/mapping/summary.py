@@ -9,6 +9,7 @@ from typing import Any
 
 from dovetail.errors import ItemError
 from dovetail.mapping.book import Task
+from dovetail.mapping.health import Health
 from dovetail.mapping.places import Place
 from dovetail.model import CPU
 
@@ -65,7 +66,9 @@ class Tally:
         """Of an item, by kind."""
         return {kind: self.seconds[kind] / count for kind, count in self.tasks.items() if count}
 
-    def summary(self, seconds: float, workers: Sequence[str], compared: int) -> MapSummary:
+    def summary(
+        self, seconds: float, workers: Sequence[str], compared: int, health: Health | None = None
+    ) -> MapSummary:
         """What is said at the end."""
         mean = self.mean_seconds()
         other = next((kind for kind in mean if kind != CPU), None)
@@ -85,6 +88,8 @@ class Tally:
             compared=compared,
             failed=[{"index": e.index, "reason": str(e)} for e in self.failed],
             workers=list(workers),
+            suspended={} if health is None else health.suspended(),
+            failed_on={} if health is None else dict(health.tries),
         )
 
 
@@ -96,7 +101,9 @@ class MapSummary:
     items each kind ran, and the mean time of one, from its giving out to its result. ``acceleration`` is
     the CPU's mean over the other kind's. ``overhead_per_task`` is the part of the mean that is not the
     function's own. ``retried`` items were run again because a run failed or a worker was lost,
-    ``duplicated`` ones a second time beside the first, ``compared`` ones on every kind.
+    ``duplicated`` ones a second time beside the first, ``compared`` ones on every kind. ``suspended`` has,
+    by kind, the seconds during which a worker of it was suspended because it failed where others succeeded;
+    ``failed_on`` how many tries of items failed on each kind, whatever became of the items.
     """
 
     items: int
@@ -111,3 +118,5 @@ class MapSummary:
     compared: int = 0
     failed: Sequence[Mapping[str, Any]] = ()
     workers: Sequence[str] = ()
+    suspended: Mapping[str, float] = field(default_factory=dict)
+    failed_on: Mapping[str, int] = field(default_factory=dict)

@@ -143,10 +143,11 @@ class _Worker:
         items = tried(unpack, parts)
         parts.clear()
         if isinstance(items, Caught):
-            self._connection.send(("done", number, 0.0, [describe(UNREADABLE, items.error)]))
+            self._connection.send(("done", number, 0.0, 0, [describe(UNREADABLE, items.error)]))
             return
         assert self._function is not None
         values, failures, seconds = run_items(self._function, items, work, self._progress)
+        ran = len(values)
         del items
         reply, failures = _packed(values, failures, start, work)
         del values
@@ -154,7 +155,7 @@ class _Worker:
             with suppress(OSError, ValueError):  # closed by the user, or by whoever read it
                 sys.stdout.flush()
         self._page[1] = -1
-        self._connection.send(("done", number, seconds, failures), reply)
+        self._connection.send(("done", number, seconds, ran, failures), reply)
 
 
 def _packed(

@@ -39,6 +39,7 @@ from dovetail.model.event import (
     Recalled,
     Released,
     Requeued,
+    Sized,
     Started,
     State,
     Submitted,
@@ -63,6 +64,7 @@ from dovetail.model.job import (
     Launch,
     Request,
     Seconds,
+    Sizing,
     Throttle,
 )
 from dovetail.model.node import CPU, Device, DeviceClass, Node, NodeGroup
@@ -71,7 +73,7 @@ from dovetail.model.outside import HandedOver, Outlook, Shape
 from dovetail.model.plan import Plan, PlanItem
 from dovetail.model.promise import Promise
 from dovetail.model.record import Placed, Prediction, Record, Run, Span
-from dovetail.model.result import Result
+from dovetail.model.result import Replicate, Result
 from dovetail.model.ways import (
     Foresight,
     Way,
@@ -145,6 +147,7 @@ __all__ = [
     "Rejected",
     "Released",
     "Renew",
+    "Replicate",
     "Request",
     "Requeued",
     "Reserve",
@@ -152,6 +155,8 @@ __all__ = [
     "Run",
     "Seconds",
     "Shape",
+    "Sized",
+    "Sizing",
     "Span",
     "Start",
     "Started",

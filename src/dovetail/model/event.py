@@ -34,6 +34,7 @@ __all__ = [
     "Recalled",
     "Released",
     "Requeued",
+    "Sized",
     "Started",
     "State",
     "Submitted",
@@ -53,6 +54,7 @@ class State(StrEnum):
     TIMEOUT = "TIMEOUT"
     CANCELLED = "CANCELLED"
     NODE_FAIL = "NODE_FAIL"
+    OUT_OF_MEMORY = "OUT_OF_MEMORY"
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +158,18 @@ class Requeued:
 
 
 @dataclass(frozen=True, slots=True)
+class Sized:
+    """A waiting job asks for other amounts of memory: bytes a node, for each of its choices in their order.
+
+    ``kills`` is how often it was killed for memory so far.
+    """
+
+    job: JobId
+    memory: tuple[int, ...]
+    kills: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Ending:
     """A job that runs will have ended in a moment: its place may be given to one that begins after it."""
 
@@ -201,9 +215,10 @@ class Cancelled:
 
 @dataclass(frozen=True, slots=True)
 class NodeLost:
-    """A node is gone; what ran on it ends as NODE_FAIL."""
+    """A node is gone, perhaps ``for_good``; what ran on it ends as NODE_FAIL."""
 
     node: int
+    for_good: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,6 +316,7 @@ Event = (
     | Lingering
     | Withdrawn
     | Requeued
+    | Sized
     | Held
     | Released
     | Cancelled

@@ -28,6 +28,7 @@ __all__ = [
     "Launch",
     "Request",
     "Seconds",
+    "Sizing",
     "Throttle",
 ]
 
@@ -204,6 +205,21 @@ class Throttle:
 
 
 @dataclass(frozen=True, slots=True)
+class Sizing:
+    """How much memory a job reserves, where it is not for good what its requests say.
+
+    ``auto`` names implementations for which it is learned, anew while the job waits; the probability of a
+    kill is to be at most ``risk`` (``None``: the usual one). ``retry`` is what a job gets that was killed
+    for memory: ``"learned"``, a factor of what it held, or ``"no"`` other try. ``kills`` counts these kills.
+    """
+
+    auto: tuple[str, ...] = ()
+    retry: str | float = "learned"
+    risk: float | None = None
+    kills: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Launch:
     """Where a job's processes start, if not where Dovetail did: what comes with a submission.
 
@@ -223,6 +239,9 @@ class Launch:
     slurm: bool = False
 
 
+USUAL_SIZING = Sizing()
+
+
 @frozen(frozen=True, slots=True, eq=False)
 class Job:
     """A run of an app.
@@ -232,8 +251,8 @@ class Job:
     the file: the last tie-break everywhere. ``walltime`` is a limit, not an estimate. ``implementation``,
     ``sequential`` and ``speedup`` are what the user asked or told (Ravi 2012: SQ, MP, GP). ``retries`` is how
     often it may start again after FAILED or NODE_FAIL; ``communication`` gives its time where a rate model
-    makes it; ``slurm`` is passed to ``sbatch`` as it stands. ``name`` is for people. A ``foreign`` job is not
-    ours: it stands for what somebody else holds of the cluster.
+    makes it; ``slurm`` is passed to ``sbatch`` as it stands. ``name`` is for people. ``sizing`` says how its
+    memory is found. A ``foreign`` job is not ours: it stands for what somebody else holds of the cluster.
     """
 
     id: JobId
@@ -258,6 +277,7 @@ class Job:
     throttles: tuple[Throttle, ...] = ()
     launch: Launch | None = None
     name: str | None = None
+    sizing: Sizing = USUAL_SIZING
     foreign: bool = False
 
     def __repr__(self) -> str:

@@ -8,6 +8,9 @@ __all__ = ["Note"]
 class Note(str):
     """The text of a note; ``code`` is one word for what it says, whatever the words.
 
+    ``unknown``: nothing is known of some way to run jobs. ``not_as_named``: the policy could not do what its
+    name says. ``expected``: times are a history's. ``model``: a history's device models were taken.
+    ``best_effort``: promises rest on expected times. ``recorded``: what a log does not tell, or tells oddly.
     A plain text among the notes of a result has the code ``note``.
 
     >>> Note("Nothing is known of mm as gpu: no job is simulated so.", "unknown").code
@@ -21,6 +24,11 @@ class Note(str):
         note = super().__new__(cls, text)
         note.code = code
         return note
+
+    @staticmethod
+    def code_of(text: str) -> str:
+        """The code of a note, or of a plain text."""
+        return text.code if isinstance(text, Note) else "note"
 
     def __reduce__(self) -> tuple[type[Note], tuple[str, str]]:
         """Results go between processes."""

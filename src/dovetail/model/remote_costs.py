@@ -19,12 +19,10 @@ import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
+from functools import cache
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, Field, create_model
-
 from dovetail.errors import InputError
-from dovetail.files.fields import Entry, real, validated
 from dovetail.files.sentences import file_name
 from dovetail.files.toml import read_toml
 
@@ -32,8 +30,8 @@ __all__ = [
     "CONSTANTS",
     "Constant",
     "RemoteCosts",
-    "RemoteCostsFile",
     "read_remote_costs",
+    "remote_costs_file",
     "remote_costs_text",
 ]
 
@@ -118,33 +116,38 @@ _POSITIVE = {"network_bandwidth", "gpu_bandwidth", "copy_bandwidth_per_byte", "c
 """Constants that something is divided by."""
 
 
-def _entry(constant: Constant) -> Any:
-    """The model of one constant's table."""
-    positive = constant.name in _POSITIVE
-    number = real(constant.unit, above_zero=positive)
-    bound: dict[str, Any] = {"gt" if positive else "ge": 0}
+@cache
+def remote_costs_file() -> Any:
+    """The pydantic model of the file: a table a constant. Making it takes long, so it is made on demand."""
+    from pydantic import BeforeValidator, Field, create_model
+
+    from dovetail.files.fields import Entry, real
+
+    def table(constant: Constant) -> Any:
+        positive = constant.name in _POSITIVE
+        number = real(constant.unit, above_zero=positive)
+        bound: dict[str, Any] = {"gt" if positive else "ge": 0}
+        return create_model(
+            f"Constant_{constant.name}",
+            __base__=Entry,
+            value=(
+                Annotated[float, Field(**bound), BeforeValidator(number)],
+                Field(description=constant.meaning),
+            ),
+            unit=(str, Field(description=f"{constant.unit}; nothing else", pattern=f"^{constant.unit}$")),
+            source=(str, Field(description="where the value is from")),
+        )
+
+    definitions: Any = {
+        "measured": (str, Field(default="", description="when and where")),
+        **{
+            name: (table(constant) | None, Field(default=None, description=constant.meaning))
+            for name, constant in CONSTANTS.items()
+        },
+    }
     return create_model(
-        f"Constant_{constant.name}",
-        __base__=Entry,
-        value=(
-            Annotated[float, Field(**bound), BeforeValidator(number)],
-            Field(description=constant.meaning),
-        ),
-        unit=(str, Field(description=f"{constant.unit}; nothing else", pattern=f"^{constant.unit}$")),
-        source=(str, Field(description="where the value is from")),
+        "RemoteCostsFile", __base__=Entry, __doc__="The constants of borrowed GPUs.", **definitions
     )
-
-
-_DEFINITIONS: Any = {
-    "measured": (str, Field(default="", description="when and where")),
-    **{
-        name: (_entry(constant) | None, Field(default=None, description=constant.meaning))
-        for name, constant in CONSTANTS.items()
-    },
-}
-RemoteCostsFile = create_model(
-    "RemoteCostsFile", __base__=Entry, __doc__="The constants of borrowed GPUs.", **_DEFINITIONS
-)
 
 
 def read_remote_costs(path: str | os.PathLike[str]) -> RemoteCosts:
@@ -160,7 +163,9 @@ def read_remote_costs(path: str | os.PathLike[str]) -> RemoteCosts:
             found, expected = entry["unit"], CONSTANTS[name].unit
             if found != expected:
                 raise InputError(f"{name}, unit: found {found!r}, expected {expected!r}", where=source)
-    checked = validated(RemoteCostsFile, data, source)
+    from dovetail.files.fields import validated
+
+    checked = validated(remote_costs_file(), data, source)
     given = {name: getattr(checked, name) for name in CONSTANTS if getattr(checked, name) is not None}
     return RemoteCosts(
         **{name: entry.value for name, entry in given.items()},

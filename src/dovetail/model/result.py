@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -12,7 +13,24 @@ from dovetail.model.plan import Plan
 from dovetail.model.record import Record
 from dovetail.model.workload import Rejected
 
-__all__ = ["Result"]
+__all__ = ["Replicate", "Result"]
+
+
+@dataclass(frozen=True, slots=True)
+class Replicate:
+    """Which replicate of a workload was simulated: 0 is the workload as it is.
+
+    Others have submissions that moved by up to ``jitter`` seconds and, with ``bootstrap``, weeks that were
+    drawn anew of the ``weeks`` that the trace has. ``fresh``: drawn from a model, or in a random order, by
+    the seed of the result, and not from this trace.
+    """
+
+    number: int = 0
+    jitter: Seconds = 0.0
+    bootstrap: bool = False
+    weeks: int = 0
+    seed: int = 1
+    fresh: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,7 +43,9 @@ class Result:
     its bound. ``overrun`` and ``default_walltime`` say how walltimes were taken. ``load`` is the offered
     load that the workload was scaled to, if it was. ``ignores_priorities``: jobs have priorities, which this
     policy does not look at. ``simulation_seconds`` is the CPU time of the simulation itself. ``notes`` are
-    sentences about what was assumed, for people; each may be a `Note`, which has a code for programs.
+    sentences about what was assumed, for people, with codes for programs. Not ``known``: too little is known
+    to say what would happen; there are no records then, and no metrics. ``replicate`` tells of which draw of
+    the workload it is the result.
     """
 
     policy: str
@@ -50,10 +70,14 @@ class Result:
     ignores_priorities: bool = False
     simulation_seconds: float | None = None
     notes: Sequence[str] = ()
+    known: bool = True
+    replicate: Replicate = Replicate()
 
     @property
     def makespan(self) -> Seconds:
-        """First submission to last end over the jobs that ended; 0 without any."""
+        """First submission to last end over the jobs that ended; 0 without any, NaN if not `known`."""
+        if not self.known:
+            return math.nan
         known: float | None = getattr(self.records, "makespan", None)  # of records that are columns
         if known is not None:
             return known

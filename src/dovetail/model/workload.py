@@ -55,7 +55,8 @@ class Workload:
 
     ``skipped`` counts malformed lines that a lenient reader passed over. ``machine`` is the cluster that
     the file itself names, which a simulation takes where no other is given. ``recorded`` is when jobs really
-    started, as far as a log tells; ``placed`` in which implementation and where, on ``machine``.
+    started, as far as a log tells; ``placed`` in which implementation and where, on ``machine``. ``ran`` says
+    that the times are measured, so that a history may know those of the ways in which no job ran.
     """
 
     name: str
@@ -66,6 +67,7 @@ class Workload:
     machine: Cluster | None = None
     recorded: Mapping[JobId, Seconds] = EMPTY
     placed: Mapping[JobId, tuple[str, Allocation]] = EMPTY
+    ran: bool = False
 
     @property
     def table(self) -> JobTable | None:

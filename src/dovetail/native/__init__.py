@@ -1,1 +1,1 @@
-"""What is compiled when the package is built, where a C compiler is: absent otherwise, and never waited for."""
+"""What is compiled when the package is built, where a C compiler is; nobody ever waits for it."""

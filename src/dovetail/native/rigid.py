@@ -1,13 +1,12 @@
 """`rigid.c` from Python: a whole simulation of rigid jobs on like nodes, on arrays.
 
-``library`` finds the file that the build has left beside this one (``hatch_build.py``). There is none where no
-compiler was at hand; the engine simulates everything then.
+``library`` finds the file that the build has left beside this one (``hatch_build.py``). There is none where
+no compiler was at hand; the engine simulates everything then.
 """
 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -30,9 +29,9 @@ class Columns(NamedTuple):
     """Jobs by submission; all arrays have shape (jobs,), times are in seconds.
 
     ``bound`` is what is known beforehand of the run time (infinite: nothing), at ``limit`` after its start a
-    job is ended (infinite: never). ``cpus``, ``devices`` and ``memory`` (bytes, 0 where it is not counted) are
-    asked of each of ``nodes`` nodes. ``by_rank`` are the jobs in the order of the queue; ``line`` is the same
-    number, from 0 on, for jobs that ask for the same.
+    job is ended (infinite: never). ``cpus``, ``devices`` and ``memory`` (bytes, 0 where it is not counted)
+    are asked of each of ``nodes`` nodes. ``by_rank`` are the jobs in the order of the queue; ``line``
+    is the same number, from 0 on, for jobs that ask for the same.
     """
 
     submit: Floats
@@ -120,7 +119,7 @@ def simulate(jobs: Columns, machine: Machine, policy: str, skip: int = 0) -> Sch
     count = len(jobs.submit)
     given = {name: np.ascontiguousarray(column) for name, column in jobs._asdict().items()}
     first = np.concatenate(([0], np.cumsum(jobs.nodes)))
-    made: Mapping[str, npt.NDArray[Any]] = {
+    made: dict[str, npt.NDArray[Any]] = {
         "start": np.zeros(count),
         "end": np.zeros(count),
         "promised": np.full(count, np.nan),
@@ -149,4 +148,5 @@ def simulate(jobs: Columns, machine: Machine, policy: str, skip: int = 0) -> Sch
         status = found.dovetail_simulate(ctypes.byref(simulation))
     if status:
         raise MemoryError(f"a simulation of {count} jobs on {machine.nodes} nodes")
-    return Schedule(*made.values(), int(simulation.broken), int(simulation.by_overrun))
+    made["devices"] = made.pop("device_bits")
+    return Schedule(**made, broken=int(simulation.broken), by_overrun=int(simulation.by_overrun))

@@ -21,10 +21,11 @@ class MrqAware:
     What runs and the first ``looks`` waiting jobs are played to their ends, by the costs of borrowed GPUs and
     predicted times: with the head borrowing now or waiting, and those behind it borrowing or not. Work goes
     home only where that saves its job more time than the move costs it. Where nobody tells what borrowing
-    costs, it is ``mrq``. ``local``, ``skip``, ``held``: see ``mrq``.
+    costs, it is ``mrq``. In a crowd of small gangs 8 are too few to see what borrowing leads to: it is below
+    ``mrq`` then. ``local``, ``skip``, ``held``: see ``mrq``.
     """
 
-    looks: int = 8
+    looks: int = 16
     local: int = 0
     skip: int = 0
     held: bool = False

@@ -39,6 +39,7 @@ class Optimal:
 
     time_limit: float = 60.0
     workers: int = 1
+    keeps_to: ClassVar[str] = "optimal"
     paper: ClassVar[str] = "Ravi 2012, section IV.C (Manual Optimal)"
     each_unit: ClassVar[bool] = True
 

@@ -48,6 +48,7 @@ class CpuOnly(_Static):
     """
 
     paper: ClassVar[str] = "Gregg 2011, section 5"
+    keeps_to: ClassVar[str] = "cpu"
 
     def wanted(self, backlog: Backlog, job: Job, places: Sequence[Place]) -> Sequence[Place]:
         """CPU pools, with the fastest CPU implementation."""
@@ -64,6 +65,7 @@ class GpuOnly(_Static):
     """
 
     paper: ClassVar[str] = "Gregg 2011, section 5"
+    keeps_to: ClassVar[str] = "devices"
 
     def wanted(self, backlog: Backlog, job: Job, places: Sequence[Place]) -> Sequence[Place]:
         """Devices of the fastest kind that is not a CPU; the CPU if there is none."""

@@ -5,7 +5,7 @@
     x = xp.linspace(0, 1, 1_000_000)
     y = float(xp.sum(xp.sin(x) ** 2))
 
-The namespace follows the Python array API standard (2024.12, with ``linalg`` and ``fft``). Whether the device
+The namespace follows the Python array API standard (2025.12, with ``linalg`` and ``fft``). Whether the device
 is in this process, with a server on this node, or on another node, the program is the same; and while it
 runs, `Device.migrate` (or a scheduler, through `dovetail.remote.control`) takes its arrays elsewhere.
 
@@ -17,17 +17,26 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from dovetail.remote.address import ADDRESSES
     from dovetail.remote.array import Array
     from dovetail.remote.device import Device, Kernel, Moved
     from dovetail.remote.encoding import LocalMemory
     from dovetail.remote.space import Namespace
 
-__all__ = ["ADDRESSES", "Array", "Device", "Kernel", "LocalMemory", "Moved", "Namespace", "namespace"]
-
-ADDRESSES = "DOVETAIL_DEVICE_ADDRESSES"
-"""The environment variable with the addresses of a job's devices, separated by blanks."""
+__all__ = [
+    "ADDRESSES",
+    "Array",
+    "Device",
+    "Kernel",
+    "LocalMemory",
+    "Moved",
+    "Namespace",
+    "namespace",
+    "restored",
+]
 
 _HOMES = {
+    "ADDRESSES": "address",
     "Array": "array",
     "Device": "device",
     "Kernel": "device",
@@ -46,7 +55,9 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module 'dovetail.remote' has no attribute {name!r}")
 
 
-def namespace(*addresses: str, replay: bool = False, spares: tuple[str, ...] = ()) -> Namespace:
+def namespace(
+    *addresses: str, replay: bool = False, spares: tuple[str, ...] = (), errors: str = "immediate"
+) -> Namespace:
     """A namespace over devices, given by their addresses (`dovetail.remote.address`).
 
     Without an address they are those that ``DOVETAIL_DEVICE_ADDRESSES`` lists, as Dovetail sets it for jobs
@@ -57,20 +68,32 @@ def namespace(*addresses: str, replay: bool = False, spares: tuple[str, ...] = (
         addresses: one for each device.
         replay: keep a log of calls, from which a lost server is rebuilt (at ``spares``, or where it was).
         spares: addresses of servers to rebuild at.
+        errors: ``"immediate"``: a call that may fail is waited for, and raises where the program makes it.
+            ``"deferred"``: every call is sent ahead, and raises where the program next waits: quicker.
 
     Raises:
-        InputError: an address means nothing, or a library or device is missing.
+        InputError: an address or ``errors`` means nothing, or a library or device is missing.
         DeviceError: a server is not there, or refuses.
     """
     import os
 
+    from dovetail.remote.address import ADDRESSES
     from dovetail.remote.control import join
     from dovetail.remote.device import Device
     from dovetail.remote.space import Namespace
 
     seat = None if addresses else join()
     placed = addresses or (seat.addresses if seat else tuple(os.environ.get(ADDRESSES, "").split()))
-    devices = [Device(a, replay=replay, spares=spares) for a in placed or ("local:numpy",)]
+    devices = [Device(a, replay=replay, spares=spares, errors=errors) for a in placed or ("local:numpy",)]
     if seat is not None:
         seat.watch(devices)
     return Namespace(devices)
+
+
+def restored(elements: Any, address: str) -> Array:
+    """An array that was pickled: on the device of that address, else on the first of the environment."""
+    from dovetail.remote.device import open_at
+
+    device = open_at(address)
+    found: Array = (namespace().device if device is None else device).link.put(elements)
+    return found

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+import operator
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dovetail.remote.standard import (
     BINARY_OPERATORS,
@@ -15,22 +18,61 @@ from dovetail.remote.standard import (
     UNARY_OPERATORS,
 )
 
-if TYPE_CHECKING:
-    from dovetail.remote.device import Device
-    from dovetail.remote.space import Namespace
+__all__ = ["Array", "Calls", "Home"]
 
-__all__ = ["Array"]
+_NUMBERS = (int, float, complex, np.number, np.bool_)
+_KNOWN_BOUNDS = frozenset((int, type(None)))
 
-_NUMBERS = (int, float, complex)
+
+class Calls(Protocol):
+    """What arrays ask of the place where their elements are."""
+
+    def call(self, name: str, arguments: Sequence[Any], named: Mapping[str, Any] = ..., /) -> Array:
+        """A call that gives one array."""
+
+    def change(self, name: str, array: Array, /, *arguments: Any) -> None:
+        """A call that changes an array and gives none."""
+
+    def put(self, array: NDArray[Any], /) -> Array:
+        """A copy of an array of the host; waits until it is sent."""
+
+    def fetch(self, array: Array, /) -> NDArray[Any]:
+        """The elements on the host, in a fresh array; waits."""
+
+    def describe(self, array: Array, /) -> tuple[str, tuple[int, ...]]:
+        """Data type and shape; waits where they are not known."""
+
+    def in_place(self, array: Array, /) -> Any:
+        """The elements where they are, to be exported without a copy; None where that cannot be."""
+
+
+class Home(Protocol):
+    """The device of an array, as the array needs it."""
+
+    @property
+    def link(self) -> Calls:
+        """Where the elements are now."""
+
+    @property
+    def release(self) -> Callable[[int, None], Any]:
+        """Gives a handle back; called when an array dies, in any thread, and takes no lock."""
+
+    @property
+    def address(self) -> str:
+        """Where the device is now."""
+
+    def namespace(self, api_version: str | None = None, /) -> Any:
+        """The namespace of the functions for arrays of the device."""
 
 
 class Array:
     """An array on a device, as the array API standard has it.
 
-    Made by the functions of a namespace, never directly. Operators and functions do not wait for the device;
-    what needs elements on the host does (``float(x)``, ``bool(x)``, ``numpy.asarray(x)``, ``repr(x)``,
-    iteration, DLPack), and raises what went wrong in the calls until then. ``dtype`` and ``shape`` wait the
-    first time that a call of this kind is made.
+    Made by the functions of a namespace, never directly. What needs elements on the host waits for the device
+    (``float(x)``, ``bool(x)``, ``numpy.asarray(x)``, ``repr(x)``, iteration, DLPack); operators and functions
+    wait where they can fail for the elements, and where it is not yet known whether they fail for the types
+    and shapes. ``copy``, ``deepcopy`` and ``pickle`` copy the elements: what is loaded is on the device of
+    the same address, if the process that loads it has one, else on the first of its environment.
     """
 
     __slots__ = ("__weakref__", "_device", "_handle")
@@ -38,7 +80,7 @@ class Array:
     # NumPy would otherwise fetch the elements and compute on the host, without saying so.
     __array_ufunc__ = None
 
-    _device: Device
+    _device: Any  # a Home; programs see it as the class that it is
     _handle: int
 
     def __new__(cls) -> Array:  # noqa: D102 - never
@@ -52,12 +94,16 @@ class Array:
     @property
     def dtype(self) -> np.dtype[Any]:
         """The data type."""
-        return np.dtype(self._device.link.describe(self)[0])
+        return np.dtype(self._described()[0])
 
     @property
     def shape(self) -> tuple[int, ...]:
         """The length of each dimension."""
-        return self._device.link.describe(self)[1]
+        return self._described()[1]
+
+    def _described(self) -> tuple[str, tuple[int, ...]]:
+        link: Calls = self._device.link
+        return link.describe(self)
 
     @property
     def ndim(self) -> int:
@@ -70,7 +116,7 @@ class Array:
         return math.prod(self.shape)
 
     @property
-    def device(self) -> Device:
+    def device(self) -> Any:
         """The device that has the elements."""
         return self._device
 
@@ -84,19 +130,21 @@ class Array:
     @property
     def mT(self) -> Array:  # noqa: N802 - the standard's name
         """The transpose of the last two dimensions."""
-        return self._device.link.call("matrix_transpose", (self,))
+        link: Calls = self._device.link
+        return link.call("matrix_transpose", (self,))
 
-    def __array_namespace__(self, /, *, api_version: str | None = None) -> Namespace:
+    def __array_namespace__(self, /, *, api_version: str | None = None) -> Any:
         """The namespace of the functions for this array."""
         return self._device.namespace(api_version)
 
-    def to_device(self, device: Device, /, *, stream: Any = None) -> Array:
+    def to_device(self, device: Any, /, *, stream: Any = None) -> Array:
         """The same elements on another device; the array itself if it is there already."""
         if stream is not None:
             raise ValueError("found a stream, expected None: devices order their calls themselves")
         if device is self._device:
             return self
-        return device.link.put(self._device.link.fetch(self))
+        link: Calls = device.link
+        return link.put(self._device.link.fetch(self))
 
     # -- elements on the host --------------------------------------------------------------------------
 
@@ -104,7 +152,7 @@ class Array:
         """Fetch the elements. NumPy calls this: ``numpy.asarray(x)``."""
         if copy is False:
             raise ValueError("the elements are on a device: they cannot be had without a copy")
-        found = self._device.link.fetch(self)
+        found: NDArray[Any] = self._device.link.fetch(self)
         return found if dtype is None else found.astype(dtype, copy=False)
 
     def __dlpack__(
@@ -115,12 +163,15 @@ class Array:
         dl_device: tuple[int, int] | None = None,
         copy: bool | None = None,
     ) -> Any:
-        """Fetch the elements, and export them from the memory of the host."""
-        if copy is False:
-            raise BufferError("the elements are on a device: they cannot be exported without a copy")
+        """Export the elements from the memory of the host: fetched, or with ``copy=False`` as they are.
+
+        Without a copy only those of a device in this process that computes there can be had.
+        """
         if stream is not None:
             raise BufferError("found a stream, expected None: the export is in the memory of the host")
-        found = self._device.link.fetch(self)
+        found = self._device.link.in_place(self) if copy is False else self._device.link.fetch(self)
+        if found is None:
+            raise BufferError("the elements are on a device: they cannot be exported without a copy")
         return found.__dlpack__(max_version=max_version, dl_device=dl_device)
 
     def __dlpack_device__(self) -> tuple[int, int]:
@@ -155,13 +206,34 @@ class Array:
         text = np.array2string(self._device.link.fetch(self), separator=", ", prefix="Array(")
         return f"Array({text}, dtype={self.dtype}, device={str(self._device)!r})"
 
+    def __format__(self, spec: str, /) -> str:
+        return format(self._item(), spec) if not self.shape else format(str(self), spec)
+
+    def __copy__(self) -> Array:
+        return self.__deepcopy__({})
+
+    def __deepcopy__(self, memo: Any, /) -> Array:
+        link: Calls = self._device.link
+        return link.call("astype", (self, self.dtype))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # The door of the package, which knows all of it, is open wherever a module of the package is.
+        restored = sys.modules["dovetail.remote"].restored
+        return restored, (self._device.link.fetch(self), self._device.address)
+
     # -- parts -----------------------------------------------------------------------------------------
 
     def __getitem__(self, key: Any, /) -> Array:
-        return self._device.link.call("__getitem__", (self, key))
+        link: Calls = self._device.link
+        return link.call("__getitem__", (self, _bounded(key)))
 
     def __setitem__(self, key: Any, value: Any, /) -> None:
-        self._device.link.change("__setitem__", self, key, value)
+        self._device.link.change("__setitem__", self, _bounded(key), value)
+
+    def __len__(self) -> int:
+        if not (shape := self.shape):
+            raise TypeError("an array of no dimension has no length")
+        return shape[0]
 
     def __iter__(self) -> Iterator[Array]:
         shape = self.shape
@@ -170,9 +242,26 @@ class Array:
         return (self[k] for k in range(shape[0]))
 
 
+def _bounded(key: Any) -> Any:
+    """The key with numbers of Python as bounds of its slices.
+
+    Bounds may be arrays, of which the device has to be asked before the call is on its way to it.
+    """
+    kind = type(key)
+    if kind is slice:
+        bounds = (key.start, key.stop, key.step)
+        if _KNOWN_BOUNDS.issuperset(map(type, bounds)):
+            return key
+        return slice(*[None if bound is None else operator.index(bound) for bound in bounds])
+    if kind is tuple and slice in map(type, key):
+        return tuple(map(_bounded, key))
+    return int(key) if isinstance(key, np.integer) else key
+
+
 def _unary(name: str) -> Callable[[Array], Array]:
     def method(self: Array) -> Array:
-        return self._device.link.call(name, (self,))
+        link: Calls = self._device.link
+        return link.call(name, (self,))
 
     return method
 

@@ -1,4 +1,8 @@
-"""A device with a server: calls are sent ahead, and only questions wait.
+"""A device with a server: calls that cannot fail are sent ahead, and only questions wait.
+
+Whatever may fail, for the elements or because nobody knows yet whether it fits the types and shapes, is
+waited for, so that a program sees each error where it would see it with the library itself; unless it has
+asked for deferred errors. `dovetail.remote.shapes` knows what cannot fail.
 
 A call is added to a batch, and the batch is sent when the server has been told nothing for a while, when it
 has grown, when the program asks a question, or after a millisecond by a thread of its own. So a program that
@@ -17,26 +21,24 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import orjson
 from numpy.typing import NDArray
 
 from dovetail.errors import DeviceError, DeviceLost
+from dovetail.remote.address import parse_address
 from dovetail.remote.array import Array
-from dovetail.remote.connection import Welcome
-from dovetail.remote.encoding import LocalMemory, encode, encode_scalar
+from dovetail.remote.connection import SILENCE, Watch, Welcome
+from dovetail.remote.encoding import LocalMemory, encode
 from dovetail.remote.failures import Failure
-from dovetail.remote.link import NOTHING, made, next_handle, on_present_link
+from dovetail.remote.link import NOTHING, Owner, made, next_handle, on_present_link
 from dovetail.remote.replay import ReplayLog
-from dovetail.remote.shapes import Shapes
+from dovetail.remote.shapes import LARGE, SURE, UNKNOWN, Shapes
 from dovetail.remote.snapshot import Fill, Manifest, parse_manifest
 from dovetail.remote.spares import Spares
 from dovetail.remote.wire import MOST_JSON, Channel, Kind, ProtocolError, frame_head
-
-if TYPE_CHECKING:
-    from dovetail.remote.device import Device
 
 __all__ = ["RemoteLink"]
 
@@ -61,7 +63,7 @@ class RemoteLink:
     """
 
     def __init__(
-        self, device: Device, address: str, channel: Channel, welcome: Welcome, log: ReplayLog | None = None
+        self, device: Owner, address: str, channel: Channel, welcome: Welcome, log: ReplayLog | None = None
     ) -> None:
         self.device = device
         self.lock = device.lock
@@ -82,10 +84,12 @@ class RemoteLink:
         self._surfaced = 0  # failures of calls in the log that the server has told us
         self._present = False  # until then, what the device frees is not ours
         self._asked = True
-        self._shapes = Shapes()
+        self._deferred = device.deferred
+        self._shapes = Shapes(divides=not self.library.startswith("torch"))
         self._spares = Spares()
         self._wake = threading.Event()
         self._handle_of = self._handle
+        self._watch(address)
         name = "dovetail-courier"
         threading.Thread(
             target=_courier, args=(weakref.ref(self), self._wake), name=name, daemon=True
@@ -97,51 +101,82 @@ class RemoteLink:
         append = self._freed.append
         return lambda handle, _: append(handle)
 
-    # -- calls that do not wait ------------------------------------------------------------------------
+    # -- calls -----------------------------------------------------------------------------------------
+    # Arguments are encoded before the lock is taken: what they are made of may ask the device.
 
     def call(self, name: str, arguments: Sequence[Any], named: Mapping[str, Any] = NOTHING) -> Array:
-        """Add it to the batch."""
-        with self.lock:
-            if not self.retired:
-                device, handle_of = self.device, self._handle_of
-                encoded = [
-                    a._handle if type(a) is Array and a._device is device else encode(a, handle_of)
-                    for a in arguments
-                ]
-                keywords = {key: encode(value, handle_of) for key, value in named.items()} if named else None
-                handle = next_handle()
-                tell = self._shapes.expect(handle, name, encoded, keywords)
-                self._add([name, handle, self._sites.number(sys._getframe(1)), encoded, keywords, tell])
-                return made(device, handle)
+        """Add it to the batch, and wait unless it cannot fail."""
+        if not self.retired:
+            device, handle_of = self.device, self._handle_of
+            encoded = [
+                a._handle if type(a) is Array and a._device is device else encode(a, handle_of)
+                for a in arguments
+            ]
+            keywords = {key: encode(value, handle_of) for key, value in named.items()} if named else None
+            with self.lock:
+                if not self.retired:
+                    handle = next_handle()
+                    certainty = self._shapes.expect(handle, name, encoded, keywords)
+                    site = self._sites.number(sys._getframe(1))
+                    self._add([name, handle, site, encoded, keywords, certainty == UNKNOWN])
+                    result = made(device, handle)
+                    if certainty != SURE and not self._deferred:
+                        self._hear()
+                        if certainty == UNKNOWN and (meta := self._shapes.last.get(handle)) is not None:
+                            self._shapes.known[handle] = meta
+                    return result
         return self.device.present().call(name, arguments, named)
 
-    @on_present_link
     def call_many(
         self, name: str, arguments: Sequence[Any], named: Mapping[str, Any], count: int
     ) -> list[Array]:
-        """Add it to the batch."""
-        handles = [next_handle() for _ in range(count)]
-        self._send_ahead(name, handles, arguments, named)
-        return [made(self.device, handle) for handle in handles]
+        """Add it to the batch, and wait."""
+        encoded, keywords = self._encoded(arguments, named)
+        with self.lock:
+            if not self.retired:
+                handles = [next_handle() for _ in range(count)]
+                self._add([name, handles, self._sites.number(sys._getframe(1)), encoded, keywords, False])
+                results = [made(self.device, handle) for handle in handles]
+                if self._shapes.is_view(name, encoded):
+                    self._shapes.readonly.update(handles)
+                if not self._deferred:
+                    self._hear()
+                return results
+        return self.device.present().call_many(name, arguments, named, count)
 
-    @on_present_link
     def change(self, name: str, array: Array, *arguments: Any) -> None:
-        """Add it to the batch."""
-        out = None if name == "__setitem__" else array._handle
-        self._send_ahead(name, out, (array, *arguments))
+        """Add it to the batch, and wait unless it cannot fail."""
+        encoded, _ = self._encoded((array, *arguments), NOTHING)
+        with self.lock:
+            if not self.retired:
+                out = None if name == "__setitem__" else array._handle
+                certainty, key = self._shapes.expect_change(name, encoded)
+                self._add([name, out, self._sites.number(sys._getframe(1)), encoded, None, False])
+                if certainty != SURE and not self._deferred:
+                    self._hear()
+                    self._shapes.changed(encoded[0], key)
+                return
+        self.device.present().change(name, array, *arguments)
 
     @on_present_link
     def kernel(self, handle: int, source: str, name: str) -> None:
-        """Add it to the batch."""
-        self._send_ahead("kernel", handle, (source, name))
+        """Add it to the batch, and wait for the compiler."""
+        self._add(["kernel", handle, self._sites.number(sys._getframe(1)), [source, name], None, False])
+        if not self._deferred:
+            self._hear()
 
-    @on_present_link
     def launch(self, handle: int, grid: Any, block: Any, shared: int, arguments: Sequence[Any]) -> None:
-        """Add it to the batch."""
+        """Add it to the batch, and wait the first time that a kernel has such arguments."""
         given = ["l", *[self._kernel_argument(argument) for argument in arguments]]
         extents = [encode(extent, self._handle_of) for extent in (grid, block, shared)]
-        site = self._sites.number(sys._getframe(1))
-        self._add(["launch", None, site, [handle, *extents, given], None, False])
+        with self.lock:
+            if not self.retired:
+                site = self._sites.number(sys._getframe(1))
+                self._add(["launch", None, site, [handle, *extents, given], None, False])
+                if not self._deferred and self._shapes.is_new([handle, *extents, given]):
+                    self._hear()
+                return
+        self.device.present().launch(handle, grid, block, shared, arguments)
 
     @on_present_link
     def put(self, array: NDArray[Any]) -> Array:
@@ -157,7 +192,16 @@ class RemoteLink:
         head = frame_head(Kind.PUT, len(text), sent.nbytes) + text
         raw = sent.reshape(-1).data.cast("B") if sent.size else b""
         self._transmit(b"".join([*self._batch(), head]), raw)
-        return made(self.device, handle)
+        result = made(self.device, handle)
+        if sent.nbytes >= LARGE and not self._deferred:
+            self._hear()
+        return result
+
+    def adopt(self, array: NDArray[Any]) -> None:
+        """The server is another process, which cannot have it."""
+
+    def in_place(self, array: Array) -> None:
+        """They are in the server's process."""
 
     # -- questions -------------------------------------------------------------------------------------
 
@@ -246,6 +290,8 @@ class RemoteLink:
     def give(self, manifest: Manifest, fill: Fill) -> None:
         """Send all arrays, and wait until they are there. Raises `DeviceError` where the server refuses."""
         self._send_snapshot(manifest, fill, self._transmit)
+        self._shapes.known.update((handle, (v.dtype, v.shape)) for handle, _, v in manifest.arrays)
+        self._shapes.readonly.update(handle for handle, _, v in manifest.arrays if v.readonly)
         try:
             self._ask(Kind.SYNC, {"wait": True})
         except _UnheardError as refused:
@@ -286,12 +332,15 @@ class RemoteLink:
         self.lost = why
         self._channel.close()
 
-    def _send_ahead(
-        self, name: str, out: Any, arguments: Sequence[Any], named: Mapping[str, Any] = NOTHING
-    ) -> None:
+    def _encoded(
+        self, arguments: Sequence[Any], named: Mapping[str, Any]
+    ) -> tuple[list[Any], dict[str, Any] | None]:
         encoded = [encode(argument, self._handle_of) for argument in arguments]
-        keywords = {key: encode(value, self._handle_of) for key, value in named.items()} or None
-        self._add([name, out, self._sites.number(sys._getframe(1)), encoded, keywords, False])
+        return encoded, {key: encode(value, self._handle_of) for key, value in named.items()} or None
+
+    def _hear(self) -> None:
+        """Wait until the calls so far are carried out; raises the oldest failure, of one of them."""
+        self._answer(Kind.SYNC, {})
 
     def _add(self, call: list[Any]) -> None:
         if self.lost is not None:
@@ -309,12 +358,12 @@ class RemoteLink:
 
     def _give_back(self) -> None:
         """Arrays that died before the next call, so that their memory is free for it."""
-        freed, known = self._freed, self._shapes.known
+        freed, drop = self._freed, self._shapes.drop
         handles = []
         while freed:
             handle = freed.popleft()
             handles.append(handle)
-            known.pop(handle, None)
+            drop(handle)
         self._pending.append(handles)
 
     def _batch(self) -> list[bytes]:
@@ -496,6 +545,7 @@ class RemoteLink:
     def _replay(self, log: ReplayLog, address: str) -> None:
         self._channel.close()
         self._channel, welcome = self.device.knock(address)
+        self._watch(address)
         if not welcome.dtypes >= self.dtypes:
             raise DeviceError(f"{address}: {welcome.library} lacks data types that {self.library} has")
         for piece in log.frames():
@@ -529,6 +579,10 @@ class RemoteLink:
                 fill(part)
                 send(part)
 
+    def _watch(self, address: str) -> None:
+        watch = Watch(parse_address(address), self.device.token)
+        self._channel.watch(SILENCE, watch.silent)
+
     def _own(self, array: Array) -> int:
         if array._device is not self.device:
             raise self.device.foreign(array)
@@ -539,7 +593,7 @@ class RemoteLink:
 
     def _kernel_argument(self, value: Any) -> Any:
         if isinstance(value, np.generic):
-            return encode_scalar(value)
+            return encode(value, self._handle_of)
         if isinstance(value, LocalMemory):
             return ["m", value.size]
         return self._own(value)

@@ -12,15 +12,19 @@ from typing import Any
 
 import orjson
 
-from dovetail.errors import DeviceError
+from dovetail.errors import DeviceError, DovetailError
 from dovetail.remote.address import TOKEN_FILE, Address, read_token
 from dovetail.remote.standard import DTYPES
 from dovetail.remote.wire import MAGIC, NONCE, Channel, Kind, ProtocolError, proof, set_options
 
-__all__ = ["Welcome", "connect", "parse_welcome", "token_from_environment"]
+__all__ = ["Watch", "Welcome", "connect", "parse_welcome", "token_from_environment"]
 
 CONNECT_TIMEOUT = 20.0
 """Seconds until a server must have answered; it may be starting."""
+SILENCE = 5.0
+"""Seconds without a byte of a server until it is asked whether it is alive."""
+SIGN_OF_LIFE = 10.0
+"""Seconds that it has to say so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,11 +45,16 @@ def token_from_environment() -> bytes | None:
 
 
 def connect(
-    address: Address, token: bytes | None = None, *, asks: dict[str, Any] | None = None
+    address: Address,
+    token: bytes | None = None,
+    *,
+    asks: dict[str, Any] | None = None,
+    timeout: float = CONNECT_TIMEOUT,
 ) -> tuple[Channel, Any]:
     """A channel to a server that has let us in, and what it said in its WELCOME.
 
     ``asks`` is put into the HELLO: a device for this client (the default), or ``{"status": true}``.
+    ``timeout`` is how long to wait for each answer, in seconds.
 
     Raises:
         DeviceError: there is no server, or it refuses.
@@ -56,7 +65,7 @@ def connect(
     if address.kind == "tcp" and token is None:
         raise DeviceError(f"{address}: a server on the network asks for a token; set {TOKEN_FILE}")
     try:
-        connection = address.connect(CONNECT_TIMEOUT)
+        connection = address.connect(timeout)
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
         raise DeviceError(f"{address}: no device server answers there ({reason})") from None
@@ -84,7 +93,6 @@ def _let_in(
         DeviceError: it refuses, or does not know the token.
         OSError, ProtocolError: it does not speak as a device server does.
     """
-    connection.settimeout(CONNECT_TIMEOUT)
     set_options(connection)
     greeting = memoryview(bytearray(len(MAGIC) + NONCE))
     channel.receive_into(greeting)
@@ -106,6 +114,33 @@ def _let_in(
         raise DeviceError(f"{address}: who answers there does not know the token")
     connection.settimeout(None)
     return said
+
+
+class Watch:
+    """Tells a server that computes from one that is gone, while a client waits for it.
+
+    A process that computes for an hour says nothing meanwhile, so it is not asked: the server is, which is
+    another process and never computes, over a connection of its own. It looks whether the kernel still lets
+    the device's process run. A server that does not answer itself, or whose device has been stopped twice in
+    a row, is lost.
+    """
+
+    def __init__(self, address: Address, token: bytes | None) -> None:
+        self._address = address
+        self._token = token
+        self._stopped = False
+
+    def silent(self) -> None:
+        """Nothing has come for a while. Raises `TimeoutError` where nothing will."""
+        try:
+            channel, said = connect(self._address, self._token, asks={"status": True}, timeout=SIGN_OF_LIFE)
+            channel.close()
+            stopped = said["devices"][self._address.device].get("stopped") is True
+        except (DovetailError, LookupError, TypeError, AttributeError) as error:
+            raise TimeoutError(f"it does not answer any more: {error}") from None
+        if stopped and self._stopped:
+            raise TimeoutError("the process of its device is stopped")
+        self._stopped = stopped
 
 
 def parse_welcome(address: Address, said: Any) -> Welcome:

@@ -35,8 +35,7 @@ from typing import Any
 import orjson
 
 from dovetail.errors import DeviceError, DovetailError
-from dovetail.remote import ADDRESSES
-from dovetail.remote.address import Address, parse_address
+from dovetail.remote.address import ADDRESSES, Address, parse_address
 from dovetail.remote.connection import CONNECT_TIMEOUT, token_from_environment
 from dovetail.remote.device import Device
 from dovetail.remote.failures import CALL_ERRORS

@@ -12,11 +12,11 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from dovetail.errors import DovetailError
+from dovetail.errors import DovetailError, InputError
 from dovetail.remote.address import Address, parse_address
 from dovetail.remote.array import Array
 from dovetail.remote.backends import open_backend
@@ -27,12 +27,9 @@ from dovetail.remote.failures import CALL_ERRORS, Sites
 from dovetail.remote.link import Link, next_handle
 from dovetail.remote.local import LocalLink
 from dovetail.remote.replay import ReplayLog
+from dovetail.remote.wire import Channel
 
-if TYPE_CHECKING:
-    from dovetail.remote.space import Namespace
-    from dovetail.remote.wire import Channel
-
-__all__ = ["Device", "Kernel", "Moved"]
+__all__ = ["Device", "Kernel", "Moved", "open_at"]
 
 _OURS = os.path.dirname(__file__) + os.sep
 
@@ -99,6 +96,7 @@ class Device:
         spares: other servers to rebuild at.
         patience: seconds to go on trying to rebuild.
         token: of servers on the network; default: the file that ``DOVETAIL_TOKEN_FILE`` names.
+        errors: ``"immediate"``, where calls fail; or ``"deferred"``, where the program next waits: quicker.
 
     Raises:
         InputError: the address means nothing, or a local library or device is missing.
@@ -113,16 +111,21 @@ class Device:
         spares: Sequence[str] = (),
         patience: float = 30.0,
         token: bytes | None = None,
+        errors: str = "immediate",
     ) -> None:
+        if errors not in ("immediate", "deferred"):
+            raise InputError(f"found errors={errors!r}, expected 'immediate' or 'deferred'")
+        self.deferred = errors == "deferred"
         self.lock = threading.Lock()
         self.sites = Sites(_OURS)
         self.freed: deque[int] = deque()
         self.spares = tuple(spares)
         self.patience = patience
-        self._token = token
+        self.token = token
         self._replay = replay
         self._kernels: weakref.WeakSet[Kernel] = weakref.WeakSet()
-        self._space: weakref.ref[Namespace] | None = None
+        self._space: weakref.ref[Any] | None = None
+        self._spaces: Callable[[list[Device]], Any] | None = None
         self._moving = threading.Lock()
         self._gate = threading.Lock()
         self.link: Link = self._open(parse_address(address))
@@ -204,19 +207,18 @@ class Device:
 
     # -- for the rest of the package -------------------------------------------------------------------
 
-    def namespace(self, api_version: str | None = None) -> Namespace:
-        """The namespace that the device belongs to, or one of its own."""
-        from dovetail.remote.space import Namespace
-
+    def namespace(self, api_version: str | None = None) -> Any:
+        """The namespace that the device belongs to, or another where that one is gone."""
         space = self._space() if self._space is not None else None
         if space is None:
-            space = Namespace([self])
+            assert self._spaces is not None  # an array asks, which only a namespace makes
+            space = self._spaces([self])
         space.check_version(api_version)
         return space
 
-    def belong(self, space: Namespace) -> None:
+    def belong(self, space: Any) -> None:
         """Be a device of this namespace."""
-        self._space = weakref.ref(space)
+        self._space, self._spaces = weakref.ref(space), type(space)
 
     def present(self) -> Link:
         """The link, once nothing is being moved any more."""
@@ -226,7 +228,7 @@ class Device:
     def knock(self, address: str) -> tuple[Channel, Welcome]:
         """A channel to a server, and what it says of itself. Raises `DeviceError`."""
         parsed = parse_address(address)
-        channel, said = connect(parsed, self._token)
+        channel, said = connect(parsed, self.token)
         return channel, parse_welcome(parsed, said)
 
     def foreign(self, array: Array) -> ValueError:
@@ -281,6 +283,11 @@ class Device:
     def _take_back(self, old: Link, release: Callable[[int, None], Any]) -> None:
         """The work stays where it is."""
         old.retired, self.release = False, release
+
+
+def open_at(address: str) -> Device | None:
+    """A device of this process at an address, if there is one."""
+    return next((device for device in list(_devices) if device.address == address), None)
 
 
 # -- forks and the end of the program ------------------------------------------------------------------

@@ -13,7 +13,7 @@ tuple, list            ``["t", …]``, ``["l", …]``
 slice                  ``["s", START, STOP, STEP]``
 ``...``                ``["e"]``
 dtype                  ``["d", "float32"]``
-NumPy scalar           ``["n", "int32", BYTES]`` (kernels only)
+NumPy scalar           ``["n", "int32", BYTES]``
 local memory           ``["m", BYTES]`` (kernels only)
 =====================  ==========================================
 
@@ -37,7 +37,6 @@ __all__ = [
     "UnsupportedDtypeError",
     "decode",
     "encode",
-    "encode_scalar",
     "known_dtype",
     "plain_number",
 ]
@@ -59,10 +58,12 @@ class UnsupportedDtypeError(TypeError):
 
 
 def known_dtype(value: Any) -> np.dtype[Any]:
-    """The data type, if the standard has it. Raises `TypeError`."""
+    """The data type, if the standard has it; also for Python's and NumPy's types. Raises `TypeError`."""
+    if isinstance(value, type) and issubclass(value, bool | int | float | complex | np.generic):
+        value = np.dtype(value)
     dtype = _DTYPES.get(getattr(value, "name", ""))
     if dtype is None or value != dtype:
-        raise TypeError(f"found {value!r}, expected a data type of the array API standard")
+        raise TypeError(f"found {value}, expected a data type of the array API standard")
     return dtype
 
 
@@ -89,28 +90,26 @@ def encode(value: Any, handle: Callable[[Any], int | None]) -> Any:
         return ["s", *[_bound(bound) for bound in (value.start, value.stop, value.step)]]
     if value is ...:
         return ["e"]
-    if isinstance(value, np.dtype):
+    if isinstance(value, np.dtype | type):
         return ["d", known_dtype(value).name]
+    if isinstance(value, np.generic):
+        return ["n", known_dtype(value.dtype).name, value.tobytes().hex()]
     if kind is complex:
         return ["c", encode(value.real, handle), encode(value.imag, handle)]
     return encode(plain_number(value), handle)
 
 
 def plain_number(value: Any) -> bool | int | float | complex:
-    """A number of Python's own types, from those that count as such. Raises `TypeError`.
-
-    NumPy's ``float32(2)`` is none: in NumPy it has a type of its own, which a number of Python has not.
-    """
-    if isinstance(value, bool | np.bool_):
-        return bool(value)
-    if isinstance(value, int | np.integer):
+    """A number of Python's own types, from a subclass of them. Raises `TypeError`."""
+    if isinstance(value, int):
         return int(value)
     if isinstance(value, float):
         return float(value)
     if isinstance(value, complex):
         return complex(value)
     raise TypeError(
-        f"found {type(value).__name__}, expected an array of this device, a number of Python or a dtype"
+        f"found {type(value).__name__}, expected an array of this device, a number of Python or NumPy, "
+        "or a dtype"
     )
 
 
@@ -121,13 +120,12 @@ def _bound(value: Any) -> Any:
     return index if -_SMALL < index < _SMALL else str(index)
 
 
-def encode_scalar(value: np.generic) -> list[Any]:
-    """A NumPy scalar, with its type, for a kernel."""
-    return ["n", known_dtype(value.dtype).name, value.tobytes().hex()]
-
-
-def decode(value: Any, arrays: Mapping[int, Any], dtypes: Mapping[str, Any], depth: int = 0) -> Any:
+def decode(
+    value: Any, arrays: Mapping[int, Any], dtypes: Mapping[str, Any], typed: bool = True, depth: int = 0
+) -> Any:
     """What ``value`` means, arrays looked up in ``arrays``, dtypes in ``dtypes``.
+
+    NumPy's scalars are ``typed``, or numbers of Python for libraries that know no others.
 
     Raises `ProtocolError` for what `encode` would not have made, `KeyError` for a handle that is not there,
     `UnsupportedDtypeError`.
@@ -143,12 +141,13 @@ def decode(value: Any, arrays: Mapping[int, Any], dtypes: Mapping[str, Any], dep
         raise ProtocolError("an argument that is empty or nested too deeply")
     tag, *rest = value
     if tag in ("t", "l"):
-        items = [decode(item, arrays, dtypes, depth + 1) for item in rest]
+        items = [decode(item, arrays, dtypes, typed, depth + 1) for item in rest]
         return tuple(items) if tag == "t" else items
     if tag == "d" and rest[:1] != [] and rest[0] in _DTYPES and rest[0] not in dtypes:
         raise UnsupportedDtypeError(f"the device has no {rest[0]}")
     try:
-        return _DECODE[tag](dtypes, *rest)
+        found = _DECODE[tag](dtypes, *rest)
+        return found if typed or tag != "n" else found.item()
     except (TypeError, ValueError, KeyError) as error:
         raise ProtocolError(f"an argument {str(value)[:80]!r}") from error
 

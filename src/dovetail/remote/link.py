@@ -12,11 +12,13 @@ from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from dovetail.remote.array import Array
-from dovetail.remote.failures import Failure
+from dovetail.remote.array import Array, Calls, Home
+from dovetail.remote.connection import Welcome
+from dovetail.remote.failures import Failure, Sites
 from dovetail.remote.snapshot import Fill, Manifest
+from dovetail.remote.wire import Channel
 
-__all__ = ["NOTHING", "Link", "host_copy", "made", "new_array", "next_handle", "on_present_link"]
+__all__ = ["NOTHING", "Link", "Owner", "host_copy", "made", "new_array", "next_handle", "on_present_link"]
 
 L = TypeVar("L", bound="Link")
 P = ParamSpec("P")
@@ -37,14 +39,38 @@ def made(device: Any, handle: int) -> Array:
     return array
 
 
-class Link(Protocol):
+class Owner(Home, Protocol):
+    """The device of a link, as the link needs it."""
+
+    lock: threading.Lock
+    sites: Sites
+    freed: deque[int]
+    spares: tuple[str, ...]
+    patience: float
+    token: bytes | None
+    deferred: bool
+
+    def present(self) -> Link:
+        """The link, once nothing is being moved any more."""
+
+    def knock(self, address: str, /) -> tuple[Channel, Welcome]:
+        """A channel to a server, and what it says of itself. Raises `DeviceError`."""
+
+    def foreign(self, array: Array, /) -> ValueError:
+        """That an array is not on this device."""
+
+    def kernel_calls(self) -> list[list[Any]]:
+        """The calls that compile all kernels."""
+
+
+class Link(Calls, Protocol):
     """Calls of one device. Work moves between two of them: each takes the device's lock, or is waited for.
 
     A link that its device has left (`retired`) passes calls on to the device's present link.
     """
 
     retired: bool
-    device: Any
+    device: Owner
     lock: threading.Lock
     address: str
     default_dtypes: Mapping[str, str]
@@ -57,31 +83,19 @@ class Link(Protocol):
     def release(self) -> Callable[[int, None], Any]:
         """Gives a handle back; called when an array dies, in any thread, and takes no lock."""
 
-    def call(self, name: str, arguments: Sequence[Any], named: Mapping[str, Any] = NOTHING) -> Array:
-        """A call that gives one array; does not wait."""
-
     def call_many(
         self, name: str, arguments: Sequence[Any], named: Mapping[str, Any], count: int
     ) -> list[Array]:
-        """A call that gives so many arrays; does not wait."""
+        """A call that gives so many arrays."""
 
-    def change(self, name: str, array: Array, *arguments: Any) -> None:
-        """A call that changes an array and gives none; does not wait."""
-
-    def put(self, array: NDArray[Any]) -> Array:
-        """A copy of an array of the host; waits until it is sent."""
-
-    def fetch(self, array: Array) -> NDArray[Any]:
-        """The elements on the host, in a fresh array; waits."""
-
-    def describe(self, array: Array) -> tuple[str, tuple[int, ...]]:
-        """Data type and shape; waits where they are not known."""
+    def adopt(self, array: NDArray[Any]) -> Array | None:
+        """An array over the memory of one of the host; None where that cannot be."""
 
     def kernel(self, handle: int, source: str, name: str) -> None:
-        """Compile a raw kernel; does not wait."""
+        """Compile a raw kernel."""
 
     def launch(self, handle: int, grid: Any, block: Any, shared: int, arguments: Sequence[Any]) -> None:
-        """Launch a raw kernel; does not wait."""
+        """Launch a raw kernel."""
 
     def synchronize(self) -> None:
         """Wait until all calls are carried out; raises the oldest failure that was not raised yet."""

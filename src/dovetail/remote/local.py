@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,11 +14,8 @@ from dovetail.remote.array import Array
 from dovetail.remote.backends.base import Backend, Kernel
 from dovetail.remote.encoding import known_dtype, plain_number
 from dovetail.remote.failures import Failure
-from dovetail.remote.link import NOTHING, host_copy, made, new_array, next_handle, on_present_link
+from dovetail.remote.link import NOTHING, Owner, host_copy, made, new_array, next_handle, on_present_link
 from dovetail.remote.snapshot import Fill, Manifest, load, reader, snapshot
-
-if TYPE_CHECKING:
-    from dovetail.remote.device import Device
 
 __all__ = ["LocalLink"]
 
@@ -32,7 +29,7 @@ class LocalLink:
     the work moved here, is raised at the next synchronization, as it would have been.
     """
 
-    def __init__(self, device: Device, backend: Backend, address: str) -> None:
+    def __init__(self, device: Owner, backend: Backend, address: str) -> None:
         self.device = device
         self.lock = device.lock
         self.address = address
@@ -141,6 +138,20 @@ class LocalLink:
         return self._keep(self.backend.from_host(host_copy(array)))
 
     @on_present_link
+    def adopt(self, array: NDArray[Any]) -> Array | None:
+        """An array over the same memory, where the library has its own there."""
+        if array.dtype.name not in self.dtypes or not array.dtype.isnative:
+            return None
+        value = self.backend.adopt(array)
+        return None if value is None else self._keep(value)
+
+    @on_present_link
+    def in_place(self, array: Array) -> NDArray[Any] | None:
+        """The library's own memory, where that is the host's."""
+        self._raise_unheard()
+        return self.backend.in_place(self._value(array))
+
+    @on_present_link
     def fetch(self, array: Array) -> NDArray[Any]:
         """A copy of the array."""
         self._raise_unheard()
@@ -235,11 +246,15 @@ class LocalLink:
             return value
         if kind is list:
             return self._all(value)
-        if isinstance(value, np.dtype):
-            dtype = self._dtypes.get(value)
+        if isinstance(value, np.dtype | type):
+            known = known_dtype(value)
+            dtype = self._dtypes.get(known)
             if dtype is None:
-                raise TypeError(f"{self.library} has no {known_dtype(value)}")
+                raise TypeError(f"{self.library} has no {known}")
             return dtype
+        if isinstance(value, np.generic):
+            known_dtype(value.dtype)
+            return value if self.backend.typed_numbers else value.item()
         if isinstance(value, tuple | list):
             return self._resolved((tuple if isinstance(value, tuple) else list)(value))
         return plain_number(value)

@@ -21,7 +21,6 @@ from typing import Any
 import numpy as np
 
 from dovetail.errors import DeviceError
-from dovetail.model.remote_costs import RemoteCosts
 from dovetail.remote.client import RemoteLink
 from dovetail.remote.device import Device
 from dovetail.remote.space import Namespace
@@ -68,8 +67,8 @@ class Measured:
     memory: int | None = None
     rounds: dict[str, list[float]] = field(default_factory=dict)
 
-    def costs(self, where: str) -> RemoteCosts:
-        """The constants of the rate model that these measurements make; ``where`` becomes their source.
+    def constants(self) -> dict[str, float]:
+        """The constants of the rate model of borrowed GPUs that these measurements make, by name.
 
         A call to a remote device costs ``remote_latency + network_latency`` more than nothing, as in
         Equation 1, and one to a local device ``gpu_latency``, as in Equation 12. Nothing is replayed in a
@@ -80,7 +79,7 @@ class Measured:
         overhead = max(1.0, self.raw_bandwidth / min(self.put, self.get))
         slope, pause = _line(self.pauses)
         transfer = overhead / self.raw_bandwidth + 1 / self.local_put
-        values = {
+        return {
             "remote_latency": self.remote_call - network,
             "remote_overhead": overhead,
             "network_latency": network,
@@ -99,7 +98,6 @@ class Measured:
             "helper_per_call": 0.0,
             "helper_constant": 0.0,
         }
-        return RemoteCosts(**values, sources=dict.fromkeys(values, where))
 
 
 def _line(points: dict[int, float]) -> tuple[float, float]:

@@ -18,7 +18,7 @@ import struct
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -75,6 +75,7 @@ class _Worker:
     control: socket.socket
     started: float
     ready: dict[str, Any] | None = None
+    missing: str | None = None
     waiting: dict[int, asyncio.Future[Any]] = field(default_factory=dict)
 
 
@@ -90,7 +91,7 @@ class DeviceServer:
         say: called with a line for the operator.
 
     Raises:
-        InputError: a device is not there, the socket is in use, or TCP is asked for without a token.
+        InputError: no device is there, the socket is in use, or TCP is asked for without a token.
     """
 
     def __init__(
@@ -136,13 +137,16 @@ class DeviceServer:
                 self.addresses.append(f"tcp:{f'[{host}]' if ':' in host else host}:{port}")
             for number, device in enumerate(self.lent.devices):
                 self._workers.append(self._start(number, device))
-            first = asyncio.gather(*[self._first_words(worker) for worker in self._workers])
+            words = [self._first_words(worker) for worker in self._workers]
+            first = asyncio.gather(*words, return_exceptions=True)
             if not await self._unless_stopped(first):
                 return self._signal
-            described = [worker.ready for worker in self._workers if worker.ready is not None]
+            self._without(first.result())
+            described = [{"number": w.number, **w.ready} for w in self._workers if w.ready is not None]
             ready(self.addresses, described)
             for worker in self._workers:
-                loop.add_reader(worker.control, self._heard, worker)
+                if worker.missing is None:
+                    loop.add_reader(worker.control, self._heard, worker)
             tasks = [loop.create_task(self._accept(listener)) for listener in listeners]
             await self._stopped.wait()
             return self._signal
@@ -155,8 +159,20 @@ class DeviceServer:
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(self._path)
             for worker in self._workers:
-                loop.remove_reader(worker.control)
+                if worker.missing is None:
+                    loop.remove_reader(worker.control)
+                    _end(worker)
+
+    def _without(self, found: Sequence[BaseException | None]) -> None:
+        """Go on without the devices that cannot be opened. Raises what it was where none can."""
+        failed = [error for error in found if error is not None]
+        if failed and (len(failed) == len(found) or not all(isinstance(e, InputError) for e in failed)):
+            raise failed[0]
+        for worker, error in zip(self._workers, found, strict=True):
+            if error is not None:
+                worker.missing = str(error)
                 _end(worker)
+                self._say(f"device {worker.number} is not lent: {error}")
 
     def _stop(self, received: int) -> None:
         self._signal = received
@@ -305,6 +321,8 @@ class DeviceServer:
         if type(number) is not int or not 0 <= number < len(self._workers):
             raise DeviceError(f"found no device {str(number)[:20]}, there are {len(self._workers)}")
         worker = self._workers[number]
+        if worker.missing is not None:
+            raise DeviceError(worker.missing)
         if worker.ready is None:
             raise DeviceError(f"device {number} is being started; try again")
         said = {key: hello.get(key) for key in ("pid", "job", "answer")}
@@ -321,6 +339,10 @@ class DeviceServer:
 
     async def _status_of(self, worker: _Worker) -> dict[str, Any]:
         base = {"number": worker.number, "device": worker.device, "pid": worker.process.pid}
+        if worker.missing is not None:
+            return {**base, "state": worker.missing}
+        if _is_stopped(worker.process.pid):
+            return {**base, "state": "stopped", "stopped": True}
         self._questions += 1
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         worker.waiting[self._questions] = answer
@@ -329,6 +351,15 @@ class DeviceServer:
             return {**base, **await asyncio.wait_for(answer, HANDSHAKE / 2)}
         except (OSError, TimeoutError):
             return {**base, "state": "busy or being started"}
+
+
+def _is_stopped(pid: int) -> bool:
+    """Whether a process has been stopped by a signal: the kernel knows, it cannot say so itself."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (OSError, IndexError):
+        return False
+    return state in ("T", "t")
 
 
 def _frame(kind: Kind, said: Any) -> bytes:

@@ -114,9 +114,9 @@ class Session:
             self._special(name, out, arguments)
             return
         function, most, known, estimate = found
-        values, dtypes = self.values, self.backend.dtypes
+        values, dtypes, typed = self.values, self.backend.dtypes, self.backend.typed_numbers
         try:
-            given = [values[a] if type(a) is int else decode(a, values, dtypes) for a in arguments]
+            given = [values[a] if type(a) is int else decode(a, values, dtypes, typed) for a in arguments]
             named = {}
             if keywords:
                 if type(keywords) is not dict:
@@ -124,7 +124,7 @@ class Session:
                 if not known.issuperset(keywords):
                     unknown = next(key for key in keywords if key not in known)
                     raise TypeError(f"{name}() has no argument {unknown!r}")
-                named = {key: decode(value, values, dtypes) for key, value in keywords.items()}
+                named = {key: decode(value, values, dtypes, typed) for key, value in keywords.items()}
         except KeyError as error:
             raise self._missing(error) from None
         if len(given) > most:

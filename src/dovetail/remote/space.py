@@ -11,7 +11,7 @@ import numpy as np
 
 from dovetail.remote.array import Array
 from dovetail.remote.device import Device
-from dovetail.remote.link import NOTHING
+from dovetail.remote.link import NOTHING, Link
 from dovetail.remote.standard import CONSTANTS, CREATION, DTYPES, FUNCTIONS, VERSION, Function
 
 __all__ = ["FloatInfo", "IntegerInfo", "Namespace"]
@@ -53,7 +53,7 @@ class IntegerInfo:
 
 
 class Namespace:
-    """Functions, data types and constants of the standard (2024.12, with ``linalg`` and ``fft``).
+    """Functions, data types and constants of the standard (2025.12, with ``linalg`` and ``fft``).
 
     Arrays are made on the first device where no ``device=`` is given; a function computes where its
     arguments are. Data types are NumPy's. Functions that the device's library lacks raise
@@ -108,7 +108,8 @@ class Namespace:
             if type(x) is list and x:  # of concat and stack
                 x = x[0]
             if type(x) is Array:
-                return x._device.link.call(name, arguments, named)
+                link: Link = x._device.link
+                return link.call(name, arguments, named)
             return self._device_of(name, arguments, named).link.call(name, arguments, named)
 
         return call
@@ -140,7 +141,7 @@ class Namespace:
     def _alike(self, name: str) -> Any:
         def call(x: Array, /, *arguments: Any, device: Device | None = None, **named: Any) -> Array:
             if device is None or device is self._device_of(name, (x,), {}):
-                return x._device.link.call(name, (x, *arguments), named)
+                return self._device_of(name, (x,), named).link.call(name, (x, *arguments), named)
             dtype = named.pop("dtype", None)
             made = getattr(self, name.removesuffix("_like"))
             found: Array = made(x.shape, *arguments, dtype=dtype or x.dtype, device=device, **named)
@@ -156,12 +157,10 @@ class Namespace:
     def _device_of(self, name: str, arguments: Sequence[Any], named: Mapping[str, Any]) -> Device:
         """The device of the first array among the arguments. Raises `TypeError` where there is none."""
         for argument in (*arguments, *named.values()) if named else arguments:
-            if type(argument) is Array:
-                return argument._device
-            if isinstance(argument, _SEQUENCES):
-                for value in argument:
-                    if type(value) is Array:
-                        return value._device
+            for value in argument if isinstance(argument, _SEQUENCES) else (argument,):
+                if type(value) is Array:
+                    found: Device = value._device
+                    return found
         raise TypeError(f"{name}() needs an array of a device, found none")
 
     # -- arrays from elsewhere, and to elsewhere -------------------------------------------------------
@@ -177,7 +176,9 @@ class Namespace:
         if type(obj) is Array:
             return self._converted(obj, dtype, device, copy)
         if copy is False:
-            raise ValueError("found copy=False: what is not on the device has to be copied there")
+            return self._adopted(obj, dtype, self._chosen(device))
+        if isinstance(obj, _SEQUENCES) and _holds_arrays(obj):
+            return self._stacked(obj, dtype, device)
         chosen = self._chosen(device)
         if _exports(obj):
             found = np.from_dlpack(obj)
@@ -185,15 +186,45 @@ class Namespace:
             found = np.asarray(obj, None if dtype is None else np.dtype(dtype))
         if dtype is not None:
             found = found.astype(np.dtype(dtype), copy=False)
-        elif not isinstance(obj, np.ndarray | memoryview | bytes | bytearray) and not _exports(obj):
+        elif not isinstance(obj, np.ndarray | np.generic | memoryview | bytes | bytearray) and not _exports(
+            obj
+        ):
             found = found.astype(self._default(chosen, found.dtype), copy=False)
         return chosen.link.put(found)
 
     def from_dlpack(self, x: Any, /, *, device: Device | None = None, copy: bool | None = None) -> Array:
-        """An array from whatever exports its memory by DLPack; always a copy, but of arrays of our own."""
+        """An array from whatever exports its memory by DLPack: a copy, but of arrays of our own.
+
+        Raises:
+            BufferError: ``copy=False`` where a copy has to be made.
+        """
         if not hasattr(x, "__dlpack__"):
             raise TypeError(f"found {type(x).__name__}, expected what has __dlpack__")
-        return self.asarray(x, device=device, copy=copy)
+        try:
+            return self.asarray(x, device=device, copy=copy)
+        except ValueError as error:
+            if copy is False:
+                raise BufferError(str(error)) from None
+            raise
+
+    def _adopted(self, obj: Any, dtype: Any, chosen: Device) -> Array:
+        """An array over the memory of ``obj``, where the device computes in this process's memory."""
+        found = np.from_dlpack(obj) if _exports(obj) else None
+        if isinstance(obj, np.ndarray | memoryview | bytearray):
+            found = np.asarray(obj)
+        if found is not None and (dtype is None or np.dtype(dtype) == found.dtype):
+            adopted = chosen.link.adopt(found)
+            if adopted is not None:
+                return adopted
+        raise ValueError("found copy=False: what is not on the device has to be copied there")
+
+    def _stacked(self, items: Any, dtype: Any, device: Device | None) -> Array:
+        """One array of nested sequences with arrays in them, put together where these are."""
+        parts = [self.asarray(item, device=device) for item in items]
+        wanted = self.result_type(*parts) if dtype is None else np.dtype(dtype)
+        home = parts[next(k for k, item in enumerate(items) if _holds_arrays([item]))].device
+        made: Array = self.stack([self._converted(part, wanted, home, None) for part in parts])
+        return made
 
     def astype(self, x: Array, dtype: Any, /, *, copy: bool = True, device: Device | None = None) -> Array:
         """The elements as another data type."""
@@ -219,6 +250,10 @@ class Namespace:
         return dtype if dtype.kind == "i" and not np.can_cast(dtype, default, "safe") else default
 
     # -- data types; computed here ---------------------------------------------------------------------
+
+    def broadcast_shapes(self, *shapes: tuple[int, ...]) -> tuple[int, ...]:
+        """The shape to which all of these can be broadcast. Raises `ValueError`."""
+        return tuple(np.broadcast_shapes(*shapes))
 
     def can_cast(self, from_: Any, to: Any, /) -> bool:
         """Whether a data type (or an array's) can become another by the standard's promotion."""
@@ -262,7 +297,13 @@ class Namespace:
 
     def check_version(self, api_version: str | None) -> None:
         """Raise `ValueError` for a version of the standard that is not there."""
-        if api_version is not None and api_version not in ("2021.12", "2022.12", "2023.12", VERSION):
+        if api_version is not None and api_version not in (
+            "2021.12",
+            "2022.12",
+            "2023.12",
+            "2024.12",
+            VERSION,
+        ):
             raise _NOT_STANDARD
 
 
@@ -298,6 +339,13 @@ class Info:
 
 def _exports(value: Any) -> bool:
     return hasattr(value, "__dlpack__") and not isinstance(value, np.ndarray | np.generic)
+
+
+def _holds_arrays(items: Any) -> bool:
+    """Whether there is one of our arrays somewhere in nested sequences."""
+    return any(
+        type(item) is Array or (isinstance(item, _SEQUENCES) and _holds_arrays(item)) for item in items
+    )
 
 
 def _unstacked(x: Array, /, *, axis: int = 0) -> int:

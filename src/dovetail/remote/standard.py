@@ -1,7 +1,7 @@
-"""The functions of the Python array API standard (2024.12), as one table.
+"""The functions of the Python array API standard (2025.12), as one table.
 
 What a namespace offers, what a server carries out, and how many arrays a call gives: all of it is read from
-here. Source: the standard's specification, data-apis.org/array-api/2024.12.
+here. Source: the standard's specification, data-apis.org/array-api/2025.12.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ __all__ = [
     "turned",
 ]
 
-VERSION = "2024.12"
+VERSION = "2025.12"
 
 CONSTANTS: Mapping[str, float | None] = {
     "e": 2.718281828459045,
@@ -87,6 +87,7 @@ empty_like(x, /, *, dtype=None, device=None)
 expand_dims(x, /, axis=0)
 flip(x, /, *, axis=None)
 full_like(x, /, fill_value, *, dtype=None, device=None)
+isin(x1, x2, /, *, invert=False)
 matmul(x1, x2, /)
 matrix_transpose(x, /)
 max(x, /, *, axis=None, keepdims=False)
@@ -126,6 +127,8 @@ linalg.cholesky(x, /, *, upper=False)
 linalg.cross(x1, x2, /, *, axis=-1)
 linalg.det(x, /)
 linalg.diagonal(x, /, *, offset=0)
+linalg.eig(x, /) -> eigenvalues eigenvectors
+linalg.eigvals(x, /)
 linalg.eigh(x, /) -> eigenvalues eigenvectors
 linalg.eigvalsh(x, /)
 linalg.inv(x, /)

@@ -22,8 +22,7 @@ from typing import Any
 import orjson
 
 from dovetail.errors import DeviceError, InputError
-from dovetail.remote import ADDRESSES
-from dovetail.remote.address import parse_address
+from dovetail.remote.address import ADDRESSES, parse_address
 from dovetail.remote.wire import NONCE, proof
 
 __all__ = ["Migration", "Switchboard"]

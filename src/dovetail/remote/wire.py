@@ -22,7 +22,7 @@ import hashlib
 import hmac
 import socket
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import IntEnum
 from typing import Any
 
@@ -143,34 +143,48 @@ class Channel:
 
     Raises `ClosedError` or another `OSError` when the other side is gone, `ProtocolError` when it sends what
     is no frame.
+
+    Attributes:
+        silent: called whenever `watch`'s time has passed and nothing has come or could be sent; what it
+            raises ends the waiting.
     """
 
     def __init__(self, connection: socket.socket) -> None:
         self.connection = connection
+        self.silent: Callable[[], None] | None = None
         self._buffer = bytearray(_BUFFER)
         self._view = memoryview(self._buffer)
         self._begin = self._end = 0
+
+    def watch(self, seconds: float, silent: Callable[[], None]) -> None:
+        """From now on wait no longer than this without calling ``silent``; for blocking sockets."""
+        self.silent = silent
+        self.connection.settimeout(None)
+        whole = int(seconds)
+        time = struct.pack("ll", whole, int((seconds - whole) * 1e6))
+        for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):  # the kernel's: nothing is asked twice
+            self.connection.setsockopt(socket.SOL_SOCKET, option, time)
 
     def send(self, kind: int, text: bytes, raw: Sequence[Any] = (), *, before: Sequence[bytes] = ()) -> None:
         """Send a frame in one go, after the frames ``before`` that are ready to be sent."""
         views = [memoryview(part).cast("B") for part in raw if memoryview(part).nbytes]
         length = sum(view.nbytes for view in views)
         parts: list[Any] = [*before, _HEAD.pack(kind, len(text), length), text]
-        if not views:
-            self.connection.sendall(b"".join(parts))
-            return
-        first = b"".join(parts)
         if length <= 1 << 16:
-            self.connection.sendall(b"".join([first, *views]))
-            return
-        self.connection.sendall(first)
-        for view in views:
-            self.connection.sendall(view)
+            self.send_all(b"".join([*parts, *views]))
+        else:
+            self.send_all(b"".join(parts), *views)
 
     def send_all(self, *parts: Any) -> None:
         """Send parts of frames, as they are."""
+        send = self.connection.send
         for part in parts:
-            self.connection.sendall(part)
+            sent, size = 0, memoryview(part).nbytes
+            while sent < size:
+                try:
+                    sent += send(memoryview(part)[sent:] if sent else part)
+                except BlockingIOError:
+                    self._still_there()
 
     def receive(self, most: int = MOST_JSON) -> tuple[int, Any, int]:
         """Kind, JSON value and number of raw bytes of the next frame; read the raw bytes next."""
@@ -191,7 +205,7 @@ class Channel:
             target[:ready] = self._view[self._begin : self._begin + ready]
             self._begin += ready
         while ready < target.nbytes:
-            count = self.connection.recv_into(target[ready:])
+            count = self._receive(target[ready:])
             if not count:
                 raise ClosedError("the connection was closed within a frame")
             ready += count
@@ -212,6 +226,18 @@ class Channel:
     def __del__(self) -> None:
         self.connection.close()
 
+    def _receive(self, target: memoryview) -> int:
+        while True:
+            try:
+                return self.connection.recv_into(target)
+            except BlockingIOError:
+                self._still_there()
+
+    def _still_there(self) -> None:
+        if self.silent is None:
+            raise TimeoutError("no answer")
+        self.silent()
+
     def _bytes(self, count: int) -> bytes | memoryview:
         if count <= _BUFFER:
             self._fill(count)
@@ -231,7 +257,7 @@ class Channel:
                 left = self._end - self._begin
                 self._buffer[:left] = self._buffer[self._begin : self._end]
                 self._begin, self._end = 0, left
-            got = self.connection.recv_into(self._view[self._end :])
+            got = self._receive(self._view[self._end :])
             if not got:
                 inside = self._end > self._begin
                 raise ClosedError("the connection was closed" + (" within a frame" if inside else ""))

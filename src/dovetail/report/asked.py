@@ -11,8 +11,8 @@ from dovetail.report.metrics import Cut
 
 __all__ = ["Asked"]
 
-Case = tuple[str, int | None, float | None]
-"""Cluster, seed and load: what a result has in common with that of the reference policy."""
+Case = tuple[str, int | None, int, float | None]
+"""Cluster, seed, replicate and load: what a result has in common with that of the reference policy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,9 +33,9 @@ class Asked:
         return replace(self, references={_case(result): result for result in references})
 
     def reference(self, result: Result) -> Result | None:
-        """The reference policy's result on the same cluster, with the same seed and load."""
+        """The reference policy's result on the same cluster, with the same seed, replicate and load."""
         return self.references.get(_case(result))
 
 
 def _case(result: Result) -> Case:
-    return result.cluster.label, result.seed, result.load
+    return result.cluster.label, result.seed, result.replicate.number, result.load

@@ -1,10 +1,10 @@
-"""The tables of several results side by side: policies, seeds, clusters."""
+"""The tables of several results side by side: policies, draws, clusters."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from dovetail.model import Result
+from dovetail.model import Note, Result
 from dovetail.report import wording
 from dovetail.report.asked import Asked
 from dovetail.report.columns import columns_of
@@ -15,12 +15,14 @@ from dovetail.report.intervals import (
     comparable,
     interval,
     label,
-    paired,
+    of_replicates,
     unmoved,
     variants,
 )
 from dovetail.report.metrics import Cut, final_metrics, later_than
-from dovetail.report.tables import Cell, Cells, Table
+from dovetail.report.outcome import UNKNOWN
+from dovetail.report.tables import Cell, Cells, Style, Table
+from dovetail.report.verdicts import Verdict, verdicts
 
 __all__ = [
     "best_rows",
@@ -64,8 +66,11 @@ COUNTED = (
 """What is counted where it happens at all, and how it is headed."""
 
 PAIRED = ("makespan", "mean_wait", "mean_bounded_slowdown")
-"""Metrics by which policies are compared seed by seed."""
+"""Metrics by which policies are compared draw by draw."""
 
+
+TOLD = ("unknown", "not_as_named")
+"""Codes of the notes that a comparison needs, on a page too."""
 
 DETAILS = ("mit", "decision_seconds_mean")
 """What only those want to see who ask for more."""
@@ -73,48 +78,69 @@ DETAILS = ("mit", "decision_seconds_mean")
 
 def compared_metrics(results: Sequence[Result], *, verbose: bool = True) -> tuple[str, ...]:
     """The metrics worth comparing these results by; ``verbose``: the details, too."""
-    choice = any(columns_of(result).choices for result in results[:1])
+    first = [result for result in results if result.known][:1]
+    choice = any(columns_of(result).choices for result in first)
     names = COMPARED if choice else COMPARED_TRACES
     return names if verbose else tuple(name for name in names if name not in DETAILS)
 
 
 def _told_apart(results: Sequence[Result]) -> dict[str, list[Result]]:
-    """The variants, each with the results of its seeds; with one where the seeds change nothing."""
+    """The variants, each with the results of its draws; with one where the draws change nothing."""
     return {name: group[:1] if unmoved(group) else group for name, group in variants(results).items()}
 
 
 def comparison_table(
     results: Sequence[Result], *, names: Sequence[str] | None = None, cut: Cut | None = None
 ) -> Table:
-    """A row for each variant, the best of each metric marked; over several seeds mean ± half the interval."""
+    """A row for each variant, the best of each metric marked; over several draws mean ± half the interval."""
     groups = _told_apart(results)
     found = {name: [final_metrics(r, cut) for r in group] for name, group in groups.items()}
-    rows = list(found)
+    rows, replicates = list(found), of_replicates(results)
     columns = [Cells("policy", rows, right=False, keep_end=True)]
     for rank, name in enumerate(names or compared_metrics(results)):
-        intervals = [interval(m.get(name) for m in found[row]) for row in rows]
-        if not any(intervals):
+        intervals = [interval((m.get(name) for m in found[row]), replicates=replicates) for row in rows]
+        if rank and not any(intervals):
             continue
-        columns.append(_compared(name, intervals, rank))
+        unknown = [rank == 0 and not groups[row][0].known for row in rows]
+        columns.append(_compared(name, intervals, rank, unknown))
         if rank == 0:
             columns += _ratios(intervals)
     for name, head in COUNTED:
         counts = [sum(m[name] or 0 for m in found[row]) / len(found[row]) for row in rows]
         if any(counts):
-            about = "" if max(map(len, groups.values())) == 1 else "In the mean of the seeds."
+            about = "" if max(map(len, groups.values())) == 1 else f"In the mean of the {_draws(results)}."
             cells = [Cell(wording.fixed(c, 0 if c.is_integer() else 1), c) for c in counts]
             columns.append(Cells(head, cells, rank=1, about=about))
-    seeds = max(map(len, groups.values()), default=0)
-    caption = "* best" if len(rows) > 1 else ""
-    if seeds > 1:
-        caption += ("; " if caption else "") + f"± 95 % confidence interval of the mean of {seeds} seeds"
+    draws = max(map(len, groups.values()), default=0)
+    caption = "* best" if sum(group[0].known for group in groups.values()) > 1 else ""
+    if draws > 1:
+        of = "for another such trace, from" if replicates else "of the mean of"
+        caption += ("; " if caption else "") + f"± 95 % confidence interval {of} {draws} {_draws(results)}"
     return Table(columns, caption=caption, fold=True)
 
 
+def _draws(results: Sequence[Result]) -> str:
+    """What several results of one variant differ by."""
+    return "replicates" if of_replicates(results) else "seeds"
+
+
 def remarks(results: Sequence[Result]) -> list[str]:
-    """What a reader should know of walltimes and seeds."""
+    """What a reader should know of walltimes and draws, and of what is unknown or not as it is called."""
     groups = variants(results)
-    return [*_ended(groups), *_of_seeds(groups)]
+    return [*_ended(groups), *_of_draws(groups), *_of_replicates(groups), *_told(groups)]
+
+
+def _told(groups: Mapping[str, Sequence[Result]]) -> list[str]:
+    """What variants could not know, or not do, each sentence once, with the names of those it is about."""
+    found: dict[str, list[str]] = {}
+    for name, group in groups.items():
+        for note in group[0].notes:
+            if Note.code_of(note) in TOLD:
+                found.setdefault(str(note), []).append(name)
+    return [
+        text if len(names) == len(groups) else f"{wording.listed(names, 3)}: {text}"
+        for text, names in found.items()
+    ]
 
 
 def _ended(groups: Mapping[str, Sequence[Result]]) -> list[str]:
@@ -133,10 +159,34 @@ def _ended(groups: Mapping[str, Sequence[Result]]) -> list[str]:
     return [f"A walltime ended {wording.listed(told, 4)}; --overrun run lets jobs go on."]
 
 
-def _of_seeds(groups: Mapping[str, Sequence[Result]]) -> list[str]:
-    seeds = [result.seed for result in next(iter(groups.values()), [])]
-    if len(seeds) < 2:
+def _of_replicates(groups: Mapping[str, Sequence[Result]]) -> list[str]:
+    """How replicates of a trace were drawn, and what their interval does not hold."""
+    results = [result for group in groups.values() for result in group]
+    one = next((r.replicate for r in results if r.replicate.number and not r.replicate.fresh), None)
+    if one is None:
         return []
+    many = wording.many(max(map(len, groups.values())), "replicate")
+    moved = f"submissions moved by up to {wording.shortly(one.jitter)}" if one.jitter else ""
+    if one.bootstrap:
+        how = f"weeks drawn anew of the {one.weeks} in the trace, at its load{', ' if moved else ''}{moved}"
+        return [f"{many}: {how}. The interval holds what other weeks of these users would give."]
+    had = "no whole week" if not one.weeks else wording.many(one.weeks, "week")
+    return [
+        f"{many}: {moved or 'nothing moved'}. The trace has {had}; none were drawn anew. So the interval "
+        "holds what other moments of the same submissions would give, and not what other weeks would."
+    ]
+
+
+def _of_draws(groups: Mapping[str, Sequence[Result]]) -> list[str]:
+    """Where draws change nothing, or are too few."""
+    first = next(iter(groups.values()), [])
+    if len(first) < 2:
+        return []
+    if of_replicates(first):
+        if not all(map(unmoved, groups.values())):
+            return []
+        return ["The replicates change nothing here: jobs fare as in the workload as it is, which is shown."]
+    seeds = [1 if result.seed is None else result.seed for result in first]
     same = [name for name, group in groups.items() if unmoved(group)]
     found = []
     if len(same) == len(groups):
@@ -180,14 +230,14 @@ def _spelt(found: Interval, metric: str, factor: float, decimals: int) -> str:
     return f"{text} ± {wording.fixed(found.half_width * factor, decimals)}"
 
 
-def _compared(name: str, intervals: Sequence[Interval | None], rank: int) -> Cells:
+def _compared(name: str, intervals: Sequence[Interval | None], rank: int, unknown: Sequence[bool]) -> Cells:
     best = best_rows([i.mean if i else None for i in intervals], name)
     unit, texts = scaled(name, intervals)
     cells: list[Cell | str] = []
     for i, (text, found) in enumerate(zip(texts, intervals, strict=True)):
         mark = (" *" if i in best else "  ") if best else ""
         if text is None or found is None:
-            cells.append("-")
+            cells.append(UNKNOWN if unknown[i] else "-")
         else:
             cells.append(Cell(text + mark, found.mean, "best" if i in best else ""))
     pad = "  " if best else ""
@@ -215,9 +265,9 @@ def _ratios(intervals: Sequence[Interval | None]) -> Iterator[Cells]:
 
 
 def paired_tables(results: Sequence[Result], *, cut: Cut | None = None) -> list[Table]:
-    """Every variant against the first, the same seeds compared: a table for each metric that all have.
+    """Every variant against the first, the same draws compared: a table for each metric that all have.
 
-    None where there is nothing to compare so: one variant, one seed, or seeds that change nothing.
+    None where there is nothing to compare so: one variant, one draw, or draws that change nothing.
     """
     groups = variants(results)
     if len(groups) < 2 or min(map(len, groups.values())) < 2 or all(map(unmoved, groups.values())):
@@ -228,16 +278,18 @@ def paired_tables(results: Sequence[Result], *, cut: Cut | None = None) -> list[
 
 def _paired(groups: Mapping[str, Sequence[Result]], metric: str, cut: Cut | None) -> Table:
     base, *others = groups
-    rows = [paired(groups[name], groups[base], metric, cut=cut) for name in others]
+    judged = [one for one in verdicts(groups, metric, cut).values() if one.found is not None]
+    rows = [one.found for one in judged if one.found is not None]
     scale = wording.scale_of([r.difference.mean for r in rows] + [r.difference.high for r in rows])
     factor, unit, decimals = scale if wording.is_seconds(metric) else (1.0, "", 3)
     differences: list[Cell | str] = []
-    for row in rows:
+    for row, one in zip(rows, judged, strict=True):
         d = row.difference
         text = wording.fixed(d.mean * factor, decimals, signed=True)
         text += "" if d.half_width is None else f" ± {wording.fixed(d.half_width * factor, decimals)}"
         good = (d.mean > 0) is (metric in HIGHER_IS_BETTER)
-        differences.append(Cell(text, d.mean, ("good" if good else "bad") if row.significant else ""))
+        style: Style = ("good" if good else "bad") if one.verdict == "clear" else ""
+        differences.append(Cell(text, d.mean, style))
     name = wording.title(metric, short=True)
     columns = [
         Cells("policy", others, right=False, keep_end=True),
@@ -245,16 +297,18 @@ def _paired(groups: Mapping[str, Sequence[Result]], metric: str, cut: Cut | None
         Cells("ratio", ["-" if r.ratio is None else Cell(f"{r.ratio:.3f}", r.ratio) for r in rows], rank=1),
         Cells("better on", [Cell(f"{r.wins} of {r.difference.n}", r.wins) for r in rows], rank=1),
         Cells("equal on", [Cell(str(r.ties) if r.ties else "-", r.ties) for r in rows], rank=2),
-        Cells("", [_clear(r) for r in rows], right=False, rank=2),
+        Cells("", [_clear(*pair) for pair in zip(rows, judged, strict=True)], right=False, rank=2),
     ]
-    caption = "± 95 % confidence interval of the mean difference; clear: it leaves out zero"
-    return Table(columns, title=f"Against {base}, seed by seed", caption=caption)
+    kind = "replicate" if _draws(groups[base]) == "replicates" else "seed"
+    caption = "± 95 % confidence interval of the difference; clear: zero is left out"
+    caption += f", corrected for {len(others)} policies compared" if len(others) > 1 else ""
+    return Table(columns, title=f"Against {base}, {kind} by {kind}", caption=caption)
 
 
-def _clear(row: Paired) -> str:
+def _clear(row: Paired, judged: Verdict) -> str:
     if row.ties == row.difference.n:
         return "always equal"
-    return "clear" if row.significant else "not clear"
+    return "clear" if judged.verdict == "clear" else "not clear"
 
 
 def later_table(results: Sequence[Result], asked: Asked) -> Table:
@@ -281,5 +335,5 @@ def later_table(results: Sequence[Result], asked: Asked) -> Table:
     return Table(
         columns,
         title=f"Jobs that end later than under {base}",
-        caption="number of jobs: mean over the seeds" if several else "",
+        caption=f"number of jobs: mean over the {_draws(results)}" if several else "",
     )

@@ -18,11 +18,11 @@ __all__ = ["file_names", "forms", "write_folder"]
 
 
 def write_folder(results: Sequence[Result], folder: Path, asked: Asked | None = None) -> None:
-    """``index.html``, ``results.json``; for each result a CSV; for each variant (its first seed) charts.
+    """``index.html``, ``results.json``; for each result a CSV; for each variant (its first draw) charts.
 
-    The charts are the Gantt chart, and the use of the cluster and the queue over time. Results of several
-    loads go to a folder for each, ``load-X``, beside a chart over the load. Raises `InputError` where
-    something cannot be written.
+    Of replicates of a trace only the trace as it is has a CSV; the JSON has all. The charts are the Gantt
+    chart, and the use of the cluster and the queue over time. Results of several loads go to a folder for
+    each, ``load-X``, beside a chart over the load. Raises `InputError` where something cannot be written.
     """
     from dovetail.report import plots
 
@@ -52,6 +52,8 @@ def _write_one_load(results: Sequence[Result], folder: Path, asked: Asked) -> No
         plots.save_comparison(results, folder / "comparison.svg", cut=asked.cut)
     charted: set[str] = set()
     for result, name in zip(results, file_names(results), strict=True):
+        if result.replicate.number and not result.replicate.fresh and result.seed is None:
+            continue
         write_csv(result, folder / f"{name}.csv")
         what = f"{label(result)} {result.cluster.label}"
         if what not in charted and result.records:
@@ -68,7 +70,7 @@ def forms(results: Sequence[Result], asked: Asked) -> list[dict[str, Any]]:
     found = [form_of(result, asked) for result in results]
     if len(found) > 1:
         for form, decrease in zip(found, median_lifetime_decreases(results), strict=True):
-            if decrease is not None:
+            if decrease is not None and form["metrics"] is not None:
                 form["metrics"]["median_lifetime_decrease"] = decrease
     return found
 

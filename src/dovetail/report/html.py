@@ -21,7 +21,7 @@ from dovetail.report.figures import inline_svg
 from dovetail.report.gantt import figure
 from dovetail.report.gantt.page import PageCharts
 from dovetail.report.html_table import table_html
-from dovetail.report.intervals import label, variants
+from dovetail.report.intervals import label, of_replicates, variants
 from dovetail.report.metrics import Cut, final_metrics
 from dovetail.report.outcome import breakdown_table, job_counts, job_table, metric_table, notes
 from dovetail.report.tables import Table
@@ -163,11 +163,12 @@ def _comparison(results: Sequence[Result], asked: Asked) -> str:
         parts.append(_section(table.title, table_html(Table(table.columns, caption=table.caption))))
     pairs = paired_tables(results, cut=cut)
     if pairs:
-        parts.append(_section("Seed by seed", "".join(map(table_html, pairs))))
+        heading = "Replicate by replicate" if of_replicates(results) else "Seed by seed"
+        parts.append(_section(heading, "".join(map(table_html, pairs))))
     charts = PageCharts(firsts)
     few = sum(len(result.records) for result in firsts) <= MANY_JOBS
     drawings = [
-        _drawer(f"{name}{_which(group)}: {wording.seconds(group[0].makespan)}", chart, few)
+        _drawer(f"{name}{wording.which(group)}: {wording.seconds(group[0].makespan)}", chart, few)
         for (name, group), chart in zip(groups.items(), map(charts.add, firsts, groups), strict=True)
     ]
     how = "All on one axis of time." + ("" if few else " Press on one to draw it.")
@@ -183,11 +184,8 @@ def _about(groups: Mapping[str, Sequence[Result]]) -> str:
     seeds = max((len(group) for group in groups.values()), default=0)
     said = ["1 policy" if len(policies) == 1 else f"{len(policies)} policies", f"on {machines}"]
     said += [f"load {loads}"] if loads else []
-    return ", ".join([*said, *([f"{seeds} seeds"] if seeds > 1 else [])])
-
-
-def _which(group: Sequence[Result]) -> str:
-    return f", seed {group[0].seed}" if len(group) > 1 and group[0].seed is not None else ""
+    drawn = "replicates" if of_replicates(results) else "seeds"
+    return ", ".join([*said, *([f"{seeds} {drawn}"] if seeds > 1 else [])])
 
 
 def _outcome(results: Sequence[Result], cut: Cut | None) -> str:

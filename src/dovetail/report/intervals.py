@@ -1,7 +1,13 @@
-"""Means over seeds with confidence intervals, and paired comparison of two policies.
+"""Means over draws with confidence intervals, and paired comparison of two policies.
 
-Intervals are Student's t at 95 % unless told otherwise. Two policies on the same seeds are compared by
-the differences seed by seed: what a seed makes easy or hard for both cancels out.
+Intervals are Student's t at 95 % unless told otherwise. Two policies on the same draws are compared by
+the differences draw by draw: what a draw makes easy or hard for both cancels out.
+
+Draws are of two kinds. Fresh ones come from a model, by a seed each: their mean is known the better the more
+there are, and its interval is t · s / √n. Replicates of a trace come from one trace: however many there are,
+they know no more than it does. Their spread stands for how much one trace differs from another one, so that
+the interval is that of one further draw, t · s · √(1 + 1/n) (as of a bootstrap: Efron and Tibshirani 1993,
+"An Introduction to the Bootstrap", chapter 13).
 """
 
 from __future__ import annotations
@@ -11,6 +17,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from dovetail.errors import InputError
 from dovetail.model import Result
@@ -24,6 +31,7 @@ __all__ = [
     "comparable",
     "interval",
     "label",
+    "of_replicates",
     "paired",
     "range_of",
     "unmoved",
@@ -74,12 +82,18 @@ class Interval:
         return max(self.low, min(least, self.mean)), min(self.high, max(most, self.mean))
 
 
-def interval(values: Iterable[float | None], confidence: float = 0.95) -> Interval | None:
+def interval(
+    values: Iterable[float | None], confidence: float = 0.95, *, replicates: bool = False
+) -> Interval | None:
     """Mean and Student's t interval of the values that are there; ``None`` without any.
+
+    ``replicates``: they come from replicates of one trace, and are no better known for their number.
 
     >>> found = interval([1.0, 2.0, 3.0])
     >>> found.mean, round(found.half_width, 3), found.n
     (2.0, 2.484, 3)
+    >>> round(interval([1.0, 2.0, 3.0], replicates=True).half_width, 3)
+    4.968
     """
     known = np.array([v for v in values if v is not None and math.isfinite(v)], float)
     if not len(known):
@@ -88,7 +102,17 @@ def interval(values: Iterable[float | None], confidence: float = 0.95) -> Interv
     if len(known) == 1:
         return Interval(mean, None, 1)
     quantile = student(len(known) - 1, confidence)
-    return Interval(mean, quantile * float(known.std(ddof=1)) / math.sqrt(len(known)), len(known))
+    return Interval(mean, quantile * float(known.std(ddof=1)) * _width(len(known), replicates), len(known))
+
+
+def _width(n: int, replicates: bool) -> float:
+    """By what a standard deviation becomes the standard error that an interval rests on."""
+    return math.sqrt(1.0 + 1.0 / n if replicates else 1.0 / n)
+
+
+def of_replicates(results: Iterable[Result]) -> bool:
+    """Whether these are results of replicates that were drawn from one trace."""
+    return any(result.replicate.number and not result.replicate.fresh for result in results)
 
 
 def student(freedom: int, confidence: float) -> float:
@@ -120,10 +144,11 @@ def _share_within(angle: float, freedom: int) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Paired:
-    """Policy ``a`` minus policy ``b`` on the same seeds.
+    """Policy ``a`` minus policy ``b`` on the same draws.
 
-    ``ratio`` is the mean of ``a`` over the mean of ``b``. A win is a seed on which ``a`` is better.
-    ``significant`` says whether the interval of the difference leaves out zero.
+    ``ratio`` is the mean of ``a`` over the mean of ``b``. A win is a draw on which ``a`` is better.
+    ``significant`` says whether the interval of the difference leaves out zero; ``chance`` is how likely so
+    large a mean difference would be if there were none (a two-sided t test; ``None`` below two draws).
     """
 
     metric: str
@@ -134,6 +159,7 @@ class Paired:
     wins: int
     ties: int
     losses: int
+    chance: float | None = None
 
     @property
     def significant(self) -> bool:
@@ -150,10 +176,10 @@ def paired(
     *,
     cut: Cut | None = None,
 ) -> Paired:
-    """Compare two policies seed by seed over the seeds that both have.
+    """Compare two policies draw by draw over the seeds and replicates that both have.
 
-    ``cut`` leaves out a warm-up and a cool-down. Raises `InputError` if they have no seed in
-    common, or a seed twice.
+    ``cut`` leaves out a warm-up and a cool-down. Raises `InputError` if they have no draw in
+    common, or a draw twice.
     """
     known = _common(a, b, metric, cut)
     if not known:
@@ -161,7 +187,8 @@ def paired(
             f"cannot compare {label(a[0]) if a else 'nothing'} with {label(b[0]) if b else 'nothing'} by "
             f"{metric}: no seed has it under both"
         )
-    return compare_pairs(known, metric, label(a[0]), label(b[0]), confidence)
+    replicates = of_replicates([*a, *b])
+    return compare_pairs(known, metric, label(a[0]), label(b[0]), confidence, replicates=replicates)
 
 
 def comparable(groups: Sequence[Sequence[Result]], metric: str, cut: Cut | None = None) -> bool:
@@ -178,14 +205,20 @@ def _common(
 
 
 def compare_pairs(
-    pairs: Sequence[tuple[float, float]], metric: str, a: str, b: str, confidence: float = 0.95
+    pairs: Sequence[tuple[float, float]],
+    metric: str,
+    a: str,
+    b: str,
+    confidence: float = 0.95,
+    *,
+    replicates: bool = False,
 ) -> Paired:
     """`paired` on bare values, which must not be empty."""
     table = np.array(pairs, float)
     differences = table[:, 0] - table[:, 1]
     equal = np.isclose(table[:, 0], table[:, 1], rtol=1e-12, atol=0.0)
     better = (differences > 0) if metric in HIGHER_IS_BETTER else (differences < 0)
-    difference = interval(differences, confidence)
+    difference = interval(differences, confidence, replicates=replicates)
     assert difference is not None
     means = table.mean(axis=0)
     return Paired(
@@ -197,15 +230,32 @@ def compare_pairs(
         int((better & ~equal).sum()),
         int(equal.sum()),
         int((~better & ~equal).sum()),
+        _chance(differences, replicates),
     )
 
 
-def _values(results: Sequence[Result], metric: str, cut: Cut | None) -> dict[int | None, float | None]:
-    values: dict[int | None, float | None] = {}
+def _chance(differences: npt.NDArray[np.float64], replicates: bool) -> float | None:
+    n = len(differences)
+    if n < 2:
+        return None
+    error = float(differences.std(ddof=1)) * _width(n, replicates)
+    if error == 0.0:
+        return 0.0 if differences[0] else 1.0
+    from scipy.special import stdtr
+
+    return 2.0 * float(stdtr(n - 1, -abs(float(differences.mean())) / error))
+
+
+def _values(
+    results: Sequence[Result], metric: str, cut: Cut | None
+) -> dict[tuple[int | None, int], float | None]:
+    values: dict[tuple[int | None, int], float | None] = {}
     for result in results:
-        if result.seed in values:
-            raise InputError(f"{label(result)}: seed {result.seed} is there twice, expected once")
-        values[result.seed] = final_metrics(result, cut).get(metric)
+        draw = result.seed, result.replicate.number
+        if draw in values:
+            which = f"seed {draw[0]}" if not draw[1] else f"replicate {draw[1]}"
+            raise InputError(f"{label(result)}: {which} is there twice, expected once")
+        values[draw] = final_metrics(result, cut).get(metric)
     return values
 
 
@@ -217,7 +267,7 @@ def label(result: Result) -> str:
 
 
 def variants(results: Iterable[Result], *, loads: bool = True) -> dict[str, list[Result]]:
-    """Results by what is compared, in order of first appearance, each with the results of its seeds.
+    """Results by what is compared, in order of first appearance, each with the results of its draws.
 
     That is the policy, and cluster and load where there are several; with ``loads`` false whatever the load.
     """
@@ -234,7 +284,7 @@ def variants(results: Iterable[Result], *, loads: bool = True) -> dict[str, list
 
 
 def unmoved(group: Sequence[Result]) -> bool:
-    """Whether the seeds of a variant, of which there are several, all give the same outcome."""
+    """Whether the draws of a variant, of which there are several, all give the same outcome."""
     return len(group) > 1 and all(_outcome(result) == _outcome(group[0]) for result in group[1:])
 
 

@@ -16,7 +16,7 @@ from typing import Any, overload
 
 import orjson
 
-from dovetail.model import Allocation, Cluster, Node, Plan, Record, Result, State, bits
+from dovetail.model import Allocation, Cluster, Node, Note, Plan, Record, Result, State, bits
 from dovetail.model.allocation import NARROW
 from dovetail.model.hostlist import compress
 from dovetail.model.masks import runs
@@ -58,10 +58,10 @@ def form_of(result: Result, asked: Asked | None = None) -> dict[str, Any]:
         "cluster": result.cluster.label or machine(result.cluster),
         "seed": result.seed,
         "knowledge": result.knowledge,
-        "makespan": plain(result.makespan),
+        "makespan": plain(result.makespan),  # null where nothing is known
         "rejected": [r.id for r in result.rejected],
         "jobs": JobForms(result),
-        "metrics": plain(found),
+        "metrics": plain(found) if result.known else None,
         "plan": _plan(result.plan),
         "rejected_reasons": {r.id: r.reason for r in result.rejected},
         "skipped": result.skipped,
@@ -73,7 +73,8 @@ def form_of(result: Result, asked: Asked | None = None) -> dict[str, Any]:
         "started_at": plain(result.started_at),
         "load": plain(result.load),
         "ignores_priorities": result.ignores_priorities,
-        "notes": [{"code": getattr(note, "code", "note"), "text": str(note)} for note in result.notes],
+        "replicate": result.replicate.number,
+        "notes": [{"code": Note.code_of(note), "text": str(note)} for note in result.notes],
     }
     if cut is not None:
         form["cut"] = {"warmup": cut.warmup, "cooldown": cut.cooldown, "fraction": cut.fraction}

@@ -32,10 +32,11 @@ def _lifetimes(result: Result) -> dict[str, float]:
 
 
 def median_lifetime_decreases(results: Sequence[Result]) -> list[float | None]:
-    """Of each result against the first one on the same cluster with the same seed and load."""
-    firsts: dict[tuple[str, int | None, float | None], Result] = {}
+    """Of each result against the first one on the same cluster with the same seed, replicate and load."""
+    firsts: dict[tuple[str, int | None, int, float | None], Result] = {}
     found = []
     for result in results:
-        first = firsts.setdefault((result.cluster.label, result.seed, result.load), result)
+        case = result.cluster.label, result.seed, result.replicate.number, result.load
+        first = firsts.setdefault(case, result)
         found.append(median_lifetime_decrease(result, first))
     return found

@@ -16,6 +16,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from dovetail.errors import InputError
+from dovetail.files.units import seconds_of
 from dovetail.model import Record, Result, Seconds
 from dovetail.report.columns import Bools, Columns, Floats, Ints, columns_of
 from dovetail.report.usage import busy_seconds
@@ -112,7 +113,7 @@ def _worked_out(result: Result, cut: Cut | None) -> Metrics:
     found["prediction_error_p90"] = error.p90 if error else None
     found["prediction_coverage"] = error.coverage if error else None
     found["fairness_users"] = _user_fairness(columns, chosen)
-    return found
+    return found if result.known else dict.fromkeys(found)
 
 
 def summary(columns: Columns, chosen: Ints) -> Metrics:
@@ -186,6 +187,14 @@ _KEYS: Mapping[str, Callable[[Record], str]] = {
 }
 
 
+def _number_or_seconds(text: str) -> float:
+    """A number, be it one that is refused later, or the seconds of a duration. Raises `ValueError`."""
+    try:
+        return float(text)
+    except ValueError:
+        return seconds_of(text)
+
+
 @dataclass(frozen=True, slots=True)
 class Cut:
     """Leaves out the warm-up and the cool-down of a trace.
@@ -210,14 +219,19 @@ class Cut:
 
     @staticmethod
     def parse(warmup: str, cooldown: str | None = None) -> Cut:
-        """``10%`` (a share) or ``3600`` (seconds); the cool-down is that of the warm-up by default."""
+        """``10%`` (a share), or seconds (``3600``, ``1h``); the cool-down is the warm-up's by default."""
         texts = (warmup, warmup if cooldown is None else cooldown)
         shares = [text.strip().endswith("%") for text in texts]
         try:
-            numbers = [float(text.strip().removesuffix("%")) for text in texts]
+            numbers = [
+                float(text.strip().removesuffix("%")) if share else _number_or_seconds(text)
+                for text, share in zip(texts, shares, strict=True)
+            ]
         except ValueError:
             found = " and ".join(repr(t) for t in texts)
-            raise InputError(f"warm-up and cool-down: found {found}, expected seconds or 10%") from None
+            raise InputError(
+                f"warm-up and cool-down: found {found}, expected seconds or 10%, or a duration such as 1h"
+            ) from None
         values = [n / (100 if share else 1) for n, share in zip(numbers, shares, strict=True)]
         if shares[0] != shares[1] and all(values):
             raise InputError("warm-up and cool-down: expected both in seconds or both in per cent")
@@ -234,6 +248,10 @@ class Cut:
         return columns.counted & inside, (low, high if self.cooldown else columns.last)
 
 
+TOLD_FROM: Seconds = 1.0
+"""Of jobs that take less, people are told no prediction error: starting a process alone makes it large."""
+
+
 @dataclass(frozen=True, slots=True)
 class PredictionError:
     """How far predictions were off: |predicted - actual| / actual, and how often the interval held."""
@@ -244,13 +262,13 @@ class PredictionError:
     coverage: float
 
 
-def prediction_error(result: Result) -> PredictionError | None:
-    """Over the completed jobs that had a prediction and took time; ``None`` without any.
+def prediction_error(result: Result, least: Seconds = 0.0) -> PredictionError | None:
+    """Over the completed jobs that had a prediction and took more than ``least``; ``None`` without any.
 
     Of real runs the actual time is the job's own, without what it took to start it and to hear of its end.
     """
     columns = columns_of(result)
-    counted = columns.completed & (columns.took > 0) & np.isfinite(columns.predictions[:, 0])
+    counted = columns.completed & (columns.took > least) & np.isfinite(columns.predictions[:, 0])
     if not counted.any():
         return None
     actual = columns.took[counted]

@@ -11,8 +11,18 @@ from dovetail.model import Allocation, Cluster, Record, Result, State
 from dovetail.model.hostlist import compress
 from dovetail.report import wording
 from dovetail.report.intervals import label
-from dovetail.report.metrics import Cut, Metrics, breakdown, final_metrics, later_than, metrics
+from dovetail.report.metrics import (
+    TOLD_FROM,
+    Cut,
+    Metrics,
+    breakdown,
+    final_metrics,
+    later_than,
+    metrics,
+    prediction_error,
+)
 from dovetail.report.tables import STYLES, Cell, Cells, Style, Table
+from dovetail.report.told import FAILED
 
 __all__ = [
     "breakdown_table",
@@ -33,6 +43,7 @@ STATE_STYLES: dict[State, Style] = {
     State.FAILED: "bad",
     State.TIMEOUT: "bad",
     State.NODE_FAIL: "bad",
+    State.OUT_OF_MEMORY: "bad",
 }
 
 UNUSUAL = ("promises_broken", "broken_by_overrun")
@@ -47,6 +58,9 @@ DETAILS = (
     "prediction_coverage",
 )
 """Metrics that are told to those who ask for more."""
+
+UNKNOWN = "unknown"
+"""What stands in the place of a number that would be a guess."""
 
 NAMED = 3
 """So many rejected jobs are named."""
@@ -64,6 +78,9 @@ def summary(
     found = metrics(result, cut=cut, reference=reference)
     name, where = wording.printable(label(result)), wording.printable(wording.where(result))
     heading = Text.assemble((name, "bold"), "  ", (where, "dim"))
+    if not result.known:
+        said = [Text(wording.printable(note), style="dim") for note in notes(result)]
+        return Group(heading, Text(), Text.assemble((f"{'Makespan':<30}", "dim"), UNKNOWN), Text(), *said)
     parts: list[RenderableType] = [heading, Text()]
     parts += [
         Text.assemble((f"{name:<30}", "dim"), (text, STYLES[style]))
@@ -81,7 +98,7 @@ def summary(
 
 def _summary_lines(result: Result, found: Metrics, verbose: bool) -> Iterable[tuple[str, str, Style]]:
     counts = job_counts(found)
-    failed = any(found[f"jobs_{s.lower()}"] for s in (State.FAILED, State.TIMEOUT, State.NODE_FAIL))
+    failed = any(found[f"jobs_{state.lower()}"] for state in FAILED)
     yield "Jobs", counts, "bad" if failed else ""
     for name, text in _told(result, found, verbose):
         yield wording.title(name), text, ""
@@ -94,6 +111,8 @@ def _summary_lines(result: Result, found: Metrics, verbose: bool) -> Iterable[tu
 
 def _told(result: Result, found: Metrics, verbose: bool) -> Iterable[tuple[str, str]]:
     """Names and texts of the metrics that say something about this result."""
+    error = prediction_error(result, TOLD_FROM) if found.get("prediction_error_median") is not None else None
+    errors = {} if error is None else {"median": error.median, "p90": error.p90}
     for name in wording.TITLES:
         value = found.get(name)
         spread = name.startswith(("mean_", "median_", "p95_", "max_"))
@@ -102,6 +121,10 @@ def _told(result: Result, found: Metrics, verbose: bool) -> Iterable[tuple[str, 
         known_beforehand = name.startswith("prediction") and result.knowledge == "perfect" and not result.live
         if known_beforehand or (name in DETAILS and not verbose):
             continue
+        if name.startswith("prediction_error_"):
+            if error is None:
+                continue
+            value = errors[name.removeprefix("prediction_error_")]
         yield name, wording.metric(name, value)
 
 
@@ -130,7 +153,9 @@ def spread_table(found: Metrics) -> Table:
 
 
 def job_counts(found: Metrics) -> str:
-    """``11: 6 completed, 5 timeout``."""
+    """``11: 6 completed, 5 timeout``; nothing where nothing is known."""
+    if found["jobs"] is None:
+        return UNKNOWN
     counts = [(str(s).lower(), found[f"jobs_{s.lower()}"] or 0) for s in State]
     counts.append(("rejected", found["jobs_rejected"] or 0))
     listed = ", ".join(f"{number:,.0f} {name}" for name, number in counts if number)
@@ -157,7 +182,7 @@ def notes(result: Result, cut: Cut | None = None) -> list[str]:
     if result.rejected:
         told = [wording.printable(f"{r.id} ({r.reason})") for r in result.rejected]
         found.append(f"Rejected: {wording.listed(told, NAMED)}.")
-    return [*found, *result.notes]
+    return [*found, *map(str, result.notes)]
 
 
 def job_table(result: Result, *, limit: int | None = None) -> Table:
@@ -224,7 +249,8 @@ def _why(record: Record) -> Cell:
 
 
 def _output(record: Record) -> Cell:
-    path = record.stderr if record.state is State.FAILED and record.stderr else record.stdout
+    failed = record.state in (State.FAILED, State.OUT_OF_MEMORY)
+    path = record.stderr if failed and record.stderr else record.stdout
     return Cell(path.rpartition("/")[2], title=path, link=path) if path else Cell("")
 
 

@@ -17,7 +17,15 @@ from dovetail.report.columns import Columns, Floats, columns_of
 from dovetail.report.figures import GRID, INK, MUTED, clean, heading, save_figure, styled, styled_figure
 from dovetail.report.gantt.figure import time_axis
 from dovetail.report.gantt.lanes import OTHER, PALETTE, Span, span_of
-from dovetail.report.intervals import HIGHER_IS_BETTER, Interval, interval, label, unmoved, variants
+from dovetail.report.intervals import (
+    HIGHER_IS_BETTER,
+    Interval,
+    interval,
+    label,
+    of_replicates,
+    unmoved,
+    variants,
+)
 from dovetail.report.metrics import Cut, final_metrics
 from dovetail.report.steps import Step
 
@@ -183,7 +191,11 @@ def comparison(
     """A panel for each metric, a bar for each policy; over several seeds with 95 % intervals."""
     groups = {name: group[:1] if unmoved(group) else group for name, group in variants(results).items()}
     found = {row: [final_metrics(r, cut) for r in group] for row, group in groups.items()}
-    intervals = {name: [interval(m.get(name) for m in found[row]) for row in found] for name in names}
+    replicates = of_replicates(results)
+    intervals = {
+        name: [interval((m.get(name) for m in found[row]), replicates=replicates) for row in found]
+        for name in names
+    }
     shown = [name for name in names if any(intervals[name])]
     rows = list(groups)
     across = min(3, max(1, len(shown)))
@@ -200,7 +212,7 @@ def comparison(
         clean(axes)
         _bars(axes, name, intervals[name], rows if column == 0 else None)
     seeds = max((len(group) for group in groups.values()), default=0)
-    about = wording.where(results[0]) if seeds == 1 else f"{seeds} seeds, bars show 95 % confidence intervals"
+    about = wording.where(results[0]) if seeds == 1 else f"{seeds} draws, bars show 95 % confidence intervals"
     if titled:
         heading(fig, f"{len(rows)} policies compared" if len(rows) > 1 else rows[0] if rows else "", about)
     return fig

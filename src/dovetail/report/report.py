@@ -19,6 +19,7 @@ from dovetail.report.asked import Asked
 from dovetail.report.intervals import Paired, label, paired, variants
 from dovetail.report.json_form import dumps, plain, text_of, to_json
 from dovetail.report.metrics import Cut, metrics
+from dovetail.report.verdicts import summary_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -65,7 +66,7 @@ class Report:
 
     @property
     def makespan(self) -> Seconds:
-        """First submission to last end."""
+        """First submission to last end; NaN where too little is known to say."""
         return self.result.makespan
 
     @cached_property
@@ -83,6 +84,11 @@ class Report:
     def notes(self) -> list[str]:
         """What a reader should know: what was assumed, left out, or not known."""
         return outcome.notes(self.result)
+
+    @property
+    def known(self) -> bool:
+        """Whether enough is known to say what would happen; if not, ``notes`` say what is missing."""
+        return self.result.known
 
     @property
     def rejected(self) -> list[str]:
@@ -163,12 +169,16 @@ class Comparison(Sequence[Report]):
         return list(variants(self.results))
 
     def paired(self, a: str, b: str, metric: str = "makespan") -> Paired:
-        """Policy ``a`` minus policy ``b`` on the same seeds. Raises `InputError` for unknown policies."""
+        """Policy ``a`` minus policy ``b`` on the same draws. Raises `InputError` for unknown policies."""
         groups = variants(self.results)
         for name in (a, b):
             if name not in groups:
                 raise InputError(f"no results of {name!r} to compare: expected one of {', '.join(groups)}")
         return paired(groups[a], groups[b], metric)
+
+    def summary(self) -> dict[str, dict[str, dict[str, Any]]]:
+        """By metric and policy: difference from the first policy, interval, ratio, verdict and its reason."""
+        return summary_of(self.results, self.asked.cut)
 
     def to_json(self) -> list[dict[str, Any]]:
         """The list of JSON forms."""
@@ -179,7 +189,7 @@ class Comparison(Sequence[Report]):
         return text_of(self.to_json())
 
     def to_pandas(self) -> pd.DataFrame:
-        """A data frame, one row a result: policy, cluster, seed, load, and every metric by name.
+        """A data frame, one row a result: policy, cluster, seed, replicate, load, and every metric by name.
 
         Raises `InputError` where pandas is missing.
         """
@@ -189,6 +199,7 @@ class Comparison(Sequence[Report]):
                     "policy": label(result),
                     "cluster": wording.machine(result.cluster),
                     "seed": result.seed,
+                    "replicate": result.replicate.number,
                     "load": result.load,
                     **metrics(result, cut=self.asked.cut, reference=self.asked.reference(result)),
                 }

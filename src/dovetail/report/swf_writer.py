@@ -10,7 +10,8 @@ from dovetail.workloads.writers.swf import SwfLine, legend, numbers_for, swf_hea
 
 __all__ = ["to_swf", "write_swf"]
 
-STATUS = {State.COMPLETED: 1, State.CANCELLED: 5, State.FAILED: 0, State.TIMEOUT: 0, State.NODE_FAIL: 0}
+FAILED = (State.FAILED, State.TIMEOUT, State.NODE_FAIL, State.OUT_OF_MEMORY)
+STATUS = {State.COMPLETED: 1, State.CANCELLED: 5} | dict.fromkeys(FAILED, 0)
 
 
 def to_swf(result: Result) -> str:

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 
 from dovetail.model import Record, Result, Seconds, State
 from dovetail.report import wording
-from dovetail.report.metrics import final_metrics
+from dovetail.report.metrics import TOLD_FROM, final_metrics, prediction_error
 
 __all__ = ["FAILED", "failures", "outcome_line", "remarks"]
 
-FAILED = (State.FAILED, State.TIMEOUT, State.NODE_FAIL)
+FAILED = (State.FAILED, State.OUT_OF_MEMORY, State.TIMEOUT, State.NODE_FAIL)
 MOST_FAILURES, LAST_LINES = 10, 3
 LOOKED_AT = 4096
 """Bytes at the end of a job's standard error in which its last lines are looked for."""
@@ -39,14 +39,15 @@ def outcome_line(result: Result, alone: Seconds | None = None) -> str:
         parts.append(f"{len(result.rejected):,} cannot run here")
     if alone is not None and makespan:
         parts += _against(alone / makespan)
-    error = found["prediction_error_median"]
+    error = prediction_error(result, TOLD_FROM)
     if error is not None:
-        parts.append(f"predictions off by {wording.percent(error)}")
+        parts.append(f"predictions off by {wording.percent(error.median)}")
     return ", ".join(parts)
 
 
 _STATES = {
     State.FAILED: "failed",
+    State.OUT_OF_MEMORY: "killed for memory",
     State.TIMEOUT: "ended at their walltime",
     State.NODE_FAIL: "lost",
     State.CANCELLED: "cancelled",

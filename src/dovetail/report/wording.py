@@ -266,6 +266,17 @@ def workload(result: Result) -> str:
     return (result.workload if ":" in result.workload else result.workload.rpartition("/")[2]) or "jobs"
 
 
+def which(group: Sequence[Result]) -> str:
+    """Which of several draws of one variant is shown: the first."""
+    if len(group) == 1:
+        return ""
+    if group[0].seed is None:
+        return (
+            ", the trace as it is" if any(r.replicate.number and not r.replicate.fresh for r in group) else ""
+        )
+    return f", seed {group[0].seed}"
+
+
 def where(result: Result) -> str:
     """Workload, cluster, seed and what was known, in one line."""
     parts = [workload(result), f"on {machine(result.cluster)}"]

@@ -39,6 +39,7 @@ from dovetail.engine.compact import encoded
 from dovetail.engine.core import Engine
 from dovetail.engine.driver import INTERRUPTED
 from dovetail.engine.orders import Order
+from dovetail.engine.stranded import NO_NODE
 from dovetail.errors import HistoryError
 from dovetail.files.sentences import printable, shown
 from dovetail.model import (
@@ -59,6 +60,7 @@ from dovetail.model import (
     Requeued,
     Run,
     Seconds,
+    Sized,
     Started,
     State,
     Submitted,
@@ -100,6 +102,7 @@ _END = (
     " held = NULL WHERE seq = ?"
 )
 _HOLD = "UPDATE job SET held = ? WHERE seq = ?"
+_SIZE = "UPDATE job SET doc = ? WHERE seq = ?"
 _MOVE = "UPDATE job SET allocation = ?, nodes = ?, devices = ? WHERE seq = ?"
 _KEEP_ATTEMPT = (
     "INSERT OR IGNORE INTO attempt SELECT seq, attempt, state, implementation, nodes, devices, started,"
@@ -149,6 +152,7 @@ class Ledger:
             ) from error
         except OSError as error:
             raise HistoryError(f"{self.path}: cannot be opened: {error.strerror}") from error
+        self._file = os.stat(self.path)
         self._wal = os.open(f"{self.path}-wal", os.O_RDONLY | os.O_CLOEXEC) if durable else -1
 
     def _prepare(self, durable: bool) -> None:
@@ -186,6 +190,14 @@ class Ledger:
         self.close()
 
     # ------------------------------------------------------------------- writing
+
+    @property
+    def is_there(self) -> bool:
+        """Whether the file that is open is still the one of its name: SQLite writes to deleted ones, too."""
+        try:
+            return os.path.samestat(os.stat(self.path), self._file)
+        except OSError:
+            return False
 
     @property
     def blocked(self) -> bool:
@@ -345,6 +357,9 @@ class Ledger:
             add.append((_END, (*values, self._place(event.job))))
         elif isinstance(event, Requeued):
             add += self._again(event.job)
+        elif isinstance(event, Sized):
+            doc = encoded(encode_job(engine.records[event.job].job))
+            add.append((_SIZE, (doc, self._place(event.job))))
         elif isinstance(event, Withdrawn):
             attempts = engine.records[event.job].attempts
             add.append((_NOT_BEGUN, (attempts, *_CLEARED.values(), self._place(event.job))))
@@ -429,9 +444,10 @@ class Ledger:
         return list(self._entries(_OPEN + " ORDER BY seq"))
 
     def interrupted(self) -> list[Entry]:
-        """Jobs that an interrupt has cancelled before they ever started."""
-        cancelled = (State.CANCELLED.value, INTERRUPTED)
-        return list(self._entries("state = ? AND detail = ? AND attempt = 0 ORDER BY seq", cancelled))
+        """Jobs that were cancelled by an interrupt before they ever started, or for want of a node."""
+        why = "(detail = ? AND attempt = 0 OR detail LIKE ? || '%')"
+        cancelled = (State.CANCELLED.value, INTERRUPTED, NO_NODE)
+        return list(self._entries(f"state = ? AND {why} ORDER BY seq", cancelled))
 
     def wait_again(self, entry: Entry) -> None:
         """A job that was said to run, or was cancelled, and never started: it waits, as before that."""

@@ -28,7 +28,7 @@ from dovetail.running.folder import (
 )
 from dovetail.running.ledger import Ledger
 
-__all__ = ["Leftover", "give_up", "recover_left_behind", "sentences"]
+__all__ = ["Leftover", "give_up", "left_of_service", "recover_left_behind", "sentences"]
 
 PATIENCE = 1.0
 """Seconds for which another writer on a history is waited for; else the next start records the runs."""
@@ -106,11 +106,15 @@ def give_up(name: str) -> Path:
         recovery = Recovery(folder)
     try:
         if not recovery.give_up():
-            raise InputError("still runs, expected a run that has ended", where=str(folder))
+            raise InputError(
+                "still runs, expected a run that has ended ('dovetail recover --stop' ends what runs)",
+                where=str(folder),
+            )
         (folder / UNRECORDED).unlink(missing_ok=True)
-        for entry in os.scandir(default_runs_folder()):
+        runs = default_runs_folder()
+        for entry in os.scandir(runs) if runs.is_dir() else ():
             if entry.is_symlink() and Path(os.path.realpath(entry.path)) == folder:
-                unlink(default_runs_folder(), entry.name)
+                unlink(runs, entry.name)
     except OSError as error:
         raise InputError(f"cannot be put aside: {reason(error)}", where=str(folder)) from error
     return folder
@@ -119,6 +123,32 @@ def give_up(name: str) -> Path:
 def _folder_of(name: str) -> Path:
     """A run by its folder, whatever is missing there, or by the beginning of its id."""
     return Path(name).resolve() if os.path.lexists(Path(name) / LOG_NAME) else find_run(name)
+
+
+def left_of_service(folder: Path, *, stop: bool = False) -> Leftover | None:
+    """What a service left behind that was killed; changes nothing (but ``stop`` ends what still runs).
+
+    The next start of the service records what has ended. ``None`` while it lives, and where nothing is left.
+    """
+    troubles: list[str] = []
+    if not os.path.lexists(folder / LOG_NAME):
+        return None
+    try:
+        recovery = recover(folder)
+        if recovery.in_use:
+            return None
+        ledger = _opened_ledger(folder, troubles)
+        if ledger is not None:
+            with ledger:
+                beside, _ = _told_by(ledger, read_about(folder).uid, troubles)
+            recovery = recover(folder, beside)
+    except (OSError, InputError) as error:
+        return Leftover(Recovery(folder), 0, str(error))
+    if stop:
+        recovery = recovery.stop()
+    if recovery.damage:
+        troubles.append(f"{folder / LOG_NAME} is damaged: {recovery.damage}")
+    return Leftover(recovery, 0, "; ".join(troubles)) if recovery.running or troubles else None
 
 
 def sentences(found: Sequence[Leftover]) -> Iterator[str]:

@@ -1,14 +1,24 @@
-"""Other Dovetails on this machine: what they use is taken, as if a job that is not ours ran there."""
+"""Other Dovetails on this machine: what they use is taken, as if a job that is not ours ran there.
+
+Who waits for cores or devices notes what it lacks with its claims, and since when. Who has waited for
+`STARVED` seconds without starting anything goes first: whatever becomes free is left to it, longest wait
+first, until it has what it lacks. What that costs in idle time is limited (`YIELDED`, `SHARE`), so that one
+who asks for what will not be had, or asks for ever, stops nobody.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from math import inf
+import logging
+import time
+from collections.abc import Callable, Iterable, Mapping
+from itertools import islice
+from math import ceil, inf
 
 from dovetail.engine.driver import Driver
-from dovetail.executors.claims import Claims, Holder, units_of, units_of_cluster
+from dovetail.executors.claims import Claims, Holder, Unit, units_of, units_of_cluster
 from dovetail.model import (
     FRACTION_UNITS,
+    WHOLE_POOL,
     Adopted,
     Allocation,
     App,
@@ -26,25 +36,53 @@ from dovetail.model import (
 
 __all__ = ["Neighbours"]
 
-POLL: Seconds = 0.25
-"""Between looks whether others have ended, while somebody waits for that."""
+_log = logging.getLogger(__name__)
+Place = tuple[int, str]
+"""A node's number, and the name of one of its cores (``core:3``) or devices."""
+POLL: Seconds = 0.1
+"""Between looks whether others have ended, while somebody waits for that, and for the folder's lock."""
+LOOK: Seconds = 1.0
+"""Between looks whether others wait, while jobs of ours do and hold all there is."""
+PATIENCE: Seconds = 0.05
+"""For the folder's lock: nothing else goes on meanwhile."""
+STARVED: Seconds = 1.0
+"""After which one who waits and has started nothing goes before others."""
+YIELDED: Seconds = 5.0
+"""Unit-seconds for which units may lie idle for one user who waits, and"""
+SHARE = 0.05
+"""in the long run this share of the time."""
+FRONT = 20
+"""Jobs at the queue's front of which the one that lacks least is noted."""
 
 
 class Neighbours:
     """Keeps claims before and after each instant of a live run (`dovetail.engine.live.LiveRun`).
 
-    Before it, where something may start, all units are claimed that nobody else has; those of others become
-    foreign jobs, which hold their places in the engine. After it, what is idle is given back. ``due`` is when
-    to look again. ``tell`` gets one sentence when somebody waits for others.
+    Before it, where something may start, all units are claimed that nobody else has and nobody else goes
+    first for; the others become foreign jobs, which hold their places in the engine. After it, what is idle
+    is given back. ``due`` is when to look again, ``trouble`` why nothing can be claimed now (empty where it
+    can). ``tell`` gets a sentence when somebody waits for others, and when there is trouble.
     """
 
     def __init__(self, claims: Claims, cluster: Cluster, tell: Callable[[str], None]) -> None:
         self.due: Seconds = inf
+        self.trouble = ""
+        claims.patience = PATIENCE
         self._claims, self._cluster, self._tell = claims, cluster, tell
         self._units = units_of_cluster(cluster)
-        self._foreign: dict[tuple[int, str], JobId] = {}  # by node, and device or core
+        self._places: dict[Place, list[Unit]] = {}
+        for unit in self._units:
+            self._places.setdefault(self._place_of(unit), []).append(unit)
+        self._foreign: dict[Place, JobId] = {}
         self._count = 0
-        self._said = self._broken = False
+        self._said = self._unadopted = False
+        self._looked = -inf  # by the driver's clock
+        self._left: dict[Place, Holder] = {}  # idle, and left to one who waits
+        self._left_since = 0.0
+        self._spent: dict[int, tuple[float, float]] = {}  # by user: when first, and unit-seconds since then
+        self._started: frozenset[JobId] = frozenset()
+        self._since = time.monotonic()  # of our last start, or of our waiting
+        self._noted: tuple[dict[str, int], float] = {}, 0.0
 
     def before(self, driver: Driver, now: Seconds) -> None:
         """Something is about to be decided."""
@@ -52,39 +90,130 @@ class Neighbours:
         if not (driver.pending or engine.queue or engine.device_queues):
             self.due = inf
             return
-        if self._broken or (not self._foreign and self._claims.held >= self._units.keys()):
+        busy = self._busy(driver)
+        news = self._foreign or self.trouble or self._claims.waiting or now >= self._looked + LOOK
+        if not news and self._claims.held >= self._units.keys():
             return
+        self._looked, self.due = now, now + LOOK
         try:
-            others = self._claims.take(self._units)
+            others = self._take(busy)
         except OSError as error:
-            self._broken, self.due = True, inf
-            for place in list(self._foreign):  # nobody would say when they end
-                driver.happened(Ended(self._foreign.pop(place), State.COMPLETED))
-            self._tell(f"other Dovetails on this machine are not seen: {error.strerror or error}")
+            self._closed(driver, busy, now, str(error.strerror or error))
             return
+        if self.trouble:
+            self.trouble, again = "", "claims can be made again: jobs start"
+            _log.warning("%s", again)
+            self._tell(again)
         taken = self._taken({unit: who for unit, who in others.items() if unit not in self._claims.held})
-        for place in [place for place in self._foreign if place not in taken]:
-            driver.happened(Ended(self._foreign.pop(place), State.COMPLETED))
-        for place, holder in taken.items():
-            if place not in self._foreign:
-                self._enter(driver, place, holder, now)
-        self.due = now + POLL if self._foreign else inf
+        taken = {place: who for place, who in (self._left | taken).items() if place not in busy}
+        self._hold(driver, taken, now)
+        if taken:
+            self.due = now + POLL
         if taken and not self._said:
             self._said = True
             units = ", ".join(sorted(f"{name}" for _, name in taken))
             who = ", ".join(sorted({holder.label for holder in taken.values()}))
             self._tell(f"{units} in use by {who}: jobs here take what is free, and wait for the rest")
 
-    def _taken(self, others: dict[str, Holder]) -> dict[tuple[int, str], Holder]:
-        """Places in the cluster that others use: cores of pools, and devices (also by one of their cores)."""
-        found: dict[tuple[int, str], Holder] = {}
-        for unit, holder in others.items():
-            node, device = self._units[unit]
-            name = unit if device is None else self._cluster.nodes[node].devices[device].name
-            found[node, name] = holder
-        return found
+    def _take(self, busy: set[Place]) -> dict[Unit, Holder]:
+        """Claim what is free, but for what is left to others who have waited longer. Raises `OSError`."""
+        claims = self._claims
+        if self._unadopted:
+            claims.adopt(unit for place in busy for unit in self._places[place])
+            self._unadopted = False
 
-    def _enter(self, driver: Driver, place: tuple[int, str], holder: Holder, now: Seconds) -> None:
+        def choice(others: Mapping[Unit, Holder]) -> Iterable[Unit]:
+            free = [
+                place
+                for place, units in self._places.items()
+                if place not in busy and not any(unit in others for unit in units)
+            ]
+            self._leave(free)
+            return [
+                unit
+                for place, units in self._places.items()
+                if place not in self._left
+                for unit in units
+                if unit not in others
+            ]
+
+        return claims.choose(choice)
+
+    def _leave(self, free: list[Place]) -> None:
+        """What of these is left to others who wait: longest wait first, as far as they lack it."""
+        clock = time.monotonic()
+        for holder in self._left.values():
+            first, spent = self._spent.get(holder.user, (clock, 0.0))
+            self._spent[holder.user] = first, spent + clock - self._left_since
+        self._left, self._left_since = {}, clock
+        for holder in self._claims.waiting:
+            first, spent = self._spent.get(holder.user, (clock, 0.0))
+            longer = holder.since < self._since and clock - holder.since >= STARVED
+            if not longer or spent > YIELDED + SHARE * (clock - first):
+                continue
+            lacks = dict(holder.wants)
+            for place in free:
+                kind = self._kind(place)
+                if lacks.get(kind, 0) and place not in self._left:
+                    lacks[kind] -= 1
+                    self._left[place] = holder
+
+    def _kind(self, place: Place) -> str:
+        """``core``, or the kind of a device."""
+        n, name = place
+        return next((one.kind for one in self._cluster.nodes[n].devices if one.name == name), "core")
+
+    def _closed(self, driver: Driver, busy: set[Place], now: Seconds, why: str) -> None:
+        """Nothing can be claimed: nothing starts but where we hold what is idle, until it can."""
+        self.due = now + POLL
+        if not self.trouble:
+            self.trouble = f"nothing can be claimed on this machine, so nothing starts for now: {why}"
+            _log.warning("%s", self.trouble)
+            self._tell(self.trouble)
+        held = self._claims.held
+        nobody = Holder("unknown", 1, -1, frozenset())
+        self._hold(
+            driver,
+            {
+                place: nobody
+                for place, units in self._places.items()
+                if place not in busy and not held.issuperset(units)
+            },
+            now,
+        )
+
+    def _hold(self, driver: Driver, taken: Mapping[Place, Holder], now: Seconds) -> None:
+        """Have foreign jobs at these places, and at no others."""
+        driver.yields = any(time.monotonic() - one.since >= STARVED for one in self._claims.waiting)
+        for place in [place for place in self._foreign if place not in taken]:
+            driver.happened(Ended(self._foreign.pop(place), State.COMPLETED))
+        for place, holder in taken.items():
+            if place not in self._foreign:
+                self._enter(driver, place, holder, now)
+
+    def _busy(self, driver: Driver) -> set[Place]:
+        """Where jobs of ours are, but for those that have just ended."""
+        over = {(event.job, event.attempt) for event in driver.pending if isinstance(event, Ended)}
+        return {
+            self._place_of(unit)
+            for placed in driver.engine.at_work
+            if not placed.job.foreign
+            and (placed.job.id, placed.attempt) not in over
+            and (placed.job.id, None) not in over
+            for unit in units_of(placed, self._cluster)
+            if unit in self._units
+        }
+
+    def _place_of(self, unit: Unit) -> Place:
+        """A core of a pool, or the device that a unit is or belongs to."""
+        node, device = self._units[unit]
+        return node, unit if device is None else self._cluster.nodes[node].devices[device].name
+
+    def _taken(self, others: dict[Unit, Holder]) -> dict[Place, Holder]:
+        """Places in the cluster that others use: cores of pools, and devices (also by one of their cores)."""
+        return {self._place_of(unit): holder for unit, holder in others.items() if unit in self._units}
+
+    def _enter(self, driver: Driver, place: Place, holder: Holder, now: Seconds) -> None:
         """A job of somebody else that holds one core, or one device."""
         n, name = place
         node = self._cluster.nodes[n]
@@ -107,26 +236,40 @@ class Neighbours:
         driver.adopt(job, Adopted(id, kind, Allocation(request, (part,), cores), now))
 
     def after(self, driver: Driver) -> None:
-        """Give back what no job of ours uses."""
-        held = self._claims.held
-        if not held or self._broken:
-            return
-        unused = set(held)
-        for placed in driver.engine.at_work:
-            if not placed.job.foreign:
-                unused.difference_update(units_of(placed, self._cluster))
-            if not unused:
-                return
+        """Give back what no job of ours uses; note what the next one lacks."""
+        engine, started = driver.engine, self._started
+        waits = bool(engine.queue or engine.device_queues)
+        ours = [placed for placed in engine.at_work if not placed.job.foreign]
+        self._started = frozenset(placed.job.id for placed in ours)
+        if not waits or not self._started <= started:
+            self._since = time.monotonic()
+        used = {unit for placed in ours for unit in units_of(placed, self._cluster)}
+        lacks = self._lacks(driver) if waits and self._foreign and not self.trouble else {}
+        if lacks != self._noted[0] or self._since > self._noted[1] + STARVED / 2:
+            self._noted = lacks, self._since
         try:
-            self._claims.keep(held - unused)
+            self._claims.wait_for(*self._noted)
+            self._claims.keep(used)
         except OSError:  # another one has the folder's lock: they are given back at the next instant
             self.due = min(self.due, driver.engine.view.now + POLL)
+
+    def _lacks(self, driver: Driver) -> dict[str, int]:
+        """Cores and devices that the job at the queue's front needs that needs least."""
+        engine = driver.engine
+        front = list(islice(engine.queue, FRONT))
+        front += [job for fifo in engine.device_queues.values() for job, _ in islice(fifo, FRONT)]
+        needs = [self._needs(choice.request) for job in front for choice in job.choices]
+        return min(needs, key=lambda one: sum(one.values()), default={})
+
+    def _needs(self, request: Request) -> dict[str, int]:
+        cpus = len(self._cluster.nodes[0].cores) if request.cpus == WHOLE_POOL else max(0, request.cpus)
+        found = {kind: ceil(count * request.nodes) for kind, count in request.devices}
+        return {**found, "core": cpus * request.nodes} if cpus else found
 
     def adopted(self, driver: Driver) -> None:
         """Jobs run already that an earlier Dovetail of this run has started."""
         running = driver.engine.running.values()
         try:
             self._claims.adopt(u for placed in running for u in units_of(placed, self._cluster))
-        except OSError as error:
-            self._broken = True
-            self._tell(f"other Dovetails on this machine are not seen: {error.strerror or error}")
+        except OSError:
+            self._unadopted = True  # before anything starts

@@ -287,7 +287,7 @@ def _handle_signals(live: LiveRun) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:
-            loop.add_signal_handler(number, live.press if number == signal.SIGINT else live.interrupt)
+            loop.add_signal_handler(number, live.press if number == signal.SIGINT else live.terminate)
 
 
 def unfinished(folder: Path) -> list[JobId]:

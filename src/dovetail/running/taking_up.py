@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from dovetail.engine.admission import HELD
 from dovetail.engine.driver import Driver
+from dovetail.engine.sizing import resized
 from dovetail.interfaces import LeftBehind
 from dovetail.model import Adopted, Ended, Job, Record, Seconds, Started, State, Submit, Submitted, Woken
 from dovetail.running.ledger import Entry, Ledger
@@ -46,6 +47,9 @@ def sorted_out(
     ends: list[Ended] = []
     for entry in [*ledger.open_entries(), *ledger.interrupted()]:
         job = replace(entry.job, submit_time=entry.submitted - epoch)
+        had = entry.allocation
+        if entry.state is State.RUNNING and had is not None and job.sizing.auto and not job.sizing.kills:
+            job = resized(job, [had.request.memory] * len(job.choices), 0)  # as it was when it started
         end = over.get(job.id)
         before = entry.attempt - (entry.state is State.RUNNING)
         submit, attempt = elsewhere.get(job.id, (None, 0))

@@ -27,15 +27,17 @@ class _Expected:
 def with_expected_times(workload: Workload, cluster: Cluster, model: RuntimeModel) -> Workload:
     """The workload, with the times that the model expects for jobs that give none at all.
 
+    Of a workload that ``ran`` every way without a time has the expected one: a run measures one way of each.
     A job takes as long as expected on the first device class that it can use and of which something is known.
     Jobs of which the model knows nothing stay without a time. One prediction for each such job and way.
     """
     told = workload.truth
     table: dict[tuple[JobId, str, int], Seconds] = {}
     for job in workload.jobs:
-        if any(told.seconds(job, c.implementation, c.request) is not None for c in job.choices):
+        silent = [c for c in job.choices if told.seconds(job, c.implementation, c.request) is None]
+        if len(silent) < len(job.choices) and not workload.ran:
             continue
-        for choice in job.choices:
+        for choice in silent:
             seconds = expected_seconds(job, choice.implementation, choice.request, cluster, model)
             if seconds is not None:
                 table[job.id, choice.implementation.name, choice.request.nodes] = seconds

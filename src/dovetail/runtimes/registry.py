@@ -17,6 +17,7 @@ from dovetail.runtimes.least_squares import LeastSquaresModel
 from dovetail.runtimes.mean import MeanModel
 from dovetail.runtimes.power import PowerModel
 from dovetail.runtimes.user_estimate import UserEstimateModel
+from dovetail.spec.values import DEFAULT_MODEL
 
 __all__ = ["DEFAULT_MODEL", "MODELS", "make_model"]
 
@@ -30,7 +31,6 @@ MODELS: Mapping[str, type[HistoryModel]] = MappingProxyType(
         "learned": LearnedModel,
     }
 )
-DEFAULT_MODEL = "learned"
 
 
 def make_model(spec: str, history: History) -> HistoryModel:

@@ -1,58 +1,102 @@
-"""What a simulation takes for true: the times that jobs give, else those that a model expects."""
+"""What a simulation takes for true: the times that jobs give, else those that a model expects.
+
+And what is known of neither: a device on which nothing was ever tried is not useless, it is unknown.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 
 from dovetail.interfaces import RuntimeModel
-from dovetail.model import Cluster, Implementation, Job, Truth, Workload
+from dovetail.model import Cluster, Implementation, Job, Note, Truth, Workload
 from dovetail.runtimes.expected import with_expected_times
 
-__all__ = ["never_ran", "told_or_expected"]
+__all__ = ["never_ran", "told_or_expected", "unknown_kinds"]
 
+Kinds = Callable[[str], bool]
 NAMED = 4
-"""So many of the ways of which nothing is known are named."""
+"""So many ways are named."""
+
+
+def _any_kind(kind: str) -> bool:
+    return True
 
 
 def told_or_expected(
-    jobs: Workload, machine: Cluster, runtimes: RuntimeModel | None
-) -> tuple[Workload, list[str]]:
+    jobs: Workload, machine: Cluster, runtimes: RuntimeModel | None, used: Kinds = _any_kind
+) -> tuple[Workload, list[Note]]:
     """Jobs that give no times with those that ``runtimes`` expects, if there is such a model.
 
-    Also sentences for people: for how many jobs that was done, and of which ways of running an app on this
-    cluster nothing is known, so that nobody takes a device for useless that was only never tried.
+    Also notes: for how many jobs that was done, and of which ways of running an app on this cluster nothing
+    is known, so that nobody takes a device for useless that was only never tried. ``used`` says which kinds
+    of device the policy would go to.
     """
-    silent = [job for job in jobs.jobs if not _ways(job, jobs.truth, known=True)]
+    before = [(job, _ways(job, jobs.truth, known=False)) for job in jobs.jobs]
     if runtimes is not None:
         jobs = with_expected_times(jobs, machine, runtimes)
-    told = sum(bool(_ways(job, jobs.truth, known=True)) for job in silent)
+    silent, filled = 0, Counter[str]()
+    for job, missing in before:
+        there = {one.name for one in _ways(job, jobs.truth, known=True)} if missing else set()
+        told = [one for one in missing if one.name in there]
+        if told and len(missing) == len({choice.implementation.name for choice in job.choices}):
+            silent += 1
+        else:
+            filled.update(_names(job, told))
     notes = []
-    if told:
-        who = "1 job gives no time: it takes" if told == 1 else f"{told:,} jobs give no times: they take"
-        notes.append(f"{who} as long as the history expects.")
-    return jobs, [*notes, *_unknown(jobs, machine, programs_alone=False)]
+    if silent:
+        who = "1 job gives no time: it takes" if silent == 1 else f"{silent:,} jobs give no times: they take"
+        notes.append(Note(f"{who} as long as the history expects.", "expected"))
+    if filled:
+        notes.append(Note(f"{_listed(filled)}: the times are those that the history expects.", "expected"))
+    return jobs, [*notes, *_unknown(jobs, machine, used, programs_alone=False)]
 
 
-def never_ran(jobs: Workload, machine: Cluster) -> list[str]:
-    """The same sentence of jobs that give times, where a way that could run for real has none.
+def never_ran(jobs: Workload, machine: Cluster, used: Kinds = _any_kind) -> list[Note]:
+    """The notes on what is unknown of jobs that give times, where a way that could run for real has none.
 
     So it is of a run that has been: what it never tried is unknown, not useless. O(jobs).
     """
-    return _unknown(jobs, machine, programs_alone=True)
+    return _unknown(jobs, machine, used, programs_alone=True)
 
 
-def _unknown(jobs: Workload, machine: Cluster, *, programs_alone: bool) -> list[str]:
+def unknown_kinds(jobs: Workload, machine: Cluster, used: Kinds = _any_kind) -> list[str]:
+    """Kinds of device that the cluster has and jobs could use, on which no time of any job is known.
+
+    What would happen on such a cluster cannot be told: jobs would go there. Only kinds that are ``used``
+    count, and only programs that can run for real (they have a command), of jobs with a time. O(jobs).
+    """
+    found: dict[str, bool] = {}
+    for job in jobs.jobs:
+        known = _ways(job, jobs.truth, known=True)
+        found |= {one.kind: True for one in known}
+        if known and len(job.choices) > 1:
+            for one in _ways(job, jobs.truth, known=False):
+                if one.command is not None and machine.device_classes(one.kind):
+                    found.setdefault(one.kind, False)
+    return [kind for kind, known in found.items() if not known and used(kind)]
+
+
+def _unknown(jobs: Workload, machine: Cluster, used: Kinds, *, programs_alone: bool) -> list[Note]:
     missing: Counter[str] = Counter()
     for job in jobs.jobs:
         if len(job.choices) > 1 and _ways(job, jobs.truth, known=True):
             ways = [i for i in _ways(job, jobs.truth, known=False) if i.command or not programs_alone]
-            missing.update(f"{job.app.name} as {i.name}" for i in ways if machine.device_classes(i.kind))
+            missing.update(_names(job, (i for i in ways if used(i.kind) and machine.device_classes(i.kind))))
     if not missing:
         return []
-    common = missing.most_common(NAMED)
+    return [Note(f"Nothing is known of {_listed(missing)}: no job is simulated so.", "unknown")]
+
+
+def _names(job: Job, ways: Iterable[Implementation]) -> Iterator[str]:
+    return (f"{job.app.name} as {one.name}" for one in ways)
+
+
+def _listed(ways: Counter[str]) -> str:
+    """The ways, the most common first, with how many jobs each has."""
+    common = ways.most_common(NAMED)
     named = [f"{what} ({count:,} job{'s' if count > 1 else ''})" for what, count in common]
-    more = f" and {len(missing) - NAMED} more" if len(missing) > NAMED else ""
-    return [f"Nothing is known of {', '.join(named)}{more}: no job is simulated so."]
+    return ", ".join(named) + (f" and {len(ways) - NAMED} more" if len(ways) > NAMED else "")
 
 
 def _ways(job: Job, truth: Truth, *, known: bool) -> list[Implementation]:

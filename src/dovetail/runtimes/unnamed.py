@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from dovetail.history.base import MeasuredHistory
-from dovetail.model import CPU, Cluster, DeviceClass, Node, Workload
+from dovetail.model import CPU, Cluster, DeviceClass, Node, Note, Workload
 
 __all__ = ["named_as_known"]
 
@@ -17,10 +17,10 @@ MOST_NODES = 20_000
 """Larger clusters stay as they are."""
 
 
-def named_as_known(cluster: Cluster, history: MeasuredHistory, jobs: Workload) -> tuple[Cluster, list[str]]:
+def named_as_known(cluster: Cluster, history: MeasuredHistory, jobs: Workload) -> tuple[Cluster, list[Note]]:
     """The cluster with models for its unnamed devices, of which the jobs' history knows a single one.
 
-    Also a sentence for people about each. A class without a model that has runs of its own stays as it is.
+    Also a note about each. A class without a model that has runs of its own stays as it is.
     """
     unnamed = {device.kind for device in cluster.classes if not device.model}
     if not unnamed or len(cluster) > MOST_NODES:
@@ -40,7 +40,10 @@ def named_as_known(cluster: Cluster, history: MeasuredHistory, jobs: Workload) -
         return cluster, []
     nodes = tuple(_named(node, models) for node in cluster.nodes)
     told = [
-        f"{cluster.label or 'The cluster'} names no model of {kind}: the run times are those of {model}."
+        Note(
+            f"{cluster.label or 'The cluster'} names no model of {kind}: the run times are those of {model}.",
+            "model",
+        )
         for kind, model in sorted(models.items())
     ]
     return replace(cluster, nodes=nodes), told

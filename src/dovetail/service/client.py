@@ -89,6 +89,11 @@ class _AtSocket(http.client.HTTPConnection):
                 os.close(place)
         self.sock = found
 
+    def peer(self) -> int:
+        """The account of whoever listens there."""
+        found = self.sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+        return int.from_bytes(found[4:8], sys.byteorder)
+
 
 class Connection:
     """One service. Use it in one thread; it keeps its connection open.
@@ -101,6 +106,8 @@ class Connection:
         self._token = token
         self._timeout = timeout
         self._open: http.client.HTTPConnection | None = None
+        self.peers: set[int | None] = set()
+        """The accounts of those who have answered here; ``None`` for one over the network."""
 
     def _connection(self) -> http.client.HTTPConnection:
         if self._open is None:
@@ -164,6 +171,7 @@ class Connection:
     def _once(self, method: str, path: str, body: bytes | None, headers: Mapping[str, str]) -> Reply:
         connection = self._connection()
         connection.request(method, path, body, dict(headers))
+        self.peers.add(connection.peer() if isinstance(connection, _AtSocket) else None)
         answer = connection.getresponse()
         data = answer.read()
         return Reply(answer.status, {k.lower(): v for k, v in answer.getheaders()}, data)

@@ -12,7 +12,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from itertools import chain, islice
 from operator import attrgetter
@@ -24,7 +24,7 @@ from dovetail.engine.core import Engine
 from dovetail.engine.driver import Driver
 from dovetail.engine.live import LiveRun
 from dovetail.engine.phases import AT_WORK, Phase
-from dovetail.errors import HistoryError, InputError
+from dovetail.errors import DovetailError, HistoryError, InputError
 from dovetail.files.sentences import shown
 from dovetail.interfaces import ShortensLog
 from dovetail.model import Cluster, Job, JobId, NodeDrained, NodeJoined, Record, Seconds, State, Submitted
@@ -119,9 +119,11 @@ class Service:
         self.changes = 0  # grows with everything that happens
         self.ended: dict[str, int] = {}  # since the start, by state
         self.check: Callable[[Sequence[Job], Cluster], None] = lambda jobs, cluster: None  # raises InputError
+        self.shared = True  # whether others than this account may submit, or once might
+        self.trouble: Callable[[], str] = lambda: ""  # why nothing can be claimed on this machine now
         self.listeners: Listeners | None = None
         self.hosts: list[str] = []
-        self._next = ledger.last_number() + 1
+        self._next = (ledger.last_number() or folder.last_number()) + 1
         self._incoming: deque[Submitted] = deque()
         self._kept: deque[tuple[Seconds, JobId]] = deque()
         self._settling: list[asyncio.Future[None]] = []
@@ -140,6 +142,11 @@ class Service:
     def engine(self) -> Engine:
         """The driver's engine."""
         return self.driver.engine
+
+    @property
+    def why_blocked(self) -> str | None:
+        """Why nothing starts now though there may be room; ``None`` where nothing is in the way."""
+        return self.ledger.why_blocked if self.driver.blocked else self.trouble() or None
 
     @property
     def epoch(self) -> Seconds:
@@ -162,6 +169,8 @@ class Service:
                 future.set_result(None)
         for listener in self._listeners:
             listener.set()
+        with suppress(Full):  # it ends then, and says why
+            self.see_the_folder()
         if self.changes % LOOKS_AT_LOG == 0:
             self._shorten_log()
 
@@ -204,6 +213,7 @@ class Service:
 
     async def on_record(self) -> None:
         """Wait until all that was decided is on the disk; raises `Full`."""
+        self.see_the_folder()
         deadline = time.monotonic() + PATIENCE
         while self.driver.blocked:
             if time.monotonic() > deadline:
@@ -213,6 +223,17 @@ class Service:
             await self.stable.wait()
         except OSError as error:
             raise Full(f"{self.ledger.path}: cannot be synced: {error.strerror}") from error
+        self.see_the_folder()
+
+    def see_the_folder(self) -> None:
+        """Raises `Full` where the folder was deleted, and then ends the service: nothing is kept any more."""
+        if not self.ledger.is_there:
+            gone = (
+                f"{self.ledger.path}: is gone since this service has begun, so nothing is on disk any more: "
+                "the service ends; what runs goes on"
+            )
+            self.live.fail(DovetailError(gone))
+            raise Full(gone)
 
     # ------------------------------------------------------------------ submitting
 
@@ -263,15 +284,16 @@ class Service:
             self.live.wake()
 
     async def _depended_on(self, form: SubmitForm, person: Person) -> dict[str, list[JobId]]:
-        """Ids of the jobs that dependencies name by number, or number and element."""
+        """Ids of the jobs that dependencies name: by number (and element); of a name the last job."""
         names = {asked.job for job in form.jobs for asked in job.depends}
         names -= {job.id for job in form.jobs if job.id is not None}
         found: dict[str, list[JobId]] = {}
         for name in names:
             selectors = parse_selectors(name)
-            if len(selectors) != 1 or selectors[0].kind not in ("numbers", "last"):
-                raise InputError(f"depends: found {name!r}, expected the number of a job, or 'last'")
-            found[name] = [one.id for one in await self._found(selectors[0], person)]
+            if len(selectors) != 1 or selectors[0].kind == "all":
+                raise InputError(f"depends: found {name!r}, expected the number of a job, a name, or 'last'")
+            ids = [one.id for one in await self._found(selectors[0], person)]
+            found[name] = ids[-1:] if selectors[0].kind == "name" else ids
         return found
 
     # ------------------------------------------------------------------ who is meant

@@ -45,6 +45,9 @@ async def details(service: Service, id: JobId) -> Row:
         "stdout": str(out),
         "stderr": str(err),
         "retries": job.retries,
+        "memory_auto": list(job.sizing.auto),
+        "retry_memory": job.sizing.retry,
+        "memory_kills": job.sizing.kills,
         "restartable": job.app.restartable,
         "earlier": earlier,
     }
@@ -95,6 +98,7 @@ async def explained(service: Service, id: JobId) -> Row:
                 "kind": device.kind,
                 "model": device.model,
                 "chosen": one.name == row["implementation"],
+                "suspended": service.engine.suspensions.reason((entry.job.app.name, one.name, device)),
             }
             if found is None:
                 told |= {"predicted": None, "lower": None, "upper": None, "samples": 0}

@@ -9,6 +9,7 @@
       journal/           what was decided, in segments
       output/12/12345.out  what jobs wrote
       scripts/           batch scripts, as they were when they were submitted
+      shared             there, once others than its account might submit
       tokens.json        who may come in over the network
       token              that of the service's own account
       service.log        what a service in the background says
@@ -19,15 +20,18 @@ name of its own for each state folder.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import hashlib
 import json
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from dovetail.executors.spawnlog import read_log
 from dovetail.files.writing import private_folder
 
 __all__ = ["Address", "ServiceFolder", "default_service_folder"]
@@ -105,6 +109,30 @@ class ServiceFolder:
             return self.path / "service.sock"
         name = hashlib.blake2b(os.fsencode(self.path), digest_size=6).hexdigest()
         return Path(runtime) / f"dovetail-{name}.sock"
+
+    def is_shared(self, *, now: bool) -> bool:
+        """Whether others may submit ``now``, or might once: their processes may be there still.
+
+        Raises `OSError`.
+        """
+        marker = self.path / "shared"
+        if now and not marker.exists():
+            replace_file(marker, b"others than this account may have submitted jobs here\n")
+        return now or marker.exists()
+
+    def last_number(self) -> int:
+        """The highest number of a job of which there is output or a record of its start, 0 without any."""
+        output = self.path / "output"
+        buckets = (
+            [int(one.name) for one in output.iterdir() if one.name.isdecimal()] if output.is_dir() else []
+        )
+        names = (output / str(max(buckets))).iterdir() if buckets else ()
+        jobs = [one.name for one in names]
+        for log in self.path.glob("spawn.log*"):
+            with contextlib.suppress(OSError):
+                jobs += [intent["job"] for intent in read_log(log).intents.values()]
+        numbers = [int(number) for job in jobs if (number := re.split(r"[._]", job)[0]).isdecimal()]
+        return max(numbers, default=0)
 
     def lock(self) -> int | None:
         """A descriptor that holds the folder until it is closed; ``None`` while another service lives."""

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
-from dovetail.files.fields import Entry, Name
+from dovetail.files.fields import Entry, Name, real
 from dovetail.model import Dependency
 from dovetail.workloads.jobfile_schema import (
     AppEntry,
@@ -15,10 +15,11 @@ from dovetail.workloads.jobfile_schema import (
     Env,
     Input,
     Limit,
+    Memory,
     Nodes,
     Retries,
+    RetryMemory,
     Share,
-    Size,
     dependency_of,
 )
 
@@ -57,6 +58,7 @@ After = Annotated[
     BeforeValidator(dependency_of),
     WithJsonSchema({"type": "string", "pattern": "^after(ok|any):."}),
 ]
+Risk = Annotated[float, BeforeValidator(real("a probability", most=1.0))]
 Text = Annotated[str, Field(min_length=1, max_length=4096)]
 
 
@@ -85,7 +87,16 @@ class JobForm(Entry):
     env: Env = Field(default_factory=dict, description="over the request's environment")
     cpus: Cpus | None = Field(default=None, description="a node; default 1 where it runs on CPUs")
     gpus: Share | None = Field(default=None, description="devices a node; below 1 shares one; default 1")
-    memory: Size | None = Field(default=None, description="bytes a node; the job is ended beyond them")
+    memory: Memory | None = Field(
+        default=None, description="bytes a node, beyond which the job is ended; auto: learned"
+    )
+    retry_memory: RetryMemory = Field(
+        default="learned",
+        description="after a kill for memory it starts again with: learned, a factor of before, or no",
+    )
+    kill_risk: Risk | None = Field(
+        default=None, description="with memory auto: the largest probability of a kill; default 0.05"
+    )
     nodes: Nodes = 1
     walltime: Limit | None = Field(default=None, description="seconds; a limit, not an estimate")
     partition: Name | None = None

@@ -20,16 +20,29 @@ from dataclasses import dataclass
 from typing import Any
 
 from dovetail.errors import DovetailError, InputError
-from dovetail.service.call import outcome_of, script_of
+from dovetail.service.call import Untrusted, outcome_of, script_of
 from dovetail.service.client import Connection, connection
 from dovetail.service.requests import here
 
-__all__ = ["Client", "JobFailed", "JobFuture", "Outcome"]
+__all__ = ["Client", "JobFailed", "JobFuture", "Outcome", "Untrusted"]
 
 OPTIONS = frozenset(
     {
         *("name", "app", "inputs", "on", "env", "cpus", "gpus", "memory", "nodes", "walltime", "partition"),
-        *("priority", "depends", "singleton", "retries", "restartable", "stdout", "stderr", "signal", "hold"),
+        *("retry_memory", "kill_risk"),
+        *(
+            "priority",
+            "depends",
+            "singleton",
+            "retries",
+            "retry_memory",
+            "kill_risk",
+            "restartable",
+            "stdout",
+            "stderr",
+            "signal",
+            "hold",
+        ),
     }
 )
 PATIENCE = 20.0
@@ -85,9 +98,20 @@ class Client:
 
     ``service`` is an URL or a state folder (default: ``$DOVETAIL_SERVICE``, else this account's own, which is
     started if it does not run). Raises `NoService`.
+
+    Results travel as data where data can say them. Pickles are read where nobody else can have written them:
+    from a service of this account, at its own socket, that has never admitted others; else a future has
+    `Untrusted` for its exception. ``trust`` says otherwise: ``True`` reads all, ``False`` none.
     """
 
-    def __init__(self, service: str | os.PathLike[str] | None = None, token: str | None = None) -> None:
+    def __init__(
+        self,
+        service: str | os.PathLike[str] | None = None,
+        token: str | None = None,
+        *,
+        trust: bool | None = None,
+    ) -> None:
+        self._trust = trust
         self._open: Callable[[], Connection] = lambda: connection(service, token, start=lambda sentence: None)
         self._asks = self._open()
         self._lock = threading.Lock()  # a connection has one request at a time
@@ -209,7 +233,7 @@ class Client:
             future.set_running_or_notify_cancel()
             return
         future.set_running_or_notify_cancel()
-        data = _whole_log(service, job) if state in ("COMPLETED", "FAILED") else b""
+        data, ours = _whole_log(service, job) if state in ("COMPLETED", "FAILED") else (b"", False)
         if not future.is_call:
             if state == "COMPLETED":
                 future.set_result(Outcome(job, state, row["exit_code"], data))
@@ -217,7 +241,10 @@ class Client:
                 future.set_exception(JobFailed(job, state, row["reason"]))
             return
         try:
-            returned, value = outcome_of(data)
+            returned, value = outcome_of(data, trusted=ours if self._trust is None else self._trust)
+        except Untrusted as error:
+            future.set_exception(Untrusted(f"job {job}: {error}"))
+            return
         except Exception as error:  # noqa: BLE001 - unpickling runs the code of whoever made the result
             failed = JobFailed(job, state, row["reason"] or "its result cannot be read")
             failed.__cause__ = error
@@ -265,13 +292,14 @@ def _selector(ids: Sequence[str]) -> str:
     return ",".join([*parts, *(id for id in ids if not id.isdecimal())])
 
 
-def _whole_log(service: Connection, job: str) -> bytes:
-    """All that a job wrote to standard output."""
-    data = b""
+def _whole_log(service: Connection, job: str) -> tuple[bytes, bool]:
+    """All that a job wrote to standard output, and whether only this account can have written it."""
+    data, ours = b"", True
     while True:
         reply = service.ask("GET", f"/api/v1/jobs/{job}/log", query={"offset": len(data)})
         if reply.status != 200:
             reply.json()
         data += reply.body
+        ours = ours and reply.headers.get("dovetail-shared") == "0"
         if not reply.body or len(data) >= int(reply.headers["dovetail-length"]):
-            return data
+            return data, ours and service.peers == {os.geteuid()}

@@ -9,7 +9,7 @@ from dovetail.service.core import Service
 
 __all__ = ["exposition"]
 
-_STATES = ("COMPLETED", "FAILED", "TIMEOUT", "CANCELLED", "NODE_FAIL")
+_STATES = ("COMPLETED", "FAILED", "TIMEOUT", "CANCELLED", "NODE_FAIL", "OUT_OF_MEMORY")
 
 
 def exposition(service: Service) -> str:
@@ -37,6 +37,6 @@ def _lines(service: Service) -> Iterator[str]:
     yield "# HELP dovetail_start_time_seconds When the service was started."
     yield "# TYPE dovetail_start_time_seconds gauge"
     yield f"dovetail_start_time_seconds {info['since']:.3f}"
-    yield "# HELP dovetail_blocked Whether nothing can be put on record now (a full disk)."
+    yield "# HELP dovetail_blocked Whether nothing starts now: a full disk, or no claims on this machine."
     yield "# TYPE dovetail_blocked gauge"
     yield f"dovetail_blocked {int(info['blocked'] is not None)}"

@@ -69,6 +69,8 @@ def forms_of_workload(workload: Workload) -> tuple[list[Form], list[Form]]:
             "priority": round(job.priority),
             "depends": [str(one) for one in job.depends],
             "retries": job.retries,
+            "memory": "auto" if job.sizing.auto else None,
+            "retry_memory": None if job.sizing.retry == "learned" else job.sizing.retry,
             "sbatch": list(job.slurm),
         }
         jobs.append({key: value for key, value in form.items() if value not in (None, {}, [])})
@@ -129,11 +131,13 @@ def _parser() -> _Refusing:
     add("-n", "--ntasks", dest="ntasks")
     add("--ntasks-per-node", dest="ntasks_per_node")
     add("-G", "--gpus", "--gpus-per-node", "--gres", dest="gpus")
-    add("--mem", dest="memory")
-    add("-t", "--time", dest="walltime")
+    add("--memory", "--mem", dest="memory")
+    add("--retry-memory", dest="retry_memory")
+    add("--kill-risk", dest="kill_risk")
+    add("-t", "--walltime", "--time", dest="walltime")
     add("-p", "--partition", dest="partition")
     add("--priority", dest="priority")
-    add("-d", "--dependency", dest="depends", action="append")
+    add("-d", "--depends", "--dependency", dest="depends", action="append")
     add("-a", "--array", dest="array")
     add("-o", "--output", dest="stdout")
     add("-e", "--error", dest="stderr")
@@ -188,7 +192,7 @@ def _from_slurm(given: dict[str, str]) -> dict[str, str]:
         asked["cpus"] = str(int(tasks) * int(asked.get("cpus", "1")))
     if "walltime" in asked:
         asked["walltime"] = str(slurm_seconds(asked["walltime"]))
-    if "memory" in asked:
+    if asked.get("memory", "auto") != "auto":
         asked["memory"] = str(slurm_bytes(asked["memory"]))
     return asked
 
@@ -199,29 +203,16 @@ def slurm_seconds(text: str) -> float:
     >>> slurm_seconds("90"), slurm_seconds("1:30"), slurm_seconds("1-12")
     (5400.0, 90.0, 129600.0)
     """
-    days, dash, rest = text.rpartition("-")
-    parts = rest.split(":")
-    if not all(part.isdigit() for part in parts) or len(parts) > 3 or (dash and not days.isdigit()):
-        return seconds_of(text)
-    numbers = [int(part) for part in parts]
-    if dash:
-        hours, minutes, seconds = (*numbers, 0, 0)[:3]
-        return float(int(days) * 86400 + hours * 3600 + minutes * 60 + seconds)
-    if len(numbers) == 1:
-        return numbers[0] * 60.0
-    if len(numbers) == 2:
-        return numbers[0] * 60.0 + numbers[1]
-    return numbers[0] * 3600.0 + numbers[1] * 60.0 + numbers[2]
+    return float(text) * 60 if text.isdigit() else seconds_of(text)
 
 
 def slurm_bytes(text: str) -> str:
-    """``--mem`` as sbatch reads it: megabytes where no unit is given, and units are powers of 1024.
+    """``--mem`` of an ``#SBATCH`` line: megabytes where no unit is given, else a size as everywhere.
 
-    >>> slurm_bytes("500"), slurm_bytes("2G")
-    ('500MiB', '2GiB')
+    >>> slurm_bytes("500"), slurm_bytes("2GiB")
+    ('500M', '2GiB')
     """
-    match = re.fullmatch(r"([0-9]+)([KMGTkmgt]?)", text)
-    return text if match is None else f"{match[1]}{(match[2] or 'M').upper()}iB"
+    return f"{text}M" if text.isdigit() else text
 
 
 def device_count(text: str) -> float:

@@ -136,7 +136,9 @@ async def _form(request: Request, form: type[Entry]) -> Any:
     return await asyncio.get_running_loop().run_in_executor(None, read)
 
 
-State = Literal["PENDING", "RUNNING", "COMPLETED", "FAILED", "TIMEOUT", "CANCELLED", "NODE_FAIL"]
+State = Literal[
+    "PENDING", "RUNNING", "COMPLETED", "FAILED", "TIMEOUT", "CANCELLED", "NODE_FAIL", "OUT_OF_MEMORY"
+]
 Short = Annotated[str | None, Query(max_length=4096)]
 Limit = Annotated[int, Query(ge=1, le=100_000)]
 Offset = Annotated[int, Query(ge=0, le=1_000_000_000)]
@@ -259,13 +261,15 @@ def _look(app: FastAPI, service: Service) -> None:
         """A piece of what a job wrote, from a byte on (negative: from the end).
 
         With `wait` seconds the answer comes when there is more, or the job has ended. The headers say where
-        the piece begins (`dovetail-offset`), how long the file is, and whether the job has ended.
+        the piece begins (`dovetail-offset`), how long the file is, whether the job has ended, and whether
+        others than the service's account may have written it (`dovetail-shared`).
         """
         piece = await _log_piece(service, id, _who(request), stream, attempt, offset, wait)
         headers = {
             "dovetail-offset": str(piece.offset),
             "dovetail-length": str(piece.length),
             "dovetail-ended": str(int(piece.ended)),
+            "dovetail-shared": str(int(service.shared)),
             "content-disposition": "attachment",
         }
         return Response(piece.data, 200, headers, "application/octet-stream")

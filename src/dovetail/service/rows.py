@@ -123,7 +123,7 @@ def _of_job(job: Job) -> Row:
 
 def reason_of_end(state: State, detail: str) -> str:
     """A word for why it ended so; `detail` says more."""
-    if state is State.FAILED and detail.startswith("memory"):
+    if state is State.OUT_OF_MEMORY:
         return "memory"
     if state is State.COMPLETED:
         return ""

@@ -21,16 +21,16 @@ from dovetail.engine.live import LiveRun, check_executor
 from dovetail.engine.prepare import check_policy
 from dovetail.engine.turns import Turns
 from dovetail.errors import DovetailError, ExecutorError, InputError
-from dovetail.executors.spawnlog import started_at
+from dovetail.executors.recovery import recover
+from dovetail.executors.spawnlog import LOG_NAME, started_at
 from dovetail.history.sqlite import SqliteHistory, default_history_path
 from dovetail.interfaces import AdoptsJobs, Backend, Executor, LeftBehind
-from dovetail.model import Cluster, Job, Seconds, State, TableTruth, Workload
+from dovetail.model import Cluster, Ended, Job, Seconds, State, TableTruth, Usage, Workload
 from dovetail.plugins import LoadedPolicy, load_policy, named_backend, needs_turns, policy_for
 from dovetail.running.assembly import driver_of, neighbours_of, recording
 from dovetail.running.folder import About, as_run_folder, encoded_about, read_about
 from dovetail.running.ledger import Ledger
 from dovetail.running.taking_up import by_submission, enter_adopted, enter_outside, sorted_out
-from dovetail.runtimes.registry import DEFAULT_MODEL
 from dovetail.service.core import Options, Service
 from dovetail.service.folder import Address, ServiceFolder, replace_file
 from dovetail.service.forecast import Forecast
@@ -39,7 +39,9 @@ from dovetail.service.http import Listeners, is_loopback, names_of, parse_listen
 from dovetail.service.people import name_of
 from dovetail.service.routes import application
 from dovetail.service.tokens import Tokens
-from dovetail.service.usage import FairUse, Usage
+from dovetail.service.usage import FairUse
+from dovetail.service.usage import Usage as Used
+from dovetail.spec.values import DEFAULT_MODEL
 
 __all__ = ["ServeOptions", "serve"]
 
@@ -58,8 +60,8 @@ class ServeOptions:
 
     ``listen`` is HOST:PORT; anything but loopback needs a ``certificate``, or ``insecure``. Whoever is in
     ``group`` may use the socket. ``keep`` is how long ended jobs stay in memory, ``user_limit`` how many
-    jobs of one user may run at once; with ``fair`` who used less goes first. ``ready`` is called when the
-    service answers.
+    jobs of one user may run at once; with ``fair`` who used less goes first. ``new`` begins with an empty
+    queue where the ledger of the one before has gone. ``ready`` is called when the service answers.
     """
 
     folder: ServiceFolder
@@ -80,6 +82,7 @@ class ServeOptions:
     insecure: bool = False
     keep: Seconds = 3600.0
     user_limit: int | None = None
+    new: bool = False
     fair: FairUse | None = None
     tell: Callable[[str], None] = print
     ready: Callable[[Address], None] = field(default=lambda address: None)
@@ -188,7 +191,29 @@ def _cluster(options: ServeOptions, backend: Backend, before: About | None, ledg
     return known
 
 
-def _executor(backend: Backend, folder: ServiceFolder, about: About) -> tuple[Executor, LeftBehind]:
+def _not_gone(options: ServeOptions) -> None:
+    """Refuse a folder whose ledger was lost: an empty queue would give its numbers, and names, once more."""
+    folder, log = options.folder, options.folder.path / LOG_NAME
+    if folder.ledger.exists() or not (folder.path / "run.json").exists():
+        return
+    if not options.new:
+        raise InputError(
+            "is gone, and this folder is one of a service; expected it back, or 'dovetail serve --new': an "
+            "empty queue, whose numbers begin after those of the outputs that are here",
+            where=str(folder.ledger),
+        )
+    for name in ("ledger.db-wal", "ledger.db-shm"):
+        (folder.path / name).unlink(missing_ok=True)
+    if log.exists() and not recover(folder.path).give_up():
+        raise InputError(
+            "found jobs of the queue before that still run: 'dovetail recover --stop' ends them",
+            where="--new",
+        )
+
+
+def _executor(
+    backend: Backend, folder: ServiceFolder, about: About, ledger: Ledger
+) -> tuple[Executor, LeftBehind]:
     """The executor, and what it finds of before."""
     run = replace(as_run_folder(folder.path, about), endless=True)
     if any((folder.path / name).exists() for name in BEGUN) and isinstance(backend, AdoptsJobs):
@@ -200,7 +225,13 @@ def _executor(backend: Backend, folder: ServiceFolder, about: About) -> tuple[Ex
                 if time.monotonic() > deadline:
                     raise
                 time.sleep(0.05)
-    return backend.open(run, about.cluster), LeftBehind()
+    why, now = "what was started before is no longer on record, so whether it ran is not known", time.time()
+    lost = [
+        Ended(entry.job.id, State.NODE_FAIL, None, why, Usage(), None, now, entry.attempt, ran=False)
+        for entry in ledger.open_entries()
+        if entry.state is State.RUNNING
+    ]
+    return backend.open(run, about.cluster), LeftBehind(unknown=lost)
 
 
 def _journal(folder: ServiceFolder, about: About, loaded: LoadedPolicy) -> JournalWriter:
@@ -233,12 +264,13 @@ async def _opened(options: ServeOptions, where: Network | None, stack: ExitStack
     folder, backend = options.folder, named_backend(options.executor)
     options = replace(options, policy=policy_for(backend, options.policy))
     loaded = load_policy(options.policy)
+    _not_gone(options)
     ledger = stack.enter_context(Ledger(folder.ledger, durable=True))
     before = read_about(folder.path) if (folder.path / "run.json").exists() else None
     about = _about(options, _cluster(options, backend, before, ledger), before)
     replace_file(folder.path / "run.json", encoded_about(about))
     store = stack.enter_context(SqliteHistory(about.history))
-    executor, left = _executor(backend, folder, about)
+    executor, left = _executor(backend, folder, about, ledger)
     check_executor(loaded.policy, loaded.name, executor, about.executor)
     ledger.epoch = epoch = time.time()
     waiting, adopted, ends, outside = sorted_out(ledger, left, epoch)
@@ -265,7 +297,7 @@ async def _opened(options: ServeOptions, where: Network | None, stack: ExitStack
 
     enter_adopted(driver, adopted, ends)
     enter_outside(driver, outside)
-    usage = Usage(folder.usage, options.fair, epoch)
+    usage = Used(folder.usage, options.fair, epoch)
     driver.take_turns(Turns(priorities=needs_turns(loaded.policy), shares=usage.shares), 0.0)
     stack.callback(lambda: usage.write(driver.engine.view.now))
     neighbours = neighbours_of(executor, driver, options.tell)
@@ -283,6 +315,9 @@ async def _opened(options: ServeOptions, where: Network | None, stack: ExitStack
     service.append(found)
     stack.callback(found.close)
     found.check = _checker(loaded)
+    found.shared = folder.is_shared(now=options.group is not None or where is not None)
+    if neighbours is not None:
+        found.trouble = lambda: neighbours.trouble
     driver.happened(*waiting)
     if adopted or waiting or outside:
         runs = len(adopted) - len(ends)

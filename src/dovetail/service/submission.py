@@ -26,6 +26,7 @@ from dovetail.model import (
     Launch,
     Rejected,
     Request,
+    Sizing,
     Throttle,
 )
 from dovetail.model.templates import DEVICE, escape, placeholders
@@ -33,7 +34,7 @@ from dovetail.running.ledger import Number
 from dovetail.service.forms import JobForm, SubmitForm
 from dovetail.service.selectors import MOST_ELEMENTS, parse_array
 from dovetail.workloads.identity import Identity, identify
-from dovetail.workloads.jobfile import app_of_entry, request_for, split_command
+from dovetail.workloads.jobfile import app_of_entry, auto_of_entry, request_for, split_command
 
 __all__ = ["INDEX", "Submission", "Submitter", "output_path", "submission_of"]
 
@@ -108,6 +109,7 @@ class _Maker:
         self.apps = {
             entry.name: app_of_entry(entry, f"app {n} {entry.name!r}") for n, entry in enumerate(form.apps, 1)
         }
+        self.auto = {entry.name: auto_of_entry(entry) for entry in form.apps}
         self.shaped: dict[tuple[Any, ...], tuple[App, tuple[Choice, ...]]] = {}
         self.launches: dict[tuple[Any, ...], Launch] = {}
 
@@ -147,10 +149,13 @@ class _Maker:
             throttles=self._throttles(form, name, limit),
             slurm=tuple(form.sbatch),
             name=name,
+            sizing=self._sizing(form, app),
         )
         admitted = self.gate.admit(template)
         if isinstance(admitted, Rejected):
-            raise InputError(_why_too_large(template, self.cluster, admitted.reason), where=where)
+            alone = len(self.form.jobs) == 1 and form.id is None  # then "job 1" would name nothing
+            why = _why_too_large(template, self.cluster, admitted.reason)
+            raise InputError(why, where=None if alone and why.startswith("cpus") else where)
         ids: list[JobId] = []
         for index in indices:
             id = f"{self.number}" if index is None else f"{self.number}_{index}"
@@ -254,7 +259,7 @@ class _Maker:
             raise InputError("cpus: found 0, expected at least 1 for kind cpu", where=where)
         if form.gpus is not None and devices:
             devices = ((devices[0][0], float(form.gpus)), *devices[1:])
-        memory = asked.memory if form.memory is None else round(form.memory)
+        memory = form.memory if isinstance(form.memory, int) else asked.memory  # auto: to be learned
         partition = form.partition or ""
         if partition and partition not in self.partitions:
             expected = ", ".join(sorted(self.partitions)) or "none: the cluster has no partitions"
@@ -292,6 +297,16 @@ class _Maker:
             found.update(dict.fromkeys(Dependency(asked.kind, id) for id in ids))
         return tuple(found)
 
+    def _sizing(self, form: JobForm, app: App) -> Sizing:
+        """How the memory of a job is found."""
+        if form.memory == "auto":
+            auto = tuple(one.name for one in app.implementations)
+        elif form.memory is None and form.app is not None:
+            auto = self.auto.get(form.app, ())
+        else:
+            auto = ()
+        return Sizing(auto, form.retry_memory, form.kill_risk)
+
     def _throttles(self, form: JobForm, name: str, limit: int | None) -> tuple[Throttle, ...]:
         found = []
         if limit is not None:
@@ -309,7 +324,7 @@ class _Maker:
             for path in (form.stdout, form.stderr)
         )
         number, notice = _signal(form, where)
-        memory = None if form.memory is None else round(form.memory)
+        memory = form.memory if isinstance(form.memory, int) else None
         key = (out, err, number, notice, memory, form.slurm)
         if key not in self.launches:
             self.launches[key] = Launch(
@@ -403,7 +418,7 @@ def _why_too_large(job: Job, cluster: Cluster, reason: str) -> str:
     most = max((node.cpus for node in cluster.nodes), default=0)
     asked = max((choice.request.cpus for choice in job.choices), default=0)
     if asked not in (WHOLE_POOL, HOST_CPUS) and asked > most:
-        return f"cpus: found {asked}, and no node has more than {most}"
+        return f"cpus: found {asked}, the largest node has {most}"
     if job.nodes > len(cluster):
         return f"nodes: found {job.nodes}, and there are {len(cluster)}"
     return f"is {reason}"

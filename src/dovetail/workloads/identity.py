@@ -17,7 +17,7 @@ from pathlib import Path
 from dovetail.errors import InputError
 from dovetail.files.sentences import shown
 from dovetail.model.templates import DEVICE, escape
-from dovetail.workloads.shell_scripts import INSIDE_A_SHELL, Simple, simple_commands
+from dovetail.workloads.shell_scripts import INSIDE_A_SHELL, OF_THE_SHELL, Simple, simple_commands
 from dovetail.workloads.wrappers import ASSIGNMENT, unwrap
 
 __all__ = ["Identity", "file_size", "identify", "number_of", "with_file_sizes"]
@@ -194,13 +194,16 @@ class _Reading:
             script = _shell_script(words)
             commands = None if script is None else simple_commands(words[script])
             if commands and script is not None:
-                return self._shell(commands, words[script + 2 :])
+                return self._shell(program, commands, words[script + 2 :])
         name, source, rest = self._program(program, words)
         self.arguments(words[rest:])
         return name, source
 
-    def _shell(self, commands: Sequence[Simple], parameters: Sequence[str]) -> tuple[str, str]:
-        """The programs of ``sh -c``; ``parameters`` are $1, $2 … of the script."""
+    def _shell(self, shell: str, commands: Sequence[Simple], parameters: Sequence[str]) -> tuple[str, str]:
+        """The programs of ``sh -c``; ``parameters`` are $1, $2 … of the script.
+
+        Of a script that runs none, and only tells the shell what to do (``exit 5``), it is the shell.
+        """
         names: list[str] = []
         values = {f"${i}": text for i, text in enumerate(parameters, 1)}
         used: set[str] = set()
@@ -216,7 +219,7 @@ class _Reading:
             for file in simple.read:
                 self._value("stdin", values.get(file, file), "standard input")
         if not names:
-            names = [simple.argv[0] for simple in commands]
+            names = [simple.argv[0] for simple in commands if simple.argv[0] not in OF_THE_SHELL] or [shell]
         self.arguments([text for name, text in values.items() if name not in used])
         app = "+".join(names)
         if len(app) > LONGEST_APP:

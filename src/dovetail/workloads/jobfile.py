@@ -33,6 +33,7 @@ from dovetail.model import (
     JobId,
     Request,
     Seconds,
+    Sizing,
     TableTruth,
     Workload,
 )
@@ -49,7 +50,7 @@ from dovetail.workloads.jobfile_schema import (
     JobFile,
 )
 
-__all__ = ["COMMUNICATING", "app_of_entry", "load_jobfile", "request_for", "split_command"]
+__all__ = ["COMMUNICATING", "app_of_entry", "auto_of_entry", "load_jobfile", "request_for", "split_command"]
 
 COMMUNICATING = "communication"
 """The app of jobs that name none: their communication alone says how long they take."""
@@ -106,9 +107,15 @@ class _App:
     times: dict[str, Mapping[int, Seconds]]  # by implementation: true seconds by node count
     time: dict[str, Seconds]
     needs: list[tuple[str, str]] = field(default_factory=list)  # (implementation, placeholder)
+    auto: tuple[str, ...] = ()  # implementations whose memory is learned
 
     def implementation(self, name: str) -> Implementation | None:
         return next((i for i in self.app.implementations if i.name == name), None)
+
+
+def auto_of_entry(entry: AppEntry) -> tuple[str, ...]:
+    """The implementations of an entry whose memory is learned."""
+    return tuple(form.name for form in entry.implementation if form.memory == "auto")
 
 
 def app_of_entry(entry: AppEntry, where: str) -> App:
@@ -137,7 +144,8 @@ def _app(entry: AppEntry, where: str) -> _App:
         if any(i.name == form.name for i in implementations):
             raise InputError(f"found the name {form.name!r} twice, expected each once", where=place)
         kind = _kind(form.kind or form.name, place)
-        request = request_for(kind, cpus=form.cpus, gpus=form.gpus, memory=form.memory, models=form.models)
+        memory = form.memory if isinstance(form.memory, int) else 0  # to be learned
+        request = request_for(kind, cpus=form.cpus, gpus=form.gpus, memory=memory, models=form.models)
         if not request.devices and request.cpus == 0:
             raise InputError("cpus: found 0, expected at least 1 for kind cpu", where=place)
         command, env = None, _env(form.env, place)
@@ -150,6 +158,7 @@ def _app(entry: AppEntry, where: str) -> _App:
         if form.time is not None:
             built.time[form.name] = form.time
     built.app = App(entry.name, tuple(implementations), entry.restartable)
+    built.auto = auto_of_entry(entry)
     return built
 
 
@@ -310,6 +319,7 @@ class _Jobs:
             sequential=entry.sequential,
             speedup=entry.speedup or EMPTY,
             retries=entry.retries,
+            sizing=Sizing(known.auto, entry.retry_memory),
             communication=_communication(entry.communication),
             slurm=tuple(entry.slurm),
         )

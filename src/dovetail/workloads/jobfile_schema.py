@@ -6,7 +6,7 @@ Checks that concern more than one entry (names, placeholders, node counts) are i
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Discriminator, Field, Tag, WithJsonSchema
 from pydantic_core import PydanticCustomError
@@ -24,7 +24,9 @@ from dovetail.files.fields import (
     size,
     whole,
 )
+from dovetail.files.units import SIZE
 from dovetail.model import Dependency
+from dovetail.spec.values import MOST_RETRIES
 
 __all__ = [
     "MOST_NODES",
@@ -42,8 +44,9 @@ MOST_CPUS = 1_000_000
 MOST_DEVICES = 10_000
 MOST_RATIO = 1e12
 MOST_PRIORITY = 1e15
-MOST_RETRIES = 1_000
+
 MOST_CALLS = 1e18
+MOST_FACTOR = 100.0
 
 
 def _input(value: object) -> float | str:
@@ -53,6 +56,33 @@ def _input(value: object) -> float | str:
     if isinstance(value, int | float) and not isinstance(value, bool):
         return real("a text or a number")(value)
     raise PydanticCustomError("dovetail", "expected a text or a number")
+
+
+_sized, _factor = size(), real("a factor", most=MOST_FACTOR)
+
+
+def _memory(value: object) -> int | str:
+    """Bytes, or ``auto``."""
+    if value == "auto":
+        return "auto"
+    try:
+        return round(_sized(value))
+    except PydanticCustomError:
+        expected = f"expected {SIZE}, or auto"
+        raise PydanticCustomError("dovetail", "{expected}", {"expected": expected}) from None
+
+
+def _retry_memory(value: object) -> float | str:
+    """``learned``, ``no``, or a factor above 1."""
+    if value in ("learned", "no"):
+        return str(value)
+    try:
+        factor = _factor(value)
+    except PydanticCustomError:
+        factor = 0.0
+    if factor <= 1:
+        raise PydanticCustomError("dovetail", "expected learned, no, or a factor above 1, at most 100")
+    return factor
 
 
 def _node_count(value: object) -> int:
@@ -97,6 +127,12 @@ Ratio = Annotated[float, Field(gt=0), BeforeValidator(real("a ratio", most=MOST_
 Limit = Annotated[float, BeforeValidator(duration(above_zero=True)), number_or_text(most=LONGEST, above=True)]
 Size = Annotated[float, BeforeValidator(size()), number_or_text(most=MOST_BYTES)]
 Calls = Annotated[float, Field(ge=0), BeforeValidator(real("a number of calls", most=MOST_CALLS))]
+Memory = Annotated[int | Literal["auto"], BeforeValidator(_memory), number_or_text(most=MOST_BYTES)]
+RetryMemory = Annotated[
+    float | Literal["learned", "no"],
+    BeforeValidator(_retry_memory),
+    number_or_text(most=MOST_FACTOR),
+]
 Retries = Annotated[int, Field(ge=0, le=MOST_RETRIES), BeforeValidator(whole(0, MOST_RETRIES))]
 Priority = Annotated[float, Field(ge=0), BeforeValidator(real("a number", most=MOST_PRIORITY))]
 Tasks = Annotated[int, Field(ge=1, le=MOST_CPUS), BeforeValidator(whole(1, MOST_CPUS))]
@@ -148,7 +184,7 @@ class ImplementationEntry(Entry):
         description="devices of the kind a node; below 1 shares one; not counted where the kind is cpu",
     )
     models: list[str] = Field(default_factory=list, description="device models that will do; default: any")
-    memory: Bytes = Field(default=0, description="bytes a node; 0: not counted")
+    memory: Memory = Field(default=0, description="bytes a node; 0: not counted; auto: learned")
     time: Seconds | None = Field(default=None, description="true seconds, for simulation")
     times: Times | None = Field(
         default=None, description="true seconds by node count; only these counts exist"
@@ -207,6 +243,10 @@ class JobEntry(Entry):
     priority: Priority = Field(default=0.0, description="higher first")
     depends: list[Depends] = Field(default_factory=list, description="afterok:JOB or afterany:JOB")
     retries: Retries = Field(default=0, description="how often it may start again after a failure")
+    retry_memory: RetryMemory = Field(
+        default="learned",
+        description="after a kill for memory it starts again with: learned, a factor of before, or no",
+    )
     slurm: list[str] = Field(default_factory=list, description="options for sbatch")
     communication: CommunicationEntry | None = Field(default=None, description="of jobs on remote GPUs")
     cpus: Cpus | None = Field(default=None, description="a node, of a job without an app")

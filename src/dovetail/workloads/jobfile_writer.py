@@ -28,6 +28,7 @@ from dovetail.model import (
     Workload,
 )
 from dovetail.model.cluster_file import is_short
+from dovetail.spec.values import MOST_RETRIES
 from dovetail.workloads.jobfile import COMMUNICATING
 from dovetail.workloads.jobfile_schema import (
     MOST_CPUS,
@@ -35,7 +36,6 @@ from dovetail.workloads.jobfile_schema import (
     MOST_NODES,
     MOST_PRIORITY,
     MOST_RATIO,
-    MOST_RETRIES,
 )
 
 __all__ = ["dump_jobfile"]
@@ -191,6 +191,9 @@ def _job(
         lines.append(f"depends = [{', '.join(_text(str(one)) for one in job.depends)}]")
     if job.retries:
         lines.append(f"retries = {_number(job.retries, where, MOST_RETRIES)}")
+    if job.sizing.retry != "learned":
+        retry = job.sizing.retry
+        lines.append(f"retry_memory = {_text(retry) if isinstance(retry, str) else _number(retry, where)}")
     if job.slurm:
         lines.append(f"slurm = [{', '.join(map(_text, job.slurm))}]")
     if job.communication is not None:

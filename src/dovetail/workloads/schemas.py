@@ -12,7 +12,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from dovetail.model.cluster_file import ClusterFile
-from dovetail.model.remote_costs import RemoteCostsFile
+from dovetail.model.remote_costs import remote_costs_file
 from dovetail.workloads.jobfile_schema import JobFile
 
 __all__ = ["schema_text", "schemas"]
@@ -20,7 +20,7 @@ __all__ = ["schema_text", "schemas"]
 _MODELS: dict[str, type[BaseModel]] = {
     "jobfile": JobFile,
     "clusterfile": ClusterFile,
-    "remotecosts": RemoteCostsFile,
+    "remotecosts": remote_costs_file(),
 }
 
 

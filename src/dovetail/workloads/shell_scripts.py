@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from dovetail.workloads.shell_words import Word, tokens
 from dovetail.workloads.wrappers import ASSIGNMENT, word_set
 
-__all__ = ["INSIDE_A_SHELL", "RESERVED", "Simple", "simple_commands"]
+__all__ = ["INSIDE_A_SHELL", "OF_THE_SHELL", "RESERVED", "Simple", "simple_commands"]
 
 RESERVED = word_set(
     "if then else elif fi for while until do done case esac in function select { } ! [[ ]] coproc"
@@ -18,6 +18,8 @@ INSIDE_A_SHELL = word_set(
     "shift shopt source test touch trap true ulimit umask unalias unset wait"
 )
 """Commands inside a script that take no time of their own."""
+OF_THE_SHELL = word_set(": exit return set trap wait shift read ulimit umask")
+"""Of these, what does no work at all: a job that does nothing else is named by its shell."""
 
 
 @dataclass(slots=True)

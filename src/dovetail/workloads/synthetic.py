@@ -38,7 +38,7 @@ from dovetail.workloads.draws import requested_times, streams
 from dovetail.workloads.swf import swf_workload
 from dovetail.workloads.swf_arrays import SwfArrays
 
-__all__ = ["KINDS", "parse_spec", "rigid_arrays", "synthesize"]
+__all__ = ["KINDS", "parse_spec", "rigid_arrays", "seed_of", "synthesize"]
 
 Floats = npt.NDArray[np.float64]
 PREFIX = "synthetic:"
@@ -110,6 +110,11 @@ def parse_spec(spec: str) -> tuple[str, dict[str, str]]:
         found = f"found the kind {shown(kind)}{closest(kind, KINDS)}"
         raise InputError(found, where=shown(spec, limit=100))
     return kind, options
+
+
+def seed_of(spec: str) -> int:
+    """The seed of a specification, 1 where it names none. Raises `InputError`."""
+    return Options(spec, parse_spec(spec)[1]).whole("seed", 0, MOST_SEED, 1)
 
 
 def rigid_arrays(jobs: int, nodes: int, load: float, seed: int) -> SwfArrays:

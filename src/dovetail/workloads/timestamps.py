@@ -7,10 +7,11 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 
 from dovetail.files.tables import LARGEST, Malformed
+from dovetail.files.units import seconds_of
 
 __all__ = ["duration", "unix_seconds", "wall_clock"]
 
-DURATION = re.compile(r"(?:(\d{1,7})-)?(?:(\d{1,9}):)?(\d{1,9}):(\d{1,2})(?:\.(\d{1,6}))?", re.ASCII)
+PRINTED = re.compile(r"[0-9:.-]+")
 DIGITS = re.compile(r"\d{1,12}", re.ASCII)
 
 
@@ -45,17 +46,9 @@ def duration(text: str) -> float:
     >>> duration("1-02:03"), duration("00:02:00"), duration("90")
     (93780.0, 120.0, 90.0)
     """
-    if DIGITS.fullmatch(text):
-        return float(text)
-    match = DURATION.fullmatch(text)
-    if match is None:
+    if not PRINTED.fullmatch(text):
         raise ValueError(text)
-    days, first, second, third, fraction = match.groups()
-    if days is not None and first is None:
-        seconds = int(second) * 3600 + int(third) * 60
-    else:
-        seconds = int(first or 0) * 3600 + int(second) * 60 + int(third)
-    seconds += int(days or 0) * 86400
+    seconds = seconds_of(text)
     if seconds >= LARGEST:
         raise ValueError(text)
-    return seconds + (float(f"0.{fraction}") if fraction else 0.0)
+    return seconds

@@ -102,6 +102,7 @@ class Backend(ABC):
         errors: what calls raise beside the built-in errors.
         array_type: the class of its arrays.
         scalar_types: classes of NumPy's numbers, which its functions give for arrays of no dimension.
+        typed_numbers: whether its functions take NumPy's scalars, which have a type; else numbers of Python.
         computes_here: whether the device is the CPU of the server, whose memory has to be limited.
     """
 
@@ -113,6 +114,7 @@ class Backend(ABC):
     default_dtypes: Mapping[str, str]
     errors: tuple[type[Exception], ...] = ()
     computes_here = True
+    typed_numbers = True
     array_type: type = object
     scalar_types: frozenset[type] = frozenset()
 
@@ -131,6 +133,14 @@ class Backend(ABC):
     @abstractmethod
     def to_host(self, value: Any) -> NDArray[Any]:
         """A C-contiguous array of the host with the same elements; waits for the device."""
+
+    def adopt(self, array: NDArray[Any]) -> Any:
+        """An array over the memory of one of the host; None where the device cannot have it."""
+        return None
+
+    def in_place(self, value: Any) -> NDArray[Any] | None:
+        """An array of the host over the same memory; None where the host cannot have it."""
+        return None
 
     @abstractmethod
     def owner(self, value: Any) -> tuple[Hashable, int]:

@@ -72,6 +72,15 @@ class NumpyBackend(Backend):
         """The array itself where it is contiguous, else a copy."""
         return np.ascontiguousarray(value).reshape(value.shape)
 
+    def adopt(self, array: NDArray[Any]) -> Any:
+        """The array itself."""
+        return array
+
+    def in_place(self, value: Any) -> NDArray[Any]:
+        """The array itself."""
+        found: NDArray[Any] = value
+        return found
+
     def owner(self, value: Any) -> tuple[Hashable, int]:
         """The array at the end of the chain of views."""
         while type(value.base) is np.ndarray:
@@ -106,7 +115,7 @@ def compat(library: str) -> Any:
         return importlib.import_module(f"array_api_compat.{library}")
     except ModuleNotFoundError as error:
         missing = "array-api-compat" if (error.name or "").startswith("array_api_compat") else error.name
+        wanted = f"'{DISTRIBUTION}[remote]'" if missing == "array-api-compat" else missing
         raise InputError(
-            f"device {library!r} is not there: {missing} is not installed: "
-            f"pip install '{DISTRIBUTION}[remote]'"
+            f"device {library!r} is not there: {missing} is not installed: pip install {wanted}"
         ) from None

@@ -35,6 +35,7 @@ class TorchBackend(Backend):
     """
 
     name = "torch"
+    typed_numbers = False
 
     def __init__(self, where: str) -> None:
         xp = compat("torch")
@@ -95,6 +96,16 @@ class TorchBackend(Backend):
         """On the CPU the tensor's own memory where it is contiguous."""
         found: NDArray[Any] = value.detach().cpu().contiguous().numpy()
         return found
+
+    def adopt(self, array: NDArray[Any]) -> Any:
+        """A tensor over the array's memory, on the CPU; none over what may not be written."""
+        if self.device.type != "cpu" or not array.flags.writeable or min(array.strides, default=0) < 0:
+            return None
+        return self._torch.from_numpy(array)
+
+    def in_place(self, value: Any) -> NDArray[Any] | None:
+        """The tensor's memory, on the CPU."""
+        return value.detach().numpy() if self.device.type == "cpu" else None
 
     def owner(self, value: Any) -> tuple[Hashable, int]:
         """The storage."""

@@ -63,7 +63,7 @@ PALETTE = (
 OTHER = "#9498a0"
 """What has no colour of its own."""
 
-FAILED = (State.FAILED, State.TIMEOUT, State.NODE_FAIL, State.CANCELLED)
+FAILED = (State.FAILED, State.TIMEOUT, State.NODE_FAIL, State.OUT_OF_MEMORY, State.CANCELLED)
 """Ends that a bar is marked for."""
 
 SLOTS = 24

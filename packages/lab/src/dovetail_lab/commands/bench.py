@@ -20,8 +20,8 @@ from rich.text import Text
 from dovetail.cli import options as opt
 from dovetail.cli.history import many
 from dovetail.cli.live_progress import LiveProgress
-from dovetail.cli.output import note
 from dovetail.errors import InputError
+from dovetail.files.streams import note
 from dovetail.history.sqlite import default_history_path
 from dovetail.model import CPU, Cluster, Record, State
 from dovetail.report import tables

@@ -15,8 +15,8 @@ from rich.table import Table
 from rich.text import Text
 
 from dovetail.cli import options as opt
-from dovetail.cli.output import note, watts_of
 from dovetail.errors import InputError
+from dovetail.files.streams import note
 
 if TYPE_CHECKING:  # numba and scipy load when the command runs, not when the help is shown
     from dovetail.report.energy import Watts
@@ -60,7 +60,7 @@ def pack(
     compare: Annotated[bool, typer.Option(help="Run all algorithms.")] = False,
     seed: Annotated[int, typer.Option(help="Of everything random.", min=0)] = 1,
     time_limit: Annotated[
-        float | None, typer.Option(metavar="SECONDS", help="Wall time of the algorithm.")
+        float | None, opt.duration("--time-limit", help="Wall time of the algorithm.")
     ] = None,
     draw: Annotated[
         Range, typer.Option("--range", help="random-proc: 1..floor(p/k) (share) or 1..p (full).")
@@ -91,6 +91,7 @@ def pack(
     ] = None,
 ) -> None:
     """Partition moldable tasks into packs that run one after the other, so that they end soonest."""
+    from dovetail.cli.output import watts_of
     from dovetail_lab.packing.registry import Options, solve
 
     watts = watts_of(idle_watts, busy_watts)

@@ -21,6 +21,7 @@ __all__ = [
     "READINGS",
     "SKIPPED",
     "Line",
+    "crowded",
     "curve",
     "figure_7",
     "figure_8",
@@ -53,6 +54,8 @@ READINGS: Mapping[str, tuple[str, str, str, tuple[float, float]]] = {
 }
 """By name: draws, options of the policies, of the rates, and where the reference crosses zero (RQ, MRQ)."""
 SKIPPED = (0, 1, 10, 100)
+CROWD = "0.05,0.9,0.05"
+CROWDED_CALLS, CROWDED_SIZES = ("1e5", "1e7", "1e8", "1e9", "1e5|3e8"), (9, 12)
 GRID_CALLS, GRID_SIZES, GRID_OTHER = (4, 6, 7, 8, 9), (9, 12), (10, 10_000)
 DEFAULT = table_4()
 
@@ -118,8 +121,20 @@ def skipping() -> dict[int, Point]:
     return {k: table_4(policies=POLICIES[:1], reading=f"skip={k}") for k in SKIPPED}
 
 
+def crowded() -> list[Point]:
+    """Short jobs of few nodes in a queue that only grows, by calls and bytes: where looking ahead is hard."""
+    return [
+        table_4(
+            nodes_mean=2, nodes_sd=1, gpus=CROWD, interarrival=3, other=60,
+            gpu_calls=calls, gpu_bytes=_power(size), spread="wide",
+        )
+        for size in CROWDED_SIZES
+        for calls in CROWDED_CALLS
+    ]  # fmt: skip
+
+
 def grid() -> list[Point]:
-    """Figure 7's corners at other job lengths, all of its points, and the mixtures."""
+    """Figure 7's corners at other job lengths, all of its points, the mixtures, and the crowd."""
     corners = [
         table_4(gpu_calls=_power(calls), gpu_bytes=_power(size), other=other, spread="wide")
         for other in GRID_OTHER
@@ -127,7 +142,7 @@ def grid() -> list[Point]:
         for calls in GRID_CALLS
     ]
     whole = [point for size in SIZES for point in figure_7(size).values()]
-    return [*whole, *corners, mixture(wide=False), mixture(wide=True)]
+    return [*whole, *corners, mixture(wide=False), mixture(wide=True), *crowded()]
 
 
 def points() -> Iterator[Point]:

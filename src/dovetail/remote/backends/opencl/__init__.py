@@ -40,6 +40,9 @@ _OTHERS = (
     "var", "vecdot", "where", "zeros", "zeros_like",
 )  # fmt: skip
 
+_TYPED = ("clip", "full", "full_like", "where")
+"""Functions, beside the element-wise ones, of numbers that have a type."""
+
 #: Functions that NumPy computes on the server's host.
 ON_HOST = frozenset(FUNCTIONS) - {
     *EXPRESSIONS, *_SHAPING, *_OTHERS, *(f"fft.{name}" for name in _FOURIER),
@@ -103,7 +106,7 @@ class OpenCLBackend(Backend):
         found = {name: self._on_host(name) for name in (*FUNCTIONS, "__getitem__")}
         found["__setitem__"] = self._set_on_host
         for name, function in here.items():
-            found[name] = _or(function, found[name])
+            found[name] = _or(function, found[name], typed=name in EXPRESSIONS or name in _TYPED)
         for method, name in OPERATOR_FUNCTIONS.items():
             found[method] = found[name]
         for method in REFLECTED_OPERATORS:
@@ -283,10 +286,15 @@ def _bound(function: Callable[..., Any], *first: Any) -> Callable[..., Any]:
     return lambda *arguments, **named: function(*first, *arguments, **named)
 
 
-def _or(function: Callable[..., Any], on_host: Callable[..., Any]) -> Callable[..., Any]:
-    """The function of the device, and that of the host for types that the device's does not know."""
+def _or(function: Callable[..., Any], on_host: Callable[..., Any], *, typed: bool) -> Callable[..., Any]:
+    """The function of the device, and that of the host for types that the device's does not know.
+
+    NumPy's scalars have a type where the function is ``typed``, and are numbers of Python elsewhere.
+    """
 
     def call(*arguments: Any, **named: Any) -> Any:
+        if not typed:
+            arguments = tuple(a.item() if isinstance(a, np.generic) else a for a in arguments)
         try:
             return function(*arguments, **named)
         except NotHere:

@@ -132,7 +132,7 @@ export function endedPage() {
   let refresh = () => {};
   const list = make("div", {});
   const page = make("div", {}, make("h2", {}, "Ended"),
-    filterBar(["COMPLETED", "FAILED", "TIMEOUT", "CANCELLED", "NODE_FAIL"], () => refresh()), list);
+    filterBar(["COMPLETED", "FAILED", "TIMEOUT", "CANCELLED", "NODE_FAIL", "OUT_OF_MEMORY"], () => refresh()), list);
   return {
     page,
     load: async () => { rows = (await get(`/ended?${query({ limit: asked })}`)).jobs; },

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from dovetail.model import CPU, Seconds
-from dovetail.runtimes.registry import DEFAULT_MODEL, make_model
+from dovetail.runtimes.registry import make_model
+from dovetail.spec.values import DEFAULT_MODEL
 from dovetail_lab.apps.bench.accuracy import ask
 from dovetail_lab.apps.bench.measured import Measured, to_history
 

@@ -1,0 +1,192 @@
+"""How much memory jobs get whose request does not say it for good: learned before a try, more after a kill.
+
+A job that asks for ``auto`` is sized when it comes in and, while it waits, whenever runs of its app have
+ended; nothing that was tried is ever lessened. A job that was killed for memory waits again with more, at
+most `MOST_KILLS` times, apart from its retries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import replace
+from math import ceil
+
+from dovetail.history.base import canonical_inputs
+from dovetail.interfaces import History
+from dovetail.model import Choice, Cluster, Job, JobId, Node, Record, Run, Sized
+from dovetail.model.fitting import cpus_on, fits_node
+from dovetail.runtimes.base import Query
+from dovetail.runtimes.memory import MemoryModel, Reservation, second_try
+from dovetail.runtimes.peaks import KILL_RISK
+
+__all__ = ["MOST_KILLS", "Sizes", "resized"]
+
+MOST_KILLS = 5
+"""A job is tried again so many times after kills for memory."""
+MEBIBYTE = 2**20
+STEADY = 0.02
+"""A waiting job keeps its size while a better one is within this share of it: its promise stands."""
+
+
+def resized(job: Job, memory: Sequence[int], kills: int) -> Job:
+    """The job with so many bytes a node in each of its choices."""
+    choices = tuple(
+        Choice(choice.implementation, replace(choice.request, memory=size))
+        for choice, size in zip(job.choices, memory, strict=True)
+    )
+    return replace(job, choices=choices, sizing=replace(job.sizing, kills=kills))
+
+
+class Sizes:
+    """Says when jobs are to ask for other amounts of memory; ``history`` ``None``: nothing is learned."""
+
+    def __init__(self, history: History | None) -> None:
+        self._model = None if history is None else MemoryModel(history)
+        self._waiting: dict[JobId, None] = {}
+        self._seen: dict[str, Hashable] = {}  # stamps of apps by which the jobs that wait were sized
+        self._known: dict[tuple[object, ...], tuple[object, tuple[int, ...]]] = {}
+
+    def of_new(self, job: Job, cluster: Cluster) -> Job:
+        """The job as it is to come in: one that asks for ``auto`` has a size from the beginning."""
+        if not job.sizing.auto or job.sizing.kills:
+            return job
+        self._waiting[job.id] = None
+        return resized(job, self._sizes(job, cluster), 0)
+
+    def waits(self, job: Job) -> None:
+        """A job that has been tried waits again."""
+        if job.sizing.auto and not job.sizing.kills:
+            self._waiting[job.id] = None
+
+    def begun(self, job: JobId) -> None:
+        """It waits no longer."""
+        self._waiting.pop(job, None)
+
+    def due(
+        self, records: Mapping[JobId, Record], waits: Callable[[JobId], bool], cluster: Cluster
+    ) -> list[Sized]:
+        """What waiting jobs are to ask for now; ``waits`` says which still wait. O(such jobs)."""
+        found: list[Sized] = []
+        # A job may come in and be cancelled, or forgotten, before anybody has asked here.
+        apps = {records[id].job.app.name for id in self._waiting if id in records}
+        changed = {name for name in apps if self._seen.get(name) != self._stamp(name)}
+        for id in list(self._waiting) if changed else ():
+            if id not in records or not waits(id):
+                continue
+            job = records[id].job
+            if job.app.name in changed and not job.sizing.kills:
+                memory = self._sizes(job, cluster)
+                now = [choice.request.memory for choice in job.choices]
+                if any(abs(a - b) > STEADY * b for a, b in zip(memory, now, strict=True)):
+                    found.append(Sized(id, memory))
+        for name in changed:
+            self._seen[name] = self._stamp(name)
+        return found
+
+    def _stamp(self, app: str) -> Hashable:
+        return 0 if self._model is None else self._model.history.stamp(app)
+
+    def _sizes(self, job: Job, cluster: Cluster) -> tuple[int, ...]:
+        """Bytes for each choice; jobs that are alike share them until the history changes."""
+        stamp, auto = self._stamp(job.app.name), job.sizing.auto
+        shapes = tuple(
+            (name, replace(choice.request, memory=0) if name in auto else choice.request)
+            for choice in job.choices
+            for name in [choice.implementation.name]
+        )
+        key = (job.app.name, canonical_inputs(job.inputs), shapes, job.sizing, len(cluster))
+        known = self._known.get(key)
+        if known is None or known[0] != stamp:
+            if len(self._known) > 4096:
+                self._known.clear()
+            sizes = tuple(self._size(job, choice, cluster) for choice in job.choices)
+            known = self._known[key] = stamp, sizes
+        return known[1]
+
+    def _size(self, job: Job, choice: Choice, cluster: Cluster) -> int:
+        if choice.implementation.name not in job.sizing.auto:
+            return choice.request.memory
+        found = self.reservation(job, choice, cluster)
+        return 0 if found is None else found.amount
+
+    def reservation(self, job: Job, choice: Choice, cluster: Cluster) -> Reservation | None:
+        """What a first try is to hold of a node; ``None`` where nodes do not say how much they have.
+
+        Where nothing is known that is the job's share of the largest node by its CPUs or devices.
+        """
+        node = _largest(choice, cluster)
+        if node is None or not node.memory:
+            return None
+        share = _share(choice, node) * node.memory
+        # Rounded down: as many jobs as have CPUs are to have room.
+        fair = max(int(share) // MEBIBYTE, 1) * MEBIBYTE
+        best = Reservation(fair, None, None, "no run yet: its share of a node")
+        if self._model is None:
+            return best
+        model, request = self._model, choice.request
+        known = False
+        for device in cluster.device_classes(choice.implementation.kind):
+            query = Query(
+                job.app.name,
+                choice.implementation.name,
+                device,
+                Run.resolved_request(request),
+                canonical_inputs(job.inputs),
+            )
+            risk = KILL_RISK if job.sizing.risk is None else job.sizing.risk
+            found = model.reserve(query, request=share, machine=node.memory, risk=risk, most=node.memory)
+            if found.peak is not None and (not known or found.amount > best.amount):
+                best = replace(found, amount=_whole(found.amount, node.memory))
+                known = True
+        return best
+
+    def after_kill(self, record: Record, peak: float, cluster: Cluster) -> Sized | str:
+        """What a job asks for that was killed for memory with a peak of so many bytes; or why no more."""
+        job = record.job
+        retry, kills = job.sizing.retry, job.sizing.kills + 1
+        allocation = record.allocation
+        if retry == "no" or allocation is None:
+            return "retry_memory is no" if retry == "no" else "what it held is not known"
+        held = allocation.request.memory
+        if kills > MOST_KILLS:
+            return f"it was killed {kills} times and is not tried again"
+        sizes: list[int] = []
+        for choice in job.choices:
+            node = _largest(choice, cluster)
+            if node is None:
+                sizes.append(choice.request.memory)
+                continue
+            most = node.memory
+            if isinstance(retry, str):
+                wanted = second_try(held, peak, float(most or 0))
+            else:
+                wanted = float(held) * retry
+            sizes.append(max(choice.request.memory, _whole(wanted, most)))
+        # Where no node has more, another try would end as this one did.
+        if max(sizes, default=0) <= held:
+            return f"it needs more than {held / 1e6:,.0f} MB on a node, and no node has more for it"
+        return Sized(job.id, tuple(sizes), kills)
+
+
+def _largest(choice: Choice, cluster: Cluster) -> Node | None:
+    """The node with most memory of those that have the rest of what a choice asks for."""
+    request = replace(choice.request, memory=0)
+    nodes = [group.node for group in cluster.groups if fits_node(request, group.node)]
+    if any(node.memory is None for node in nodes):
+        return next(node for node in nodes if node.memory is None)
+    return max(nodes, key=lambda node: node.memory or 0, default=None)
+
+
+def _share(choice: Choice, node: Node) -> float:
+    """Which part of the node's CPUs or devices, whichever is more, a choice takes."""
+    request = choice.request
+    shares = [cpus_on(request, node.cpus, node.host_cpus) / node.cpus] if node.cpus else []
+    for kind, count in request.devices:
+        shares.append(count / max(1, sum(device.kind == kind for device in node.devices)))
+    return min(max(shares, default=1.0), 1.0)
+
+
+def _whole(size: float, most: int | None) -> int:
+    """In whole MiB, and no more than there is."""
+    found = ceil(size / MEBIBYTE) * MEBIBYTE
+    return found if most is None else min(found, most)

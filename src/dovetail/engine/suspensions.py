@@ -1,0 +1,176 @@
+"""Implementations that fail at once on a class of device while another class completes the app.
+
+Where a driver is missing every job fails within moments: the device is always free, and a whole queue would
+run empty through it. After `IN_A_ROW` such failures the class takes no job of the app as that implementation
+for a minute, then one job as a trial; while trials fail the pause doubles, up to an hour. Where nothing has
+completed elsewhere yet, the first job that ends elsewhere decides: if it fails too, the app is to blame.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from dovetail.model import DeviceClass, Job, JobId, Seconds, State
+
+__all__ = ["Suspensions", "Way"]
+
+AT_ONCE: Seconds = 5.0
+"""A job that fails later than so long after its start had a device that works."""
+IN_A_ROW = 3
+FIRST_PAUSE: Seconds = 60.0
+LONGEST_PAUSE: Seconds = 3600.0
+
+Way: TypeAlias = tuple[str, str, DeviceClass]
+"""App, implementation, device class."""
+
+
+@dataclass(slots=True)
+class _Suspect:
+    """A way that has failed at once. ``until`` is when its suspension ends; ``None`` while there is none.
+
+    ``open``: that moment has come, and the next job that starts so is the ``trial``. ``proven``: the app has
+    completed elsewhere.
+    """
+
+    failures: int = 0
+    pause: Seconds = FIRST_PAUSE
+    until: Seconds | None = None
+    open: bool = False
+    proven: bool = False
+    trial: JobId | None = None
+
+
+@dataclass(slots=True)
+class Suspensions:
+    """All of one engine. ``narrowed`` are waiting jobs that lost a choice to one, as they were submitted."""
+
+    narrowed: dict[JobId, Job] = field(default_factory=dict)
+    active: int = 0
+    """How many ways are suspended, or on trial."""
+    changed: bool = False
+    """Whether something was suspended or let go since this was last set back."""
+    _suspects: dict[Way, _Suspect] = field(default_factory=dict)
+    _completed: dict[str, set[tuple[str, DeviceClass]]] = field(default_factory=dict)
+
+    def started(self, way: Way, job: JobId) -> None:
+        """A job has started; where the way was suspended it is the trial."""
+        suspect = self._suspects.get(way)
+        if suspect is not None and suspect.open:
+            suspect.trial, suspect.open = job, False
+            self.changed = True
+
+    def lapse(self, now: Seconds) -> None:
+        """Suspensions whose end has come are open to a trial."""
+        for suspect in self._suspects.values():
+            if suspect.until is not None and suspect.until <= now and not suspect.open and not suspect.trial:
+                suspect.open = self.changed = True
+
+    def ended(
+        self,
+        way: Way,
+        job: JobId,
+        state: State,
+        ran: Seconds,
+        now: Seconds,
+        *,
+        known: Callable[[], bool],
+        elsewhere: bool,
+    ) -> None:
+        """A job has ended after ``ran`` seconds.
+
+        ``known`` says whether an earlier run of the app is known to have completed on another class,
+        ``elsewhere`` whether there is another class here on which the job could have run.
+        """
+        app, name, device = way
+        if state is State.COMPLETED:
+            self._completed.setdefault(app, set()).add((name, device))
+        if self.active and state in (State.COMPLETED, State.FAILED):
+            self._decide(way, completed=state is State.COMPLETED)
+        if state is State.FAILED and ran <= AT_ONCE:
+            self._failed(
+                self._suspects.setdefault(way, _Suspect()), way, job, now, known, elsewhere=elsewhere
+            )
+            return
+        suspect = self._suspects.get(way)
+        if suspect is None:
+            return
+        if state is State.COMPLETED or (suspect.trial == job and state in (State.FAILED, State.TIMEOUT)):
+            del self._suspects[way]  # the device works, whatever ails the job
+            if suspect.until is not None:
+                self.active -= 1
+                self.changed = True
+        elif suspect.trial == job:  # cancelled, or its node was lost: the next one is the trial
+            suspect.trial, suspect.open, self.changed = None, True, True
+
+    def _decide(self, way: Way, *, completed: bool) -> None:
+        """What an end on one class says of the app's suspensions on others that are not proven."""
+        app, _, device = way
+        for other, suspect in list(self._suspects.items()):
+            if other[0] != app or other[2] == device or suspect.until is None or suspect.proven:
+                continue
+            if completed:
+                suspect.proven = self.changed = True
+            else:
+                del self._suspects[other]
+                self.active -= 1
+                self.changed = True
+
+    def _failed(
+        self,
+        suspect: _Suspect,
+        way: Way,
+        job: JobId,
+        now: Seconds,
+        known: Callable[[], bool],
+        *,
+        elsewhere: bool,
+    ) -> None:
+        suspect.failures += 1
+        if suspect.until is None:
+            if suspect.failures < IN_A_ROW:
+                return
+            app, _, device = way
+            suspect.proven = any(other != device for _, other in self._completed.get(app, ())) or known()
+            if not (suspect.proven or elsewhere):
+                return
+            self.active += 1
+        elif suspect.trial == job:
+            suspect.pause = min(LONGEST_PAUSE, 2 * suspect.pause)
+        else:
+            return  # it ran already when its class was suspended
+        suspect.until, suspect.open, suspect.trial = now + suspect.pause, False, None
+        self.changed = True
+
+    def blocked(self, way: Way) -> bool:
+        """Whether no job may start so now."""
+        suspect = self._suspects.get(way)
+        return suspect is not None and suspect.until is not None and not suspect.open
+
+    def proven(self, way: Way) -> bool:
+        """Whether the app has completed elsewhere: then also jobs wait that could run in no other way."""
+        return self._suspects[way].proven
+
+    def reason(self, way: Way) -> str:
+        """Why a way is suspended, for people; empty where it is not."""
+        app, name, device = way
+        suspect = self._suspects.get(way)
+        if suspect is None or suspect.until is None:
+            return ""
+        end = "it completes elsewhere" if suspect.proven else "it is tried elsewhere"
+        return (
+            f"{name} is suspended on {device} for {suspect.pause:g} s: {suspect.failures} runs of {app} "
+            f"failed there within {AT_ONCE:g} s of their start, and {end}"
+        )
+
+    @property
+    def next_end(self) -> Seconds | None:
+        """When the next suspension ends."""
+        ends = [s.until for s in self._suspects.values() if s.until is not None and not (s.open or s.trial)]
+        return min(ends, default=None)
+
+    def forget(self) -> None:
+        """What was counted, where nothing is suspended: a journal that begins here has not seen it."""
+        self._suspects.clear()
+        self._completed.clear()

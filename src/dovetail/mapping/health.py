@@ -1,0 +1,232 @@
+"""Which workers may be given items: one that fails where another succeeds is suspended, and tried later.
+
+A failure may be the item's or the worker's. It was the worker's if the item then succeeds elsewhere
+(*confirmed*), the item's if it fails wherever it can be run (*excused*). After `IN_A_ROW` failures in a row
+of which nothing is known yet, a worker gets only what has failed elsewhere. One of them confirmed, it is
+suspended, and then tried with one item; this is how Hadoop treats nodes, but for the pause, which grows.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+import warnings
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum, auto
+
+from dovetail.errors import DovetailWarning
+from dovetail.mapping.crew import Slot
+from dovetail.mapping.running import IN_A_ROW, Failure
+
+__all__ = ["FIRST_PAUSE", "IN_A_ROW", "MOST_TRIES", "Blame", "Health", "Standing"]
+
+FIRST_PAUSE, PAUSE_GROWTH, LONGEST_PAUSE = 5.0, 4.0, 3600.0
+"""Seconds of the first suspension; each further one is longer by the factor, up to the longest."""
+MOST_TRIES = 2 * IN_A_ROW + 2
+"""After so many failures in a row a worker is left out for the rest of the map."""
+
+
+class Standing(Enum):
+    """What a worker may be given."""
+
+    IN_SERVICE = auto()
+    WATCHED = auto()  # only items that have failed elsewhere, until it is known whose fault its failures were
+    ON_TRIAL = auto()  # one item
+    SUSPENDED = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class Blame:
+    """A failure that nobody has explained yet: of this worker, in its row number ``row`` of failures."""
+
+    slot: Slot
+    row: int
+
+
+@dataclass(eq=False, slots=True)
+class _Worker:
+    """What is known of one. ``failures`` are those in a row, without the excused ones.
+
+    ``alone`` are those whose items were tried nowhere else, ``until`` is when a suspension ends.
+    """
+
+    slot: Slot
+    row: int = 0
+    failures: int = 0
+    confirmed: int = 0
+    alone: int = 0
+    straight: int = 0
+    successes: int = 0
+    until: float | None = None
+    pauses: int = 0
+    last: Failure | None = None
+
+
+@dataclass(eq=False, slots=True)
+class _Spell:
+    """Suspensions of one kind: how many workers are suspended now, since when, and seconds before that."""
+
+    workers: int = 0
+    since: float = 0.0
+    seconds: float = 0.0
+
+
+@dataclass(eq=False)
+class Health:
+    """The standing of all workers of one map. ``clock`` gives seconds."""
+
+    clock: Callable[[], float] = time.monotonic
+    tries: dict[str, int] = field(default_factory=dict)
+    """Tries that failed, by kind."""
+    _workers: dict[int, _Worker] = field(default_factory=dict)
+    _spells: dict[str, _Spell] = field(default_factory=dict)
+    _told: set[str] = field(default_factory=set)
+
+    def standing(self, slot: Slot) -> Standing:
+        """What this worker may be given now."""
+        worker = self._workers.get(slot.number)
+        if worker is None or worker.until is None:
+            watched = worker is not None and worker.failures >= IN_A_ROW
+            return Standing.WATCHED if watched else Standing.IN_SERVICE
+        return Standing.ON_TRIAL if self.clock() >= worker.until else Standing.SUSPENDED
+
+    def doubtful(self, slot: Slot) -> bool:
+        """Whether its last try failed: it gets no second task beside the one it has."""
+        worker = self._workers.get(slot.number)
+        return worker is not None and worker.failures > 0
+
+    # -- what happens ----------------------------------------------------------------------------------
+
+    def succeeded(self, slot: Slot, blames: Iterable[Blame]) -> None:
+        """A worker has done items on which the blamed ones had failed."""
+        worker = self._worker(slot)
+        worker.successes += 1
+        if worker.straight:
+            self._reinstate(worker)
+            worker.row += 1
+            worker.failures = worker.confirmed = worker.alone = worker.straight = 0
+        self.confirmed(blame for blame in blames if blame.slot is not slot)
+
+    def failed(self, slot: Slot, failure: Failure) -> Blame:
+        """A try on this worker has failed; whose fault it was is to be found out."""
+        worker = self._worker(slot)
+        worker.failures += 1
+        worker.straight += 1
+        worker.last = failure
+        self.tries[slot.kind] = self.tries.get(slot.kind, 0) + 1
+        if worker.until is not None:
+            self._suspend(worker)  # it was on trial
+        else:
+            self._judge(worker)
+        return Blame(slot, worker.row)
+
+    def confirmed(self, blames: Iterable[Blame]) -> None:
+        """What failed on these workers has been done by another."""
+        for blame in blames:
+            worker = self._worker(blame.slot)
+            if worker.row == blame.row and worker.failures:
+                worker.confirmed += 1
+                self._judge(worker)
+
+    def excused(self, blames: Iterable[Blame]) -> None:
+        """An item has failed wherever it could be run."""
+        found = list(blames)
+        alone = len({blame.slot.number for blame in found}) == 1
+        for blame in found:
+            worker = self._worker(blame.slot)
+            if worker.row != blame.row or worker.until is not None or not worker.failures:
+                continue
+            worker.failures -= 1
+            worker.alone += alone
+            # Nobody else was asked about its items; but others succeed, and it never has.
+            others = sum(other.successes for other in self._workers.values())
+            if worker.alone >= IN_A_ROW and not worker.successes and others >= IN_A_ROW:
+                self._suspend(worker)
+
+    def unable(self, slot: Slot, failure: Failure) -> None:
+        """A worker cannot load the function, or does not start: it is of no use in this map."""
+        worker = self._worker(slot)
+        worker.last = failure
+        worker.failures = worker.straight = MOST_TRIES
+        self._suspend(worker)
+
+    def _judge(self, worker: _Worker) -> None:
+        if worker.until is None and worker.failures >= IN_A_ROW and worker.confirmed:
+            self._suspend(worker)
+
+    # -- suspensions -----------------------------------------------------------------------------------
+
+    def _suspend(self, worker: _Worker) -> None:
+        now = self.clock()
+        pause = min(LONGEST_PAUSE, FIRST_PAUSE * PAUSE_GROWTH**worker.pauses)
+        worker.pauses += 1
+        if worker.until is None:
+            spell = self._spells.setdefault(worker.slot.kind, _Spell())
+            if not spell.workers:
+                spell.since = now
+            spell.workers += 1
+        worker.until = math.inf if worker.failures >= MOST_TRIES else now + pause
+        self._tell(worker)
+
+    def _reinstate(self, worker: _Worker) -> None:
+        if worker.until is None:
+            return
+        worker.until = None
+        spell = self._spells[worker.slot.kind]
+        spell.workers -= 1
+        if not spell.workers:
+            spell.seconds += self.clock() - spell.since
+
+    def lift(self, slots: Iterable[Slot]) -> bool:
+        """Nobody is in service: the one whose suspension ends first is tried now; whether there is one."""
+        ends = [
+            worker
+            for slot in slots
+            if (worker := self._workers.get(slot.number)) and worker.until is not None
+        ]
+        soonest = min(ends, key=lambda worker: worker.until or 0.0, default=None)
+        if soonest is None or soonest.until == math.inf:
+            return False
+        soonest.until = self.clock()
+        return True
+
+    def hopeless(self, slots: Iterable[Slot]) -> bool:
+        """Whether every worker that is not suspended has failed at all of its last `IN_A_ROW` tries."""
+        return all(
+            self._worker(slot).until is not None or self._worker(slot).straight >= IN_A_ROW for slot in slots
+        )
+
+    def _tell(self, worker: _Worker) -> None:
+        """Once for each kind."""
+        kind = worker.slot.kind
+        if kind in self._told:
+            return
+        self._told.add(kind)
+        if worker.until == math.inf:
+            said = f"the {worker.slot.name} worker is left out, since it cannot run the function"
+        else:
+            said = f"the {worker.slot.name} worker is suspended, since it fails where others succeed"
+        warnings.warn(f"{said}: {worker.last}", DovetailWarning, stacklevel=1)
+
+    # -- for the summary -------------------------------------------------------------------------------
+
+    def end(self) -> None:
+        """The map has ended, and with it all suspensions."""
+        for worker in self._workers.values():
+            self._reinstate(worker)
+
+    def suspended(self) -> dict[str, float]:
+        """Seconds during which a worker of the kind was suspended, so far."""
+        now = self.clock()
+        return {
+            kind: spell.seconds + (now - spell.since if spell.workers else 0.0)
+            for kind, spell in list(self._spells.items())
+        }
+
+    def reasons(self) -> Mapping[str, Failure]:
+        """The last failure of each kind."""
+        return {worker.slot.kind: worker.last for worker in self._workers.values() if worker.last}
+
+    def _worker(self, slot: Slot) -> _Worker:
+        return self._workers.setdefault(slot.number, _Worker(slot))

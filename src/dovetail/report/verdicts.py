@@ -1,0 +1,110 @@
+"""Which of several policies differ from the first one, and which differences are left open.
+
+With more policies against the first, chance alone makes one of them look different more often. So a
+difference is *clear* only after Holm's correction (1979, "A simple sequentially rejective multiple test
+procedure"): the least likely of m is held against 5 % / m, the next against 5 % / (m - 1), up to the first
+that fails.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from dovetail.errors import InputError
+from dovetail.model import Result
+from dovetail.report.intervals import HIGHER_IS_BETTER, Paired, paired, variants
+from dovetail.report.metrics import Cut, final_metrics
+
+__all__ = ["Verdict", "summary_of", "verdicts"]
+
+LEVEL = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What the draws say of one policy against the first one, by one metric.
+
+    ``none``: there is nothing to judge by, such as a second draw. ``reason`` is a sentence.
+    """
+
+    found: Paired | None
+    verdict: Literal["clear", "open", "none"]
+    reason: str
+
+    def form(self) -> dict[str, Any]:
+        """As `compare --summary` writes it; ``None`` for what is not known."""
+        if self.found is None:
+            known = dict.fromkeys(("difference", "low", "high", "ratio"))
+        else:
+            d = self.found.difference
+            ends = (None, None) if d.half_width is None else (d.low, d.high)
+            known = {"difference": d.mean, "low": ends[0], "high": ends[1], "ratio": self.found.ratio}
+        return {**known, "verdict": self.verdict, "reason": self.reason}
+
+
+def verdicts(
+    groups: Mapping[str, Sequence[Result]], metric: str, cut: Cut | None = None
+) -> dict[str, Verdict]:
+    """Each variant but the first against the first, by one metric."""
+    base, *others = groups
+    found: dict[str, Paired | None] = {}
+    for name in others:
+        try:
+            found[name] = paired(groups[name], groups[base], metric, cut=cut)
+        except InputError:  # no draw on which both have it
+            found[name] = None
+    chances = {name: one.chance for name, one in found.items() if one is not None and one.chance is not None}
+    clear = _clear(chances)
+    return {
+        name: Verdict(None, "none", f"no draw has it under both {name} and {base}")
+        if one is None
+        else _verdict(one, name in clear, len(chances))
+        for name, one in found.items()
+    }
+
+
+def _clear(chances: Mapping[str, float]) -> set[str]:
+    clear: set[str] = set()
+    for rank, name in enumerate(sorted(chances, key=lambda name: chances[name])):
+        if chances[name] > LEVEL / (len(chances) - rank):
+            break
+        clear.add(name)
+    return clear
+
+
+def _verdict(one: Paired, clear: bool, compared: int) -> Verdict:
+    d = one.difference
+    if d.half_width is None:
+        return Verdict(one, "none", "a single draw: what another one would give is not known")
+    if one.ties == d.n:
+        return Verdict(one, "open", f"equal on all {d.n} draws")
+    on = f"better on {one.wins} and worse on {one.losses} of {d.n} draws"
+    if clear:
+        better = (d.mean > 0) is (one.metric in HIGHER_IS_BETTER)
+        return Verdict(one, "clear", f"{'better' if better else 'worse'}: {on}")
+    if one.significant:
+        return Verdict(one, "open", f"{on}; among {compared} policies chance alone gives as much")
+    return Verdict(one, "open", f"{on}; the interval holds zero")
+
+
+def summary_of(results: Sequence[Result], cut: Cut | None = None) -> dict[str, dict[str, dict[str, Any]]]:
+    """By metric and variant: difference from the first variant at the same load, interval, ratio, verdict.
+
+    Metrics of how long it took to decide or simulate are left out.
+    """
+    summary: dict[str, dict[str, dict[str, Any]]] = {}
+    everything = variants(results)
+    for load in dict.fromkeys(result.load for result in results):
+        groups = {name: group for name, group in everything.items() if group[0].load == load}
+        known = [final_metrics(result, cut) for group in groups.values() for result in group]
+        for metric in dict.fromkeys(name for metrics in known for name in metrics):
+            values = [metrics.get(metric) for metrics in known]
+            timed = metric.startswith(("decision", "simulation"))
+            if timed or not any(v is not None and math.isfinite(v) for v in values):
+                continue
+            judged = verdicts(groups, metric, cut)
+            summary.setdefault(metric, {}).update({name: one.form() for name, one in judged.items()})
+    return summary

@@ -1,0 +1,157 @@
+"""``memory``: the peak memory of a job, learned from the peaks of runs before it, and what to reserve for it.
+
+It stands on what the models of run times stand on (`dovetail.runtimes.base`): the same identity of an app,
+implementation, class, request and inputs, the same history, the same answers while nothing changes. A peak is
+that of all processes of a job on a node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from dovetail.history.base import canonical_inputs, request_key
+from dovetail.interfaces import History
+from dovetail.model import Prediction, Run
+from dovetail.runtimes.base import HistoryModel, Query, categories, numbers, scalar_size
+from dovetail.runtimes.peaks import KILL_RISK, LIKE_LARGEST, Forecast, Known, forecasts
+
+__all__ = ["FEW", "MemoryModel", "Reservation", "second_try"]
+
+MOST_PEAKS = 128
+"""Newest runs of an app, implementation and class that are looked at."""
+FEW = 5
+"""Runs below which little is known of an app."""
+SAME = 4
+"""Runs of the same words from which on others are left aside."""
+PRODUCT = "all sizes"
+"""The product of all numeric inputs, a size of its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reservation:
+    """Bytes to reserve for a job on each of its nodes, and why.
+
+    ``chance`` is the probability of a kill as the runs tell it (``None`` where there are none), ``peak`` the
+    prediction of the peak.
+    """
+
+    amount: int
+    chance: float | None
+    peak: Prediction | None
+    basis: str
+
+
+def second_try(killed: float, largest_peak: float, machine: float) -> float:
+    """Bytes that a job gets which was killed while it held ``killed``: as good as never too little.
+
+    All of the ``machine`` (the largest node that it may run on; in a trace the largest request so far), and
+    twice what was seen to be too little or enough where that is more: a second kill costs another whole run,
+    and there are few of them.
+    """
+    return max(machine, 2.0 * killed, 2.0 * largest_peak)
+
+
+class MemoryModel(HistoryModel):
+    """Predicts peaks in bytes; see `dovetail.runtimes.peaks` for the laws and the cheapest amount."""
+
+    def __init__(self, history: History) -> None:
+        super().__init__(history)
+        self._known: dict[Query, tuple[object, list[Forecast]]] = {}
+
+    def answer(self, query: Query) -> Prediction | None:
+        """The peak in bytes with its 90 % interval, by the law that the cheapest reservation rests on."""
+        found = self._laws(query)
+        if not found:
+            return None
+        largest = float(found[0].known.peaks.max())
+        return _prediction(min(found, key=lambda law: law.cheapest(2.0 * largest)[1]))
+
+    def reserve(
+        self,
+        query: Query,
+        *,
+        request: float,
+        machine: float,
+        risk: float = KILL_RISK,
+        most: float | None = None,
+    ) -> Reservation:
+        """What to reserve for a first try.
+
+        ``request`` is what a person would reserve, taken where nothing is known; ``machine`` what a second
+        try gets at least; ``most`` is never exceeded (default: the request, and a little more than the
+        largest peak). Microseconds while the app's history stays as it is, else below a millisecond.
+        """
+        found = self._laws(query)
+        if not found:
+            return Reservation(int(request), None, None, "no run yet: as requested")
+        largest = float(found[0].known.peaks.max())
+        second = second_try(0.0, largest, machine)
+        chosen, amount, least = found[0], 0.0, np.inf
+        for law in found:
+            candidate, past = law.cheapest(second, risk)
+            if past < least:
+                chosen, amount, least = law, candidate, past
+        # From so few runs no law can be told: memory may grow as the inputs do.
+        amount *= chosen.growth
+        # A law that leads far beyond all runs is no reason to hold more than anybody ever asked for.
+        amount = min(amount, max(request, LIKE_LARGEST * largest) if most is None else most)
+        peak = _prediction(chosen)
+        return Reservation(int(amount), chosen.chance(amount), peak, peak.basis)
+
+    def _laws(self, query: Query) -> list[Forecast]:
+        """What each law says; kept until the app's history changes."""
+        stamp = self.history.stamp(query.app)
+        kept = self._known.get(query)
+        if kept is not None and kept[0] == stamp:
+            return kept[1]
+        if len(self._known) >= MOST_PEAKS:
+            self._known.clear()
+        with self.history.still():
+            asked = self._resolved(query)
+            place = (asked.app, asked.implementation, asked.device)
+            runs = [run for run in self.history.recent(*place, MOST_PEAKS) if peak_of(run) is not None]
+        found = _laws_of(_comparable(runs, asked), asked)
+        self._known[query] = (stamp, found)
+        return found
+
+
+def peak_of(run: Run) -> float | None:
+    """The measured peak of a run in bytes, where there is one."""
+    usage = run.usage
+    if usage is None or usage.peak_memory is None or usage.peak_memory <= 0:
+        return None
+    return float(usage.peak_memory)
+
+
+def _comparable(runs: Sequence[Run], query: Query) -> Sequence[Run]:
+    """Runs that tell most of a query: of its request and its words, where there are enough of them."""
+    same = [run for run in runs if request_key(run) == query.request] or runs
+    words = categories(query.inputs)
+    alike = [run for run in same if categories(canonical_inputs(run.inputs)) == words]
+    return alike if len(alike) >= SAME else same
+
+
+def _laws_of(runs: Sequence[Run], query: Query) -> list[Forecast]:
+    asked = dict(numbers(query.inputs))
+    # Runs that lack one of the numbers cannot be put beside it.
+    names = [name for name in asked if all(isinstance(run.inputs.get(name), int | float) for run in runs)]
+    columns = {name: np.array([float(run.inputs[name]) for run in runs]) for name in names}
+    sizes = {name: asked[name] for name in names}
+    product = scalar_size(query.inputs)
+    if len(names) > 1 and product is not None:
+        columns[PRODUCT] = np.prod(np.array(list(columns.values())), axis=0)
+        sizes[PRODUCT] = product
+    peaks = np.array([peak_of(run) or 0.0 for run in runs])
+    seconds = np.array([max(run.seconds, 1e-3) for run in runs])
+    return forecasts(Known(peaks, seconds, columns), sizes)
+
+
+def _prediction(law: Forecast) -> Prediction:
+    low, high = law.interval()
+    expected = law.expected
+    count = len(law.misses)
+    runs = "1 run" if count == 1 else f"{count} runs"
+    return Prediction(expected, max(high, expected), count, f"{law.law} of {runs}", min(low, expected))

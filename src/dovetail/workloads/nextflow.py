@@ -1,0 +1,154 @@
+"""Tasks of a Nextflow trace (``-with-trace``): separated by tabs, as Nextflow writes it, or by commas.
+
+Mapping (columns by the header):
+
+==========  ==============================================================================================
+task        from
+==========  ==============================================================================================
+id          ``task_id``
+process     ``process``, else ``name`` without its tag in brackets
+start, end  ``start`` and ``complete``; where they are missing, ``submit`` plus ``duration``, less the time
+seconds     ``realtime``
+peak        ``peak_rss``: resident memory of the task's processes together, sampled
+requested   ``memory``
+read        ``rchar``, bytes read; known only when the task has ended
+CPUs        ``cpus``
+==========  ==============================================================================================
+
+Raw values (``trace.raw = true``) are milliseconds and bytes; others are read as Nextflow writes them: ``1h 2m
+3s``, ``1.5 GB`` (of 1024³ bytes), ``2024-01-31 12:00:00.000`` (taken as UTC). ``-`` means unknown. Only tasks
+that are COMPLETED with a positive time are taken.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from dovetail.errors import InputError
+from dovetail.files.reading import lines
+from dovetail.files.sentences import file_name
+from dovetail.files.tables import Malformed, number, parse_table
+from dovetail.files.units import seconds_of
+from dovetail.model import CPU, DeviceClass, Run, Seconds, Usage
+from dovetail.workloads.timestamps import unix_seconds
+
+__all__ = ["READ_BYTES", "Task", "read_nextflow", "run_of"]
+
+REQUIRED = ("task_id", "status", "realtime", "peak_rss")
+READ_BYTES = "read_bytes"
+"""Name of the input that holds the bytes read."""
+UNKNOWN = ("", "-")
+_SIZE = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,9})?) ?([KMGTPE]?)B?", re.ASCII)
+_RAW = re.compile(r"[0-9]{1,18}", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A task that completed: moments in seconds since 1970, sizes in bytes; ``None`` where unknown."""
+
+    id: str
+    process: str
+    start: Seconds
+    complete: Seconds
+    seconds: Seconds
+    peak: int | None
+    requested: int | None
+    read: int | None
+    cpus: int
+    hash: str
+
+
+def read_nextflow(path: str | Path) -> list[Task]:
+    """The completed tasks, in the order of the file. Raises `InputError` with file and line."""
+    header = next(iter(lines(path, "a trace of Nextflow")), "")
+    found, _ = parse_table(path, REQUIRED, _task, delimiter="\t" if "\t" in header else ",")
+    tasks = [task for task in found if task is not None]
+    if not tasks:
+        raise InputError("found no task that is COMPLETED, expected at least one", where=file_name(path))
+    return tasks
+
+
+def _task(row: Mapping[str, str]) -> Task | None:
+    seconds = _seconds(row, "realtime")
+    if row["status"] != "COMPLETED" or not seconds:
+        return None
+    start, complete = _moment(row, "start"), _moment(row, "complete")
+    if complete is None and (submit := _moment(row, "submit")) is not None:
+        complete = submit + (_seconds(row, "duration") or seconds)
+    if complete is None:
+        raise Malformed("complete", row.get("complete", ""), "a moment, or the columns submit and duration")
+    process = row.get("process", "") or row.get("name", "").partition(" (")[0]
+    if process in UNKNOWN:
+        raise Malformed("process", process, "the name of a process")
+    cpus = row.get("cpus", "-")
+    return Task(
+        row["task_id"],
+        process,
+        complete - seconds if start is None else start,
+        complete,
+        seconds,
+        _bytes(row, "peak_rss"),
+        _bytes(row, "memory"),
+        _bytes(row, "rchar"),
+        1 if cpus in UNKNOWN else max(1, int(number(row, "cpus", least=0))),
+        row.get("hash", ""),
+    )
+
+
+def run_of(task: Task) -> Run:
+    """The task as a measured run: its process is the app, what it read an input."""
+    return Run(
+        app=task.process,
+        implementation=CPU,
+        device_class=DeviceClass(CPU),
+        nodes=1,
+        cpus=task.cpus,
+        gpus=0.0,
+        inputs={} if not task.read else {READ_BYTES: float(task.read)},
+        seconds=task.seconds,
+        usage=Usage(peak_memory=task.peak or None),
+        when=task.complete,
+        uid=f"nextflow/{task.hash}/{task.process}/{task.id}/{task.complete:.3f}",
+        job=task.id,
+    )
+
+
+def _seconds(row: Mapping[str, str], field: str) -> float | None:
+    text = row.get(field, "")
+    if text in UNKNOWN:
+        return None
+    if _RAW.fullmatch(text):
+        return int(text) / 1000.0
+    try:
+        return seconds_of(text)
+    except ValueError:
+        raise Malformed(field, text, "milliseconds, or a duration such as 1h 2m 3s") from None
+
+
+def _moment(row: Mapping[str, str], field: str) -> float | None:
+    text = row.get(field, "")
+    if text in UNKNOWN:
+        return None
+    if _RAW.fullmatch(text):
+        return int(text) / 1000.0
+    try:
+        return unix_seconds(text)
+    except ValueError:
+        raise Malformed(field, text, "milliseconds since 1970, or 2024-01-31 12:00:00.000") from None
+
+
+def _bytes(row: Mapping[str, str], field: str) -> int | None:
+    text = row.get(field, "")
+    if text in UNKNOWN:
+        return None
+    found = _SIZE.fullmatch(text)
+    if found is None:
+        raise Malformed(field, text, "bytes, or a size such as 1.5 GB")
+    return (
+        round(float(found[1]) * 1024 ** " KMGTPE".index(found[2] or " "))
+        if found[2]
+        else int(float(found[1]))
+    )

@@ -1,0 +1,137 @@
+"""Jobs whose memory is learned, with real processes: all complete, nobody is killed twice."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from dovetail_command import run_command
+from services import Serving, serving, wait
+
+from dovetail.service.client import connection
+from dovetail.testing.builders import full
+
+pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live")]
+
+EAT = """
+import sys, time
+held = bytearray(int(float(sys.argv[1]) * 1e6))
+for page in range(0, len(held), 4096):
+    held[page] = 1
+time.sleep(float(sys.argv[2]))
+"""
+PROGRAMS = {
+    "line": (20, 10.0),
+    "steep": (10, 25.0),
+    "flat": (60, 0.0),
+    "small": (30, 1.0),
+    "large": (80, 4.0),
+}
+"""Megabytes without input, and for each unit of it."""
+NODE = 1_000_000_000
+
+
+def program(folder: Path) -> Path:
+    path = folder / "eat.py"
+    path.write_text(EAT)
+    return path
+
+
+def job_file(folder: Path, each: int, memory: str) -> Path:
+    """A queue of jobs of five programs whose peak follows their input."""
+    eat, lines = program(folder), []
+    for name, (base, slope) in PROGRAMS.items():
+        command = [sys.executable, "-I", "-S", str(eat), f"{{{'mb'}}}", "0.8"]
+        lines += ["[[app]]", f'name = "{name}"', "[[app.implementation]]", 'name = "cpu"', "cpus = 1"]
+        lines += [f"memory = {json.dumps(memory)}", f"command = {json.dumps(command)}"]
+        for n in range(each):
+            size = 1 + 12 * ((7 * n) % each) // each
+            lines += ["[[job]]", f'app = "{name}"', f"inputs = {{ mb = {base + slope * size:g} }}"]
+    path = folder / f"{memory}.toml"
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def attempts(folder: Path) -> list[tuple[str, int]]:
+    """Job and number of its killed tries, by the ledger of the run."""
+    with sqlite3.connect(folder / "run" / "ledger.db") as db:
+        query = (
+            "SELECT id, count(*) FROM attempt JOIN job USING (seq)"
+            " WHERE attempt.state = 'OUT_OF_MEMORY' GROUP BY id"
+        )
+        return db.execute(query).fetchall()
+
+
+@pytest.mark.parametrize("cgroups", ["on", "off"])
+def test_all_complete_and_nobody_is_killed_twice(tmp_path: Path, cgroups: str) -> None:
+    (tmp_path / "cluster.toml").write_text(f'[[node]]\nname = "n0"\ncpus = 2\nmemory = {NODE}\n')
+    path = job_file(tmp_path, full(12, 3), "auto")
+    done = run_command(
+        [
+            *("run", str(path), "--cluster", "cluster.toml", "--policy", "fcfs", "--json", "--quiet"),
+            *("--history", "history.db", "--run-dir", "run"),
+        ],
+        tmp_path,
+        {"DOVETAIL_CGROUPS": cgroups, "XDG_STATE_HOME": str(tmp_path / "state"), "PATH": "/usr/bin:/bin"},
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    jobs = json.loads(done.stdout)["jobs"]
+    assert {job["state"] for job in jobs} == {"COMPLETED"}
+    killed = attempts(tmp_path)
+    assert all(count == 1 for _, count in killed), killed
+    assert len(killed) <= len(jobs) / 3
+    (tmp_path / "killed.json").write_text(json.dumps(killed))
+
+
+@pytest.fixture
+def service(tmp_path: Path) -> Serving:
+    (tmp_path / "cluster.toml").write_text(f'[[node]]\nname = "n0"\ncpus = 2\nmemory = {NODE}\n')
+    return Serving(tmp_path, "--cluster", str(tmp_path / "cluster.toml"), "--policy", "fcfs")
+
+
+def test_too_little_is_tried_again_by_itself_with_more(tmp_path: Path) -> None:
+    (tmp_path / "cluster.toml").write_text(f'[[node]]\nname = "n0"\ncpus = 2\nmemory = {NODE}\n')
+    with serving(tmp_path, "--cluster", "cluster.toml", "--policy", "fcfs") as service:
+        eat = program(tmp_path)
+        command = [sys.executable, "-I", "-S", str(eat), "300", "1.5"]
+        done = service.dovetail("submit", "-W", "--mem", "60MB", "--retries", "2", "--", *command)
+        assert done.returncode == 0, done.stderr
+        with connection(service.folder.path) as client:
+            found = client.get("/api/v1/jobs/1")
+        assert [one["state"] for one in found["earlier"]] == ["OUT_OF_MEMORY"]
+        assert (found["state"], found["memory_kills"]) == ("COMPLETED", 1)
+        assert found["request"]["cpu"]["memory"] == NODE
+
+
+def test_killed_between_the_kill_and_the_retry_the_retry_still_knows(
+    tmp_path: Path, service: Serving
+) -> None:
+    eat = program(tmp_path)
+    try:
+        with service.start() as client:
+            # It holds nearly all of the node, so that the retry has to wait for it.
+            held = [sys.executable, "-I", "-S", str(eat), "1", "6"]
+            form = [
+                {"command": held, "app": "held", "memory": 700_000_000},
+                {"command": [*held[:-2], "250", "3"], "app": "eat", "memory": 60_000_000},
+            ]
+            first, second = client.post("/api/v1/jobs", {"jobs": form})["ids"]
+            deadline = time.monotonic() + 30
+            while not client.get(f"/api/v1/jobs/{second}")["earlier"]:
+                assert time.monotonic() < deadline
+                time.sleep(0.05)
+        service.kill()
+        with service.start() as client:
+            found = client.get(f"/api/v1/jobs/{second}")
+            assert (found["state"], found["memory_kills"]) == ("PENDING", 1)
+            assert found["request"]["cpu"]["memory"] == NODE
+            assert set(wait(client, [first, second]).values()) == {"COMPLETED"}
+            found = client.get(f"/api/v1/jobs/{second}")
+            assert [one["state"] for one in found["earlier"]] == ["OUT_OF_MEMORY"]
+    finally:
+        service.stop()

@@ -1,0 +1,122 @@
+"""Every refusal after damage names a way out, and each way is walked to its end here."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from services import Serving, serving, submit, wait
+
+from dovetail.errors import DovetailError
+from dovetail.service.client import connection
+
+pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live")]
+
+
+def refused(service: Serving) -> str:
+    """What `dovetail serve` says, which ends with status 2."""
+    done = service.dovetail("serve", "--folder", str(service.folder.path), timeout=60)
+    assert done.returncode == 2, done
+    assert "Traceback" not in done.stderr
+    return done.stderr
+
+
+def as_it_says(service: Serving, said: str) -> subprocess.CompletedProcess[str]:
+    """Do what a message names."""
+    found = re.search(r"'dovetail ((?:recover|serve) --[^']*(?:'[^']*')?[^']*)'", said)
+    assert found is not None, said
+    return service.dovetail(*shlex.split(found[1]), timeout=60)
+
+
+def cut_in_front(log: Path) -> None:
+    log.write_bytes(log.read_bytes().partition(b"\n")[2])
+
+
+def without_setups(log: Path) -> None:
+    log.write_bytes(b"".join(one for one in log.read_bytes().splitlines(True) if b'"t":"setup"' not in one))
+
+
+def no_records(log: Path) -> None:
+    log.write_bytes(log.read_bytes() + b'{"t":"intent","uid":7}\n')
+
+
+@pytest.mark.parametrize("damage", [cut_in_front, without_setups, no_records])
+def test_a_damaged_record_of_starts_is_put_aside_as_the_message_says(
+    tmp_path: Path, damage: Callable[[Path], None]
+) -> None:
+    service = Serving(tmp_path, "--cluster", "1x1cpu")
+    with service.start() as client:
+        done, runs, waits = submit(
+            client, *({"command": words} for words in (["true"], ["sleep", "60"], ["true"]))
+        )
+        wait(client, [done])
+        while client.get(f"/api/v1/jobs/{runs}")["state"] != "RUNNING":
+            time.sleep(0.02)
+    service.kill()
+    damage(service.folder.path / "spawn.log")
+    said = refused(service)
+    assert "is damaged" in said
+    shown = service.dovetail("recover").stdout
+    assert f"{runs} still runs: process" in shown
+    assert "'dovetail serve' takes up" in shown
+    first = as_it_says(service, said)
+    assert first.returncode == 2, "a job of it runs"
+    assert as_it_says(service, first.stderr).returncode == 0
+    assert as_it_says(service, said).returncode == 0
+    with service.start() as client:
+        assert wait(client, [done, runs, waits]) == {done: "COMPLETED", runs: "NODE_FAIL", waits: "COMPLETED"}
+        assert "not known" in client.get(f"/api/v1/jobs/{runs}")["reason"]
+    service.stop()
+
+
+def test_a_queue_whose_ledger_has_gone_is_not_a_new_one(tmp_path: Path) -> None:
+    service = Serving(tmp_path, "--cluster", "1x1cpu")
+    with service.start() as client:
+        before = submit(client, *({"command": ["echo", str(n)]} for n in range(3)))
+        wait(client, before)
+    service.kill()
+    for path in service.folder.path.glob("ledger.db*"):
+        path.unlink()
+    said = refused(service)
+    assert "ledger.db: is gone" in said
+    assert "'dovetail serve --new'" in said
+    service.options = (*service.options, "--new")
+    with service.start() as client:
+        (job,) = submit(client, {"command": ["echo", "new"]})
+        assert int(job) == 4
+        assert wait(client, [job]) == {job: "COMPLETED"}
+    output = service.folder.path / "output" / "0"
+    assert [(output / f"{n}.out").read_text() for n in (1, 2, 3, 4)] == ["0\n", "1\n", "2\n", "new\n"]
+    service.stop()
+
+
+def test_outputs_that_are_there_are_kept_and_a_folder_that_was_deleted_is_made_anew(tmp_path: Path) -> None:
+    with serving(tmp_path, "--cluster", "1x1cpu") as service, connection(service.folder.path) as client:
+        output = service.folder.path / "output"
+        (output / "0").mkdir()
+        (output / "0" / "1.out").write_text("of somebody else")
+        (job,) = submit(client, {"command": ["echo", "mine"]})
+        assert wait(client, [job]) == {job: "COMPLETED"}
+        assert (output / "0" / "1.out").read_text() == "mine\n"
+        assert [path.read_text() for path in (output / "0").glob("*.old")] == ["of somebody else"]
+        shutil.rmtree(output)
+        (job,) = submit(client, {"command": ["echo", "again"]})
+        assert wait(client, [job]) == {job: "COMPLETED"}
+        assert (output / "0" / "2.out").read_text() == "again\n"
+
+
+def test_nothing_is_acknowledged_that_is_not_on_disk(tmp_path: Path) -> None:
+    service = Serving(tmp_path, "--socket", str(tmp_path / "socket"), "--cluster", "1x1cpu")
+    with service.start() as client:
+        wait(client, submit(client, {"command": ["true"]}))
+        shutil.rmtree(service.folder.path)
+        with pytest.raises(DovetailError, match=r"is gone|went away|closed|no service"):
+            submit(client, {"command": ["true"]})
+    assert service.process is not None
+    assert service.process.wait(30) not in (0, None)
