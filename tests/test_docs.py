@@ -9,6 +9,7 @@ import re
 import shlex
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -36,6 +37,18 @@ def anchors(page: Path) -> set[str]:
     heads = re.findall(r"^#+ (.+)$", re.sub(r"(?ms)^```.*?^```", "", page.read_text()), flags=re.MULTILINE)
     plain = [re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", head) for head in heads]
     return {re.sub(r"[^\w\- ]", "", head.lower()).strip().replace(" ", "-") for head in plain}
+
+
+def test_the_readme_works_on_an_index() -> None:
+    """Every link is absolute, and those to our own files lead somewhere; it is one screen."""
+    page = (ROOT / "README.md").read_text()
+    source = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["urls"]["Source"]
+    assert not LINK.findall(page)
+    raw = source.replace("github.com", "raw.githubusercontent.com")
+    ours = re.findall(rf"(?:{source}/blob/main|{raw}/main)/([^)\s]+)", page)
+    assert len(ours) > 5
+    assert all((ROOT / path).is_file() for path in ours)
+    assert len(page.splitlines()) <= 60
 
 
 def of(pages: list[Path]) -> pytest.MarkDecorator:
@@ -118,30 +131,16 @@ def test_the_references_have_everything(reference: Any) -> None:
 
 
 def sample() -> Iterator[tuple[str, ...]]:
-    """Commands of all pages that can be run in `stranger`, without a cluster, and that end by themselves."""
-    able = {
-        "compare",
-        "devices",
-        "explain",
-        "history list",
-        "policies",
-        "replay",
-        "runs",
-        "simulate",
-        "split",
-    }
+    """Commands in the blocks and texts of all pages that run in `stranger`, and end by themselves."""
+    alone = {"devices", "explain", "history list", "policies", "replay last", "runs"}
+    able = {"compare", "simulate", "split"}
+    here = ("commands.txt", "jobs.toml", "trace.swf.gz", "last", "published:", "synthetic:", "--tasks")
+    elsewhere = ("--executor", "service:", "mine.py", "newest.py", "…")  # tests of their own run these
     for page in READ:
         for words in shown(page):
-            first = " ".join(words[:2]) if words[:1] == ["history"] else " ".join(words[:1])
-            here = {"commands.txt", "jobs.toml", "trace.swf.gz", "last"}
-            known = (
-                len(words) < 2 or words[1] in here or words[1].startswith(("published:", "synthetic:", "--"))
-            )
-            if (
-                first in able
-                and known
-                and not {"--executor", "--cluster cluster.toml", "service:"} & set(words)
-            ):
+            line = " ".join(words)
+            known = line in alone or (line.split(" ")[0] in able and "".join(words[1:2]).startswith(here))
+            if known and not any(part in line for part in elsewhere):
                 yield tuple(words)
 
 
@@ -158,10 +157,8 @@ def stranger(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, 
     )
     log = "".join(f"{i} {i * 60} 0 50 1 -1 -1 1 60 -1 1 1 1 1 1 1 -1 -1\n" for i in range(1, 40))
     (folder / "trace.swf.gz").write_bytes(gzip.compress(log.encode()))
-    shortest = ROOT / "examples" / "policy" / "shortest.py"
-    for name in ("shortest.py", "path/to/mine.py", "newest.py"):
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_bytes(shortest.read_bytes())
+    (folder / "shortest.py").write_bytes((ROOT / "examples" / "policy" / "shortest.py").read_bytes())
+    (folder / "cluster.toml").write_text('[[node]]\nname = "n[0-3]"\ncpus = 4\ngpus = 1\n')
     environment = {**os.environ, "XDG_STATE_HOME": str(folder / "state")}
     environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{environment['PATH']}"
     done = run_command(["run", "commands.txt"], folder, environment)

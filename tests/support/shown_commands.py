@@ -40,9 +40,9 @@ def _parts(text: str) -> tuple[list[str], str]:
 def shown(page: Path) -> Iterator[list[str]]:
     """The words after ``dovetail`` of every command of a page, without what a shell does with them."""
     code, prose = _parts(page.read_text(encoding="utf-8"))
-    for line in "\n".join(code).replace("\\\n", " ").splitlines():
+    for line in map(str.strip, "\n".join(code).replace("\\\n", " ").splitlines()):
         found = re.match(
-            r"(?:\w*\$ )?(?:\w+=\S+ )*(?:(?:nohup|salloc|srun|time|ssh) [^|]*?)?dovetail (.*)", line
+            r"(?:\w*\$ )?(?:\w+=\S+ )*(?:(?:nohup|salloc|srun|time|ssh|uvx) [^|]*?)?dovetail (.*)", line
         )
         if found:
             yield _words(found[1])

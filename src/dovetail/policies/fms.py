@@ -25,6 +25,7 @@ from dovetail.policies.parts.shape_tables import Shapes, Table, Tables
 __all__ = ["Fms", "FmsNodes", "FmsOrder", "FmsType", "best_pair"]
 
 Score = Literal["rollout", "area"]
+Planned = Literal["node", "each"]
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,7 @@ class _Fms(ABC):
     """The rule; the policies below differ in which ways of running a job they choose among."""
 
     score: Score = "rollout"
+    devices: Planned = "node"
 
     settles: ClassVar[bool] = True
     walltime: ClassVar[str] = "learned"
@@ -50,7 +52,7 @@ class _Fms(ABC):
         O(log n) a job for the order; for each pair at most 162 options of O(nodes) each, times the waiting
         jobs when they are rolled out.
         """
-        times = ReadyTimes(view)
+        times = ReadyTimes(view, each_device=self.devices == "each")
         yield from times.keep_promises()
         waiting = [job for job in view.queue if job.id not in view.reservations]
         if waiting and times.any_free():
@@ -59,20 +61,38 @@ class _Fms(ABC):
     def _pairs(self, view: View, times: ReadyTimes, queue: Sequence[Job]) -> Iterator[Decision]:
         tables = Tables(times)
         follows = self.score == "rollout"
-        rest = tables.of([self.unmolded(view, job) for job in queue] if follows else [])
+        followers = [self.unmolded(view, job) for job in queue] if follows else []
+        rest = tables.of(followers)
         for at in range(0, len(queue), 2):
             if not times.any_free():
                 return
             pair = queue[at : at + 2]
             options = [self.options(view, job) for job in pair]
-            first, second = tables.of(options[0]), tables.of(options[1] if len(pair) == 2 else [])
-            best = self._best_pair(times, tables, first, second, rest.after(at + 2), follows)
-            chosen = [(job, options[i][best[i]]) for i, job in enumerate(pair)]
-            decisions = _commit(times, chosen[::-1] if best[2] else chosen)
+            decisions = self._pair(times, tables, pair, options, rest.after(at + 2), follows)
+            if decisions is None and self.devices == "each":
+                times.look_again()
+                tables = Tables(times)
+                rest = tables.of(followers)
+                decisions = self._pair(times, tables, pair, options, rest.after(at + 2), follows)
             if decisions is None:
                 yield Wait(queue[at].id, "no way to run the first two jobs starts one of them now")
                 return
             yield from decisions
+
+    def _pair(
+        self,
+        times: ReadyTimes,
+        tables: Tables,
+        pair: Sequence[Job],
+        options: Sequence[Sequence[Way]],
+        rest: Table,
+        follows: bool,
+    ) -> list[Decision] | None:
+        """Commit the best way to place these two; ``None`` if none of them starts now."""
+        first, second = tables.of(options[0]), tables.of(options[1] if len(pair) == 2 else [])
+        best = self._best_pair(times, tables, first, second, rest, follows)
+        chosen = [(job, options[i][best[i]]) for i, job in enumerate(pair)]
+        return _commit(times, chosen[::-1] if best[2] else chosen)
 
     def _best_pair(
         self, times: ReadyTimes, tables: Tables, first: Table, second: Table, rest: Table, follows: bool
@@ -177,7 +197,8 @@ class Fms(_Fms):
     Jobs are grouped by the nodes that they ask for and sorted by time; of every way to place the first
     two the best is taken. ``score=rollout`` judges by when everything would be done if the rest followed
     unmolded; ``score=area`` only by when all that is committed is done, and is far cheaper. Ignores
-    priorities and ``implementation``.
+    priorities and ``implementation``. The paper's nodes have one GPU, and a job holds its node's whole CPU
+    pool with it; with ``devices=each`` a job on devices leaves the pool, and other devices, to others.
 
     Either job alone would use both; together each takes what it can spare least:
 

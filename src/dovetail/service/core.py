@@ -25,6 +25,7 @@ from dovetail.engine.driver import Driver
 from dovetail.engine.live import LiveRun
 from dovetail.engine.phases import AT_WORK, Phase
 from dovetail.errors import DovetailError, HistoryError, InputError
+from dovetail.executors.local import MachineExecutor
 from dovetail.files.sentences import shown
 from dovetail.interfaces import ShortensLog
 from dovetail.model import Cluster, Job, JobId, NodeDrained, NodeJoined, Record, Seconds, State, Submitted
@@ -142,6 +143,25 @@ class Service:
     def engine(self) -> Engine:
         """The driver's engine."""
         return self.driver.engine
+
+    def as_job(self, pid: int) -> str | None:
+        """The user for whom a process asks that a job has started; ``None`` where no job has.
+
+        Raises `Forbidden` where that is not known.
+        """
+        executor = self.live.executor
+        if not isinstance(executor, MachineExecutor):
+            return None
+        try:
+            below, job = executor.asked_by_job(pid)
+            entry = self.ledger.entry(job) if below else None
+        except (OSError, HistoryError):
+            below, entry = True, None
+        if not below:
+            return None
+        if entry is None or entry.job.user is None:
+            raise Forbidden("this is asked by a job, but by which one is not known: it may not")
+        return entry.job.user
 
     @property
     def why_blocked(self) -> str | None:

@@ -94,6 +94,12 @@ def serve(options: ServeOptions) -> None:
     Raises `InputError` where the options are wrong, `DovetailError` while another service has the folder.
     """
     where = _network(options)
+    if options.group is not None and os.geteuid() == 0:
+        raise InputError(
+            "found it for a service of root, as whom every job of the group would run; expected a service of "
+            "another account",
+            where="--group",
+        )
     try:
         options.folder.make()
         lock = _locked(options.folder)
@@ -331,7 +337,7 @@ async def _served(options: ServeOptions, where: Network | None, service: Service
     folder, live = options.folder, service.live
     tokens, sessions = Tokens(folder.tokens), Sessions()
     hosts: list[str] = []
-    gate = Gate(application(service, sessions, tokens), tokens, sessions, lambda: hosts)
+    gate = Gate(application(service, sessions, tokens), tokens, sessions, lambda: hosts, service.as_job)
     listeners = Listeners(gate)
     forecast = Forecast(folder.path, lambda: service.changes)
     loop = asyncio.get_running_loop()
