@@ -1,7 +1,7 @@
 """What a build adds to the package: the compiled stand-in, man pages, completions, the unit of systemd.
 
-`src/dovetail/native/rigid.c` is compiled where a C compiler is; the package is complete without it. Man pages and
-completions are there when ``tools/share.py build/share`` has made them (``make dist``).
+`src/dovetail/native/rigid.c` is compiled where a C compiler is; the package is complete without it. Man pages
+and completions are there when ``tools/share.py build/share`` has made them (``make dist``).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ FLAGS = ["-std=c11", "-O2", "-ffp-contract=off", "-shared", "-fPIC"]
 
 
 class Built(BuildHookInterface[Any]):
-    """Makes ``_rigid.so`` beside its source; puts ``share`` and ``build/share`` where systems look for them."""
+    """Makes ``_rigid.so`` beside its source, puts ``share`` and ``build/share`` where systems look."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Called before a wheel or a source archive is built."""
