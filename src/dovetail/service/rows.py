@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Protocol
 
 from dovetail.engine.core import Engine
@@ -74,7 +75,7 @@ def row_of_record(record: Record, engine: Engine, epoch: Seconds, forecast: Wind
     if record.end is not None:
         reason = reason_of_end(record.state, record.detail)
     elif running is None:
-        reason = engine.held.get(job.id) or record.wait_reason or WAITS
+        reason = engine.held.get(job.id) or record.wait_reason or _waits_for(job, engine)
     return {
         **_of_job(job),
         "state": str(record.state),
@@ -139,6 +140,18 @@ def _of_job(job: Job) -> Row:
         "depends": [str(one) for one in job.depends],
         "inputs": dict(job.inputs),
     }
+
+
+def _waits_for(job: Job, engine: Engine) -> str:
+    """Memory, where all else that one of its ways to run asks for is free now; else it just waits."""
+    asked = [choice.request for choice in job.choices]
+    if not any(request.memory for request in asked):
+        return WAITS
+    free = engine.view.free()
+    if any(free.count(request) >= request.nodes for request in asked):
+        return WAITS
+    lacks = any(free.count(replace(request, memory=0)) >= request.nodes for request in asked)
+    return "waits for memory" if lacks else WAITS
 
 
 def reason_of_end(state: State, detail: str) -> str:
