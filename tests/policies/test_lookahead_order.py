@@ -217,6 +217,14 @@ def test_whom_room_is_kept_from_is_told_why_and_looked_at_again_when_an_end_was_
     assert engine.wake_times == [46 * 60.0]
 
 
+def test_room_is_not_kept_from_who_has_a_higher_priority_than_another() -> None:
+    rows = [*short_ones_every_minute((1211.0, 1, 2000.0, 2000.0)), (1211.0, 1, 2100.0, 2100.0)]
+    w = rigid(rows)
+    w = replace(w, jobs=[replace(job, priority=float(job.index == 62)) for job in w.jobs])
+    records = run(w, "lookahead?objective=slowdown", Cluster.parse("4x1cpu")).records
+    assert next(record.start for record in records if record.job.index == 62) == 1211.0
+
+
 def test_who_waits_alone_is_kept_from_nothing() -> None:
     rows = short_ones_every_minute((1215.0, 1, 2000.0, 2000.0))
     result = run(rigid(rows), "lookahead?objective=slowdown", Cluster.parse("4x1cpu"))

@@ -208,12 +208,14 @@ class _Line:
             bound = view.bound(job, choice.implementation, choice.request)
             return Guess(_width(view.cluster, choice.request, devices), bound, max(1.0, bound))
 
-        thought = zip(self.width.tolist(), self.long[0].tolist(), self.harmonic.tolist(), strict=False)
+        harmonic = self.harmonic[: len(self.jobs)]
+        thought = zip(self.width.tolist(), self.long[0].tolist(), harmonic.tolist(), strict=True)
         came = list(view.lately.came)
         widths = [_width(view.cluster, one.request, devices) for one in came]
         long, _ = _lengths(view, [one.user for one in came], np.array([one.bound for one in came]))
         return RoomForShortJobs(
-            {job.id: Guess(*one) for job, one in zip(self.jobs, thought, strict=True)},
+            self.jobs,
+            [Guess(*one) for one in thought],
             other,
             Coming.like(came, np.array(widths, np.int64), long, view.now),
             None if self.head < 0 else self.jobs[self.head],
