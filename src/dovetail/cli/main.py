@@ -66,6 +66,7 @@ _SECTIONS: Mapping[str, Mapping[str, tuple[str, str]]] = {
     "Learning": {
         "history": ("history_imports:history_app", "Look at measured runs; predict; export, import."),
         "model": ("model:model_app", "Look at what was learned of run times."),
+        "memory": ("memory:memory", "Show what jobs reserved, used and wasted of memory."),
     },
     "Machine": {
         "devices": ("devices:devices", "Show this machine's cores, GPUs and OpenCL devices."),
