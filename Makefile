@@ -6,14 +6,14 @@ STAMP  := $(VENV)/.installed
 XDIST  ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: dist help slurm setup demo test test-all lint bench compiled schemas docs requirements clean
+.PHONY: dist help slurm setup demo test test-all lint bench schemas docs requirements clean
 
 help:            ## show this list
 	@grep -hE '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/: .*## /\t/' | expand -t 16
 
 setup: $(STAMP)  ## create .venv with everything pinned
 
-$(STAMP): requirements/dev.txt pyproject.toml packages/lab/pyproject.toml
+$(STAMP): requirements/dev.txt pyproject.toml packages/lab/pyproject.toml src/dovetail/native/rigid.c hatch_build.py
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable . --editable packages/lab
@@ -44,9 +44,6 @@ lint: $(STAMP)   ## format, lint, types, import contracts
 
 bench: $(STAMP)  ## benchmarks; each also asserts its result
 	$(BIN)/python -m pytest benchmarks -n0 -s --timeout=1200 --benchmark-only --benchmark-columns=median,iqr,rounds
-
-compiled: $(STAMP)  ## the engine compiled ahead of time, in build/compiled (needs a C compiler)
-	$(BIN)/python tools/compile_engine.py
 
 schemas: $(STAMP)  ## regenerate the JSON Schemas of the files that people write
 	$(BIN)/dovetail schema --out docs/reference/schemas

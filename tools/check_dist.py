@@ -11,7 +11,7 @@ import zipfile
 from email.parser import Parser
 from pathlib import Path
 
-TOP = {"dovetail_scheduler": {"dovetail"}, "dovetail": {"dovetail"}, "dovetail_lab": {"dovetail_lab"}}
+TOP = {"dovetail_scheduler": {"dovetail"}, "dovetail_lab": {"dovetail_lab"}}
 """The packages at the top of each wheel."""
 SHARED = (
     "share/man/man1/dovetail.1",

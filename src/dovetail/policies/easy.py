@@ -20,6 +20,7 @@ from dovetail.model import (
     fastest,
 )
 from dovetail.policies.parts.orders import ORDERS, Order
+from dovetail.policies.parts.trials import Trials
 
 __all__ = ["Easy", "Room", "promised_choice"]
 
@@ -83,12 +84,16 @@ class Easy:
         free = view.free()
         if promise is not None and _nothing_new(view, free, promise):
             return []
+        trials = Trials(view)
         decisions: list[Decision] = []
         started: list[tuple[Job, Choice, Allocation]] = []
         for head in self._line(view, promise, first, room):
             if room is not None and room.is_kept_from(head):
                 continue
-            choice = fastest(view, head) if promise is None else promised_choice(view, head, promise)
+            if promise is not None and promise.job is head:
+                choice = promised_choice(view, head, promise)
+            else:
+                choice = trials.preferred(head, free)
             allocation = free.claim(choice.request)
             if allocation is None:
                 break
@@ -106,7 +111,7 @@ class Easy:
             ahead = {job.id for job, _, _ in started}
             ahead.add(head.id)
             late = [job.id for job in overdue if job.id not in ahead]
-            decisions += self._backfill(view, shadow, ahead, first, room, late)
+            decisions += self._backfill(view, shadow, ahead, first, room, trials, free, late)
         return decisions
 
     def _line(
@@ -134,6 +139,8 @@ class Easy:
         ahead: set[JobId],
         first: Sequence[Job],
         room: Room | None,
+        trials: Trials,
+        free: Free,
         late: list[JobId],
     ) -> list[Decision]:
         """Start, in order, each job behind the head that delays neither it nor those that are ``late``."""
@@ -150,7 +157,7 @@ class Easy:
             line = sorted(line, key=lambda job: place.get(job.id, len(place)))
         for job in line:
             if job.id not in ahead and not (room is not None and room.is_kept_from(job)):
-                choice = fastest(view, job)
+                choice = trials.preferred(job, free)
                 end = view.now + view.bound(job, choice.implementation, choice.request)
                 if late and job.id != late[0] and end > shadow.start:
                     continue
@@ -169,7 +176,7 @@ def _nothing_new(view: View, free: Free, promise: Promise) -> bool:
     if promise.start <= view.now or view.freed:
         return False
     for job in view.changes.submitted:
-        request = fastest(view, job).request
+        request = Trials(view).preferred(job, free).request
         if free.count(request) >= request.nodes:
             return False
     return True

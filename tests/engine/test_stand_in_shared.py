@@ -1,4 +1,4 @@
-"""The compiled twin for jobs that share nodes gives what the engine gives, core ids and devices included."""
+"""The compiled stand-in gives what the engine gives where jobs share nodes, core ids and devices included."""
 
 from __future__ import annotations
 
@@ -11,9 +11,7 @@ import numpy as np
 import pytest
 from twins_compared import check_same, check_same_reports
 
-from dovetail.engine import twins
 from dovetail.engine.measured import Durations
-from dovetail.engine.node_twin import node_twin
 from dovetail.engine.simulate import SimulationOptions, simulate
 from dovetail.interfaces import Policy
 from dovetail.model import (
@@ -112,15 +110,11 @@ def random_jobs(rng: np.random.Generator, cluster: Cluster, shortest: float = 1.
     return Workload("random", jobs, TableTruth(fixed=fixed))
 
 
-def both(
-    workload: Workload, cluster: Cluster, policy: Policy, monkeypatch: pytest.MonkeyPatch, **options: Any
-) -> tuple[Result, Result]:
-    """The result of this twin, which must model it, and of the engine."""
+def both(workload: Workload, cluster: Cluster, policy: Policy, **options: Any) -> tuple[Result, Result]:
+    """The result of the stand-in, which must model it, and of the engine."""
     runtimes = PerfectModel(workload.truth)
     asked = SimulationOptions(**options)
-    with monkeypatch.context() as only:
-        only.setattr(twins, "TWINS", (node_twin,))
-        found = simulate(workload, cluster, policy, runtimes, options=replace(asked, compiled="auto"))
+    found = simulate(workload, cluster, policy, runtimes, options=replace(asked, compiled="auto"))
     engine = simulate(workload, cluster, policy, runtimes, options=asked)
     assert isinstance(engine.decision_seconds, Durations)
     assert not isinstance(found.decision_seconds, Durations)
@@ -128,14 +122,14 @@ def both(
 
 
 @pytest.mark.parametrize("block", range(4))
-def test_random_instances(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_random_instances(block: int) -> None:
     for seed in range(block, full(6_000, 200), 4):
         rng = np.random.Generator(np.random.PCG64([seed, 2]))
         cluster = random_machine(rng)
         workload = random_jobs(rng, cluster)
         options: dict[str, Any] = {"default_walltime": 30.0} if rng.random() < 0.3 else {}
         policy = POLICIES[seed // 4 % len(POLICIES)]
-        twin, engine = both(workload, cluster, policy, monkeypatch, **options)
+        twin, engine = both(workload, cluster, policy, **options)
         check_same(twin, engine)
         check_schedule(twin, workload)
         if seed % 8 < 2:
@@ -143,7 +137,7 @@ def test_random_instances(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("block", range(4))
-def test_random_instances_with_late_jobs(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_random_instances_with_late_jobs(block: int) -> None:
     """Jobs run past their walltimes, promises are broken, some jobs take no time or nobody knows how long."""
     broken = 0
     for seed in range(block, full(4_000, 160), 4):
@@ -152,18 +146,18 @@ def test_random_instances_with_late_jobs(block: int, monkeypatch: pytest.MonkeyP
         workload = random_jobs(rng, cluster, 0.0)
         options: dict[str, Any] = {"overrun": "run"} if rng.random() < 0.7 else {}
         options["default_walltime"] = (math.inf, 20.0, "actual")[int(rng.integers(3))]
-        twin, engine = both(workload, cluster, LATE[seed // 4 % len(LATE)], monkeypatch, **options)
+        twin, engine = both(workload, cluster, LATE[seed // 4 % len(LATE)], **options)
         check_same(twin, engine)
         broken += twin.promises_broken
     assert broken
 
 
 @pytest.mark.parametrize("policy", POLICIES, ids=str)
-def test_a_long_queue(policy: Policy, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_queue(policy: Policy) -> None:
     """More promises on a node than its arrays have room for at first."""
     cluster = Cluster.uniform(8, 20, 4)
     workload = load_workload("synthetic:lublin?jobs=1500&gpus=0.7&load=1.3", cluster)
-    check_same(*both(workload, cluster, policy, monkeypatch))
+    check_same(*both(workload, cluster, policy))
 
 
 @pytest.mark.skipif(not TRACES.is_dir(), reason="needs the sample traces")
@@ -172,11 +166,11 @@ def test_a_long_queue(policy: Policy, monkeypatch: pytest.MonkeyPatch) -> None:
     [(read_philly, "philly_jobs_2017-10-02_2017-10-08", 80), (read_aaic, "aaicwl-2017Q3", 40)],
     ids=["philly", "aaic"],
 )
-def test_sample_trace(read: Any, name: str, nodes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sample_trace(read: Any, name: str, nodes: int) -> None:
     cluster = Cluster.uniform(nodes, 20, 8)
     workload = read(TRACES / f"{name}.csv.gz", cluster)
     for policy in (Conservative(), Easy(), Easy(order="sqrtsaf", placement="spread"), Fcfs(skip=8)):
-        check_same(*both(workload, cluster, policy, monkeypatch))
+        check_same(*both(workload, cluster, policy))
 
 
 def test_what_is_not_modelled_is_the_engines() -> None:

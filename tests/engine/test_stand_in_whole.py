@@ -1,4 +1,4 @@
-"""The compiled twin gives what the engine gives: every record, count, metric, line and row."""
+"""The compiled stand-in gives what the engine gives where jobs take whole nodes: records, metrics, rows."""
 
 from __future__ import annotations
 
