@@ -29,7 +29,7 @@ from dovetail.model import (
     Submit,
     Wait,
 )
-from dovetail.model.batch_options import partition_of
+from dovetail.model.batch_options import constraint_of, options_for, partition_of
 
 __all__ = ["EarliestCompletion"]
 
@@ -129,7 +129,7 @@ class _Round:
     trying: set[tuple[str, str]] = field(default_factory=set)
     asked: set[Shape] = field(default_factory=set)
     loads: dict[tuple[str, bool, Seconds], _Load] = field(default_factory=dict)
-    places: dict[Request, Sequence[tuple[str, int]]] = field(default_factory=dict)
+    places: dict[tuple[Request, str], Sequence[tuple[str, int]]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """What is on its way for the first time."""
@@ -165,7 +165,9 @@ class _Round:
 
     def _nowhere(self, job: Job) -> str:
         """Why no partition can run it: the one that it asks for may not be there."""
-        asked = partition_of(job.slurm)
+        asked = next(
+            filter(None, (partition_of(options_for(job.slurm, c.implementation)) for c in job.choices)), ""
+        )
         there = list(
             dict.fromkeys(name for group in self.view.cluster.groups for name in group.node.partitions)
         )
@@ -190,23 +192,29 @@ class _Round:
     def _ways(self, job: Job) -> Iterator[Way]:
         """Every choice in every partition that can run it."""
         static = [c for c in job.choices if c.implementation.kind == self.policy.only]
-        asked = partition_of(job.slurm)
         for choice in static or job.choices:
-            for target, slots in self._places(choice.request):
+            options = options_for(job.slurm, choice.implementation)
+            asked, feature = partition_of(options), self._model_of(options)
+            for target, slots in self._places(choice.request, feature):
                 if not asked or target in asked.split(","):
-                    prediction = self._prediction(job, choice, target)
+                    prediction = self._prediction(job, choice, target, feature)
                     limit = self._walltime(job, prediction)
-                    yield Way(choice, Shape(target, choice.request, limit, job.slurm), slots, prediction)
+                    yield Way(choice, Shape(target, choice.request, limit, options), slots, prediction)
 
-    def _places(self, request: Request) -> Sequence[tuple[str, int]]:
-        known = self.places.get(request)
+    def _model_of(self, options: Sequence[str]) -> str:
+        """The CPU model that ``--constraint`` asks for, if nodes are told apart by that feature."""
+        feature = constraint_of(options)
+        return feature if any(feature == g.node.cpu_model for g in self.view.cluster.groups) else ""
+
+    def _places(self, request: Request, model: str = "") -> Sequence[tuple[str, int]]:
+        known = self.places.get((request, model))
         if known is None:
-            known = self.places[request] = places_for(self.view.cluster, request)
+            known = self.places[request, model] = places_for(self.view.cluster, request, model)
         return known
 
-    def _prediction(self, job: Job, choice: Choice, target: str) -> Prediction | None:
+    def _prediction(self, job: Job, choice: Choice, target: str, model: str) -> Prediction | None:
         """Of the device classes of the partition the slowest: which of them it will be is not ours to say."""
-        classes = classes_in(self.view.cluster, choice, target)
+        classes = classes_in(self.view.cluster, choice, target, model)
         found = [self.view.predict(job, choice.implementation, choice.request, one) for one in classes]
         known = [prediction for prediction in found if prediction is not None]
         return max(known, key=lambda prediction: prediction.expected, default=None)
@@ -277,12 +285,12 @@ def _by_start(way: Way) -> tuple[Seconds, int, bool]:
     return way.start, way.turns, not way.shape.request.devices
 
 
-def places_for(cluster: Cluster, request: Request) -> Sequence[tuple[str, int]]:
-    """Partitions with nodes enough for such a job, and how many of them fit there at once. O(nodes)."""
+def places_for(cluster: Cluster, request: Request, model: str = "") -> Sequence[tuple[str, int]]:
+    """Partitions with nodes enough (of a CPU ``model``, if asked for), and how many fit there. O(nodes)."""
     nodes: dict[str, int] = {}
     jobs: dict[str, int] = {}
     for index, node in enumerate(cluster.nodes):
-        fitting = 0 if index in cluster.gone else _times(node, request)
+        fitting = 0 if index in cluster.gone or model not in ("", node.cpu_model) else _times(node, request)
         for partition in node.partitions if fitting else ():
             nodes[partition] = nodes.get(partition, 0) + 1
             jobs[partition] = jobs.get(partition, 0) + fitting
@@ -308,12 +316,13 @@ def _times(node: Node, request: Request) -> int:
     return min(fits)
 
 
-def classes_in(cluster: Cluster, choice: Choice, target: str) -> Sequence[DeviceClass]:
-    """The device classes of a partition on which a choice may run."""
+def classes_in(cluster: Cluster, choice: Choice, target: str, cpu: str = "") -> Sequence[DeviceClass]:
+    """The device classes of a partition on which a choice may run, on nodes of a CPU model if ``cpu`` says so."""
     kind, models = choice.implementation.kind, choice.request.models
     found: dict[DeviceClass, None] = {}
     for group in cluster.groups:
-        device = group.node.device_class(kind) if target in group.node.partitions else None
+        there = target in group.node.partitions and cpu in ("", group.node.cpu_model)
+        device = group.node.device_class(kind) if there else None
         if device is not None and (not models or device.model in models):
             found[device] = None
     return list(found)
