@@ -63,6 +63,7 @@ from dovetail.model import (
     State,
     Submit,
     Usage,
+    Withdrawn,
 )
 from dovetail.model.batch_options import options_for, partition_of
 from dovetail.model.command_line import argv
@@ -314,6 +315,31 @@ class SlurmQueueExecutor(Reporting):
         elif handed.batch_id:
             await self._cancel([handed])
 
+    async def withdraw(self, job: JobId) -> None:
+        """Take it out of Slurm's queue, unless it has started; `Withdrawn` follows when Slurm has let go."""
+        handed = self._handed.get(job)
+        if handed is None or handed.stop or handed.started or handed.withdrawn:
+            return
+        if self._backlog.take_out(lambda one: one.handed is handed):
+            self._let_go(handed)
+            return
+        if handed.batch_id in ("", UNKNOWN):
+            return
+        handed.withdrawn = True
+        with contextlib.suppress(SlurmError):  # then it stays where it is
+            await asyncio.to_thread(call, ["scancel", "--state=PENDING", handed.id])
+        self._looks.set()
+
+    def _let_go(self, handed: Handed) -> None:
+        """A job has left the queue for another way; should it start there after all, it finds that out."""
+        if handed.batch:
+            self.files.fence(handed)
+            self.files.note(t="withdrawn", batch=handed.batch, job=handed.job)
+        self._handed.pop(handed.job, None)
+        self._commands.pop(handed.job, None)
+        self._told_why.discard(handed.job)
+        self._happened(Withdrawn(handed.job))
+
     def _take_back(self, handed: Handed) -> bool:
         """End a job that waits here, and not in Slurm's queue; whether it did."""
         waits = self._backlog.take_out(lambda one: one.handed is handed)
@@ -563,6 +589,9 @@ class SlurmQueueExecutor(Reporting):
             why = "Slurm has put it back into its queue while it ran"
             self._tell_end(handed, Ended(handed.job, State.NODE_FAIL, None, why))
             return True
+        if handed.withdrawn and not handed.stop and record is None and seen and seen.state == "CANCELLED":
+            self._let_go(handed)
+            return True
         if seen is None and record is None:
             return self._is_missing(handed, handed.batch_id in arrays)
         end = self._end_of(handed, seen, record)
@@ -580,6 +609,9 @@ class SlurmQueueExecutor(Reporting):
         handed.missed += 1
         if handed.missed < MISSED:
             return False
+        if handed.withdrawn and not handed.stop:
+            self._let_go(handed)
+            return True
         if array_known or handed.stop:
             now, state = time.time(), State(handed.stop or State.CANCELLED)
             why = "it was cancelled before it began"
