@@ -10,6 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import product
 from math import inf
 from typing import ClassVar, Literal
@@ -21,6 +22,7 @@ from dovetail.model import CPU, Choice, Decision, Job, Seconds, Start, Wait, Way
 from dovetail.policies.parts.asked_for import asked_for, by_kind, fastest_asked
 from dovetail.policies.parts.ready_times import Floats, ReadyTimes
 from dovetail.policies.parts.shape_tables import Shapes, Table, Tables
+from dovetail.policies.parts.trials import Trials
 
 __all__ = ["Fms", "FmsNodes", "FmsOrder", "FmsType", "best_pair"]
 
@@ -55,8 +57,18 @@ class _Fms(ABC):
         times = ReadyTimes(view, each_device=self.devices == "each")
         yield from times.keep_promises()
         waiting = [job for job in view.queue if job.id not in view.reservations]
-        if waiting and times.any_free():
-            yield from self._pairs(view, times, grouped_and_sorted(view, waiting))
+        trials = Trials(view)
+        left: list[Job] = []
+        for job in waiting if times.any_free() else ():
+            choice = trials.choice(job, partial(times.starts_now, job))
+            gang = None if choice is None else times.find(job, Way(choice, None), packed=True)
+            decision = None if gang is None else times.commit(gang)
+            if decision is None:
+                left.append(job)
+            else:
+                yield decision
+        if left and times.any_free():
+            yield from self._pairs(view, times, grouped_and_sorted(view, left))
 
     def _pairs(self, view: View, times: ReadyTimes, queue: Sequence[Job]) -> Iterator[Decision]:
         tables = Tables(times)
