@@ -6,14 +6,14 @@ STAMP  := $(VENV)/.installed
 XDIST  ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help slurm setup demo test test-all lint bench compiled schemas docs requirements clean
+.PHONY: dist help slurm setup demo test test-all lint bench schemas docs requirements clean
 
 help:            ## show this list
 	@grep -hE '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/: .*## /\t/' | expand -t 16
 
 setup: $(STAMP)  ## create .venv with everything pinned
 
-$(STAMP): requirements/dev.txt pyproject.toml packages/lab/pyproject.toml
+$(STAMP): requirements/dev.txt pyproject.toml packages/lab/pyproject.toml src/dovetail/native/rigid.c hatch_build.py
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable . --editable packages/lab
@@ -22,7 +22,8 @@ $(STAMP): requirements/dev.txt pyproject.toml packages/lab/pyproject.toml
 
 slurm:           ## what the tests on a real Slurm cluster need (Debian, as root); without it they are skipped
 	apt-get update --quiet
-	apt-get install --yes --no-install-recommends slurm-wlm slurm-wlm-basic-plugins munge mpich
+	apt-get install --yes --no-install-recommends slurm-wlm slurm-wlm-basic-plugins munge mpich \
+		slurmdbd mariadb-server-core mariadb-client-core
 
 demo: $(STAMP)   ## learn six programs on two devices, then beat every static placement
 	@$(BIN)/python examples/demo/demo.py
@@ -44,9 +45,6 @@ lint: $(STAMP)   ## format, lint, types, import contracts
 bench: $(STAMP)  ## benchmarks; each also asserts its result
 	$(BIN)/python -m pytest benchmarks -n0 -s --timeout=1200 --benchmark-only --benchmark-columns=median,iqr,rounds
 
-compiled: $(STAMP)  ## the engine compiled ahead of time, in build/compiled (needs a C compiler)
-	$(BIN)/python tools/compile_engine.py
-
 schemas: $(STAMP)  ## regenerate the JSON Schemas of the files that people write
 	$(BIN)/dovetail schema --out docs/reference/schemas
 
@@ -55,6 +53,17 @@ docs: $(STAMP)   ## the documentation as a site, in build/site; a warning is an 
 	$(BIN)/python -m sphinx --quiet --fail-on-warning --keep-going -b html docs build/site
 	@echo build/site/index.html
 
+dist: $(STAMP)   ## wheels and source archives in dist, checked
+	rm -rf build/share build/release dist
+	$(PYTHON) -m venv build/release
+	build/release/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/release.txt
+	$(BIN)/python tools/share.py build/share
+	build/release/bin/hatchling build -d dist
+	cd packages/lab && ../../build/release/bin/hatchling build -d ../../dist
+	build/release/bin/twine check --strict dist/*
+	for wheel in dist/*.whl; do build/release/bin/check-wheel-contents $$wheel || exit 1; done
+	$(BIN)/python tools/check_dist.py dist
+
 requirements:    ## recompile the pinned requirements (needs uv)
 	uv pip compile --quiet --python-version 3.11 --generate-hashes --no-emit-index-url --no-header \
 	  --all-extras --group dev pyproject.toml -o requirements/dev.txt
@@ -62,6 +71,8 @@ requirements:    ## recompile the pinned requirements (needs uv)
 	  --all-extras --group dev --group peers pyproject.toml -o requirements/peers.txt
 	uv pip compile --quiet --python-version 3.11 --generate-hashes --no-emit-index-url --no-header \
 	  --group docs --constraint requirements/dev.txt pyproject.toml -o requirements/docs.txt
+	uv pip compile --quiet --python-version 3.11 --generate-hashes --no-emit-index-url --no-header \
+	  --group pyproject.toml:release -o requirements/release.txt
 
 clean:           ## remove what the targets above made
 	rm -rf $(VENV) build docs/generated dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .benchmarks

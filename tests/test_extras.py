@@ -60,7 +60,7 @@ def test_what_cannot_be_drawn_is_said_before_anything_runs(
 
 
 def test_without_a_compiler_the_engine_simulates(bare: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dovetail.engine.twins.present", extras.present)
+    monkeypatch.setattr("dovetail.native.rigid.library", lambda: None)
     monkeypatch.setattr("dovetail.engine.profiles.present", extras.present)
     report = dovetail.simulate("synthetic:rigid?jobs=200&nodes=8", cluster="8x1cpu", policy="conservative")
     assert report.metrics["decision_seconds_mean"] is not None

@@ -205,11 +205,11 @@ def simulate(
     hears of what ends only through a history that ``learn`` writes to.
 
     ``replicate`` draws another trace from the workload first (`dovetail.workloads.replicates`). ``load``
-    scales the workload to that offered load (all gaps between submissions by one factor). Where a
-    compiled twin of the engine models all that is asked for, of more than 10,000 rigid jobs or 200 that
-    communicate, it is taken: the schedule is the same, and no decision is timed; ``compiled="off"`` never
-    takes it. Times are seconds. Raises `InputError` (`UnsupportedWorkload` where the policy cannot place the
-    jobs), also where every job is rejected.
+    scales the workload to that offered load (all gaps between submissions by one factor). Where the
+    compiled stand-in models all that is asked for, of more than 10,000 rigid jobs, it takes the engine's
+    place: the schedule is the same, and no decision is timed; ``compiled="off"`` never takes it. Times
+    are seconds. Raises `InputError` (`UnsupportedWorkload` where the policy cannot place the jobs), also
+    where every job is rejected.
 
     >>> report = simulate("published:gregg-table2", cluster="1x1cpu+1gpu", policy="best-device")
     >>> round(report.makespan, 3)

@@ -35,7 +35,7 @@ def test_completed_jobs_become_runs_and_are_known_the_second_time(
     table, history = tmp_path / "sacct.txt", tmp_path / "history.db"
     table.write_text(TABLE)
     assert call(str(table), "--history", str(history), "--json") == 0
-    assert json.loads(capsys.readouterr().out) == {"read": 3, "new": 3, "known": 0, "apps": 2}
+    assert json.loads(capsys.readouterr().out) == {"read": 3, "new": 3, "known": 0, "apps": 2, "peaks": 0}
     assert call(str(table), "--history", str(history), "--json") == 0
     assert json.loads(capsys.readouterr().out)["new"] == 0
     with SqliteHistory(history) as store:

@@ -130,6 +130,10 @@ def test_killed_between_the_kill_and_the_retry_the_retry_still_knows(
             found = client.get(f"/api/v1/jobs/{second}")
             assert (found["state"], found["memory_kills"]) == ("PENDING", 1)
             assert found["request"]["cpu"]["memory"] == NODE
+            assert found["reason"] == "waits for memory"
+            explained = service.dovetail("explain", second)
+            assert "memory of cpu: reserves 1,000 MB" in explained.stdout
+            assert "waits for memory" in explained.stdout
             assert set(wait(client, [first, second]).values()) == {"COMPLETED"}
             found = client.get(f"/api/v1/jobs/{second}")
             assert [one["state"] for one in found["earlier"]] == ["OUT_OF_MEMORY"]

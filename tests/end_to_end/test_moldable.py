@@ -40,7 +40,7 @@ def inside(slurm: SlurmCluster, environment: dict[str, str], state: Path) -> Ite
 @pytest.fixture
 def mpi(tmp_path: Path) -> dict[str, str]:
     """Where mpi4py's wheel finds MPICH: Debian calls its library otherwise."""
-    pytest.importorskip("mpi4py", reason="mpi4py is not installed: pip install 'dovetail[mpi]'")
+    pytest.importorskip("mpi4py", reason="mpi4py is not installed: pip install 'dovetail-scheduler[mpi]'")
     if not MPICH.exists():
         pytest.skip("MPICH is not installed here (apt-get install mpich)")
     folder = tmp_path / "mpi"

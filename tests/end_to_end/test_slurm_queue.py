@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import time
@@ -421,3 +422,21 @@ def test_devices_shows_the_partitions(runs: Runs) -> None:
     refused = devices("slurm-queue?partitions=nosuch")
     assert refused.returncode == 2
     assert "found no node of partitions nosuch that takes jobs" in refused.stderr
+
+
+@slowly
+def test_what_keeps_a_job_is_told_after_a_minute_of_silence(slurm: SlurmCluster, runs: Runs) -> None:
+    """All nodes are drained while it waits: Slurm's reason, instead of nothing."""
+    for partition in ("cpu", "gpu"):
+        slurm.call("sbatch", "-p", partition, "-N2", "--exclusive", "--wrap", "sleep 300")
+    write(runs, {"id": "one"})
+    process = runs.go("jobs.toml", "--executor", QUEUE)
+    until(lambda: "dovetail-" in slurm.call("squeue", "-h", "-o", "%j"), "it is handed over")
+    slurm.call("scontrol", "update", "NodeName=n[0-3]", "State=DRAIN", "Reason=test")
+    try:
+        slurm.call("scancel", "--name=wrap")
+        until(lambda: "nothing has happened for 60 s" in runs.complaints, "it is told", 90)
+        assert re.search(r"nothing runs, 1 job waits: Slurm: .*(DRAIN|UnavailableNodes)", runs.complaints)
+    finally:
+        slurm.call("scontrol", "update", "NodeName=n[0-3]", "State=RESUME")
+    assert process.wait(60) == 0

@@ -89,3 +89,20 @@ def test_kmeans_is_right() -> None:
     found, moved = kmeans(xp, xp.asarray(points), xp.asarray(centroids))
     np.testing.assert_allclose(np.asarray(found), expected, rtol=1e-12)
     assert float(moved) == pytest.approx(np.abs(expected - centroids).max())
+
+
+def test_programs_of_scipy_and_scikit_learn_give_what_they_give_over_numpy(numpy_server: Served) -> None:
+    """Thirty of SciPy and twenty-two of scikit-learn, where that is installed; none of them fails."""
+    script = Path(__file__).parents[1] / "support" / "scipy_programs.py"
+    done = subprocess.run(
+        [sys.executable, str(script), numpy_server.address()],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        env=ENVIRONMENT,
+    )
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert told["failed"] == []
+    assert {name: how for name, how in told["programs"].items() if how} == {}
+    assert len(told["programs"]) >= (30 if "sklearn" in told["missing"] else 50)

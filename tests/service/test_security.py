@@ -10,6 +10,7 @@ import socket
 import ssl
 import stat
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -254,6 +255,64 @@ def test_markup_in_names_is_text(service: Serving) -> None:
         assert reply.headers["x-content-type-options"] == "nosniff"
     shown = service.dovetail("queue", job).stdout
     assert "\x1b[31m" not in shown
+
+
+def test_a_job_asks_as_its_user_and_never_as_the_account_it_runs_as(service: Serving, place: str) -> None:
+    ben = service.dovetail("token", "add", "ben").stdout.strip()
+    dovetail = f"{sys.executable} -m dovetail"
+    with connection(service.folder.path) as own, Connection(f"http://{place}", ben) as client:
+        (victim,) = submit(own, {"command": ["true"], "hold": True})
+        script = f"{dovetail} cancel {victim}; {dovetail} submit --priority 5 -- true; "
+        script += f"{dovetail} submit --hold -- true"
+        environment = {"DOVETAIL_SERVICE": str(service.folder.path), "PATH": os.environ["PATH"]}
+        for words in (["sh", "-c", script], ["sh", "-c", f"setsid sh -c '{script}' & wait"]):
+            (job,) = submit(client, {"command": words}, environment=environment)
+            wait(client, [job])
+            said = own.ask("GET", f"/api/v1/jobs/{job}/log", query={"stream": "err"}).body.decode()
+            assert f"job {victim} belongs to" in said
+            assert "priority: only the service's own account" in said
+            (late,) = client.post("/api/v1/cancel", {"jobs": "last"})["jobs"]
+            assert client.get(f"/api/v1/jobs/{late}")["user"] == "ben"
+        assert own.get(f"/api/v1/jobs/{victim}")["state"] == "PENDING"
+        own.post("/api/v1/cancel", {"jobs": victim})
+
+
+def test_root_runs_no_jobs_for_a_group(tmp_path: Path) -> None:
+    if os.geteuid():
+        pytest.skip("we are not root")
+    done = Serving(tmp_path).dovetail("serve", "--folder", str(tmp_path / "s"), "--group", "root")
+    assert done.returncode == 2
+    assert done.stderr.startswith("dovetail: --group: found it for a service of root")
+
+
+def test_slow_strangers_do_not_shut_others_out(place: str, token: str) -> None:
+    host, _, port = place.rpartition(":")
+    head = f"POST /login HTTP/1.1\r\nHost: {place}\r\nContent-Length: 100\r\n\r\ntoken="
+    crowd = []
+    try:
+        for _ in range(600):
+            one = socket.create_connection((host, int(port)), timeout=10)
+            one.sendall(head.encode())
+            crowd.append(one)
+        for _ in range(5):
+            assert ask(place, "GET", "/api/v1/info", **bearer(token))[0] == 200
+    finally:
+        for one in crowd:
+            one.close()
+
+
+def test_a_body_in_pieces_has_limits_too(place: str, token: str) -> None:
+    head = f"POST /api/v1/jobs HTTP/1.1\r\nHost: {place}\r\nAuthorization: Bearer {token}\r\n"
+    head += "Transfer-Encoding: chunked\r\n\r\n"
+    piece = b"%x\r\n%s\r\n" % (1 << 20, b" " * (1 << 20))
+    answer = raw(place, head.encode() + piece * 34)
+    if answer:  # the rest of it may have reset the connection
+        assert status_of(answer) == 413
+        assert json.loads(answer.partition(b"\r\n\r\n")[2])["error"] == "the request is too long"
+    if full(True, False):
+        answer = raw(place, head.encode() + b"1\r\n \r\n")
+        assert status_of(answer) == 408
+        assert json.loads(answer.partition(b"\r\n\r\n")[2])["error"] == "the request did not come in time"
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")

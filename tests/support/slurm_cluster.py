@@ -22,7 +22,7 @@ from pathlib import Path
 
 import pytest
 
-__all__ = ["NodeShape", "SlurmCluster", "needs_slurm", "slurm_missing"]
+__all__ = ["NodeShape", "SlurmCluster", "needs_slurm", "needs_slurmdbd", "slurm_missing"]
 
 SBIN = "/usr/sbin:/sbin"
 DAEMONS = ("munged", "slurmctld", "slurmd")
@@ -83,6 +83,12 @@ def slurm_missing() -> str:
     return f"Slurm is not installed here ({', '.join(missing)} missing)" if missing else ""
 
 
+needs_slurmdbd = pytest.mark.skipif(
+    not all(
+        shutil.which(name, path=f"{os.environ.get('PATH', '')}:{SBIN}") for name in ("slurmdbd", "mariadbd")
+    ),
+    reason="slurmdbd and mariadb are not installed here: make slurm",
+)
 needs_slurm = pytest.mark.skipif(bool(slurm_missing()), reason=slurm_missing() or "Slurm is here")
 
 
@@ -100,10 +106,15 @@ class NodeShape:
 
 @dataclass
 class SlurmCluster:
-    """The daemons of a cluster; nodes are n0, n1, … in order of the shapes. Use it as a context manager."""
+    """The daemons of a cluster; nodes are n0, n1, … in order of the shapes. Use it as a context manager.
+
+    ``settings`` are lines of slurm.conf in the place of ours. ``accounting`` are commands of sacctmgr for a
+    slurmdbd with a database of its own (none: there is no slurmdbd); ``USER`` in them is whoever we are.
+    """
 
     shapes: Sequence[NodeShape] = (NodeShape(),)
-    extra: str = ""
+    settings: Mapping[str, str] = field(default_factory=dict)
+    accounting: Sequence[str] = ()
     folder: Path = field(init=False)
     daemons: dict[str, subprocess.Popen[bytes]] = field(init=False, default_factory=dict)
 
@@ -209,7 +220,19 @@ class SlurmCluster:
                     f"--seed-file={munge}/seed",
                 ),
             ]
-        environment = {**self.environment, "PATH": f"{os.environ['PATH']}:{SBIN}"}
+        if program == "mariadbd":
+            argv = [
+                program,
+                "--no-defaults",
+                f"--datadir={self.folder}/db",
+                f"--socket={self.folder}/db.sock",
+            ]
+            argv += ["--skip-networking", f"--user={getpass.getuser()}", "--innodb-buffer-pool-size=32M"]
+        environment = {
+            **self.environment,
+            "MYSQL_UNIX_PORT": f"{self.folder}/db.sock",
+            "PATH": f"{os.environ['PATH']}:{SBIN}",
+        }
         with (self.folder / "log" / f"{name}.out").open("ab") as log:
             self.daemons[name] = subprocess.Popen(
                 argv,
@@ -268,11 +291,11 @@ class SlurmCluster:
         key.touch(mode=0o600)
         key.write_bytes(os.urandom(128))
         host, total = socket.gethostname().partition(".")[0], len(self.nodes)
-        ports = _free_ports(total + 1)
-        text = (
-            CONFIGURATION.format(host=host, port=ports[0], user=getpass.getuser(), dir=self.folder)
-            + self.extra
-        )
+        ports = _free_ports(total + 2)
+        asked = {**(self._write_accounting(host, ports[-1]) if self.accounting else {}), **self.settings}
+        text = CONFIGURATION.format(host=host, port=ports[0], user=getpass.getuser(), dir=self.folder)
+        lines = [line for line in text.splitlines() if line.partition("=")[0] not in asked]
+        text = "\n".join([*lines, *(f"{name}={value}" for name, value in asked.items()), ""])
         gres = "AutoDetect=off\n"
         names = iter(self.nodes)
         for number, shape in enumerate(self.shapes):
@@ -299,9 +322,44 @@ class SlurmCluster:
         old = int(version.split()[-1].split(".")[0]) < 23
         (self.folder / "cgroup.conf").write_text(f"CgroupPlugin={'cgroup/v1' if old else 'disabled'}\n")
 
+    def _write_accounting(self, host: str, port: int) -> dict[str, str]:
+        """slurmdbd's own configuration; returns what slurm.conf says of it."""
+        path, munge = self.folder / "slurmdbd.conf", self.folder / "munge" / "munge.sock"
+        path.touch(mode=0o600)
+        path.write_text(
+            f"AuthType=auth/munge\nAuthInfo=socket={munge}\nDbdHost={host}\nDbdAddr=127.0.0.1\nDbdPort={port}\n"
+            f"SlurmUser={getpass.getuser()}\nStorageType=accounting_storage/mysql\nStorageHost=localhost\n"
+            f"StorageUser=root\nStorageLoc=accounts\nLogFile={self.folder}/log/slurmdbd.log\n"
+            f"PidFile={self.folder}/slurmdbd.pid\n"
+        )
+        return {
+            "AccountingStorageType": "accounting_storage/slurmdbd",
+            "AccountingStorageHost": "127.0.0.1",
+            "AccountingStoragePort": str(port),
+            "AccountingStoragePass": str(munge),
+            "AccountingStorageEnforce": "limits,qos",
+        }
+
+    def _start_accounting(self) -> None:
+        data, user = self.folder / "db", getpass.getuser()
+        made = ["mariadb-install-db", "--no-defaults", f"--datadir={data}", f"--user={user}"]
+        made += ["--auth-root-authentication-method=normal", "--skip-test-db"]
+        subprocess.run(made, check=True, capture_output=True, timeout=60)
+        self.start_daemon("mariadbd")
+        _until((self.folder / "db.sock").is_socket, "mariadbd does not start")
+        self.start_daemon("slurmdbd")
+        _until(
+            lambda: "Cluster" in self.call("sacctmgr", "show", "cluster", check=False),
+            "slurmdbd does not start",
+        )
+        for words in self.accounting:
+            self.call("sacctmgr", "-i", *words.replace("USER", user).split())
+
     def _start(self) -> None:
         self.start_daemon("munged")
         _until((self.folder / "munge" / "munge.sock").is_socket, "munged does not start")
+        if self.accounting:
+            self._start_accounting()
         self.start_daemon("slurmctld")
         for node in self.nodes:
             self.start_daemon(f"slurmd.{node}")

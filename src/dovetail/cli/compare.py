@@ -65,7 +65,7 @@ def compare(
     overrun: opt.AtWalltime = opt.Overrun.kill,
     default_walltime: opt.DefaultWalltime = None,
     rates: opt.Rates = None,
-    compiled: opt.Compiled = opt.Twins.auto,
+    compiled: opt.Compiled = opt.Compilation.auto,
     cpus_per_node: opt.CpusPerNode = None,
     fields: opt.Fields = None,
     partition: opt.Partition = None,

@@ -244,6 +244,7 @@ def _of_service(target: str, at: str | None) -> list[dict[str, Any]]:
                     **{k: told[k] for k in ("id", "app", "state", "submit", "start", "implementation")},
                     "features": features,
                     "considered": told["considered"],
+                    "memory": told["memory"],
                     "where": ",".join(told["devices"]) or told["nodes"] or None,
                     "predicted": told["predicted"],
                     "actual": story.actual,
@@ -466,6 +467,16 @@ def _future(
             }
 
 
+def _memory_words(told: Mapping[str, Any]) -> str:
+    """What a way to run a job reserves, and what is known of its peak."""
+    if told["expected"] is None:
+        known = told["basis"]
+    else:
+        expected, low, high = (f"{told[key] / 1e6:,.0f}" for key in ("expected", "lower", "upper"))
+        known = f"peak {expected} MB ({low} to {high}), {told['basis']}"
+    return f"memory of {told['implementation']}: reserves {told['reserved'] / 1e6:,.0f} MB; {known}"
+
+
 def _print(rows: Sequence[Mapping[str, Any]]) -> None:
     console = tables.console()
     for row in rows:
@@ -487,6 +498,8 @@ def _print(rows: Sequence[Mapping[str, Any]]) -> None:
                 told = f"{option['predicted']:.3g} s ({option['lower']:.3g} to {upper}), {option['basis']}"
             name = option["implementation"] + (f" on {option['device']}" if option["device"] != CPU else "")
             console.print(f"  {mark} {name}{nodes}: {told}", markup=False, soft_wrap=True)
+        for memory in row.get("memory", ()):
+            console.print(f"    {_memory_words(memory)}", markup=False, soft_wrap=True)
         if row.get("where"):
             actual = row["actual"]
             took = "still runs" if actual is None else f"took {actual:.3g} s"

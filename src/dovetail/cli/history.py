@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import datetime
 from io import TextIOWrapper
+from math import inf
 from pathlib import Path
 from shutil import copyfileobj
 from tempfile import TemporaryFile
@@ -23,7 +24,7 @@ from dovetail.errors import InputError
 from dovetail.files.sentences import closest
 from dovetail.files.writing import create
 from dovetail.history import Aggregate, Group, SqliteHistory
-from dovetail.history.base import canonical_inputs
+from dovetail.history.base import canonical_inputs, request_key
 from dovetail.model import DeviceClass, Prediction, Run, Usage
 from dovetail.report import tables, wording
 from dovetail.spec.values import DEFAULT_MODEL
@@ -41,6 +42,7 @@ __all__ = [
     "many",
     "opened",
     "places",
+    "reading",
 ]
 
 history_app = typer.Typer(
@@ -109,6 +111,8 @@ def places(
     return found
 
 
+NEWEST = 128
+"""Newest runs of which the largest peak of memory is shown."""
 MOST_INPUTS = 4
 """Up to so many inputs have a column each."""
 
@@ -132,8 +136,10 @@ def list_apps(history: opt.HistoryFile = None, as_json: opt.Json = False) -> Non
     """List apps, implementations and device classes with their numbers of runs."""
     with opened(history) as store:
         groups = store.groups()
+        peaks = [_largest_peak(store, group) for group in groups]
     if as_json:
-        print(json.dumps([_group_form(group) for group in groups], indent=2))
+        forms = [_group_form(g) | {"largest_peak": peak} for g, peak in zip(groups, peaks, strict=True)]
+        print(json.dumps(forms, indent=2))
         return
     console = tables.console()
     if not groups:
@@ -145,9 +151,17 @@ def list_apps(history: opt.HistoryFile = None, as_json: opt.Json = False) -> Non
         tables.Cells("Device class", [wording.printable(str(g.device_class)) for g in groups], right=False),
         tables.Cells("Request", [request_words(g.request) for g in groups], right=False, rank=1),
         tables.Cells("Runs", [wording.count(g.completed) for g in groups]),
+        tables.Cells("Memory", [_megabytes(peak) if peak else "-" for peak in peaks], rank=3),
         tables.Cells("Failed", [wording.count(g.failed) for g in groups], rank=2),
     ]
     console.print(tables.table(columns, width=console.width))
+
+
+def _largest_peak(store: SqliteHistory, group: Group) -> int | None:
+    """The largest peak of memory of the group's newest runs, where any was measured."""
+    runs = store.recent(group.app, group.implementation, group.device_class, NEWEST)
+    peaks = [run.usage.peak_memory or 0 for run in runs if run.usage and request_key(run) == group.request]
+    return max(peaks, default=0) or None
 
 
 def _group_form(group: Group) -> dict[str, Any]:
@@ -279,19 +293,23 @@ def predict(
     walltime: Annotated[float | None, opt.duration("--walltime", help="Walltime, e.g. 1h30m.")] = None,
     user: Annotated[str | None, typer.Option(help="User (for last-two).")] = None,
     model: opt.Model = DEFAULT_MODEL,
+    memory: Annotated[
+        bool, typer.Option("--memory", help="Its peak of memory instead of its time, and what to reserve.")
+    ] = False,
     history: opt.HistoryFile = None,
     as_json: opt.Json = False,
 ) -> None:
     """Predict how long an app takes with these inputs, on each device class that has run it."""
     from dovetail.runtimes import make_model
-    from dovetail.runtimes.base import Query
+    from dovetail.runtimes.base import HistoryModel, Query
     from dovetail.runtimes.last_two import LastTwoModel
+    from dovetail.runtimes.memory import MemoryModel
 
     given = _inputs([*(values or []), *(inputs or [])])
     with opened(history) as store:
         found = places(store, app, device, implementation)
         _refuse_unknown(store, app, found, given)
-        predictor = make_model(model, store)
+        predictor: HistoryModel = MemoryModel(store) if memory else make_model(model, store)
         rows: list[tuple[Query, Prediction | None]] = []
         for name, where in dict.fromkeys((group.implementation, group.device_class) for group in found):
             request = _request(found, name, where, nodes, cpus, gpus)
@@ -300,31 +318,45 @@ def predict(
                 rows.append((query, predictor.last_two(app, name, where, user, walltime)))
             else:
                 rows.append((query, predictor.ask(query)))
+        reserved = [
+            round(predictor.reserve(query, request=inf, machine=0.0).amount)
+            if isinstance(predictor, MemoryModel) and answer is not None
+            else None
+            for query, answer in rows
+        ]
     if as_json:
         forms = [_prediction_form(query, answer) for query, answer in rows]
+        if memory:
+            forms = [form | {"reserve": amount} for form, amount in zip(forms, reserved, strict=True)]
         single = forms[0] if len(forms) == 1 else {}
         print(
             json.dumps(
-                {"app": app, "model": model, "inputs": given} | single | {"predictions": forms}, indent=2
+                {"app": app, "model": "memory" if memory else model, "inputs": given}
+                | single
+                | {"predictions": forms},
+                indent=2,
             )
         )
         return
     console = tables.console()
+    said = _megabytes if memory else wording.seconds
     columns = [
         tables.Cells("Device class", [wording.printable(str(q.device)) for q, _ in rows], right=False),
         tables.Cells("Implementation", [wording.printable(q.implementation) for q, _ in rows], False, 2),
         tables.Cells("Request", [request_words(q.request) for q, _ in rows], right=False, rank=3),
-        tables.Cells("Expected", [wording.seconds(p.expected) if p else "nothing known" for _, p in rows]),
-        tables.Cells(
-            "90 % between",
-            [f"{wording.seconds(p.lower)} and {wording.seconds(p.upper)}" if p else "-" for _, p in rows],
-        ),
+        tables.Cells("Expected", [said(p.expected) if p else "nothing known" for _, p in rows]),
+        tables.Cells("90 % between", [f"{said(p.lower)} and {said(p.upper)}" if p else "-" for _, p in rows]),
+        *([tables.Cells("Reserve", [said(r) if r else "-" for r in reserved])] if memory else []),
         tables.Cells("Runs", [wording.count(p.samples) if p else "-" for _, p in rows], rank=1),
     ]
     console.print(tables.table(columns, width=console.width))
     for query, answer in rows:
         if answer is not None:
             print(f"{query.device}: {answer.basis}")
+
+
+def _megabytes(size: float) -> str:
+    return f"{size / 1e6:,.0f} MB" if size >= 1e8 else f"{size / 1e6:.3g} MB"
 
 
 def _request(
@@ -476,7 +508,7 @@ def import_runs(
     parse = read_csv if form == "csv" else read_json_lines
     where = "standard input" if file == "-" else file
     try:
-        with _reading(file) as lines:
+        with reading(file) as lines:
             read = sum(1 for _ in parse(lines, where))  # a malformed line is found before anything is written
             lines.seek(0)
             with opened(history, create=True) as store:
@@ -494,45 +526,6 @@ def import_runs(
                 else "."
             )
         )
-
-
-@history_app.command("import-slurm")
-def import_slurm(
-    file: Annotated[
-        str | None,
-        typer.Argument(metavar="FILE", help="What sacct --parsable2 printed, or -. Default: sacct is asked."),
-    ] = None,
-    since: Annotated[
-        str, typer.Option(metavar="DATE", help="Ask sacct for jobs that ended after it, e.g. 2026-01-31.")
-    ] = "now-90days",
-    history: opt.HistoryFile = None,
-    as_json: opt.Json = False,
-) -> None:
-    """Add the jobs that Slurm's accounting knows, so that the first of your own are predicted already.
-
-    An app is a job name, its implementation gpu where GPUs were allotted, else cpu. Completed jobs of yours
-    alone; those that are known already are skipped.
-    """
-    from dovetail.executors.slurm_commands import call
-    from dovetail.workloads.slurm_history import COLUMNS, runs_of
-
-    if file is None:
-        where = "sacct"
-        columns = f"--format={COLUMNS}"
-        said, _ = call(["sacct", "-X", "--parsable2", "--state=COMPLETED", f"--starttime={since}", columns])
-        lines = said.splitlines()
-    else:
-        where = "standard input" if file == "-" else file
-        with _reading(file) as text:
-            lines = text.read().splitlines()
-    runs = list(runs_of(lines, where))
-    with opened(history, create=True) as store:
-        new = store.record_in_pieces(iter(runs))
-    apps = len({run.app for run in runs})
-    if as_json:
-        print(json.dumps({"read": len(runs), "new": new, "known": len(runs) - new, "apps": apps}))
-    else:
-        print(f"{many(new)} of {many(apps, 'app')} added, {len(runs) - new:,} known already.")
 
 
 @history_app.command("vacuum")
@@ -587,7 +580,7 @@ def _writing(file: str) -> Iterator[TextIO]:
 
 
 @contextmanager
-def _reading(file: str) -> Iterator[TextIO]:
+def reading(file: str) -> Iterator[TextIO]:
     """The file's text, which can be read twice; what comes through a pipe is kept on disk for that."""
     with ExitStack() as stack:
         try:

@@ -84,8 +84,8 @@ class Knowledge(StrEnum):
     learned = "learned"
 
 
-class Twins(StrEnum):
-    """Whether a compiled twin may stand in for the engine."""
+class Compilation(StrEnum):
+    """Whether compiled code may stand in for the engine."""
 
     auto = "auto"
     off = "off"
@@ -163,8 +163,8 @@ Lenient: TypeAlias = Annotated[
     bool, typer.Option("--lenient", help="Skip and count malformed lines of a trace.")
 ]
 Compiled: TypeAlias = Annotated[
-    Twins,
-    typer.Option("--compiled", help="Compiled twin where it models all that is asked, the same schedule."),
+    Compilation,
+    typer.Option("--compiled", help="Compiled stand-in for large rigid workloads, the same schedule."),
 ]
 Known: TypeAlias = Annotated[
     Knowledge | None, typer.Option("--knowledge", help="What policies know of run times.")

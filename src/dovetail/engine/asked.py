@@ -1,4 +1,4 @@
-"""What a simulation is asked: the engine, or a compiled twin of it."""
+"""What a simulation is asked: the engine, or its compiled stand-in."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class SimulationOptions:
 
     ``overrun``: jobs that reach their walltime are killed, or run on. ``default_walltime``: of jobs
     without one, in seconds; ``"actual"`` takes the true time. ``validate`` holds the engine's books against
-    each other after every instant, for tests. ``compiled``: a compiled twin takes the engine's place where it
-    models all that is asked for (`dovetail.engine.twins`), or never.
+    each other after every instant, for tests. ``compiled``: the compiled stand-in takes the engine's
+    place where it models all that is asked for (`dovetail.engine.stand_in`), or never.
     """
 
     overrun: Literal["kill", "run"] = "kill"

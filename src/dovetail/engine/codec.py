@@ -20,6 +20,7 @@ from dovetail.model import (
     Command,
     Communication,
     Decision,
+    Delayed,
     Dependency,
     Dequeue,
     Device,
@@ -158,6 +159,7 @@ def _names(data: Json) -> Sequence[str]:
 _SIMPLE: dict[type, str] = {
     Cancelled: "cancelled",
     ClusterEnds: "cluster_ends",
+    Delayed: "delayed",
     Ending: "ending",
     Estimated: "estimated",
     Held: "held",

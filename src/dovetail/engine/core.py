@@ -25,6 +25,7 @@ from dovetail.model import (
     Cluster,
     ClusterEnds,
     Decision,
+    Delayed,
     Ended,
     Ending,
     Estimated,
@@ -76,6 +77,7 @@ _ORDER: dict[type, int] = {
             (Released,),
             (Cancelled,),
             (Started,),
+            (Delayed,),
             (Estimated,),
             (Foreseen,),
             (Planned,),
@@ -185,6 +187,11 @@ class Engine(Decisions):
             return self._migrated(event, now)
         elif isinstance(event, Ending):
             return self._give_place_away(event.job, now)
+        elif isinstance(event, Delayed):
+            submitted = self.handed_over.get(event.job)
+            if submitted is not None:
+                self.records[event.job].wait_reason = event.reason or submitted.reason
+            return True
         elif isinstance(event, Woken):
             return False
         self.view.changes.otherwise = True

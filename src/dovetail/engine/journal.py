@@ -303,6 +303,9 @@ class _Remembered:
     def runs(self, app: str, implementation: str, device: DeviceClass) -> int:
         return cast(int, self._answer("runs", app, implementation, device))
 
+    def untried(self, app: str, implementation: str, device: DeviceClass) -> bool:
+        return not self._answers.get(("runs", app, implementation, device), 1)
+
     def bound(self, job: Job, implementation: Implementation, request: Request) -> Seconds:
         found = self._answer("bound", job.id, implementation.name, request.nodes)
         return float("inf") if found is None else cast(Seconds, found)

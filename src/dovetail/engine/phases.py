@@ -14,6 +14,7 @@ from dovetail.model import (
     Adopted,
     Cancelled,
     ClusterEnds,
+    Delayed,
     Dequeue,
     Ended,
     Ending,
@@ -72,6 +73,7 @@ STEPS = MappingProxyType(
         (_P.HANDED_OVER, Started): _P.RUNNING,
         (_P.RUNNING, Started): _P.RUNNING,  # our own start, confirmed
         (_P.HANDED_OVER, Ended): _P.ENDED,
+        (_P.HANDED_OVER, Delayed): _P.HANDED_OVER,
         (_P.RUNNING, Ended): _P.ENDED,
         (_P.QUEUED, ClusterEnds): _P.HELD,  # where the job cannot end before that
         (_P.BOUND, ClusterEnds): _P.HELD,

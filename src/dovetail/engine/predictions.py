@@ -24,6 +24,7 @@ class Predictions:
         self._keep = keep
         self.cached: dict[JobId, dict[tuple[str, int, DeviceClass], Prediction | None]] = {}
         self._runs: dict[tuple[str, str, DeviceClass], int] = {}
+        self._model_says: Callable[[str, str, DeviceClass], bool] | None = getattr(model, "untried", None)
         self._asked: list[Asked] = []
 
     @property
@@ -68,6 +69,15 @@ class Predictions:
             if self._keep:
                 self._asked.append(("runs", app, implementation, device, found))
         return found
+
+    def untried(self, app: str, implementation: str, device: DeviceClass) -> bool:
+        """Whether an app without prediction is to be tried there: no run has completed.
+
+        A model may say otherwise by an ``untried`` of its own.
+        """
+        if self._model_says is not None:
+            return self._model_says(app, implementation, device)
+        return not self.runs(app, implementation, device)
 
     def bound(
         self, job: Job, implementation: Implementation, request: Request, bound: Callable[..., float]

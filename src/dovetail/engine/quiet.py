@@ -69,6 +69,9 @@ class Quiet:
         if not count:
             return trouble
         reasons = Counter(engine.records[job].wait_reason for job in waiting)
+        for job, submitted in engine.handed_over.items():
+            said = engine.records[job].wait_reason
+            reasons["they are in the cluster's queue" if said == submitted.reason else said] += 1
         told = [trouble, *(reason for reason, _ in reasons.most_common(REASONS))]
         if not any(told) and any(placed.job.foreign for placed in engine.running.values()):
             told.append("others use this machine")

@@ -17,8 +17,8 @@ from dovetail.engine.orders import Move, Order, Stop
 from dovetail.engine.prepare import check_depends, check_policy, prepare
 from dovetail.engine.progress import Progress
 from dovetail.engine.sinks import JournalSink
+from dovetail.engine.stand_in import stand_in
 from dovetail.engine.turns import Turns
-from dovetail.engine.twins import compiled
 from dovetail.interfaces import History, Planner, Policy, RateModel, RuntimeModel
 from dovetail.model import (
     Cluster,
@@ -70,7 +70,7 @@ def simulate(
     check_policy(policy, opts.policy_name or type(policy).__name__, ready, cluster)
     beside = observe is not None or journal is not None or bool(incidents) or turns is not None
     if opts.compiled == "auto" and not beside:
-        found = compiled(Asked(ready, cluster, policy, runtimes, rates, forecast, opts))
+        found = stand_in(Asked(ready, cluster, policy, runtimes, rates, forecast, opts))
         if found is not None:
             return found
     simulation = _Simulation(

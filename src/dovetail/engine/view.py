@@ -109,6 +109,10 @@ class EngineView:
         """Short for ``runtimes.predict``."""
         return self._engine.predictions.predict(job, implementation, request, device)
 
+    def untried(self, app: str, implementation: str, device: DeviceClass) -> bool:
+        """Whether an app of which nothing is predicted there is to be tried on this class."""
+        return self._engine.predictions.untried(app, implementation, device)
+
     @property
     def interchangeable(self) -> bool:
         """Whether all nodes are alike and every job so far takes whole nodes."""

@@ -11,10 +11,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import fcntl
+import json
 import logging
 import os
 import shlex
 import socket
+import struct
 import subprocess
 import sys
 import time
@@ -37,6 +39,7 @@ from dovetail.executors.spawnlog import (
     boot_id,
     ended,
     last_line,
+    parent_of,
     read_log,
     settle,
     started_at,
@@ -124,6 +127,9 @@ class MachineExecutor(SupervisedExecutor):
         self._process: subprocess.Popen[bytes] | None = None
         self._fruitless = self._heard_of = 0  # supervisors in a row that took up nothing; jobs on the log
         self._long_log = LONG_LOG
+        self._supervisor = 0  # its pid
+        self._read_to = (0, 0)  # the log's inode, and how far its starts were read
+        self._pids: dict[int, JobId] = {}
         self._last_end = ""  # uid of the job whose end we heard of last
         self.claims = Claims(self.run_uid)
         self._log = self._take_over() if resume else self._create_log()
@@ -187,6 +193,34 @@ class MachineExecutor(SupervisedExecutor):
     def _reopen(self) -> None:
         os.close(self._log)
         self._log = os.open(self.run_dir / LOG_NAME, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+
+    def asked_by_job(self, pid: int) -> tuple[bool, JobId]:
+        """Whether a process is one of a job's, and of which one (empty where that is not known).
+
+        By its parents, which no process chooses: all that a job starts stays below the supervisor. Raises
+        `ProcessLookupError` where the process has ended.
+        """
+        child, above = 0, pid
+        while above > 1 and above != self._supervisor:
+            child, above = above, parent_of(above)
+        if above <= 1 or not self._supervisor:
+            return False, ""
+        self._read_starts()
+        return True, self._pids.get(child, "")
+
+    def _read_starts(self) -> None:
+        """Learn the pids of the jobs that were started since the last look."""
+        with open(self.run_dir / LOG_NAME, "rb") as log:
+            inode = os.fstat(log.fileno()).st_ino
+            seen = self._read_to[1] if self._read_to[0] == inode else 0
+            log.seek(seen)
+            *lines, _ = log.read().split(b"\n")
+        for line in lines:
+            if line.startswith(b'{"t":"start"'):
+                with contextlib.suppress(ValueError, KeyError):  # torn
+                    start = json.loads(line)
+                    self._pids[start["pid"]] = start["uid"].partition("/")[2]
+        self._read_to = inode, seen + sum(len(line) + 1 for line in lines)
 
     def _ended(self, request: dict[str, Any], end: Mapping[str, Any]) -> None:
         self._last_end = end["uid"]
@@ -284,6 +318,7 @@ class MachineExecutor(SupervisedExecutor):
         if not welcomed:
             ours.close()
             return False
+        self._supervisor = struct.unpack("3i", ours.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0]
         self._link.connect(ours, welcomed.partition(b"\n")[2])  # ends that follow at once
         return True
 
@@ -332,6 +367,7 @@ class MachineExecutor(SupervisedExecutor):
                 pass_fds=(theirs.fileno(), self._log, *claim),
                 start_new_session=True,
             )
+            self._supervisor = self._process.pid
         except OSError as error:
             ours.close()
             raise ExecutorError(f"the supervisor cannot be started: {error.strerror}") from error

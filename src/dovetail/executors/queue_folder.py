@@ -32,7 +32,7 @@ class Handed:
     """One start of a job that was handed over, as the ``number``-th command of a batch.
 
     ``id`` is Slurm's, empty before it is known. ``stop`` is the state in which it is to end, if somebody
-    wants that.
+    wants that, ``said`` why Slurm keeps it, where that is out of the ordinary.
     """
 
     job: JobId
@@ -48,6 +48,7 @@ class Handed:
     started: bool = False
     told: bool = False
     stop: str = ""
+    said: str = ""
     missed: int = 0
 
     @property

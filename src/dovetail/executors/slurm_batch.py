@@ -36,18 +36,24 @@ __all__ = [
 ]
 
 _START = re.compile(r"to start at (\S+) using")
-_FORMAT = "%i|%T|%N|%S|%j"
+_FORMAT = "%i|%T|%N|%S|%r|%j"
+ORDINARY = frozenset({"None", "Priority", "Resources", "Dependency", "BeginTime", "Cleaning", "N/A", ""})
+"""Why jobs wait in a queue where all is well."""
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What Slurm says of a batch job: its state and its nodes; ``start`` is foreseen while it waits."""
+    """What Slurm says of a batch job: its state and its nodes; ``start`` is foreseen while it waits.
+
+    ``reason`` is why it waits, where that is out of the ordinary.
+    """
 
     id: str
     state: str
     nodes: str
     start: Seconds | None
     name: str
+    reason: str = ""
 
 
 def cluster_of_partitions(partitions: Sequence[str], features: Sequence[str]) -> Cluster:
@@ -131,8 +137,9 @@ def look() -> dict[str, Seen]:
     said, _ = call(["squeue", "-h", "-r", "-t", "all", "-u", getpass.getuser(), "-o", _FORMAT])
     found: dict[str, Seen] = {}
     for line in said.splitlines():
-        id, state, nodes, start, name = line.split("|", 4)
-        found[id] = Seen(id, state, nodes, moment(start), name)
+        id, state, nodes, start, reason, name = line.split("|", 5)
+        why = "" if state != "PENDING" or reason in ORDINARY else reason
+        found[id] = Seen(id, state, nodes, moment(start), name, why)
     return found
 
 

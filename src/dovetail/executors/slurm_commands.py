@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -78,12 +79,24 @@ _PASSING = (
 )
 
 
-class SlurmError(ExecutorError):
-    """A command of Slurm failed. ``passing``: the same call may work a little later."""
+_NO_PLACE = re.compile(
+    r"Submit\w*Limit|emporarily unable to accept job|Resource temporarily unavailable|MaxArraySize"
+    r"|job array specification"
+)
+"""What Slurm says where a job, or so large an array, may come in later (or in parts)."""
+_SLEEPS = "emporarily unable to accept job"
+"""sbatch tries again for two minutes by itself, which is for its caller to do."""
 
-    def __init__(self, message: str, *, passing: bool = False) -> None:
+
+class SlurmError(ExecutorError):
+    """A command of Slurm failed. ``passing``: the same call may work a little later.
+
+    ``no_place``: it will when the cluster has fewer jobs, or for fewer jobs at once.
+    """
+
+    def __init__(self, message: str, *, passing: bool = False, no_place: bool = False) -> None:
         super().__init__(message)
-        self.passing = passing
+        self.passing, self.no_place = passing, no_place
 
 
 def call(
@@ -99,15 +112,13 @@ def call(
     """
     env = {**(os.environ if environ is None else environ), "SLURM_TIME_FORMAT": "%s", "LC_ALL": "C"}
     try:
-        found = subprocess.run(
+        process = subprocess.Popen(
             argv,
             env=env,
-            input=stdin,
-            stdin=subprocess.DEVNULL if stdin is None else None,
-            capture_output=True,
+            stdin=subprocess.DEVNULL if stdin is None else subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             text=True,
-            timeout=timeout,
-            check=False,
         )
     except FileNotFoundError:
         raise SlurmError(
@@ -115,11 +126,32 @@ def call(
         ) from None
     except OSError as error:
         raise SlurmError(f"{argv[0]} cannot be started: {error.strerror}") from error
-    except subprocess.TimeoutExpired:
-        raise SlurmError(f"{argv[0]} has not answered within {timeout:g} s", passing=True) from None
-    if found.returncode:
-        raise explained(argv[0], found.stderr or found.stdout or f"it ended with status {found.returncode}")
-    return found.stdout, found.stderr
+    with process:
+        said, told = _answer(process, argv[0], stdin, timeout)
+    if process.returncode:
+        raise explained(argv[0], told or said or f"it ended with status {process.returncode}")
+    return said, told
+
+
+def _answer(
+    process: subprocess.Popen[str], program: str, stdin: str | None, timeout: float
+) -> tuple[str, str]:
+    """What it says until it ends. Raises `SlurmError` where it does not, or sleeps for want of a place."""
+    deadline = time.monotonic() + timeout
+    try:
+        while True:
+            try:
+                return process.communicate(stdin, timeout=min(1.0, max(0.0, deadline - time.monotonic())))
+            except subprocess.TimeoutExpired as error:
+                words = (error.stderr or b"").decode("utf-8", "replace")
+                if _SLEEPS in words:
+                    raise explained(program, words) from None
+                if time.monotonic() >= deadline:
+                    late = f"{program} has not answered within {timeout:g} s"
+                    raise SlurmError(late, passing=True) from None
+    finally:
+        if process.poll() is None:
+            process.kill()
 
 
 def explained(program: str, said: str) -> SlurmError:
@@ -129,8 +161,14 @@ def explained(program: str, said: str) -> SlurmError:
     # "sbatch: error: Batch job submission failed: Invalid account …": the last part says it.
     text = re.sub(rf"^{re.escape(program)}: (?:(?:error|fatal): )?", "", telling[-1]).rstrip(".")
     hint = next((hint for words, hint in _HINTS if words in text), "")
-    passing = any(words in text for words in _PASSING)
-    return SlurmError(f"{program}: {text}" + (f": {hint}" if hint else ""), passing=passing)
+    no_place = _NO_PLACE.search(said) is not None
+    if no_place:
+        named = next((line for line in lines if "Limit" in line), "")
+        text, hint = (named.rpartition("error: ")[2] or text), "it comes in when there is a place"
+    passing = not no_place and any(words in text for words in _PASSING)
+    return SlurmError(
+        f"{program}: {text}" + (f": {hint}" if hint else ""), passing=passing, no_place=no_place
+    )
 
 
 def fields(line: str) -> dict[str, str]:

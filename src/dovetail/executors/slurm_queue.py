@@ -11,13 +11,16 @@ Jobs outlive Dovetail. The next one finds them by what was noted before each sba
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
+import shlex
 import sys
 import time
 import uuid
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import inf
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -27,6 +30,7 @@ from dovetail.executors.outputs import Outputs
 from dovetail.executors.queue_folder import Handed, QueueFolder, RunRecord
 from dovetail.executors.reporting import Reporting
 from dovetail.executors.slurm import poll_seconds
+from dovetail.executors.slurm_backlog import Backlog
 from dovetail.executors.slurm_batch import (
     Seen,
     cluster_of_partitions,
@@ -46,6 +50,7 @@ from dovetail.model import (
     WHOLE_POOL,
     Allocation,
     Cluster,
+    Delayed,
     DeviceClass,
     Ended,
     Foreseen,
@@ -59,6 +64,7 @@ from dovetail.model import (
     Submit,
     Usage,
 )
+from dovetail.model.batch_options import partition_of
 from dovetail.model.command_line import argv
 from dovetail.model.templates import device_word
 
@@ -165,8 +171,11 @@ class SlurmQueueExecutor(Reporting):
         self._accounting = self._settings.get("AccountingStorageType", "").endswith("slurmdbd")
         self._handed: dict[JobId, Handed] = {}
         self._commands: dict[JobId, tuple[_Key, _Waiting]] = {}  # of those that wait in the queue
-        self._outbox: dict[_Key, list[_Waiting]] = {}
+        longest = int(self._settings.get("MaxArraySize", "1001")) - 1
+        self._backlog: Backlog[_Key, _Waiting] = Backlog(longest)
+        self._told_why: set[JobId] = set()  # jobs of which the engine knows why Slurm has no place for them
         self._questions: deque[Shape] = deque()
+        self._silence: tuple[float, str] | None = None  # since when Slurm does not answer, and what was said
         self._asks = asyncio.Event()
         self._sends = asyncio.Event()
         self._looks = asyncio.Event()
@@ -191,6 +200,40 @@ class SlurmQueueExecutor(Reporting):
                 handed_over.append((one.submit, one.attempt))
                 self._handed[one.job] = one
         return LeftBehind(handed_over=handed_over)
+
+    # ------------------------------------------------------------------- before anything runs
+
+    def check(self, jobs: Iterable[Job]) -> None:
+        """Ask Slurm about each set of options once. Raises `InputError` for one that no partition takes."""
+        partitions = list(dict.fromkeys(name for node in self.cluster.nodes for name in node.partitions))
+        for options, job in {job.slurm: job.id for job in jobs}.items():
+            asked = partition_of(options)
+            unknown = [name for name in asked.split(",") if asked and name not in partitions]
+            where = f"job {job}: slurm"
+            if unknown:
+                there = ", ".join(partitions)
+                raise InputError(f"found --partition={unknown[0]}, expected one of: {there}", where=where)
+            words = [*self._options.sbatch.split(), *options]
+            refused = self._refused(words, asked.split(",") if asked else partitions) if words else None
+            if refused is not None:
+                raise InputError(
+                    f"found {shlex.join(words)}, expected options that Slurm takes: {refused}", where=where
+                )
+
+    @staticmethod
+    def _refused(words: Sequence[str], partitions: Sequence[str]) -> SlurmError | None:
+        """What Slurm says of a job with these options, if it takes none in any of the partitions."""
+        refused = None
+        for name in partitions:
+            try:
+                foreseen([f"--partition={name}", *words])
+            except SlurmError as error:
+                if error.passing or error.no_place:
+                    return None
+                refused = error
+            else:
+                return None
+        return refused
 
     # ------------------------------------------------------------------- the Executor protocol
 
@@ -232,8 +275,16 @@ class SlurmQueueExecutor(Reporting):
 
     def _hand_over(self, job: JobId) -> None:
         key, waiting = self._commands[job]
-        self._outbox.setdefault(key, []).append(waiting)
+        why = self._backlog.add(key, waiting)
+        if why:
+            self._keep_back([waiting], why)
         self._sends.set()
+
+    def _keep_back(self, waiting: Sequence[_Waiting], why: str) -> None:
+        """Slurm has no place for these now; the engine is told once."""
+        for job in [one.handed.job for one in waiting if one.handed.job not in self._told_why]:
+            self._told_why.add(job)
+            self._happened(Delayed(job, why))
 
     async def inquire(self, shape: Shape) -> None:
         """Have Slurm asked when such a job would start."""
@@ -247,16 +298,19 @@ class SlurmQueueExecutor(Reporting):
         if handed is None or handed.stop:
             return
         handed.stop = reason
-        for waiting in self._outbox.values():
-            for one in waiting:
-                if one.handed is handed:
-                    waiting.remove(one)
-                    self._tell_end(handed, self._stopped(handed))
-                    return
+        if self._take_back(handed):
+            return
         if handed.batch_id == UNKNOWN:
             self.files.fence(handed)
         elif handed.batch_id:
             await self._cancel([handed])
+
+    def _take_back(self, handed: Handed) -> bool:
+        """End a job that waits here, and not in Slurm's queue; whether it did."""
+        waits = self._backlog.take_out(lambda one: one.handed is handed)
+        if waits:
+            self._tell_end(handed, self._stopped(handed))
+        return waits
 
     async def _cancel(self, handed: Sequence[Handed]) -> None:
         """End them; should Slurm's controller be away, later."""
@@ -308,21 +362,44 @@ class SlurmQueueExecutor(Reporting):
     def _is_own(self) -> bool:
         return poll_seconds(0.0, self._settings)[0] <= 1.0
 
+    def trouble(self) -> str:
+        """Whether Slurm answers."""
+        if self._silence is None:
+            return ""
+        since, why = self._silence
+        return f"Slurm has not answered for {time.monotonic() - since:.0f} s ({why})"
+
     # ------------------------------------------------------------------- handing over
 
     async def _send_all(self) -> None:
-        """Hand over what has gathered, one batch after the other."""
-        longest = max(1, int(self._settings.get("MaxArraySize", "1001")) - 1)
+        """Hand over what has gathered, one batch after the other; what Slurm has no place for, later."""
         while True:
-            await self._sends.wait()
+            due = self._backlog.due() - time.monotonic()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._sends.wait(), due if due < inf else None)
             await asyncio.sleep(GATHER)
             self._sends.clear()
-            outbox, self._outbox = self._outbox, {}
-            for key, waiting in outbox.items():
-                for first in range(0, len(waiting), longest):
-                    await self._send(key, waiting[first : first + longest])
+            while (found := self._backlog.next(time.monotonic())) is not None:
+                key, waiting = found
+                try:
+                    await self._send(key, waiting)
+                except SlurmError as error:
+                    self.files.note(t="refused", batch=waiting[0].handed.batch)
+                    for one in waiting:
+                        one.handed.batch = ""
+                    kept = self._backlog.refused(key, waiting, time.monotonic(), str(error))
+                    self._keep_back(kept, str(error))
+                    for handed in [one.handed for one in waiting if one.handed.stop]:
+                        self._take_back(handed)
+                else:
+                    self._backlog.accepted(key)
+                    for one in waiting:
+                        if one.handed.job in self._told_why:
+                            self._told_why.discard(one.handed.job)
+                            self._happened(Delayed(one.handed.job, ""))
 
     async def _send(self, key: _Key, waiting: Sequence[_Waiting]) -> None:
+        """Raises `SlurmError` where Slurm has no place for so many jobs."""
         shape, _, tasks, own, cwd, brought = key
         batch = uuid.uuid4().hex[:12]
         outer = self._environ if brought is None else dict(brought)
@@ -372,6 +449,8 @@ class SlurmQueueExecutor(Reporting):
                     send, options, script, name=_name(batch), count=count, log=log, environ=environ
                 )
             except SlurmError as error:
+                if error.no_place:
+                    raise
                 if error.passing:
                     known = await self._id_of(_name(batch))
                     if known:
@@ -413,7 +492,7 @@ class SlurmQueueExecutor(Reporting):
                 try:
                     answer = await asyncio.to_thread(self._answer, shape)
                 except SlurmError as error:
-                    if error.passing:
+                    if error.passing or error.no_place:
                         await asyncio.sleep(5.0)
                         continue
                     answer = Foreseen(shape, None, why=str(error))
@@ -448,9 +527,11 @@ class SlurmQueueExecutor(Reporting):
                 seen = await asyncio.to_thread(look)
                 gone = [one.id for one in watched if one.id not in seen]
                 seen |= await asyncio.to_thread(look_again, gone, accounting=self._accounting)
-            except SlurmError:  # the controller is away: jobs go on without it
+            except SlurmError as error:  # the controller is away: jobs go on without it
+                self._silence = self._silence or (time.monotonic(), str(error))
                 pause = min(most, 1.5 * pause + 1.0)
                 continue
+            self._silence = None
             arrays = {id.partition("_")[0] for id in seen}
             changed = [self._look_at(one, seen.get(one.id), arrays) for one in watched]
             pause = least if any(changed) else min(most, 1.2 * pause)
@@ -465,6 +546,9 @@ class SlurmQueueExecutor(Reporting):
             handed.started = changed = True
             self._commands.pop(handed.job, None)
             self._happened(self._start_of(handed, seen, record))
+        if seen is not None and seen.reason != handed.said:
+            handed.said = seen.reason
+            self._happened(Delayed(handed.job, f"Slurm: {seen.reason}" if seen.reason else ""))
         if seen is None and record is None:
             return self._is_missing(handed, handed.batch_id in arrays)
         end = self._end_of(handed, seen, record)
@@ -572,8 +656,11 @@ class SlurmQueueExecutor(Reporting):
         if self._handed.get(handed.job) is handed:
             del self._handed[handed.job]
         self._commands.pop(handed.job, None)
+        self._told_why.discard(handed.job)
         if handed.batch:
             self.files.note(t="told", uid=handed.uid)
+            self._backlog.freed()
+            self._sends.set()
         self._happened(end)
 
 

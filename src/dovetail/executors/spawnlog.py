@@ -49,6 +49,7 @@ __all__ = [
     "ended",
     "is_alive",
     "last_line",
+    "parent_of",
     "parse_log",
     "read_log",
     "settle",
@@ -195,6 +196,15 @@ def started_at(pid: int) -> float | None:
         return None
     fields = stat[stat.rindex(b")") + 2 :].split()
     return None if fields[0] in (b"Z", b"X") else int(fields[19]) / TICKS
+
+
+def parent_of(pid: int) -> int:
+    """The process above one that lives. Raises `ProcessLookupError`."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_bytes()
+    except OSError:
+        raise ProcessLookupError(errno.ESRCH, f"process {pid} has ended") from None
+    return int(stat[stat.rindex(b")") + 2 :].split()[1])
 
 
 def is_alive(pid: int, boot: float) -> bool:

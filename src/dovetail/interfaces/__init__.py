@@ -21,6 +21,7 @@ from __future__ import annotations
 from dovetail.interfaces.execution import (
     AdoptsJobs,
     Backend,
+    ChecksJobs,
     Executor,
     HearsEvents,
     KeepsOutput,
@@ -68,6 +69,7 @@ __all__ = [
     "AdoptsJobs",
     "Backend",
     "Changes",
+    "ChecksJobs",
     "Deadlines",
     "Executor",
     "Expected",

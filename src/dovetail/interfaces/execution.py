@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, runtime_checkable
@@ -23,6 +23,7 @@ from dovetail.model import (
 __all__ = [
     "AdoptsJobs",
     "Backend",
+    "ChecksJobs",
     "Executor",
     "HearsEvents",
     "KeepsOutput",
@@ -215,6 +216,15 @@ class ShortensLog(Protocol):
 
     def shorten_log(self) -> None:
         """All ends that were told are on the disk elsewhere: drop them from that record."""
+        ...
+
+
+@runtime_checkable
+class ChecksJobs(Protocol):
+    """An executor that can tell of jobs, before anything runs, that they would never start."""
+
+    def check(self, jobs: Iterable[Job]) -> None:
+        """Raises `InputError` with what is wrong with the first such job."""
         ...
 
 

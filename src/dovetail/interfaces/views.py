@@ -384,6 +384,14 @@ class View(Protocol):
         """Short for ``runtimes.predict``, cached until the model changes."""
         ...
 
+    def untried(self, app: str, implementation: str, device: DeviceClass) -> bool:
+        """Whether an app of which nothing is predicted there is to be tried on this class.
+
+        Where no run has completed; never with the papers' own model, ``least-squares``, under which their
+        policies are what they were.
+        """
+        ...
+
     def bound(self, job: Job, implementation: Implementation, request: Request) -> Seconds:
         """Upper bound of its run time, on which promises rest: walltime, default or learned; or infinite."""
         ...

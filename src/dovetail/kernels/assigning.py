@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from dovetail.kernels.compiler import njit
+from dovetail.kernels.compiler import lazily
 
 __all__ = ["least_makespan", "least_total", "makespan_bound", "warm_up"]
 
@@ -29,14 +29,14 @@ ROUNDS = 100
 """Steps of the lower bound."""
 
 
-@njit(cache=True)
+@lazily()
 def _draw(chance: Ints, below: int) -> int:
     """The next whole number from 0 to below ``below``; ``chance`` holds the counter's state."""
     chance[0] = chance[0] * 6364136223846793005 + 1442695040888963407
     return int(((chance[0] >> 33) & 0x7FFFFFFF) % below)
 
 
-@njit(cache=True)
+@lazily()
 def _loads(times: Floats, ready: Floats, assigned: Ints, load: Floats) -> float:
     """Write when each machine is done to ``load``; the last of these ends, with what runs already."""
     load[:] = ready
@@ -45,7 +45,7 @@ def _loads(times: Floats, ready: Floats, assigned: Ints, load: Floats) -> float:
     return float(load.max())
 
 
-@njit(cache=True)
+@lazily()
 def _in_order(times: Floats, ready: Floats, order: Ints, assigned: Ints) -> None:
     """Job after job, each where it ends first."""
     load = ready.copy()
@@ -59,7 +59,7 @@ def _in_order(times: Floats, ready: Floats, order: Ints, assigned: Ints) -> None
         load[best] = end
 
 
-@njit(cache=True)
+@lazily()
 def _batch(times: Floats, ready: Floats, rule: int, assigned: Ints) -> None:
     """Min-min, max-min or sufferage (Maheswaran et al. 1999, section 3.3). O(jobs²), mostly."""
     n, machines = times.shape
@@ -97,7 +97,7 @@ def _batch(times: Floats, ready: Floats, rule: int, assigned: Ints) -> None:
         changed = first[chosen]
 
 
-@njit(cache=True)
+@lazily()
 def _by_acceleration(times: Floats, ready: Floats, kinds: Ints, assigned: Ints) -> None:
     """The machine that is free first takes the job that it accelerates most (heteroprio)."""
     n, machines = times.shape
@@ -132,7 +132,7 @@ def _by_acceleration(times: Floats, ready: Floats, kinds: Ints, assigned: Ints) 
         left -= 1
 
 
-@njit(cache=True)
+@lazily()
 def makespan_bound(times: Floats, ready: Floats) -> float:
     """A lower bound of the last end, by the dual of the fractional assignment.
 
@@ -168,7 +168,7 @@ def makespan_bound(times: Floats, ready: Floats) -> float:
     return float(bound)
 
 
-@njit(cache=True)
+@lazily()
 def _descend(times: Floats, assigned: Ints, load: Floats, left: int, chance: Ints) -> int:
     """Move or swap a job off the machine that ends last while that helps; the evaluations left.
 
@@ -221,7 +221,7 @@ def _descend(times: Floats, assigned: Ints, load: Floats, left: int, chance: Int
     return left
 
 
-@njit(cache=True)
+@lazily()
 def _kick(times: Floats, assigned: Ints, chance: Ints) -> None:
     """Move two to four jobs to machines at random."""
     n, machines = times.shape
@@ -231,7 +231,7 @@ def _kick(times: Floats, assigned: Ints, chance: Ints) -> None:
             assigned[j] = u
 
 
-@njit(cache=True)
+@lazily()
 def _level(times: Floats, assigned: Ints, load: Floats, top: float) -> None:
     """Level what does not end last: move a job wherever the later of the two ends comes earlier by it."""
     n, machines = times.shape
@@ -252,7 +252,7 @@ def _level(times: Floats, assigned: Ints, load: Floats, top: float) -> None:
             return
 
 
-@njit(cache=True)
+@lazily()
 def least_makespan(
     times: Floats, ready: Floats, kinds: Ints, before: Ints, budget: int, seed: int
 ) -> tuple[Ints, float, float]:
@@ -309,7 +309,7 @@ def least_makespan(
     return best, _loads(times, ready, best, load), bound
 
 
-@njit(cache=True)
+@lazily()
 def _cost(times: Floats, ready: Floats, weight: Floats, own: float, assigned: Ints) -> float:
     """The weighted sum of completions, each machine running its jobs by time over weight."""
     total = 0.0
@@ -322,7 +322,7 @@ def _cost(times: Floats, ready: Floats, weight: Floats, own: float, assigned: In
     return total
 
 
-@njit(cache=True)
+@lazily()
 def _settle(
     times: Floats, ready: Floats, weight: Floats, own: float, assigned: Ints, left: int, chance: Ints
 ) -> int:
@@ -353,7 +353,7 @@ def _settle(
     return left
 
 
-@njit(cache=True)
+@lazily()
 def least_total(
     times: Floats,
     ready: Floats,

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from dovetail.kernels.compiler import njit
+from dovetail.kernels.compiler import lazily
 
 __all__ = ["LAST_END", "SLOWDOWN", "WAIT", "expected", "futures", "roll_out", "warm_up", "worth_keeping"]
 
@@ -25,7 +25,7 @@ OWN, PRIOR = 8, 2.0
 """Of each user's runs the last eight tell how long the next takes, against two of the average user."""
 
 
-@njit(cache=True)
+@lazily()
 def expected(
     users: Ints, walls: Floats, past_users: Ints, past_walls: Floats, past: Floats
 ) -> tuple[Floats, Floats]:
@@ -60,7 +60,7 @@ def expected(
     return means, harmonic
 
 
-@njit(cache=True)
+@lazily()
 def _mixed(number: int) -> int:
     """A whole number from 0 to 2^31 - 1 that looks drawn at random, the same for the same number."""
     x = number * 6364136223846793005 + 1442695040888963407
@@ -69,7 +69,7 @@ def _mixed(number: int) -> int:
     return int((x >> 17) & 0x7FFFFFFF)
 
 
-@njit(cache=True)
+@lazily()
 def futures(
     count: int,
     numbers: Ints,
@@ -118,7 +118,7 @@ def futures(
     return found
 
 
-@njit(cache=True)
+@lazily()
 def _enter(width: int, end: float, bound: float, n: int, widths: Ints, ends: Floats, bounds: Floats) -> None:
     """Put a job that starts among the ``n`` running ones, which stand by their bounds."""
     at = n
@@ -128,7 +128,7 @@ def _enter(width: int, end: float, bound: float, n: int, widths: Ints, ends: Flo
     widths[at], ends[at], bounds[at] = width, end, bound
 
 
-@njit(cache=True)
+@lazily()
 def _leave(now: float, n: int, widths: Ints, ends: Floats, bounds: Floats) -> tuple[int, int, float]:
     """Take out of the running jobs those that have ended.
 
@@ -145,7 +145,7 @@ def _leave(now: float, n: int, widths: Ints, ends: Floats, bounds: Floats) -> tu
     return kept, given, following
 
 
-@njit(cache=True)
+@lazily()
 def roll_out(
     free: int,
     running_width: Ints,
@@ -234,7 +234,7 @@ def roll_out(
     return score + last if summed == LAST_END else score
 
 
-@njit(cache=True)
+@lazily()
 def _cost(wait: float, long: float, total: int, summed: int) -> float:
     """What a start adds to the score."""
     if summed == WAIT:
@@ -244,7 +244,7 @@ def _cost(wait: float, long: float, total: int, summed: int) -> float:
     return 1e-3 * wait / total
 
 
-@njit(cache=True)
+@lazily()
 def _shadow(free: int, wanted: int, n: int, widths: Ints, bounds: Floats) -> tuple[float, int]:
     """When the head can start by the bounds of what runs, and what is free then beside it."""
     extra = free - wanted
@@ -258,7 +258,7 @@ def _shadow(free: int, wanted: int, n: int, widths: Ints, bounds: Floats) -> tup
     return when, max(extra, 0)
 
 
-@njit(cache=True)
+@lazily()
 def worth_keeping(
     width: int,
     long: float,

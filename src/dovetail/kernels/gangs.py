@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from dovetail.kernels.compiler import njit
+from dovetail.kernels.compiler import lazily
 
 __all__ = ["node_ready", "occupy", "place"]
 
@@ -21,7 +21,7 @@ Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
 
-@njit(cache=True, inline="always")
+@lazily(inline="always")
 def _kth(row: Floats, eligible: Bools, lanes: int, first: int, last: int, k: int) -> float:
     """The k-th smallest (k >= 1) of the lanes or eligible devices from ``first`` to before ``last``."""
     if k == 1:
@@ -45,7 +45,7 @@ def _kth(row: Floats, eligible: Bools, lanes: int, first: int, last: int, k: int
     return np.inf
 
 
-@njit(cache=True, inline="always")
+@lazily(inline="always")
 def node_ready(row: Floats, lanes: int, pool: int, count: int, eligible: Bools) -> float:
     """When a node can give a share: so many lanes and devices."""
     at = -np.inf
@@ -56,7 +56,7 @@ def node_ready(row: Floats, lanes: int, pool: int, count: int, eligible: Bools) 
     return at
 
 
-@njit(cache=True, inline="always")
+@lazily(inline="always")
 def _others_busy(row: Floats, lanes: int, pool: int, count: int, eligible: Bools, start: float) -> float:
     """The summed ready times of what a share leaves of the node; -1 where it leaves nothing."""
     total = 0.0
@@ -76,7 +76,7 @@ def _others_busy(row: Floats, lanes: int, pool: int, count: int, eligible: Bools
     return total if left else -1.0
 
 
-@njit(cache=True, inline="always")
+@lazily(inline="always")
 def _insert(chosen: Ints, keys: Floats, found: int, wanted: int, node: int, key: float) -> int:
     """Keep the ``wanted`` nodes of the smallest keys, sorted, the earlier first where equal; how many."""
     if found == wanted and key >= keys[wanted - 1]:
@@ -91,7 +91,7 @@ def _insert(chosen: Ints, keys: Floats, found: int, wanted: int, node: int, key:
     return min(found + 1, wanted)
 
 
-@njit(cache=True)
+@lazily()
 def place(
     ready: Floats,
     lanes: int,
@@ -134,7 +134,7 @@ def place(
     return float(start)
 
 
-@njit(cache=True)
+@lazily()
 def occupy(
     ready: Floats,
     lanes: int,

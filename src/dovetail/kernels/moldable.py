@@ -13,7 +13,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from dovetail.kernels.compiler import njit
+from dovetail.kernels.compiler import lazily
 from dovetail.kernels.gangs import node_ready, occupy, place
 
 __all__ = ["best_pair", "warm_up"]
@@ -29,7 +29,7 @@ MICROSECOND = 1e6
 """Scores are compared in whole microseconds: sums of the same times in another order are ties."""
 
 
-@njit(cache=True)
+@lazily()
 def _sort_nodes(
     ready: Floats, pool: bool, count: int, eligible: Bools, able: Bools, order: Ints, keys: Floats
 ) -> int:
@@ -48,7 +48,7 @@ def _sort_nodes(
     return known
 
 
-@njit(cache=True)
+@lazily()
 def _put_back(order: Ints, keys: Floats, known: int, wanted: int, nodes: Ints, times: Floats) -> None:
     """Take the first ``wanted`` nodes out of the sorted list, and put them back with their new times."""
     for k in range(1, wanted):  # insertion sort: few, and mostly in order
@@ -74,7 +74,7 @@ def _put_back(order: Ints, keys: Floats, known: int, wanted: int, nodes: Ints, t
         new += 1
 
 
-@njit(cache=True)
+@lazily()
 def _roll_out(
     ready: Floats,
     pool: Bools,
@@ -117,7 +117,7 @@ def _roll_out(
     return latest
 
 
-@njit(cache=True)
+@lazily()
 def _put(
     ready: Floats,
     pool: Bools,
@@ -140,7 +140,7 @@ def _put(
     return float(end)
 
 
-@njit(cache=True)
+@lazily()
 def best_pair(
     ready: Floats,
     latest: float,

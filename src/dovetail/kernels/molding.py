@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from dovetail.kernels.compiler import njit
+from dovetail.kernels.compiler import lazily
 from dovetail.kernels.gangs import occupy, place
 
 __all__ = ["anneal", "warm_up", "where"]
@@ -25,14 +25,14 @@ HOT, COLD = 0.05, 0.0002
 """First and last temperature, as parts of the span of the plan that is begun with."""
 
 
-@njit(cache=True)
+@lazily()
 def _draw(chance: Ints, below: int) -> int:
     """The next whole number from 0 to below ``below``; ``chance`` holds the counter's state."""
     chance[0] = chance[0] * 6364136223846793005 + 1442695040888963407
     return int(((chance[0] >> 33) & 0x7FFFFFFF) % below)
 
 
-@njit(cache=True)
+@lazily()
 def _decode(
     states: Floats,
     ends: Floats,
@@ -88,7 +88,7 @@ def _decode(
     return float(stretch * ends[n] + totals[n] + level * total / max(known, 1))
 
 
-@njit(cache=True)
+@lazily()
 def _random_change(order: Ints, option: Ints, bounds: Ints, fixed: int, chance: Ints) -> int:
     """Change an option (40 %), move a job (30 %) or swap two (30 %); the first place that is affected.
 
@@ -120,7 +120,7 @@ def _random_change(order: Ints, option: Ints, bounds: Ints, fixed: int, chance: 
     return int(min(a, b))
 
 
-@njit(cache=True)
+@lazily()
 def anneal(
     ready: Floats,
     last: float,
@@ -203,7 +203,7 @@ def anneal(
     return best_order, best_option, best
 
 
-@njit(cache=True)
+@lazily()
 def where(
     ready: Floats,
     lanes: int,

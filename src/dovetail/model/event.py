@@ -18,6 +18,7 @@ __all__ = [
     "Came",
     "Cancelled",
     "ClusterEnds",
+    "Delayed",
     "Ended",
     "Ending",
     "Estimated",
@@ -257,6 +258,14 @@ class Estimated:
 
 
 @dataclass(frozen=True, slots=True)
+class Delayed:
+    """What an outside scheduler says keeps a job that it was given; empty: nothing out of the ordinary."""
+
+    job: JobId
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Foreseen:
     """The outside scheduler's answer: jobs of that shape would start in ``wait`` seconds from this instant.
 
@@ -325,6 +334,7 @@ Event = (
     | NodeJoined
     | ClusterEnds
     | Estimated
+    | Delayed
     | Foreseen
     | Planned
     | Recalled

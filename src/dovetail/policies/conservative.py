@@ -4,11 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from math import inf
 from typing import ClassVar, Literal
 
 from dovetail.interfaces import Profile, View
-from dovetail.model import Choice, Decision, Job, Promise, Reserve, Seconds, Start, Wait, fastest
+from dovetail.model import (
+    Choice,
+    Decision,
+    Job,
+    Promise,
+    Reserve,
+    Seconds,
+    Start,
+    Wait,
+    fastest,
+)
 from dovetail.policies.parts.orders import ORDERS, Order
+from dovetail.policies.parts.trials import Trials, nothing_known
 
 __all__ = ["Conservative"]
 
@@ -78,9 +90,9 @@ class Conservative:
 
 def _front(view: View, jobs: Sequence[Job]) -> Iterator[Promise]:
     """While nobody holds a promise: the jobs from the front that can start now."""
-    free = view.free()
+    free, trials = view.free(), Trials(view)
     for job in jobs:
-        choice = fastest(view, job)
+        choice = trials.preferred(job, free)
         allocation = free.claim(choice.request)
         if allocation is None:
             return
@@ -99,12 +111,26 @@ def _admitted(view: View, plan: Profile, jobs: Sequence[Job]) -> Iterator[Promis
     Behind jobs that may run for ever nothing can be promised yet.
     """
     for job in jobs:
-        choice = fastest(view, job)
+        choice = _fastest_or_first(view, plan, job)
         duration = view.bound(job, choice.implementation, choice.request)
         found = plan.earliest(choice.request, duration)
         if found is not None:
             plan.hold(found[0], duration, found[1])
             yield Promise(job, choice.implementation, found[1], found[0])
+
+
+def _fastest_or_first(view: View, plan: Profile, job: Job) -> Choice:
+    """The choice predicted to be fastest; with nothing predicted the one that can end first by its bound."""
+    choices = job.asked or job.choices
+    if len(choices) == 1 or not nothing_known(view, job):
+        return fastest(view, job)
+
+    def end(choice: Choice) -> tuple[Seconds, Seconds]:
+        duration = view.bound(job, choice.implementation, choice.request)
+        found = plan.earliest(choice.request, duration)
+        return (inf, inf) if found is None else (found[0] + duration, found[0])
+
+    return min(choices, key=end)
 
 
 def _start(view: View, due: Iterable[Promise]) -> Iterator[Decision]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
 from math import ceil, inf
 from typing import ClassVar
 
@@ -30,6 +29,7 @@ from dovetail.model import (
     Submit,
     Wait,
 )
+from dovetail.model.batch_options import partition_of
 
 __all__ = ["EarliestCompletion"]
 
@@ -142,7 +142,7 @@ class _Round:
         """Hand the job over, or ask, or say what it waits for."""
         ways = list(self._ways(job))
         if not ways:
-            yield Wait(job.id, "no partition has nodes that can run it")
+            yield Wait(job.id, self._nowhere(job))
             return
         missing = [way.shape for way in ways if self._is_missing(way.shape)]
         for shape in missing:
@@ -162,6 +162,16 @@ class _Round:
             )
             return
         yield self._hand_over(job, open_ways)
+
+    def _nowhere(self, job: Job) -> str:
+        """Why no partition can run it: the one that it asks for may not be there."""
+        asked = partition_of(job.slurm)
+        there = list(
+            dict.fromkeys(name for group in self.view.cluster.groups for name in group.node.partitions)
+        )
+        if asked and not set(asked.split(",")) & set(there):
+            return f"it asks for partition {asked}, and there are {', '.join(there)}"
+        return "no partition has nodes that can run it"
 
     def _hand_over(self, job: Job, ways: Sequence[Way]) -> Submit:
         best, why = self._best(job, ways)
@@ -183,7 +193,7 @@ class _Round:
         asked = partition_of(job.slurm)
         for choice in static or job.choices:
             for target, slots in self._places(choice.request):
-                if asked in ("", target):
+                if not asked or target in asked.split(","):
                     prediction = self._prediction(job, choice, target)
                     limit = self._walltime(job, prediction)
                     yield Way(choice, Shape(target, choice.request, limit, job.slurm), slots, prediction)
@@ -265,18 +275,6 @@ class _Round:
 def _by_start(way: Way) -> tuple[Seconds, int, bool]:
     """Earlier starts first; of equal ones those on devices (as Gregg 2011, section 5.2, has it)."""
     return way.start, way.turns, not way.shape.request.devices
-
-
-def partition_of(options: Sequence[str]) -> str:
-    """The partition that options for sbatch ask for; empty where they ask for none."""
-    for option, value in pairwise((*options, "")):
-        if option in ("-p", "--partition"):
-            return value
-        if option.startswith("--partition="):
-            return option.partition("=")[2]
-        if option.startswith("-p") and not option.startswith("--"):
-            return option[2:]
-    return ""
 
 
 def places_for(cluster: Cluster, request: Request) -> Sequence[tuple[str, int]]:

@@ -20,6 +20,7 @@ from dovetail.model import (
     fastest,
 )
 from dovetail.policies.parts.orders import ORDERS, Order
+from dovetail.policies.parts.trials import Trials
 
 __all__ = ["Easy", "Room", "promised_choice"]
 
@@ -79,12 +80,16 @@ class Easy:
         free = view.free()
         if promise is not None and _nothing_new(view, free, promise):
             return []
+        trials = Trials(view)
         decisions: list[Decision] = []
         started: list[tuple[Job, Choice, Allocation]] = []
         for head in self._line(view, promise, first, room):
             if room is not None and room.is_kept_from(head):
                 continue
-            choice = fastest(view, head) if promise is None else promised_choice(view, head, promise)
+            if promise is not None and promise.job is head:
+                choice = promised_choice(view, head, promise)
+            else:
+                choice = trials.preferred(head, free)
             allocation = free.claim(choice.request)
             if allocation is None:
                 break
@@ -101,7 +106,7 @@ class Easy:
         if len(view.queue) > len(started) + 1:
             ahead = {job.id for job, _, _ in started}
             ahead.add(head.id)
-            decisions += self._backfill(view, shadow, ahead, first, room)
+            decisions += self._backfill(view, shadow, ahead, first, room, trials, free)
         return decisions
 
     def _line(
@@ -123,7 +128,14 @@ class Easy:
                 yield job
 
     def _backfill(
-        self, view: View, shadow: Shadow, ahead: set[JobId], first: Sequence[Job], room: Room | None
+        self,
+        view: View,
+        shadow: Shadow,
+        ahead: set[JobId],
+        first: Sequence[Job],
+        room: Room | None,
+        trials: Trials,
+        free: Free,
     ) -> list[Decision]:
         """Start, in order, each job behind the head that does not delay it."""
         decisions: list[Decision] = []
@@ -139,7 +151,7 @@ class Easy:
             line = sorted(line, key=lambda job: place.get(job.id, len(place)))
         for job in line:
             if job.id not in ahead and not (room is not None and room.is_kept_from(job)):
-                choice = fastest(view, job)
+                choice = trials.preferred(job, free)
                 end = view.now + view.bound(job, choice.implementation, choice.request)
                 allocation = shadow.backfill(choice.request, end)
                 if allocation is not None:
@@ -154,7 +166,7 @@ def _nothing_new(view: View, free: Free, promise: Promise) -> bool:
     if promise.start <= view.now or view.freed:
         return False
     for job in view.changes.submitted:
-        request = fastest(view, job).request
+        request = Trials(view).preferred(job, free).request
         if free.count(request) >= request.nodes:
             return False
     return True

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from dovetail.interfaces import View
-from dovetail.model import Decision, Start, fastest
+from dovetail.model import Decision, Start
 from dovetail.policies.parts.orders import priority_first
+from dovetail.policies.parts.trials import Trials
 
 __all__ = ["Fcfs"]
 
@@ -34,9 +35,9 @@ class Fcfs:
         decisions: list[Decision] = []
         if not view.queue:
             return decisions
-        free, passed = view.free(), 0
+        free, passed, trials = view.free(), 0, Trials(view)
         for job in view.queue.by(priority_first):
-            choice = fastest(view, job)
+            choice = trials.preferred(job, free)
             allocation = free.claim(choice.request)
             if allocation is None:
                 passed += 1

@@ -10,6 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import product
 from math import inf
 from typing import ClassVar, Literal
@@ -21,10 +22,12 @@ from dovetail.model import CPU, Choice, Decision, Job, Seconds, Start, Wait, Way
 from dovetail.policies.parts.asked_for import asked_for, by_kind, fastest_asked
 from dovetail.policies.parts.ready_times import Floats, ReadyTimes
 from dovetail.policies.parts.shape_tables import Shapes, Table, Tables
+from dovetail.policies.parts.trials import Trials
 
 __all__ = ["Fms", "FmsNodes", "FmsOrder", "FmsType", "best_pair"]
 
 Score = Literal["rollout", "area"]
+Planned = Literal["node", "each"]
 
 
 @dataclass(frozen=True)
@@ -32,6 +35,7 @@ class _Fms(ABC):
     """The rule; the policies below differ in which ways of running a job they choose among."""
 
     score: Score = "rollout"
+    devices: Planned = "node"
 
     settles: ClassVar[bool] = True
     walltime: ClassVar[str] = "learned"
@@ -50,29 +54,57 @@ class _Fms(ABC):
         O(log n) a job for the order; for each pair at most 162 options of O(nodes) each, times the waiting
         jobs when they are rolled out.
         """
-        times = ReadyTimes(view)
+        times = ReadyTimes(view, each_device=self.devices == "each")
         yield from times.keep_promises()
         waiting = [job for job in view.queue if job.id not in view.reservations]
-        if waiting and times.any_free():
-            yield from self._pairs(view, times, grouped_and_sorted(view, waiting))
+        trials = Trials(view)
+        left: list[Job] = []
+        for job in waiting if times.any_free() else ():
+            choice = trials.choice(job, partial(times.starts_now, job))
+            gang = None if choice is None else times.find(job, Way(choice, None), packed=True)
+            decision = None if gang is None else times.commit(gang)
+            if decision is None:
+                left.append(job)
+            else:
+                yield decision
+        if left and times.any_free():
+            yield from self._pairs(view, times, grouped_and_sorted(view, left))
 
     def _pairs(self, view: View, times: ReadyTimes, queue: Sequence[Job]) -> Iterator[Decision]:
         tables = Tables(times)
         follows = self.score == "rollout"
-        rest = tables.of([self.unmolded(view, job) for job in queue] if follows else [])
+        followers = [self.unmolded(view, job) for job in queue] if follows else []
+        rest = tables.of(followers)
         for at in range(0, len(queue), 2):
             if not times.any_free():
                 return
             pair = queue[at : at + 2]
             options = [self.options(view, job) for job in pair]
-            first, second = tables.of(options[0]), tables.of(options[1] if len(pair) == 2 else [])
-            best = self._best_pair(times, tables, first, second, rest.after(at + 2), follows)
-            chosen = [(job, options[i][best[i]]) for i, job in enumerate(pair)]
-            decisions = _commit(times, chosen[::-1] if best[2] else chosen)
+            decisions = self._pair(times, tables, pair, options, rest.after(at + 2), follows)
+            if decisions is None and self.devices == "each":
+                times.look_again()
+                tables = Tables(times)
+                rest = tables.of(followers)
+                decisions = self._pair(times, tables, pair, options, rest.after(at + 2), follows)
             if decisions is None:
                 yield Wait(queue[at].id, "no way to run the first two jobs starts one of them now")
                 return
             yield from decisions
+
+    def _pair(
+        self,
+        times: ReadyTimes,
+        tables: Tables,
+        pair: Sequence[Job],
+        options: Sequence[Sequence[Way]],
+        rest: Table,
+        follows: bool,
+    ) -> list[Decision] | None:
+        """Commit the best way to place these two; ``None`` if none of them starts now."""
+        first, second = tables.of(options[0]), tables.of(options[1] if len(pair) == 2 else [])
+        best = self._best_pair(times, tables, first, second, rest, follows)
+        chosen = [(job, options[i][best[i]]) for i, job in enumerate(pair)]
+        return _commit(times, chosen[::-1] if best[2] else chosen)
 
     def _best_pair(
         self, times: ReadyTimes, tables: Tables, first: Table, second: Table, rest: Table, follows: bool
@@ -177,7 +209,8 @@ class Fms(_Fms):
     Jobs are grouped by the nodes that they ask for and sorted by time; of every way to place the first
     two the best is taken. ``score=rollout`` judges by when everything would be done if the rest followed
     unmolded; ``score=area`` only by when all that is committed is done, and is far cheaper. Ignores
-    priorities and ``implementation``.
+    priorities and ``implementation``. The paper's nodes have one GPU, and a job holds its node's whole CPU
+    pool with it; with ``devices=each`` a job on devices leaves the pool, and other devices, to others.
 
     Either job alone would use both; together each takes what it can spare least:
 

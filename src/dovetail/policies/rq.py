@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from dovetail.interfaces import Free, View
-from dovetail.model import Decision, Job, Start, fastest
+from dovetail.model import Decision, Job, Start
 from dovetail.policies.parts.lending import borrow
 from dovetail.policies.parts.orders import priority_first
+from dovetail.policies.parts.trials import Trials
 
 __all__ = ["Rq", "starts_in_order"]
 
@@ -25,10 +26,11 @@ def starts_in_order(
     Only the head borrows, and only where it is ``worth`` it. ``free`` is as free as the decisions leave it.
     """
     started: list[Start] = []
+    trials = Trials(view)
     queue = view.queue.by(priority_first) if view.queue else ()
     passed = 0
     for place, job in enumerate(queue):
-        choice = fastest(view, job)
+        choice = trials.preferred(job, free)
         allocation = free.fit(choice.request)
         if allocation is None and not passed:
             allocation = borrow(free, view.cluster, choice.request, local=local)

@@ -9,6 +9,7 @@ from typing import ClassVar, Literal
 from dovetail.interfaces import View
 from dovetail.model import Decision, Job, Seconds, Start, fastest
 from dovetail.policies.parts.orders import shortest
+from dovetail.policies.parts.trials import Trials
 
 __all__ = ["Sjf"]
 
@@ -33,9 +34,9 @@ class Sjf:
     def decide(self, view: View) -> Iterable[Decision]:
         """Start the shortest while they fit. O(jobs started); O(n log n) with learned walltimes."""
         decisions: list[Decision] = []
-        free = view.free()
+        free, trials = view.free(), Trials(view)
         for job in self._line(view):
-            choice = fastest(view, job)
+            choice = trials.preferred(job, free)
             allocation = free.claim(choice.request)
             if allocation is None:
                 break

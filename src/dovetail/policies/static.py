@@ -15,6 +15,7 @@ from typing import ClassVar
 from dovetail.interfaces import View
 from dovetail.model import CPU, Decision, Job, Seconds, Wait
 from dovetail.policies.parts.backlog import NOWHERE, Backlog, Place, places_for
+from dovetail.policies.parts.trials import Trials, nothing_known
 from dovetail.policies.parts.unit_fifos import UnitFifos
 
 __all__ = ["BestDevice", "CpuOnly", "GpuOnly"]
@@ -31,11 +32,13 @@ class _Static(UnitFifos):
                 yield Wait(job.id, NOWHERE)
                 continue
             wanted = self.wanted(backlog, job, places)
+            if not wanted:
+                continue
             yield backlog.assign(job, min(wanted, key=lambda place: (backlog.ahead(place), place.unit.index)))
 
     @abstractmethod
     def wanted(self, backlog: Backlog, job: Job, places: Sequence[Place]) -> Sequence[Place]:
-        """The places of the class that the job is to run on."""
+        """The places of the class that the job is to run on; none where it waits until something is idle."""
 
 
 @dataclass(frozen=True)
@@ -76,6 +79,9 @@ class GpuOnly(_Static):
 class BestDevice(_Static):
     """Every job on the class that is predicted to run it fastest, first in first out ("static").
 
+    With nothing predicted it takes the first idle device, else an idle CPU, else waits; while a class is
+    idle on which its app was never tried, one job of the app is tried there.
+
     >>> from dovetail.testing.examples import one_node
     >>> jobs = [("a", {"cpu": 3.0, "gpu": 1.0}), ("b", {"cpu": 5.0, "gpu": 9.0})]
     >>> one_node(BestDevice(), "1x1cpu+1gpu", jobs)
@@ -86,6 +92,15 @@ class BestDevice(_Static):
 
     def wanted(self, backlog: Backlog, job: Job, places: Sequence[Place]) -> Sequence[Place]:
         """Units of the fastest class; of equally fast ones, not the CPU."""
+        trials = Trials(backlog.view)
+        idle = sorted(
+            (place for place in places if backlog.can_start(place)), key=lambda place: _kind(place) == CPU
+        )
+        for place in idle if len({place.device_class for place in places}) > 1 else ():
+            if trials.untried(job, place.choice, place.device_class) and not backlog.is_assigned(job, place):
+                return [place]
+        if nothing_known(backlog.view, job):
+            return idle[:1]
         best = min(places, key=lambda place: (_seconds(backlog, job, place), _kind(place) == CPU))
         return [
             p for p in places if p.choice is best.choice and p.unit.device_class == best.unit.device_class

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 
 from dovetail.interfaces import View
-from dovetail.model import Decision, Start, Wait, way
+from dovetail.model import Choice, Decision, Job, Start, Wait, way
 from dovetail.policies.parts.asked_for import asked_for
 from dovetail.policies.parts.ready_times import ReadyTimes
+from dovetail.policies.parts.trials import Trials, nothing_known
 
 __all__ = ["Torque", "TorquePlan"]
 
@@ -26,9 +28,9 @@ class Torque:
 
     def decide(self, view: View) -> Iterable[Decision]:
         """Start from the front of the queue while jobs fit. O(jobs started)."""
-        free = view.free()
+        free, trials = view.free(), Trials(view)
         for job in view.queue:
-            choice = asked_for(view, job)
+            choice = tried_or_asked_for(view, job, trials, lambda choice: free.fit(choice.request))
             allocation = free.claim(choice.request)
             if allocation is None:
                 yield Wait(job.id, f"waits for {choice.implementation.name} on {choice.request.nodes} nodes")
@@ -59,13 +61,23 @@ class TorquePlan:
         """Start the reservations that are due, then reserve for what was submitted. O(promises + nodes)."""
         times = ReadyTimes(view)
         yield from times.keep_promises()
+        trials = Trials(view)
         for job in view.queue:
             if job.id in view.reservations:
                 continue
-            choice = asked_for(view, job)
+            choice = tried_or_asked_for(view, job, trials, partial(times.starts_now, job))
+            asked = job.asked or job.choices
+            if not job.implementation and len(asked) > 1 and nothing_known(view, job):
+                choice = min(asked, key=partial(times.sure_end, job))  # all are alike: the first by walltimes
             gang = times.find(job, way(view, job, choice), packed=True)
             decision = None if gang is None else times.commit(gang)
             if decision is None:
                 yield Wait(job.id, f"waits for {choice.implementation.name} on {choice.request.nodes} nodes")
                 return
             yield decision
+
+
+def tried_or_asked_for(view: View, job: Job, trials: Trials, fits: Callable[[Choice], object]) -> Choice:
+    """What the user asked for; without an ``implementation``, first one that was never tried and fits now."""
+    untried = None if job.implementation else trials.choice(job, fits)
+    return untried or asked_for(view, job)

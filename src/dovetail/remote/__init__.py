@@ -90,10 +90,10 @@ def namespace(
     return Namespace(devices)
 
 
-def restored(elements: Any, address: str) -> Array:
-    """An array that was pickled: on the device of that address, else on the first of the environment."""
+def restored(elements: Any, mark: str, address: str) -> Array:
+    """An array that was pickled: on its device, one of that address, or the first of the environment."""
     from dovetail.remote.device import open_at
 
-    device = open_at(address)
+    device = open_at(mark, address)
     found: Array = (namespace().device if device is None else device).link.put(elements)
     return found

@@ -22,6 +22,7 @@ __all__ = ["Array", "Calls", "Home"]
 
 _NUMBERS = (int, float, complex, np.number, np.bool_)
 _KNOWN_BOUNDS = frozenset((int, type(None)))
+_PLAIN_KEYS = frozenset((int, bool, type(None), type(...)))
 
 
 class Calls(Protocol):
@@ -57,6 +58,9 @@ class Home(Protocol):
     def release(self) -> Callable[[int, None], Any]:
         """Gives a handle back; called when an array dies, in any thread, and takes no lock."""
 
+    mark: str
+    """By which the process knows its own device again."""
+
     @property
     def address(self) -> str:
         """Where the device is now."""
@@ -71,8 +75,8 @@ class Array:
     Made by the functions of a namespace, never directly. What needs elements on the host waits for the device
     (``float(x)``, ``bool(x)``, ``numpy.asarray(x)``, ``repr(x)``, iteration, DLPack); operators and functions
     wait where they can fail for the elements, and where it is not yet known whether they fail for the types
-    and shapes. ``copy``, ``deepcopy`` and ``pickle`` copy the elements: what is loaded is on the device of
-    the same address, if the process that loads it has one, else on the first of its environment.
+    and shapes. ``copy``, ``deepcopy`` and ``pickle`` copy the elements: what is loaded is on the same device,
+    or on one of its address, if the process that loads it has one, else on the first of its environment.
     """
 
     __slots__ = ("__weakref__", "_device", "_handle")
@@ -219,7 +223,7 @@ class Array:
     def __reduce__(self) -> tuple[Any, ...]:
         # The door of the package, which knows all of it, is open wherever a module of the package is.
         restored = sys.modules["dovetail.remote"].restored
-        return restored, (self._device.link.fetch(self), self._device.address)
+        return restored, (self._device.link.fetch(self), self._device.mark, self._device.address)
 
     # -- parts -----------------------------------------------------------------------------------------
 
@@ -243,19 +247,30 @@ class Array:
 
 
 def _bounded(key: Any) -> Any:
-    """The key with numbers of Python as bounds of its slices.
+    """The key with numbers of Python as bounds of its slices, and for NumPy's.
 
     Bounds may be arrays, of which the device has to be asked before the call is on its way to it.
     """
     kind = type(key)
+    if kind is tuple:
+        for item in key:
+            if type(item) not in _PLAIN_KEYS and not (type(item) is slice and _has_bounds(item)):
+                return tuple(map(_bounded, key))
+        return key
     if kind is slice:
-        bounds = (key.start, key.stop, key.step)
-        if _KNOWN_BOUNDS.issuperset(map(type, bounds)):
+        if _has_bounds(key):
             return key
+        bounds = (key.start, key.stop, key.step)
         return slice(*[None if bound is None else operator.index(bound) for bound in bounds])
-    if kind is tuple and slice in map(type, key):
-        return tuple(map(_bounded, key))
     return int(key) if isinstance(key, np.integer) else key
+
+
+def _has_bounds(key: slice) -> bool:
+    return (
+        type(key.stop) in _KNOWN_BOUNDS
+        and type(key.start) in _KNOWN_BOUNDS
+        and (key.step is None or type(key.step) is int)
+    )
 
 
 def _unary(name: str) -> Callable[[Array], Array]:

@@ -116,6 +116,7 @@ class Device:
         if errors not in ("immediate", "deferred"):
             raise InputError(f"found errors={errors!r}, expected 'immediate' or 'deferred'")
         self.deferred = errors == "deferred"
+        self.mark = f"{os.getpid()}-{next_handle()}"
         self.lock = threading.Lock()
         self.sites = Sites(_OURS)
         self.freed: deque[int] = deque()
@@ -285,9 +286,11 @@ class Device:
         old.retired, self.release = False, release
 
 
-def open_at(address: str) -> Device | None:
-    """A device of this process at an address, if there is one."""
-    return next((device for device in list(_devices) if device.address == address), None)
+def open_at(mark: str, address: str) -> Device | None:
+    """The device of this process with a mark, else one at an address, if there is one."""
+    here = list(_devices)
+    same = [device for device in here if device.mark == mark]
+    return next(iter([*same, *[device for device in here if device.address == address]]), None)
 
 
 # -- forks and the end of the program ------------------------------------------------------------------

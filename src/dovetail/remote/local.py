@@ -122,12 +122,19 @@ class LocalLink:
             raise TypeError(f"{name}() gave {len(results)} arrays, expected {count}")
         return [self._keep(result) for result in results]
 
-    @on_present_link
     def change(self, name: str, array: Array, *arguments: Any) -> None:
         """Carry it out; the array keeps its handle."""
-        result = self._checked(name, (array, *arguments), NOTHING)
-        if result is not None:
-            self.values[array._handle] = self._settle(result)
+        with self.lock:
+            if not self.retired:
+                values = self.values
+                try:
+                    result = self._functions[name](values[array._handle], *self._all(arguments))
+                except KeyError as error:
+                    raise self._missing(name, (array, *arguments), NOTHING, error) from None
+                if result is not None:
+                    values[array._handle] = self._settle(result)
+                return
+        self.device.present().change(name, array, *arguments)
 
     @on_present_link
     def put(self, array: NDArray[Any]) -> Array:

@@ -326,9 +326,9 @@ class Info:
         defaults = self._space._chosen(device).link.default_dtypes
         return {kind: np.dtype(name) for kind, name in defaults.items()}
 
-    def devices(self) -> list[Device]:
+    def devices(self) -> tuple[Device, ...]:
         """All devices."""
-        return list(self._space.devices)
+        return self._space.devices
 
     def dtypes(self, *, device: Device | None = None, kind: Any = None) -> dict[str, np.dtype[Any]]:
         """The data types of a device, those of a kind if one is given."""

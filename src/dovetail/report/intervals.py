@@ -6,8 +6,7 @@ the differences draw by draw: what a draw makes easy or hard for both cancels ou
 Draws are of two kinds. Fresh ones come from a model, by a seed each: their mean is known the better the more
 there are, and its interval is t · s / √n. Replicates of a trace come from one trace: however many there are,
 they know no more than it does. Their spread stands for how much one trace differs from another one, so that
-the interval is that of one further draw, t · s · √(1 + 1/n) (as of a bootstrap: Efron and Tibshirani 1993,
-"An Introduction to the Bootstrap", chapter 13).
+the interval is that of one further draw, t · s · √(1 + 1/n).
 """
 
 from __future__ import annotations
@@ -44,6 +43,8 @@ HIGHER_IS_BETTER = frozenset(
 """Metrics of which more is better; of all others less is."""
 
 
+FEW = 4.5
+"""Of so many weeks the replicates would differ half as much as traces do."""
 _BETWEEN_0_AND_1 = {"utilisation", "gpu_utilisation", "fairness_users", "prediction_coverage"}
 
 
@@ -83,16 +84,17 @@ class Interval:
 
 
 def interval(
-    values: Iterable[float | None], confidence: float = 0.95, *, replicates: bool = False
+    values: Iterable[float | None], confidence: float = 0.95, *, replicates: float = 0.0
 ) -> Interval | None:
     """Mean and Student's t interval of the values that are there; ``None`` without any.
 
-    ``replicates``: they come from replicates of one trace, and are no better known for their number.
+    ``replicates``: they come from replicates of one trace, and are no better known for their number; what
+    `of_replicates` gives.
 
     >>> found = interval([1.0, 2.0, 3.0])
     >>> found.mean, round(found.half_width, 3), found.n
     (2.0, 2.484, 3)
-    >>> round(interval([1.0, 2.0, 3.0], replicates=True).half_width, 3)
+    >>> round(interval([1.0, 2.0, 3.0], replicates=1.0).half_width, 3)
     4.968
     """
     known = np.array([v for v in values if v is not None and math.isfinite(v)], float)
@@ -105,14 +107,19 @@ def interval(
     return Interval(mean, quantile * float(known.std(ddof=1)) * _width(len(known), replicates), len(known))
 
 
-def _width(n: int, replicates: bool) -> float:
+def _width(n: int, replicates: float) -> float:
     """By what a standard deviation becomes the standard error that an interval rests on."""
-    return math.sqrt(1.0 + 1.0 / n if replicates else 1.0 / n)
+    return replicates * math.sqrt(1.0 + 1.0 / n) if replicates else math.sqrt(1.0 / n)
 
 
-def of_replicates(results: Iterable[Result]) -> bool:
-    """Whether these are results of replicates that were drawn from one trace."""
-    return any(result.replicate.number and not result.replicate.fresh for result in results)
+def of_replicates(results: Iterable[Result]) -> float:
+    """By how much the spread of replicates drawn from one trace is widened; 0 where draws are fresh.
+
+    Few weeks hardly hold the rare one, so that their replicates differ less than such traces do: the fewer,
+    the less. The factor is from stationary traces of 9 to 25 weeks (docs/explanation/trace-studies.md).
+    """
+    drawn = [r.replicate for r in results if r.replicate.number and not r.replicate.fresh]
+    return max((1.0 + FEW / one.weeks if one.bootstrap else 1.0 for one in drawn), default=0.0)
 
 
 def student(freedom: int, confidence: float) -> float:
@@ -211,7 +218,7 @@ def compare_pairs(
     b: str,
     confidence: float = 0.95,
     *,
-    replicates: bool = False,
+    replicates: float = 0.0,
 ) -> Paired:
     """`paired` on bare values, which must not be empty."""
     table = np.array(pairs, float)
@@ -234,7 +241,7 @@ def compare_pairs(
     )
 
 
-def _chance(differences: npt.NDArray[np.float64], replicates: bool) -> float | None:
+def _chance(differences: npt.NDArray[np.float64], replicates: float) -> float | None:
     n = len(differences)
     if n < 2:
         return None

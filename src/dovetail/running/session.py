@@ -24,7 +24,7 @@ from dovetail.engine.prepare import check_depends, check_policy, prepare
 from dovetail.errors import DovetailError, DovetailWarning, InputError
 from dovetail.executors.recovery import link, unlink
 from dovetail.history.sqlite import SqliteHistory
-from dovetail.interfaces import AdoptsJobs, Backend, Executor, KeepsOutput
+from dovetail.interfaces import AdoptsJobs, Backend, ChecksJobs, Executor, KeepsOutput
 from dovetail.model import (
     Cluster,
     Job,
@@ -172,6 +172,8 @@ def begin(jobs: Workload, cluster: Cluster, loaded: LoadedPolicy, options: RunOp
         write_about(folder, about)  # before the spawn log, by which others find the run
         try:
             executor = backend.open(as_run_folder(folder, about), cluster)
+            if isinstance(executor, ChecksJobs):
+                executor.check(ready.jobs)
         except DovetailError:
             (folder / "run.json").unlink()
             raise

@@ -15,7 +15,7 @@ from functools import lru_cache
 import numpy as np
 
 from dovetail.history.base import Aggregate, InputsKey
-from dovetail.model import Prediction, Seconds
+from dovetail.model import DeviceClass, Prediction, Seconds
 from dovetail.runtimes.base import TINY, HistoryModel, Query, shape_and_size
 from dovetail.runtimes.intervals import GUESSED_SPREAD, student
 from dovetail.runtimes.mean import same_inputs
@@ -104,6 +104,10 @@ def _shape_and_size(inputs: InputsKey) -> tuple[Hashable, float | None]:
 
 class LeastSquaresModel(HistoryModel):
     """The paper's model. Never negative: the line is clamped above zero."""
+
+    def untried(self, app: str, implementation: str, device: DeviceClass) -> bool:
+        """Never: under the paper's model policies are the papers', which are silent about this."""
+        return False
 
     def answer(self, query: Query) -> Prediction | None:
         """Mean, line or proportion; ``None`` where no run can be compared with this one."""

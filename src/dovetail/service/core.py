@@ -7,10 +7,11 @@ people want of jobs by the instant that takes it in.
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
@@ -25,6 +26,7 @@ from dovetail.engine.driver import Driver
 from dovetail.engine.live import LiveRun
 from dovetail.engine.phases import AT_WORK, Phase
 from dovetail.errors import DovetailError, HistoryError, InputError
+from dovetail.executors.local import MachineExecutor
 from dovetail.files.sentences import shown
 from dovetail.interfaces import ShortensLog
 from dovetail.model import Cluster, Job, JobId, NodeDrained, NodeJoined, Record, Seconds, State, Submitted
@@ -35,14 +37,16 @@ from dovetail.service.errors import Forbidden, Full, NotFound
 from dovetail.service.folder import ServiceFolder
 from dovetail.service.forms import SubmitForm
 from dovetail.service.http import Listeners, names_of
+from dovetail.service.metrics import Figures
 from dovetail.service.people import Person
-from dovetail.service.rows import Row, Window, row_of_entry, row_of_record
+from dovetail.service.rows import NoForecast, Row, Window, row_of_entry, row_of_record
 from dovetail.service.selectors import Selector, parse_selectors
 from dovetail.service.stable import Stable
 from dovetail.service.submission import Submission, Submitter, submission_of
 
 __all__ = ["Action", "Options", "Service"]
 
+_log = logging.getLogger(__name__)
 T = TypeVar("T")
 Action = Literal["cancel", "hold", "release", "requeue"]
 _id_of = attrgetter("id")
@@ -78,25 +82,6 @@ class Meant:
         return self.state not in (State.PENDING, State.RUNNING)
 
 
-class Nothing:
-    """No forecast."""
-
-    def predicted(self, job: str) -> tuple[Seconds | None, Seconds | None]:
-        """Nothing is known."""
-        return None, None
-
-    async def wait(self, patience: Seconds) -> None:
-        """Nothing changes."""
-
-    async def ask(self, question: Mapping[str, Any]) -> dict[str, Any]:
-        """Nobody is there to ask."""
-        raise Full("the service is still starting")
-
-    def about(self) -> dict[str, Any]:
-        """There is none."""
-        return {"forecast_age": None}
-
-
 class Service:
     """One queue. All methods are to be called in its loop."""
 
@@ -114,10 +99,11 @@ class Service:
         self.archive = Archive(folder.ledger, lambda: self.engine.cluster)
         self.stable = Stable(ledger.sync)
         self._makers = ThreadPoolExecutor(2, "submissions")
-        self.forecast: Window = Nothing()
+        self.forecast: Window = NoForecast()
         self.began = time.time()
         self.changes = 0  # grows with everything that happens
-        self.ended: dict[str, int] = {}  # since the start, by state
+        self.figures = Figures()
+        self._down: tuple[set[int], set[int]] = set(), set()  # nodes that are lost, and drained
         self.check: Callable[[Sequence[Job], Cluster], None] = lambda jobs, cluster: None  # raises InputError
         self.shared = True  # whether others than this account may submit, or once might
         self.trouble: Callable[[], str] = lambda: ""  # why nothing can be claimed on this machine now
@@ -142,6 +128,25 @@ class Service:
     def engine(self) -> Engine:
         """The driver's engine."""
         return self.driver.engine
+
+    def as_job(self, pid: int) -> str | None:
+        """The user for whom a process asks that a job has started; ``None`` where no job has.
+
+        Raises `Forbidden` where that is not known.
+        """
+        executor = self.live.executor
+        if not isinstance(executor, MachineExecutor):
+            return None
+        try:
+            below, job = executor.asked_by_job(pid)
+            entry = self.ledger.entry(job) if below else None
+        except (OSError, HistoryError):
+            below, entry = True, None
+        if not below:
+            return None
+        if entry is None or entry.job.user is None:
+            raise Forbidden("this is asked by a job, but by which one is not known: it may not")
+        return entry.job.user
 
     @property
     def why_blocked(self) -> str | None:
@@ -169,10 +174,20 @@ class Service:
                 future.set_result(None)
         for listener in self._listeners:
             listener.set()
+        if (engine.lost, engine.occupancy.drained) != self._down:
+            self._tell_of_nodes(engine)
         with suppress(Full):  # it ends then, and says why
             self.see_the_folder()
         if self.changes % LOOKS_AT_LOG == 0:
             self._shorten_log()
+
+    def _tell_of_nodes(self, engine: Engine) -> None:
+        """Log which nodes have gone or come back."""
+        before, self._down = self._down, (set(engine.lost), set(engine.occupancy.drained))
+        for was, now, gone in zip(before, self._down, ("lost", "drained"), strict=True):
+            for n in sorted(was ^ now):
+                what = gone if n in now else "back"
+                _log.info("node %s is %s", engine.cluster.nodes[n].name, what)
 
     def _shorten_log(self) -> None:
         """Have the executor forget what is on record here, where that has grown long."""
@@ -193,8 +208,10 @@ class Service:
             self.driver.retire(job)
             return
         self._kept.append((now, job))
-        state = str(record.state)
-        self.ended[state] = self.ended.get(state, 0) + 1
+        self.figures.add(record)
+        level = logging.INFO if record.state is State.NODE_FAIL else logging.DEBUG
+        said = f": {record.detail}" if record.detail else ""
+        _log.log(level, "job %s ended: %s%s", job, record.state, said, extra={"job": job})
         for future in self._watchers.pop(job, ()):
             if not future.done():
                 future.set_result(None)

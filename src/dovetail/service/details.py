@@ -8,7 +8,7 @@ from typing import Any
 
 from dovetail.executors.outputs import endless_paths
 from dovetail.files.sentences import shown
-from dovetail.model import Job, JobId, State
+from dovetail.model import Choice, Job, JobId, State
 from dovetail.service.core import Service
 from dovetail.service.errors import Forbidden, NotFound
 from dovetail.service.logs import Files
@@ -46,10 +46,27 @@ async def details(service: Service, id: JobId) -> Row:
         "stderr": str(err),
         "retries": job.retries,
         "memory_auto": list(job.sizing.auto),
+        "memory": [_memory(service, job, choice) for choice in job.choices],
         "retry_memory": job.sizing.retry,
         "memory_kills": job.sizing.kills,
         "restartable": job.app.restartable,
         "earlier": earlier,
+    }
+
+
+def _memory(service: Service, job: Job, choice: Choice) -> Row:
+    """The peak that is predicted of one way to run a job, and what auto would reserve; in bytes a node."""
+    found = service.driver.sizes.reservation(job, choice, service.engine.cluster)
+    told: Row = {"implementation": choice.implementation.name, "reserved": choice.request.memory}
+    peak = None if found is None else found.peak
+    return told | {
+        "auto": None if found is None else found.amount,
+        "chance": None if found is None else found.chance,
+        "expected": None if peak is None else peak.expected,
+        "lower": None if peak is None else peak.lower,
+        "upper": None if peak is None else peak.upper,
+        "samples": 0 if peak is None else peak.samples,
+        "basis": "nodes do not say how much memory they have" if found is None else found.basis,
     }
 
 
@@ -89,6 +106,7 @@ async def explained(service: Service, id: JobId) -> Row:
         raise NotFound(f"found no job {shown(id)}")
     predict = service.engine.predictions.model.predict
     considered: list[dict[str, Any]] = []
+    memory = [_memory(service, entry.job, choice) for choice in entry.job.choices]
     for choice in entry.job.choices:
         one, request = choice.implementation, choice.request
         for device in service.engine.cluster.device_classes(one.kind):
@@ -108,4 +126,4 @@ async def explained(service: Service, id: JobId) -> Row:
                 told |= {"predicted": found.expected, "lower": found.lower, "upper": upper}
                 told |= {"samples": found.samples, "basis": found.basis}
             considered.append(told)
-    return {**row, "considered": considered, "policy": service.about.policy}
+    return {**row, "considered": considered, "memory": memory, "policy": service.about.policy}

@@ -8,6 +8,7 @@ gets 400, 401, 403 or 413, whatever is asked for.
 from __future__ import annotations
 
 import hmac
+import logging
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
@@ -20,6 +21,8 @@ from typing import Any
 from urllib.parse import parse_qs
 
 from dovetail.errors import InputError
+from dovetail.service.daemon import Throttle
+from dovetail.service.errors import Forbidden
 from dovetail.service.people import Person, at_socket
 from dovetail.service.tokens import Tokens
 
@@ -31,6 +34,10 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 MOST_BODY = 32 << 20
 BODY_TIMEOUT = 60.0
+PIECE_TIMEOUT = 10.0
+"""Seconds between two pieces of a body."""
+LOGIN_TIMEOUT = 10.0
+"""Seconds for the body of a stranger."""
 CODE_LIVES = 300.0
 SESSION_LIVES = 7 * 86400.0
 MOST_SESSIONS = 1000
@@ -115,13 +122,21 @@ class Refused(Exception):  # noqa: N818 - reads as what it is
 class Gate:
     """Lets people in, and hands the application a ``person`` in the scope.
 
-    ``hosts`` are the names (``HOST:PORT``) under which browsers may know the service.
+    ``hosts`` are the names (``HOST:PORT``) under which browsers may know the service; ``as_job`` tells for
+    whom a process asks that a job has started (``None``: no job has).
     """
 
     def __init__(
-        self, app: Any, tokens: Tokens, sessions: Sessions, hosts: Callable[[], Iterable[str]]
+        self,
+        app: Any,
+        tokens: Tokens,
+        sessions: Sessions,
+        hosts: Callable[[], Iterable[str]],
+        as_job: Callable[[int], str | None],
     ) -> None:
         self.app, self.tokens, self.sessions, self.hosts = app, tokens, sessions, hosts
+        self.as_job = as_job
+        self._refusals = Throttle(logging.getLogger(__name__))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request."""
@@ -131,26 +146,42 @@ class Gate:
         try:
             person = await self._person(scope, headers, receive)
             _check_length(headers)
+            scope["person"] = person  # from here on the connection is not one of a stranger
+            limited = _Limited(receive)
+            whole = await limited.whole()
         except Refused as refused:
+            if refused.status != 200:
+                self._note(scope, refused.status, refused.text)
             await _answer(refused, headers, scope, send)
             return
-        scope["person"] = person
-        limited = _Limited(receive)
+        told = [{"type": "http.request", "body": bytes(whole), "more_body": False}]
+
+        async def body() -> MutableMapping[str, Any]:
+            return told.pop() if told else await receive()
 
         async def with_headers(message: MutableMapping[str, Any]) -> None:
             if message["type"] == "http.response.start":
+                if message["status"] in (401, 403):
+                    self._note(scope, message["status"], f"{person.name} may not")
                 message["headers"] = [*message.get("headers", []), *HEADERS]
             await send(message)
 
         try:
-            await self.app(scope, limited, with_headers)
+            await self.app(scope, body, with_headers)
         except Refused as refused:
             await _answer(refused, headers, scope, send)
+
+    def _note(self, scope: Scope, status: int, why: str) -> None:
+        """Log a refusal; strangers fill no disk with them."""
+        client = (scope.get("client") or ("?", 0))[0]
+        what = (status, scope["method"], scope["path"][:200], client, why)
+        self._refusals.info(time.monotonic(), "refused (%d) %s %s from %s: %s", *what)
 
     async def _person(self, scope: Scope, headers: dict[bytes, bytes], receive: Receive) -> Person:
         client = (scope.get("client") or ("", 0))[0]
         if client.startswith("unix:"):
-            return at_socket(int(client[5:]))
+            uid, pid = map(int, client[5:].split(":"))
+            return self._at_socket(uid, pid)
         self._check_host(scope, headers)
         given = headers.get(b"authorization")
         if given is not None:
@@ -161,6 +192,17 @@ class Gate:
         if person is None:
             raise Refused(401, "a token is needed", (b"www-authenticate", b"Bearer"), page=True)
         return person
+
+    def _at_socket(self, uid: int, pid: int) -> Person:
+        """Whom the kernel names; but a job asks for its user, whosever account all jobs run as."""
+        person = at_socket(uid)
+        if not person.admin:
+            return person
+        try:
+            user = self.as_job(pid)
+        except Forbidden as error:
+            raise Refused(403, str(error)) from None
+        return person if user is None else Person(user)
 
     def _check_host(self, scope: Scope, headers: dict[bytes, bytes]) -> None:
         """Only names of ours: a page elsewhere cannot have its name resolved to us, nor speak for another."""
@@ -196,7 +238,9 @@ class Gate:
         """A one-time address, or a token from the page that asks for one."""
         if scope["method"] == "POST" and scope["path"] == "/login":
             _check_length(headers, 4096)
-            form = parse_qs(bytes(await _Limited(receive, 4096).whole()).decode("utf-8", "replace"))
+            form = parse_qs(
+                bytes(await _Limited(receive, 4096, LOGIN_TIMEOUT).whole()).decode("utf-8", "replace")
+            )
             token = None
             with suppress(InputError):
                 token = self.tokens.find(form.get("token", [""])[0].strip())
@@ -237,19 +281,18 @@ def _check_length(headers: dict[bytes, bytes], most: int = MOST_BODY) -> None:
 class _Limited:
     """A body within limits of size and time."""
 
-    def __init__(self, receive: Receive, most: int = MOST_BODY) -> None:
+    def __init__(self, receive: Receive, most: int = MOST_BODY, seconds: float = BODY_TIMEOUT) -> None:
         self._receive, self._left = receive, most
-        self._deadline = time.monotonic() + BODY_TIMEOUT
+        self._deadline = time.monotonic() + seconds
         self._whole = False
 
     async def __call__(self) -> MutableMapping[str, Any]:
         """The next piece."""
         import asyncio
 
-        if self._whole:
-            return await self._receive()  # only that the client has left
         try:
-            message = await asyncio.wait_for(self._receive(), max(0.1, self._deadline - time.monotonic()))
+            left = min(PIECE_TIMEOUT, self._deadline - time.monotonic())
+            message = await asyncio.wait_for(self._receive(), max(0.1, left))
         except TimeoutError:
             raise Refused(408, "the request did not come in time") from None
         if message["type"] == "http.request":

@@ -10,6 +10,7 @@ import functools
 import grp
 import logging
 import os
+import resource
 import socket
 import ssl
 import struct
@@ -31,23 +32,45 @@ HEAD_TIMEOUT = 10.0
 KEEP_ALIVE = 75
 MOST_HEAD = 64 << 10
 MOST_CONNECTIONS = 500
-"""Connections over the network at a time; those at the socket are few and ours."""
+"""Connections at a time, over the network and at the socket."""
+MOST_OF_ONE = 200
+"""Connections of one address, or of one user of the machine."""
+OURS = 40
+"""Descriptors that a service needs itself."""
 
 
 class Limits:
-    """What is shared by all connections of the network."""
+    """All connections, the oldest first, each of an address or a user (``peer``).
+
+    Where there are too many, the oldest makes room that waits for nothing, or is a stranger's. So one who
+    opens many has the use of none, and others find the door open.
+    """
 
     def __init__(self) -> None:
-        self.open = 0
+        files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        self.most = max(8, min(MOST_CONNECTIONS, files - OURS))
+        self.connections: dict[Protocol, str] = {}
+
+    def enter(self, protocol: Protocol, peer: str) -> bool:
+        """One more, if there is room for it or can be made."""
+        alike = [one for one, other in self.connections.items() if other == peer]
+        crowded = alike if len(alike) >= MOST_OF_ONE else self.connections
+        if len(self.connections) >= self.most or crowded is alike:
+            idle = next((one for one in crowded if one.idle), None)
+            if idle is None:
+                return False
+            self.connections.pop(idle)
+            idle.transport.abort()
+        self.connections[protocol] = peer
+        return True
 
 
 class Protocol(H11Protocol):
-    """One connection. ``client`` is (``unix:UID``, 0) at a socket, so the application knows who it is."""
+    """One connection. ``client`` is (``unix:UID:PID``, 0) at a socket: so the application knows who it is."""
 
     def __init__(self, *, limits: Limits, **rest: Any) -> None:
         super().__init__(**rest)
         self._limits = limits
-        self._counted = False
         self._slow: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -56,20 +79,18 @@ class Protocol(H11Protocol):
         found = transport.get_extra_info("socket")
         if found is not None and found.family == socket.AF_UNIX:
             credentials = found.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-            self.client = (f"unix:{struct.unpack('3i', credentials)[1]}", 0)
+            pid, uid, _ = struct.unpack("3i", credentials)
+            self.client, peer = (f"unix:{uid}:{pid}", 0), f"unix:{uid}"
         else:
-            self._limits.open += 1
-            self._counted = True
-            if self._limits.open > MOST_CONNECTIONS:
-                transport.abort()
-                return
+            peer = self.client[0] if self.client else ""
+        if not self._limits.enter(self, peer):
+            transport.abort()
+            return
         self._slow = self.loop.call_later(HEAD_TIMEOUT, self._too_slow)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """One fewer."""
-        if self._counted:
-            self._counted = False
-            self._limits.open -= 1
+        self._limits.connections.pop(self, None)
         self._patience_over()
         super().connection_lost(exc)
 
@@ -82,6 +103,12 @@ class Protocol(H11Protocol):
                 self._slow = self.loop.call_later(HEAD_TIMEOUT, self._too_slow)
         elif not waits:
             self._patience_over()
+
+    @property
+    def idle(self) -> bool:
+        """Whether nobody whom we know waits for an answer here."""
+        cycle: Any = self.cycle  # None before the first request, whatever its type says
+        return cycle is None or cycle.response_complete or "person" not in cycle.scope
 
     def _patience_over(self) -> None:
         if self._slow is not None:

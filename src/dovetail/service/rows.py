@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Protocol
 
 from dovetail.engine.core import Engine
 from dovetail.model import Allocation, Cluster, Job, Record, Seconds, State
 from dovetail.model.hostlist import compress
 from dovetail.running.ledger import Entry
+from dovetail.service.errors import Full
 
-__all__ = ["Row", "Window", "row_of_entry", "row_of_record"]
+__all__ = ["NoForecast", "Row", "Window", "row_of_entry", "row_of_record"]
 
 Row = dict[str, Any]
 """A job; times are seconds since the epoch."""
@@ -38,6 +40,25 @@ class Window(Protocol):
         ...
 
 
+class NoForecast:
+    """No forecast."""
+
+    def predicted(self, job: str) -> tuple[Seconds | None, Seconds | None]:
+        """Nothing is known."""
+        return None, None
+
+    async def wait(self, patience: Seconds) -> None:
+        """Nothing changes."""
+
+    async def ask(self, question: Mapping[str, Any]) -> dict[str, Any]:
+        """Nobody is there to ask."""
+        raise Full("the service is still starting")
+
+    def about(self) -> dict[str, Any]:
+        """There is none."""
+        return {"forecast_age": None}
+
+
 def row_of_record(record: Record, engine: Engine, epoch: Seconds, forecast: Window) -> Row:
     """A job that is in memory."""
     job = record.job
@@ -54,7 +75,7 @@ def row_of_record(record: Record, engine: Engine, epoch: Seconds, forecast: Wind
     if record.end is not None:
         reason = reason_of_end(record.state, record.detail)
     elif running is None:
-        reason = engine.held.get(job.id) or record.wait_reason or WAITS
+        reason = engine.held.get(job.id) or record.wait_reason or _waits_for(job, engine)
     return {
         **_of_job(job),
         "state": str(record.state),
@@ -119,6 +140,18 @@ def _of_job(job: Job) -> Row:
         "depends": [str(one) for one in job.depends],
         "inputs": dict(job.inputs),
     }
+
+
+def _waits_for(job: Job, engine: Engine) -> str:
+    """Memory, where all else that one of its ways to run asks for is free now; else it just waits."""
+    asked = [choice.request for choice in job.choices]
+    if not any(request.memory for request in asked):
+        return WAITS
+    free = engine.view.free()
+    if any(free.count(request) >= request.nodes for request in asked):
+        return WAITS
+    lacks = any(free.count(replace(request, memory=0)) >= request.nodes for request in asked)
+    return "waits for memory" if lacks else WAITS
 
 
 def reason_of_end(state: State, detail: str) -> str:

@@ -12,8 +12,8 @@ schedulers", who resample users by weeks).
 - **Weeks.** The time of the trace is cut into weeks, at a random hour of midnight to midnight; each is
   filled with a week of the trace, which begins at the same day of the week, drawn with replacement. A
   user's session (submissions at most 20 minutes apart) belongs to the week in which it began, with what
-  depends on it. Of many such draws the first is taken whose work differs by at most 2 % from the trace's,
-  and the gaps between its submissions are scaled by what is left, so that the load is kept.
+  depends on it. The load is kept: the gaps between submissions are scaled by what the work differs (draws
+  that hold half as much again, or half as little, are left out).
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ SESSION = 1200.0
 """Seconds between two submissions of one session, at most."""
 SHARE = 0.01
 """The part of a trace's time by which submissions are moved at most, unless somebody says how far."""
-TRIES, SLACK = 256, 0.02
+TRIES, SLACK = 256, 0.5
 
 
 def planned(

@@ -12,21 +12,31 @@ request         NNodes; NCPUS and GPUs shared evenly over them
 seconds         ElapsedRaw, else Elapsed
 when            End
 walltime        TimelimitRaw (minutes), else Timelimit
+peak memory     the largest MaxRSS of its steps, where the table has them: of one task, sampled
 ==============  ==================================================================================
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 
 from dovetail.errors import InputError
-from dovetail.model import CPU, DeviceClass, Run
-from dovetail.workloads.slurm_accounting import STEP, elapsed_of, parse_tres, timelimit_of
+from dovetail.model import CPU, DeviceClass, Run, Usage
+from dovetail.workloads.slurm_accounting import (
+    AMOUNT,
+    STEP,
+    UNITS,
+    UNKNOWN,
+    elapsed_of,
+    parse_tres,
+    timelimit_of,
+)
 
 __all__ = ["COLUMNS", "runs_of"]
 
-COLUMNS = "JobID,JobName,User,Submit,End,ElapsedRaw,TimelimitRaw,State,NNodes,NCPUS,AllocTRES"
+COLUMNS = "JobID,JobName,User,Submit,End,ElapsedRaw,TimelimitRaw,State,NNodes,NCPUS,AllocTRES,MaxRSS"
 NEEDED = ("JobID", "JobName", "End", "State", "NNodes", "NCPUS", "AllocTRES")
 OURS = "dovetail-"
 
@@ -41,6 +51,8 @@ def runs_of(lines: Sequence[str], where: str) -> Iterator[Run]:
             "prints",
             where=f"{where}: line 1",
         )
+    runs: dict[str, Run] = {}
+    peaks: dict[str, int] = {}
     for number, line in enumerate(lines[1:], start=2):
         cells = line.rstrip("\n").split("|")
         if len(cells) < len(header):
@@ -49,11 +61,15 @@ def runs_of(lines: Sequence[str], where: str) -> Iterator[Run]:
             )
         row = dict(zip(header, cells, strict=False))
         try:
+            job = row["JobID"].partition(".")[0]
+            peaks[job] = max(peaks.get(job, 0), _peak(row.get("MaxRSS", "")))
             run = _run(row)
         except ValueError as error:
             raise InputError(str(error), where=f"{where}: line {number}") from None
         if run is not None:
-            yield run
+            runs[job] = run
+    for job, run in runs.items():
+        yield replace(run, usage=Usage(peak_memory=peaks[job])) if peaks[job] else run
 
 
 def _run(row: Mapping[str, str]) -> Run | None:
@@ -84,6 +100,16 @@ def _run(row: Mapping[str, str]) -> Run | None:
         job=row["JobID"],
         user=row.get("User") or None,
     )
+
+
+def _peak(text: str) -> int:
+    """Bytes of a MaxRSS such as ``123456K``; 0 where nothing was measured."""
+    if text in UNKNOWN:
+        return 0
+    found = AMOUNT.fullmatch(text)
+    if found is None:
+        raise ValueError(f"MaxRSS: found {text!r}, expected an amount such as 123456K")
+    return int(float(found[1]) * UNITS[found[2]])
 
 
 def _whole(text: str, field: str) -> int:

@@ -24,6 +24,7 @@ from dovetail.model import (
     seconds_on,
 )
 from dovetail.policies.parts.idle_units import Assignment, IdleUnits
+from dovetail.policies.parts.trials import idle_trials
 
 __all__ = ["Completions", "Pick", "map_batch"]
 
@@ -55,6 +56,7 @@ def map_batch(view: View, pick: Pick) -> Iterator[Decision]:
     """
     units = IdleUnits(view)
     if units.open:
+        yield from idle_trials(view, units)
         yield from _Mapping(view, units).run(pick)
 
 
@@ -64,13 +66,13 @@ class _Mapping:
     def __init__(self, view: View, units: IdleUnits) -> None:
         self.view = view
         self.units = units
-        self.jobs = list(view.queue)
+        self.jobs = [job for job in view.queue if units.waits(job)]
         self.alike = _like_units(view)
         self.times = np.full((len(self.jobs), len(self.alike)), np.inf)
         self.choices: dict[tuple[int, int], Choice] = {}
         for g, like in enumerate(self.alike):
             self._time(g, like[0])
-        self.open = {unit.index for unit in units.open}
+        self.open = {unit.index for unit in units.open if units.has_room(unit)}
         self.ready = [
             np.array([0.0 if unit.index in self.open else units.ready(unit) for unit in like])
             for like in self.alike

@@ -91,11 +91,15 @@ class ReadyTimes:
     Building it costs a step for each node of each running job and promise. ``ready`` holds expected times,
     by predictions; ``sure`` those by which it is so for sure, if jobs keep to their limits: promises rest
     on them. ``latest`` is the last expected end of all that runs or is promised.
+
+    With ``each_device`` a job on devices leaves its node's pool to others (the paper has one GPU a node): the
+    CPUs that it takes beside them are counted, but hold up nobody who finds enough.
     """
 
-    def __init__(self, view: View) -> None:
+    def __init__(self, view: View, *, each_device: bool = False) -> None:
         cluster = view.cluster
         self.view = view
+        self._each = each_device
         self.now = view.now
         self.after_now = nextafter(view.now, inf)
         self.free = view.free()
@@ -119,7 +123,7 @@ class ReadyTimes:
     def _columns(self, allocation: Allocation) -> Iterator[Column]:
         for part in allocation.parts:
             for n in bits(part.nodes):
-                if part.cpus:
+                if part.cpus and not (self._each and part.devices):
                     yield n, 0
                 for d in part.devices:
                     yield n, 1 + d
@@ -169,8 +173,22 @@ class ReadyTimes:
         one = request.on(1)
         found = self._shapes.get(one)
         if found is None:
-            found = self._shapes[one] = self._without_lost(_shape(self.view.cluster, one), one)
+            found = self._without_lost(_shape(self.view.cluster, one), one)
+            found = self._shapes[one] = self._beside_devices(found, one) if self._each else found
         return found
+
+    def look_again(self) -> None:
+        """What was committed has taken CPUs: see anew where requests fit beside jobs on devices."""
+        self._shapes.clear()
+
+    def _beside_devices(self, shape: Shape, one: Request) -> Shape:
+        """The shape without the pool for a job on devices; else with nodes that have CPUs enough by now."""
+        if one.devices:
+            return Shape(False, shape.count, shape.eligible, shape.able)
+        able = shape.able.copy()
+        for n in np.flatnonzero(able):  # a pool that another job holds is free after that
+            able[n] = self.ready[n, 0] > self.now or self.free.count(one, within=1 << int(n)) > 0
+        return Shape(shape.pool, shape.count, shape.eligible, able)
 
     def _without_lost(self, shape: Shape, one: Request) -> Shape:
         """Nodes on which nothing runs and where the request still does not fit are gone."""
@@ -205,6 +223,21 @@ class ReadyTimes:
         if start == inf:
             return None
         return Gang(job, way, tuple(self._chosen[: request.nodes].tolist()), float(start))
+
+    def starts_now(self, job: Job, choice: Choice) -> bool:
+        """Whether the job could start so at this instant."""
+        gang = self.find(job, Way(choice, None), packed=True)
+        return gang is not None and gang.start <= self.now
+
+    def sure_end(self, job: Job, choice: Choice) -> Seconds:
+        """When it would have ended by the bounds of all that is before it; infinite where it cannot run."""
+        gang = self.find(job, Way(choice, None), packed=True)
+        if gang is None:
+            return inf
+        allocation = self._allocation(gang)
+        at = tuple(np.array(list(self._columns(allocation))).T)
+        start = self.now if gang.start <= self.now else max(float(self.sure[at].max()), gang.start)
+        return start + self.view.bound(job, choice.implementation, choice.request)
 
     def commit(self, gang: Gang) -> Decision | None:
         """Give the gang its place: its start if that is now, else a promise.

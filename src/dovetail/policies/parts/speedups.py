@@ -17,6 +17,7 @@ from dovetail.interfaces import View
 from dovetail.model import CPU, Choice, Decision, Job, Unit, Way
 from dovetail.policies.parts.idle_units import Assignment, IdleUnits, unit_kinds, ways_by_kind
 from dovetail.policies.parts.one_node import OneNode
+from dovetail.policies.parts.trials import idle_trials
 
 __all__ = ["Difference", "RelativeSpeedup", "SpeedupQueues", "speedups"]
 
@@ -129,6 +130,7 @@ class RelativeSpeedup(OneNode, ABC):
         """Offer every unit with room a job until nothing changes. O(n log n) in the waiting jobs."""
         units = IdleUnits(view)
         if units.open:
+            yield from idle_trials(view, units)
             queues = SpeedupQueues(view, self.difference)
             yield from units.offer(lambda unit: self.choose(unit, units, queues))
 

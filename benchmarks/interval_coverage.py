@@ -1,0 +1,92 @@
+"""How often a 95 % interval of `compare` holds the truth: docs/explanation/trace-studies.md.
+
+    python benchmarks/interval_coverage.py model "lublin?jobs=1600&nodes=4&load=0.5" fcfs,easy 60
+    python benchmarks/interval_coverage.py halves LOG.swf.gz 100x1cpu easy,conservative
+
+``model``: traces are drawn from a model, and for each there is an interval from its replicates alone; the
+truth is the mean over 300 fresh draws. ``halves``: the interval from the first half of a log, and whether it
+holds the figure of the second.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+
+import numpy as np
+
+from dovetail import Cluster, load_workload
+from dovetail.comparison import compare
+from dovetail.report.intervals import interval, of_replicates, variants
+from dovetail.report.metrics import final_metrics
+from dovetail.workloads.edit import cut
+
+METRICS = ("mean_wait", "mean_bounded_slowdown", "p95_wait", "max_wait")
+TRUTHS = 300
+
+
+def model(spec: str, policies: str, traces: str) -> None:
+    """Coverage of the second policy's figure, and of its difference from the first one's."""
+    nodes = spec.partition("nodes=")[2].partition("&")[0]
+    machine = Cluster.parse(f"{nodes}x1cpu")
+    fresh = variants(compare(f"synthetic:{spec}", policies, cluster=machine, replicates=TRUTHS).results)
+    first, second = (np.array([[final_metrics(r)[m] for m in METRICS] for r in g]) for g in fresh.values())
+    held: Counter[str] = Counter()
+    kinds = {"weeks": {}, "jitter alone": {"bootstrap": "none"}}
+    for seed in range(10_000, 10_000 + int(traces)):
+        source = f"synthetic:{spec}&seed={seed}"
+        trace = load_workload(source, machine)
+        for kind, how in kinds.items():
+            found = compare(trace, policies, cluster=machine, replicates=10, **how)
+            _count(held, kind, found.results, first, second)
+        if seed % 4 == 0:  # ten seeds each: those of neighbours would be the same
+            found = compare(source + "0000", policies, cluster=machine)
+            _count(held, "fresh", found.results, first, second)
+    for kind, of in (("weeks", int(traces)), ("jitter alone", int(traces)), ("fresh", -(-int(traces) // 4))):
+        told = ", ".join(
+            f"{m} {held[kind, m, 'figure'] / of:.0%} / {held[kind, m, 'difference'] / of:.0%}"
+            for m in METRICS
+        )
+        print(f"{spec} {policies} {kind} of {of}: figure / difference held: {told}", flush=True)
+
+
+def _count(held, kind, results, first, second):
+    one, other = variants(results).values()
+    replicates = of_replicates(results)
+    for place, metric in enumerate(METRICS):
+        a, b = ([final_metrics(r)[metric] for r in group] for group in (one, other))
+        figure = interval(b, replicates=replicates)
+        difference = interval(np.subtract(b, a), replicates=replicates)
+        held[kind, metric, "figure"] += figure.low <= second[:, place].mean() <= figure.high
+        truth = (second - first)[:, place].mean()
+        held[kind, metric, "difference"] += difference.low <= truth <= difference.high
+
+
+def halves(log: str, cluster: str, policies: str) -> None:
+    """Whether the interval from the first half holds the second half's figure."""
+    machine = Cluster.parse(cluster)
+    whole = load_workload(log, machine)
+    middle = (whole.jobs[0].submit_time + whole.jobs[-1].submit_time) / 2
+    early = compare(cut(whole, end=middle), policies, cluster=machine, replicates=10)
+    late = compare(cut(whole, begin=middle), policies, cluster=machine)
+    weeks = early.results[-1].replicate.weeks if early.results[-1].replicate.bootstrap else 0
+    groups, then = variants(early.results), variants(late.results)
+    base = next(iter(groups))
+    for name in groups:
+        for metric in METRICS[:3]:
+            values = {n: [final_metrics(r)[metric] for r in g] for n, g in groups.items()}
+            after = {n: final_metrics(g[0])[metric] for n, g in then.items()}
+            pairs = [("figure", values[name], after[name])]
+            if name != base:
+                pairs.append(
+                    ("difference", np.subtract(values[name], values[base]), after[name] - after[base])
+                )
+            for what, found, truth in pairs:
+                i = interval(found, replicates=of_replicates(early.results))
+                said = "holds" if i.low <= truth <= i.high else "misses"
+                ends = f"{i.low:.5g} to {i.high:.5g}: {said} {truth:.5g} ({weeks} weeks)"
+                print(log.rpartition("/")[2], name, metric, what, ends)
+
+
+if __name__ == "__main__":
+    {"model": model, "halves": halves}[sys.argv[1]](*sys.argv[2:])

@@ -1,0 +1,95 @@
+"""``dovetail history import-…``: what other schedulers and workflow systems have measured counts, too."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from dovetail.cli import options as opt
+from dovetail.cli.history import history_app, many, opened, reading
+from dovetail.model import Run
+
+__all__ = ["history_app"]
+
+Paths = Annotated[list[Path], typer.Argument(metavar="FILE…", help="Also .gz.")]
+
+
+def _add(runs: Sequence[Run], history: Path | None, *, as_json: bool) -> None:
+    """Record what is new, and say how many."""
+    with opened(history, create=True) as store:
+        new = store.record_in_pieces(iter(runs))
+    apps = len({run.app for run in runs})
+    peaks = sum(run.usage is not None and run.usage.peak_memory is not None for run in runs)
+    if as_json:
+        known = len(runs) - new
+        print(json.dumps({"read": len(runs), "new": new, "known": known, "apps": apps, "peaks": peaks}))
+    else:
+        print(
+            f"{many(new)} of {many(apps, 'app')} added, {len(runs) - new:,} known already; "
+            f"{peaks:,} with their peak of memory."
+        )
+
+
+@history_app.command("import-slurm")
+def import_slurm(
+    file: Annotated[
+        str | None,
+        typer.Argument(metavar="FILE", help="What sacct --parsable2 printed, or -. Default: sacct is asked."),
+    ] = None,
+    since: Annotated[
+        str, typer.Option(metavar="DATE", help="Ask sacct for jobs that ended after it, e.g. 2026-01-31.")
+    ] = "now-90days",
+    history: opt.HistoryFile = None,
+    as_json: opt.Json = False,
+) -> None:
+    """Add the jobs that Slurm's accounting knows, so that the first of your own are predicted already.
+
+    An app is a job name, its implementation gpu where GPUs were allotted, else cpu; a peak of memory is the
+    largest MaxRSS of its steps. Completed jobs of yours alone; those that are known already are skipped.
+    """
+    from dovetail.executors.slurm_commands import call
+    from dovetail.workloads.slurm_history import COLUMNS, runs_of
+
+    if file is None:
+        where = "sacct"
+        columns = f"--format={COLUMNS}"
+        said, _ = call(["sacct", "--parsable2", "--state=COMPLETED", f"--starttime={since}", columns])
+        lines = said.splitlines()
+    else:
+        where = "standard input" if file == "-" else file
+        with reading(file) as text:
+            lines = text.read().splitlines()
+    _add(list(runs_of(lines, where)), history, as_json=as_json)
+
+
+@history_app.command("import-nextflow")
+def import_nextflow(files: Paths, history: opt.HistoryFile = None, as_json: opt.Json = False) -> None:
+    """Add the tasks of Nextflow's traces (-with-trace), by tabs or by commas.
+
+    An app is a process; times, peaks of memory and the bytes read are taken of tasks that completed.
+    """
+    from dovetail.workloads.nextflow import read_nextflow, run_of
+
+    _add([run_of(task) for file in files for task in read_nextflow(file)], history, as_json=as_json)
+
+
+@history_app.command("import-snakemake")
+def import_snakemake(
+    files: Annotated[
+        list[Path], typer.Argument(metavar="FILE|FOLDER…", help="Benchmark files, or folders of them.")
+    ],
+    app: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Default: the rule, else the file's folder.")
+    ] = None,
+    history: opt.HistoryFile = None,
+    as_json: opt.Json = False,
+) -> None:
+    """Add the runs of Snakemake's benchmark files: times and peaks of memory."""
+    from dovetail.workloads.snakemake import benchmark_files, read_snakemake
+
+    found = [run for path in files for file in benchmark_files(path) for run in read_snakemake(file, app)]
+    _add(found, history, as_json=as_json)

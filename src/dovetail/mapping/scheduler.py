@@ -1,0 +1,396 @@
+"""The loop of a map: asks the rule, gives items to workers, takes in what happens. Runs in its own thread."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from dovetail.errors import MapError
+from dovetail.mapping.checking import Checker
+from dovetail.mapping.crew import Crew, Event, Finished, Lost, Order, Ready, Slot, Unable
+from dovetail.mapping.delivery import Delivery
+from dovetail.mapping.health import Health, Standing
+from dovetail.mapping.outcomes import Outcomes
+from dovetail.mapping.pace import Pace
+from dovetail.mapping.running import Caught, tried
+from dovetail.mapping.source import Source
+from dovetail.mapping.summary import Tally
+from dovetail.mapping.waiting import Task, Waiting
+from dovetail.splitting.rules import Rule, Situation
+
+__all__ = ["BATCH_SECONDS", "MapScheduler", "Options"]
+
+BATCH_SECONDS, MOST_BATCH_SECONDS = 0.02, 0.2
+"""Tiny items go to a worker together, until they take about so long; longer where giving them out is slow."""
+LAG_SHARE = 8
+"""A batch takes so many times what it takes to give one out (while the user's thread keeps Python busy)."""
+LEAST_BATCH_SECONDS = 0.001
+"""Near the end batches become smaller, but not smaller than this."""
+GROWTH = 8
+"""A batch may have so many times the items of the last one of its kind."""
+MOST_ITEMS = 200_000
+AHEAD_SECONDS = 2 * MOST_BATCH_SECONDS
+"""A worker whose task takes no longer gets the next one before it has ended with it."""
+FAR_SECONDS = 0.4
+"""So long before the end, or less, nothing is given out in advance."""
+BEAT = 0.2
+"""Seconds between two looks at timeouts, stragglers and the progress bar."""
+WORTH = 0.05
+"""Seconds that a second copy of a straggler must be expected to save."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How a map treats its items; see `dovetail.map`."""
+
+    rule: Rule
+    retries: int = 0
+    timeout: float | None = None
+    batch: int | None = None
+    duplicate: bool = True
+
+
+@dataclass(eq=False, slots=True)
+class _Copy:
+    """A task with a worker. ``began``: when it was given out, or the task before it had ended.
+
+    ``expected`` are its seconds, ``None`` where nothing is known. ``position`` is the item that runs,
+    ``since`` when that was seen first.
+    """
+
+    order: int
+    task: Task
+    slot: Slot
+    began: float
+    expected: float | None
+    position: int | None = None
+    since: float = 0.0
+    timed_out: bool = False
+
+
+@dataclass(eq=False)
+class MapScheduler:
+    """One map on its way. ``clock`` gives seconds.
+
+    ``queues`` has, for each worker that is ready, the tasks that it has: the first one runs.
+    """
+
+    crew: Crew
+    waiting: Waiting
+    source: Source
+    delivery: Delivery
+    pace: Pace
+    tally: Tally
+    options: Options
+    checker: Checker
+    health: Health
+    outcomes: Outcomes
+    shown: Callable[[MapScheduler], None] | None
+    clock: Callable[[], float] = time.monotonic
+    queues: dict[int, deque[_Copy]] = field(default_factory=dict)
+    _numbers: int = 0
+    _sizes: dict[str, int] = field(default_factory=dict)
+    _places: dict[int, int] = field(default_factory=dict)
+    _beat: float = 0.0
+    _lag: float = 0.0
+
+    def run(self) -> None:
+        """Until all items are done, or nobody wants them. Raises what ends the map early."""
+        while not self.delivery.closed and not self._over():
+            self._assign()
+            for event in self.crew.wait(self._patience()):
+                self._take(event)
+            now = self.clock()
+            if now >= self._beat:
+                self._beat = now + BEAT
+                if self.options.timeout is not None:
+                    self._look_at_times(now)
+                if self.shown is not None:
+                    self.shown(self)
+
+    def running(self) -> list[_Copy]:
+        """The tasks that run, one for each busy worker."""
+        return [queue[0] for queue in self.queues.values() if queue]
+
+    def unfinished(self) -> int:
+        """Items that workers have and that are not done."""
+        given = sum(len(copy.task) for queue in self.queues.values() for copy in queue if not copy.task.done)
+        return given + self.outcomes.pending
+
+    def predicted_end(self) -> float | None:
+        """When all will be done, by what is known; ``None`` while that is too little."""
+        at = self._situation(self.clock())
+        if not at.ready or not at.known or math.isinf(at.left):
+            return None
+        busy = max(float(moments.max()) for moments in at.ready.values())
+        return max(self.waiting.finish(at), busy) if at.left else busy
+
+    def _over(self) -> bool:
+        """Whether nothing waits and nothing that matters runs."""
+        return self.waiting.left == 0 and not self.unfinished()
+
+    def _patience(self) -> float | None:
+        """Seconds to wait for something to happen."""
+        return BEAT if any(self.queues.values()) or self.shown is not None else None
+
+    # -- who does what ---------------------------------------------------------------------------------
+
+    def _assign(self) -> None:
+        """Give workers what they should do now, the fastest kind first."""
+        now = self.clock()
+        self.outcomes.settle()
+        self._look_whether_anybody_is_left()
+        idle = [slot for slot in self.crew.slots if self._idle(slot)]
+        able = idle or [slot for slot in self.crew.slots if self._has_room(slot)]
+        at: Situation | None = None
+        for slot in sorted(able, key=lambda slot: self.pace.seconds(slot.kind) or 0.0):
+            bound = self.outcomes.bound_for(slot)
+            if bound is not None:
+                self._send(slot, bound, now)
+                continue
+            standing = self.health.standing(slot)
+            if standing is Standing.WATCHED or self.waiting.at_hand == 0:
+                continue
+            if not (self.delivery.room or self.waiting.urgent):
+                continue
+            if standing is Standing.ON_TRIAL:
+                self._try_one(slot, now)
+                continue
+            at = at or self._situation(now)
+            if self.queues[slot.number] and not self._far_from_the_end(at):
+                break
+            quota = self.waiting.quota(slot.kind, self._places[slot.number], self.options.rule, at)
+            if quota < 1:
+                self._spare(slot)
+                continue
+            task = self._task_for(slot, quota, at)
+            if task is not None:
+                at.left -= len(task)
+                for run in self.checker.chosen(task):
+                    self.outcomes.checks.setdefault(run.check.kind, deque()).append(run)
+                self._send(slot, task, now)
+        if idle and self.waiting.left == 0:
+            self._help(now)
+
+    def _idle(self, slot: Slot) -> bool:
+        """Whether a worker is ready, has nothing to do, and may be given something."""
+        queue = self.queues.get(slot.number)
+        return queue is not None and not queue and self.health.standing(slot) is not Standing.SUSPENDED
+
+    def _try_one(self, slot: Slot, now: float) -> None:
+        """One item for a worker that was suspended, unless the others are about to end."""
+        if self.waiting.left > sum(self.health.standing(s) is Standing.IN_SERVICE for s in self.crew.slots):
+            task = self.waiting.take(slot, 1, 1.0)
+            if task is not None:
+                self._send(slot, task, now)
+
+    def _look_whether_anybody_is_left(self) -> None:
+        """Where all workers are suspended one is tried at once. Raises `MapError` if there is none."""
+        slots = self.crew.slots
+        if not slots or any(self.health.standing(slot) is not Standing.SUSPENDED for slot in slots):
+            return
+        if not any(self.queues.values()) and not self.health.lift(slots):
+            reasons = "; ".join(f"{kind}: {failure}" for kind, failure in self.health.reasons().items())
+            raise MapError(f"no worker is left that succeeds ({reasons})")
+
+    def _has_room(self, slot: Slot) -> bool:
+        """Whether a busy worker should have its next task beside it: what it has is soon done."""
+        queue = self.queues.get(slot.number)
+        if queue is None or len(queue) != 1 or self.health.doubtful(slot):
+            return False
+        expected = queue[0].expected
+        return expected is not None and expected <= AHEAD_SECONDS
+
+    def _far_from_the_end(self, at: Situation) -> bool:
+        """Whether so much waits that the rule has nothing to decide for a while."""
+        if not at.known:
+            return False
+        speed = sum(len(slots) / at.seconds[kind] for kind, slots in at.ready.items())
+        return at.left / speed > FAR_SECONDS
+
+    def _situation(self, now: float) -> Situation:
+        """What the rule may know now, of the workers in service."""
+        ready: dict[str, list[float]] = {}
+        self._places = {}
+        for slot in self.crew.slots:
+            if self.health.standing(slot) is not Standing.IN_SERVICE:
+                continue
+            queue = self.queues.get(slot.number) or ()
+            free = max(now, queue[0].began + (queue[0].expected or 0.0)) if queue else now
+            free += sum(copy.expected or 0.0 for copy in list(queue)[1:])
+            slots = ready.setdefault(slot.kind, [])
+            self._places[slot.number] = len(slots)
+            slots.append(free)
+        arrays = {kind: np.array(moments) for kind, moments in ready.items()}
+        return Situation(now, self.waiting.left, arrays, self.pace.known(ready))
+
+    def _task_for(self, slot: Slot, quota: float, at: Situation) -> Task | None:
+        """Items for a worker: about `BATCH_SECONDS` of them, fewer near the end."""
+        kind, options = slot.kind, self.options
+        seconds = at.seconds.get(kind)
+        quota = quota if at.known else math.inf  # in the first phase a task is a batch
+        if options.batch is not None:
+            most, cost = options.batch, float(options.batch)
+        elif seconds is None or (options.timeout is not None and not self.crew.tells_position):
+            most, cost = 1, 1.0
+        else:
+            speed = sum(len(slots) / at.seconds[k] for k, slots in at.ready.items() if k in at.seconds)
+            fair = at.left / seconds / speed / 2 if math.isfinite(at.left) else math.inf
+            long = min(MOST_BATCH_SECONDS, max(BATCH_SECONDS, LAG_SHARE * self._lag))
+            cost = min(long / seconds, max(fair, LEAST_BATCH_SECONDS / seconds))
+            before = self._sizes.get(kind, MOST_ITEMS if kind in self.tally.learned else 1)
+            most = min(MOST_ITEMS, GROWTH * before)
+            self.source.ahead(int(min(MOST_ITEMS, 4 * len(self.crew.slots) * cost)) + 2)
+        task = self.waiting.take(slot, max(1, int(min(most, quota))), max(1.0, cost))
+        if task is not None:
+            self._sizes[kind] = max(len(task), 1)
+        return task
+
+    def _send(self, slot: Slot, task: Task, now: float) -> None:
+        """Give a worker a task; an item that cannot be sent has failed."""
+        self._numbers += 1
+        order = Order(self._numbers, task.items, task.start, task.check is not None)
+        sent = tried(self.crew.send, slot, order)
+        if isinstance(sent, Caught):
+            self.outcomes.unsendable(task, sent.error)
+            self.crew.wake()  # perhaps nothing else happens: look at what waits, and at the end, again
+            return
+        task.copies += 1
+        pace = self.pace.seconds(slot.kind)
+        expected = None if pace is None else pace * task.cost(slot.kind)
+        self.queues[slot.number].append(_Copy(order.number, task, slot, now, expected, since=now))
+
+    # -- near the end ----------------------------------------------------------------------------------
+
+    def _spare(self, slot: Slot) -> None:
+        """The rule has nothing for this worker: others end sooner. Its place can serve somebody else."""
+        known = self.pace.known({slot.kind for slot in self.crew.slots})
+        fastest = min(known, key=lambda kind: known[kind], default=slot.kind)
+        if slot.kind != fastest and self.waiting.left < math.inf:
+            self._dismiss(slot)
+
+    def _dismiss(self, slot: Slot) -> None:
+        """A worker is of no more use, unless items are to be compared.
+
+        One of each kind stays: what fails on another kind is tried on it.
+        """
+        last = not any(other.kind == slot.kind for other in self.crew.slots if other is not slot)
+        if not last and not self.checker.active and self.crew.dismiss(slot):
+            del self.queues[slot.number]
+
+    def _help(self, now: float) -> None:
+        """Nothing waits: run a straggler a second time where that is predicted to help; let others go.
+
+        One worker stays while something runs: it may help later.
+        """
+        idle = [slot for slot in self.crew.slots if self._idle(slot)]
+        idle = [slot for slot in idle if self.health.standing(slot) is Standing.IN_SERVICE]
+        helpers = 0
+        for slot in sorted(idle, key=lambda slot: self.pace.seconds(slot.kind) or math.inf):
+            copy = self._straggler(slot, now) if self.options.duplicate else None
+            if copy is not None:
+                copy.task.doubled = True
+                self.tally.duplicated += len(copy.task)
+                self._send(slot, copy.task, now)
+            elif helpers:
+                self._dismiss(slot)
+            else:
+                helpers = 1
+
+    def _straggler(self, slot: Slot, now: float) -> _Copy | None:
+        """What this worker is predicted to end well before the one that runs it."""
+        pace = self.pace.seconds(slot.kind)
+        if pace is None:
+            return None
+        best, saved = None, 0.0
+        for copy in self.running():
+            task = copy.task
+            if task.done or task.doubled or task.check is not None:
+                continue
+            spent = now - copy.began
+            own_pace = self.pace.seconds(copy.slot.kind)
+            expected = 0.0 if own_pace is None else own_pace * task.cost(copy.slot.kind)
+            # What takes longer than expected is taken to need as long again as it is late.
+            rest = abs(expected - spent)
+            gain = rest - pace * task.cost(slot.kind)
+            if gain > max(saved, WORTH, 0.1 * rest):
+                best, saved = copy, gain
+        return best
+
+    # -- what happens ----------------------------------------------------------------------------------
+
+    def _take(self, event: Event) -> None:
+        if isinstance(event, Ready):
+            if event.slot in self.crew.slots:
+                self.queues[event.slot.number] = deque()
+        elif isinstance(event, Finished):
+            self._finished(event)
+        elif isinstance(event, Lost):
+            self._lost(event)
+        else:
+            self._unable(event)
+
+    def _unable(self, event: Unable) -> None:
+        """A worker is of no use. Raises `MapError` if it was the last one."""
+        self.queues.pop(event.slot.number, None)
+        others = [slot for slot in self.crew.slots if slot is not event.slot]
+        if any(self.health.standing(slot) is not Standing.SUSPENDED for slot in others):
+            self.health.unable(event.slot, event.failure)
+            return
+        error = MapError(f"a {event.slot.kind} worker cannot run the function: {event.failure}")
+        if event.failure.traceback:
+            error.add_note(f"In the worker:\n{event.failure.traceback.rstrip()}")
+        raise error
+
+    def _finished(self, event: Finished) -> None:
+        queue, now = self.queues[event.slot.number], self.clock()
+        copy = queue.popleft()
+        assert copy.order == event.order
+        if queue:
+            queue[0].began = queue[0].since = now
+        task, kind = copy.task, event.slot.kind
+        task.copies -= 1
+        if task.done:
+            return  # another worker was faster
+        if event.failures and task.copies:
+            self.outcomes.copy_failed(event)
+            return
+        first, event.slot.warm = not event.slot.warm, True
+        spent = now - copy.began
+        self._lag += 0.1 * (max(0.0, spent - event.seconds) - self._lag)
+        if not event.failures:
+            counted = self.pace.measured(kind, task.cost(kind), spent, event.seconds, first=first)
+            if task.check is None:
+                self.tally.learn(event.slot.place, task, counted, first=first)
+        if task.check is None:
+            self.tally.done(kind, max(0, event.ran - len(event.failures)), spent, event.seconds)
+        self.outcomes.finished(task, event)
+
+    def _lost(self, event: Lost) -> None:
+        """A worker has gone: the task that ran is lost, those behind it were not begun."""
+        event.slot.warm = False
+        for place, copy in enumerate(self.queues.pop(event.slot.number, ())):
+            copy.task.copies -= 1
+            if copy.task.done or copy.task.copies:
+                continue  # another worker has done it, or will
+            if place == 0:
+                self.outcomes.lost(copy.task, event, timed_out=copy.timed_out)
+            else:
+                self.outcomes.put_back(copy.task)
+
+    def _look_at_times(self, now: float) -> None:
+        """End workers whose item has run for longer than it may."""
+        timeout = self.options.timeout
+        assert timeout is not None
+        for copy in self.running():
+            position = self.crew.position(copy.slot)
+            if position != copy.position:
+                copy.position, copy.since = position, now
+            elif position is not None and now - copy.since > timeout and not copy.timed_out:
+                copy.timed_out = True
+                self.crew.kill(copy.slot, f"still running after {timeout:g} s", trace=True)

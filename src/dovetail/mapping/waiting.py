@@ -1,0 +1,251 @@
+"""Which items wait, and how they become tasks for workers: neighbours, redone ones, the longest first."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from dovetail.mapping.crew import Slot
+from dovetail.mapping.health import Blame
+from dovetail.mapping.running import Failure
+from dovetail.mapping.source import Source
+from dovetail.splitting.finish_time import Floats, fluid_finish
+from dovetail.splitting.rules import FinishTime, Rule, Situation
+from dovetail.splitting.sized import next_task
+
+__all__ = ["ByNode", "BySize", "InTurn", "Task", "Waiting"]
+
+LEAST = 1e-300
+"""Sums of costs that are taken away one by one may end a little below 0."""
+
+
+@dataclass(eq=False, slots=True)
+class Task:
+    """Items that go to a worker together. ``costs`` is what they cost in all, by kind; ``None``: 1 each.
+
+    ``tries`` counts how often its item failed on every kind, ``deaths`` how often its worker was lost with
+    it; ``copies`` are the workers that run it now, ``doubled`` says that it was given to a second one.
+    ``blames`` has one entry for each try that failed, ``errors`` the last failure of each kind;
+    ``elsewhere``: it waits for a kind on which it was not tried, ``killed``: its worker was. ``check``
+    marks a run whose result is compared, not delivered.
+    """
+
+    indices: Sequence[int]
+    items: list[Any]
+    costs: Mapping[str, float] | None = None
+    tries: int = 0
+    deaths: int = 0
+    done: bool = False
+    copies: int = 0
+    doubled: bool = False
+    check: Any = None
+    blames: Sequence[Blame] = ()
+    errors: Mapping[str, Failure] = field(default_factory=dict)
+    elsewhere: bool = False
+    killed: bool = False
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def cost(self, kind: str) -> float:
+        """What it costs on workers of this kind."""
+        return float(len(self.items)) if self.costs is None else self.costs[kind]
+
+    @property
+    def start(self) -> int:
+        """Its first item's place if its items are neighbours, else -1."""
+        return self.indices[0] if isinstance(self.indices, range) or len(self.indices) == 1 else -1
+
+    def part(self, low: int, high: int) -> Task:
+        """Some of its items as a task of their own, with the same past."""
+        share = (high - low) / len(self.items)
+        costs = None if self.costs is None else {kind: cost * share for kind, cost in self.costs.items()}
+        return Task(
+            self.indices[low:high],
+            self.items[low:high],
+            costs,
+            self.tries,
+            self.deaths,
+            blames=self.blames,
+            errors=self.errors,
+        )
+
+    def blame(self, blame: Blame, failure: Failure) -> None:
+        """A try has failed."""
+        self.blames = (*self.blames, blame)
+        self.errors = {**self.errors, blame.slot.kind: failure}
+
+
+class Waiting(ABC):
+    """Items that have not been given to anybody; what comes back goes before all others."""
+
+    def __init__(self) -> None:
+        self._redo: deque[Task] = deque()
+
+    @property
+    @abstractmethod
+    def fresh(self) -> float:
+        """Items that were never given out; infinite where more may come."""
+
+    @abstractmethod
+    def take(self, slot: Slot, most: int, cost: float) -> Task | None:
+        """A task of up to ``most`` items and about this cost; ``None`` if there is nothing at hand."""
+
+    @property
+    def left(self) -> float:
+        """All items that wait; infinite where more may come."""
+        return self.fresh + sum(map(len, self._redo))
+
+    @property
+    def at_hand(self) -> int:
+        """How many could be given out now."""
+        return int(self.left)
+
+    @property
+    def urgent(self) -> bool:
+        """Whether something comes back that others may wait for."""
+        return bool(self._redo)
+
+    def quota(self, kind: str, slot: int, rule: Rule, at: Situation) -> float:
+        """How many items an idle worker may take now; ``slot`` is its place in ``at.ready[kind]``."""
+        return rule.quota(kind, at)
+
+    def finish(self, at: Situation) -> float:
+        """When all that waits can be done: T*."""
+        return at.finish
+
+    def again(self, task: Task) -> None:
+        """A task comes back: its items are to be run again, before all others."""
+        self._redo.appendleft(task)
+
+
+class InTurn(Waiting):
+    """Items of one size, in their order."""
+
+    def __init__(self, source: Source) -> None:
+        super().__init__()
+        self._source = source
+
+    @property
+    def fresh(self) -> float:
+        """What the source has left."""
+        return self._source.left
+
+    @property
+    def at_hand(self) -> int:
+        """Items that can be had at once."""
+        return self._source.at_hand + sum(map(len, self._redo))
+
+    def take(self, slot: Slot, most: int, cost: float) -> Task | None:
+        """What comes back first, then the next neighbours; each costs 1."""
+        most = max(1, min(most, int(cost)))
+        if self._redo:
+            task = self._redo.popleft()
+            if len(task) > most:
+                self._redo.appendleft(task.part(most, len(task)))
+                task = task.part(0, most)
+            return task
+        start = self._source.taken
+        items = self._source.take(most)
+        return Task(range(start, start + len(items)), items) if items else None
+
+
+class ByNode(Waiting):
+    """Items of one size whose data lies on nodes: a worker takes those of its own node while there are any.
+
+    Then it helps the node that has most left. ``nodes`` has the node of each item.
+    """
+
+    def __init__(self, items: Sequence[Any], nodes: Sequence[str]) -> None:
+        super().__init__()
+        self._items = items
+        self._of_node: dict[str, deque[int]] = {}
+        for i, node in enumerate(nodes):
+            self._of_node.setdefault(node, deque()).append(i)
+
+    @property
+    def fresh(self) -> float:
+        """Those of all nodes."""
+        return sum(map(len, self._of_node.values()))
+
+    def take(self, slot: Slot, most: int, cost: float) -> Task | None:
+        """What comes back first, then the worker's own node's items; each costs 1."""
+        if self._redo:
+            return self._redo.popleft()
+        own = self._of_node.get(slot.node) or max(self._of_node.values(), key=len)
+        indices = [own.popleft() for _ in range(min(len(own), max(1, min(most, int(cost)))))]
+        return Task(indices, [self._items[i] for i in indices]) if indices else None
+
+
+class BySize(Waiting):
+    """Items of different size, the longest first (or in their order); ``costs`` has them all, by kind.
+
+    Costs are what was predicted, in seconds or any unit: only their proportions count, since the pace of
+    each kind is measured.
+    """
+
+    def __init__(self, items: Sequence[Any], costs: Mapping[str, Floats], *, ordered: bool) -> None:
+        super().__init__()
+        self._items, self._costs = items, costs
+        longest = np.maximum.reduce(list(costs.values()))
+        order = np.arange(len(items)) if ordered else np.argsort(-longest, kind="stable")
+        self._order: deque[int] = deque(order.tolist())
+        self._totals = {kind: float(cost.sum()) for kind, cost in costs.items()}
+        self._chosen: int | None = None
+
+    @property
+    def fresh(self) -> float:
+        """Those that are left of the order."""
+        return len(self._order)
+
+    def quota(self, kind: str, slot: int, rule: Rule, at: Situation) -> float:
+        """By the finish-time rule what the plan gives the worker first; other rules count the items."""
+        self._chosen = None
+        if rule.name != FinishTime.name or not at.known or not self._order or self._redo:
+            return rule.quota(kind, self._counted(at))
+        longest = float(self._costs[kind][self._order[0]]) * at.seconds[kind]
+        totals = {k: max(self._totals[k], LEAST) * at.seconds[k] for k in at.seconds}
+
+        def times() -> Mapping[str, Sequence[float]]:
+            order = np.fromiter(self._order, dtype=np.intp)
+            return {k: (self._costs[k][order] * at.seconds[k]).tolist() for k in at.seconds}
+
+        self._chosen = next_task(kind, slot, at.now, longest, totals, at.ready, times)
+        return 0 if self._chosen is None else math.inf
+
+    def finish(self, at: Situation) -> float:
+        """As if the items could be cut."""
+        return fluid_finish(at.ready, self._counted(at).seconds, at.left)
+
+    def _counted(self, at: Situation) -> Situation:
+        """The same with seconds for an item of mean cost."""
+        count = max(1, len(self._order))
+        mean = {k: seconds * self._totals[k] / count for k, seconds in at.seconds.items()}
+        return Situation(at.now, at.left, at.ready, mean)
+
+    def take(self, slot: Slot, most: int, cost: float) -> Task | None:
+        """The item that was chosen, or the next; small ones with others that follow it."""
+        if self._redo:
+            return self._redo.popleft()
+        if not self._order:
+            return None
+        at, self._chosen = self._chosen or 0, None
+        taken: list[int] = []
+        spent = 0.0
+        while at < len(self._order) and len(taken) < most:
+            one = float(self._costs[slot.kind][self._order[at]])
+            if taken and spent + one > cost:
+                break
+            taken.append(self._order[at])
+            del self._order[at]
+            spent += one
+        costs = {k: float(array[taken].sum()) for k, array in self._costs.items()}
+        for k, whole in costs.items():
+            self._totals[k] -= whole
+        return Task(taken, [self._items[i] for i in taken], costs)

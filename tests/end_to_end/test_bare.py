@@ -1,0 +1,159 @@
+"""What a plain `pip install` brings: every command, and every page's first one, works or names its extra."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from dovetail.extras import EXTRAS
+
+ROOT = Path(__file__).resolve().parents[2]
+FULL = bool(os.environ.get("DOVETAIL_TEST_FULL"))
+NEVER = ("serve", "top", "dashboard", "device-server", "bench-remote", "submit", "wait", "pack", "bench")
+"""Commands that stay, or are of a service, which the walk of the installed wheel has."""
+
+PROBE = """
+import contextlib, io, json, sys
+for module in json.loads(sys.argv[1]):
+    sys.modules[module] = None  # as if it were not installed
+from dovetail.cli.main import status_of
+for words in json.loads(sys.argv[2]):
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        try:
+            status = status_of(words)
+        except SystemExit as left:
+            status = left.code
+    print(json.dumps([words, status, err.getvalue()]))
+"""
+
+GANG = "synthetic:rigid?jobs=60&nodes=8"
+COMMANDS = [
+    "run commands.txt",
+    "explain",
+    "runs",
+    "history list",
+    "history predict sleep",
+    "model show sleep",
+    "compare last --cluster 1x2cpu --cluster 1x4cpu",
+    "run commands.txt --report out",
+    "run commands.txt --gantt out.svg",
+    f"simulate '{GANG}' --cluster 8x1cpu --policy easy",
+    f"simulate '{GANG}' --cluster 8x1cpu --policy conservative",
+    f"simulate '{GANG}' --cluster 8x1cpu --policy lookahead",
+    f"simulate '{GANG}' --cluster 8x1cpu --policy fms",
+    f"compare '{GANG}' --cluster 8x1cpu --policy fcfs,easy --replicates 3",
+    "simulate synthetic:lublin --cluster 8x1cpu",
+    "simulate jobs.toml --cluster 1x2cpu+1gpu --policy optimal",
+    "simulate jobs.toml --cluster 1x2cpu+1gpu --policy history",
+    "run commands.txt --executor ray",
+    "map --cpu 'cp {in} {out}' commands.txt --out mapped",
+    "map --cpu 'cp {in} {out}' commands.txt --out mapped2 --executor ray",
+    f"workload describe '{GANG}'",
+    "policies",
+    "devices --json",
+    "schema --out schemas",
+    "recover",
+    "split --tasks 9 --cpu-slots 2 --gpu-slots 1 --cpu-time 3 --gpu-time 1",
+]
+NEEDS = {"--report": "plots", "--gantt": "plots", "lublin": "statistics", "optimal": "exact", "ray": "ray"}
+JOBS = """
+[[app]]
+name = "mm"
+[[app.implementation]]
+name = "cpu"
+time = 4.0
+[[app.implementation]]
+name = "gpu"
+time = 1.0
+[[job]]
+app = "mm"
+count = 3
+"""
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for name in ("STATE", "CONFIG", "CACHE", "RUNTIME"):
+        folder = tmp_path / name.lower()
+        folder.mkdir(mode=0o700)
+        monkeypatch.setenv(f"XDG_{name}_{'DIR' if name == 'RUNTIME' else 'HOME'}", str(folder))
+    (tmp_path / "commands.txt").write_text("sleep 0.01\ntrue\n")
+    (tmp_path / "jobs.toml").write_text(JOBS)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def walked(commands: list[list[str]]) -> list[tuple[list[str], int, str]]:
+    probe = [sys.executable, "-c", PROBE, json.dumps(list(EXTRAS)), json.dumps(commands)]
+    done = subprocess.run(probe, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return [tuple(json.loads(line)) for line in done.stdout.splitlines()]
+
+
+def test_every_command_works_or_names_its_extra(here: Path) -> None:
+    for words, status, said in walked([shlex.split(command) for command in COMMANDS]):
+        needs = [extra for word, extra in NEEDS.items() if any(word in one for one in words[1:])]
+        if needs:
+            assert status == 2, (words, said)
+            assert f"pip install 'dovetail-scheduler[{needs[0]}]'" in said, (words, said)
+            assert "ended after" not in said  # at once: nothing has run yet
+        else:
+            assert status == 0 or (status == 2 and "dovetail-scheduler[" in said), (words, said)
+
+
+def firsts() -> list[list[str]]:
+    """The first command of each page."""
+    found = []
+    for page in sorted((ROOT / "docs").rglob("*.md")):
+        lines = re.findall(r"^ {4}(?:\$ )?dovetail ([^#|<>…\\\n]+)", page.read_text(), flags=re.MULTILINE)
+        words = shlex.split(lines[0], comments=True) if lines else []
+        if words and words[0] not in NEVER and "slurm" not in lines[0]:
+            found.append(words)
+    return found
+
+
+@pytest.mark.skipif(not FULL, reason="takes long; DOVETAIL_TEST_FULL=1 runs it")
+def test_the_first_command_of_every_page_is_no_internal_error(here: Path) -> None:
+    pages = firsts()
+    assert len(pages) > 15
+    for words, status, said in walked(pages):
+        assert status in (0, 1, 2), (words, said)
+        assert "internal error" not in said
+        assert "No module named" not in said
+
+
+@pytest.mark.skipif(not FULL, reason="installs a wheel; DOVETAIL_TEST_FULL=1 runs it")
+def test_the_installed_wheel_runs_a_job_and_keeps_a_queue(here: Path) -> None:
+    def run(*command: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(command, capture_output=True, text=True, timeout=300, check=True)
+
+    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(here)]
+    subprocess.run(build, cwd=ROOT, capture_output=True, timeout=120, check=True)
+    (wheel,) = here.glob("*.whl")
+    run(sys.executable, "-m", "venv", "bare")
+    run("bare/bin/python", "-m", "pip", "install", "--quiet", str(wheel))
+    dovetail = str(here / "bare/bin/dovetail")
+    assert "done in" in run(dovetail, "run", "commands.txt").stdout
+    try:
+        for command in ("submit -J one -- true", "wait one", "queue one", "info", "nodes", "whatif"):
+            assert "internal error" not in run(dovetail, *command.split()).stderr
+    finally:
+        run(dovetail, "serve", "--stop")
+    packages = here / "bare/lib" / f"python3.{sys.version_info.minor}" / "site-packages"
+    left_out = ("pip", "setuptools", "pkg_resources", "_distutils_hack")
+    size = sum(
+        path.stat().st_size
+        for path in packages.rglob("*")
+        if path.is_file()
+        and path.suffix != ".pyc"
+        and not path.relative_to(packages).parts[0].startswith(left_out)
+    )
+    assert size < 130e6
