@@ -450,7 +450,7 @@ class Driver:
             for event in ends:
                 self.turns.ended(event.job, now)
             batch = self.turns.in_turn(batch, now, engine.records)
-        if batch:
+        if batch and self.sizes.waiting:
             batch.extend(self.sizes.due(engine.records, self._waits, engine.cluster))
         wakes = engine.wake_times
         if wakes and wakes[0] <= now:
