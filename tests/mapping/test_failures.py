@@ -231,14 +231,16 @@ def test_workers_killed_at_random_lose_no_result_and_give_none_twice() -> None:
     assert not descendants() - before
 
 
-def test_the_keeper_killed_is_replaced(two: dovetail.Workers) -> None:
+def test_the_supervisor_killed_is_replaced(two: dovetail.Workers) -> None:
     before = descendants()
     results = dovetail.map(mf.slow_plain, range(100), workers="cpu:2", history=False, ordered=True)
     found = [next(results)]
-    (keeper,) = [
-        pid for pid in descendants() - before if b"keeper" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    (supervisor,) = [
+        pid
+        for pid in descendants() - before
+        if b"mapping/supervisor.py" in Path(f"/proc/{pid}/cmdline").read_bytes()
     ]
-    os.kill(keeper, signal.SIGKILL)
+    os.kill(supervisor, signal.SIGKILL)
     found += list(results)
     assert found == list(range(100))
     assert not descendants() - before
@@ -311,6 +313,6 @@ def _session_of_worker(dovetail: int) -> list[int]:
             words = (folder / "cmdline").read_bytes().split(b"\0")
         except (FileNotFoundError, ProcessLookupError):
             continue
-        if any(b"keeper.py" in word for word in words) and str(dovetail).encode() in words:
+        if any(b"mapping/supervisor.py" in word for word in words) and str(dovetail).encode() in words:
             found.append(int(folder.name))
     return found

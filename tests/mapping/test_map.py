@@ -240,7 +240,7 @@ def test_nothing_is_left_when_a_map_ends_or_is_left() -> None:
     assert not descendants() - before
     results = dovetail.map(mf.plain, iter(int, 1), workers="cpu:2")
     next(results)
-    assert len(descendants() - before) == 3  # a keeper and two workers
+    assert len(descendants() - before) == 3  # a supervisor and two workers
     results.close()
     assert not descendants() - before
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import os
-import sys
 import time
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -20,6 +21,23 @@ if TYPE_CHECKING:
     from dovetail.service.usage import FairUse
 
 __all__ = ["Folder", "folder_of", "serve"]
+
+
+class Level(StrEnum):
+    """From which level on a service's log tells."""
+
+    debug = "debug"
+    info = "info"
+    warning = "warning"
+    error = "error"
+
+
+class Form(StrEnum):
+    """How a service's log is written."""
+
+    text = "text"
+    json = "json"
+
 
 Folder = Annotated[
     Path | None,
@@ -74,6 +92,12 @@ def serve(
         list[str] | None,
         typer.Option(metavar="USER=N", help="Fair shares: this user's, where all others have 1; repeatable."),
     ] = None,
+    log_level: Annotated[
+        Level, typer.Option("--log-level", help="From which level on the log tells.")
+    ] = Level.info,
+    log_format: Annotated[
+        Form, typer.Option("--log-format", help="Lines for people, or JSON for a collector.")
+    ] = Form.text,
     new: Annotated[
         bool, typer.Option("--new", help="Where the ledger has gone: begin with an empty queue.")
     ] = False,
@@ -88,9 +112,11 @@ def serve(
     place = folder_of(folder)
     if drain or stop:
         return _end(place, drain)
+    from dovetail.service.daemon import log_to_stderr
     from dovetail.service.serve import ServeOptions
     from dovetail.service.serve import serve as serve_here
 
+    log = log_to_stderr(log_level.value, log_format.value)
     fair = _fair(half_life, share or [])
     limit = opt.walltime(default_walltime, simulated=False)
     assert not isinstance(limit, str)
@@ -121,7 +147,8 @@ def serve(
             user_limit=user_limit,
             new=new,
             fair=fair,
-            tell=_say,
+            tell=logging.getLogger("dovetail.serve").info,
+            reopen=log.reopen,
             ready=ready,
         )
     )
@@ -141,10 +168,6 @@ def folder_of(folder: Path | None) -> ServiceFolder:
     """The folder that is named, by the option or by the environment, or the default one."""
     named = os.environ.get(VARIABLE, "")
     return ServiceFolder(folder or (named if os.path.isabs(named) else None))
-
-
-def _say(sentence: str) -> None:
-    print(f"dovetail: {sentence}", file=sys.stderr, flush=True)
 
 
 def _end(place: ServiceFolder, drain: bool) -> int:

@@ -12,11 +12,11 @@ from typing import Any
 
 from dovetail.errors import InputError, ItemError, MapError
 from dovetail.files.units import bytes_given, seconds_given
-from dovetail.mapping.driver import Options
 from dovetail.mapping.folding import ByKey, Fold, Intervals, Tree
 from dovetail.mapping.function import Function, as_function, function
 from dovetail.mapping.hiring import Workers
 from dovetail.mapping.running import Caught, tried
+from dovetail.mapping.scheduler import Options
 from dovetail.mapping.session import Errors, HistoryLike, Plan, Session
 from dovetail.mapping.summary import MapSummary, Tally
 from dovetail.splitting.rules import DEFAULT_RULE, RULES

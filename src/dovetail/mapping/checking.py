@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from dovetail.errors import MapError
-from dovetail.mapping.book import Task
 from dovetail.mapping.health import Blame
+from dovetail.mapping.waiting import Task
 
 __all__ = ["Check", "CheckRun", "Checker", "agree"]
 

@@ -1,4 +1,4 @@
-"""The workers of an engine, as the driver sees them: what it asks of them, and what they say."""
+"""The workers of an engine, as the map scheduler sees them: what it asks of them, and what they say."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Protocol, TypeAlias
 from dovetail.mapping.places import Place
 from dovetail.mapping.running import Failure, Work
 
-__all__ = ["Crew", "Event", "Finished", "Job", "Lost", "Order", "Ready", "Slot", "Unable"]
+__all__ = ["Crew", "Event", "Finished", "Lost", "Order", "Ready", "Slot", "Unable", "WorkerTask"]
 
 
 @dataclass(eq=False, slots=True)
@@ -36,7 +36,7 @@ class Slot:
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class WorkerTask:
     """What the crew is to do: the function for each kind (see `function.ship`), and what calls share."""
 
     shipped: Mapping[str, bytes]
@@ -117,7 +117,7 @@ class Crew(Protocol):
     slots: list[Slot]
     """All workers that there are; it may change during a `wait`."""
 
-    def begin(self, job: Job) -> None:
+    def begin(self, job: WorkerTask) -> None:
         """Prepare all workers for a map; `Ready` follows for each. Raises `InputError`.
 
         Nothing is heard any more of orders of a map before. Raises `InUse` while others have what the workers

@@ -1,4 +1,4 @@
-"""Workers on this machine: a process for each, pinned, started once by a keeper that outlives nobody."""
+"""Workers on this machine: a process for each, pinned, started once by a supervisor that outlives nobody."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from dovetail.errors import ExecutorError, InputError
-from dovetail.mapping.crew import Event, Finished, Job, Lost, Order, Ready, Slot, Unable
+from dovetail.mapping.crew import Event, Finished, Lost, Order, Ready, Slot, Unable, WorkerTask
 from dovetail.mapping.places import Place, Wanted, environment_of
 from dovetail.mapping.running import UNREADABLE, Caught, Failure, tried
 from dovetail.mapping.units import Units
@@ -41,10 +41,10 @@ FALSE_STARTS = 3
 DUMP_TIME = 0.3
 """Seconds that a worker has to write down where it hangs before it is killed."""
 GONE_TIME = 10.0
-"""Seconds that the keeper has to end everything."""
+"""Seconds that the supervisor has to end everything."""
 LEAVE_TIME = 2.0
 """Seconds that idle workers have to leave by themselves."""
-MOST_KEEPERS = 20
+MOST_SUPERVISORS = 20
 PACKET = 1 << 16
 
 
@@ -108,20 +108,20 @@ class LocalCrew:
         self._of_slot: dict[int, _Process] = {}
         self._false_starts = 0
         self._started = 0
-        self._job: tuple[int, Job, Parcel, dict[str, tuple[bytes, Parcel]]] | None = None
+        self._job: tuple[int, WorkerTask, Parcel, dict[str, tuple[bytes, Parcel]]] | None = None
         self._jobs = 0
         self._events: list[Event] = []
         self._selector = selectors.DefaultSelector()
         self._wake_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._selector.register(self._wake_fd, selectors.EVENT_READ, None)
-        self._keepers = 0
-        self._keeper: subprocess.Popen[bytes] | None = None
-        self._keeper_socket: socket.socket | None = None
+        self._supervisors = 0
+        self._supervisor: subprocess.Popen[bytes] | None = None
+        self._supervisor_socket: socket.socket | None = None
         self._closed = False
 
-    # -- for the driver --------------------------------------------------------------------------------
+    # -- for the scheduler -----------------------------------------------------------------------------
 
-    def begin(self, job: Job) -> None:
+    def begin(self, job: WorkerTask) -> None:
         """Give all workers their function; starts those that do not run yet."""
         self._take_places()
         self._jobs += 1
@@ -134,8 +134,8 @@ class LocalCrew:
         if isinstance(parcel, Caught):
             raise InputError(f"cannot be sent to a worker: {parcel.error}", where="common") from parcel.error
         self._job = (self._jobs, job, parcel, shipped)
-        if self._keeper is None:
-            self._start_keeper()
+        if self._supervisor is None:
+            self._start_supervisor()
         for slot in self.slots:
             process = self._of_slot.get(slot.number)
             if process is None:
@@ -179,7 +179,7 @@ class LocalCrew:
                 if key.data is None:
                     os.eventfd_read(self._wake_fd)
                 elif key.data is self:
-                    self._hear_keeper()
+                    self._hear_supervisor()
                 else:
                     self._hear(key.data)
         found, self._events = self._events, []
@@ -223,19 +223,19 @@ class LocalCrew:
         return True
 
     def close(self) -> None:
-        """End the keeper, and with it all workers and what they have started."""
+        """End the supervisor, and with it all workers and what they have started."""
         if self._closed:
             return
         self._closed = True
-        if self._keeper is not None and self._keeper_socket is not None:
+        if self._supervisor is not None and self._supervisor_socket is not None:
             self._let_leave()
             self._ask({"do": "close"})
-            self._keeper_socket.close()
+            self._supervisor_socket.close()
             try:
-                self._keeper.wait(GONE_TIME)
+                self._supervisor.wait(GONE_TIME)
             except subprocess.TimeoutExpired:
-                self._keeper.kill()
-                self._keeper.wait()
+                self._supervisor.kill()
+                self._supervisor.wait()
         self._selector.close()
         os.close(self._wake_fd)
         for process in self._processes.values():
@@ -255,10 +255,10 @@ class LocalCrew:
         }
         for number in leaving:
             self._deaf(self._processes[number])
-        assert self._keeper_socket is not None
-        self._keeper_socket.settimeout(LEAVE_TIME)
+        assert self._supervisor_socket is not None
+        self._supervisor_socket.settimeout(LEAVE_TIME)
         try:
-            while leaving and (data := self._keeper_socket.recv(PACKET)):
+            while leaving and (data := self._supervisor_socket.recv(PACKET)):
                 leaving.discard(json.loads(data).get("ended"))
         except (TimeoutError, ConnectionResetError):
             return
@@ -271,8 +271,8 @@ class LocalCrew:
         self._started += 1
         self._processes[process.number] = process
         self._of_slot[slot.number] = process
-        assert self._keeper is not None
-        setup = {"parent": self._keeper.pid, "memory": self._memory, "cores": slot.place.cores}
+        assert self._supervisor is not None
+        setup = {"parent": self._supervisor.pid, "memory": self._memory, "cores": slot.place.cores}
         argv = [sys.executable, "-c", START, json.dumps(sys.path), json.dumps(setup)]
         request = {
             "do": "start",
@@ -303,7 +303,7 @@ class LocalCrew:
             return  # its end is on the way
 
     def _hear(self, process: _Process) -> None:
-        """Take in what a worker says; when it has gone, the keeper says how."""
+        """Take in what a worker says; when it has gone, the supervisor says how."""
         try:
             while not process.connection.closed:
                 received = process.connection.receive(wait=False)
@@ -339,15 +339,15 @@ class LocalCrew:
                 size = sum(len(part) for part in parts)
                 self._events.append(Finished(slot, order, values, failures, seconds, ran, size))
 
-    # -- the keeper ------------------------------------------------------------------------------------
+    # -- the supervisor ------------------------------------------------------------------------------------
 
-    def _start_keeper(self) -> None:
+    def _start_supervisor(self) -> None:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        script = Path(__file__).with_name("keeper.py")
+        script = Path(__file__).with_name("supervisor.py")
         held = self._units.descriptors()
         words = [theirs.fileno(), os.getpid(), *held]
         try:
-            self._keeper = subprocess.Popen(
+            self._supervisor = subprocess.Popen(
                 [sys.executable, "-I", "-S", str(script), *map(str, words)],
                 stdin=subprocess.DEVNULL,
                 pass_fds=(theirs.fileno(), *held),
@@ -358,25 +358,25 @@ class LocalCrew:
             raise ExecutorError(f"workers cannot be started: {error.strerror}") from error
         finally:
             theirs.close()
-        self._keeper_socket = ours
+        self._supervisor_socket = ours
         self._selector.register(ours, selectors.EVENT_READ, self)
 
     def _ask(self, request: dict[str, Any], fds: Sequence[int] = ()) -> None:
-        """Ask the keeper for something; that it has gone is heard in `wait`."""
-        assert self._keeper_socket is not None
+        """Ask the supervisor for something; that it has gone is heard in `wait`."""
+        assert self._supervisor_socket is not None
         try:
-            socket.send_fds(self._keeper_socket, [json.dumps(request).encode()], list(fds))
+            socket.send_fds(self._supervisor_socket, [json.dumps(request).encode()], list(fds))
         except (BrokenPipeError, ConnectionResetError):
             return
 
-    def _hear_keeper(self) -> None:
-        assert self._keeper_socket is not None
+    def _hear_supervisor(self) -> None:
+        assert self._supervisor_socket is not None
         try:
-            data = self._keeper_socket.recv(PACKET)
+            data = self._supervisor_socket.recv(PACKET)
         except ConnectionResetError:
             data = b""
         if not data:
-            self._keeper_gone()
+            self._supervisor_gone()
             return
         said = json.loads(data)
         if "ended" in said:
@@ -407,17 +407,17 @@ class LocalCrew:
                 self._events.append(Unable(slot, failure))
         process.close()
 
-    def _keeper_gone(self) -> None:
+    def _supervisor_gone(self) -> None:
         """It was killed, and with it the workers; start again."""
-        self._keepers += 1
-        if self._keepers > MOST_KEEPERS:
-            raise ExecutorError(f"the process that starts workers ended {MOST_KEEPERS} times")
-        assert self._keeper is not None
-        assert self._keeper_socket is not None
-        self._selector.unregister(self._keeper_socket)
-        self._keeper_socket.close()
-        self._keeper.wait()
-        self._start_keeper()
+        self._supervisors += 1
+        if self._supervisors > MOST_SUPERVISORS:
+            raise ExecutorError(f"the process that starts workers ended {MOST_SUPERVISORS} times")
+        assert self._supervisor is not None
+        assert self._supervisor_socket is not None
+        self._selector.unregister(self._supervisor_socket)
+        self._supervisor_socket.close()
+        self._supervisor.wait()
+        self._start_supervisor()
         for process in list(self._processes.values()):
             self._ended(process, signal.SIGKILL)
 

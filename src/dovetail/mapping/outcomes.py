@@ -7,7 +7,6 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from dovetail.errors import ItemError, MapError
-from dovetail.mapping.book import Task, Waiting
 from dovetail.mapping.checking import Check, Checker
 from dovetail.mapping.crew import Crew, Finished, Lost, Slot
 from dovetail.mapping.delivery import Delivery
@@ -15,6 +14,7 @@ from dovetail.mapping.folding import Fold
 from dovetail.mapping.health import MOST_TRIES, Blame, Health, Standing
 from dovetail.mapping.running import COMBINING, Failure, describe, split_failures, tried
 from dovetail.mapping.summary import Tally
+from dovetail.mapping.waiting import Task, Waiting
 
 __all__ = ["DEATHS", "Outcomes"]
 

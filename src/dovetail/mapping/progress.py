@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from dovetail.model import CPU
 
 if TYPE_CHECKING:
-    from dovetail.mapping.driver import Driver
+    from dovetail.mapping.scheduler import MapScheduler
 
 __all__ = ["ProgressBar", "wanted"]
 
@@ -36,17 +36,19 @@ class ProgressBar:
         self._bar: Any = None
         self._task: Any = None
 
-    def __call__(self, driver: Driver) -> None:
+    def __call__(self, scheduler: MapScheduler) -> None:
         """Show how far the map is."""
         now = time.monotonic()
         if now - self._began < self._patience:
             return
         if self._bar is None:
             self._start()
-        done = sum(driver.tally.tasks.values())
-        left = driver.waiting.left + driver.unfinished()
+        done = sum(scheduler.tally.tasks.values())
+        left = scheduler.waiting.left + scheduler.unfinished()
         total = None if math.isinf(left) else done + left
-        self._bar.update(self._task, completed=done, total=total, rates=describe(driver, now - self._began))
+        self._bar.update(
+            self._task, completed=done, total=total, rates=describe(scheduler, now - self._began)
+        )
 
     def _start(self) -> None:
         from rich.console import Console
@@ -64,14 +66,14 @@ class ProgressBar:
             self._bar.stop()
 
 
-def describe(driver: Driver, spent: float) -> str:
+def describe(scheduler: MapScheduler, spent: float) -> str:
     """``cpu 41/s, gpu 118/s, factor 2.9, 12 s left``."""
-    parts = [f"{kind} {count / spent:.3g}/s" for kind, count in driver.tally.tasks.items() if spent > 0]
-    paces = driver.pace.known(dict.fromkeys(slot.kind for slot in driver.crew.slots))
+    parts = [f"{kind} {count / spent:.3g}/s" for kind, count in scheduler.tally.tasks.items() if spent > 0]
+    paces = scheduler.pace.known(dict.fromkeys(slot.kind for slot in scheduler.crew.slots))
     other = next((kind for kind in paces if kind != CPU), None)
     if CPU in paces and other is not None:
         parts.append(f"factor {paces[CPU] / paces[other]:.2f}")
-    end = driver.predicted_end()
+    end = scheduler.predicted_end()
     if end is not None:
-        parts.append(f"{max(0.0, end - driver.clock()):.0f} s left")
+        parts.append(f"{max(0.0, end - scheduler.clock()):.0f} s left")
     return ", ".join(parts)

@@ -22,7 +22,7 @@ from typing import Any
 from dovetail.errors import DovetailWarning, ExecutorError, InputError
 from dovetail.executors.ray_nodes import knock
 from dovetail.extras import needing
-from dovetail.mapping.crew import Event, Finished, Job, Lost, Order, Ready, Slot, Unable
+from dovetail.mapping.crew import Event, Finished, Lost, Order, Ready, Slot, Unable, WorkerTask
 from dovetail.mapping.places import Place, Wanted, default_workers
 from dovetail.mapping.running import UNREADABLE, Failure, Work, describe, fold_batch, load, run_items
 from dovetail.mapping.units import ThisMachine
@@ -111,7 +111,7 @@ class RayCrew:
         self._short: set[str] = set()
         self._numbers = 0
         self._jobs = 0
-        self._job: Job | None = None
+        self._job: WorkerTask | None = None
         self._work: Any = None
         self._looked = 0.0
         self._staffed = time.monotonic()
@@ -156,9 +156,9 @@ class RayCrew:
                 f"Ray cannot be reached: {what}", where=f"address {address or 'local'}"
             ) from error
 
-    # -- for the driver --------------------------------------------------------------------------------
+    # -- for the scheduler -----------------------------------------------------------------------------
 
-    def begin(self, job: Job) -> None:
+    def begin(self, job: WorkerTask) -> None:
         """Give all actors their function."""
         self._jobs += 1
         self._job = job

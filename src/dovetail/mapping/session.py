@@ -16,11 +16,9 @@ import numpy as np
 
 from dovetail.errors import DovetailWarning, HistoryError, InputError
 from dovetail.history.sqlite import SqliteHistory
-from dovetail.mapping.book import ByNode, BySize, InTurn, Waiting
 from dovetail.mapping.checking import Checker
-from dovetail.mapping.crew import Crew, Job
+from dovetail.mapping.crew import Crew, WorkerTask
 from dovetail.mapping.delivery import Delivery
-from dovetail.mapping.driver import Driver, Options
 from dovetail.mapping.folding import Fold
 from dovetail.mapping.function import Function, ship
 from dovetail.mapping.health import Health
@@ -30,9 +28,11 @@ from dovetail.mapping.outcomes import Outcomes
 from dovetail.mapping.pace import Pace
 from dovetail.mapping.progress import ProgressBar, wanted
 from dovetail.mapping.running import Work
+from dovetail.mapping.scheduler import MapScheduler, Options
 from dovetail.mapping.source import SequenceSource, Source, source_of
 from dovetail.mapping.summary import Tally
 from dovetail.mapping.units import InUse
+from dovetail.mapping.waiting import ByNode, BySize, InTurn, Waiting
 from dovetail.splitting.finish_time import Floats
 
 __all__ = ["Errors", "HistoryLike", "Plan", "Session"]
@@ -82,7 +82,7 @@ class Session:
     def _prepare(self, plan: Plan, fold: Fold | None) -> None:
         crew = self._crew
         used = dict.fromkeys(slot.kind for slot in crew.slots)
-        job = Job({kind: ship(plan.function, kind) for kind in used}, Work(plan.common, fold))
+        job = WorkerTask({kind: ship(plan.function, kind) for kind in used}, Work(plan.common, fold))
         most = SEGMENTS * (1 + len(crew.slots) // MORE)
         ordered = plan.ordered and fold is None
         self.delivery = Delivery(ordered, most, MOST_BYTES, crew.wake)
@@ -97,7 +97,7 @@ class Session:
         self.thread = threading.Thread(target=self._work, args=(job,), name="dovetail-map", daemon=True)
         self.thread.start()
 
-    def _work(self, job: Job) -> None:
+    def _work(self, job: WorkerTask) -> None:
         """The map's own thread."""
         error: BaseException | None = None
         try:
@@ -110,7 +110,7 @@ class Session:
             error = caught
         self.delivery.end(error)
 
-    def _drive(self, job: Job) -> None:
+    def _drive(self, job: WorkerTask) -> None:
         plan, crew = self.plan, self._crew
         if not self._begun(job):  # workers start while the history is read
             return
@@ -132,7 +132,7 @@ class Session:
                 self.fold,
                 plan.options.retries,
             )
-            driver = Driver(
+            scheduler = MapScheduler(
                 crew,
                 start.waiting,
                 start.source,
@@ -146,15 +146,15 @@ class Session:
                 bar,
             )
             try:
-                driver.run()
+                scheduler.run()
                 if start.source.error is not None:
                     raise start.source.error
             finally:
-                for copy in driver.running():
+                for copy in scheduler.running():
                     crew.kill(copy.slot, "the map has ended")
                 _record(start.lessons, start.tally)
 
-    def _begun(self, job: Job) -> bool:
+    def _begun(self, job: WorkerTask) -> bool:
         """Begin as soon as no other Dovetail uses what the workers need; whether anybody still wants that."""
         said = False
         while not self.delivery.closed:

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dovetail.errors import ItemError
-from dovetail.mapping.book import Task
 from dovetail.mapping.health import Health
 from dovetail.mapping.places import Place
+from dovetail.mapping.waiting import Task
 from dovetail.model import CPU
 
 __all__ = ["MapSummary", "Sample", "Tally"]

@@ -7,16 +7,15 @@ people want of jobs by the instant that takes it in.
 from __future__ import annotations
 
 import asyncio
-import os
+import logging
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from itertools import chain, islice
 from operator import attrgetter
-from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from dovetail.engine.admission import HELD
@@ -31,19 +30,21 @@ from dovetail.interfaces import ShortensLog
 from dovetail.model import Cluster, Job, JobId, NodeDrained, NodeJoined, Record, Seconds, State, Submitted
 from dovetail.running.folder import About
 from dovetail.running.ledger import Ledger
-from dovetail.service.archive import Archive
+from dovetail.service.archive import MOST_FOUND, Archive
 from dovetail.service.errors import Forbidden, Full, NotFound
 from dovetail.service.folder import ServiceFolder
 from dovetail.service.forms import SubmitForm
 from dovetail.service.http import Listeners, names_of
+from dovetail.service.metrics import Figures
 from dovetail.service.people import Person
-from dovetail.service.rows import Row, Window, row_of_entry, row_of_record
+from dovetail.service.rows import NoForecast, Row, Window, row_of_entry, row_of_record
 from dovetail.service.selectors import Selector, parse_selectors
 from dovetail.service.stable import Stable
-from dovetail.service.submission import Submission, Submitter, submission_of
+from dovetail.service.submission import Submission, Submitter, submission_of, write_scripts
 
 __all__ = ["Action", "Options", "Service"]
 
+_log = logging.getLogger(__name__)
 T = TypeVar("T")
 Action = Literal["cancel", "hold", "release", "requeue"]
 _id_of = attrgetter("id")
@@ -79,25 +80,6 @@ class Meant:
         return self.state not in (State.PENDING, State.RUNNING)
 
 
-class Nothing:
-    """No forecast."""
-
-    def predicted(self, job: str) -> tuple[Seconds | None, Seconds | None]:
-        """Nothing is known."""
-        return None, None
-
-    async def wait(self, patience: Seconds) -> None:
-        """Nothing changes."""
-
-    async def ask(self, question: Mapping[str, Any]) -> dict[str, Any]:
-        """Nobody is there to ask."""
-        raise Full("the service is still starting")
-
-    def about(self) -> dict[str, Any]:
-        """There is none."""
-        return {"forecast_age": None}
-
-
 class Service:
     """One queue. All methods are to be called in its loop."""
 
@@ -115,10 +97,11 @@ class Service:
         self.archive = Archive(folder.ledger, lambda: self.engine.cluster)
         self.stable = Stable(ledger.sync)
         self._makers = ThreadPoolExecutor(2, "submissions")
-        self.forecast: Window = Nothing()
+        self.forecast: Window = NoForecast()
         self.began = time.time()
         self.changes = 0  # grows with everything that happens
-        self.ended: dict[str, int] = {}  # since the start, by state
+        self.figures = Figures()
+        self._down: tuple[set[int], set[int]] = set(), set()  # nodes that are lost, and drained
         self.check: Callable[[Sequence[Job], Cluster], None] = lambda jobs, cluster: None  # raises InputError
         self.shared = True  # whether others than this account may submit, or once might
         self.trouble: Callable[[], str] = lambda: ""  # why nothing can be claimed on this machine now
@@ -189,10 +172,20 @@ class Service:
                 future.set_result(None)
         for listener in self._listeners:
             listener.set()
+        if (engine.lost, engine.occupancy.drained) != self._down:
+            self._tell_of_nodes(engine)
         with suppress(Full):  # it ends then, and says why
             self.see_the_folder()
         if self.changes % LOOKS_AT_LOG == 0:
             self._shorten_log()
+
+    def _tell_of_nodes(self, engine: Engine) -> None:
+        """Log which nodes have gone or come back."""
+        before, self._down = self._down, (set(engine.lost), set(engine.occupancy.drained))
+        for was, now, gone in zip(before, self._down, ("lost", "drained"), strict=True):
+            for n in sorted(was ^ now):
+                what = gone if n in now else "back"
+                _log.info("node %s is %s", engine.cluster.nodes[n].name, what)
 
     def _shorten_log(self) -> None:
         """Have the executor forget what is on record here, where that has grown long."""
@@ -213,8 +206,10 @@ class Service:
             self.driver.retire(job)
             return
         self._kept.append((now, job))
-        state = str(record.state)
-        self.ended[state] = self.ended.get(state, 0) + 1
+        self.figures.add(record)
+        level = logging.INFO if record.state is State.NODE_FAIL else logging.DEBUG
+        said = f": {record.detail}" if record.detail else ""
+        _log.log(level, "job %s ended: %s%s", job, record.state, said, extra={"job": job})
         for future in self._watchers.pop(job, ()):
             if not future.done():
                 future.set_result(None)
@@ -274,7 +269,7 @@ class Service:
                 self._makers, submission_of, form, who, cluster, first, scripts, known
             )
             self.check(found.jobs, cluster)
-            await loop.run_in_executor(self._makers, _write_scripts, found.scripts)
+            await loop.run_in_executor(self._makers, write_scripts, found.scripts)
             held = {job.id for job, one in _with_forms(found, form) if one.hold}
             now = self.live.now
             jobs = [replace(job, submit_time=now) for job in found.jobs]
@@ -318,20 +313,23 @@ class Service:
 
     # ------------------------------------------------------------------ who is meant
 
-    async def meant(self, text: str, person: Person) -> list[Meant]:
-        """The jobs that somebody means, each once. Raises `InputError`, `NotFound`."""
+    async def meant(self, text: str, person: Person, limit: int = MOST_FOUND) -> list[Meant]:
+        """The jobs that somebody means, each once. Raises `InputError`, `NotFound`.
+
+        Of a range of numbers at least the first ``limit``, and perhaps no more.
+        """
         found: dict[JobId, Meant] = {}
         for selector in parse_selectors(text):
-            some = await self._found(selector, person)
+            some = await self._found(selector, person, limit)
             if not some and selector.kind != "all":
                 raise NotFound(f"found no job {_shown(selector)}")
             found.update((one.id, one) for one in some)
         return list(found.values())
 
-    async def _found(self, selector: Selector, person: Person) -> list[Meant]:
+    async def _found(self, selector: Selector, person: Person, limit: int = MOST_FOUND) -> list[Meant]:
         ask, archive = asyncio.get_running_loop().run_in_executor, self.archive
         if selector.kind == "numbers":
-            rows = await ask(archive.pool, archive.numbered, *selector.numbers, selector.elements)
+            rows = await ask(archive.pool, archive.numbered, *selector.numbers, selector.elements, limit)
         elif selector.kind == "name":
             rows = await ask(archive.pool, archive.named, selector.name)
         elif selector.kind == "last":
@@ -548,7 +546,7 @@ class Service:
 
     async def rows(self, text: str, person: Person, limit: int) -> list[Row]:
         """The jobs that somebody means, ``limit`` at most. Raises `InputError`, `NotFound`."""
-        ids = [one.id for one in (await self.meant(text, person))[:limit]]
+        ids = [one.id for one in (await self.meant(text, person, limit))[:limit]]
         records = self.engine.records
         away = [id for id in ids if id not in records]
         entries = {entry.job.id: entry for entry in await self.ask(lambda archive: archive.jobs(away))}
@@ -576,21 +574,6 @@ def _with_forms(found: Submission, form: SubmitForm) -> Iterator[tuple[Job, Any]
     first = found.numbers[0][0] if found.numbers else 0
     for job, (number, _) in zip(found.jobs, found.numbers, strict=True):
         yield job, form.jobs[number - first]
-
-
-def _write_scripts(scripts: dict[str, str]) -> None:
-    """Keep scripts as they are now, on the disk. Raises `Full`."""
-    for path, text in scripts.items():
-        target = Path(path)
-        try:
-            target.unlink(missing_ok=True)  # of a submission that was refused afterwards
-            fd = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o700)
-            with os.fdopen(fd, "w", encoding="utf-8", errors="surrogateescape") as file:
-                file.write(text)
-                file.flush()
-                os.fsync(file.fileno())
-        except OSError as error:
-            raise Full(f"{path}: cannot be written: {error.strerror}") from error
 
 
 def _shown(selector: Selector) -> str:

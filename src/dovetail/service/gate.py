@@ -8,6 +8,7 @@ gets 400, 401, 403 or 413, whatever is asked for.
 from __future__ import annotations
 
 import hmac
+import logging
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
@@ -20,6 +21,7 @@ from typing import Any
 from urllib.parse import parse_qs
 
 from dovetail.errors import InputError
+from dovetail.service.daemon import Throttle
 from dovetail.service.errors import Forbidden
 from dovetail.service.people import Person, at_socket
 from dovetail.service.tokens import Tokens
@@ -134,6 +136,7 @@ class Gate:
     ) -> None:
         self.app, self.tokens, self.sessions, self.hosts = app, tokens, sessions, hosts
         self.as_job = as_job
+        self._refusals = Throttle(logging.getLogger(__name__))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request."""
@@ -147,6 +150,8 @@ class Gate:
             limited = _Limited(receive)
             whole = await limited.whole()
         except Refused as refused:
+            if refused.status != 200:
+                self._note(scope, refused.status, refused.text)
             await _answer(refused, headers, scope, send)
             return
         told = [{"type": "http.request", "body": bytes(whole), "more_body": False}]
@@ -156,6 +161,8 @@ class Gate:
 
         async def with_headers(message: MutableMapping[str, Any]) -> None:
             if message["type"] == "http.response.start":
+                if message["status"] in (401, 403):
+                    self._note(scope, message["status"], f"{person.name} may not")
                 message["headers"] = [*message.get("headers", []), *HEADERS]
             await send(message)
 
@@ -163,6 +170,12 @@ class Gate:
             await self.app(scope, body, with_headers)
         except Refused as refused:
             await _answer(refused, headers, scope, send)
+
+    def _note(self, scope: Scope, status: int, why: str) -> None:
+        """Log a refusal; strangers fill no disk with them."""
+        client = (scope.get("client") or ("?", 0))[0]
+        what = (status, scope["method"], scope["path"][:200], client, why)
+        self._refusals.info(time.monotonic(), "refused (%d) %s %s from %s: %s", *what)
 
     async def _person(self, scope: Scope, headers: dict[bytes, bytes], receive: Receive) -> Person:
         client = (scope.get("client") or ("", 0))[0]

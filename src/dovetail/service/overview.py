@@ -38,7 +38,7 @@ def info(service: Service) -> dict[str, Any]:
             "waiting": service.open_count - len(running) - len(engine.handed_over) - len(engine.held),
             "held": len(engine.held),
         },
-        "ended": dict(service.ended),
+        "ended": dict(service.figures.ended),
         "draining": service.driver.draining,
         "shared": service.shared,
         "blocked": service.why_blocked,

@@ -290,7 +290,10 @@ def _look(app: FastAPI, service: Service) -> None:
     )
     async def metrics() -> Response:
         """Figures for Prometheus."""
-        return Response(exposition(service), media_type="text/plain; version=0.0.4; charset=utf-8")
+        return Response(
+            exposition(overview.info(service), service.figures),
+            media_type="text/plain; version=0.0.4; charset=utf-8",
+        )
 
 
 async def _log_piece(

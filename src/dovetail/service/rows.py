@@ -10,8 +10,9 @@ from dovetail.engine.core import Engine
 from dovetail.model import Allocation, Cluster, Job, Record, Seconds, State
 from dovetail.model.hostlist import compress
 from dovetail.running.ledger import Entry
+from dovetail.service.errors import Full
 
-__all__ = ["Row", "Window", "row_of_entry", "row_of_record"]
+__all__ = ["NoForecast", "Row", "Window", "row_of_entry", "row_of_record"]
 
 Row = dict[str, Any]
 """A job; times are seconds since the epoch."""
@@ -37,6 +38,25 @@ class Window(Protocol):
     def about(self) -> dict[str, Any]:
         """``forecast_age`` in seconds, ``None`` where there is no forecast."""
         ...
+
+
+class NoForecast:
+    """No forecast."""
+
+    def predicted(self, job: str) -> tuple[Seconds | None, Seconds | None]:
+        """Nothing is known."""
+        return None, None
+
+    async def wait(self, patience: Seconds) -> None:
+        """Nothing changes."""
+
+    async def ask(self, question: Mapping[str, Any]) -> dict[str, Any]:
+        """Nobody is there to ask."""
+        raise Full("the service is still starting")
+
+    def about(self) -> dict[str, Any]:
+        """There is none."""
+        return {"forecast_age": None}
 
 
 def row_of_record(record: Record, engine: Engine, epoch: Seconds, forecast: Window) -> Row:

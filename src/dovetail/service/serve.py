@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import signal
 import ssl
@@ -11,6 +12,7 @@ import uuid
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from pathlib import Path
 from typing import Literal
 
@@ -32,6 +34,7 @@ from dovetail.running.folder import About, as_run_folder, encoded_about, read_ab
 from dovetail.running.ledger import Ledger
 from dovetail.running.taking_up import by_submission, enter_adopted, enter_outside, sorted_out
 from dovetail.service.core import Options, Service
+from dovetail.service.daemon import Signs
 from dovetail.service.folder import Address, ServiceFolder, replace_file
 from dovetail.service.forecast import Forecast
 from dovetail.service.gate import Gate, Sessions
@@ -45,11 +48,15 @@ from dovetail.spec.values import DEFAULT_MODEL
 
 __all__ = ["ServeOptions", "serve"]
 
+_log = logging.getLogger(__name__)
+
 LONG_JOURNAL = 128 << 20
 """Bytes of a journal's segment, after which the next one begins."""
 BEGUN = ("spawn.log", "agents", "queue", "ray.jsonl")
 """One of them is in the folder once an executor has started something."""
 MOST_SEGMENTS = 8
+MOST_NAMED = 20
+"""Jobs that are named where many were taken up."""
 PATIENCE = 5.0
 """Seconds for a service that was killed to be gone altogether."""
 
@@ -61,7 +68,8 @@ class ServeOptions:
     ``listen`` is HOST:PORT; anything but loopback needs a ``certificate``, or ``insecure``. Whoever is in
     ``group`` may use the socket. ``keep`` is how long ended jobs stay in memory, ``user_limit`` how many
     jobs of one user may run at once; with ``fair`` who used less goes first. ``new`` begins with an empty
-    queue where the ledger of the one before has gone. ``ready`` is called when the service answers.
+    queue where the ledger of the one before has gone. ``ready`` is called when the service answers,
+    ``reopen`` at SIGHUP.
     """
 
     folder: ServiceFolder
@@ -85,6 +93,7 @@ class ServeOptions:
     new: bool = False
     fair: FairUse | None = None
     tell: Callable[[str], None] = print
+    reopen: Callable[[], None] = lambda: None
     ready: Callable[[Address], None] = field(default=lambda address: None)
 
 
@@ -267,6 +276,7 @@ def _checker(loaded: LoadedPolicy) -> Callable[[Sequence[Job], Cluster], None]:
 
 async def _opened(options: ServeOptions, where: Network | None, stack: ExitStack) -> None:
     """Open everything, take up what was left, serve."""
+    signs = Signs()  # before anything is started that would inherit the request
     folder, backend = options.folder, named_backend(options.executor)
     options = replace(options, policy=policy_for(backend, options.policy))
     loaded = load_policy(options.policy)
@@ -328,11 +338,13 @@ async def _opened(options: ServeOptions, where: Network | None, stack: ExitStack
     if adopted or waiting or outside:
         runs = len(adopted) - len(ends)
         elsewhere = f", {len(outside)} in the hands of {about.executor}" if outside else ""
-        options.tell(f"taken up: {runs} jobs that run, {len(waiting)} that wait{elsewhere}")
-    await _served(options, where, found)
+        names = ", ".join(islice((one.job.id for one in adopted), MOST_NAMED))
+        which = f" ({names}{' …' if len(adopted) > MOST_NAMED else ''})" if adopted else ""
+        options.tell(f"taken up: {runs} jobs that run{which}, {len(waiting)} that wait{elsewhere}")
+    await _served(options, where, found, signs)
 
 
-async def _served(options: ServeOptions, where: Network | None, service: Service) -> None:
+async def _served(options: ServeOptions, where: Network | None, service: Service, signs: Signs) -> None:
     """The driver and the sockets, until one of them is to end."""
     folder, live = options.folder, service.live
     tokens, sessions = Tokens(folder.tokens), Sessions()
@@ -340,6 +352,7 @@ async def _served(options: ServeOptions, where: Network | None, service: Service
     gate = Gate(application(service, sessions, tokens), tokens, sessions, lambda: hosts, service.as_job)
     listeners = Listeners(gate)
     forecast = Forecast(folder.path, lambda: service.changes)
+    watching = asyncio.create_task(signs.watch())
     loop = asyncio.get_running_loop()
     driving = asyncio.create_task(live.run())
     try:
@@ -353,13 +366,18 @@ async def _served(options: ServeOptions, where: Network | None, service: Service
         folder.write_address(address)
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, live.leave)
-        loop.add_signal_handler(signal.SIGHUP, lambda: None)
+        loop.add_signal_handler(signal.SIGHUP, options.reopen)
         service.listeners = listeners
         service.hosts = hosts
         service.forecast = forecast
         options.ready(address)
+        signs.send("READY=1", f"STATUS=listening at {path}")
+        _log.info("service started: process %d, version %s, in %s", os.getpid(), __version__, folder.path)
         await driving
+        _log.info("service ends; what runs goes on")
     finally:
+        signs.send("STOPPING=1")
+        watching.cancel()
         live.leave()
         await asyncio.gather(driving, return_exceptions=True)
         await listeners.close()

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -81,124 +82,97 @@ class Task:
         self.errors = {**self.errors, blame.slot.kind: failure}
 
 
-class Waiting(Protocol):
-    """Items that have not been given to anybody."""
+class Waiting(ABC):
+    """Items that have not been given to anybody; what comes back goes before all others."""
+
+    def __init__(self) -> None:
+        self._redo: deque[Task] = deque()
+
+    @property
+    @abstractmethod
+    def fresh(self) -> float:
+        """Items that were never given out; infinite where more may come."""
+
+    @abstractmethod
+    def take(self, slot: Slot, most: int, cost: float) -> Task | None:
+        """A task of up to ``most`` items and about this cost; ``None`` if there is nothing at hand."""
 
     @property
     def left(self) -> float:
-        """Their number; infinite where more may come."""
-        ...
+        """All items that wait; infinite where more may come."""
+        return self.fresh + sum(map(len, self._redo))
 
     @property
     def at_hand(self) -> int:
         """How many could be given out now."""
-        ...
+        return int(self.left)
 
     @property
     def urgent(self) -> bool:
         """Whether something comes back that others may wait for."""
-        ...
+        return bool(self._redo)
 
     def quota(self, kind: str, slot: int, rule: Rule, at: Situation) -> float:
         """How many items an idle worker may take now; ``slot`` is its place in ``at.ready[kind]``."""
-        ...
+        return rule.quota(kind, at)
 
     def finish(self, at: Situation) -> float:
-        """When all that waits can be done."""
-        ...
-
-    def take(self, slot: Slot, most: int, cost: float) -> Task | None:
-        """A task of up to ``most`` items and about this cost; ``None`` if there is nothing at hand."""
-        ...
+        """When all that waits can be done: T*."""
+        return at.finish
 
     def again(self, task: Task) -> None:
         """A task comes back: its items are to be run again, before all others."""
-        ...
+        self._redo.appendleft(task)
 
 
-@dataclass(slots=True)
-class InTurn:
+class InTurn(Waiting):
     """Items of one size, in their order."""
 
-    source: Source
-    redo: deque[Task] = field(default_factory=deque)
+    def __init__(self, source: Source) -> None:
+        super().__init__()
+        self._source = source
 
     @property
-    def left(self) -> float:
-        """Items that wait or come back."""
-        return self.source.left + sum(map(len, self.redo))
+    def fresh(self) -> float:
+        """What the source has left."""
+        return self._source.left
 
     @property
     def at_hand(self) -> int:
         """Items that can be had at once."""
-        return self.source.at_hand + sum(map(len, self.redo))
-
-    @property
-    def urgent(self) -> bool:
-        """Whether something comes back."""
-        return bool(self.redo)
-
-    def quota(self, kind: str, slot: int, rule: Rule, at: Situation) -> float:
-        """What the rule says."""
-        return rule.quota(kind, at)
-
-    def finish(self, at: Situation) -> float:
-        """T*."""
-        return at.finish
+        return self._source.at_hand + sum(map(len, self._redo))
 
     def take(self, slot: Slot, most: int, cost: float) -> Task | None:
         """What comes back first, then the next neighbours; each costs 1."""
         most = max(1, min(most, int(cost)))
-        if self.redo:
-            task = self.redo.popleft()
+        if self._redo:
+            task = self._redo.popleft()
             if len(task) > most:
-                self.redo.appendleft(task.part(most, len(task)))
+                self._redo.appendleft(task.part(most, len(task)))
                 task = task.part(0, most)
             return task
-        start = self.source.taken
-        items = self.source.take(most)
+        start = self._source.taken
+        items = self._source.take(most)
         return Task(range(start, start + len(items)), items) if items else None
 
-    def again(self, task: Task) -> None:
-        """Before all others."""
-        self.redo.appendleft(task)
 
-
-class ByNode:
+class ByNode(Waiting):
     """Items of one size whose data lies on nodes: a worker takes those of its own node while there are any.
 
     Then it helps the node that has most left. ``nodes`` has the node of each item.
     """
 
     def __init__(self, items: Sequence[Any], nodes: Sequence[str]) -> None:
+        super().__init__()
         self._items = items
         self._of_node: dict[str, deque[int]] = {}
         for i, node in enumerate(nodes):
             self._of_node.setdefault(node, deque()).append(i)
-        self._redo: deque[Task] = deque()
 
     @property
-    def left(self) -> float:
-        """Items that wait or come back."""
-        return sum(map(len, self._of_node.values())) + sum(map(len, self._redo))
-
-    @property
-    def at_hand(self) -> int:
-        """All of them."""
-        return int(self.left)
-
-    @property
-    def urgent(self) -> bool:
-        """Whether something comes back."""
-        return bool(self._redo)
-
-    def quota(self, kind: str, slot: int, rule: Rule, at: Situation) -> float:
-        """What the rule says."""
-        return rule.quota(kind, at)
-
-    def finish(self, at: Situation) -> float:
-        """T*."""
-        return at.finish
+    def fresh(self) -> float:
+        """Those of all nodes."""
+        return sum(map(len, self._of_node.values()))
 
     def take(self, slot: Slot, most: int, cost: float) -> Task | None:
         """What comes back first, then the worker's own node's items; each costs 1."""
@@ -208,12 +182,8 @@ class ByNode:
         indices = [own.popleft() for _ in range(min(len(own), max(1, min(most, int(cost)))))]
         return Task(indices, [self._items[i] for i in indices]) if indices else None
 
-    def again(self, task: Task) -> None:
-        """Before all others."""
-        self._redo.appendleft(task)
 
-
-class BySize:
+class BySize(Waiting):
     """Items of different size, the longest first (or in their order); ``costs`` has them all, by kind.
 
     Costs are what was predicted, in seconds or any unit: only their proportions count, since the pace of
@@ -221,28 +191,18 @@ class BySize:
     """
 
     def __init__(self, items: Sequence[Any], costs: Mapping[str, Floats], *, ordered: bool) -> None:
+        super().__init__()
         self._items, self._costs = items, costs
         longest = np.maximum.reduce(list(costs.values()))
         order = np.arange(len(items)) if ordered else np.argsort(-longest, kind="stable")
         self._order: deque[int] = deque(order.tolist())
         self._totals = {kind: float(cost.sum()) for kind, cost in costs.items()}
-        self._redo: deque[Task] = deque()
         self._chosen: int | None = None
 
     @property
-    def left(self) -> float:
-        """Items that wait or come back."""
-        return len(self._order) + sum(map(len, self._redo))
-
-    @property
-    def at_hand(self) -> int:
-        """All of them."""
-        return len(self._order) + sum(map(len, self._redo))
-
-    @property
-    def urgent(self) -> bool:
-        """Whether something comes back."""
-        return bool(self._redo)
+    def fresh(self) -> float:
+        """Those that are left of the order."""
+        return len(self._order)
 
     def quota(self, kind: str, slot: int, rule: Rule, at: Situation) -> float:
         """By the finish-time rule what the plan gives the worker first; other rules count the items."""
@@ -289,7 +249,3 @@ class BySize:
         for k, whole in costs.items():
             self._totals[k] -= whole
         return Task(taken, [self._items[i] for i in taken], costs)
-
-    def again(self, task: Task) -> None:
-        """Before all others."""
-        self._redo.append(task)

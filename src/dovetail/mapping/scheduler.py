@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from dovetail.errors import MapError
-from dovetail.mapping.book import Task, Waiting
 from dovetail.mapping.checking import Checker
 from dovetail.mapping.crew import Crew, Event, Finished, Lost, Order, Ready, Slot, Unable
 from dovetail.mapping.delivery import Delivery
@@ -21,9 +20,10 @@ from dovetail.mapping.pace import Pace
 from dovetail.mapping.running import Caught, tried
 from dovetail.mapping.source import Source
 from dovetail.mapping.summary import Tally
+from dovetail.mapping.waiting import Task, Waiting
 from dovetail.splitting.rules import Rule, Situation
 
-__all__ = ["BATCH_SECONDS", "Driver", "Options"]
+__all__ = ["BATCH_SECONDS", "MapScheduler", "Options"]
 
 BATCH_SECONDS, MOST_BATCH_SECONDS = 0.02, 0.2
 """Tiny items go to a worker together, until they take about so long; longer where giving them out is slow."""
@@ -74,7 +74,7 @@ class _Copy:
 
 
 @dataclass(eq=False)
-class Driver:
+class MapScheduler:
     """One map on its way. ``clock`` gives seconds.
 
     ``queues`` has, for each worker that is ready, the tasks that it has: the first one runs.
@@ -90,7 +90,7 @@ class Driver:
     checker: Checker
     health: Health
     outcomes: Outcomes
-    shown: Callable[[Driver], None] | None
+    shown: Callable[[MapScheduler], None] | None
     clock: Callable[[], float] = time.monotonic
     queues: dict[int, deque[_Copy]] = field(default_factory=dict)
     _numbers: int = 0

@@ -1,12 +1,12 @@
 """The small process that starts a map's workers, and ends them all when Dovetail has gone.
 
-Started by `dovetail.mapping.local` as ``python -I -S keeper.py SOCKET PID FD…``, in a session of its own; it
-imports the standard library only, and has one thread, so that workers start from a process where that is
+Started by `dovetail.mapping.local` as ``python -I -S supervisor.py SOCKET PID FD…``, in a session of its own;
+it imports the standard library only, and has one thread, so that workers start from a process where that is
 safe. While it lives it holds the descriptors open, by which the workers' cores and devices are claimed. One
 JSON object a packet: ``start``, ``signal``, ``kill`` and ``close`` come in, ``started``, ``failed`` and
 ``ended`` go out, each with the number that Dovetail gave the worker.
 
-Every worker leads a session. The keeper is the subreaper of all that they start, and watches Dovetail's
+Every worker leads a session. The supervisor is the subreaper of all that they start, and watches Dovetail's
 process itself, not only the socket: whatever ends Dovetail ends the workers and what they have started.
 """
 
@@ -21,7 +21,15 @@ import socket
 import struct
 import sys
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING or __name__.startswith("dovetail."):
+    from dovetail.executors.processes import become_subreaper
+else:  # run by path, with nothing of Dovetail importable
+    sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "executors"))
+    from processes import become_subreaper
+
+    del sys.path[0]
 
 PACKET = 1 << 17
 FIRST_FD = 3
@@ -32,7 +40,7 @@ PATIENCE = 5.0
 RESET = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
 
-class Keeper:
+class Supervisor:
     """One poll loop: requests, ends of workers, the end of Dovetail."""
 
     def __init__(self, sock: socket.socket, dovetail: int) -> None:
@@ -192,14 +200,6 @@ def session_of(pid: int) -> int:
         return 0
 
 
-def become_subreaper() -> None:
-    """Orphans among our descendants become our children (Linux 3.4)."""
-    import ctypes
-
-    set_child_subreaper = 36
-    ctypes.CDLL(None, use_errno=True).prctl(set_child_subreaper, 1, 0, 0, 0)
-
-
 def main() -> None:
     """Take over the inherited socket and serve."""
     sock = socket.socket(fileno=int(sys.argv[1]))
@@ -210,7 +210,7 @@ def main() -> None:
         dovetail = os.pidfd_open(int(sys.argv[2]))
     except ProcessLookupError:
         return
-    Keeper(sock, dovetail).run()
+    Supervisor(sock, dovetail).run()
 
 
 if __name__ == "__main__":

@@ -1,0 +1,72 @@
+"""What a service tells those who look after it: a log with levels, signs of life, figures."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import time
+from pathlib import Path
+
+import pytest
+from services import Serving, submit, wait
+
+from dovetail.service.client import connection
+
+pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live")]
+
+
+def test_systemd_is_told_and_the_log_is_json_and_opened_anew(tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
+        systemd.bind(str(tmp_path / "notify"))
+        systemd.settimeout(60)
+        service = Serving(
+            tmp_path,
+            *("--cluster", "1x1cpu", "--log-format", "json", "--log-level", "debug"),
+            NOTIFY_SOCKET=str(tmp_path / "notify"),
+            WATCHDOG_USEC="200000",
+        )
+        service.start().close()
+        said = [systemd.recv(4096).decode() for _ in range(4)]
+        assert any(one.startswith("READY=1\nSTATUS=listening at ") for one in said)
+        assert said.count("WATCHDOG=1") >= 2
+        with connection(service.folder.path) as client:
+            (job,) = submit(client, {"command": ["sh", "-c", 'test -z "$NOTIFY_SOCKET$WATCHDOG_USEC"']})
+            assert wait(client, [job]) == {job: "COMPLETED"}
+            old = service.folder.log
+            old.rename(tmp_path / "old.log")
+            assert service.process is not None
+            os.kill(service.process.pid, signal.SIGHUP)
+            while not old.exists():
+                time.sleep(0.02)
+            client.post("/api/v1/nodes/n0/drain")
+            figures = client.ask("GET", "/metrics").body.decode()
+        os.kill(service.process.pid, signal.SIGTERM)
+        while not systemd.recv(4096).startswith(b"STOPPING=1"):
+            pass
+        assert service.process.wait(30) == 0
+    before = [json.loads(line) for line in (tmp_path / "old.log").read_text().splitlines() if line[0] == "{"]
+    after = [json.loads(line) for line in old.read_text().splitlines()]
+    assert {"time", "level", "logger", "message"} <= set(before[0])
+    (start,) = [line for line in before if line["message"].startswith("service started")]
+    assert (start["level"], start["logger"]) == ("INFO", "dovetail.service.serve")
+    (end,) = [line for line in before if line.get("job") == job]
+    assert end["message"] == f"job {job} ended: COMPLETED"
+    assert [line["message"] for line in after] == ["node n0 is drained", "service ends; what runs goes on"]
+    assert 'dovetail_run_seconds_bucket{le="+Inf"} 1' in figures
+    assert "dovetail_wait_seconds_count 1" in figures
+    assert "# TYPE dovetail_prediction_ratio histogram" in figures
+
+
+def test_a_service_that_comes_back_says_what_it_took_up(tmp_path: Path) -> None:
+    service = Serving(tmp_path, "--cluster", "1x1cpu")
+    with service.start() as client:
+        (job,) = submit(client, {"command": ["sleep", "60"]})
+        while client.get(f"/api/v1/jobs/{job}")["state"] != "RUNNING":
+            time.sleep(0.02)
+    service.kill()
+    service.start().close()
+    service.stop()
+    log = service.folder.log.read_text()
+    assert f"INFO dovetail.serve: taken up: 1 jobs that run ({job}), 0 that wait" in log
