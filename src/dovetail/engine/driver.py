@@ -479,6 +479,8 @@ class Driver:
     def _not_begun(self, event: Withdrawn, now: Seconds) -> list[Event]:
         """A job that was started behind others waits again; somebody may have wanted it stopped meanwhile."""
         job = event.job
+        if job in self.engine.handed_over:
+            return [event]
         if job not in self.engine.records or self._placed(job) is None:
             return []
         self._gone(job, now)
@@ -612,6 +614,8 @@ class Driver:
         elif isinstance(decision, Migrate):
             if decision.job in engine.moving:
                 self._orders.append(Move(*engine.moving[decision.job]))
+        elif isinstance(decision, Preempt) and decision.job in engine.handed_over:
+            self._orders.append(Withdraw(decision.job))
         elif isinstance(decision, Preempt):
             self._stop(decision.job, State.CANCELLED, decision.reason)
 
@@ -622,6 +626,8 @@ class Driver:
             self._stopping.add(job)
             if job in self.engine.handed_over or self.after(job):
                 self._reasons[job] = detail
+            if job in self.engine.handed_over:  # nor is it to go another way
+                self.engine.preempted.discard(job)
             placed = self._placed(job)
             self._orders.append(Stop(job, 1 if placed is None else placed.attempt, state, detail))
 
