@@ -69,9 +69,9 @@ class SlurmAgents:
         failed = {name for name in _FAILED.findall(said) if name in names}
         if not hellos and failed and len(failed) < len(names):
             complaint = self.complaint
-            found = self.start([node for node in nodes if node.name not in failed], term_grace)
+            others = self.start([node for node in nodes if node.name not in failed], term_grace)
             self.complaint = complaint
-            return found
+            return others
         connections: dict[str, Connection] = {}
         for name, found in connect_all(hellos, self._token).items():
             if isinstance(found, str):
