@@ -67,7 +67,7 @@ def halves(log: str, cluster: str, policies: str) -> None:
     machine = Cluster.parse(cluster)
     whole = load_workload(log, machine)
     middle = (whole.jobs[0].submit_time + whole.jobs[-1].submit_time) / 2
-    early = compare(cut(whole, end=middle), policies, cluster=machine, replicates=10)
+    early = compare(cut(whole, end=middle), policies, cluster=machine, replicates=10, bootstrap="week")
     late = compare(cut(whole, begin=middle), policies, cluster=machine)
     weeks = early.results[-1].replicate.weeks if early.results[-1].replicate.bootstrap else 0
     groups, then = variants(early.results), variants(late.results)

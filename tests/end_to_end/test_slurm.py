@@ -10,6 +10,7 @@ import shlex
 import signal
 import sqlite3
 import subprocess
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -470,6 +471,21 @@ def test_a_node_that_has_left_the_allocation_ends_what_only_it_could_run(
     assert {state for state, _, _ in runs.rows().values()} == {"COMPLETED"}
 
 
+@slowly
+def test_a_run_begins_without_a_node_on_which_no_agent_starts(
+    slurm: SlurmCluster, runs: Runs, allocated: Mapping[str, str]
+) -> None:
+    slurm.kill_daemon("slurmd.n3")
+    try:
+        runs.write(12, lambda i: 0.2)
+        arguments = ("jobs.toml", "--executor", HERE, "--policy", "fcfs", "--quiet")
+        assert runs.go(*arguments, environment=allocated).wait(90) == 0, runs.complaints
+    finally:
+        slurm.start_daemon("slurmd.n3")
+    runs.check()
+    assert " n3/" not in runs.said.read_text()
+
+
 # ---------------------------------------------------------------------------------------- what is refused
 
 
@@ -516,3 +532,32 @@ def test_without_slurm_here_it_is_said(runs: Runs, tmp_path: Path) -> None:
     assert runs.go("jobs.toml", "--executor", "slurm", environment=nowhere).wait(60) == 3
     assert "scontrol was not found in PATH: Slurm's commands are needed" in runs.complaints
     assert not os.path.exists(tmp_path / "state" / "dovetail" / "runs")
+
+
+# -------------------------------------------------------------------------------------------------- memory
+
+
+def test_memory_is_learned_and_a_kill_is_tried_again_where_our_agent_measures(
+    tmp_path: Path, inside: Call
+) -> None:
+    eat = "import sys, time; x = bytearray(int(float(sys.argv[1]) * 1e6)); time.sleep(0.8)"
+    lines = []
+    for name, base, slope in (("line", 20, 12.0), ("flat", 60, 0.0)):
+        command = [sys.executable, "-I", "-S", "-c", eat, "{mb}"]
+        lines += ["[[app]]", f'name = "{name}"', "[[app.implementation]]", 'name = "cpu"', "cpus = 1"]
+        lines += ['memory = "auto"', f"command = {json.dumps(command)}"]
+        for n in range(30):
+            lines += ["[[job]]", f'app = "{name}"', f"inputs = {{ mb = {base + slope * (1 + n % 15):g} }}"]
+    (tmp_path / "jobs.toml").write_text("\n".join(lines) + "\n")
+    arguments = ("--executor", HERE, "--policy", "fcfs", "--json", "--history", "h.db", "--run-dir", "run")
+    done = inside("run", "jobs.toml", *arguments)
+    assert done.returncode == 0, done.stderr
+    assert {job["state"] for job in json.loads(done.stdout)["jobs"]} == {"COMPLETED"}
+    with sqlite3.connect(tmp_path / "run" / "ledger.db") as db:
+        tries = db.execute(
+            "SELECT seq, count(*) FROM attempt WHERE state = 'OUT_OF_MEMORY' GROUP BY seq"
+        ).fetchall()
+    assert all(count == 1 for _, count in tries), "nobody is killed twice"
+    with sqlite3.connect(tmp_path / "h.db") as db:
+        (peak,) = db.execute("SELECT max(peak_memory) FROM runs").fetchone()
+    assert 190e6 < peak < 260e6

@@ -30,7 +30,7 @@ SAY = "from pathlib import Path; forget_stale(Path({!r})); import caller; print(
 
 
 def said(folder: Path, **environment: str) -> str:
-    source = Path(package.__file__).read_text().rpartition("\n\n\n")[0]  # the function, without its call
+    source = Path(package.__file__).read_text().rpartition("\n\n\n")[0]  # the functions, without the call
     done = subprocess.run(
         [sys.executable, "-c", f"{source}\n{SAY.format(str(folder))}"],
         cwd=folder,
@@ -56,6 +56,25 @@ def test_what_was_compiled_into_another_file_is_not_kept(elsewhere: bool, tmp_pa
     assert index.stat().st_mtime_ns == before  # kept as long as nothing changes
     (folder / "callee.py").write_text(CALLEE.format(21))
     assert said(folder, **environment) == "42"
+
+
+def test_a_cache_elsewhere_is_kept_by_a_folder_that_cannot_be_written_and_by_another_copy(
+    tmp_path: Path,
+) -> None:
+    environment = {"NUMBA_CACHE_DIR": str(tmp_path / "cache")}
+    for name, number in (("kernels", 1), ("copy/kernels", 21)):
+        folder = tmp_path / name
+        folder.mkdir(parents=True)
+        (folder / "__pycache__").write_text("no folder")
+        (folder / "caller.py").write_text(CALLER)
+        (folder / "callee.py").write_text(CALLEE.format(number))
+    for _ in range(2):
+        assert said(tmp_path / "kernels", **environment) == "2"
+        assert said(tmp_path / "copy" / "kernels", **environment) == "42"
+        made = {path: path.stat().st_mtime_ns for path in (tmp_path / "cache").glob("*/*.nbi")}
+    assert len(made) == 4
+    assert said(tmp_path / "kernels", **environment) == "2"
+    assert made == {path: path.stat().st_mtime_ns for path in (tmp_path / "cache").glob("*/*.nbi")}
 
 
 def test_a_folder_that_cannot_be_written_is_left_as_it_is(tmp_path: Path) -> None:

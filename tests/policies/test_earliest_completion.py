@@ -21,6 +21,7 @@ from dovetail.model import (
     Job,
     Node,
     Prediction,
+    Preempt,
     Request,
     Shape,
     Started,
@@ -28,6 +29,7 @@ from dovetail.model import (
     Submit,
     Submitted,
     TableTruth,
+    Withdrawn,
     Workload,
 )
 from dovetail.policies.earliest_completion import EarliestCompletion, partition_of, places_for
@@ -140,8 +142,41 @@ def test_each_shape_is_asked_about_once_until_the_answer_is_old() -> None:
 
 def test_what_was_handed_over_counts_for_those_behind() -> None:
     """Four GPUs take turns of 2 s: four turns end before the 9 s of a CPU, a fifth would not."""
-    sent = World(many(24, {"cpu": 9.0, "gpu": 2.0}), {"cpu": 0.0, "gpu": 0.0}, room=4).go()
-    assert Counter(decision.implementation for decision in sent) == {"gpu": 16, "cpu": 8}
+    world = World(many(24, {"cpu": 9.0, "gpu": 2.0}), {"cpu": 0.0, "gpu": 0.0}, room=4, passive=True)
+    assert Counter(decision.implementation for decision in world.go()) == {"gpu": 16, "cpu": 8}
+
+
+def test_most_of_a_queue_is_kept_back_and_two_a_kind_wait_outside() -> None:
+    world = World(many(40, {"cpu": 50.0, "gpu": 40.0}), {"cpu": 300.0, "gpu": 310.0})
+    lines = Counter((decision.target, decision.implementation) for decision in world.go())
+    assert lines == {("cpu", "cpu"): 2, ("gpu", "cpu"): 2, ("gpu", "gpu"): 2}
+    assert "kept back, best now as" in world.engine.records["j30"].wait_reason
+
+
+def test_how_long_jobs_wait_in_truth_is_learned_and_what_waits_in_vain_is_taken_back() -> None:
+    """GPUs foreseen in 55 s come in 6 s; a job that was sent to the CPU for that is sent there instead."""
+    world = World(many(6, {"cpu": 20.0, "gpu": 2.0}), {"cpu": 30.0, "gpu": 55.0}, fresh=1e9)
+    sent = world.go()
+    gpu = [decision for decision in sent if decision.implementation == "gpu"]
+    cpu = [decision for decision in sent if decision.implementation == "cpu"]
+    assert gpu
+    assert cpu
+    decided: list[Decision] = []
+    for number, decision in enumerate(gpu):
+        decided += world.engine.handle(6.0 + number, [Started(decision.job)])
+    taken = {decision.job for decision in decided if isinstance(decision, Preempt)}
+    assert taken
+    assert taken <= {decision.job for decision in cpu}
+    again = world.engine.handle(9.0, [Withdrawn(job) for job in taken])
+    world.engine.validate()
+    assert {d.implementation for d in again if isinstance(d, Submit)} == {"gpu"}
+
+
+def test_without_gain_a_job_keeps_its_place() -> None:
+    world = World(many(4, {"cpu": 30.0, "gpu": 29.0}), {"cpu": 30.0, "gpu": 30.0}, fresh=1e9)
+    sent = world.go()
+    decided = world.engine.handle(20.0, [Started(sent[0].job)])
+    assert not [decision for decision in decided if isinstance(decision, Preempt)]
 
 
 def test_what_was_never_tried_is_tried_once() -> None:

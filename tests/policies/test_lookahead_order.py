@@ -115,6 +115,34 @@ def test_who_has_waited_too_long_becomes_the_head() -> None:
     assert start("lookahead?objective=wait&age=50") <= 60.0
 
 
+@pytest.mark.parametrize("objective", ["makespan", "response", "wait", "slowdown"])
+@pytest.mark.parametrize("seed", range(full(60, 6)))
+def test_the_age_limit_holds_for_everybody(objective: str, seed: int) -> None:
+    """Once a job is overdue there goes before it who runs, who holds a promise, and who has waited longer."""
+    age = 400.0
+    w, cluster = crowd(seed, count=80)
+    records = run(w, f"lookahead?objective={objective}&age={age}", cluster).records
+    walls = {record.job.id: record.job.walltime or 0.0 for record in records}
+    longest = max(walls.values())
+    late = 0
+    for one in records:
+        assert one.start is not None
+        due = one.job.submit_time + age
+        if one.start <= due:
+            continue
+        late += 1
+        running = [other for other in records if other.start is not None and other.start <= due < other.end]
+        ends = max((walls[other.job.id] + other.start - due for other in running), default=0.0)
+        older = [
+            walls[other.job.id]
+            for other in records
+            if other.start > due
+            and (other.job.submit_time, other.job.index) < (one.job.submit_time, one.job.index)
+        ]
+        assert one.start - due <= ends + longest + sum(older)
+    assert late
+
+
 def test_what_is_remembered_survives_a_checkpoint() -> None:
     policy = load_policy("lookahead?objective=slowdown").policy
     w, cluster = crowd(1, count=10)
@@ -187,6 +215,14 @@ def test_whom_room_is_kept_from_is_told_why_and_looked_at_again_when_an_end_was_
     assert engine.wake_times == [46 * 60.0]  # all took half of their walltimes: at 2,701 s
     engine.handle(1300.0, [Submitted(replace(w.jobs[21], id="23", index=23, submit_time=1300.0))])
     assert engine.wake_times == [46 * 60.0]
+
+
+def test_room_is_not_kept_from_who_has_a_higher_priority_than_another() -> None:
+    rows = [*short_ones_every_minute((1211.0, 1, 2000.0, 2000.0)), (1211.0, 1, 2100.0, 2100.0)]
+    w = rigid(rows)
+    w = replace(w, jobs=[replace(job, priority=float(job.index == 62)) for job in w.jobs])
+    records = run(w, "lookahead?objective=slowdown", Cluster.parse("4x1cpu")).records
+    assert next(record.start for record in records if record.job.index == 62) == 1211.0
 
 
 def test_who_waits_alone_is_kept_from_nothing() -> None:

@@ -255,7 +255,7 @@ def test_bounds_of_slices_may_be_arrays(xp: Namespace) -> None:
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A silence is short here: what a client does then is what it does after seconds."""
-    monkeypatch.setattr("dovetail.remote.client.SILENCE", 0.2)
+    monkeypatch.setattr("dovetail.remote.connection.SILENCE", 0.2)
     monkeypatch.setattr("dovetail.remote.connection.SIGN_OF_LIFE", 1.0)
 
 
@@ -269,6 +269,8 @@ def test_a_frozen_server_is_lost(tmp_path: Path, whole: bool) -> None:
         pids = served.workers() + ([served.process.pid] if whole else [])
         for pid in pids:
             os.kill(pid, signal.SIGSTOP)
+            state = Path(f"/proc/{pid}/stat")
+            until(lambda state=state: state.read_text().rpartition(")")[2].split()[0] == "T")
         try:
             with pytest.raises(DeviceLost, match=r"does not answer|is stopped"):
                 float(x[0])

@@ -483,6 +483,7 @@ class Codec:
                 decision.target,
                 decision.walltime,
                 decision.reason,
+                *(() if decision.foreseen is None else (decision.foreseen,)),
             ]
         if isinstance(decision, Inquire):
             return ["inquire", _shape(decision.shape)]

@@ -273,9 +273,11 @@ class Engine(Decisions):
         return False
 
     def _started(self, event: Started, now: Seconds) -> bool:
-        submitted = self.handed_over.pop(event.job, None)
+        start = now if event.at is None else event.at
+        submitted = self.outside.left(event.job, start, started=True)
         if submitted is None:
             return True  # our own start, confirmed
+        self.preempted.discard(event.job)
         record = self.records[event.job]
         implementation = record.job.app.implementation(submitted.implementation)
         nowhere = Allocation(submitted.request, ())
@@ -286,7 +288,6 @@ class Engine(Decisions):
         except ValueError:
             counted = False
         device = event.device_class or self.class_of(implementation, allocation if counted else nowhere)
-        start = now if event.at is None else event.at
         self._run(record, implementation, allocation, device, start, counted=counted)
         return False
 
@@ -312,7 +313,7 @@ class Engine(Decisions):
             if placed is not None:
                 if self.looks_back:
                     self.lately.ended(placed, now)
-            elif self.handed_over.pop(event.job, None) is None:
+            elif self.outside.left(event.job, now, started=False) is None:
                 raise ValueError(f"job {event.job} ended but was not running")
         else:
             if self.profiles.kept is not None:
@@ -441,6 +442,9 @@ class Engine(Decisions):
             self.profiles.let_go()
             self.occupancy.leave(placed)
         elif self.ending.pop(job, None) is None:
+            if self.outside.left(job, 0.0, started=False) is not None:
+                self.preempted.discard(job)
+                self._waits_again(self.records[job])
             return
         self.preempted.discard(job)
         record = self.records[job]

@@ -25,6 +25,7 @@ from dovetail.interfaces import (
     StartsAfter,
     SubmitsJobs,
     TakenAway,
+    TakesBack,
 )
 from dovetail.model import Ended, Event, Foreseen, Job, JobId, Migrated, Placed, Seconds, State, Submitted
 
@@ -340,8 +341,8 @@ class LiveRun:
                     await self._starts_after.launch_after(order, after)
                 else:
                     await executor.launch(order)
-            elif isinstance(order, Withdraw) and self._starts_after is not None:
-                await self._starts_after.withdraw(order.job)
+            elif isinstance(order, Withdraw) and isinstance(executor, StartsAfter | TakesBack):
+                await executor.withdraw(order.job)
             elif isinstance(order, Stop):
                 await executor.stop(order.job, order.state.value)
             elif isinstance(order, HandOver) and isinstance(executor, SubmitsJobs):

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from dovetail.model import Foreseen, HandedOver, JobId, Outlook, Seconds, Shape, Submit
+from dovetail.model import Begun, Foreseen, HandedOver, JobId, Outlook, Seconds, Shape, Submit
 
 __all__ = ["OutsideBook"]
+
+
+REMEMBERED = 64
+"""Starts that are remembered."""
 
 
 @dataclass(slots=True)
@@ -21,6 +26,8 @@ class OutsideBook:
     _asked: set[Shape] = field(default_factory=set)
     _sent: dict[str, list[HandedOver]] = field(default_factory=dict)
     _cut_short: set[JobId] = field(default_factory=set)
+    _since: dict[JobId, Seconds] = field(default_factory=dict)
+    _begun: deque[Begun] = field(default_factory=lambda: deque(maxlen=REMEMBERED))
 
     # ---------------------------------------------------------------- for policies
 
@@ -36,6 +43,14 @@ class OutsideBook:
     def handed_over(self, target: str, since: Seconds) -> Sequence[HandedOver]:
         """What went to that target at that moment or after it: the answers of before know nothing of it."""
         return [sent for sent in self._sent.get(target, ()) if sent.at >= since]
+
+    def since(self, job: JobId) -> Seconds:
+        """When a job that waits was handed over."""
+        return self._since[job]
+
+    def begun(self) -> Sequence[Begun]:
+        """The last starts of which something was foreseen."""
+        return tuple(self._begun)
 
     def was_cut_short(self, job: JobId) -> bool:
         """Whether the job has run into a walltime that was below its user's."""
@@ -65,10 +80,20 @@ class OutsideBook:
     ) -> None:
         """A job goes there; ``own`` is its user's walltime, ``known`` are its predicted run times."""
         self.waiting[decision.job] = decision
+        self._since[decision.job] = now
         sent = HandedOver(now, decision.request, min(known, default=None))
         self._sent.setdefault(decision.target, []).append(sent)
         if decision.walltime is not None and (own is None or decision.walltime < own):
             self.cut[decision.job] = decision.walltime
+
+    def left(self, job: JobId, now: Seconds, *, started: bool) -> Submit | None:
+        """A job waits there no more; how it was handed over, if it was."""
+        submitted = self.waiting.pop(job, None)
+        since = self._since.pop(job, now)
+        if submitted is not None and submitted.foreseen is not None and started:
+            found = Begun(submitted.target, submitted.request, submitted.foreseen, max(0.0, now - since))
+            self._begun.append(found)
+        return submitted
 
     def ended(self, job: JobId, *, at_limit: bool) -> None:
         """A job has ended, ``at_limit``: by its walltime."""

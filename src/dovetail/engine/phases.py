@@ -100,6 +100,8 @@ STEPS = MappingProxyType(
         (_P.QUEUED, Submit): _P.HANDED_OVER,
         (_P.BOUND, Submit): _P.HANDED_OVER,
         (_P.RUNNING, Migrate): _P.MOVING,  # RUNNING at once where both phases fall in one instant
+        (_P.HANDED_OVER, Preempt): _P.HANDED_OVER,  # until it is taken back, or has started
+        (_P.HANDED_OVER, Withdrawn): _P.QUEUED,
         (_P.RUNNING, Preempt): _P.RUNNING,  # until it has ended and is requeued
     }
 )

@@ -32,7 +32,8 @@ class Handed:
     """One start of a job that was handed over, as the ``number``-th command of a batch.
 
     ``id`` is Slurm's, empty before it is known. ``stop`` is the state in which it is to end, if somebody
-    wants that, ``said`` why Slurm keeps it, where that is out of the ordinary.
+    wants that (``withdrawn``: it is to go another way, unless it has started), ``said`` why Slurm keeps it,
+    where that is out of the ordinary.
     """
 
     job: JobId
@@ -50,6 +51,7 @@ class Handed:
     stop: str = ""
     said: str = ""
     missed: int = 0
+    withdrawn: bool = False
 
     @property
     def id(self) -> str:
@@ -126,6 +128,9 @@ class QueueFolder:
                     one.batch_id = record["id"]
             elif kind == "refused":
                 batches.pop(record["batch"], None)
+            elif kind == "withdrawn":
+                left = batches.get(record["batch"], [])
+                batches[record["batch"]] = [one for one in left if one.job != record["job"]]
             elif kind == "told":
                 told.add(record["uid"])
         found = [one for batch in batches.values() for one in batch]

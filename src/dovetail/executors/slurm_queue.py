@@ -63,8 +63,9 @@ from dovetail.model import (
     State,
     Submit,
     Usage,
+    Withdrawn,
 )
-from dovetail.model.batch_options import partition_of
+from dovetail.model.batch_options import options_for, partition_of
 from dovetail.model.command_line import argv
 from dovetail.model.templates import device_word
 
@@ -93,6 +94,8 @@ TERMINAL = {
     "FAILED": State.FAILED,
     "COMPLETED": State.COMPLETED,
 }
+AGAIN = ("PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT")
+"""States of a job that has run and is to run again, which is not for Slurm to say: it is run once."""
 RUNS = ("RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "SIGNALING", "STAGE_OUT")
 
 
@@ -206,7 +209,13 @@ class SlurmQueueExecutor(Reporting):
     def check(self, jobs: Iterable[Job]) -> None:
         """Ask Slurm about each set of options once. Raises `InputError` for one that no partition takes."""
         partitions = list(dict.fromkeys(name for node in self.cluster.nodes for name in node.partitions))
-        for options, job in {job.slurm: job.id for job in jobs}.items():
+        asked_for = {(job.slurm, job.app): job for job in jobs if job.slurm or self._options.sbatch}
+        different = {
+            options_for(one.slurm, choice.implementation): one.id
+            for one in asked_for.values()
+            for choice in one.choices
+        }
+        for options, job in different.items():
             asked = partition_of(options)
             unknown = [name for name in asked.split(",") if asked and name not in partitions]
             where = f"job {job}: slurm"
@@ -261,7 +270,8 @@ class SlurmQueueExecutor(Reporting):
         outer = None if launch is None else launch.environ
         command = implementation.command
         tasks, own = (1, ()) if command is None else (command.tasks, command.env)
-        shape = Shape(decision.target, decision.request, decision.walltime, job.slurm)
+        own_options = options_for(job.slurm, implementation)
+        shape = Shape(decision.target, decision.request, decision.walltime, own_options)
         key = (shape, decision.implementation, tasks, own, cwd, outer)
         if decision.request.nodes > 1 or tasks > 1:
             words = [*self._srun(decision, tasks), sys.executable, "-I", "-S", str(TASK), "--rank", *words]
@@ -304,6 +314,31 @@ class SlurmQueueExecutor(Reporting):
             self.files.fence(handed)
         elif handed.batch_id:
             await self._cancel([handed])
+
+    async def withdraw(self, job: JobId) -> None:
+        """Take it out of Slurm's queue, unless it has started; `Withdrawn` follows when Slurm has let go."""
+        handed = self._handed.get(job)
+        if handed is None or handed.stop or handed.started or handed.withdrawn:
+            return
+        if self._backlog.take_out(lambda one: one.handed is handed):
+            self._let_go(handed)
+            return
+        if handed.batch_id in ("", UNKNOWN):
+            return
+        handed.withdrawn = True
+        with contextlib.suppress(SlurmError):  # then it stays where it is
+            await asyncio.to_thread(call, ["scancel", "--state=PENDING", handed.id])
+        self._looks.set()
+
+    def _let_go(self, handed: Handed) -> None:
+        """A job has left the queue for another way; should it start there after all, it finds that out."""
+        if handed.batch:
+            self.files.fence(handed)
+            self.files.note(t="withdrawn", batch=handed.batch, job=handed.job)
+        self._handed.pop(handed.job, None)
+        self._commands.pop(handed.job, None)
+        self._told_why.discard(handed.job)
+        self._happened(Withdrawn(handed.job))
 
     def _take_back(self, handed: Handed) -> bool:
         """End a job that waits here, and not in Slurm's queue; whether it did."""
@@ -549,6 +584,14 @@ class SlurmQueueExecutor(Reporting):
         if seen is not None and seen.reason != handed.said:
             handed.said = seen.reason
             self._happened(Delayed(handed.job, f"Slurm: {seen.reason}" if seen.reason else ""))
+        if handed.started and seen is not None and seen.state in AGAIN and not handed.stop:
+            self._begin_task(self._cancel([handed]))
+            why = "Slurm has put it back into its queue while it ran"
+            self._tell_end(handed, Ended(handed.job, State.NODE_FAIL, None, why))
+            return True
+        if handed.withdrawn and not handed.stop and record is None and seen and seen.state == "CANCELLED":
+            self._let_go(handed)
+            return True
         if seen is None and record is None:
             return self._is_missing(handed, handed.batch_id in arrays)
         end = self._end_of(handed, seen, record)
@@ -566,6 +609,9 @@ class SlurmQueueExecutor(Reporting):
         handed.missed += 1
         if handed.missed < MISSED:
             return False
+        if handed.withdrawn and not handed.stop:
+            self._let_go(handed)
+            return True
         if array_known or handed.stop:
             now, state = time.time(), State(handed.stop or State.CANCELLED)
             why = "it was cancelled before it began"
@@ -618,7 +664,8 @@ class SlurmQueueExecutor(Reporting):
                 state = State.CANCELLED
             if state in (None, State.COMPLETED, State.FAILED):
                 return found
-            return replace(found, state=self._asked_or(handed, state))
+            said = f"Slurm: {seen.state if seen else state.value}"
+            return replace(found, state=self._asked_or(handed, state), detail=f"{said}; {found.detail}")
         if seen is not None and state is None:
             return None
         return self._wordless_end(handed, seen, state, record)

@@ -35,6 +35,7 @@ from dovetail.interfaces.execution import (
     StillRuns,
     SubmitsJobs,
     TakenAway,
+    TakesBack,
     TellsTrouble,
 )
 from dovetail.interfaces.learning import (
@@ -99,6 +100,7 @@ __all__ = [
     "StillRuns",
     "SubmitsJobs",
     "TakenAway",
+    "TakesBack",
     "TellsTrouble",
     "View",
     "WorkloadReader",

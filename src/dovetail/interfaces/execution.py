@@ -36,6 +36,7 @@ __all__ = [
     "StillRuns",
     "SubmitsJobs",
     "TakenAway",
+    "TakesBack",
     "TellsTrouble",
 ]
 
@@ -98,6 +99,15 @@ class SubmitsJobs(Protocol):
 
     async def inquire(self, shape: Shape) -> None:
         """Ask when such a job would start; `Foreseen` follows, however long the answer takes."""
+        ...
+
+
+@runtime_checkable
+class TakesBack(Protocol):
+    """An executor that can take back what it has submitted."""
+
+    async def withdraw(self, job: JobId) -> None:
+        """Take the job back if it has not started: `Withdrawn` follows; else nothing happens."""
         ...
 
 

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 from dovetail.interfaces.learning import Forecast, RuntimeModel
 from dovetail.model import (
     Allocation,
+    Begun,
     Came,
     Choice,
     Cluster,
@@ -260,6 +261,14 @@ class Outside(Protocol):
 
     def handed_over(self, target: str, since: Seconds) -> Sequence[HandedOver]:
         """What was handed over to that target at that moment or after it, whatever became of it."""
+        ...
+
+    def since(self, job: JobId) -> Seconds:
+        """When a job that is in its hands was handed over."""
+        ...
+
+    def begun(self) -> Sequence[Begun]:
+        """Its last starts of jobs for which it had foreseen one, oldest first."""
         ...
 
     def was_cut_short(self, job: JobId) -> bool:

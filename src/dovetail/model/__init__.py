@@ -70,7 +70,7 @@ from dovetail.model.job import (
 )
 from dovetail.model.node import CPU, Device, DeviceClass, Node, NodeGroup
 from dovetail.model.note import Note
-from dovetail.model.outside import HandedOver, Outlook, Shape
+from dovetail.model.outside import Begun, HandedOver, Outlook, Shape
 from dovetail.model.plan import Plan, PlanItem
 from dovetail.model.promise import Promise
 from dovetail.model.record import Placed, Prediction, Record, Run, Span
@@ -96,6 +96,7 @@ __all__ = [
     "Adopted",
     "Allocation",
     "App",
+    "Begun",
     "Came",
     "Cancelled",
     "Choice",

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from dovetail.errors import InputError
 from dovetail.model.record import Placed
-from dovetail.model.templates import DEVICE, device_word, render
+from dovetail.model.templates import DEVICE, device_word, escape, render
 
-__all__ = ["argv"]
+__all__ = ["after_prologue", "argv"]
 
 
 def argv(placed: Placed) -> list[str]:
@@ -23,3 +25,13 @@ def argv(placed: Placed) -> list[str]:
             f"the command of implementation '{implementation.name}' names {{{error.args[0]}}}, "
             f"expected one of {', '.join('{' + name + '}' for name in values)}"
         ) from None
+
+
+def after_prologue(prologue: str, words: Sequence[str]) -> tuple[str, ...]:
+    """The command, run by a login shell after what its user wants done there first; as it is without that.
+
+    Where the prologue fails, the command is not run, and its exit status is the job's.
+    """
+    if not prologue:
+        return tuple(words)
+    return ("bash", "-lc", 'eval "$0" || exit; exec "$@"', escape(prologue), *words)

@@ -84,7 +84,10 @@ class Migrate:
 
 @dataclass(frozen=True, slots=True)
 class Preempt:
-    """Stop a running job and put it back into the queue; it keeps what it holds until it has ended."""
+    """Stop a running job and put it back into the queue; it keeps what it holds until it has ended.
+
+    Of a job in an outside scheduler's hands: take it back if it has not started there.
+    """
 
     job: JobId
     reason: str = "preempted"
@@ -95,6 +98,7 @@ class Submit:
     """Hand a job to an outside scheduler (late binding), which picks the nodes and reports `Started`.
 
     ``walltime`` is the limit that it is to keep to; ``reason`` says for `explain` why it goes there so.
+    ``foreseen`` is when the outside scheduler says that it would start, in seconds from now.
     """
 
     job: JobId
@@ -103,6 +107,7 @@ class Submit:
     target: str
     walltime: Seconds | None = None
     reason: str = ""
+    foreseen: Seconds | None = None
 
 
 @dataclass(frozen=True, slots=True)

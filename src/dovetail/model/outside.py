@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from dovetail.model.job import Request, Seconds
 
-__all__ = ["HandedOver", "Outlook", "Shape"]
+__all__ = ["Begun", "HandedOver", "Outlook", "Shape"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,3 +44,13 @@ class HandedOver:
     at: Seconds
     request: Request
     expected: Seconds | None
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """A job that the outside scheduler has started: what it had foreseen, and how long that took."""
+
+    target: str
+    request: Request
+    foreseen: Seconds
+    waited: Seconds

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from math import ceil, inf
+from math import ceil, exp, inf, log
 from typing import ClassVar
 
 from dovetail.interfaces import View
@@ -23,18 +23,30 @@ from dovetail.model import (
     Job,
     Node,
     Prediction,
+    Preempt,
     Request,
     Seconds,
     Shape,
     Submit,
     Wait,
 )
-from dovetail.model.batch_options import partition_of
+from dovetail.model.batch_options import constraint_of, options_for, partition_of
 
 __all__ = ["EarliestCompletion"]
 
 MINUTE = 60.0
 """Outside schedulers count walltimes in minutes."""
+LEAST = 2.0
+"""Seconds by which another way must be sooner, if a job is to lose its place for it."""
+HOPED = 0.2
+"""The part of a foreseen wait that may be all that it takes."""
+SHORT = 1.0
+"""Seconds of waiting below which nothing is learned."""
+RECENT = 16
+"""Starts from which it is learned how long jobs wait in truth."""
+
+_Line = tuple[str, bool]
+"""A partition, and whether jobs there hold devices."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +68,17 @@ class Way:
         """When the job is predicted to end so."""
         return inf if self.prediction is None else self.start + self.prediction.expected
 
+    @property
+    def line(self) -> _Line:
+        """What it competes in: the jobs of a partition with devices, or those without."""
+        return self.shape.target, bool(self.shape.request.devices)
+
+    def goes_as(self, submitted: Submit) -> bool:
+        """Whether a job was handed over so."""
+        shape = self.shape
+        ours = self.choice.implementation.name, shape.target, shape.request
+        return ours == (submitted.implementation, submitted.target, submitted.request)
+
     def words(self, now: Seconds) -> str:
         """Both numbers, for people."""
         nodes = "" if self.choice.request.nodes == 1 else f" on {self.choice.request.nodes} nodes"
@@ -74,6 +97,15 @@ class EarliestCompletion:
     The start is the outside scheduler's own estimate, which is asked for again when it is ``fresh`` seconds
     old; what was handed over since is added. A way that was never tried is tried once. ``only`` restricts
     jobs to the implementations of that kind, where they have one (the static choice that others make).
+
+    What is foreseen assumes that all that runs takes its whole walltime. How long jobs wait in truth, as a
+    part of that, is learned for each partition, with and without devices, from the starts of this run's jobs
+    (one that waits longer already counts as well). Jobs that could go several ways are handed over late:
+    ``few`` a partition and kind beside those that find room, and as many as end there within ``lead``
+    seconds. The others are kept back, and decided anew. One that waits in the outside queue is taken back
+    where another way would end sooner by ``margin`` of what is left, and by `LEAST` seconds. ``passive`` does
+    none of this: every job is handed over at once, by what is foreseen, and left there.
+
     With ``cut`` a restartable job of whose way ``samples`` runs are known asks for the upper end of its
     prediction as its walltime, so that it can be backfilled; ended by that, it goes again with its own.
     """
@@ -82,16 +114,22 @@ class EarliestCompletion:
     only: str = ""
     cut: bool = False
     samples: int = 20
+    passive: bool = False
+    few: int = 2
+    lead: float = 5.0
+    margin: float = 0.2
     paper: ClassVar[str] = "Maheswaran et al. 1999, section 3.2, with foreseen starts"
     submits: ClassVar[bool] = True
 
     def decide(self, view: View) -> Iterable[Decision]:
         """Ask what is not known, or no more; hand over the jobs of which all is known."""
-        if not len(view.queue):
+        if not len(view.queue) and (self.passive or not view.outside.submitted):
             return
         here = _Round(self, view)
         for job in view.queue:
             yield from here.place(job)
+        if not (self.passive or here.keeps_back):  # else who is kept back goes first where there is room
+            yield from here.reconsider()
 
 
 @dataclass(slots=True)
@@ -129,14 +167,25 @@ class _Round:
     trying: set[tuple[str, str]] = field(default_factory=set)
     asked: set[Shape] = field(default_factory=set)
     loads: dict[tuple[str, bool, Seconds], _Load] = field(default_factory=dict)
-    places: dict[Request, Sequence[tuple[str, int]]] = field(default_factory=dict)
+    pending: dict[_Line, int] = field(default_factory=dict)
+    keeps_back: bool = False
+    runs: dict[_Line, int] = field(default_factory=dict)
+    ratios: dict[_Line, float] = field(default_factory=dict)
+    places: dict[tuple[Request, str], Sequence[tuple[str, int]]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """What is on its way for the first time."""
         for job, submitted in self.view.outside.submitted.items():
             self.trying.add((self.view.job(job).app.name, submitted.implementation))
+            line = submitted.target, bool(submitted.request.devices)
+            self.pending[line] = self.pending.get(line, 0) + 1
         for placed in self.view.running.values():
             self.trying.add((placed.job.app.name, placed.implementation.name))
+            devices = bool(placed.allocation.request.devices)
+            for node in placed.allocation.nodes:
+                for target in self.view.cluster.nodes[node].partitions:
+                    self.runs[target, devices] = self.runs.get((target, devices), 0) + 1
+                break
 
     def place(self, job: Job) -> Iterator[Decision]:
         """Hand the job over, or ask, or say what it waits for."""
@@ -161,11 +210,21 @@ class _Round:
                 job.id, f"refused by the cluster's scheduler: {why}", self.view.now + self.policy.fresh
             )
             return
-        yield self._hand_over(job, open_ways)
+        best, why = self._best(job, open_ways)
+        decision = self._hand_over(job, best, why, open_ways)
+        if self.policy.passive or len({way.choice for way in open_ways}) == 1 or why != "ends first":
+            yield decision
+        elif self._has_room(best):
+            self._fill(best)
+            yield decision
+        else:
+            yield self._meanwhile(job, best, open_ways)
 
     def _nowhere(self, job: Job) -> str:
         """Why no partition can run it: the one that it asks for may not be there."""
-        asked = partition_of(job.slurm)
+        asked = next(
+            filter(None, (partition_of(options_for(job.slurm, c.implementation)) for c in job.choices)), ""
+        )
         there = list(
             dict.fromkeys(name for group in self.view.cluster.groups for name in group.node.partitions)
         )
@@ -173,40 +232,131 @@ class _Round:
             return f"it asks for partition {asked}, and there are {', '.join(there)}"
         return "no partition has nodes that can run it"
 
-    def _hand_over(self, job: Job, ways: Sequence[Way]) -> Submit:
-        best, why = self._best(job, ways)
-        shape, name = best.shape, best.choice.implementation.name
+    def _hand_over(self, job: Job, best: Way, why: str, ways: Sequence[Way]) -> Submit:
+        """The decision; those behind see it, also if it is kept back."""
+        name = best.choice.implementation.name
         expected = None if best.prediction is None else best.prediction.expected
         self.trying.add((job.app.name, name))
         for (target, devices, _), load in self.loads.items():
-            if (target, devices) == (shape.target, bool(shape.request.devices)):
+            if (target, devices) == best.line:
                 load.add(best.slots, expected)
+        return self._submit(job, best, why, ways)
+
+    def _submit(self, job: Job, best: Way, why: str, ways: Sequence[Way]) -> Submit:
+        shape, name = best.shape, best.choice.implementation.name
         others = "; ".join(way.words(self.view.now) for way in ways if way is not best)
         reason = f"{why}: {best.words(self.view.now)}" + (f"; against {others}" if others else "")
-        return Submit(job.id, name, shape.request, shape.target, shape.walltime, reason)
+        outlook = self.view.outside.outlook(shape)
+        foreseen = None
+        if outlook is not None and outlook.start is not None and not best.turns:
+            foreseen = max(0.0, outlook.start - self.view.now)
+        return Submit(job.id, name, shape.request, shape.target, shape.walltime, reason, foreseen)
+
+    # ------------------------------------------------------------- late, and not for good
+
+    def _meanwhile(self, job: Job, best: Way, ways: Sequence[Way]) -> Decision:
+        """Enough wait on the job's best way: it tries another that may begin sooner, or is kept back."""
+        now = self.view.now
+        where = f"{best.choice.implementation.name} in {best.shape.target}"
+        for way in sorted(ways, key=lambda way: way.end):
+            hoped = now + HOPED * (way.start - now) + way.end - way.start
+            if hoped < best.end and self.pending.get(way.line, 0) < self.policy.few:
+                self._fill(way)
+                return self._submit(job, way, f"may begin sooner than foreseen, enough wait as {where}", ways)
+        self.keeps_back = True
+        text = f"kept back, best now as {where}: enough jobs wait there"
+        return Wait(job.id, text, now + self.policy.fresh)
+
+    def _fill(self, way: Way) -> None:
+        self.pending[way.line] = self.pending.get(way.line, 0) + 1
+
+    def _has_room(self, way: Way) -> bool:
+        """Whether fewer jobs wait there than keep the place fed until the policy is asked again."""
+        line = way.line
+        outlook = self.view.outside.outlook(way.shape)
+        room = 0 if outlook is None else outlook.room
+        seconds = way.prediction.expected if way.prediction is not None else self.policy.lead
+        fed = self.policy.lead / max(seconds, 1e-3)  # short jobs leave the queue before we look again
+        ends = way.slots * fed if fed > 1.0 else self.runs.get(line, 0) * fed
+        return self.pending.get(line, 0) < max(self.policy.few, room) + ceil(ends)
+
+    def reconsider(self) -> Iterator[Decision]:
+        """Take back what would end sooner another way, by what is known now."""
+        outside, now = self.view.outside, self.view.now
+        for id, submitted in outside.submitted.items():
+            job = self.view.job(id)
+            new = submitted.foreseen is None and now - outside.since(id) < self.policy.lead
+            if len(job.choices) < 2 or new:
+                continue
+            ways = [way for way in map(self._foreseen, self._ways(job)) if way.start < inf]
+            mine = [way for way in ways if way.goes_as(submitted)]
+            others = [way for way in ways if way not in mine and way.end < inf and self._has_room(way)]
+            if not mine or not others or mine[0].end == inf or self._is_missing(mine[0].shape):
+                continue
+            start = mine[0].start
+            if (
+                submitted.foreseen is not None
+            ):  # its place is at least as good as that of a job that comes now
+                ratio = self.ratio((submitted.target, bool(submitted.request.devices)))
+                start = min(start, max(now, outside.since(id) + ratio * submitted.foreseen))
+            end = start + mine[0].end - mine[0].start
+            best = min(others, key=lambda way: way.end)
+            if end - best.end > max(LEAST, self.policy.margin * (end - now)):
+                self._fill(best)
+                yield Preempt(id, f"ends sooner another way: {best.words(now)}")
+
+    def ratio(self, line: _Line) -> float:
+        """Waits as a part of what was foreseen: the geometric mean, drawn towards 1 as one observation is.
+
+        Jobs that wait longer than that already count with what they have waited.
+        """
+        known = self.ratios.get(line)
+        if known is None:
+            outside, now = self.view.outside, self.view.now
+            logs = [
+                log(max(one.waited, SHORT) / one.foreseen)
+                for one in outside.begun()
+                if (one.target, bool(one.request.devices)) == line and one.foreseen > SHORT
+            ][-RECENT:]
+            mean = sum(logs) / (len(logs) + 1)
+            for id, submitted in outside.submitted.items():
+                foreseen = submitted.foreseen
+                if foreseen is None or foreseen <= SHORT:
+                    continue
+                waited = log(max(now - outside.since(id), SHORT) / foreseen)
+                if (submitted.target, bool(submitted.request.devices)) == line and waited > mean:
+                    logs.append(waited)
+            known = self.ratios[line] = exp(sum(logs) / (len(logs) + 1))
+        return known
 
     # ---------------------------------------------------------------------------------- the ways of a job
 
     def _ways(self, job: Job) -> Iterator[Way]:
         """Every choice in every partition that can run it."""
         static = [c for c in job.choices if c.implementation.kind == self.policy.only]
-        asked = partition_of(job.slurm)
         for choice in static or job.choices:
-            for target, slots in self._places(choice.request):
+            options = options_for(job.slurm, choice.implementation)
+            asked, feature = partition_of(options), self._model_of(options)
+            for target, slots in self._places(choice.request, feature):
                 if not asked or target in asked.split(","):
-                    prediction = self._prediction(job, choice, target)
+                    prediction = self._prediction(job, choice, target, feature)
                     limit = self._walltime(job, prediction)
-                    yield Way(choice, Shape(target, choice.request, limit, job.slurm), slots, prediction)
+                    yield Way(choice, Shape(target, choice.request, limit, options), slots, prediction)
 
-    def _places(self, request: Request) -> Sequence[tuple[str, int]]:
-        known = self.places.get(request)
+    def _model_of(self, options: Sequence[str]) -> str:
+        """The CPU model that ``--constraint`` asks for, if nodes are told apart by that feature."""
+        feature = constraint_of(options)
+        return feature if any(feature == g.node.cpu_model for g in self.view.cluster.groups) else ""
+
+    def _places(self, request: Request, model: str = "") -> Sequence[tuple[str, int]]:
+        known = self.places.get((request, model))
         if known is None:
-            known = self.places[request] = places_for(self.view.cluster, request)
+            known = self.places[request, model] = places_for(self.view.cluster, request, model)
         return known
 
-    def _prediction(self, job: Job, choice: Choice, target: str) -> Prediction | None:
+    def _prediction(self, job: Job, choice: Choice, target: str, model: str) -> Prediction | None:
         """Of the device classes of the partition the slowest: which of them it will be is not ours to say."""
-        classes = classes_in(self.view.cluster, choice, target)
+        classes = classes_in(self.view.cluster, choice, target, model)
         found = [self.view.predict(job, choice.implementation, choice.request, one) for one in classes]
         known = [prediction for prediction in found if prediction is not None]
         return max(known, key=lambda prediction: prediction.expected, default=None)
@@ -234,7 +384,11 @@ class _Round:
             return way
         load = self._load(way.shape, outlook.asked_at)
         turns = load.turns(way.slots, outlook.room)
-        return replace(way, start=max(self.view.now, outlook.start) + load.mean * turns, turns=turns)
+        start = max(self.view.now, outlook.start)
+        if not self.policy.passive:
+            asked = outlook.asked_at
+            start = max(self.view.now, asked + self.ratio(way.line) * (outlook.start - asked))
+        return replace(way, start=start + load.mean * turns, turns=turns)
 
     def _load(self, shape: Shape, since: Seconds) -> _Load:
         """What competes with such jobs: jobs on devices with each other, and those without."""
@@ -277,12 +431,12 @@ def _by_start(way: Way) -> tuple[Seconds, int, bool]:
     return way.start, way.turns, not way.shape.request.devices
 
 
-def places_for(cluster: Cluster, request: Request) -> Sequence[tuple[str, int]]:
-    """Partitions with nodes enough for such a job, and how many of them fit there at once. O(nodes)."""
+def places_for(cluster: Cluster, request: Request, model: str = "") -> Sequence[tuple[str, int]]:
+    """Partitions with nodes enough (of a CPU ``model``, if asked for), and how many fit there. O(nodes)."""
     nodes: dict[str, int] = {}
     jobs: dict[str, int] = {}
     for index, node in enumerate(cluster.nodes):
-        fitting = 0 if index in cluster.gone else _times(node, request)
+        fitting = 0 if index in cluster.gone or model not in ("", node.cpu_model) else _times(node, request)
         for partition in node.partitions if fitting else ():
             nodes[partition] = nodes.get(partition, 0) + 1
             jobs[partition] = jobs.get(partition, 0) + fitting
@@ -308,12 +462,13 @@ def _times(node: Node, request: Request) -> int:
     return min(fits)
 
 
-def classes_in(cluster: Cluster, choice: Choice, target: str) -> Sequence[DeviceClass]:
-    """The device classes of a partition on which a choice may run."""
+def classes_in(cluster: Cluster, choice: Choice, target: str, cpu: str = "") -> Sequence[DeviceClass]:
+    """The device classes of a partition on which a choice may run, of nodes with that ``cpu`` model."""
     kind, models = choice.implementation.kind, choice.request.models
     found: dict[DeviceClass, None] = {}
     for group in cluster.groups:
-        device = group.node.device_class(kind) if target in group.node.partitions else None
+        there = target in group.node.partitions and cpu in ("", group.node.cpu_model)
+        device = group.node.device_class(kind) if there else None
         if device is not None and (not models or device.model in models):
             found[device] = None
     return list(found)

@@ -68,12 +68,16 @@ class Easy:
     priorities: ClassVar[bool] = True
     partitions: ClassVar[bool] = True
 
-    def decide(self, view: View, first: Sequence[Job] = (), room: Room | None = None) -> list[Decision]:
+    def decide(
+        self, view: View, first: Sequence[Job] = (), room: Room | None = None, *, overdue: Sequence[Job] = ()
+    ) -> list[Decision]:
         """Start from the front while jobs fit, promise the head its start, backfill behind it.
 
         The jobs of ``first`` come before all others of the queue, one after the other. Those that ``room`` is
-        kept from are passed over.
+        kept from are passed over. The ``overdue`` ones come before these, and whoever passes one of them must
+        have ended when the head starts: so they are delayed by nobody behind them.
         """
+        first = [*overdue, *first]
         if not view.queue:
             return []
         promise = next(iter(view.reservations.values())) if view.reservations else None
@@ -106,7 +110,8 @@ class Easy:
         if len(view.queue) > len(started) + 1:
             ahead = {job.id for job, _, _ in started}
             ahead.add(head.id)
-            decisions += self._backfill(view, shadow, ahead, first, room, trials, free)
+            late = [job.id for job in overdue if job.id not in ahead]
+            decisions += self._backfill(view, shadow, ahead, first, room, trials, free, late)
         return decisions
 
     def _line(
@@ -136,8 +141,9 @@ class Easy:
         room: Room | None,
         trials: Trials,
         free: Free,
+        late: list[JobId],
     ) -> list[Decision]:
-        """Start, in order, each job behind the head that does not delay it."""
+        """Start, in order, each job behind the head that delays neither it nor those that are ``late``."""
         decisions: list[Decision] = []
         order = ORDERS[self.order]
         if self.walltime == "user":  # jobs whose walltime rules them out cost no time
@@ -153,9 +159,13 @@ class Easy:
             if job.id not in ahead and not (room is not None and room.is_kept_from(job)):
                 choice = trials.preferred(job, free)
                 end = view.now + view.bound(job, choice.implementation, choice.request)
+                if late and job.id != late[0] and end > shadow.start:
+                    continue
                 allocation = shadow.backfill(choice.request, end)
                 if allocation is not None:
                     decisions.append(Start(job.id, choice.implementation.name, allocation))
+                    if late and job.id == late[0]:
+                        del late[0]
                     if room is not None:
                         room.started(job)
         return decisions

@@ -13,7 +13,7 @@ Where slowdowns count, room is also kept for short jobs to come (`dovetail.polic
 
 from __future__ import annotations
 
-from itertools import islice
+from itertools import islice, takewhile
 from math import ceil, inf
 
 import numpy as np
@@ -52,13 +52,12 @@ LONGEST = 1e9
 
 
 def go_on_with_easy(view: View, objective: Objective, roll_outs: int, age: Seconds) -> list[Decision]:
-    """EASY's decisions, in the order that promises most; who has waited too long becomes its head."""
-    oldest = next(iter(view.queue), None)
-    if oldest is None:
-        return []
-    overdue = view.now - oldest.submit_time > age and not view.reservations
+    """EASY's decisions, in the order that promises most; who has waited too long goes before all others."""
+    overdue = list(islice(takewhile(lambda job: view.now - job.submit_time > age, view.queue), WINDOW))
+    if overdue:
+        return Easy(TRIED[objective][0]).decide(view, overdue=overdue)
     slowdown = objective == "slowdown"
-    if overdue or len(view.queue) < 2 or not _order_matters(view, any_fits=slowdown):
+    if len(view.queue) < 2 or not _order_matters(view, any_fits=slowdown):
         return list(Easy("fcfs").decide(view))
     devices = all(request.devices for request in view.queue.requests())
     capacity = _capacity(view.cluster, devices)
@@ -209,12 +208,14 @@ class _Line:
             bound = view.bound(job, choice.implementation, choice.request)
             return Guess(_width(view.cluster, choice.request, devices), bound, max(1.0, bound))
 
-        thought = zip(self.width.tolist(), self.long[0].tolist(), self.harmonic.tolist(), strict=False)
+        harmonic = self.harmonic[: len(self.jobs)]
+        thought = zip(self.width.tolist(), self.long[0].tolist(), harmonic.tolist(), strict=True)
         came = list(view.lately.came)
         widths = [_width(view.cluster, one.request, devices) for one in came]
         long, _ = _lengths(view, [one.user for one in came], np.array([one.bound for one in came]))
         return RoomForShortJobs(
-            {job.id: Guess(*one) for job, one in zip(self.jobs, thought, strict=True)},
+            self.jobs,
+            [Guess(*one) for one in thought],
             other,
             Coming.like(came, np.array(widths, np.int64), long, view.now),
             None if self.head < 0 else self.jobs[self.head],

@@ -8,7 +8,7 @@ what is left free delays the whole line, that of everybody who waits.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -27,7 +27,7 @@ ENOUGH = 16
 
 @dataclass(frozen=True, slots=True)
 class Guess:
-    """What is thought of a job: its part of the capacity, and how long it runs.
+    """What is thought of a waiting job: its part of the capacity, and how long it runs.
 
     ``harmonic``: seconds in which its slowdown is expected to grow by one.
     """
@@ -57,13 +57,15 @@ class Coming:
 class RoomForShortJobs:
     """Whom to keep waiting while EASY decides. Implements `dovetail.policies.easy.Room`.
 
-    ``guesses`` are the jobs in front of the queue, ``other`` tells what is to be thought of one behind them;
-    ``ends`` and ``widths`` are those of the running jobs, from now; ``promised`` starts as soon as it fits.
+    ``front`` are the first jobs of the queue, with what is thought of each in ``guesses``; ``other`` tells
+    that of one behind them. ``ends`` and ``widths`` are those of the running jobs, from now. ``promised``
+    starts as soon as it fits, and so does who has a higher priority than another one: nobody passes it.
     """
 
     def __init__(
         self,
-        guesses: dict[JobId, Guess],
+        front: Sequence[Job],
+        guesses: Sequence[Guess],
         other: Callable[[Job], Guess],
         coming: Coming,
         promised: Job | None,
@@ -72,7 +74,9 @@ class RoomForShortJobs:
         ends: Floats,
         widths: Ints,
     ) -> None:
-        self._guesses, self._other = guesses, other
+        self._guesses = {job.id: guess for job, guess in zip(front, guesses, strict=True)}
+        self._least_priority = min(job.priority for job in front)
+        self._other = other
         self._coming, self._promised = coming, promised
         self._free = free
         self.first_kept_from: JobId | None = None
@@ -80,17 +84,17 @@ class RoomForShortJobs:
         """When the first of the running jobs is expected to end, from now."""
         order = np.argsort(ends)
         self._ends, self._widths = ends[order], widths[order]
-        self._price = sum(1 / guess.harmonic for guess in guesses.values()) / capacity
+        self._price = sum(1 / guess.harmonic for guess in guesses) / capacity
         """What a second costs in which one part of the capacity is free."""
 
     def is_kept_from(self, job: Job) -> bool:
-        """Whether the job fits now and had better wait for the next end."""
+        """Whether the job fits now and had better wait for the next end; the first such one is noted."""
         from dovetail.kernels.backfilling import worth_keeping  # numba
 
         guess = self._guesses.get(job.id)
         if guess is None:  # nobody behind the front goes before those who wait there for room
             return self.first_kept_from is not None
-        if guess.width > self._free or job is self._promised:
+        if guess.width > self._free or job is self._promised or job.priority > self._least_priority:
             return False
         second = 1 / guess.harmonic + self._price * guess.width
         kept: bool = worth_keeping(

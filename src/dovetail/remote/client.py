@@ -28,15 +28,14 @@ import orjson
 from numpy.typing import NDArray
 
 from dovetail.errors import DeviceError, DeviceLost
-from dovetail.remote.address import parse_address
 from dovetail.remote.array import Array
-from dovetail.remote.connection import SILENCE, Watch, Welcome
-from dovetail.remote.encoding import LocalMemory, encode
+from dovetail.remote.connection import Welcome, watch
+from dovetail.remote.encoding import encode
 from dovetail.remote.failures import Failure
 from dovetail.remote.link import NOTHING, Owner, made, next_handle, on_present_link
 from dovetail.remote.replay import ReplayLog
 from dovetail.remote.shapes import LARGE, SURE, UNKNOWN, Shapes
-from dovetail.remote.snapshot import Fill, Manifest, parse_manifest
+from dovetail.remote.snapshot import Fill, Manifest, parse_manifest, send_snapshot
 from dovetail.remote.spares import Spares
 from dovetail.remote.wire import MOST_JSON, Channel, Kind, ProtocolError, frame_head
 
@@ -52,8 +51,6 @@ IDLE = 0.25
 """Seconds until arrays that died are given back where no call follows."""
 PARTING = 5.0
 """Seconds that a server has to give everything back, until we leave all the same."""
-CHUNK = 1 << 22
-"""Bytes that are on their way from one server to another."""
 
 
 class RemoteLink:
@@ -89,7 +86,7 @@ class RemoteLink:
         self._spares = Spares()
         self._wake = threading.Event()
         self._handle_of = self._handle
-        self._watch(address)
+        watch(self._channel, address, device.token)
         name = "dovetail-courier"
         threading.Thread(
             target=_courier, args=(weakref.ref(self), self._wake), name=name, daemon=True
@@ -167,7 +164,7 @@ class RemoteLink:
 
     def launch(self, handle: int, grid: Any, block: Any, shared: int, arguments: Sequence[Any]) -> None:
         """Add it to the batch, and wait the first time that a kernel has such arguments."""
-        given = ["l", *[self._kernel_argument(argument) for argument in arguments]]
+        given = encode(list(arguments), self._handle_of)
         extents = [encode(extent, self._handle_of) for extent in (grid, block, shared)]
         with self.lock:
             if not self.retired:
@@ -289,7 +286,7 @@ class RemoteLink:
 
     def give(self, manifest: Manifest, fill: Fill) -> None:
         """Send all arrays, and wait until they are there. Raises `DeviceError` where the server refuses."""
-        self._send_snapshot(manifest, fill, self._transmit)
+        send_snapshot(manifest, fill, self._transmit)
         self._shapes.known.update((handle, (v.dtype, v.shape)) for handle, _, v in manifest.arrays)
         self._shapes.readonly.update(handle for handle, _, v in manifest.arrays if v.readonly)
         try:
@@ -545,7 +542,7 @@ class RemoteLink:
     def _replay(self, log: ReplayLog, address: str) -> None:
         self._channel.close()
         self._channel, welcome = self.device.knock(address)
-        self._watch(address)
+        watch(self._channel, address, self.device.token)
         if not welcome.dtypes >= self.dtypes:
             raise DeviceError(f"{address}: {welcome.library} lacks data types that {self.library} has")
         for piece in log.frames():
@@ -564,24 +561,9 @@ class RemoteLink:
         for call in self.device.kernel_calls():
             text = orjson.dumps([call])
             log.write(frame_head(Kind.CALLS, len(text)) + text)
-        self._send_snapshot(manifest, fill, log.write)
+        send_snapshot(manifest, fill, log.write)
         end()
         log.finish()
-
-    @staticmethod
-    def _send_snapshot(manifest: Manifest, fill: Fill, send: Callable[[Any], None]) -> None:
-        text = orjson.dumps(manifest.as_json())
-        send(frame_head(Kind.LOAD, len(text), manifest.size) + text)
-        buffer = memoryview(bytearray(min(CHUNK, manifest.size)))
-        for size in manifest.regions:
-            for begin in range(0, size, CHUNK):
-                part = buffer[: min(CHUNK, size - begin)]
-                fill(part)
-                send(part)
-
-    def _watch(self, address: str) -> None:
-        watch = Watch(parse_address(address), self.device.token)
-        self._channel.watch(SILENCE, watch.silent)
 
     def _own(self, array: Array) -> int:
         if array._device is not self.device:
@@ -590,13 +572,6 @@ class RemoteLink:
 
     def _handle(self, value: Any) -> int | None:
         return self._own(value) if type(value) is Array else None
-
-    def _kernel_argument(self, value: Any) -> Any:
-        if isinstance(value, np.generic):
-            return encode(value, self._handle_of)
-        if isinstance(value, LocalMemory):
-            return ["m", value.size]
-        return self._own(value)
 
 
 def _courier(found: weakref.ref[RemoteLink], wake: threading.Event) -> None:

@@ -13,11 +13,11 @@ from typing import Any
 import orjson
 
 from dovetail.errors import DeviceError, DovetailError
-from dovetail.remote.address import TOKEN_FILE, Address, read_token
+from dovetail.remote.address import TOKEN_FILE, Address, parse_address, read_token
 from dovetail.remote.standard import DTYPES
 from dovetail.remote.wire import MAGIC, NONCE, Channel, Kind, ProtocolError, proof, set_options
 
-__all__ = ["Watch", "Welcome", "connect", "parse_welcome", "token_from_environment"]
+__all__ = ["Watch", "Welcome", "connect", "parse_welcome", "token_from_environment", "watch"]
 
 CONNECT_TIMEOUT = 20.0
 """Seconds until a server must have answered; it may be starting."""
@@ -141,6 +141,11 @@ class Watch:
         if stopped and self._stopped:
             raise TimeoutError("the process of its device is stopped")
         self._stopped = stopped
+
+
+def watch(channel: Channel, address: str, token: bytes | None) -> None:
+    """From now on whoever waits for this server hears when it is gone."""
+    channel.watch(SILENCE, Watch(parse_address(address), token).silent)
 
 
 def parse_welcome(address: Address, said: Any) -> Welcome:

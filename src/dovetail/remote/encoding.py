@@ -94,6 +94,8 @@ def encode(value: Any, handle: Callable[[Any], int | None]) -> Any:
         return ["d", known_dtype(value).name]
     if isinstance(value, np.generic):
         return ["n", known_dtype(value.dtype).name, value.tobytes().hex()]
+    if isinstance(value, LocalMemory):
+        return ["m", value.size]
     if kind is complex:
         return ["c", encode(value.real, handle), encode(value.imag, handle)]
     return encode(plain_number(value), handle)

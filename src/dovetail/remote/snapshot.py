@@ -17,19 +17,22 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import orjson
 from numpy.typing import NDArray
 
 from dovetail.remote.backends.base import Backend, View
 from dovetail.remote.failures import Failure
 from dovetail.remote.standard import DTYPES
-from dovetail.remote.wire import ProtocolError
+from dovetail.remote.wire import Kind, ProtocolError, frame_head
 
-__all__ = ["Fill", "Manifest", "Source", "load", "parse_manifest", "reader", "snapshot"]
+__all__ = ["Fill", "Manifest", "Source", "load", "parse_manifest", "reader", "send_snapshot", "snapshot"]
 
 Fill = Callable[[memoryview], None]
 """Puts the next bytes of the regions into what it is given."""
 
 _MOST_DIMENSIONS = 64
+_CHUNK = 1 << 22
+"""Bytes that are on their way from one server to another."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +128,18 @@ def reader(backend: Backend, sources: Sequence[Source]) -> Fill:
                 left.append((value, middle, high))
 
     return fill
+
+
+def send_snapshot(manifest: Manifest, fill: Fill, send: Callable[[Any], None]) -> None:
+    """A snapshot as a LOAD frame, a chunk at a time."""
+    text = orjson.dumps(manifest.as_json())
+    send(frame_head(Kind.LOAD, len(text), manifest.size) + text)
+    buffer = memoryview(bytearray(min(_CHUNK, manifest.size)))
+    for size in manifest.regions:
+        for begin in range(0, size, _CHUNK):
+            part = buffer[: min(_CHUNK, size - begin)]
+            fill(part)
+            send(part)
 
 
 def parse_manifest(data: Any) -> Manifest:

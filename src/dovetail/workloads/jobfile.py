@@ -37,6 +37,8 @@ from dovetail.model import (
     TableTruth,
     Workload,
 )
+from dovetail.model.batch_options import folded
+from dovetail.model.command_line import after_prologue
 from dovetail.model.templates import DEVICE, bind, placeholders, render
 from dovetail.workloads.dependencies import EntryJobs, resolved
 from dovetail.workloads.grids import combinations, parse_values
@@ -108,6 +110,7 @@ class _App:
     time: dict[str, Seconds]
     needs: list[tuple[str, str]] = field(default_factory=list)  # (implementation, placeholder)
     auto: tuple[str, ...] = ()  # implementations whose memory is learned
+    slurm: list[str] = field(default_factory=list)  # for each implementation alone
 
     def implementation(self, name: str) -> Implementation | None:
         return next((i for i in self.app.implementations if i.name == name), None)
@@ -150,9 +153,11 @@ def _app(entry: AppEntry, where: str) -> _App:
             raise InputError("cpus: found 0, expected at least 1 for kind cpu", where=place)
         command, env = None, _env(form.env, place)
         if form.command is not None:
-            command = Command(split_command(form.command, place), env, form.tasks)
+            words = split_command(form.command, place)
+            command = Command(after_prologue(entry.prologue, words), env, form.tasks)
             built.needs += [(form.name, name) for name in _needs(command, place)]
         implementations.append(Implementation(form.name, kind, request, command))
+        built.slurm += [f"{form.name}:{option}" for option in folded(form.slurm)]
         if form.times is not None:
             built.times[form.name] = dict(sorted(form.times.items()))
         if form.time is not None:
@@ -321,7 +326,7 @@ class _Jobs:
             retries=entry.retries,
             sizing=Sizing(known.auto, entry.retry_memory),
             communication=_communication(entry.communication),
-            slurm=tuple(entry.slurm),
+            slurm=(*known.slurm, *entry.slurm),
         )
         for id in ids:
             earlier = self._ids.setdefault(id, number)

@@ -185,6 +185,7 @@ class ImplementationEntry(Entry):
     )
     models: list[str] = Field(default_factory=list, description="device models that will do; default: any")
     memory: Memory = Field(default=0, description="bytes a node; 0: not counted; auto: learned")
+    slurm: list[str] = Field(default_factory=list, description="options for sbatch where this one is chosen")
     time: Seconds | None = Field(default=None, description="true seconds, for simulation")
     times: Times | None = Field(
         default=None, description="true seconds by node count; only these counts exist"
@@ -201,6 +202,9 @@ class AppEntry(Entry):
     tasks: Tasks = Field(default=1, description="processes that are started on each node, for MPI")
     on: list[Name] = Field(default_factory=list, description="kinds for which the command is run")
     restartable: bool = Field(default=False, description="a run that was cut short may begin again")
+    prologue: str = Field(
+        default="", description="run by `bash -l` before the command, e.g. module load cuda"
+    )
 
 
 class CommunicationEntry(Entry):

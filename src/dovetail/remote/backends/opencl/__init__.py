@@ -1,7 +1,7 @@
 """OpenCL: any device with a driver, PoCL on CPUs included.
 
-Element-wise functions, reductions, products of matrices, Fourier transforms, and whatever moves elements are
-computed on the device; what is not (sorting, sets, factorizations, indexing by arrays, transcendental
+Element-wise functions, reductions, products of matrices, and whatever moves elements are computed on the
+device; what is not (sorting, sets, factorizations, Fourier transforms, indexing by arrays, transcendental
 functions of complex numbers) is computed by NumPy on the server's host, between two copies. `ON_HOST` lists
 the functions of which nothing is computed on the device.
 """
@@ -18,7 +18,6 @@ from dovetail.remote.backends.base import OPERATOR_FUNCTIONS, Backend, Kernel, P
 from dovetail.remote.backends.numpy import NumpyBackend
 from dovetail.remote.backends.opencl import products, reductions
 from dovetail.remote.backends.opencl.elementwise import EXPRESSIONS, NotHere, apply, converted, elementwise
-from dovetail.remote.backends.opencl.fourier import Fourier
 from dovetail.remote.backends.opencl.queue import QUIET, ClArray, Queue, strides_of
 from dovetail.remote.backends.opencl.shaping import Shaping
 from dovetail.remote.encoding import LocalMemory
@@ -26,9 +25,6 @@ from dovetail.remote.standard import DTYPES, FUNCTIONS, INPLACE_OPERATORS, REFLE
 
 __all__ = ["ON_HOST", "OpenCLBackend"]
 
-_FOURIER = (
-    "fft", "fftn", "hfft", "ifft", "ifftn", "ihfft", "irfft", "irfftn", "rfft", "rfftn",
-)  # fmt: skip
 _SHAPING = (
     "broadcast_arrays", "broadcast_to", "concat", "expand_dims", "flip", "matrix_transpose", "moveaxis",
     "permute_dims", "repeat", "reshape", "roll", "squeeze", "stack", "tile", "unstack",
@@ -45,7 +41,7 @@ _TYPED = ("clip", "full", "full_like", "where")
 
 #: Functions that NumPy computes on the server's host.
 ON_HOST = frozenset(FUNCTIONS) - {
-    *EXPRESSIONS, *_SHAPING, *_OTHERS, *(f"fft.{name}" for name in _FOURIER),
+    *EXPRESSIONS, *_SHAPING, *_OTHERS,
 }  # fmt: skip
 
 
@@ -82,9 +78,8 @@ class OpenCLBackend(Backend):
         self.functions = self._functions()
 
     def _functions(self) -> dict[str, Callable[..., Any]]:
-        queue, shaping, fourier = self._queue, Shaping(self._queue), Fourier(self._queue)
+        queue, shaping = self._queue, Shaping(self._queue)
         here: dict[str, Callable[..., Any]] = {name: getattr(shaping, name) for name in _SHAPING}
-        here.update((f"fft.{name}", getattr(fourier, name)) for name in _FOURIER)
         for name in EXPRESSIONS:
             here[name] = _bound(elementwise, queue, name)
         for name in ("sum", "prod", "max", "min"):
