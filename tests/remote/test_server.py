@@ -107,9 +107,9 @@ def test_status_shows_who_borrows(tmp_path: Path) -> None:
         (["--device", "cuda:99"], "cuda:99' is not there"),
         (["--device", "numpy", "--listen", "127.0.0.1:0"], "--token-file: is missing"),
         (["--device", "numpy", "--listen", "127.0.0.1"], "--token-file: is missing"),
-        (["--device", "numpy", "--memory", "little"], "--memory: found 'little', expected a size"),
-        (["--device", "numpy", "--quota", "-3GB"], "--quota: found '-3GB', expected a size"),
-        (["--device", "numpy", "--memory", "3"], "--memory: found '3', expected a size of at least 1MiB"),
+        (["--device", "numpy", "--memory", "little"], "--memory: found 'little', expected bytes, or a size"),
+        (["--device", "numpy", "--quota", "-3GB"], "--quota: found '-3GB', expected bytes, or a size"),
+        (["--device", "numpy", "--memory", "3"], "--memory: found '3', expected at least 1048576 bytes"),
         (["--device", "numpy", "--token-file", "/dev/null"], "/dev/null: found a file that others may use"),
     ],
 )
