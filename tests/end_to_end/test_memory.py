@@ -111,6 +111,13 @@ def test_too_little_is_tried_again_by_itself_with_more(tmp_path: Path) -> None:
         assert [one["state"] for one in found["earlier"]] == ["OUT_OF_MEMORY"]
         assert (found["state"], found["memory_kills"]) == ("COMPLETED", 1)
         assert found["request"]["cpu"]["memory"] == NODE
+        done = service.dovetail("submit", "-W", "--memory", "auto", "--", *command)
+        assert done.returncode == 0, done.stderr
+        with connection(service.folder.path) as client:
+            found = client.get("/api/v1/jobs/2")
+        assert (found["memory_auto"], found["memory_kills"], found["attempts"]) == (["cpu"], 0, 1)
+        assert 300e6 < found["request"]["cpu"]["memory"] < 500e6
+        assert found["memory"][0]["samples"] >= 1
 
 
 def test_killed_between_the_kill_and_the_retry_the_retry_still_knows(
