@@ -25,8 +25,8 @@ slurm:           ## what the tests on a real Slurm cluster need (Debian, as root
 	apt-get install --yes --no-install-recommends slurm-wlm slurm-wlm-basic-plugins munge mpich \
 		slurmdbd mariadb-server-core mariadb-client-core
 
-demo: $(STAMP)   ## learn six programs on two devices, then beat every static placement
-	@$(BIN)/python examples/demo/demo.py
+demo: $(STAMP)   ## learn six programs on two devices, then beat the best static placement (FULL=1: every one)
+	@$(BIN)/python examples/demo/demo.py $(if $(FULL),--full)
 
 test: $(STAMP)   ## the test suite, long runs at reduced counts (10 minutes on 2 cores, 20 on slow ones)
 	$(BIN)/python -m pytest -n $(XDIST) --dist loadgroup

@@ -1,10 +1,12 @@
 """Pages that are made from the program itself: its commands, its HTTP API, its Python modules.
 
-Run by Sphinx (`conf.py`); also by hand: ``python docs/_site/reference.py FOLDER``.
+Run by Sphinx (`conf.py`); also by hand: ``python docs/_site/reference.py FOLDER``. With ``--glossary`` for a
+folder it adds what the glossary lacks.
 """
 
 from __future__ import annotations
 
+import inspect
 import re
 import sys
 import tempfile
@@ -159,5 +161,29 @@ def python() -> str:
     return "\n".join(parts)
 
 
+def glossary(page: str) -> str:
+    """The glossary with a row for every name of the model and the interfaces; rows that are there stay."""
+    for module in ("dovetail.model", "dovetail.interfaces"):
+        made = __import__(module, fromlist=["__all__"])
+        head, table, rest = re.split(
+            rf"(?<=\(`{module}`\))(.*?\n\| --- \| --- \|\n)", page, maxsplit=1, flags=re.DOTALL
+        )
+        body, gap, after = rest.partition("\n\n")
+        rows = dict(re.findall(r"^\| `(\w+)` \| (.*) \|$", body, re.MULTILINE))
+        names = [one for one in made.__all__ if isinstance(getattr(made, one), type) and one not in PLAIN]
+        lines = (inspect.getdoc(getattr(made, one)) or "" for one in names)
+        said = {one: _cell(line.partition("\n")[0]) for one, line in zip(names, lines, strict=True)}
+        found = [f"| `{one}` | {rows.get(one, said[one])} |" for one in sorted(names)]
+        page = head + table + "\n".join(found) + gap + after
+    return page if page.endswith("\n") else page + "\n"
+
+
+PLAIN = ("JobId", "Seconds")
+"""Names of plain types, of which the glossary tells in a sentence."""
+
 if __name__ == "__main__":
-    write(Path(sys.argv[1]))
+    if sys.argv[1:] == ["--glossary"]:
+        path = Path(__file__).parents[1] / "glossary.md"
+        path.write_text(glossary(path.read_text(encoding="utf-8")), encoding="utf-8")
+    else:
+        write(Path(sys.argv[1]))

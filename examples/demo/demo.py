@@ -1,6 +1,6 @@
 """The demo: learn six programs on two unlike devices from nothing, then beat every static placement.
 
-    python examples/demo/demo.py [--out FOLDER] [--rounds N]
+    python examples/demo/demo.py [--full] [--out FOLDER]
 
 The machine's first two cores become two devices: ``cpu`` (NumPy and SciPy on one core) and ``opencl``
 (PoCL on the other). Every run is real: processes, pinned to their core, measured.
@@ -17,6 +17,7 @@ from pathlib import Path
 from statistics import fmean
 
 import dovetail
+from dovetail.cli.live_progress import LiveProgress
 from dovetail.report import Comparison, tables
 
 HERE = Path(__file__).parent
@@ -43,49 +44,75 @@ def main() -> int:
     """Learn, compare, report."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--out", type=Path, default=Path("dovetail-out/demo"), help="folder of the report")
-    parser.add_argument("--rounds", type=int, default=3, help="training runs")
-    parser.add_argument("--orders", type=int, default=2, help="orders in which the policies are compared")
+    parser.add_argument(
+        "--full", action="store_true", help="all sizes, three rounds, four policies, two orders"
+    )
+    parser.add_argument("--rounds", type=int, help="training runs")
+    parser.add_argument("--orders", type=int, help="orders in which the policies are compared")
     options = parser.parse_args()
     # The jobs say "python": let that be this one, in which Dovetail's apps are installed.
     os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+    rounds = options.rounds or (3 if options.full else 1)
+    orders = options.orders or (2 if options.full else 1)
     with tempfile.TemporaryDirectory(prefix="dovetail-demo-") as state:
         os.environ["XDG_STATE_HOME"] = state  # the demo starts from an empty history
-        return demo(Path(state) / "history.sqlite", options.out, options.rounds, options.orders)
+        return demo(Path(state) / "history.sqlite", options.out, rounds, orders, full=options.full)
 
 
-def demo(history: Path, out: Path, rounds: int, orders: int) -> int:
+def demo(history: Path, out: Path, rounds: int, orders: int, *, full: bool) -> int:
     """The demo proper."""
-    cluster = two_devices()
-    console = tables.console()
-    jobs = dovetail.load_workload(JOBS)
-    print(f"{len(jobs.jobs)} jobs: six programs, three sizes each.")
+    cluster, jobs = two_devices(), dovetail.load_workload(JOBS)
+    static = STATIC if full else STATIC[:1]
+    if not full:  # the largest of each program's sizes, and the least
+        of_app = {job.app.name: [one for one in jobs.jobs if one.app is job.app] for job in jobs.jobs}
+        jobs = replace(jobs, jobs=[one for sizes in of_app.values() for one in (sizes[0], sizes[-1])])
+    print(f"{len(jobs.jobs)} jobs: six programs, {3 if full else 2} sizes each.")
     print("Two devices: NumPy on one core, OpenCL (PoCL) on another.")
     print("Dovetail knows nothing about them yet.\n")
-    print("1. Learning: the queue as it comes, then in other orders")
+
+    def run(policy: str, seed: int | None) -> dovetail.Report:
+        with LiveProgress() as progress:  # a table while it lasts, or a line for each job
+            return dovetail.run(
+                jobs, cluster=cluster, history=history, policy=policy, seed=seed, changed=progress.changed
+            )
+
+    print("1. Learning: the queue as it comes" + (", then in other orders" if rounds > 1 else ""), flush=True)
     for turn in range(1, rounds + 1):
-        report = dovetail.run(JOBS, cluster=cluster, history=history, seed=None if turn == 1 else turn)
+        report = run("history", None if turn == 1 else turn)
         error = report.metrics["prediction_error_median"]
         known = "nothing was predicted" if error is None else f"predictions were off by {error:.0%} (median)"
-        print(f"   run {turn}: {report.makespan:5.1f} s, {known}")
+        print(f"   run {turn}: {report.makespan:5.1f} s, {known}", flush=True)
     seeds = range(rounds + 1, rounds + 1 + orders)
-    print(f"\n2. The same queue in {orders} new orders, really run under four policies")
+    new = "a new order" if orders == 1 else f"{orders} new orders"
+    print(f"\n2. The same queue in {new}, really run under {1 + len(static)} policies", flush=True)
     results = []
-    for policy in ("history", *STATIC):
-        for seed in seeds:
-            report = dovetail.run(JOBS, cluster=cluster, history=history, policy=policy, seed=seed)
-            results.append(report.result)
+    for policy in ("history", *static):
+        results += [run(policy, seed).result for seed in seeds]
         spans = [result.makespan for result in results[-orders:]]
-        print(f"   {policy:12} " + ", ".join(f"{span:5.1f} s" for span in spans))
+        print(f"   {policy:12} " + ", ".join(f"{span:5.1f} s" for span in spans), flush=True)
     best = Comparison(results)
+    console = tables.console()
     print("\n3. What came out in the first of these orders, under history and beside the others\n")
     print(best[0].gantt(width=console.width))
     first = [result for result in results if result.seed == seeds[0]]  # of two orders no interval says much
     print(Comparison(first))
+    print("ANL: how much longer a job ran than on the best of its devices, in the mean (Ravi 2012).")
     out.mkdir(parents=True, exist_ok=True)
     best.html(out / "index.html")
     best[0].gantt(out / "history.svg")
-    mean = {p: fmean(r.makespan for r in results if r.policy == p) for p in ("history", *STATIC)}
-    learned, static = mean["history"], min(mean[policy] for policy in STATIC)
+    mean = {p: fmean(r.makespan for r in results if r.policy == p) for p in ("history", *static)}
+    _conclude(mean["history"], min(mean[policy] for policy in static), orders)
+    print(f"Report: {out / 'index.html'}\n")
+    print("Now your own: write commands into a file, one a line, {device} where a device is named, and")
+    print("    dovetail run commands.txt --on cpu,gpu     # 'dovetail devices' says what is here")
+    print("    dovetail explain                           # why each went where it did")
+    print("    dovetail compare last --policy history,best-device,cpu-only")
+    if not full:
+        print("More orders and policies, in two and a half minutes: make demo FULL=1")
+    return 0
+
+
+def _conclude(learned: float, static: float, orders: int) -> None:
     if learned < static:
         print("\nhistory gave jobs to their slower device wherever they ended sooner there:")
         less = 1 - learned / static
@@ -96,8 +123,6 @@ def demo(history: Path, out: Path, rounds: int, orders: int) -> int:
     else:
         print(f"\nThis time a static placement was as good: {static:.1f} s, against {learned:.1f} s.")
         print("Was the machine busy with something else? Other work on these two cores spoils the times.")
-    print(f"Report: {out / 'index.html'}")
-    return 0
 
 
 if __name__ == "__main__":

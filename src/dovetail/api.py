@@ -23,7 +23,7 @@ from dovetail.engine.simulate import simulate as _simulate
 from dovetail.errors import DovetailWarning, InputError, NothingKnown
 from dovetail.executors.discovery import discover
 from dovetail.files.sentences import closest
-from dovetail.files.units import seconds_given
+from dovetail.files.units import SIZE, bytes_of, seconds_given
 from dovetail.history.base import MeasuredHistory
 from dovetail.history.memory import MemoryHistory
 from dovetail.history.sqlite import SqliteHistory, default_history_path
@@ -424,6 +424,17 @@ def simulate_result(workload: Workload | PathLike, **options: Any) -> Result:
     return simulate(workload, **options).result
 
 
+def _memory(memory: int | str | None) -> int | Literal["auto"] | None:
+    """``auto``, or bytes. Raises `InputError`."""
+    if memory is None or memory == "auto":
+        return None if memory is None else "auto"
+    try:
+        found = bytes_of(str(memory))
+    except ValueError:
+        raise InputError(f"found {memory!r}, expected {SIZE}, or auto", where="memory") from None
+    return int(found)
+
+
 def _rates(rates: str | RateModel | None) -> RateModel | None:
     if isinstance(rates, str):
         return cast(RateModel, load_rates(rates))
@@ -488,6 +499,7 @@ def run(
     cut_walltimes: bool = False,
     at_once: int | None = None,
     retries: int | None = None,
+    memory: int | str | None = None,
     halt: str = "never",
     changed: Callable[[Engine], None] | None = None,
     started: Callable[[Session], None] | None = None,
@@ -502,7 +514,8 @@ def run(
     is the SQLite file (default: in the XDG state folder). Outputs, journal, ledger and spawn log go to
     ``run_dir`` (default: a new folder beside the history). ``grace`` is the time between TERM and KILL.
     ``at_once`` is the most jobs that run together, ``retries`` how often a job that gives no number of its
-    own starts again after it has failed. ``halt`` ends the run early: ``soon,fail=1`` starts no more jobs
+    own starts again after it has failed, ``memory`` (bytes, a size, or ``auto``) what one that gives none
+    may hold on a node. ``halt`` ends the run early: ``soon,fail=1`` starts no more jobs
     after a failure, ``now,fail=10%`` also stops what runs; ``success`` and ``done`` count in the same way.
     Ctrl-C, SIGTERM and SIGHUP stop what runs and cancel what waits; the report shows both, and `resume` takes
     up what never started.
@@ -517,7 +530,12 @@ def run(
     loaded = load_policy(policy_for(backend, policy, cut_walltimes=cut_walltimes))
     machine = backend.discover() if cluster is None else cluster_of(cluster)
     _check_kinds(listed(on, "on"), machine)
-    jobs = limited(_jobs(workload, machine, on, seed=seed, **reader), at_once=at_once, retries=retries)
+    jobs = limited(
+        _jobs(workload, machine, on, seed=seed, **reader),
+        at_once=at_once,
+        retries=retries,
+        memory=_memory(memory),
+    )
     if slurm:
         jobs = replace(jobs, jobs=[replace(job, slurm=(*job.slurm, *slurm)) for job in jobs.jobs])
     _check_commands(jobs)

@@ -32,6 +32,8 @@ def test_constants_are_measured_and_written(tmp_path: Path) -> None:
         measured = name != "active_memory"
         assert found["constants"][name]["source"].startswith("measured 20") == measured
     assert found["measured"]["memory"] > 10e6
+    assert found["measured"]["remote_call_cpu"] > 0
+    assert set(found["measured"]["shares"]) == {"put", "get", "put_first", "get_first"}
     assert set(found["measured"]["pauses"]) == {"0", "20000", "200000", "2000000"}
     assert costs.remote_latency + costs.network_latency == pytest.approx(found["measured"]["remote_call"])
     assert costs.gpu_latency == found["measured"]["local_call"]

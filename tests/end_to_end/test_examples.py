@@ -32,6 +32,7 @@ def test_the_demo_comes_to_its_end(tmp_path: Path) -> None:
     command = [
         sys.executable,
         EXAMPLES / "demo" / "demo.py",
+        "--full",
         "--rounds",
         "1",
         "--orders",

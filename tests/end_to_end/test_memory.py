@@ -111,6 +111,13 @@ def test_too_little_is_tried_again_by_itself_with_more(tmp_path: Path) -> None:
         assert [one["state"] for one in found["earlier"]] == ["OUT_OF_MEMORY"]
         assert (found["state"], found["memory_kills"]) == ("COMPLETED", 1)
         assert found["request"]["cpu"]["memory"] == NODE
+        done = service.dovetail("submit", "-W", "--memory", "auto", "--", *command)
+        assert done.returncode == 0, done.stderr
+        with connection(service.folder.path) as client:
+            found = client.get("/api/v1/jobs/2")
+        assert (found["memory_auto"], found["memory_kills"], found["attempts"]) == (["cpu"], 0, 1)
+        assert 300e6 < found["request"]["cpu"]["memory"] < 500e6
+        assert found["memory"][0]["samples"] >= 1
 
 
 def test_killed_between_the_kill_and_the_retry_the_retry_still_knows(
@@ -144,3 +151,18 @@ def test_killed_between_the_kill_and_the_retry_the_retry_still_knows(
             assert [one["state"] for one in found["earlier"]] == ["OUT_OF_MEMORY"]
     finally:
         service.stop()
+
+
+@pytest.mark.parametrize("memory", ["auto", "60MB"])
+def test_a_list_of_commands_takes_memory_too(tmp_path: Path, memory: str) -> None:
+    (tmp_path / "cluster.toml").write_text(f'[[node]]\nname = "n0"\ncpus = 2\nmemory = {NODE}\n')
+    eat = program(tmp_path)
+    (tmp_path / "jobs.txt").write_text(f"{sys.executable} -I -S {eat} 700 1.5\n")
+    environment = {"XDG_STATE_HOME": str(tmp_path / "state"), "PATH": "/usr/bin"}
+    options = ("--cluster", "cluster.toml", "--policy", "fcfs", "--run-dir", "run", "--memory", memory)
+    done = run_command(["run", "jobs.txt", *options, "--json", "--quiet"], tmp_path, environment)
+    assert done.returncode == 0, done.stderr
+    assert [job["state"] for job in json.loads(done.stdout)["jobs"]] == ["COMPLETED"]
+    assert [count for _, count in attempts(tmp_path)] == [1], "the share of a node was too little"
+    wrong = run_command(["run", "jobs.txt", *options[:-1], "much"], tmp_path, environment)
+    assert (wrong.returncode, "found 'much', expected bytes" in wrong.stderr) == (2, True)

@@ -93,11 +93,14 @@ def bench_remote(
     for what, here, paper in (
         ("call in this process", f"{found.local_call * 1e6:.2f} us", "10 us"),
         ("call sent ahead to the server", f"{found.remote_call * 1e6:.2f} us", f"{PAPER * 1e6:.2f} us"),
+        ("  CPU time of this process", f"{found.remote_call_cpu * 1e6:.2f} us", ""),
         ("  while it is recorded", f"{found.recorded_call * 1e6:.2f} us", "0.28 us more"),
         ("question and answer", f"{found.round_trip * 1e6:.1f} us", ""),
         ("the connection itself", f"{found.raw_bandwidth / 1e9:.2f} GB/s", "7 GB/s"),
-        ("arrays to the server", f"{found.put / 1e9:.2f} GB/s", "6.80 GB/s"),
-        ("arrays from the server", f"{found.get / 1e9:.2f} GB/s", "6.80 GB/s"),
+        ("arrays to the server", _rate(found.put, found.shares["put"]), "6.80 GB/s"),
+        ("  the first time", _rate(found.put_first, found.shares["put_first"]), ""),
+        ("arrays from the server", _rate(found.get, found.shares["get"]), "6.80 GB/s"),
+        ("  the first time", _rate(found.get_first, found.shares["get_first"]), ""),
         (f"migration home of {size / 1e6:.0f} MB", f"{pause:.3f} s", f"{_paper_pause(size):.3f} s"),
         ("  of nothing", f"{found.pauses[0]:.4f} s", "1.243 s"),
         ("  and back", f"{found.returns[size]:.3f} s", "never"),
@@ -109,6 +112,10 @@ def bench_remote(
     console.print(Text(f"medians of {rounds} rounds, {where}", overflow="fold"))
     if out is not None:
         console.print(Text(f"constants: {out}", overflow="fold"))
+
+
+def _rate(rate: float, share: float) -> str:
+    return f"{rate / 1e9:.2f} GB/s, {share:.2f} of it"
 
 
 def _paper_pause(size: int) -> float:

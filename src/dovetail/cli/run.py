@@ -50,6 +50,12 @@ def run(
         int | None,
         typer.Option(min=0, max=MOST_RETRIES, metavar="N", help="How often a failed job starts again."),
     ] = None,
+    memory: Annotated[
+        str | None,
+        typer.Option(
+            "--memory", "--mem", metavar="SIZE|auto", help="A node, of jobs that give none. auto: learned."
+        ),
+    ] = None,
     keep_order: Annotated[
         bool, typer.Option("--keep-order", "-k", help="Print what jobs write, in the order of the list.")
     ] = False,
@@ -157,6 +163,7 @@ def run(
                 cut_walltimes=cut_walltimes,
                 at_once=jobs,
                 retries=retries,
+                memory=memory,
                 halt=halt,
                 changed=changed,
                 started=started,

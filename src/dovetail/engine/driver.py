@@ -173,11 +173,16 @@ class Driver:
         self._stranded = Stranded(self.engine)
         self.ahead: Ahead | None = None
         self.yields = False  # others wait for places here: none is given away before it is free
+        self.direct = False
+        """Whether events go to the engine as they come: no job waits for another or is tried again, nobody
+        says anything, nothing is kept on record. Wake-ups go the long way.
+        """
         self._rotates = False  # a new journal is to begin as soon as no place has been given away
 
     def take_turns(self, turns: Turns, now: Seconds) -> None:
         """From now on jobs come before the policy by rank. Call it before any job waits."""
         self.turns = turns
+        self.direct = False
         for placed in self.engine.running.values():
             turns.started(placed, self.engine.cluster, now)
 
@@ -282,11 +287,16 @@ class Driver:
 
     # --------------------------------------------------------------- one instant
 
-    def instant(self, now: Seconds, events: Iterable[Event] = ()) -> Sequence[Order]:
+    def instant(self, now: Seconds, events: Sequence[Event] = ()) -> Sequence[Order]:
         """Take in what has happened up to now, ask the policy, and say what is to be done.
 
         The orders have taken effect in the engine. Call `note` when they were given.
         """
+        if self.direct and not self.pending:
+            wakes = self.engine.wake_times
+            if not (wakes and wakes[0] <= now):
+                self.engine.handle(now, events)
+                return self.engine.changes.started
         happened = [*self.pending, *events]
         self.pending.clear()
         self._orders = []
@@ -450,7 +460,7 @@ class Driver:
             for event in ends:
                 self.turns.ended(event.job, now)
             batch = self.turns.in_turn(batch, now, engine.records)
-        if batch:
+        if batch and self.sizes.waiting:
             batch.extend(self.sizes.due(engine.records, self._waits, engine.cluster))
         wakes = engine.wake_times
         if wakes and wakes[0] <= now:

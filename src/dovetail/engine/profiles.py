@@ -24,8 +24,8 @@ Key = Callable[..., Any]
 PATIENCE = 64
 """Ends of jobs for which a profile is kept while nobody holds a promise or asks for it."""
 
-WORTH_ARRAYS = 32
-"""Promises from which on a count is kept in arrays: fewer are entered in no time, without their import."""
+WORTH_ARRAYS = 512
+"""Promises from which on a count is kept in arrays: fewer are entered before these are compiled (10 s)."""
 
 
 class Keeper(Protocol):

@@ -110,7 +110,7 @@ class _Simulation:
         self.kills = options.overrun == "kill"
         self.unlimited = inf if isinstance(walltime, str) else walltime
         special = rates or journal or incidents or options.validate or observe is not None
-        self.plain = (
+        nothing_to_mind = (
             not special
             and isinstance(policy, Policy)
             and (
@@ -122,7 +122,7 @@ class _Simulation:
         )
         self.foreseen = type(runtimes) is PerfectModel and runtimes.truth is workload.truth
         """What is predicted is true."""
-        self.columns = EndedColumns.of(workload, cluster, runtimes, options) if self.plain else None
+        self.columns = EndedColumns.of(workload, cluster, runtimes, options) if nothing_to_mind else None
         if self.columns is not None and workload.table is not None:
             self.truth = TimesByPlace(workload.table)
             runtimes = PerfectModel(self.truth)
@@ -147,11 +147,11 @@ class _Simulation:
                 timer=options.timer,
             ),
         )
+        self.driver.direct = nothing_to_mind
 
     def take_turns(self, turns: Turns) -> None:
         """Jobs come before the policy by rank."""
         self.driver.take_turns(turns, 0.0)
-        self.plain = False
         self.columns = None
 
     def bound(self, job: Job, implementation: Implementation, request: Request) -> Seconds:
@@ -167,9 +167,9 @@ class _Simulation:
         """Go from event to event until nothing is left to happen."""
         jobs, incidents = self._line(), self.incidents
         driver, progress = self.driver, self.progress
-        engine, view = driver.engine, driver.engine.view
+        engine = driver.engine
         engine.packs &= self.columns is None
-        plain, columns, tell = self.plain, self.columns, self.options.progress
+        columns, tell = self.columns, self.options.progress
         total, done = len(self.workload.jobs), 0
         wake_times, pending, turns = engine.wake_times, driver.pending, driver.turns
         job = next(jobs, None)
@@ -195,12 +195,7 @@ class _Simulation:
                 next_submit = inf if job is None else job.submit_time
             while incidents and incidents[0][0] <= now:
                 events.append(incidents.pop(0)[1])
-            if plain and not (wake_times and wake_times[0] <= now):
-                engine.handle(now, events)  # no history, journal, planner, deadlines or people
-                for placed in view.changes.started:
-                    self._begin(placed, now)
-            else:
-                self._instant(now, events)
+            self._instant(now, events)
             if ends:
                 if columns is not None:
                     self._put_away(columns, ends)
@@ -227,6 +222,8 @@ class _Simulation:
         orders = driver.instant(now, events)
         for order in orders:
             self._carry_out(order, now)
+        if driver.direct:
+            return
         moves = [order for order in orders if isinstance(order, Move)]
         if self.rated or moves:
             self._shift(moves, now)

@@ -42,7 +42,7 @@ class Sizes:
 
     def __init__(self, history: History | None) -> None:
         self._model = None if history is None else MemoryModel(history)
-        self._waiting: dict[JobId, None] = {}
+        self.waiting: dict[JobId, None] = {}  # jobs that ask for auto and have not begun
         self._seen: dict[str, Hashable] = {}  # stamps of apps by which the jobs that wait were sized
         self._known: dict[tuple[object, ...], tuple[object, tuple[int, ...]]] = {}
 
@@ -50,17 +50,17 @@ class Sizes:
         """The job as it is to come in: one that asks for ``auto`` has a size from the beginning."""
         if not job.sizing.auto or job.sizing.kills:
             return job
-        self._waiting[job.id] = None
+        self.waiting[job.id] = None
         return resized(job, self._sizes(job, cluster), 0)
 
     def waits(self, job: Job) -> None:
         """A job that has been tried waits again."""
         if job.sizing.auto and not job.sizing.kills:
-            self._waiting[job.id] = None
+            self.waiting[job.id] = None
 
     def begun(self, job: JobId) -> None:
         """It waits no longer."""
-        self._waiting.pop(job, None)
+        self.waiting.pop(job, None)
 
     def due(
         self, records: Mapping[JobId, Record], waits: Callable[[JobId], bool], cluster: Cluster
@@ -68,9 +68,9 @@ class Sizes:
         """What waiting jobs are to ask for now; ``waits`` says which still wait. O(such jobs)."""
         found: list[Sized] = []
         # A job may come in and be cancelled, or forgotten, before anybody has asked here.
-        apps = {records[id].job.app.name for id in self._waiting if id in records}
+        apps = {records[id].job.app.name for id in self.waiting if id in records}
         changed = {name for name in apps if self._seen.get(name) != self._stamp(name)}
-        for id in list(self._waiting) if changed else ():
+        for id in list(self.waiting) if changed else ():
             if id not in records or not waits(id):
                 continue
             job = records[id].job

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import resource
 import secrets
 import selectors
 import socket
@@ -31,6 +32,10 @@ __all__ = ["AgentFolder", "Connection", "Hello", "connect_all", "start_agents"]
 SCRIPT = Path(__file__).with_name("agent.py")
 PATIENCE = 60.0
 """Seconds that agents may take to say hello."""
+LULL = 10.0
+"""Seconds without another hello after which those that are missing are waited for no more."""
+SPARE_FILES = 256
+"""Descriptors that we need beside one for each agent."""
 REACHED = 10.0
 """Seconds that an agent may take to answer."""
 
@@ -195,16 +200,25 @@ def start_agents(
     return process, hellos, said
 
 
+def allow_files(count: int) -> None:
+    """Raise the soft limit of open files to so many, as far as the hard one lets us."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = count if hard == resource.RLIM_INFINITY else min(count, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
 def _hear(process: subprocess.Popen[bytes], missing: set[str]) -> dict[str, Hello]:
     """The hellos of these nodes, as far as they come in time."""
     assert process.stdout is not None
     hellos: dict[str, Hello] = {}
+    allow_files(len(missing) + SPARE_FILES)
     deadline = time.monotonic() + PATIENCE
     inbox = b""
     with selectors.DefaultSelector() as selector:
         selector.register(process.stdout, selectors.EVENT_READ)
         while missing and (left := deadline - time.monotonic()) > 0:
-            if not selector.select(left):
+            if not selector.select(min(left, LULL) if hellos else left):
                 break
             data = os.read(process.stdout.fileno(), 1 << 16)
             if not data:

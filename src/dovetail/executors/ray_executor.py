@@ -329,6 +329,8 @@ class RayExecutor(Reporting):
             return {"from": now, "at": now, "error": "", "state": task.stop or State.CANCELLED.value}
         said = (str(error).strip().splitlines() or [type(error).__name__])[0]
         state = State.NODE_FAIL if isinstance(error, self._lost_errors) else State.FAILED
+        if isinstance(error, errors.OutOfMemoryError):  # Ray's own monitor has killed its worker
+            state = State.OUT_OF_MEMORY
         return {"from": now, "at": now, "error": f"Ray: {said}", "state": state.value}
 
     def _save(self, task: _Task, output: Sequence[str]) -> None:

@@ -193,16 +193,24 @@ class SlurmExecutor(SupervisedExecutor):
         self._first: list[Event] = []  # to be told when somebody listens
 
     def begin(self) -> None:
-        """Start all agents. Raises `ExecutorError` where that cannot be done, `InputError` for a node."""
+        """Start all agents; those that do not come in time join later.
+
+        Raises `ExecutorError` where none can be started, `InputError` for a node that lacks what it needs.
+        """
         self._agents.begin()
         connections = self._agents.start(self.cluster.nodes, self._term_grace)
-        missing = [node.name for node in self.cluster.nodes if node.name not in connections]
+        missing = [node for node in self.cluster.nodes if node.name not in connections]
         fault: ExecutorError | InputError | None = None
-        if missing:
-            found = f"no agent can be started on {', '.join(missing)}: {self._agents.complaint}"
-            fault = ExecutorError(found)
+        if not connections:
+            names = ", ".join(node.name for node in missing)
+            fault = ExecutorError(f"no agent can be started on {names}: {self._agents.complaint}")
         else:
             fault = self._met(connections)
+        for node in missing if connections else ():  # they join when an agent can be started there
+            index = self.cluster.index_of[node.name]
+            self._lost.add(index)
+            self._lost_why[index] = self._agents.complaint
+            self._first.append(NodeLost(index))
         for name, connection in connections.items():
             self._connect(self.cluster.index_of[name], connection)
         if fault is not None:

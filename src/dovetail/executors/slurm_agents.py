@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from collections.abc import Mapping, Sequence
 
@@ -13,6 +14,8 @@ from dovetail.executors.slurm_steps import gres_option, unbound
 from dovetail.model import Node, Seconds
 
 __all__ = ["SlurmAgents"]
+
+_FAILED = re.compile(r"launch for \S+ failed on node ([^\s:]+):")
 
 
 class SlurmAgents:
@@ -62,6 +65,13 @@ class SlurmAgents:
         process, hellos, said = start_agents(launcher, names, config, self._environ, self._files)
         self._launchers.append(process)
         self.complaint = str(explained("srun", said)) if said else "srun: it said nothing"
+        # One node that cannot be reached ends the step on all of them: begin again without it.
+        failed = {name for name in _FAILED.findall(said) if name in names}
+        if not hellos and failed and len(failed) < len(names):
+            complaint = self.complaint
+            others = self.start([node for node in nodes if node.name not in failed], term_grace)
+            self.complaint = complaint
+            return others
         connections: dict[str, Connection] = {}
         for name, found in connect_all(hellos, self._token).items():
             if isinstance(found, str):

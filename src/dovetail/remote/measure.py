@@ -42,10 +42,13 @@ class Measured:
     Attributes:
         local_call: of a small call to the library through the namespace, in this process.
         remote_call: of one that is sent ahead to the server.
+        remote_call_cpu: CPU seconds of this process for one that is sent ahead.
         recorded_call: the same while calls are logged for replay.
         round_trip: of a question that waits for the server.
         raw_bandwidth: of the connection itself, with bytes that the server throws away.
-        put, get: bandwidth of arrays to and from the server.
+        put, get: bandwidth of arrays to and from the server, of a size that was there before.
+        put_first, get_first: the same of a size that was not, for which fresh memory has to be cleared.
+        shares: of these four, how much of the connection itself they have in the same round.
         local_put: bandwidth of arrays into the library, in this process.
         pauses: of migrations from the server to this process, by bytes of arrays.
         returns: of migrations from this process to the server.
@@ -65,6 +68,10 @@ class Measured:
     returns: dict[int, float]
     prepared: float
     memory: int | None = None
+    remote_call_cpu: float = 0.0
+    put_first: float = 0.0
+    get_first: float = 0.0
+    shares: dict[str, float] = field(default_factory=dict)
     rounds: dict[str, list[float]] = field(default_factory=dict)
 
     def constants(self) -> dict[str, float]:
@@ -149,6 +156,8 @@ def measure(
         turn.append(("round_trip", _trips(remote)))
         turn.append(("raw", _raw(link, data)))
         turn += zip(("put", "get"), _arrays(remote, size), strict=True)
+        turn += zip(("put_first", "get_first"), _arrays(remote, size - 8 * (number + 1)), strict=True)
+        turn.append(("remote_call_cpu", _enqueued(remote)))
         turn.append(("local_put", _arrays(here, size)[0]))
         if number:  # the first round only warms up
             for name, value in turn:
@@ -171,6 +180,10 @@ def measure(
         put=size / medians["put"],
         get=size / medians["get"],
         local_put=size / medians["local_put"],
+        remote_call_cpu=medians["remote_call_cpu"],
+        put_first=size / medians["put_first"],
+        get_first=size / medians["get_first"],
+        shares={name: _share(found, name) for name in ("put", "get", "put_first", "get_first")},
         pauses={amount: medians[f"pause/{amount}"] for amount in sizes},
         returns={amount: medians[f"return/{amount}"] for amount in sizes},
         prepared=medians["prepared"],
@@ -188,6 +201,22 @@ def _calls(device: Device) -> float:
         x + x
     device.synchronize()
     return (time.perf_counter() - begin) / CALLS
+
+
+def _enqueued(device: Device) -> float:
+    """CPU seconds of this process for a small call, all of its threads together, until it is sent."""
+    xp = Namespace([device])
+    x = xp.ones(8)
+    x + x
+    begin = time.process_time()
+    for _ in range(CALLS):
+        x + x
+    return (time.process_time() - begin) / CALLS
+
+
+def _share(found: dict[str, list[float]], name: str) -> float:
+    """The median of the connection's own time over the arrays' in the same round."""
+    return statistics.median(raw / took for raw, took in zip(found["raw"], found[name], strict=True))
 
 
 def _trips(device: Device) -> float:

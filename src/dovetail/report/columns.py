@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from weakref import WeakKeyDictionary
@@ -139,9 +139,18 @@ class Columns:
     @cached_property
     def users(self) -> Ints:
         """A number for each user, -1 where there is none."""
+        names, numbers = self.keys("user")
+        nobody = np.array([not name for name in names], bool)
+        return np.where(nobody[numbers], -1, numbers)
+
+    def keys(self, by: str) -> tuple[list[str], Ints]:
+        """What jobs are broken down by: the names, as they come, and the place of each job's among them.
+
+        ``by`` is ``user``, ``group``, ``queue``, ``app`` or ``implementation``; empty where a job has none.
+        """
         known: dict[str, int] = {}
-        names = (job.user for job in self.jobs)
-        return np.array([-1 if n is None else known.setdefault(n, len(known)) for n in names], np.int64)
+        places = [known.setdefault(name or "", len(known)) for name in map(_KEYS[by], self.records)]
+        return list(known), np.array(places, np.int64)
 
     @cached_property
     def predictions(self) -> Floats:
@@ -254,6 +263,15 @@ class Columns:
         """Jobs that were submitted and have not started; cancelled ones leave at their end."""
         out = np.where(np.isfinite(self.start), self.start, self.end)
         return Step.of(self.submit, np.where(np.isfinite(out), out, np.inf))
+
+
+_KEYS: Mapping[str, Callable[[Record], str | None]] = {
+    "user": lambda r: r.job.user,
+    "group": lambda r: r.job.group,
+    "queue": lambda r: r.job.queue,
+    "app": lambda r: r.job.app.name,
+    "implementation": lambda r: r.implementation.name if r.implementation else None,
+}
 
 
 def _held(allocation: Allocation | None) -> tuple[float, float]:

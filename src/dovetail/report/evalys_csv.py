@@ -296,7 +296,7 @@ class TableCells:
 
     def apps(self, part: slice) -> Iterable[str]:
         """Names of the apps, as cells."""
-        names, app = self._columns.apps
+        names, app = self._columns.keys("app")
         cells = list(map(_cell, names))
         return [cells[i] for i in app[part].tolist()]
 

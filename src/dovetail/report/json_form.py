@@ -32,6 +32,8 @@ from dovetail.report.wording import machine
 
 __all__ = ["dumps", "form_of", "pieces_of", "plain", "text_of", "to_json"]
 
+MOST_SPANS = 100_000
+"""So many texts of runs of nodes are kept."""
 CHUNK = 10_000
 """Rows that are made at once."""
 
@@ -119,6 +121,7 @@ class Spelling:
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
         self._known: dict[int, str] = {}
+        self._spans = _Spans()
         stem = cluster.nodes[0].name[:-1] if cluster.nodes else ""
         plain_stem = bool(stem) and not stem[-1].isdigit() and not set("[],") & set(stem)
         numbered = plain_stem and _numbered(cluster.nodes, stem)
@@ -148,9 +151,20 @@ class Spelling:
         return compress(self.cluster.nodes[n].name for low, high in runs for n in range(low, high))
 
     def _direct(self, runs: Sequence[tuple[int, int]]) -> str:
-        spans = [str(low) if high - low == 1 else f"{low}-{high - 1}" for low, high in runs]
+        spans = list(map(self._spans.__getitem__, runs))
         single = len(spans) == 1 and "-" not in spans[0]
         return f"{self._stem}{spans[0]}" if single else f"{self._stem}[{','.join(spans)}]"
+
+
+class _Spans(dict[tuple[int, int], str]):
+    """The text of a run of nodes: most occur again and again."""
+
+    def __missing__(self, run: tuple[int, int]) -> str:
+        low, high = run
+        text = str(low) if high - low == 1 else f"{low}-{high - 1}"
+        if len(self) < MOST_SPANS:
+            self[run] = text
+        return text
 
 
 def _numbered(nodes: Sequence[Node], stem: str) -> bool:
@@ -168,11 +182,19 @@ def _dump(form: Mapping[str, Any]) -> Iterator[str]:
         if key == "jobs" and len(value):
             for first in range(0, len(value), CHUNK):
                 yield "[\n  " if not first else ",\n  "
-                yield ",\n  ".join(map(_text, value[first : first + CHUNK]))
+                yield _lines(value[first : first + CHUNK])
             yield "\n ]"
         else:
             yield _text(list(value) if key == "jobs" else value)
     yield "}"
+
+
+def _lines(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Rows as JSON, each on a line of its own."""
+    whole = _text(rows)[1:-1]
+    if whole.count("},{") == len(rows) - 1:  # nowhere but between them: all at once
+        return whole.replace("},{", "},\n  {")
+    return ",\n  ".join(map(_text, rows))
 
 
 def _text(value: object) -> str:

@@ -107,7 +107,7 @@ def tries_of(journal: Journal) -> list[Try]:
         for event in batch.events:
             if isinstance(event, Submitted):
                 jobs[event.job.id] = event.job
-            elif isinstance(event, Adopted):
+            elif isinstance(event, Adopted) and not jobs[event.job].foreign:
                 begun[event.job] = event.start_time, event.implementation, event.allocation.request
             elif isinstance(event, Ended) and event.job in begun:
                 start, name, request = begun.pop(event.job)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
@@ -17,7 +17,7 @@ import numpy as np
 
 from dovetail.errors import InputError
 from dovetail.files.units import seconds_of
-from dovetail.model import Record, Result, Seconds
+from dovetail.model import Result, Seconds
 from dovetail.report.columns import Bools, Columns, Floats, Ints, columns_of
 from dovetail.report.usage import busy_seconds
 
@@ -139,19 +139,28 @@ def breakdown(result: Result, by: str, *, cut: Cut | None = None) -> dict[str, M
     the field come under ``"-"``; jobs that ``cut`` leaves out are not counted. Raises
     `InputError` for another ``by``.
     """
-    key = _KEYS.get(by)
-    if key is None:
-        raise InputError(f"cannot break down by {by!r}: expected one of {', '.join(_KEYS)}")
+    if by not in FIELDS:
+        raise InputError(f"cannot break down by {by!r}: expected one of {', '.join(FIELDS)}")
     columns = columns_of(result)
-    names = [key(record) for record in result.records]
-    if by == "size":
-        names = [size_class(c, d) for c, d in zip(columns.cpus, columns.devices, strict=True)]
-    found: dict[str, list[int]] = {}
-    counted = columns.counted if cut is None else cut.apply(columns)[0]
-    for i in np.flatnonzero(counted).tolist():
-        found.setdefault(names[i], []).append(i)
+    names, places = _sizes(columns) if by == "size" else columns.keys(by)
+    counted = np.flatnonzero(columns.counted if cut is None else cut.apply(columns)[0])
+    order = counted[np.argsort(places[counted], kind="stable")]
+    ends = np.cumsum(np.bincount(places[counted], minlength=len(names))).tolist()
+    found: dict[str, list[Ints]] = {}
+    for name, first, end in zip(names, [0, *ends], ends, strict=False):
+        if end > first:
+            found.setdefault(name or "-", []).append(order[first:end])
     rows = sorted(found, key=_size_order if by == "size" else _natural_order)
-    return {name: summary(columns, np.array(found[name])) for name in rows}
+    return {name: summary(columns, np.sort(np.concatenate(found[name]))) for name in rows}
+
+
+def _sizes(columns: Columns) -> tuple[list[str], Ints]:
+    """The size classes, and the place of each job's among them."""
+    amounts = np.stack([columns.cpus, columns.devices])
+    kinds, places = np.unique(amounts, axis=1, return_inverse=True)
+    known: dict[str, int] = {}
+    classes = [known.setdefault(size_class(c, d), len(known)) for c, d in kinds.T.tolist()]
+    return list(known), np.array(classes, np.int64)[places.reshape(-1)]
 
 
 def size_class(cpus: float, devices: float) -> str:
@@ -177,14 +186,8 @@ def _size_order(name: str) -> tuple[str | int, ...]:
     return unit[:3], int(number.lstrip("<").split("-")[0].rstrip("+")), 0 if number.startswith("<") else 1
 
 
-_KEYS: Mapping[str, Callable[[Record], str]] = {
-    "user": lambda r: r.job.user or "-",
-    "group": lambda r: r.job.group or "-",
-    "queue": lambda r: r.job.queue or "-",
-    "app": lambda r: r.job.app.name,
-    "implementation": lambda r: r.implementation.name if r.implementation else "-",
-    "size": lambda r: "",
-}
+FIELDS = ("user", "group", "queue", "app", "implementation", "size")
+"""What results can be broken down by."""
 
 
 def _number_or_seconds(text: str) -> float:

@@ -72,13 +72,18 @@ class TableColumns(Columns):
         killed = int(self.killed.sum())
         return dict.fromkeys(State, 0) | {State.COMPLETED: len(self.table) - killed, State.TIMEOUT: killed}
 
-    @cached_property
-    def users(self) -> Ints:
-        """A number for each user, -1 where there is none."""
+    def keys(self, by: str) -> tuple[list[str], Ints]:
+        """What jobs are broken down by (`Columns.keys`)."""
         jobs = self.table.jobs
-        if isinstance(jobs, JobTable):
-            return self.table.in_order(np.maximum(jobs.user, -1))
-        return super().users
+        if not isinstance(jobs, JobTable):
+            return super().keys(by)
+        numbers = jobs.form if by in ("app", "implementation") else getattr(jobs, by)
+        kinds, first, places = np.unique(self.table.in_order(numbers), return_index=True, return_inverse=True)
+        texts = [_name(jobs, by, kind) for kind in kinds.tolist()]
+        known: dict[str, int] = {}
+        for kind in np.argsort(first).tolist():  # as they come; two forms may be of one app
+            known.setdefault(texts[kind], len(known))
+        return list(known), np.array([known[text] for text in texts], np.int64)[places]
 
     @cached_property
     def predictions(self) -> Floats:
@@ -123,18 +128,6 @@ class TableColumns(Columns):
             return self.table.in_order(jobs.walltime)
         return self.table.in_order(np.array([job.walltime for job in jobs], float))
 
-    @cached_property
-    def apps(self) -> tuple[list[str], Ints]:
-        """Names of apps, and the place of each job's among them."""
-        jobs = self.table.jobs
-        if isinstance(jobs, JobTable):
-            names = dict.fromkeys(app.name for app, _ in jobs.forms)
-            places = {name: i for i, name in enumerate(names)}
-            return list(names), self.table.in_order(jobs.by_form([places[app.name] for app, _ in jobs.forms]))
-        places = {}
-        found = [places.setdefault(job.app.name, len(places)) for job in jobs]
-        return list(places), self.table.in_order(np.array(found, np.int64))
-
     def node_runs(self, part: slice) -> Iterator[list[tuple[int, int]]]:
         """Of each of some records the runs of nodes: the first and the one after the last."""
         nodes = self.stretches.nodes
@@ -173,3 +166,12 @@ class TableColumns(Columns):
                 table.in_order(table.first), table.in_order(table.runs), table.low, table.high, table.pool
             ),
         )
+
+
+def _name(jobs: JobTable, by: str, number: int) -> str:
+    """The name of what a table has a number for; empty where it is of nobody."""
+    if by == "app":
+        return jobs.forms[number][0].name
+    if by == "implementation":
+        return jobs.forms[number][1][0].implementation.name
+    return "" if number < 0 else str(number)

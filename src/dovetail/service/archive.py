@@ -22,6 +22,8 @@ _COLUMNS = (
 )
 
 
+MOST_FOUND = 200_000
+"""Jobs that a selector may mean."""
 MOST_IDS = 500
 """Ids in one question: SQLite takes no more than some thousand values."""
 
@@ -148,13 +150,16 @@ class Archive:
         return [dict(zip(names, row, strict=True)) for row in self._rows(sql, (since or 0.0,))]
 
     def numbered(
-        self, first: int, last: int, elements: Sequence[int] = ()
+        self, first: int, last: int, elements: Sequence[int] = (), limit: int = MOST_FOUND
     ) -> list[tuple[JobId, str, str | None]]:
-        """(id, state, user) of jobs of these numbers; of one array, these elements. O(what is found)."""
+        """(id, state, user) of jobs of these numbers; of one array, these elements. O(what is found).
+
+        At most ``limit`` of numbers, the first ones.
+        """
         if elements:  # by their ids: one element costs no look at the others
             return self._with_ids([f"{first}_{element}" for element in elements])
-        sql = "SELECT id, state, user FROM job WHERE number BETWEEN ? AND ? ORDER BY seq LIMIT 200000"
-        return self._rows(sql, (first, last))
+        sql = "SELECT id, state, user FROM job WHERE number BETWEEN ? AND ? ORDER BY seq LIMIT ?"
+        return self._rows(sql, (first, last, limit))
 
     def _with_ids(self, ids: Sequence[JobId]) -> list[tuple[JobId, str, str | None]]:
         """(id, state, user) of those that are there, in order of submission."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -17,7 +16,6 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from itertools import chain, islice
 from operator import attrgetter
-from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from dovetail.engine.admission import HELD
@@ -32,7 +30,7 @@ from dovetail.interfaces import ShortensLog
 from dovetail.model import Cluster, Job, JobId, NodeDrained, NodeJoined, Record, Seconds, State, Submitted
 from dovetail.running.folder import About
 from dovetail.running.ledger import Ledger
-from dovetail.service.archive import Archive
+from dovetail.service.archive import MOST_FOUND, Archive
 from dovetail.service.errors import Forbidden, Full, NotFound
 from dovetail.service.folder import ServiceFolder
 from dovetail.service.forms import SubmitForm
@@ -42,7 +40,7 @@ from dovetail.service.people import Person
 from dovetail.service.rows import NoForecast, Row, Window, row_of_entry, row_of_record
 from dovetail.service.selectors import Selector, parse_selectors
 from dovetail.service.stable import Stable
-from dovetail.service.submission import Submission, Submitter, submission_of
+from dovetail.service.submission import Submission, Submitter, submission_of, write_scripts
 
 __all__ = ["Action", "Options", "Service"]
 
@@ -271,7 +269,7 @@ class Service:
                 self._makers, submission_of, form, who, cluster, first, scripts, known
             )
             self.check(found.jobs, cluster)
-            await loop.run_in_executor(self._makers, _write_scripts, found.scripts)
+            await loop.run_in_executor(self._makers, write_scripts, found.scripts)
             held = {job.id for job, one in _with_forms(found, form) if one.hold}
             now = self.live.now
             jobs = [replace(job, submit_time=now) for job in found.jobs]
@@ -315,20 +313,23 @@ class Service:
 
     # ------------------------------------------------------------------ who is meant
 
-    async def meant(self, text: str, person: Person) -> list[Meant]:
-        """The jobs that somebody means, each once. Raises `InputError`, `NotFound`."""
+    async def meant(self, text: str, person: Person, limit: int = MOST_FOUND) -> list[Meant]:
+        """The jobs that somebody means, each once. Raises `InputError`, `NotFound`.
+
+        Of a range of numbers at least the first ``limit``, and perhaps no more.
+        """
         found: dict[JobId, Meant] = {}
         for selector in parse_selectors(text):
-            some = await self._found(selector, person)
+            some = await self._found(selector, person, limit)
             if not some and selector.kind != "all":
                 raise NotFound(f"found no job {_shown(selector)}")
             found.update((one.id, one) for one in some)
         return list(found.values())
 
-    async def _found(self, selector: Selector, person: Person) -> list[Meant]:
+    async def _found(self, selector: Selector, person: Person, limit: int = MOST_FOUND) -> list[Meant]:
         ask, archive = asyncio.get_running_loop().run_in_executor, self.archive
         if selector.kind == "numbers":
-            rows = await ask(archive.pool, archive.numbered, *selector.numbers, selector.elements)
+            rows = await ask(archive.pool, archive.numbered, *selector.numbers, selector.elements, limit)
         elif selector.kind == "name":
             rows = await ask(archive.pool, archive.named, selector.name)
         elif selector.kind == "last":
@@ -545,7 +546,7 @@ class Service:
 
     async def rows(self, text: str, person: Person, limit: int) -> list[Row]:
         """The jobs that somebody means, ``limit`` at most. Raises `InputError`, `NotFound`."""
-        ids = [one.id for one in (await self.meant(text, person))[:limit]]
+        ids = [one.id for one in (await self.meant(text, person, limit))[:limit]]
         records = self.engine.records
         away = [id for id in ids if id not in records]
         entries = {entry.job.id: entry for entry in await self.ask(lambda archive: archive.jobs(away))}
@@ -573,21 +574,6 @@ def _with_forms(found: Submission, form: SubmitForm) -> Iterator[tuple[Job, Any]
     first = found.numbers[0][0] if found.numbers else 0
     for job, (number, _) in zip(found.jobs, found.numbers, strict=True):
         yield job, form.jobs[number - first]
-
-
-def _write_scripts(scripts: dict[str, str]) -> None:
-    """Keep scripts as they are now, on the disk. Raises `Full`."""
-    for path, text in scripts.items():
-        target = Path(path)
-        try:
-            target.unlink(missing_ok=True)  # of a submission that was refused afterwards
-            fd = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o700)
-            with os.fdopen(fd, "w", encoding="utf-8", errors="surrogateescape") as file:
-                file.write(text)
-                file.flush()
-                os.fsync(file.fileno())
-        except OSError as error:
-            raise Full(f"{path}: cannot be written: {error.strerror}") from error
 
 
 def _shown(selector: Selector) -> str:

@@ -6,9 +6,11 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
+from dovetail.engine.sizing import resized
 from dovetail.executors.outputs import endless_paths
 from dovetail.files.sentences import shown
 from dovetail.model import Choice, Job, JobId, State
+from dovetail.running.entry import Entry
 from dovetail.service.core import Service
 from dovetail.service.errors import Forbidden, NotFound
 from dovetail.service.logs import Files
@@ -24,7 +26,7 @@ async def details(service: Service, id: JobId) -> Row:
     entry = service.ledger.entry(id)
     if entry is None:
         raise NotFound(f"found no job {shown(id)}")
-    job, launch = entry.job, entry.job.launch
+    job, launch = _as_it_stands(service, entry), entry.job.launch
     out, err = _paths(service, entry.job, entry.attempt)
     earlier = await service.ask(lambda archive: archive.attempts(id))
     return {
@@ -52,6 +54,17 @@ async def details(service: Service, id: JobId) -> Row:
         "restartable": job.app.restartable,
         "earlier": earlier,
     }
+
+
+def _as_it_stands(service: Service, entry: Entry) -> Job:
+    """The job with the memory that it asks for now, or had at last."""
+    record = service.engine.records.get(entry.job.id)
+    if record is not None:
+        return record.job
+    if not entry.job.sizing.auto or entry.allocation is None:
+        return entry.job
+    held = entry.allocation.request.memory
+    return resized(entry.job, [held] * len(entry.job.choices), entry.job.sizing.kills)
 
 
 def _memory(service: Service, job: Job, choice: Choice) -> Row:
@@ -106,7 +119,8 @@ async def explained(service: Service, id: JobId) -> Row:
         raise NotFound(f"found no job {shown(id)}")
     predict = service.engine.predictions.model.predict
     considered: list[dict[str, Any]] = []
-    memory = [_memory(service, entry.job, choice) for choice in entry.job.choices]
+    job = _as_it_stands(service, entry)
+    memory = [_memory(service, job, choice) for choice in job.choices]
     for choice in entry.job.choices:
         one, request = choice.implementation, choice.request
         for device in service.engine.cluster.device_classes(one.kind):

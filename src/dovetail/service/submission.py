@@ -6,6 +6,7 @@ import os
 import signal
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from dovetail.engine.prepare import Gate
@@ -31,12 +32,13 @@ from dovetail.model import (
 )
 from dovetail.model.templates import DEVICE, escape, placeholders
 from dovetail.running.ledger import Number
+from dovetail.service.errors import Full
 from dovetail.service.forms import JobForm, SubmitForm
 from dovetail.service.selectors import MOST_ELEMENTS, parse_array
 from dovetail.workloads.identity import Identity, identify
 from dovetail.workloads.jobfile import app_of_entry, auto_of_entry, request_for, split_command
 
-__all__ = ["INDEX", "Submission", "Submitter", "output_path", "submission_of"]
+__all__ = ["INDEX", "Submission", "Submitter", "output_path", "submission_of", "write_scripts"]
 
 INDEX = "index"
 """The placeholder that stands for the index of an element of an array."""
@@ -422,3 +424,18 @@ def _why_too_large(job: Job, cluster: Cluster, reason: str) -> str:
     if job.nodes > len(cluster):
         return f"nodes: found {job.nodes}, and there are {len(cluster)}"
     return f"is {reason}"
+
+
+def write_scripts(scripts: dict[str, str]) -> None:
+    """Keep scripts as they are now, on the disk. Raises `Full`."""
+    for path, text in scripts.items():
+        target = Path(path)
+        try:
+            target.unlink(missing_ok=True)  # of a submission that was refused afterwards
+            fd = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o700)
+            with os.fdopen(fd, "w", encoding="utf-8", errors="surrogateescape") as file:
+                file.write(text)
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            raise Full(f"{path}: cannot be written: {error.strerror}") from error

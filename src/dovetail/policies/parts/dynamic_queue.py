@@ -9,7 +9,7 @@ from abc import abstractmethod
 from collections.abc import Iterable, Sequence
 
 from dovetail.interfaces import View
-from dovetail.model import Decision, Job, Wait
+from dovetail.model import Decision, Job, Request, Wait, units_for
 from dovetail.policies.parts.backlog import NOWHERE, Backlog, Place, places_in_device_order
 from dovetail.policies.parts.unit_fifos import UnitFifos
 
@@ -20,8 +20,11 @@ class DynamicQueue(UnitFifos):
     """While a unit is idle, the next job of the main queue goes to a unit, or into its FIFO."""
 
     def assign(self, view: View, backlog: Backlog) -> Iterable[Decision]:
-        """Go through the queue once (rule 4)."""
-        for job in view.queue:
+        """Go through the queue once (rule 4); through what is new where the rest cannot run here anyway."""
+        jobs: Iterable[Job] = view.queue
+        if not view.changes.otherwise and not any(_fits(view, request) for request in view.queue.requests()):
+            jobs = [job for job in view.changes.submitted if job in view.queue]
+        for job in jobs:
             places = places_in_device_order(view, job)
             if not places:
                 yield Wait(job.id, NOWHERE)
@@ -35,3 +38,8 @@ class DynamicQueue(UnitFifos):
     @abstractmethod
     def place(self, backlog: Backlog, job: Job, places: Sequence[Place]) -> Place | None:
         """Where the next job goes: started there if it can be, else into the FIFO; ``None``: it waits."""
+
+
+def _fits(view: View, request: Request) -> bool:
+    """Whether a job that asks for this can run on a unit of a node that is there. O(1) mostly."""
+    return request.nodes == 1 and bool(units_for(view.cluster, request))

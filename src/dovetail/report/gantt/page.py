@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any
 
 import orjson
@@ -42,8 +43,7 @@ class PageCharts:
 
     def __init__(self, results: Sequence[Result]) -> None:
         self.span: Span = span_of(results)
-        records = {r.job.id: r for result in results for r in result.records}
-        self._tones = Tones(list(records.values()))
+        self._results = results
         self._jobs: dict[str, int] = {}
         self._told: list[list[Any]] = []
         self._words: dict[str, int] = {}
@@ -51,6 +51,12 @@ class PageCharts:
         self._marked = False
         length = self.span[1] - self.span[0]
         self._digits = max(0, 6 - math.floor(math.log10(length))) if length > 0 else 0
+
+    @cached_property
+    def _tones(self) -> Tones:
+        """The colours of all jobs, needed where any are drawn one by one."""
+        records = {r.job.id: r for result in self._results for r in result.records}
+        return Tones(list(records.values()))
 
     def add(self, result: Result, label: str) -> str:
         """The element that shows a schedule; what it shows is in `script`."""

@@ -1,0 +1,28 @@
+"""What squeue and sacct have said of jobs that Slurm killed for memory, as recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from dovetail.executors import slurm_batch
+from dovetail.executors.slurm_queue import TERMINAL
+from dovetail.model import State
+
+SQUEUE = (
+    "4711|OUT_OF_MEMORY|n3|2026-05-04T12:30:00|OutOfMemory|dovetail-a\n4712|RUNNING|n4|N/A|None|dovetail-a\n"
+)
+SACCT = "4711_3|OUT_OF_MEMORY|n3|dovetail-a\n4711_4|CANCELLED by 1000|None assigned|dovetail-a\n"
+
+
+def test_a_kill_for_memory_is_a_state_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    def call(argv: Sequence[str], **_: object) -> tuple[str, str]:
+        return (SQUEUE if argv[0] == "squeue" else SACCT), ""
+
+    monkeypatch.setattr(slurm_batch, "call", call)
+    seen = slurm_batch.look()
+    assert TERMINAL[seen["4711"].state] is State.OUT_OF_MEMORY
+    assert "4712" in seen
+    again = slurm_batch.look_again(["4711_3", "4711_4"], accounting=True)
+    assert [TERMINAL[one.state] for one in again.values()] == [State.OUT_OF_MEMORY, State.CANCELLED]
