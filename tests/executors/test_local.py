@@ -441,6 +441,27 @@ def test_jobs_of_a_killed_supervisor_end_as_node_fail_and_the_next_gets_a_new_on
     assert not runs(log.starts[next(iter(log.starts))]["pid"])
 
 
+def test_a_job_that_had_ended_before_its_supervisor_died_was_not_ended_by_that(tmp_path: Path) -> None:
+    async def main() -> Ended:
+        executor = LocalExecutor(cpu_cluster(), tmp_path / "run")
+        log = tmp_path / "run" / "spawn.log"
+        await executor.launch(placed("a", "/bin/sleep", "300"))
+        await until(lambda: bool(read_log(log).starts))
+        supervisor = read_log(log).supervisors[0]["pid"]
+        os.kill(supervisor, signal.SIGSTOP)
+        (start,) = read_log(log).starts.values()
+        os.kill(start["pid"], signal.SIGKILL)
+        await until(lambda: not runs(start["pid"]))
+        os.kill(supervisor, signal.SIGKILL)
+        end = (await asyncio.wait_for(ends(executor, 1), 60))["a"]
+        await executor.close()
+        return end
+
+    end = asyncio.run(main())
+    assert end.state is State.NODE_FAIL
+    assert end.detail.startswith("it ended by itself, but the supervisor of this run ended (status -9)")
+
+
 def test_a_full_disk_fails_the_job_and_nothing_else(tmp_path: Path) -> None:
     small = tmp_path / "small"
     small.mkdir()

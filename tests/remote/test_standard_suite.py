@@ -30,6 +30,14 @@ EXCUSED = {
     "test_dlpack.py::test_dunder_dlpack": "copy=False: the memory of another process cannot be exported",
 }
 
+#: What fails with a library here too, but not with the arrays that the suite draws from it.
+DRAWN = {
+    "torch": (  # 1 - 0j for complex128 with large imaginary parts
+        "test_special_cases.py::test_unary[tanh(real(x_i) is +infinity and isfinite(imag(x_i)) "
+        "and imag(x_i) > 0) -> 1 + 0j]",
+    )
+}
+
 #: What `make test` runs: where programs touch the wire most.
 SAMPLE = (
     "test_array_object.py",
@@ -107,7 +115,7 @@ def test_a_server_adds_no_failure(suite: Path, tmp_path: Path, library: str) -> 
     chosen = () if FULL else SAMPLE
     with serving(tmp_path, library) as served:
         found = failures(suite, "dovetail.remote.xp", chosen, address=served.address())
-    found = [name for name in found if name not in EXCUSED]
+    found = [name for name in found if name not in EXCUSED and name not in DRAWN.get(library, ())]
     local = (
         ("dovetail.remote.xp", "local:opencl") if library == "opencl" else (f"array_api_compat.{library}", "")
     )

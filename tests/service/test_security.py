@@ -6,6 +6,7 @@ import errno
 import http.client
 import json
 import os
+import re
 import socket
 import ssl
 import stat
@@ -121,10 +122,19 @@ def test_the_one_time_address_becomes_a_strict_cookie(service: Serving, place: s
     client_.close()
     assert ask(place, "GET", path)[0] in (401, 403), "it is used up"
     session = cookie.partition(";")[0]
-    assert ask(place, "GET", "/api/v1/info", Cookie=session)[0] == 200
-    assert ask(place, "POST", "/api/v1/cancel", "{}", Cookie=session, Origin="http://evil.example")[0] == 403
-    assert ask(place, "GET", "/api/v1/info", Cookie="dovetail=guess")[0] == 401
-    assert ask(place, "GET", "/api/v1/info", Cookie="dovetail=" + "x" * 4000 + '="\\')[0] == 401
+    home = cookie.partition("Path=")[2].partition(";")[0]
+    assert re.fullmatch(r"/d-[\w-]{16}/", home), "no other server of this host knows it, so none is sent it"
+    assert ask(place, "GET", f"{home}api/v1/info", Cookie=session)[0] == 200
+    assert ask(place, "GET", home, Cookie=session)[0] == 200
+    assert ask(place, "GET", f"{home}static/main.js", Cookie=session)[0] == 200
+    assert ask(place, "GET", "/api/v1/info", Cookie=session)[0] == 401, "a cookie is worth nothing elsewhere"
+    assert ask(place, "GET", f"{home}api/v1/info")[0] == 401
+    assert (
+        ask(place, "POST", f"{home}api/v1/cancel", "{}", Cookie=session, Origin="http://evil.example")[0]
+        == 403
+    )
+    assert ask(place, "GET", f"{home}api/v1/info", Cookie="dovetail=guess")[0] == 401
+    assert ask(place, "GET", f"{home}api/v1/info", Cookie="dovetail=" + "x" * 4000 + '="\\')[0] == 401
 
 
 def raw(place: str, data: bytes, *, pieces: int = 1, patience: float = 30.0) -> bytes:

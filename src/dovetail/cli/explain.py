@@ -350,7 +350,7 @@ def _weigh(
         now - story.start,
         now,
         known=lambda: any(n for (of, _, other), n in runs.items() if of == app and other != device),
-        elsewhere=any(other != device for *_, other in story.ways),
+        elsewhere=lambda: any(other != device for *_, other in story.ways),
     )
 
 

@@ -348,21 +348,29 @@ class Engine(Decisions):
         """What an end says of the device: whether the app's implementation fails there at once, or works."""
         if record.implementation is not None and record.device_class is not None and record.start is not None:
             way = (record.job.app.name, record.implementation.name, record.device_class)
-            submitted = self.suspensions.narrowed.get(event.job, record.job)
-            self.suspensions.ended(
-                way,
-                event.job,
-                event.state,
-                now - record.start,
-                now,
-                known=lambda: self._completed_before(record),
-                elsewhere=any(
-                    device != record.device_class
-                    for choice in submitted.choices
-                    for device in self._classes_of(choice, None)
-                ),
-            )
-        record.job = self.suspensions.narrowed.pop(event.job, record.job)
+            if event.state is State.COMPLETED and not self.suspensions.active:
+                self.suspensions.completed(way)
+            else:
+                self.suspensions.ended(
+                    way,
+                    event.job,
+                    event.state,
+                    now - record.start,
+                    now,
+                    known=lambda: self._completed_before(record),
+                    elsewhere=lambda: self._could_run_elsewhere(record),
+                )
+        if self.suspensions.narrowed:
+            record.job = self.suspensions.narrowed.pop(event.job, record.job)
+
+    def _could_run_elsewhere(self, record: Record) -> bool:
+        """Whether there is another class here on which the job could have run."""
+        submitted = self.suspensions.narrowed.get(record.job.id, record.job)
+        return any(
+            device != record.device_class
+            for choice in submitted.choices
+            for device in self._classes_of(choice, None)
+        )
 
     def _completed_before(self, record: Record) -> bool:
         """Whether the app is known to have completed on another class than the job's, in any run."""

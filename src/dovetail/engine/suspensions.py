@@ -61,6 +61,13 @@ class Suspensions:
             suspect.trial, suspect.open = job, False
             self.changed = True
 
+    def completed(self, way: Way) -> None:
+        """A job has completed: the app works there, and what failed before counts no more."""
+        app, name, device = way
+        self._completed.setdefault(app, set()).add((name, device))
+        if not self.active and self._suspects:
+            self._suspects.pop(way, None)
+
     def lapse(self, now: Seconds) -> None:
         """Suspensions whose end has come are open to a trial."""
         for suspect in self._suspects.values():
@@ -76,22 +83,19 @@ class Suspensions:
         now: Seconds,
         *,
         known: Callable[[], bool],
-        elsewhere: bool,
+        elsewhere: Callable[[], bool],
     ) -> None:
         """A job has ended after ``ran`` seconds.
 
         ``known`` says whether an earlier run of the app is known to have completed on another class,
         ``elsewhere`` whether there is another class here on which the job could have run.
         """
-        app, name, device = way
         if state is State.COMPLETED:
-            self._completed.setdefault(app, set()).add((name, device))
+            self.completed(way)
         if self.active and state in (State.COMPLETED, State.FAILED):
             self._decide(way, completed=state is State.COMPLETED)
         if state is State.FAILED and ran <= AT_ONCE:
-            self._failed(
-                self._suspects.setdefault(way, _Suspect()), way, job, now, known, elsewhere=elsewhere
-            )
+            self._failed(self._suspects.setdefault(way, _Suspect()), way, job, now, known, elsewhere)
             return
         suspect = self._suspects.get(way)
         if suspect is None:
@@ -124,8 +128,7 @@ class Suspensions:
         job: JobId,
         now: Seconds,
         known: Callable[[], bool],
-        *,
-        elsewhere: bool,
+        elsewhere: Callable[[], bool],
     ) -> None:
         suspect.failures += 1
         if suspect.until is None:
@@ -133,7 +136,7 @@ class Suspensions:
                 return
             app, _, device = way
             suspect.proven = any(other != device for _, other in self._completed.get(app, ())) or known()
-            if not (suspect.proven or elsewhere):
+            if not (suspect.proven or elsewhere()):
                 return
             self.active += 1
         elif suspect.trial == job:

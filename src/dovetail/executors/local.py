@@ -422,7 +422,9 @@ class MachineExecutor(SupervisedExecutor):
         why = f"the supervisor of this run ended (status {code}), so the job was ended too{said}"
         known = read_log(path).intents
         unheard = [request for uid, request in link.requests.items() if uid not in known]
-        for uid, end in end_lost(path, self._log, [u for u in link.requests if u in known], why, self.epoch):
+        over = f"it ended by itself, but the supervisor of this run ended (status {code}) before it noted how"
+        heard = [uid for uid in link.requests if uid in known]
+        for uid, end in end_lost(path, self._log, heard, why, self.epoch, f"{over}{said}"):
             self._ended(link.done(uid), end)
         cgroups.clear(read_log(path))
         if not unheard or self._closing:

@@ -327,9 +327,12 @@ def _look(folder: Path, beside: Mapping[str, JobId]) -> tuple[Recovery, bool]:
 
 
 def end_lost(
-    path: Path, fd: int, uids: list[str], why: str, epoch: float
+    path: Path, fd: int, uids: list[str], why: str, epoch: float, had_ended: str = ""
 ) -> Iterator[tuple[str, dict[str, Any]]]:
-    """End jobs whose supervisor was killed, and write that down; yields (uid, end record)."""
+    """End jobs whose supervisor was killed, and write that down; yields (uid, end record).
+
+    ``why`` is said of those that ran, ``had_ended`` (default: the same) of those of which nothing was left.
+    """
     log = read_log(path)
     strays = _processes_of(set(uids), log)
     for uid in uids:
@@ -337,7 +340,8 @@ def end_lost(
             yield uid, log.ends[uid]
             continue
         start = log.starts.get(uid)
-        if start is not None and is_alive(start["pid"], start["boot"]):
+        lived = start is not None and is_alive(start["pid"], start["boot"])
+        if start is not None and lived:
             kill_group(start["pid"], signal.SIGKILL)
         for pid, boot in strays.get(uid, ()):
             if is_alive(pid, boot):
@@ -351,7 +355,9 @@ def end_lost(
             "uid": uid,
             "from": start["at"] if start else now,
             "at": now,
-            "error": why if ran else f"{why}; whether it had started is not known",
+            "error": (why if lived or uid in strays else had_ended or why)
+            if ran
+            else f"{why}; whether it had started is not known",
             "state": State.NODE_FAIL.value,
             "ran": ran,
         }

@@ -66,9 +66,15 @@ class Session:
 
 
 class Sessions:
-    """Browsers that were let in, and codes with which one may come in once."""
+    """Browsers that were let in, and codes with which one may come in once.
+
+    Browsers send a cookie to every port of a host (RFC 6265 knows none), but only to its path. So all that a
+    session may see lies below ``place``, which nobody else knows: a page of another server on this host can
+    neither get the cookie sent there nor take it away.
+    """
 
     def __init__(self) -> None:
+        self.place = f"/d-{secrets.token_urlsafe(12)}"
         self._sessions: dict[str, Session] = {}
         self._codes: dict[str, Session] = {}
 
@@ -143,8 +149,13 @@ class Gate:
         if scope["type"] != "http":
             return
         headers = _headers(scope)
+        place = self.sessions.place
+        at_home = scope["path"].startswith(f"{place}/")
+        if at_home:
+            scope["path"] = scope["path"].removeprefix(place)
+            scope["raw_path"] = scope["path"].encode()
         try:
-            person = await self._person(scope, headers, receive)
+            person = await self._person(scope, headers, receive, at_home)
             _check_length(headers)
             scope["person"] = person  # from here on the connection is not one of a stranger
             limited = _Limited(receive)
@@ -177,7 +188,9 @@ class Gate:
         what = (status, scope["method"], scope["path"][:200], client, why)
         self._refusals.info(time.monotonic(), "refused (%d) %s %s from %s: %s", *what)
 
-    async def _person(self, scope: Scope, headers: dict[bytes, bytes], receive: Receive) -> Person:
+    async def _person(
+        self, scope: Scope, headers: dict[bytes, bytes], receive: Receive, at_home: bool
+    ) -> Person:
         client = (scope.get("client") or ("", 0))[0]
         if client.startswith("unix:"):
             uid, pid = map(int, client[5:].split(":"))
@@ -186,7 +199,7 @@ class Gate:
         given = headers.get(b"authorization")
         if given is not None:
             return self._with_token(given)
-        person = self._with_cookie(headers)
+        person = self._with_cookie(headers) if at_home else None
         if scope["path"].startswith("/login"):
             await self._login(scope, headers, receive)
         if person is None:
@@ -252,9 +265,12 @@ class Gate:
         if key is None:
             raise Refused(403, "this address was used already, or is too old", page=True)
         secure = "; Secure" if scope["scheme"] == "https" else ""
-        cookie = f"{COOKIE}={key}; Path=/; Max-Age={int(SESSION_LIVES)}; HttpOnly; SameSite=Strict{secure}"
+        home = f"{self.sessions.place}/"
+        cookie = (
+            f"{COOKIE}={key}; Path={home}; Max-Age={int(SESSION_LIVES)}; HttpOnly; SameSite=Strict{secure}"
+        )
         # A browser sends no strict cookie with a redirection from elsewhere: the page goes on by itself.
-        raise Refused(200, "", (b"set-cookie", cookie.encode()), (b"refresh", b"0; url=/"))
+        raise Refused(200, "", (b"set-cookie", cookie.encode()), (b"refresh", f"0; url={home}".encode()))
 
 
 def _is_number(host: str) -> bool:

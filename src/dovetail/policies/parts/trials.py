@@ -19,8 +19,10 @@ from dovetail.model import (
     Decision,
     DeviceClass,
     Job,
+    Unit,
     class_on,
     classes_for,
+    device_kind,
     fastest,
     one_node_choices,
     seconds_on,
@@ -92,25 +94,38 @@ def nothing_known(view: View, job: Job) -> bool:
 
 def idle_trials(view: View, units: IdleUnits) -> Iterator[Decision]:
     """Start one waiting job of each app on each idle unit of a class on which the app was never tried."""
-    idle = [unit for unit in units.open if view.occupant(unit) is None]
-    idle.sort(key=lambda unit: unit.kind == CPU)
+    idle: dict[DeviceClass, list[Unit]] = {}
+    for unit in sorted(units.open, key=lambda unit: unit.kind == CPU):
+        if view.occupant(unit) is None:
+            idle.setdefault(unit.device_class, []).append(unit)
     trials = Trials(view)
     for job in view.queue if idle else ():
-        choices = one_node_choices(job)
-        for unit in idle if len(choices) > 1 else ():
-            found = next(
-                (
-                    Assignment(job, choice, allocation)
-                    for choice in choices
-                    if (allocation := units.free.fit_unit(choice.request, unit)) is not None
-                    and trials.untried(job, choice, class_on(choice.implementation, unit))
-                ),
-                None,
-            )
+        if len(job.choices) > 1:
+            found = _trial(trials, units, idle, job)
             if found is not None:
-                trials.begin(job, found.choice, class_on(found.choice.implementation, unit))
-                idle.remove(unit)
-                yield units.start(unit, found)
-                break
-        if not idle:
-            return
+                yield found
+                if not idle:
+                    return
+
+
+def _trial(
+    trials: Trials, units: IdleUnits, idle: dict[DeviceClass, list[Unit]], job: Job
+) -> Decision | None:
+    """Start the job on the first idle unit that fits, of a class on which its app was never tried."""
+    choices = one_node_choices(job)
+    for like, those in idle.items():
+        for choice in choices:
+            if device_kind(choice.request) != like.kind:
+                continue
+            device = class_on(choice.implementation, those[0])
+            if not trials.untried(job, choice, device):
+                continue
+            for unit in those:
+                allocation = units.free.fit_unit(choice.request, unit)
+                if allocation is not None:
+                    trials.begin(job, choice, device)
+                    those.remove(unit)
+                    if not those:
+                        del idle[like]
+                    return units.start(unit, Assignment(job, choice, allocation))
+    return None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import platform
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from dovetail.errors import InputError
 from dovetail.extras import DISTRIBUTION
 from dovetail.remote.backends.base import Backend, Place, View, standard_functions
-from dovetail.remote.backends.direct import DIRECT
 from dovetail.remote.standard import DTYPES
 
 __all__ = ["NumpyBackend", "expand_dims"]
@@ -21,6 +20,49 @@ __all__ = ["NumpyBackend", "expand_dims"]
 _NAMES = {np.dtype(name).char: name for name in DTYPES} | {"q": "int64", "Q": "uint64"}
 """Names by one-letter codes, of which C has several for a type; `numpy.dtype.name` takes a microsecond."""
 _SCALARS = frozenset(np.dtype(code).type for code in _NAMES)
+
+
+def _filled(function: Callable[..., Any]) -> Callable[..., Any]:
+    def call(shape: Any, *, dtype: Any = None) -> Any:
+        return function(shape, dtype)
+
+    return call
+
+
+def _total(ufunc: np.ufunc) -> Callable[..., Any]:
+    reduce: Callable[..., Any] = ufunc.reduce
+
+    def call(x: Any, /, *, axis: Any = None, dtype: Any = None, keepdims: bool = False) -> Any:
+        return reduce(x, axis, dtype, None, keepdims)
+
+    return call
+
+
+def _extreme(ufunc: np.ufunc) -> Callable[..., Any]:
+    reduce: Callable[..., Any] = ufunc.reduce
+
+    def call(x: Any, /, *, axis: Any = None, keepdims: bool = False) -> Any:
+        return reduce(x, axis, None, None, keepdims)
+
+    return call
+
+
+_DIRECT: Mapping[str, Callable[..., Any]] = {
+    "astype": np.ndarray.astype,
+    "empty": _filled(np.empty),
+    "linalg.matmul": np.matmul,
+    "matmul": np.matmul,
+    "max": _extreme(np.maximum),
+    "min": _extreme(np.minimum),
+    "ones": _filled(np.ones),
+    "prod": _total(np.multiply),
+    "sum": _total(np.add),
+    "zeros": _filled(np.zeros),
+}
+"""Functions straight from NumPy, where a wrapper takes longer than results of small arrays.
+
+Each gives what the function of that name in array-api-compat gives, bit by bit.
+"""
 
 
 class NumpyBackend(Backend):
@@ -36,7 +78,7 @@ class NumpyBackend(Backend):
         xp = compat("numpy")
         self.library = f"numpy {np.__version__}"
         self.device_name = platform.machine()
-        self.functions = {**standard_functions(xp), **DIRECT, "expand_dims": expand_dims}
+        self.functions = {**standard_functions(xp), **_DIRECT, "expand_dims": expand_dims}
         self.dtypes: Mapping[str, Any] = {name: np.dtype(name) for name in DTYPES}
         self.default_dtypes = {
             "real floating": "float64",

@@ -2,7 +2,7 @@
 
 import { notice } from "./dom.js";
 
-const BASE = "/api/v1";
+const BASE = "api/v1";  // below the page, whose place is a secret of this service
 
 /** The JSON at an address; raises an Error with the service's sentence. */
 export async function get(path, options = {}) {
