@@ -33,7 +33,7 @@ def wheel_faults(path: Path) -> list[str]:
     packages = {n.partition("/")[0] for n in names if "/" in n and ".d" not in n.partition("/")[0][-11:]}
     packages -= {n for n in packages if n.endswith((".dist-info", ".data"))}
     faults = [] if packages == TOP[name] else [f"holds the packages {sorted(packages)}"]
-    faults += [f"holds {n}" for n in names if n.endswith((".pyc", ".so")) or "/tests/" in n]
+    faults += [f"holds {n}" for n in names if n.endswith(".pyc") or "/tests/" in n]
     if name != "dovetail_lab":
         faults += [
             f"lacks {one}" for one in SHARED if not any(n.endswith(f".data/data/{one}") for n in names)

@@ -97,11 +97,10 @@ def test_the_history_tells_what_the_run_does_not(tmp_path: Path) -> None:
     assert math.isnan(unknown.makespan)
     assert set(unknown.metrics.values()) == {None}
     store = _history(tmp_path / "h.sqlite", "gpu", "T4", 1.0)
-    for given in ({"history": store}, {"history": store, "knowledge": "learned"}):
-        report = dovetail.simulate(journal, **given, **options)
-        assert [job["implementation"] for job in report.jobs] == ["gpu", "gpu"]
-        assert report.makespan == pytest.approx(2.0)
-        assert [Note.code_of(note) for note in report.result.notes] == ["model", "expected"]
+    report = dovetail.simulate(journal, history=store, **options)
+    assert [job["implementation"] for job in report.jobs] == ["gpu", "gpu"]
+    assert report.makespan == pytest.approx(2.0)
+    assert [Note.code_of(note) for note in report.result.notes] == ["model", "expected"]
 
 
 def test_times_of_one_model_are_not_those_of_another(tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ from dovetail.model import (
     TableTruth,
     Workload,
 )
+from dovetail.native.rigid import library
 from dovetail.policies.conservative import Conservative
 from dovetail.policies.easy import Easy
 from dovetail.policies.fcfs import Fcfs
@@ -37,6 +38,7 @@ from dovetail.workloads.aaic import read_aaic
 from dovetail.workloads.load import load_workload
 from dovetail.workloads.philly import read_philly
 
+pytestmark = pytest.mark.skipif(library() is None, reason="no C compiler was here when the package was built")
 TRACES = Path(__file__).parents[3] / "shared" / "traces"
 POLICIES: list[Policy] = [
     Conservative(),

@@ -26,6 +26,7 @@ from dovetail.model import (
     Workload,
 )
 from dovetail.model.tables import RecordTable
+from dovetail.native.rigid import library
 from dovetail.policies.conservative import Conservative
 from dovetail.policies.easy import Easy
 from dovetail.policies.fcfs import Fcfs
@@ -40,6 +41,7 @@ from dovetail.workloads.load import load_workload
 from dovetail.workloads.swf import swf_cluster, swf_workload
 from dovetail.workloads.swf_arrays import parse_swf, read_swf_arrays
 
+pytestmark = pytest.mark.skipif(library() is None, reason="no C compiler was here when the package was built")
 TRACES = Path(__file__).parents[3] / "shared" / "traces"
 POLICIES: list[Policy] = [
     Easy(),

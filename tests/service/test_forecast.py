@@ -58,3 +58,14 @@ def test_whatif_answers_for_other_policies_and_clusters(service: Serving) -> Non
             client.post("/api/v1/whatif", {"policy": "fsfc"})
         client.post("/api/v1/cancel", {"jobs": "all"})
         wait(client, [*blocker, *ids])
+
+
+def test_jobs_that_follow_each_other_in_one_place_are_foreseen(service: Serving) -> None:
+    """Who was given the place of one that is about to end has not begun, and is not adopted there too."""
+    with connection(service.folder.path) as client:
+        wait(client, submit(client, *[{"command": ["true"]}] * 20))
+        ids = submit(client, *[{"command": ["true"]}] * 1500)
+        while client.get("/api/v1/jobs", limit=1, patience=1)["total"]:
+            time.sleep(0.05)
+        assert set(wait(client, ids).values()) == {"COMPLETED"}
+    assert "not free" not in service.folder.log.read_text()

@@ -31,13 +31,13 @@ class Lookahead:
 
     One-node jobs on unlike units are planned as a whole, gangs that can be molded in order and molding, and
     of rigid jobs EASY's order is chosen by roll-outs. ``budget`` counts what is looked at in one plan: moves
-    (default 20,000), plans of gangs (1,000), roll-outs (11). Who has waited for ``age`` seconds (30 days)
+    (default 20,000), plans of gangs (1,000), roll-outs (11). Who has waited for ``age`` seconds (90 days)
     goes first, the oldest before all others: whatever runs, is promised or is older then ends before.
     """
 
     objective: Objective = "makespan"
     budget: int | None = None
-    age: Seconds = 30 * DAY
+    age: Seconds = 90 * DAY
 
     paper: ClassVar[str] = "beyond the papers"
     settles: ClassVar[bool] = True

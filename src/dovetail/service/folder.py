@@ -31,7 +31,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dovetail.executors.spawnlog import read_log
 from dovetail.files.writing import private_folder
 
 __all__ = ["Address", "ServiceFolder", "default_service_folder"]
@@ -122,6 +121,9 @@ class ServiceFolder:
 
     def last_number(self) -> int:
         """The highest number of a job of which there is output or a record of its start, 0 without any."""
+
+        from dovetail.executors.spawnlog import read_log
+
         output = self.path / "output"
         buckets = (
             [int(one.name) for one in output.iterdir() if one.name.isdecimal()] if output.is_dir() else []

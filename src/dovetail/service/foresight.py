@@ -18,6 +18,7 @@ from statistics import median
 from typing import Any
 
 from dovetail.engine.admission import HELD
+from dovetail.engine.occupancy import Occupancy
 from dovetail.engine.simulate import SimulationOptions, simulate
 from dovetail.engine.turns import Turns
 from dovetail.errors import DovetailError
@@ -123,10 +124,16 @@ def _standing(
     ends: list[tuple[Seconds, Event]] = []
     jobs: list[Job] = []
     left_out: set[JobId] = set()
+    held = Occupancy(cluster, "pack")
     for entry in entries:
         depends = tuple(one for one in entry.job.depends if one.job in alive)
         job = replace(entry.job, submit_time=SOON, index=entry.seq, depends=depends)
         place, started = entry.allocation, entry.started
+        if place is not None and not place.mask >> len(cluster):
+            try:
+                held.reserve(place)
+            except ValueError:  # it was given the place of one that is about to end, and has not begun
+                place = None
         if entry.state is State.RUNNING and place is not None and started is not None:
             assert entry.implementation is not None
             if place.mask >> len(cluster):  # on a cluster that has fewer nodes it is not in the way

@@ -8,14 +8,15 @@ import re
 import shlex
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from dovetail.errors import InputError
 from dovetail.files.reading import read_text
 from dovetail.files.sentences import file_name
 from dovetail.files.units import seconds_of
-from dovetail.model import App, Job, Workload
-from dovetail.workloads.load import load_workload
+
+if TYPE_CHECKING:
+    from dovetail.model import App, Job, Workload
 
 __all__ = [
     "device_count",
@@ -45,6 +46,8 @@ def here() -> Form:
 
 def forms_of_file(path: str, options: Mapping[str, Any]) -> tuple[list[Form], list[Form]]:
     """(apps, jobs) of a job file or of a list of commands (``-``: standard input). Raises `InputError`."""
+    from dovetail.workloads.load import load_workload
+
     return forms_of_workload(load_workload(path, **options))
 
 
