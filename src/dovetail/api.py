@@ -27,15 +27,13 @@ from dovetail.files.units import SIZE, bytes_of, seconds_given
 from dovetail.history.base import MeasuredHistory
 from dovetail.history.memory import MemoryHistory
 from dovetail.history.sqlite import SqliteHistory, default_history_path
-from dovetail.interfaces import History, Planner, Policy, RateModel, RuntimeModel
+from dovetail.interfaces import History, Planner, Policy, RateModel, RuntimeModel, traits_of
 from dovetail.model import CPU, Cluster, Note, Record, Replicate, Result, Seconds, Workload
 from dovetail.plugins import (
     LoadedPolicy,
-    keeps_to,
     load_policy,
     load_rates,
     named_backend,
-    obeys_priorities,
     policy_for,
 )
 from dovetail.policies.follow_plan import FollowPlan
@@ -222,7 +220,7 @@ def simulate(
     limit = _default_walltime(seed, overrun, default_walltime, "actual")
     _check_load(load)
     loaded = None if policy == RECORDED else load_policy(policy)
-    if loaded is not None and getattr(loaded.policy, "submits", False):
+    if loaded is not None and traits_of(loaded.policy).submits:
         raise InputError(
             f"policy {loaded.name} hands jobs to another scheduler (`dovetail run --executor slurm-queue`), "
             "expected one that places them itself: a simulation has no other scheduler"
@@ -314,7 +312,7 @@ def simulate(
 
 def _forecast(loaded: LoadedPolicy, rates: RateModel | None, machine: Cluster) -> Expectations | None:
     """What a policy may ask about sharing, where it does and a rate model of borrowed GPUs can tell."""
-    if not getattr(loaded.policy, "forecasts", False) or not isinstance(rates, RemoteGpu):
+    if not traits_of(loaded.policy).forecasts or not isinstance(rates, RemoteGpu):
         return None
     return Expectations(rates.fresh(machine))
 
@@ -353,7 +351,7 @@ _HINT = "give times, run the jobs once, or name a history that knows them"
 
 def _kinds_used(loaded: LoadedPolicy) -> Callable[[str], bool]:
     """Which kinds of device a policy goes to, by its name: all but for those that keep to some."""
-    keeps = keeps_to(loaded.policy)
+    keeps = traits_of(loaded.policy).keeps_to
     return lambda kind: keeps not in ("cpu", "devices") or (kind == CPU) is (keeps == "cpu")
 
 
@@ -380,7 +378,7 @@ def _unknown(
 
 def _not_as_named(result: Result, loaded: LoadedPolicy) -> list[Note]:
     """What a policy did that its name denies, for want of another choice."""
-    keeps = keeps_to(loaded.policy)
+    keeps = traits_of(loaded.policy).keeps_to
     if keeps == "optimal" and result.plan is not None and result.plan.status != "optimal":
         text = f"{loaded.name}: the plan is the best that was found in time, not proven to be optimal."
         return [Note(text, "not_as_named")]
@@ -445,7 +443,7 @@ def _rates(rates: str | RateModel | None) -> RateModel | None:
 
 def _best_effort(jobs: Workload, loaded: LoadedPolicy) -> list[Note]:
     """What to know of promises that rest on expected times, where jobs are slowed beyond these."""
-    if not getattr(loaded.policy, "slows", False):
+    if not traits_of(loaded.policy).slows:
         return []
     without = sum(job.walltime is None for job in jobs.jobs)
     if not without:
@@ -459,7 +457,7 @@ def _best_effort(jobs: Workload, loaded: LoadedPolicy) -> list[Note]:
 
 def _ignored(jobs: Workload, loaded: LoadedPolicy) -> bool:
     """Whether jobs have priorities that the policy does not look at."""
-    return not obeys_priorities(loaded.policy) and any(job.priority for job in jobs.jobs)
+    return not traits_of(loaded.policy).priorities and any(job.priority for job in jobs.jobs)
 
 
 def _journal(path: PathLike, cluster: Cluster, loaded: LoadedPolicy, **about: Any) -> JournalWriter:

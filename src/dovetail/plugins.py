@@ -24,21 +24,19 @@ from dovetail.errors import InputError
 from dovetail.extras import needing
 from dovetail.files.sentences import closest
 from dovetail.files.specs import split_spec
-from dovetail.interfaces import Backend, History, Planner, Policy, RuntimeModel
+from dovetail.interfaces import Backend, History, Planner, Policy, RuntimeModel, traits_of
 
 __all__ = [
     "LoadedPolicy",
     "PolicyInfo",
     "entries",
     "holding",
-    "keeps_to",
     "load_policy",
     "load_rates",
     "load_runtime_model",
     "named",
     "named_backend",
     "needs_turns",
-    "obeys_priorities",
     "policies",
     "policy_for",
 ]
@@ -204,27 +202,13 @@ def holding(policy: Policy | Planner) -> Policy | Planner:
     return held
 
 
-def obeys_priorities(policy: object) -> bool:
-    """Whether a policy, or its class, says with ``priorities = True`` that higher ones go first."""
-    return bool(getattr(policy, "priorities", False))
-
-
-def keeps_to(policy: object) -> str:
-    """What a policy's name promises, by its class attribute ``keeps_to``.
-
-    ``cpu``: every job that can runs on a CPU, as under `cpu-only`; ``devices``: on anything else, as under
-    `gpu-only`; nothing otherwise.
-    """
-    return str(getattr(policy, "keeps_to", ""))
-
-
 def needs_turns(policy: object) -> bool:
     """Whether jobs must come before a policy by rank, so that of equal ones the higher starts no later.
 
-    So it is of all that do not obey priorities, and of those that obey them on each unit alone
-    (``priorities_by_unit = True``).
+    So it is of all that do not obey priorities, and of those that obey them on each unit alone.
     """
-    return not obeys_priorities(policy) or bool(getattr(policy, "priorities_by_unit", False))
+    traits = traits_of(policy)
+    return not traits.priorities or traits.priorities_by_unit
 
 
 def policies() -> list[PolicyInfo]:
@@ -236,7 +220,7 @@ def policies() -> list[PolicyInfo]:
         hints = typing.get_type_hints(factory) if _fields(factory) else {}
         parameters = {key: _describe(hints[key], field.default) for key, field in _fields(factory).items()}
         kind: Literal["policy", "planner"] = "policy" if hasattr(factory, "decide") else "planner"
-        paper, obeyed = getattr(factory, "paper", "") or "", obeys_priorities(factory)
+        paper, obeyed = getattr(factory, "paper", "") or "", traits_of(factory).priorities
         found.append(PolicyInfo(name, doc[0] if doc else "", paper, kind, parameters, obeyed))
     return found
 

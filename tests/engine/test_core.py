@@ -9,7 +9,7 @@ import pytest
 
 from dovetail.engine.core import Engine
 from dovetail.errors import PolicyError
-from dovetail.interfaces import View
+from dovetail.interfaces import Traits, View
 from dovetail.model import (
     Allocation,
     Cancelled,
@@ -150,7 +150,7 @@ def test_a_policy_that_settles_is_asked_once() -> None:
 
     @dataclass(frozen=True)
     class Settling(Scripted):
-        settles = True
+        traits = Traits(settles=True)
 
     def rule(view: View) -> Iterable[Decision]:
         calls.append(view.now)

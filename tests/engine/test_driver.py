@@ -17,7 +17,7 @@ from dovetail.engine.simulate import SimulationOptions, simulate
 from dovetail.errors import ExecutorError, InputError, UnsupportedWorkload
 from dovetail.executors.fake import FakeExecutor
 from dovetail.history.memory import MemoryHistory
-from dovetail.interfaces import View
+from dovetail.interfaces import Traits, View
 from dovetail.model import (
     Allocation,
     Cluster,
@@ -59,8 +59,7 @@ Rule = Callable[[View], Iterable[Decision]]
 @dataclass(frozen=True)
 class Scripted:
     rule: Rule
-    submits: ClassVar[bool] = True
-    migrates: ClassVar[bool] = True
+    traits: ClassVar[Traits] = Traits(submits=True, migrates=True)
 
     def decide(self, view: View) -> Iterable[Decision]:
         return self.rule(view)

@@ -16,7 +16,7 @@ from dovetail.engine.capacity import FreeCapacity, Layout
 from dovetail.engine.profile import NodeProfile
 from dovetail.engine.simulate import SimulationOptions, simulate
 from dovetail.engine.view import EngineView
-from dovetail.interfaces import View
+from dovetail.interfaces import Traits, View
 from dovetail.model import Allocation, Cluster, Decision, Device, Node, Part, Request
 from dovetail.policies.conservative import Conservative
 from dovetail.testing.builders import Knowing, full
@@ -93,7 +93,7 @@ def test_the_first_gap_is_the_first(block: int) -> None:
 class Forgetful(Conservative):
     """The same policy on profiles that are made anew each time."""
 
-    settles: ClassVar[bool] = True
+    traits: ClassVar[Traits] = Traits(settles=True)
 
     def decide(self, view: View) -> Iterable[Decision]:
         assert isinstance(view, EngineView)

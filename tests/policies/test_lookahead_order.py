@@ -16,7 +16,7 @@ from dovetail.engine.checkpoint import checkpoint
 from dovetail.engine.codec import Codec
 from dovetail.engine.core import Engine
 from dovetail.engine.simulate import simulate
-from dovetail.interfaces import View
+from dovetail.interfaces import Traits, View
 from dovetail.kernels.backfilling import WAIT
 from dovetail.model import (
     Came,
@@ -267,8 +267,7 @@ def test_easy_with_a_line_of_jobs_is_easy_in_that_order(seed: int, order: Order)
     class Told:
         """Names the first ten jobs in the order to an EASY of another one, which is the same behind them."""
 
-        settles = True
-        priorities = True
+        traits = Traits(settles=True, priorities=True)
 
         def decide(self, view: View) -> list[Decision]:
             line = view.queue.by(ORDERS[order].key, bounded=ORDERS[order].bounded)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import ClassVar
 
-from dovetail.interfaces import Free, View
+from dovetail.interfaces import Free, Traits, View
 from dovetail.model import (
     Allocation,
     Decision,
@@ -35,7 +35,7 @@ class Erratic:
     seed: int = 0
     held: bool = True
     outside: bool = False
-    migrates: ClassVar[bool] = True
+    traits: ClassVar[Traits] = Traits(migrates=True)
 
     def decide(self, view: View) -> Iterable[Decision]:
         busy = sorted(view.running)

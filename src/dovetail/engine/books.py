@@ -26,7 +26,7 @@ from dovetail.engine.queue import JobQueue
 from dovetail.engine.suspensions import Suspensions
 from dovetail.engine.view import EngineView
 from dovetail.errors import InvariantError
-from dovetail.interfaces import Policy, RuntimeModel
+from dovetail.interfaces import Policy, RuntimeModel, traits_of
 from dovetail.model import (
     Allocation,
     Choice,
@@ -109,7 +109,7 @@ class Books:
         self.decision_seconds = Durations()
         self.wake_times: list[Seconds] = []  # ascending
         self.lately = Lately()
-        self.looks_back = bool(getattr(policy, "looks_back", False))
+        self.looks_back = traits_of(policy).looks_back
         self.intended: dict[JobId, Intend] = {}
         self._bound_to: dict[JobId, int] = {}
         self._user_bound = bound

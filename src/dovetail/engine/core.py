@@ -17,7 +17,7 @@ from dovetail.engine.expectations import Expectations
 from dovetail.engine.phases import STEPS, Phase
 from dovetail.engine.sizing import resized
 from dovetail.errors import PolicyError
-from dovetail.interfaces import Policy, RuntimeModel
+from dovetail.interfaces import Policy, RuntimeModel, traits_of
 from dovetail.model import (
     Adopted,
     Allocation,
@@ -121,7 +121,7 @@ class Engine(Decisions):
     ) -> None:
         super().__init__(cluster, policy, runtimes, bound, placement, forecast, keep_asked, keep_considered)
         self.policy_name = policy_name or type(policy).__name__
-        self._settles = bool(getattr(policy, "settles", False))
+        self._settles = traits_of(policy).settles
         self._told = False
         self.packs = len(cluster) > NARROW
         """What ended jobs held is kept as runs of nodes: a mask of a wide machine takes kilobytes."""

@@ -1,4 +1,4 @@
-"""One driver for every world: what a simulation, a live run, a service and a map have in common.
+"""One driver for every world: what a simulation, a live run and a service have in common.
 
     what happened ──► Driver.instant(now) ──► orders: start this, stop that, move, hand over
                           │

@@ -26,6 +26,7 @@ from dovetail.interfaces import (
     SubmitsJobs,
     TakenAway,
     TakesBack,
+    traits_of,
 )
 from dovetail.model import Ended, Event, Foreseen, Job, JobId, Migrated, Placed, Seconds, State, Submitted
 
@@ -38,23 +39,23 @@ TWICE: Seconds = 0.3
 def check_executor(policy: object, name: str, executor: object, backend: str) -> None:
     """Refuse a policy that decides what the executor cannot do, before anything runs.
 
-    A policy says what it may decide with class attributes ``migrates``, ``borrows`` and ``submits``. Raises
-    `UnsupportedWorkload`.
+    A policy says in its `Traits` what it may decide. Raises `UnsupportedWorkload`.
     """
+    traits = traits_of(policy)
     for does, what in (
-        ("migrates", "moves jobs between devices while they run"),
-        ("borrows", "lends jobs the devices of other nodes"),
+        (traits.migrates, "moves jobs between devices while they run"),
+        (traits.borrows, "lends jobs the devices of other nodes"),
     ):
-        if getattr(policy, does, False) and not isinstance(executor, MigratesJobs):
+        if does and not isinstance(executor, MigratesJobs):
             raise UnsupportedWorkload(
                 f"policy {name} {what}, which executor {backend} cannot do; "
                 "'lent', 'slurm?lend=DEVICE' and 'ray?lend=DEVICE' can"
             )
-    if getattr(policy, "submits", False) and not isinstance(executor, SubmitsJobs):
+    if traits.submits and not isinstance(executor, SubmitsJobs):
         raise UnsupportedWorkload(
             f"policy {name} hands jobs to an outside scheduler, and executor {backend} has none"
         )
-    if isinstance(executor, SubmitsJobs) and not getattr(policy, "submits", False):
+    if isinstance(executor, SubmitsJobs) and not traits.submits:
         raise UnsupportedWorkload(
             f"executor {backend} leaves it to the cluster's own scheduler when and where jobs start, which "
             f"policy {name} decides itself; --policy earliest-completion is made for it"

@@ -10,6 +10,7 @@ from operator import is_not
 from dovetail.engine.capacity import FreeCapacity, Layout
 from dovetail.engine.lacking import lacking
 from dovetail.errors import InputError, UnsupportedWorkload
+from dovetail.interfaces import traits_of
 from dovetail.model import Choice, Cluster, Job, JobId, Rejected, Request, Truth, Workload
 from dovetail.model.tables import JobTable
 
@@ -85,12 +86,11 @@ def check_policy(policy: object, name: str, workload: Workload, cluster: Cluster
     """Ask the policy whether it can place these jobs here, before anything runs.
 
     A policy may have a method ``refuses(jobs, cluster) -> str | None``; the string says why not, e.g.
-    ``places jobs on one node only; job a asks for 4``. One that keeps requests to their partition says so
-    with a class attribute ``partitions = True``; one that looks at every unit of the cluster with
-    ``each_unit = True``: it is refused where they are more than `MOST_UNITS`. Raises `UnsupportedWorkload`.
-    O(jobs).
+    ``places jobs on one node only; job a asks for 4``. By its `Traits` one keeps
+    requests to their partition, or looks at every unit of the cluster: that one is refused where they are
+    more than `MOST_UNITS`. Raises `UnsupportedWorkload`. O(jobs).
     """
-    if getattr(policy, "each_unit", False) and len(cluster.units) > MOST_UNITS:
+    if traits_of(policy).each_unit and len(cluster.units) > MOST_UNITS:
         raise UnsupportedWorkload(
             f"policy {name} looks at every CPU pool and device by itself: found {len(cluster.units):,} "
             f"in the cluster, expected at most {MOST_UNITS:,} "
@@ -100,7 +100,7 @@ def check_policy(policy: object, name: str, workload: Workload, cluster: Cluster
     reason = refuses(workload.jobs, cluster) if refuses is not None else None
     if reason:
         raise UnsupportedWorkload(f"policy {name} {reason}")
-    if workload.table is None and not getattr(policy, "partitions", False):
+    if workload.table is None and not traits_of(policy).partitions:
         job = next((job for job in workload.jobs if any(c.request.partition for c in job.choices)), None)
         if job is not None:
             raise UnsupportedWorkload(

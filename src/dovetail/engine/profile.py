@@ -208,10 +208,6 @@ class NodeProfile:
         for node, _ in _shares(allocation):
             self._given[node] = self._version
 
-    def unsettle(self) -> None:
-        """Any slot may have an earlier gap."""
-        self._settled.clear()
-
     def take(self, start: Seconds, end: Seconds, allocation: Allocation) -> bool:
         """`hold` with the end given."""
         return self._change(start, end, allocation, giving=False)

@@ -9,7 +9,7 @@ A `Policy` is a frozen dataclass of its parameters and keeps no state between ca
 accumulates (queues, promises, predictions used) is the engine's accounting, shown in the `View`.
 Times are seconds, memory is bytes.
 
-- `policy`: `Policy`, `Planner`, who decide.
+- `policy`: `Policy`, `Planner`, who decide, and the `Traits` that they declare.
 - `views`: `View` and what it is made of, all that they may know.
 - `learning`: `RuntimeModel`, `History`, `RateModel`, forecasts.
 - `execution`: `Executor`, what some can do beyond that, `Backend`.
@@ -50,6 +50,8 @@ from dovetail.interfaces.learning import (
 from dovetail.interfaces.policy import (
     Planner,
     Policy,
+    Traits,
+    traits_of,
 )
 from dovetail.interfaces.reading import (
     WorkloadReader,
@@ -102,6 +104,8 @@ __all__ = [
     "TakenAway",
     "TakesBack",
     "TellsTrouble",
+    "Traits",
     "View",
     "WorkloadReader",
+    "traits_of",
 ]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Protocol, runtime_checkable
+from dataclasses import dataclass
+from typing import Literal, Protocol, runtime_checkable
 
 from dovetail.interfaces.views import View
 from dovetail.model import Decision, Plan
@@ -11,21 +12,57 @@ from dovetail.model import Decision, Plan
 __all__ = [
     "Planner",
     "Policy",
+    "Traits",
+    "traits_of",
 ]
+
+
+@dataclass(frozen=True, slots=True)
+class Traits:
+    """What a policy or planner can and does, as its class attribute ``traits``; by default nothing of it.
+
+    ``settles``: one call decides all, so the engine asks once for each batch of events and not until nothing
+    new is returned. ``priorities``: jobs of higher priority go first; ``priorities_by_unit``: but only of
+    those that wait for one unit. ``partitions``: requests are kept to their partition of nodes.
+    ``each_unit``: every CPU pool and device is looked at by itself, which bounds the clusters it is for.
+    ``looks_back``: it asks for `View.lately`. ``borrows``: it lends jobs devices of other nodes;
+    ``migrates``: it moves jobs while they run; ``forecasts``: it asks for `View.forecast`; ``slows``: what
+    shares a node with its jobs may run longer than expected. ``submits``: it hands jobs to an outside
+    scheduler. ``keeps_to``: what its name promises, "cpu" (every job that can runs on a CPU), "devices" (on
+    anything else) or "optimal" (a plan that is proven).
+    """
+
+    settles: bool = False
+    priorities: bool = False
+    priorities_by_unit: bool = False
+    partitions: bool = False
+    each_unit: bool = False
+    looks_back: bool = False
+    borrows: bool = False
+    migrates: bool = False
+    forecasts: bool = False
+    slows: bool = False
+    submits: bool = False
+    keeps_to: Literal["", "cpu", "devices", "optimal"] = ""
+
+
+NO_TRAITS = Traits()
+
+
+def traits_of(policy: object) -> Traits:
+    """The traits that a policy, or its class, declares."""
+    declared = getattr(policy, "traits", NO_TRAITS)
+    return declared if isinstance(declared, Traits) else NO_TRAITS
 
 
 @runtime_checkable
 class Policy(Protocol):
     """Decides who runs where. A frozen dataclass of its parameters; stateless.
 
-    A policy of which one call decides all that it has to decide may say so with a class attribute
-    ``settles = True``: the engine then asks it once for each batch of events, not until it returns
-    nothing new. One that lends devices of other nodes says ``borrows = True``, one that moves running
-    jobs ``migrates = True``, one that asks the view for its forecast ``forecasts = True``, one that asks
-    for `View.lately` ``looks_back = True``, one that hands jobs to an outside scheduler ``submits =
-    True``. One whose name promises it says ``keeps_to = "cpu"``, ``"devices"`` or ``"optimal"`` (a proven
-    plan). A field ``placement`` ("pack", "spread" or "first") chooses the engine's placement rule, a
-    field ``walltime`` that is "learned" makes bounds the upper ends of predictions.
+    What it can and does beyond that it says in a class attribute ``traits``, a `Traits`. A field
+    ``placement`` ("pack", "spread" or "first") chooses the engine's placement rule, a field ``walltime``
+    that is "learned" makes bounds the upper ends of predictions. A method ``refuses(jobs, cluster)`` may
+    say why jobs cannot be placed, before anything runs.
     """
 
     def decide(self, view: View) -> Iterable[Decision]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from heapq import heapify, heapreplace
 from typing import ClassVar, Literal, NamedTuple
 
-from dovetail.interfaces import View
+from dovetail.interfaces import Traits, View
 from dovetail.model import CPU, Cluster, Decision, Job, Seconds, Unit, Way
 from dovetail.policies.parts.idle_units import (
     Assignment,
@@ -59,7 +59,7 @@ class Asjf(OneNode):
     wait: Literal["residual", "queue", "gain"] = "residual"
 
     paper: ClassVar[str] = "Ravi 2012, section III.A"
-    settles: ClassVar[bool] = True
+    traits: ClassVar[Traits] = Traits(settles=True, each_unit=True)
 
     def decide(self, view: View) -> Iterable[Decision]:
         """Ask every idle unit until nothing changes. O(n log n) in the waiting jobs and the units."""

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
-from dovetail.interfaces import View
+from dovetail.interfaces import Traits, View
 from dovetail.model import (
     CPU,
     Choice,
@@ -45,7 +45,7 @@ class Brr(OneNode):
     """
 
     paper: ClassVar[str] = "Ravi 2012, section IV.C"
-    each_unit: ClassVar[bool] = False
+    traits: ClassVar[Traits] = Traits()
 
     def decide(self, view: View) -> Iterable[Decision]:
         """Assign what has been submitted, and start what has reached the front of its unit."""
@@ -81,7 +81,7 @@ class BrrDynamic(OneNode):
     """
 
     paper: ClassVar[str] = "Ravi 2012, section IV.C, read as list scheduling"
-    settles: ClassVar[bool] = True
+    traits: ClassVar[Traits] = Traits(settles=True, each_unit=True)
 
     def decide(self, view: View) -> Iterable[Decision]:
         """Give each free unit the first job that it can run."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import ClassVar, Literal
 
-from dovetail.interfaces import Profile, View
+from dovetail.interfaces import Profile, Traits, View
 from dovetail.model import (
     Choice,
     Decision,
@@ -50,9 +50,7 @@ class Conservative:
     paper: ClassVar[str] = (
         "Mu'alem and Feitelson 2001, Utilization, predictability, workloads, and user runtime estimates"
     )
-    settles: ClassVar[bool] = True
-    priorities: ClassVar[bool] = True
-    partitions: ClassVar[bool] = True
+    traits: ClassVar[Traits] = Traits(settles=True, priorities=True, partitions=True)
 
     def decide(self, view: View) -> Iterable[Decision]:
         """Move promises forward after an early end, promise new jobs a start, start what is due."""

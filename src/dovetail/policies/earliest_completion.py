@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from math import ceil, exp, inf, log
 from typing import ClassVar
 
-from dovetail.interfaces import View
+from dovetail.interfaces import Traits, View
 from dovetail.model import (
     HOST_CPUS,
     WHOLE_POOL,
@@ -119,7 +119,7 @@ class EarliestCompletion:
     lead: float = 5.0
     margin: float = 0.2
     paper: ClassVar[str] = "Maheswaran et al. 1999, section 3.2, with foreseen starts"
-    submits: ClassVar[bool] = True
+    traits: ClassVar[Traits] = Traits(submits=True)
 
     def decide(self, view: View) -> Iterable[Decision]:
         """Ask what is not known, or no more; hand over the jobs of which all is known."""

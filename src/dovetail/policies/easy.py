@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import ClassVar, Literal, Protocol
 
-from dovetail.interfaces import Free, Shadow, View
+from dovetail.interfaces import Free, Shadow, Traits, View
 from dovetail.model import (
     Allocation,
     Choice,
@@ -64,9 +64,7 @@ class Easy:
     placement: Literal["pack", "spread", "first"] = "pack"
 
     paper: ClassVar[str] = "Lifka 1995, The ANL/IBM SP scheduling system"
-    settles: ClassVar[bool] = True
-    priorities: ClassVar[bool] = True
-    partitions: ClassVar[bool] = True
+    traits: ClassVar[Traits] = Traits(settles=True, priorities=True, partitions=True)
 
     def decide(
         self, view: View, first: Sequence[Job] = (), room: Room | None = None, *, overdue: Sequence[Job] = ()

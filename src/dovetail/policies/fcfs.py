@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from dovetail.interfaces import View
+from dovetail.interfaces import Traits, View
 from dovetail.model import Decision, Start
 from dovetail.policies.parts.orders import priority_first
 from dovetail.policies.parts.trials import Trials
@@ -26,9 +26,7 @@ class Fcfs:
     skip: int = 0
 
     paper: ClassVar[str] = "Feitelson and Rudolph 1995, Parallel job scheduling: issues and approaches"
-    settles: ClassVar[bool] = True
-    priorities: ClassVar[bool] = True
-    partitions: ClassVar[bool] = True
+    traits: ClassVar[Traits] = Traits(settles=True, priorities=True, partitions=True)
 
     def decide(self, view: View) -> Iterable[Decision]:
         """Start from the front of the queue while jobs fit. O(jobs started)."""

@@ -17,7 +17,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from dovetail.interfaces import View
+from dovetail.interfaces import Traits, View
 from dovetail.model import CPU, Choice, Decision, Job, Seconds, Start, Wait, Way, way
 from dovetail.policies.parts.asked_for import asked_for, by_kind, fastest_asked
 from dovetail.policies.parts.ready_times import Floats, ReadyTimes
@@ -37,10 +37,9 @@ class _Fms(ABC):
     score: Score = "rollout"
     devices: Planned = "node"
 
-    settles: ClassVar[bool] = True
+    traits: ClassVar[Traits] = Traits(settles=True, each_unit=True)
     walltime: ClassVar[str] = "learned"
     compiled: ClassVar[bool] = True
-    each_unit: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         """Have the kernels compiled, or loaded, before the first decision."""

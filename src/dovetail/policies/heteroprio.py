@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import ClassVar
 
-from dovetail.interfaces import View
+from dovetail.interfaces import Traits, View
 from dovetail.model import Choice, Decision, Job, Seconds
 from dovetail.policies.parts.idle_units import IdleUnits, unit_kinds, ways_by_kind
 from dovetail.policies.parts.one_node import OneNode
@@ -25,7 +25,7 @@ class Heteroprio(OneNode):
     """
 
     paper: ClassVar[str] = "Agullo, Bramas, Coulaud, Darve, Messner, Takahashi 2014; Beaumont et al. 2017"
-    settles: ClassVar[bool] = True
+    traits: ClassVar[Traits] = Traits(settles=True, each_unit=True)
 
     def decide(self, view: View) -> Iterable[Decision]:
         """Offer every unit with room the job with the greatest acceleration there. O(n log n)."""

@@ -8,7 +8,7 @@ from math import inf
 from typing import ClassVar
 
 from dovetail.errors import InputError
-from dovetail.interfaces import View
+from dovetail.interfaces import Traits, View
 from dovetail.model import Decision, Seconds
 from dovetail.policies.lookahead_gangs import WINDOW, plan_gangs
 from dovetail.policies.lookahead_order import go_on_with_easy
@@ -40,12 +40,14 @@ class Lookahead:
     age: Seconds = 90 * DAY
 
     paper: ClassVar[str] = "beyond the papers"
-    settles: ClassVar[bool] = True
-    looks_back: ClassVar[bool] = True
-    priorities: ClassVar[bool] = True
-    priorities_by_unit: ClassVar[bool] = True
-    partitions: ClassVar[bool] = True
-    each_unit: ClassVar[bool] = True
+    traits: ClassVar[Traits] = Traits(
+        settles=True,
+        priorities=True,
+        priorities_by_unit=True,
+        partitions=True,
+        each_unit=True,
+        looks_back=True,
+    )
 
     def __post_init__(self) -> None:
         if self.budget is not None and self.budget < 1:

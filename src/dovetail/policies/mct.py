@@ -8,7 +8,7 @@ from math import inf, nextafter
 from operator import itemgetter
 from typing import ClassVar
 
-from dovetail.interfaces import View
+from dovetail.interfaces import Traits, View
 from dovetail.model import Allocation, Decision, Seconds, Start, Wait, way
 from dovetail.policies.parts.asked_for import by_kind
 
@@ -24,7 +24,7 @@ class Mct:
     """
 
     paper: ClassVar[str] = "Maheswaran et al. 1999, section 3.2; Ravi 2012, section IV.D"
-    settles: ClassVar[bool] = True
+    traits: ClassVar[Traits] = Traits(settles=True)
 
     def decide(self, view: View) -> Iterable[Decision]:
         """Start from the front while the best way to run a job is to start it now."""

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar
 
-from dovetail.interfaces import View
+from dovetail.interfaces import Traits, View
 from dovetail.model import Decision
 from dovetail.policies.parts.lending import going_home
 from dovetail.policies.rq import starts_in_order
@@ -26,9 +26,7 @@ class Mrq:
     held: bool = False
 
     paper: ClassVar[str] = "Markthub 2015, section 3"
-    settles: ClassVar[bool] = True
-    priorities: ClassVar[bool] = True
-    migrates: ClassVar[bool] = True
+    traits: ClassVar[Traits] = Traits(settles=True, priorities=True, migrates=True)
 
     def decide(self, view: View) -> Iterable[Decision]:
         """First what goes home; then, with what is free after it, new jobs."""

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar
 
-from dovetail.interfaces import View
+from dovetail.interfaces import Traits, View
 from dovetail.model import Decision
 from dovetail.policies.parts.lending import going_home
 from dovetail.policies.rq import starts_in_order
@@ -31,10 +31,7 @@ class MrqAware:
     held: bool = False
 
     paper: ClassVar[str] = "ours, after Markthub 2015, section 6"
-    settles: ClassVar[bool] = True
-    priorities: ClassVar[bool] = True
-    migrates: ClassVar[bool] = True
-    forecasts: ClassVar[bool] = True
+    traits: ClassVar[Traits] = Traits(settles=True, priorities=True, migrates=True, forecasts=True)
 
     def __post_init__(self) -> None:
         if self.looks < 1:

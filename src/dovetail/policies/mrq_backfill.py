@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from dovetail.interfaces import Free, View
+from dovetail.interfaces import Free, Traits, View
 from dovetail.model import Allocation, Decision, Placed, together
 from dovetail.policies.parts.lending import going_home
 from dovetail.policies.rq_backfill import lend_and_backfill
@@ -26,10 +26,7 @@ class MrqBackfill:
     walltime: Literal["user", "learned"] = "user"
 
     paper: ClassVar[str] = "Markthub 2015, section 3; Lifka 1995"
-    settles: ClassVar[bool] = True
-    priorities: ClassVar[bool] = True
-    migrates: ClassVar[bool] = True
-    slows: ClassVar[bool] = True
+    traits: ClassVar[Traits] = Traits(settles=True, priorities=True, migrates=True, slows=True)
 
     def decide(self, view: View) -> Iterable[Decision]:
         """First what may go home; then start from the front, promise and backfill."""

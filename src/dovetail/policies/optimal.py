@@ -14,7 +14,7 @@ import numpy as np
 
 from dovetail.errors import InputError
 from dovetail.extras import needing
-from dovetail.interfaces import View
+from dovetail.interfaces import Traits, View
 from dovetail.model import Cluster, Job, Plan, PlanItem, Seconds, Unit, one_node_choices
 from dovetail.policies.parts.backlog import Place, places_for
 from dovetail.policies.parts.one_node import refuse_gangs
@@ -39,9 +39,8 @@ class Optimal:
 
     time_limit: float = 60.0
     workers: int = 1
-    keeps_to: ClassVar[str] = "optimal"
+    traits: ClassVar[Traits] = Traits(each_unit=True, keeps_to="optimal")
     paper: ClassVar[str] = "Ravi 2012, section IV.C (Manual Optimal)"
-    each_unit: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if not 0 < self.time_limit < inf:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from dovetail.interfaces import Free, View
+from dovetail.interfaces import Free, Traits, View
 from dovetail.model import Decision, Job, Start
 from dovetail.policies.parts.lending import borrow
 from dovetail.policies.parts.orders import priority_first
@@ -58,9 +58,7 @@ class Rq:
     skip: int = 0
 
     paper: ClassVar[str] = "Markthub 2015, section 2"
-    settles: ClassVar[bool] = True
-    priorities: ClassVar[bool] = True
-    borrows: ClassVar[bool] = True
+    traits: ClassVar[Traits] = Traits(settles=True, priorities=True, borrows=True)
 
     def decide(self, view: View) -> Iterable[Decision]:
         """Start from the front of the queue, at home where there is room, else with borrowed GPUs."""

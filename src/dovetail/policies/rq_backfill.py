@@ -8,7 +8,7 @@ from math import inf
 from operator import itemgetter
 from typing import ClassVar, Literal
 
-from dovetail.interfaces import Free, View
+from dovetail.interfaces import Free, Traits, View
 from dovetail.model import (
     Allocation,
     Cluster,
@@ -102,10 +102,7 @@ class RqBackfill:
     walltime: Literal["user", "learned"] = "user"
 
     paper: ClassVar[str] = "Markthub 2015, section 2; Lifka 1995"
-    settles: ClassVar[bool] = True
-    priorities: ClassVar[bool] = True
-    borrows: ClassVar[bool] = True
-    slows: ClassVar[bool] = True
+    traits: ClassVar[Traits] = Traits(settles=True, priorities=True, borrows=True, slows=True)
 
     def decide(self, view: View) -> Iterable[Decision]:
         """Start from the front, promise the head its start, backfill behind it."""

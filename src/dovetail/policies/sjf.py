@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from dovetail.interfaces import View
+from dovetail.interfaces import Traits, View
 from dovetail.model import Decision, Job, Seconds, Start, fastest
 from dovetail.policies.parts.orders import shortest
 from dovetail.policies.parts.trials import Trials
@@ -28,8 +28,7 @@ class Sjf:
     placement: Literal["pack", "spread", "first"] = "pack"
 
     paper: ClassVar[str] = "Conway, Maxwell and Miller 1967, Theory of Scheduling"
-    settles: ClassVar[bool] = True
-    partitions: ClassVar[bool] = True
+    traits: ClassVar[Traits] = Traits(settles=True, partitions=True)
 
     def decide(self, view: View) -> Iterable[Decision]:
         """Start the shortest while they fit. O(jobs started); O(n log n) with learned walltimes."""

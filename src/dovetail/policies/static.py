@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import ClassVar
 
-from dovetail.interfaces import View
+from dovetail.interfaces import Traits, View
 from dovetail.model import CPU, Decision, Job, Seconds, Wait
 from dovetail.policies.parts.backlog import NOWHERE, Backlog, Place, places_for
 from dovetail.policies.parts.trials import Trials, nothing_known
@@ -51,7 +51,7 @@ class CpuOnly(_Static):
     """
 
     paper: ClassVar[str] = "Gregg 2011, section 5"
-    keeps_to: ClassVar[str] = "cpu"
+    traits: ClassVar[Traits] = Traits(each_unit=True, keeps_to="cpu")
 
     def wanted(self, backlog: Backlog, job: Job, places: Sequence[Place]) -> Sequence[Place]:
         """CPU pools, with the fastest CPU implementation."""
@@ -68,7 +68,7 @@ class GpuOnly(_Static):
     """
 
     paper: ClassVar[str] = "Gregg 2011, section 5"
-    keeps_to: ClassVar[str] = "devices"
+    traits: ClassVar[Traits] = Traits(each_unit=True, keeps_to="devices")
 
     def wanted(self, backlog: Backlog, job: Job, places: Sequence[Place]) -> Sequence[Place]:
         """Devices of the fastest kind that is not a CPU; the CPU if there is none."""

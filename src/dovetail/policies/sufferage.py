@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from dovetail.interfaces import View
+from dovetail.interfaces import Traits, View
 from dovetail.model import Decision
 from dovetail.policies.parts.batch_mapping import Completions, map_batch
 from dovetail.policies.parts.one_node import OneNode
@@ -26,7 +26,7 @@ class Sufferage(OneNode):
     """
 
     paper: ClassVar[str] = "Maheswaran, Ali, Siegel, Hensgen, Freund 1999, section 3.3"
-    settles: ClassVar[bool] = True
+    traits: ClassVar[Traits] = Traits(settles=True, each_unit=True)
 
     def decide(self, view: View) -> Iterable[Decision]:
         """Map the whole queue, start what can start now."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar
 
-from dovetail.interfaces import View
+from dovetail.interfaces import Traits, View
 from dovetail.model import Choice, Decision, Job, Start, Wait, way
 from dovetail.policies.parts.asked_for import asked_for
 from dovetail.policies.parts.ready_times import ReadyTimes
@@ -24,7 +24,7 @@ class Torque:
     """
 
     paper: ClassVar[str] = "Ravi 2012, section IV.D"
-    settles: ClassVar[bool] = True
+    traits: ClassVar[Traits] = Traits(settles=True)
 
     def decide(self, view: View) -> Iterable[Decision]:
         """Start from the front of the queue while jobs fit. O(jobs started)."""
@@ -48,7 +48,7 @@ class TorquePlan:
     """
 
     paper: ClassVar[str] = "Ravi 2012, section IV.D, read with reservations"
-    settles: ClassVar[bool] = True
+    traits: ClassVar[Traits] = Traits(settles=True)
     walltime: ClassVar[str] = "learned"
 
     def __post_init__(self) -> None:

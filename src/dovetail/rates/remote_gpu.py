@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from dovetail.interfaces import RateModel
+from dovetail.interfaces import RateModel, traits_of
 from dovetail.model import Allocation, Cluster, Communication, JobId, Placed, Seconds, Workload, bits
 from dovetail.model import remote_times as times
 from dovetail.model.remote_costs import RemoteCosts, read_remote_costs
@@ -32,7 +32,7 @@ def with_communication(
     model = RemoteGpu() if rates is None else rates
     if isinstance(model, RemoteGpu):
         cluster = times.with_table_3(cluster)
-        model.serve(cluster, migrates=bool(getattr(policy, "migrates", False)))
+        model.serve(cluster, migrates=traits_of(policy).migrates)
         workload = times.with_communication_times(workload, model.constants)
     return workload, cluster, model
 

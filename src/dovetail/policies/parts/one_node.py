@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar
 
+from dovetail.interfaces import Traits
 from dovetail.model import Cluster, Job
 
 __all__ = ["OneNode", "refuse_gangs"]
@@ -28,7 +29,7 @@ class OneNode:
     """
 
     __slots__ = ()
-    each_unit: ClassVar[bool] = True
+    traits: ClassVar[Traits] = Traits(each_unit=True)
 
     def refuses(self, jobs: Sequence[Job], cluster: Cluster) -> str | None:
         """Why these jobs cannot be placed; ``None`` if they can."""

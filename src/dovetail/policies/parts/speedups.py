@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import ClassVar, Literal, NamedTuple
 
-from dovetail.interfaces import View
+from dovetail.interfaces import Traits, View
 from dovetail.model import CPU, Choice, Decision, Job, Unit, Way
 from dovetail.policies.parts.idle_units import Assignment, IdleUnits, unit_kinds, ways_by_kind
 from dovetail.policies.parts.one_node import OneNode
@@ -124,7 +124,7 @@ class RelativeSpeedup(OneNode, ABC):
     difference: Difference = "speedup"
 
     paper: ClassVar[str] = "Ravi 2012, section III.A"
-    settles: ClassVar[bool] = True
+    traits: ClassVar[Traits] = Traits(settles=True, each_unit=True)
 
     def decide(self, view: View) -> Iterable[Decision]:
         """Offer every unit with room a job until nothing changes. O(n log n) in the waiting jobs."""

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dovetail.errors import InputError
-from dovetail.interfaces import View
+from dovetail.interfaces import Traits, View
 from dovetail.model import CPU, WHOLE_POOL, Choice, Cluster, DeviceClass, Job, Plan, PlanItem, Seconds
 from dovetail_lab.packing.profiles import repair
 
@@ -37,7 +37,7 @@ class Pack:
     seed: int = 1
     time_limit: float | None = None
     paper: ClassVar[str] = "Aupy 2013"
-    each_unit: ClassVar[bool] = True
+    traits: ClassVar[Traits] = Traits(each_unit=True)
 
     def __post_init__(self) -> None:
         from dovetail_lab.packing.registry import ALGORITHMS
