@@ -345,6 +345,20 @@ def test_dependencies_hold_jobs_back_and_cancel_what_can_never_start() -> None:
     assert rows["3"] == (State.CANCELLED, None, "afterok:1 cannot come true: that job is CANCELLED")
 
 
+def test_who_waits_for_a_failure_starts_after_one_and_is_cancelled_otherwise() -> None:
+    jobs = rigid([(0.0, 1, 10.0, 5.0), (0.0, 1, 3.0, 9.0), (0.0, 1, 4.0, 9.0), (0.0, 1, 1.0, 9.0)])
+    killed, fine, after_killed, after_fine = jobs.jobs
+    after = [
+        replace(after_killed, depends=(Dependency("afternotok", "0"),)),
+        replace(after_fine, depends=(Dependency("afternotok", "1"),)),
+    ]
+    jobs = replace(jobs, jobs=[killed, fine, *after])
+    result = simulate(jobs, Cluster.uniform(4, 1), Fcfs(), Knowing(jobs.truth), options=SimulationOptions())
+    rows = {r.job.id: (r.state, r.start, r.detail) for r in result.records}
+    assert rows["2"][:2] == (State.COMPLETED, 5.0)
+    assert rows["3"] == (State.CANCELLED, None, "afternotok:1 cannot come true: that job is COMPLETED")
+
+
 def test_throttles_let_so_many_through_at_once() -> None:
     jobs = rigid([(0.0, 1, 10.0, None)] * 5)
     jobs = replace(jobs, jobs=[replace(job, throttles=(Throttle("array", 2),)) for job in jobs.jobs])

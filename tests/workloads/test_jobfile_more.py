@@ -55,8 +55,8 @@ def test_jobs_wait_for_jobs(tmp_path: Path) -> None:
     [
         ('depends = ["afterok:aa"]', "found 'afterok:aa', a job that is not there, expected"),
         ('depends = ["afterok:b"]', "job 2 'b': depends: found a circle ('b' waits for 'b'), expected none"),
-        ('depends = ["before:a"]', "depends 1: found 'before:a', expected afterok:JOB or afterany:JOB"),
-        ('depends = ["afterok:"]', "found 'afterok:', expected afterok:JOB or afterany:JOB"),
+        ('depends = ["before:a"]', "found 'before:a', expected afterok:JOB, afternotok:JOB or afterany:JOB"),
+        ('depends = ["afterok:"]', "found 'afterok:', expected afterok:JOB, afternotok:JOB or afterany:JOB"),
         ('depends = "afterok:a"', "depends: found 'afterok:a', expected a list"),
         ("retries = -1", "retries: found -1, expected a whole number of at least 0"),
         ("retries = 1001", "retries: found 1001, expected at most 1000"),

@@ -61,7 +61,7 @@ def submit(
     depends: Annotated[
         list[str] | None,
         typer.Option(
-            "--depends", "-d", metavar="WHEN", help="afterok:JOB, afterany:JOB or singleton; commas join."
+            "--depends", "-d", metavar="WHEN", help="afterok:JOB, afternotok:JOB, afterany:JOB or singleton."
         ),
     ] = None,
     array: Annotated[

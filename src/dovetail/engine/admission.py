@@ -155,7 +155,8 @@ class Admission:
 
 
 def _broken(depends: Dependency, state: State) -> bool:
-    return depends.kind == "afterok" and state is not State.COMPLETED
+    completed = state is State.COMPLETED
+    return (depends.kind == "afterok" and not completed) or (depends.kind == "afternotok" and completed)
 
 
 def _why(depends: Dependency, state: State) -> str:

@@ -158,14 +158,17 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Dependency:
-    """A job may not start before another one has ended: ``afterok`` as COMPLETED, ``afterany`` in any way."""
+    """A job may not start before another one has ended.
 
-    kind: Literal["afterok", "afterany"]
+    ``afterok``: as COMPLETED; ``afternotok``: as anything else; ``afterany``: in any way.
+    """
+
+    kind: Literal["afterok", "afternotok", "afterany"]
     job: JobId
 
     @classmethod
     def parse(cls, text: str) -> Dependency:
-        """``afterok:JOB`` or ``afterany:JOB``, as job files and ``sbatch`` have it; raises `ValueError`.
+        """``afterok:JOB``, ``afternotok:JOB`` or ``afterany:JOB``, as ``sbatch`` has it; raises `ValueError`.
 
         >>> Dependency.parse("afterok:train-1")
         Dependency(kind='afterok', job='train-1')
@@ -173,9 +176,11 @@ class Dependency:
         kind, _, job = text.partition(":")
         if kind == "afterok" and job:
             return cls("afterok", job)
+        if kind == "afternotok" and job:
+            return cls("afternotok", job)
         if kind == "afterany" and job:
             return cls("afterany", job)
-        raise ValueError(f"found {text!r}, expected afterok:JOB or afterany:JOB")
+        raise ValueError(f"found {text!r}, expected afterok:JOB, afternotok:JOB or afterany:JOB")
 
     def __str__(self) -> str:
         return f"{self.kind}:{self.job}"

@@ -101,7 +101,9 @@ class JobForm(Entry):
     walltime: Limit | None = Field(default=None, description="seconds; a limit, not an estimate")
     partition: Name | None = None
     priority: Priority = Field(default=0, description="higher first")
-    depends: list[After] = Field(default_factory=list, description="afterok:JOB or afterany:JOB")
+    depends: list[After] = Field(
+        default_factory=list, description="afterok:JOB, afternotok:JOB or afterany:JOB"
+    )
     singleton: bool = Field(default=False, description="at most one of this name and user at once")
     array: Text | None = Field(default=None, description="indices such as 0-9 or 1,3,5; 0-9%2: two at once")
     retries: Retries = Field(default=0, description="how often it may start again after a failure")

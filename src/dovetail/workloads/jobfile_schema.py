@@ -111,7 +111,7 @@ def dependency_of(value: object) -> Dependency:
             return Dependency.parse(value)
         except ValueError:
             pass
-    raise PydanticCustomError("dovetail", "expected afterok:JOB or afterany:JOB")
+    raise PydanticCustomError("dovetail", "expected afterok:JOB, afternotok:JOB or afterany:JOB")
 
 
 def _either(table: str, other: str, kind: type) -> Discriminator:
@@ -245,7 +245,9 @@ class JobEntry(Entry):
     group: Name | None = None
     queue: Name | None = None
     priority: Priority = Field(default=0.0, description="higher first")
-    depends: list[Depends] = Field(default_factory=list, description="afterok:JOB or afterany:JOB")
+    depends: list[Depends] = Field(
+        default_factory=list, description="afterok:JOB, afternotok:JOB or afterany:JOB"
+    )
     retries: Retries = Field(default=0, description="how often it may start again after a failure")
     retry_memory: RetryMemory = Field(
         default="learned",
