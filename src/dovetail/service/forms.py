@@ -56,7 +56,7 @@ Priority = Annotated[
 After = Annotated[
     Dependency,
     BeforeValidator(dependency_of),
-    WithJsonSchema({"type": "string", "pattern": "^after(ok|any):."}),
+    WithJsonSchema({"type": "string", "pattern": "^after(ok|notok|any):."}),
 ]
 Risk = Annotated[float, BeforeValidator(real("a probability", most=1.0))]
 Text = Annotated[str, Field(min_length=1, max_length=4096)]

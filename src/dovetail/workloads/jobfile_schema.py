@@ -158,7 +158,7 @@ Env = dict[str, str]
 Depends = Annotated[
     Dependency,
     BeforeValidator(dependency_of),
-    WithJsonSchema({"type": "string", "pattern": "^after(ok|any):."}),
+    WithJsonSchema({"type": "string", "pattern": "^after(ok|notok|any):."}),
 ]
 Values = Annotated[
     Annotated[str, Tag("~text")] | Annotated[list[Input], Field(min_length=1), Tag("~values")],
