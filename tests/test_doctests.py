@@ -22,7 +22,7 @@ def with_examples() -> list[str]:
         path = (
             ROOT.joinpath(*parts, "__init__.py") if module.ispkg else ROOT.joinpath(*parts).with_suffix(".py")
         )
-        if ">>> " in path.read_text(encoding="utf-8"):
+        if path.exists() and ">>> " in path.read_text(encoding="utf-8"):  # not of compiled files
             found.append(module.name)
     return found
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 
@@ -36,7 +37,9 @@ def test_it_comes_when_the_compiler_has_done() -> None:
     said = subprocess.run(
         [sys.executable, "-c", COMPILE], capture_output=True, text=True, timeout=60, check=False
     )
-    assert (said.returncode, said.stderr) == (0, "")
+    # Where it came while numba ran generated text, CPython ends itself by SIGINT though it was caught.
+    assert said.returncode in (0, -signal.SIGINT)
+    assert said.stderr == ""
     *kept, last = said.stdout.splitlines()
     assert last == "interrupted True"
     assert "kept" in kept

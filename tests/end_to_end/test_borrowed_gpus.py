@@ -61,21 +61,12 @@ def test_compare_tells_the_decrease_against_the_first(dovetail: Call, two_nodes:
     assert all(metrics["simulation_seconds"] > 0 for metrics in (fcfs, rq, mrq, aware))
 
 
-def test_the_published_workload_by_both_paths(dovetail: Call) -> None:
+def test_borrowing_shortens_the_lives_of_the_published_jobs(dovetail: Call) -> None:
     jobs = full(1000, 220)
     command = ["compare", f"published:markthub?jobs={jobs}", "--policy", "fcfs,rq,mrq", "--json"]
-    fast, slow = load(dovetail(*command)), load(dovetail(*command, "--compiled", "off"))
-    for one, other in zip(fast, slow, strict=True):
-        assert one["jobs"] == other["jobs"]
-        assert one["metrics"]["decision_seconds_mean"] is None
-        assert other["metrics"]["decision_seconds_mean"] is not None
-        own = ("decision_seconds_mean", "decision_seconds_p99", "simulation_seconds")
-        shared = [name for name in one["metrics"] if name not in own]
-        assert {name: one["metrics"][name] for name in shared} == {
-            name: other["metrics"][name] for name in shared
-        }
-    assert fast[1]["metrics"]["median_lifetime_decrease"] > 20
-    assert fast[0]["cluster"] == "100x8cpu+3gpu"
+    fcfs, rq, _ = load(dovetail(*command))
+    assert rq["metrics"]["median_lifetime_decrease"] > 20
+    assert fcfs["cluster"] == "100x8cpu+3gpu"
 
 
 def test_what_the_published_workload_does_not_know(dovetail: Call) -> None:

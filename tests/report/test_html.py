@@ -8,12 +8,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import date
 from html.parser import HTMLParser
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from dovetail import __version__
 from dovetail.errors import InputError
 from dovetail.model import Cluster, Prediction, Record, Rejected, Result, State
 from dovetail.report import Comparison, Report
@@ -89,7 +89,7 @@ def test_one_self_contained_page(result: Result, tmp_path: Path) -> None:
     assert "<b>x</b>" not in text
     assert "Rejected: &lt;huge&gt;" in text
     assert text == Report(result).html()
-    assert f"Made by Dovetail {version('dovetail')} on {date.today().isoformat()}." in text
+    assert f"Made by Dovetail {__version__} on {date.today().isoformat()}." in text
 
 
 def test_the_page_is_named_after_the_workload_and_says_what_made_it(result: Result) -> None:

@@ -94,14 +94,15 @@ def test_options_of_readers_are_refused_elsewhere(tmp_path: Path) -> None:
             load_workload(spec, cpus_per_node=2)
 
 
-def read_nothing(path: str, cluster: Cluster | None, *, lenient: bool = False) -> Workload:
-    return load_workload("published:gregg-table2")
-
-
 def test_a_reader_of_a_plugin_is_found_by_its_entry_point(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    entry = EntryPoint("mine", f"{__name__}:read_nothing", "dovetail.workloads")
+    sixteen = load_workload("published:gregg-table2")
+
+    def read_nothing(path: str, cluster: Cluster | None, *, lenient: bool = False) -> Workload:
+        return sixteen
+
+    entry = EntryPoint("mine", "mine:read_nothing", "dovetail.workloads")
     monkeypatch.setattr(EntryPoint, "load", lambda self: read_nothing)
     for module in (plugins, load):
         monkeypatch.setattr(module, "entries", lambda group: {"mine": entry})

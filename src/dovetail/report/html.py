@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import date
 from html import escape
-from importlib.metadata import version
 from importlib.resources import files
 from typing import TYPE_CHECKING
 
+from dovetail import __version__
 from dovetail.model import Result
 from dovetail.report import plots, wording
 from dovetail.report.asked import Asked
@@ -71,7 +71,7 @@ def _asset(name: str) -> str:
 
 
 def _document(title: str, body: str, asked: Asked) -> str:
-    made = f"Made by Dovetail {version('dovetail')} on {date.today().isoformat()}"
+    made = f"Made by Dovetail {__version__} on {date.today().isoformat()}"
     made += f", by <code>{escape(wording.printable(asked.command))}</code>" if asked.command else ""
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
