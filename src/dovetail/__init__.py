@@ -14,6 +14,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from dovetail.version import __version__ as __version__
+
 if TYPE_CHECKING:
     from dovetail.api import run, simulate
     from dovetail.comparison import compare
@@ -24,7 +26,6 @@ if TYPE_CHECKING:
     from dovetail.service.futures import Client
     from dovetail.workloads.load import load_workload
 
-__version__ = "0.1.0"
 
 __all__ = [
     "Client",

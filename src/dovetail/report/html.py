@@ -12,7 +12,6 @@ from html import escape
 from importlib.resources import files
 from typing import TYPE_CHECKING
 
-from dovetail import __version__
 from dovetail.model import Result
 from dovetail.report import plots, wording
 from dovetail.report.asked import Asked
@@ -25,6 +24,7 @@ from dovetail.report.intervals import label, of_replicates, variants
 from dovetail.report.metrics import Cut, final_metrics
 from dovetail.report.outcome import breakdown_table, job_counts, job_table, metric_table, notes
 from dovetail.report.tables import Table
+from dovetail.version import __version__
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
