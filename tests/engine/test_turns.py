@@ -14,6 +14,7 @@ from dovetail.engine.fair_shares import FairShares
 from dovetail.engine.journal import JournalWriter, read_journal, replay
 from dovetail.engine.simulate import SimulationOptions, simulate
 from dovetail.engine.turns import WINDOW, Turns
+from dovetail.interfaces import traits_of
 from dovetail.model import (
     Allocation,
     Cluster,
@@ -77,7 +78,7 @@ def every_policy() -> list[str]:
     `pack` plans jobs that are all there from the beginning, and refuses these.
     """
     names = {info.name for info in policies()} - {"follow-plan", "pack"}
-    return sorted(name for name in names if not getattr(load_policy(name).policy, "submits", False))
+    return sorted(name for name in names if not traits_of(load_policy(name).policy).submits)
 
 
 @pytest.mark.parametrize("policy", every_policy())

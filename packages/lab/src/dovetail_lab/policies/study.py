@@ -18,6 +18,7 @@ import typer
 import dovetail
 from dovetail.cli import options as opt
 from dovetail.errors import InputError, UnsupportedWorkload
+from dovetail.interfaces import traits_of
 from dovetail.plugins import load_policy, policies
 from dovetail.report.progress import Bar
 from dovetail.workers import mapped
@@ -62,7 +63,7 @@ Found = dict[str, dict[str, float] | None]
 def default_policies() -> list[str]:
     """All that are registered and place jobs, with the orders of EASY; the look-ahead last."""
     names = [info.name for info in policies() if info.name not in (*LEFT_OUT, "lookahead")]
-    places = [name for name in names if not getattr(load_policy(name).policy, "submits", False)]
+    places = [name for name in names if not traits_of(load_policy(name).policy).submits]
     return [*places, *ORDERS, *AHEAD]
 
 
