@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import signal
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -315,3 +316,25 @@ def test_workload_columns_give_the_jobs_that_were_read(tmp_path: Path) -> None:
     assert [job.id for job in table[5:9]] == [job.id for job in list(table)[5:9]]
     assert table[2] is table[2]  # once all were made, they stay
     assert workload.truth.seconds(table[2], table[2].choices[0].implementation, Request()) == table.seconds[2]
+
+
+def test_an_interrupt_waits_until_the_compiled_code_has_returned(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = library()
+    assert found is not None
+    returned = []
+
+    class Interrupted:
+        def dovetail_simulate(self, simulation: Any) -> int:
+            signal.raise_signal(signal.SIGINT)
+            returned.append(int(found.dovetail_simulate(simulation)))
+            return returned[-1]
+
+    monkeypatch.setattr("dovetail.native.rigid.library", Interrupted)
+    inherited = signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job ignores it
+    try:
+        workload = rigid_workload(np.random.Generator(np.random.PCG64(1)), 4)
+        with pytest.raises(KeyboardInterrupt):
+            both(workload, Cluster.uniform(4, 2), Fcfs())
+    finally:
+        signal.signal(signal.SIGINT, inherited)
+    assert returned == [0]

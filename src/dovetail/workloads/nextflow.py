@@ -23,7 +23,7 @@ that are COMPLETED with a positive time are taken.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -116,28 +116,25 @@ def run_of(task: Task) -> Run:
     )
 
 
-def _seconds(row: Mapping[str, str], field: str) -> float | None:
+def _time(row: Mapping[str, str], field: str, read: Callable[[str], float], expected: str) -> float | None:
+    """Seconds of a field: raw milliseconds, or what ``read`` makes of its text; ``None`` where unknown."""
     text = row.get(field, "")
     if text in UNKNOWN:
         return None
     if _RAW.fullmatch(text):
         return int(text) / 1000.0
     try:
-        return seconds_of(text)
+        return read(text)
     except ValueError:
-        raise Malformed(field, text, "milliseconds, or a duration such as 1h 2m 3s") from None
+        raise Malformed(field, text, expected) from None
+
+
+def _seconds(row: Mapping[str, str], field: str) -> float | None:
+    return _time(row, field, seconds_of, "milliseconds, or a duration such as 1h 2m 3s")
 
 
 def _moment(row: Mapping[str, str], field: str) -> float | None:
-    text = row.get(field, "")
-    if text in UNKNOWN:
-        return None
-    if _RAW.fullmatch(text):
-        return int(text) / 1000.0
-    try:
-        return unix_seconds(text)
-    except ValueError:
-        raise Malformed(field, text, "milliseconds since 1970, or 2024-01-31 12:00:00.000") from None
+    return _time(row, field, unix_seconds, "milliseconds since 1970, or 2024-01-31 12:00:00.000")
 
 
 def _bytes(row: Mapping[str, str], field: str) -> int | None:
