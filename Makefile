@@ -6,14 +6,14 @@ STAMP  := $(VENV)/.installed
 XDIST  ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: dist help slurm setup demo test test-all lint bench schemas docs requirements clean
+.PHONY: dist help slurm setup demo test test-all lint bench schemas figures docs requirements clean
 
 help:            ## show this list
 	@grep -hE '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/: .*## /\t/' | expand -t 16
 
 setup: $(STAMP)  ## create .venv with everything pinned
 
-$(STAMP): requirements/dev.txt pyproject.toml packages/lab/pyproject.toml src/dovetail/native/rigid.c hatch_build.py
+$(STAMP): requirements/dev.txt pyproject.toml packages/lab/pyproject.toml $(wildcard src/dovetail/native/*.[ch]) hatch_build.py
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable . --editable packages/lab
@@ -47,6 +47,9 @@ bench: $(STAMP)  ## benchmarks; each also asserts its result
 
 schemas: $(STAMP)  ## regenerate the JSON Schemas of the files that people write
 	$(BIN)/dovetail schema --out docs/reference/schemas
+
+figures: $(STAMP)  ## the tables of the documentation that a command prints, by that command (7 minutes on 2 cores)
+	$(BIN)/python tools/figures.py docs/explanation/*.md docs/reference/verdicts.md
 
 docs: $(STAMP)   ## the documentation as a site, in build/site; a warning is an error
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/docs.txt

@@ -1,6 +1,6 @@
-"""What a build adds to the package: the compiled stand-in, man pages, completions, the unit of systemd.
+"""What a build adds to the package: compiled kernels, man pages, completions, the unit of systemd.
 
-`src/dovetail/native/rigid.c` is compiled where a C compiler is; the package is complete without it. Man pages
+`src/dovetail/native/*.c` is compiled where a C compiler is; the package is complete without it. Man pages
 and completions are there when ``tools/share.py build/share`` has made them (``make dist``).
 """
 
@@ -19,7 +19,7 @@ FLAGS = ["-std=c11", "-O2", "-ffp-contract=off", "-shared", "-fPIC"]
 
 
 class Built(BuildHookInterface[Any]):
-    """Makes ``_rigid.so`` beside its source, puts ``share`` and ``build/share`` where systems look."""
+    """Makes ``_native.so`` beside its sources, puts ``share`` and ``build/share`` where systems look."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Called before a wheel or a source archive is built."""
@@ -34,20 +34,20 @@ class Built(BuildHookInterface[Any]):
         if self._compiled():
             build_data["pure_python"] = False
             build_data["tag"] = f"py3-none-{_platform()}"
-            build_data["artifacts"].append("src/dovetail/native/_rigid.so")
+            build_data["artifacts"].append("src/dovetail/native/_native.so")
 
     def _compiled(self) -> bool:
         folder = Path(self.root) / "src" / "dovetail" / "native"
-        made = folder / "_rigid.so"
+        made = folder / "_native.so"
         made.unlink(missing_ok=True)
         compiler = shutil.which(os.environ.get("CC", "cc")) or shutil.which("gcc") or shutil.which("clang")
         if compiler is None:
-            self.app.display_warning("no C compiler: large simulations take the engine, which is slower")
+            self.app.display_warning("no C compiler: large simulations and searches are slower")
             return False
-        command = [compiler, *FLAGS, "-o", str(made), str(folder / "rigid.c"), "-lm"]
+        command = [compiler, *FLAGS, "-o", str(made), *map(str, sorted(folder.glob("*.c"))), "-lm"]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
-            self.app.display_warning(f"rigid.c does not compile here: {done.stderr.strip()}")
+            self.app.display_warning(f"native/*.c does not compile here: {done.stderr.strip()}")
         return done.returncode == 0
 
 

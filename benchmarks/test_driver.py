@@ -14,8 +14,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from dovetail.engine.core import no_bound
-from dovetail.engine.driver import Driver, DriverOptions
+from dovetail.engine.driver.driver import Driver, DriverOptions
+from dovetail.engine.state.core import no_bound
 from dovetail.model import Cluster, Ended, Placed
 from dovetail.policies.easy import Easy
 from dovetail.runtimes.perfect import PerfectModel

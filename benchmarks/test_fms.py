@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from dovetail.engine.core import Engine
-from dovetail.engine.prepare import prepare
+from dovetail.engine.driver.prepare import prepare
+from dovetail.engine.state.core import Engine
 from dovetail.model import Cluster, Ended, Submitted
 from dovetail.policies.fms import Fms
 from dovetail.runtimes.perfect import PerfectModel

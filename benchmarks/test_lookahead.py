@@ -5,6 +5,11 @@ Run with ``pytest benchmarks/test_lookahead.py -n0 -s --benchmark-only``, or as 
 
 from __future__ import annotations
 
+import os
+import resource
+import subprocess
+import sys
+import tempfile
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -12,7 +17,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
-from dovetail.engine.simulate import simulate
+from dovetail.engine.simulation.simulate import simulate
 from dovetail.interfaces import View
 from dovetail.model import Cluster, Decision, Workload
 from dovetail.plugins import load_policy
@@ -93,6 +98,42 @@ def test_rigid_jobs(benchmark: object, objective: str) -> None:
     report(f"5,000 rigid jobs on 256 nodes: {objective}", found)
     report("5,000 rigid jobs on 256 nodes: easy", calls("easy", w, cluster))
     assert np.median(found) < 2
+
+
+def whole_command(policy: str, nodes: int, load: float) -> float:
+    """CPU seconds of `dovetail simulate` with its start, and of all that it starts; an empty cache."""
+    argv = [
+        sys.executable,
+        "-m",
+        "dovetail",
+        "simulate",
+        f"synthetic:rigid?jobs=4000&nodes={nodes}&load={load}",
+    ]
+    with tempfile.TemporaryDirectory() as folder:
+        environ = {**os.environ, "XDG_CACHE_HOME": folder, "NUMBA_CACHE_DIR": folder}
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        machine = ["--cluster", f"{nodes}x1cpu"]
+        options = [*machine, "--policy", policy, "--compiled", "off", "--csv", f"{folder}/jobs.csv"]
+        subprocess.run([*argv, *options], env=environ, stdout=subprocess.DEVNULL, check=True)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+@pytest.mark.benchmark(group="lookahead")
+@pytest.mark.parametrize("objective", ["wait", "slowdown"])
+@pytest.mark.parametrize("load", [1.0, 1.3])
+@pytest.mark.parametrize("nodes", [100, 1024, 8192, 49152, 100000])
+def test_wide_machines(benchmark: object, nodes: int, load: float, objective: str) -> None:
+    policy = f"lookahead?objective={objective}"
+    easy = whole_command("easy", nodes, load)
+    took = benchmark.pedantic(whole_command, (policy, nodes, load), rounds=1)  # type: ignore[attr-defined]
+    cluster = Cluster.parse(f"{nodes}x1cpu")
+    found = calls(
+        policy, load_workload(f"synthetic:rigid?jobs=4000&nodes={nodes}&load={load}", cluster), cluster
+    )
+    report(f"{nodes} nodes, load {load}, {objective}: {took:.2f} s, easy {easy:.2f} s", found)
+    assert took <= 4 * easy + 0.5
+    assert np.quantile(found, 0.99) <= 5
 
 
 if __name__ == "__main__":

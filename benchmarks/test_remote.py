@@ -29,8 +29,8 @@ from device_servers import serving
 import dovetail.remote
 from dovetail.remote.address import parse_address
 from dovetail.remote.connection import connect
-from dovetail.remote.measure import own_server
 from dovetail.remote.wire import set_options
+from dovetail_lab.remote_costs import own_server
 
 CALLS = 3000
 WAITED = 400

@@ -87,7 +87,8 @@ def _tree(text: str) -> str:
         caption = part.partition("**")[0]
         pages = [link.removesuffix(".md") for _, link in LINK.findall(part) if link.endswith(".md")]
         pages = [page for page in dict.fromkeys(pages) if not page.startswith("..")]
-        extra = ["generated/commands", "generated/http", "generated/python"] if caption == "Reference" else []
+        made = ("commands", "options", "http", "python")
+        extra = [f"generated/{name}" for name in made] if caption == "Reference" else []
         found += _toctree(caption, [*pages, *extra], "   :hidden:\n   :maxdepth: 1\n")
     return found
 

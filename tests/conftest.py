@@ -54,6 +54,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Keep groups together, and leave the long ones to `make test-all`."""
     if hasattr(config, "workerinput"):
         _name_groups(items)
+        # The tests that run one after the other begin first: else one worker waits for the other at the end.
+        items.sort(key=lambda item: item.get_closest_marker("xdist_group") is None)
     if full(1, 0):
         return
     here = Path(__file__).parent

@@ -9,7 +9,7 @@ import pytest
 
 import dovetail
 from dovetail import api
-from dovetail.engine.journal import read_journal, replay
+from dovetail.engine.journal.journal import read_journal, replay
 from dovetail.errors import InputError
 from dovetail.history.sqlite import SqliteHistory, default_history_path
 from dovetail.interfaces import Policy

@@ -190,6 +190,7 @@ def test_the_site_is_made_without_a_warning_and_a_wrong_link_ends_it(tmp_path: P
     for page in (
         "index",
         "generated/commands",
+        "generated/options",
         "generated/http",
         "generated/python",
         "search",

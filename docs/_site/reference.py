@@ -31,7 +31,12 @@ MODULES = {
 def write(folder: Path) -> None:
     """Write all pages into a folder, which is made."""
     folder.mkdir(parents=True, exist_ok=True)
-    for name, page in {"commands": commands(), "http": http(), "python": python()}.items():
+    for name, page in {
+        "commands": commands(),
+        "options": options(),
+        "http": http(),
+        "python": python(),
+    }.items():
         path = folder / f"{name}.md"
         if not path.exists() or path.read_text(encoding="utf-8") != page:  # else everything is made anew
             path.write_text(page, encoding="utf-8")
@@ -70,6 +75,31 @@ def commands() -> str:
         if rows:
             parts.append("| | |\n|---|---|\n" + "\n".join(rows) + "\n")
     return "\n".join(parts)
+
+
+def options() -> str:
+    """The options of a job, and how each is spelt where it may be said."""
+    from dovetail.spec.jobs import JOB, OF_PYTHON
+    from dovetail.workloads.jobfile_schema import AppEntry, ImplementationEntry, JobEntry
+
+    entries = {"[[job]]": JobEntry, "[[app]]": AppEntry, "[[app.implementation]]": ImplementationEntry}
+    rows = []
+    for option in JOB:
+        files = [table for table, entry in entries.items() if option.name in entry.model_fields]
+        spelt = " ".join(option.spellings) if "submit" in option.commands else ""
+        python = option.name if option.name in OF_PYTHON else ""
+        cells = (option.name, spelt, option.lines, python, " ".join(files))
+        ends = ("" if one is None else f"{one:,}" for one in (option.least, option.most))
+        limits = " to ".join(end for end in ends if end)
+        shown = " | ".join(f"`{cell}`" if cell else "" for cell in cells)
+        limits = f"more than {limits}" if option.above else limits
+        rows.append(f"| {shown} | {limits} | {_cell(option.form or option.help)} |\n")
+    return (
+        "# Every option of a job\n\nOne specification says what a job may have; this page, the commands, "
+        "the HTTP forms and their schemas are made from it.\n\n    $ dovetail submit --help\n\n"
+        "| field in HTTP | `dovetail submit` | `#DOVETAIL`, `#SBATCH` | `Client.submit` | job file | limits "
+        "| |\n" + "|---|---|---|---|---|---|---|\n" + "".join(rows)
+    )
 
 
 def _row(parameter: Any, context: Any) -> str:

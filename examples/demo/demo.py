@@ -97,6 +97,7 @@ def demo(history: Path, out: Path, rounds: int, orders: int, *, full: bool) -> i
     first = [result for result in results if result.seed == seeds[0]]  # of two orders no interval says much
     print(Comparison(first))
     print("ANL: how much longer a job ran than on the best of its devices, in the mean (Ravi 2012).")
+    print("MIT: how long the device that had least to do was idle (Ravi 2012).")
     out.mkdir(parents=True, exist_ok=True)
     best.html(out / "index.html")
     best[0].gantt(out / "history.svg")

@@ -10,16 +10,16 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, Literal, cast, get_args
 
 import numpy as np
 
-from dovetail.engine.core import Engine
-from dovetail.engine.expectations import Expectations
-from dovetail.engine.journal import JournalWriter
-from dovetail.engine.recorded import RECORDED, recorded
-from dovetail.engine.simulate import SimulationOptions
-from dovetail.engine.simulate import simulate as _simulate
+from dovetail.engine.journal.journal import JournalWriter
+from dovetail.engine.simulation.recorded import RECORDED, recorded
+from dovetail.engine.simulation.simulate import SimulationOptions
+from dovetail.engine.simulation.simulate import simulate as _simulate
+from dovetail.engine.state.core import Engine
+from dovetail.engine.state.expectations import Expectations
 from dovetail.errors import DovetailWarning, InputError, NothingKnown
 from dovetail.executors.discovery import discover
 from dovetail.files.sentences import closest
@@ -48,9 +48,9 @@ from dovetail.running.limits import limited
 from dovetail.running.session import RunOptions, Session, begin, take_up, warn
 from dovetail.runtimes.perfect import PerfectModel
 from dovetail.runtimes.registry import make_model
-from dovetail.runtimes.told import never_ran, told_or_expected, unknown_kinds
+from dovetail.runtimes.true_times import never_ran, told_or_expected, unknown_kinds
 from dovetail.runtimes.unnamed import named_as_known
-from dovetail.spec.values import DEFAULT_MODEL
+from dovetail.spec.values import DEFAULT_MODEL, Compilation, Knowledge, Overrun
 from dovetail.workloads.edit import scale
 from dovetail.workloads.load import is_trace, load_workload
 from dovetail.workloads.replicates import drawn
@@ -77,7 +77,6 @@ KNOWN_KINDS = ("cpu", "gpu", "opencl")
 PathLike = str | os.PathLike[str]
 SMALL = 10_000
 """Up to so many jobs it is kept of each what else was considered for it."""
-Knowledge = Literal["perfect", "learned"]
 
 
 def cluster_of(cluster: Cluster | PathLike | None) -> Cluster:
@@ -99,11 +98,15 @@ def jobs_and_machine(
 ) -> tuple[Workload, Cluster]:
     """The jobs, and the cluster given, else the one that they name, else this machine.
 
-    A trace that names none says so, with a `DovetailWarning`: it is hardly from this machine.
+    A synthetic workload names one by its ``nodes``; without them it is sized for the machine. A trace that
+    names none says so, with a `DovetailWarning`: it is hardly from this machine.
     """
     drawn = isinstance(workload, str) and workload.startswith("synthetic:")  # sized for its cluster
     if cluster is not None or drawn:
-        machine = cluster_of(cluster)
+        from dovetail.workloads.synthetic import named_machine  # only who draws jobs waits for it
+
+        named = named_machine(workload) if cluster is None else None
+        machine = named or cluster_of(cluster)
         return _jobs(workload, machine, on, **options), machine
     jobs = _jobs(workload, None, on, **options)
     if jobs.machine is not None:
@@ -148,7 +151,7 @@ def _check_load(load: object) -> None:
 
 def _default_walltime(seed: object, overrun: object, walltime: Any, instead: str | None) -> Any:
     """The seconds of a default walltime, for which ``instead`` may stand; refuses other odd options too."""
-    _one_of("overrun", overrun, ("kill", "run"))
+    _one_of("overrun", overrun, get_args(Overrun))
     if seed is not None:
         check_whole("seed", seed, 0)
     if walltime is None or walltime == instead:
@@ -172,7 +175,7 @@ def simulate(
     model: str | RuntimeModel = DEFAULT_MODEL,
     history: PathLike | MeasuredHistory | None = None,
     learn: bool = False,
-    overrun: Literal["kill", "run"] = "kill",
+    overrun: Overrun = "kill",
     default_walltime: Seconds | str = "actual",
     rates: str | RateModel | None = None,
     journal: PathLike | None = None,
@@ -180,7 +183,7 @@ def simulate(
     on: str | Sequence[str] = (),
     load: float | None = None,
     replicate: Replicate | None = None,
-    compiled: Literal["auto", "off"] = "auto",
+    compiled: Compilation = "auto",
     progress: Callable[[int, int], None] | None = None,
     **reader: Any,
 ) -> Report:
@@ -215,8 +218,8 @@ def simulate(
     """
     if "policies" in reader:
         raise InputError("policies: found them for one simulation, expected policy=, or dovetail.compare")
-    _one_of("knowledge", knowledge, (None, "perfect", "learned"))
-    _one_of("compiled", compiled, ("auto", "off"))
+    _one_of("knowledge", knowledge, (None, *get_args(Knowledge)))
+    _one_of("compiled", compiled, get_args(Compilation))
     limit = _default_walltime(seed, overrun, default_walltime, "actual")
     _check_load(load)
     loaded = None if policy == RECORDED else load_policy(policy)
@@ -487,7 +490,7 @@ def run(
     model: str = DEFAULT_MODEL,
     seed: int | None = None,
     on: str | Sequence[str] = (),
-    overrun: Literal["kill", "run"] = "kill",
+    overrun: Overrun = "kill",
     default_walltime: Seconds | str | None = None,
     run_dir: PathLike | None = None,
     cwd: PathLike | None = None,
@@ -575,7 +578,7 @@ def resume(
     What still runs is adopted, what waited is queued again, what has ended meanwhile is recorded; the report
     is of all jobs of the run. Raises `InputError` where nothing is left to do.
     """
-    return Report(take_up(find_run(run), changed=changed, started=started, tell=tell).result)
+    return Report(take_up(find_run(run, maps=False), changed=changed, started=started, tell=tell).result)
 
 
 def _check_kinds(on: Sequence[str], machine: Cluster) -> None:

@@ -10,15 +10,16 @@ from dataclasses import dataclass, replace
 from functools import partial
 from inspect import signature
 from multiprocessing import get_context
-from typing import Any, Literal, TypeAlias
+from typing import Any, TypeAlias
 
 from dovetail import api
 from dovetail.errors import InputError, NothingKnown
-from dovetail.files.fields import LONGEST
+from dovetail.files.units import LONGEST
 from dovetail.interfaces import Planner, Policy
 from dovetail.model import Cluster, Replicate, Result, Seconds, Workload
 from dovetail.report import Comparison
-from dovetail.report.asked import Asked
+from dovetail.report.options import ReportOptions
+from dovetail.spec.values import Bootstrap
 from dovetail.workers import begin_worker, interrupts_later, worker_pool
 from dovetail.workloads.load import is_trace
 from dovetail.workloads.published import takes_seed
@@ -80,7 +81,7 @@ def compare(
     seeds: int | None = None,
     replicates: int | None = None,
     jitter: Seconds | None = None,
-    bootstrap: Literal["week", "none"] | None = None,
+    bootstrap: Bootstrap | None = None,
     loads: Sequence[float] | None = None,
     reference: AnyPolicy | None = None,
     workers: int | None = 1,
@@ -145,7 +146,7 @@ def compare(
     tasks: list[Task] = [(workload, {**options, **case.options}) for case in every]
     results = simulate_all(tasks, workers, tell)
     found = {case.key: result for case, result in zip(every, results, strict=True)}
-    asked = Asked().against(found[case.key] for case in others)
+    asked = ReportOptions().against(found[case.key] for case in others)
     return Comparison((found[case.key] for case in shown), asked)
 
 
@@ -157,7 +158,7 @@ class _Wanted:
     seed: int | None
     replicates: int | None
     jitter: Seconds | None
-    bootstrap: Literal["week", "none"] | None
+    bootstrap: Bootstrap | None
 
     @property
     def anything(self) -> bool:

@@ -23,7 +23,6 @@ EXTRAS = {
     "matplotlib": "plots",
     "mpi4py": "mpi",
     "networkx": "exact",
-    "numba": "simulation",
     "ortools": "exact",
     "pandas": "pandas",
     "pyopencl": "opencl",

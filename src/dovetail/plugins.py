@@ -36,7 +36,7 @@ __all__ = [
     "load_runtime_model",
     "named",
     "named_backend",
-    "needs_turns",
+    "needs_priorities",
     "policies",
     "policy_for",
 ]
@@ -77,6 +77,10 @@ class PolicyInfo:
     priorities: bool
 
 
+LAB = ("mrq-aware", "pack")
+"""Policies of the distribution dovetail-lab."""
+
+
 @cache
 def entries(group: str) -> dict[str, EntryPoint]:
     """What is registered under an entry-point group, by name."""
@@ -86,8 +90,8 @@ def entries(group: str) -> dict[str, EntryPoint]:
 def named(group: str, name: str, what: str) -> Any:
     """The object registered under a name in an entry-point group; raises `InputError` with near names."""
     known = entries(group)
-    if name == "pack" and name not in known:
-        raise InputError("found policy 'pack', which is in dovetail-lab: install that package too")
+    if name in LAB and name not in known:
+        raise InputError(f"found policy {name!r}, which is in dovetail-lab: install that package too")
     if name not in known:
         raise InputError(f"found {what} {name!r}{closest(name, known)}")
     with needing(f"{what} {name}"):
@@ -202,7 +206,7 @@ def holding(policy: Policy | Planner) -> Policy | Planner:
     return held
 
 
-def needs_turns(policy: object) -> bool:
+def needs_priorities(policy: object) -> bool:
     """Whether jobs must come before a policy by rank, so that of equal ones the higher starts no later.
 
     So it is of all that do not obey priorities, and of those that obey them on each unit alone.

@@ -9,7 +9,7 @@ import pytest
 from dovetail_command import DOVETAIL, load
 
 from dovetail.model.remote_costs import CONSTANTS, RemoteCosts, read_remote_costs
-from dovetail.remote.measure import Measured
+from dovetail_lab.remote_costs import Measured
 
 pytestmark = [pytest.mark.live, pytest.mark.xdist_group("remote")]
 

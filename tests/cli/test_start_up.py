@@ -9,7 +9,15 @@ import pytest
 
 from dovetail.cli.main import _table
 
-HEAVY = ("numpy", "numba", "scipy", "matplotlib", "fastapi", "dovetail.engine.simulate", "dovetail.policies")
+HEAVY = (
+    "numpy",
+    "numba",
+    "scipy",
+    "matplotlib",
+    "fastapi",
+    "dovetail.engine.simulation.simulate",
+    "dovetail.policies",
+)
 
 PROBE = """
 import sys

@@ -45,6 +45,7 @@ COMMANDS = [
     "compare last --cluster 1x2cpu --cluster 1x4cpu",
     "run commands.txt --report out",
     "run commands.txt --gantt out.svg",
+    "run commands.txt --gantt out.png",
     f"simulate '{GANG}' --cluster 8x1cpu --policy easy",
     f"simulate '{GANG}' --cluster 8x1cpu --policy conservative",
     f"simulate '{GANG}' --cluster 8x1cpu --policy lookahead",
@@ -63,7 +64,7 @@ COMMANDS = [
     "recover",
     "split --tasks 9 --cpu-slots 2 --gpu-slots 1 --cpu-time 3 --gpu-time 1",
 ]
-NEEDS = {"--report": "plots", "--gantt": "plots", "lublin": "statistics", "optimal": "exact", "ray": "ray"}
+NEEDS = {".png": "plots", "lublin": "statistics", "optimal": "exact", "ray": "ray"}
 JOBS = """
 [[app]]
 name = "mm"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -13,6 +14,7 @@ from typing import Any
 
 import pytest
 from dovetail_command import DOVETAIL, load
+from waiting import until
 
 from dovetail import comparison
 from dovetail.cli.main import status_of
@@ -192,13 +194,8 @@ def test_errors_in_workers_are_one_sentence(
 def test_interrupted_it_leaves_at_once(workers: str, tmp_path: Path, environment: dict[str, str]) -> None:
     options = ("--cluster", "256x1cpu", "--policy", "fcfs,easy,sjf", "--workers", workers)
 
-    def command(jobs: int) -> list[str]:
-        return [*DOVETAIL, "compare", f"synthetic:lublin?jobs={jobs}", *options]
-
-    # Ctrl-C waits for a compiler; afterwards there is nothing to compile.
-    subprocess.run(command(20_000), cwd=tmp_path, env=environment, check=True, stdout=subprocess.DEVNULL)
     process = subprocess.Popen(
-        command(200_000),
+        [*DOVETAIL, "compare", "synthetic:rigid?jobs=200000", *options, "--compiled", "off"],
         cwd=tmp_path,
         env=environment,
         stdout=subprocess.PIPE,
@@ -206,7 +203,9 @@ def test_interrupted_it_leaves_at_once(workers: str, tmp_path: Path, environment
         text=True,
         start_new_session=True,
     )
-    time.sleep(6)
+    # In the midst of simulating: beyond start-up, and with both workers there where there are two.
+    most = 2 * int(workers) - 2
+    until(lambda: sum(used := _cpu_seconds(process.pid)) > 3 and len(used) > most)
     assert process.poll() is None
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to the workers too
     asked = time.monotonic()
@@ -240,6 +239,17 @@ def test_an_interrupt_waits_until_workers_have_started() -> None:
             signal.raise_signal(signal.SIGINT)
     finally:
         signal.signal(signal.SIGINT, inherited)
+
+
+def _cpu_seconds(group: int) -> list[float]:
+    """What each process of the group has used."""
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            fields = stat.read_text().rpartition(")")[2].split()
+            if int(fields[2]) == group:
+                found.append((int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK"))
+    return found
 
 
 def _alive(group: int) -> bool:

@@ -430,7 +430,7 @@ def test_a_map_of_programs_is_learned_from(dovetail: Call, data: list[str], stat
     dovetail("map", *BOTH, *data)
     dovetail("map", *BOTH, *data, "--app", "kmeans")
     with SqliteHistory(state / "dovetail" / "history.sqlite") as history:
-        assert {group.app for group in history.groups()} == {"slow", "kmeans"}
+        assert {group.app for group in history.groups()} == {"slow", "kmeans", "map slow", "map kmeans"}
         found = {(run.implementation, run.device_class.kind) for run in history.runs("kmeans")}
     assert ("gpu", "gpu") in found
 
@@ -442,3 +442,31 @@ def test_the_larger_the_longer_on_request(dovetail: Call, data: list[str], tmp_p
     dovetail("map", "--cpu", "./log {in} {out}", *data, "--out", "results", "--workers", "cpu:1", "--by-size")
     assert (tmp_path / "order").read_text().split() == [f"{i:02}.txt" for i in reversed(range(12))]
     assert os.path.exists(tmp_path / "results")
+
+
+# -- in a service --------------------------------------------------------------------------------------
+
+
+def test_a_map_is_a_job_of_the_service_and_is_cancelled_there(
+    dovetail: Call, data: list[str], tmp_path: Path
+) -> None:
+    program(tmp_path, "long", '#!/bin/sh\ncp "$1" "$2"; test "$(cat "$1")" -lt 2 || sleep 60\n')
+    at = ("--service", str(tmp_path / "service"))
+    words = ("map", "--cpu", "./long {in} {out}", *data, "--out", "results", "--workers", "cpu:1", "--submit")
+    try:
+        done = dovetail(*words, *at, "--json")
+        assert done.returncode == 0, done.stderr
+        assert load(done)["id"] == "1"
+        deadline = time.monotonic() + 60
+        while not (tmp_path / "results" / "01.txt").exists() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        (job,) = load(dovetail("queue", *at, "--json"))
+        assert (job["name"], job["state"]) == ("map long", "RUNNING")
+        assert load(dovetail("explain", "1", *at, "--json"))[0]["features"] == {"items": 12.0}
+        dovetail("cancel", "1", *at)
+        assert dovetail("wait", "1", *at).returncode == 1
+        rows = load(dovetail("runs", "--json"))
+        assert [row["jobs"] for row in rows if row["workload"] == "map long"] == [{"CANCELLED": 1}]
+        assert sorted(path.name for path in (tmp_path / "results").glob("*.txt")) == ["00.txt", "01.txt"]
+    finally:
+        dovetail("serve", "--stop", "--folder", at[1])

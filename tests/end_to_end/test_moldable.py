@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -14,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from dovetail_command import DOVETAIL, load
+from mpich import EXECUTOR, mpi_environment
 from slurm_cluster import NodeShape, SlurmCluster, needs_slurm
 
 from dovetail.testing.builders import full
@@ -21,8 +21,6 @@ from dovetail.testing.builders import full
 pytestmark = [needs_slurm, pytest.mark.live, pytest.mark.xdist_group("live"), pytest.mark.timeout(300)]
 
 EXAMPLE = Path(__file__).parent.parent.parent / "examples" / "moldable"
-MPICH = Path("/usr/lib/x86_64-linux-gnu/libmpich.so.12")
-EXECUTOR = "slurm?poll=0.5&mpi=pmi2"
 
 
 @pytest.fixture(scope="module")
@@ -39,14 +37,7 @@ def inside(slurm: SlurmCluster, environment: dict[str, str], state: Path) -> Ite
 
 @pytest.fixture
 def mpi(tmp_path: Path) -> dict[str, str]:
-    """Where mpi4py's wheel finds MPICH: Debian calls its library otherwise."""
-    pytest.importorskip("mpi4py", reason="mpi4py is not installed: pip install 'dovetail-scheduler[mpi]'")
-    if not MPICH.exists():
-        pytest.skip("MPICH is not installed here (apt-get install mpich)")
-    folder = tmp_path / "mpi"
-    folder.mkdir()
-    (folder / "libmpi.so.12").symlink_to(MPICH)
-    return {"LD_LIBRARY_PATH": f"{folder}:{os.environ.get('LD_LIBRARY_PATH', '')}"}
+    return mpi_environment(tmp_path / "mpi")
 
 
 def run(folder: Path, environment: Mapping[str, str], *arguments: str) -> Any:

@@ -103,6 +103,21 @@ def test_what_runs_without_its_service_keeps_its_core(service: Serving, tmp_path
     check(found)
 
 
+def test_others_may_use_the_cores_of_a_drained_node(service: Serving, tmp_path: Path) -> None:
+    other = Claims("other", tmp_path / "claims")
+    with connection(service.folder.path) as client:
+        (node,) = (one["name"] for one in client.get("/api/v1/nodes")["nodes"])
+        client.post(f"/api/v1/nodes/{node}/drain")
+        assert not other.take(f"core:{core}" for core in os.sched_getaffinity(0))
+        ids = submit(client, {"command": ["true"]})
+        client.post("/api/v1/hold", {"jobs": ids[0]})
+        client.post(f"/api/v1/nodes/{node}/resume")
+        client.post("/api/v1/release", {"jobs": ids[0]})
+        assert client.get(f"/api/v1/jobs/{ids[0]}")["state"] == "PENDING"
+        other.close()
+        assert wait(client, ids) == {ids[0]: "COMPLETED"}
+
+
 def test_a_lock_that_was_kept_once_is_taken_again(tmp_path: Path) -> None:
     """Nothing starts meanwhile, `queue` and `info` say so; then claims are kept as before."""
     folder = tmp_path / "claims"

@@ -12,7 +12,9 @@ from typing import Any
 import pytest
 from dovetail_command import DOVETAIL, load
 from slurm_cluster import NodeShape, SlurmCluster, needs_slurm, needs_slurmdbd
+from waiting import until
 
+from dovetail.executors.slurm_batch import times_used
 from dovetail.testing.builders import full
 
 pytestmark = [needs_slurm, pytest.mark.live, pytest.mark.xdist_group("live"), pytest.mark.timeout(300)]
@@ -75,6 +77,20 @@ def test_a_limit_keeps_jobs_back_and_fails_none(
     assert Counter(row["state"] for row in load(done)["jobs"]) == {"COMPLETED": 12}
     assert len(set((tmp_path / "said.txt").read_text().split())) == 12
     assert len((tmp_path / "said.txt").read_text().split()) == 12
+
+
+@needs_slurmdbd
+@pytest.mark.skipif(not full(1, 0), reason="waits for the accounting: DOVETAIL_TEST_FULL=1")
+def test_what_jobs_use_of_their_walltimes_is_read_from_the_accounting(
+    accounted: SlurmCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in accounted.environment.items():
+        monkeypatch.setenv(name, value)
+    accounted.call("sbatch", "-W", "-A", "open", "-t", "1", "-o", "/dev/null", "--wrap", "sleep 3")
+    until(lambda: ("all", False) in times_used(), "it is known", 20)
+    found = times_used()["all", False]
+    assert found.jobs == 1
+    assert 0.04 < found.share < 0.2
 
 
 @pytest.mark.skipif(not full(1, 0), reason="Slurm forgets jobs every minute: DOVETAIL_TEST_FULL=1")

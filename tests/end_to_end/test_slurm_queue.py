@@ -170,10 +170,12 @@ def test_the_cpu_is_taken_when_the_gpus_are_busy_for_long_and_else_the_gpu(
     done = run(runs, "jobs.toml", "--executor", QUEUE)
     assert [row["implementation"] for row in load(done)["jobs"]] == ["cpu", "cpu"], done.stderr
     reason = reasons(runs)["one"]
-    assert reason.startswith(f"ends first: cpu in cpu: starts in 0 s, takes {took['cpu']:.3g} s, ends in ")
+    assert reason.startswith(
+        f"ends first: cpu in cpu,gpu: starts in 0 s, takes {took['cpu']:.3g} s, ends in "
+    )
     assert "; against " in reason
     waits = float(reason.partition("gpu in gpu: starts in ")[2].split()[0])
-    assert 1500 < waits <= 1800
+    assert 0.4 * 1500 < waits <= 0.4 * 1800 + 1, "two fifths of what is foreseen"
 
 
 def test_many_small_jobs_are_one_array_and_each_is_run_once(slurm: SlurmCluster, runs: Runs) -> None:
@@ -391,17 +393,12 @@ def test_a_policy_that_decides_where_jobs_run_is_refused(runs: Runs) -> None:
     assert "leaves it to the cluster's own scheduler when and where jobs start" in done.stderr
 
 
-def test_what_slurm_refuses_is_told_with_what_to_do(runs: Runs) -> None:
+def test_what_slurm_refuses_is_told_before_anything_runs(runs: Runs) -> None:
     write(runs, {"id": "a", "slurm": ["--constraint=nosuch"]})
-    process = runs.go("jobs.toml", "--executor", QUEUE, environment=runs.environment)
-    journals = (runs.state / "dovetail" / "runs").glob
-    until(
-        lambda: any("nvalid feature" in path.read_text() for path in journals("*/journal.jsonl")),
-        "the reason is known",
-        20,
-    )
-    process.send_signal(signal.SIGINT)
-    assert process.wait(30) == 130
+    done = run(runs, "jobs.toml", "--executor", QUEUE)
+    assert done.returncode == 2
+    assert "Invalid feature specification: 'sinfo -o %f' lists the features" in done.stderr
+    assert not runs.said.exists()
 
 
 def test_devices_shows_the_partitions(runs: Runs) -> None:

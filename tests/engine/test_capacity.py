@@ -9,7 +9,7 @@ from capacities import meet
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dovetail.engine.capacity import FreeCapacity, Layout, lowest
+from dovetail.engine.capacity.free import FreeCapacity, Layout, lowest
 from dovetail.model import FRACTION_UNITS, Allocation, Cluster, Device, Node, Part, Request, bits
 
 

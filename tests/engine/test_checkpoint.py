@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from dovetail.engine.core import no_bound
-from dovetail.engine.driver import Driver, DriverOptions
-from dovetail.engine.journal import JournalWriter, read_journal, replay
-from dovetail.engine.orders import Stop
+from dovetail.engine.driver.driver import Driver, DriverOptions
+from dovetail.engine.driver.orders import Stop
+from dovetail.engine.journal.journal import JournalWriter, read_journal, replay
+from dovetail.engine.state.core import no_bound
 from dovetail.model import Cluster, Ended, Job, NodeDrained, NodeJoined, Placed, State
 from dovetail.plugins import load_policy
 from dovetail.runtimes.perfect import PerfectModel

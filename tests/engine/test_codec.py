@@ -7,9 +7,9 @@ import json
 
 import pytest
 
-from dovetail.engine.checked import checked
-from dovetail.engine.codec import Codec, decode_cluster, encode_cluster
-from dovetail.engine.plausible import check_nodes
+from dovetail.engine.journal.checked import checked
+from dovetail.engine.journal.codec import Codec, decode_cluster, encode_cluster
+from dovetail.engine.journal.plausible import check_nodes
 from dovetail.model import (
     App,
     Choice,

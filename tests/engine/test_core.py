@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from dovetail.engine.core import Engine
+from dovetail.engine.state.core import Engine
 from dovetail.errors import PolicyError
 from dovetail.interfaces import Traits, View
 from dovetail.model import (

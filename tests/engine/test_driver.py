@@ -8,14 +8,14 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import pytest
+from fake_executor import FakeExecutor
 
-from dovetail.engine.core import no_bound
-from dovetail.engine.driver import Driver, DriverOptions
-from dovetail.engine.live import LiveRun, check_executor
-from dovetail.engine.prepare import check_depends
-from dovetail.engine.simulate import SimulationOptions, simulate
+from dovetail.engine.driver.driver import Driver, DriverOptions
+from dovetail.engine.driver.live import LiveRun, check_executor
+from dovetail.engine.driver.prepare import check_depends
+from dovetail.engine.simulation.simulate import SimulationOptions, simulate
+from dovetail.engine.state.core import no_bound
 from dovetail.errors import ExecutorError, InputError, UnsupportedWorkload
-from dovetail.executors.fake import FakeExecutor
 from dovetail.history.memory import MemoryHistory
 from dovetail.interfaces import Traits, View
 from dovetail.model import (

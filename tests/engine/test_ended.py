@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from twins_compared import check_same, check_same_reports
 
-from dovetail.engine.simulate import SimulationOptions, simulate
+from dovetail.engine.simulation.simulate import SimulationOptions, simulate
 from dovetail.interfaces import Policy, View
 from dovetail.model import Cluster, Decision, Result, Start, Wait, Workload
 from dovetail.model.tables import RecordTable

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fake_executor import FakeExecutor
 
-from dovetail.engine.core import no_bound
-from dovetail.engine.driver import Driver, DriverOptions
-from dovetail.engine.journal import JournalWriter, read_journal, replay
-from dovetail.engine.live import LiveRun
-from dovetail.executors.fake import FakeExecutor
+from dovetail.engine.driver.driver import Driver, DriverOptions
+from dovetail.engine.driver.live import LiveRun
+from dovetail.engine.journal.journal import JournalWriter, read_journal, replay
+from dovetail.engine.state.core import no_bound
 from dovetail.model import Cluster, ClusterEnds, Event, Record, State, Workload
 from dovetail.plugins import load_policy
 from dovetail.testing.builders import Knowing, rigid, workload

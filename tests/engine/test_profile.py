@@ -12,10 +12,10 @@ import pytest
 from capacities import meet
 from random_instances import cluster_of, workload_of
 
-from dovetail.engine.capacity import FreeCapacity, Layout
-from dovetail.engine.profile import NodeProfile
-from dovetail.engine.simulate import SimulationOptions, simulate
-from dovetail.engine.view import EngineView
+from dovetail.engine.capacity.free import FreeCapacity, Layout
+from dovetail.engine.profile.nodes import NodeProfile
+from dovetail.engine.simulation.simulate import SimulationOptions, simulate
+from dovetail.engine.state.view import EngineView
 from dovetail.interfaces import Traits, View
 from dovetail.model import Allocation, Cluster, Decision, Device, Node, Part, Request
 from dovetail.policies.conservative import Conservative

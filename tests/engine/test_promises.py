@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dovetail.engine.promises import PromiseBook
+from dovetail.engine.state.promises import PromiseBook
 from dovetail.model import Allocation, Promise, Request
 from dovetail.testing.builders import rigid
 

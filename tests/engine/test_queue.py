@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dovetail.engine.queue import JobQueue
+from dovetail.engine.state.queue import JobQueue
 from dovetail.model import App, Choice, Implementation, Job, Request
 
 SIZES = {n: Request(n, 1) for n in (1, 2, 3)}
@@ -27,6 +27,10 @@ def job(number: int, size: int = 1, walltime: float = 1.0, priority: float = 0) 
 def limit(job: Job) -> float:
     assert job.walltime is not None
     return job.walltime
+
+
+def size_of(job: Job) -> int:
+    return job.choices[0].request.nodes
 
 
 def by_priority(job: Job) -> float:
@@ -59,6 +63,7 @@ def test_orders_agree_with_sorting(steps: list[tuple[int, int, int, int, int]], 
     """Jobs come, leave from anywhere, and come back to their old places."""
     queue = JobQueue(limit)
     if early:
+        queue.alike(size_of)
         queue.by(by_priority), list(queue.in_time(by_walltime, 0.0, anybody, bounded=True))
     waiting: dict[int, Job] = {}
     gone: list[tuple[int, Job]] = []
@@ -78,6 +83,13 @@ def test_orders_agree_with_sorting(steps: list[tuple[int, int, int, int, int]], 
             queue.add(back)
     in_order = [waiting[place] for place in sorted(waiting)]
     assert list(queue) == in_order
+    sizes_of = {size: [job for job in in_order if size_of(job) == size] for size in SIZES}
+    assert {size: list(jobs) for size, jobs in queue.alike(size_of).items()} == {
+        size: jobs for size, jobs in sizes_of.items() if jobs
+    }
+    assert [queue.submitted[at : at + 3] for at in range(0, len(queue), 3)] == [
+        in_order[at : at + 3] for at in range(0, len(in_order), 3)
+    ]
     assert len(queue) == len(in_order)
     assert bool(queue) == bool(in_order)
     assert list(queue.by(by_priority)) == sorted(in_order, key=by_priority)

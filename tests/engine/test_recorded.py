@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dovetail
-from dovetail.engine.recorded import recorded
+from dovetail.engine.simulation.recorded import recorded
 from dovetail.errors import InputError
 from dovetail.model import Cluster, State
 from dovetail.report.metrics import final_metrics

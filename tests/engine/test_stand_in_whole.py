@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from twins_compared import check_same, check_same_reports
 
-from dovetail.engine.simulate import SimulationOptions, simulate
+from dovetail.engine.simulation.simulate import SimulationOptions, simulate
 from dovetail.interfaces import Policy
 from dovetail.model import (
     App,
@@ -27,7 +27,7 @@ from dovetail.model import (
     Workload,
 )
 from dovetail.model.tables import RecordTable
-from dovetail.native.rigid import library
+from dovetail.native.library import library
 from dovetail.policies.conservative import Conservative
 from dovetail.policies.easy import Easy
 from dovetail.policies.fcfs import Fcfs

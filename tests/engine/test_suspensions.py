@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fake_executor import FakeExecutor
 
-from dovetail.engine.core import no_bound
-from dovetail.engine.driver import Driver, DriverOptions
-from dovetail.engine.journal import JournalWriter, read_journal, replay
-from dovetail.engine.live import LiveRun
-from dovetail.engine.suspensions import IN_A_ROW
-from dovetail.executors.fake import FakeExecutor
+from dovetail.engine.driver.driver import Driver, DriverOptions
+from dovetail.engine.driver.live import LiveRun
+from dovetail.engine.journal.journal import JournalWriter, read_journal, replay
+from dovetail.engine.state.core import no_bound
+from dovetail.engine.state.suspensions import IN_A_ROW
 from dovetail.history.memory import MemoryHistory
 from dovetail.model import Cluster, Ended, Record, State, TableTruth
 from dovetail.plugins import load_policy

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dovetail.engine.codec import decode_cluster, encode_cluster
+from dovetail.engine.journal.codec import decode_cluster, encode_cluster
 from dovetail.errors import InputError
 from dovetail.executors import environment
 from dovetail.executors.environment import child_environment, cores_of, devices_of, vendor

@@ -1,4 +1,4 @@
-"""What squeue and sacct have said of jobs that Slurm killed for memory, as recorded."""
+"""What squeue and sacct have said, as recorded: of jobs killed for memory, of walltimes and their use."""
 
 from __future__ import annotations
 
@@ -26,3 +26,21 @@ def test_a_kill_for_memory_is_a_state_of_its_own(monkeypatch: pytest.MonkeyPatch
     assert "4712" in seen
     again = slurm_batch.look_again(["4711_3", "4711_4"], accounting=True)
     assert [TERMINAL[one.state] for one in again.values()] == [State.OUT_OF_MEMORY, State.CANCELLED]
+
+
+def test_what_jobs_use_of_their_walltimes_is_told_by_partition_and_kind(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    said = (
+        "cpu|COMPLETED|30|1|billing=1,cpu=1\n"
+        "cpu|FAILED|6|1|billing=1,cpu=1\n"
+        "cpu|RUNNING|50|1|billing=1,cpu=1\n"
+        "cpu|COMPLETED|50|UNLIMITED|billing=1,cpu=1\n"
+        "gpu|TIMEOUT|66|1|cpu=1,gres/gpu=1\n"
+        "gpu|CANCELLED by 7|0|1|\n"
+    )
+    monkeypatch.setattr(slurm_batch, "call", lambda argv, **_: (said, ""))
+    found = slurm_batch.times_used()
+    assert found.keys() == {("cpu", False), ("gpu", True)}
+    assert (found["cpu", False].share, found["cpu", False].jobs) == (0.3, 2)
+    assert found["gpu", True] == (1.0, 0.0, 1)

@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from dovetail.cli.main import status_of
+
 Call = Callable[..., subprocess.CompletedProcess[str]]
 
 POLICY = """
@@ -44,6 +46,31 @@ def edited(path: Path, line: int, change: Callable[[Any], None]) -> None:
     change(form)
     lines[line] = json.dumps(form)
     path.write_text("\n".join(lines) + "\n")
+
+
+def test_answers_that_no_model_gives_are_refused(journal: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Each field of a question and of its answer, with what a field of another type holds."""
+    whole = journal.read_text()
+    header, *batches = map(json.loads, whole.splitlines())
+    seen: set[str] = set()
+    for batch in batches:
+        for number, asked in enumerate(batch.get("asked", ())):
+            if asked[0] in seen or asked[-1] is None:
+                continue
+            seen.add(asked[0])
+            places: list[tuple[Any, Any]] = [(asked, n) for n in range(len(asked))]
+            places += [(part, key) for part in asked if isinstance(part, dict) for key in part]
+            for place, key in places:
+                kept = place[key]
+                for odd in (None, "x", 7, -1.5, [], {}, True):
+                    place[key] = odd
+                    journal.write_text("\n".join(map(json.dumps, [header, *batches])))
+                    status = status_of(["explain", str(journal)])
+                    said = capsys.readouterr().err
+                    assert status in (0, 2), (batch["asked"][number], said)
+                    assert said.count("\n") == (status == 2), (batch["asked"][number], said)
+                place[key] = kept
+    assert seen == {"bound", "predict", "runs"}
 
 
 def test_a_journal_executes_a_program_only_when_trusted(

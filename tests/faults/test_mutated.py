@@ -79,13 +79,18 @@ KINDS = {
     "journals": Kind(
         "journal.jsonl",
         json_damaged,
-        (("replay", "journal.jsonl"), ("simulate", "journal.jsonl", *MACHINE)),
+        (("replay", "journal.jsonl"), ("simulate", "journal.jsonl", *MACHINE), ("explain", "journal.jsonl")),
         2000,
     ),
     "spawn logs": Kind("run/spawn.log", json_damaged, (("recover", "--json"),), 1500),
     "run.json": Kind("run/run.json", json_damaged, (("recover", "--json"), ("ledger", "run")), 500),
     "ledgers": Kind("run/ledger.db", sql_damaged, (("ledger", "run"), ("recover", "--json")), 1000),
-    "histories": Kind("h.sqlite", sql_damaged, (("history", "list", "--history", "h.sqlite"),), 1000),
+    "histories": Kind(
+        "h.sqlite",
+        sql_damaged,
+        tuple(("history", *words, "--history", "h.sqlite") for words in (("list",), ("export", "out.jsonl"))),
+        1000,
+    ),
     "exports": Kind(
         "export.jsonl", json_damaged, (("history", "import", "export.jsonl", "--history", "new.sqlite"),), 500
     ),

@@ -96,6 +96,32 @@ def test_damaged_pages_are_said_in_a_sentence(whole: Path, tmp_path: Path, seed:
         assert "internal error" not in message
 
 
+def test_bytes_where_a_name_belongs_are_said_in_a_sentence(whole: Path, tmp_path: Path) -> None:
+    with sqlite3.connect(whole) as database:
+        tables = [name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+        cells = [
+            (table, row[1])
+            for table in tables
+            for row in database.execute(f"PRAGMA table_info({table})")
+            if row[2] != "BLOB"
+        ]
+    assert ("groups", "app") in cells
+    for table, column in cells:
+        for name in tmp_path.glob("h*"):
+            name.unlink()
+        shutil.copy(whole, tmp_path / "h")
+        with (
+            contextlib.closing(sqlite3.connect(tmp_path / "h")) as database,
+            contextlib.suppress(sqlite3.Error),
+        ):
+            database.execute(f"UPDATE {table} SET {column} = CAST('é' AS BLOB)")
+            database.commit()
+        for words in (["export", str(tmp_path / "out")], ["list"], ["show", "mm", "--runs", "5"]):
+            status, message = told(["history", *words, "--history", str(tmp_path / "h")])
+            assert status in (0, 2), (table, column, words, message)
+            assert message.count("\n") == (status == 2), (table, column, words, message)
+
+
 def test_a_locked_history_is_said(whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     prepare(tmp_path)
     shutil.copy(whole, tmp_path / "h")

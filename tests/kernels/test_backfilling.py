@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dovetail.engine.simulate import simulate
+from dovetail.engine.simulation.simulate import simulate
 from dovetail.kernels.backfilling import (
     LAST_END,
     LEAST,
@@ -15,6 +15,7 @@ from dovetail.kernels.backfilling import (
     PRIOR,
     SLOWDOWN,
     WAIT,
+    Jobs,
     expected,
     futures,
     roll_out,
@@ -42,10 +43,11 @@ def score(
     """A roll-out on an empty machine of (submit, nodes, run time, walltime), by submission."""
     submit, width, long, wall = (np.array(column) for column in zip(*jobs, strict=True))
     known = int((submit <= 0).sum())
-    return roll_out(
+    found = Jobs(
         NODES, NONE, NO_TIME, NO_TIME, width, wall.astype(float), long.astype(float), submit.astype(float),
-        known, rank, -1, summed, enough,
+        known,
     )  # fmt: skip
+    return roll_out(found, rank, -1, summed, enough)
 
 
 @given(rows, st.sampled_from(["fcfs", "sjf", "largest"]))
@@ -77,10 +79,11 @@ def test_it_is_easy_as_the_engine_runs_it(drawn: list[tuple[int, int, int, int, 
 def test_a_promised_head_stays_in_front() -> None:
     # Four nodes are busy until 10 s; the promised job needs all eight, the narrow one would delay it.
     def waits(head: int) -> float:
-        return roll_out(
+        jobs = Jobs(
             4, np.array([4]), np.array([10.0]), np.array([10.0]), np.array([4, 8]), np.array([50.0, 5.0]),
-            np.array([50.0, 5.0]), np.zeros(2), 2, np.array([0, 1]), head, WAIT, np.inf,
+            np.array([50.0, 5.0]), np.zeros(2), 2,
         )  # fmt: skip
+        return roll_out(jobs, np.array([0, 1]), head, WAIT, np.inf)
 
     assert waits(-1) == pytest.approx(50.0)
     assert waits(1) == pytest.approx(10.0 + 15.0)

@@ -1,12 +1,13 @@
-"""The compiled kernels of moldable scheduling against their plain twins."""
+"""The compiled kernels of moldable scheduling against their specifications."""
 
 from __future__ import annotations
 
 import numpy as np
+from compiled import same
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dovetail.kernels import gangs, moldable, moldable_plain
+from dovetail.kernels import gangs
 from dovetail.policies import fms
 from dovetail.policies.parts.shape_tables import Shapes, Table
 from dovetail.testing.builders import full
@@ -50,23 +51,15 @@ seeds = st.integers(0, 2**32 - 1)
 
 @settings(max_examples=full(3000, 300), deadline=None, derandomize=True)
 @given(seed=seeds, packed=st.booleans(), shape=st.integers(0, 3), wanted=st.integers(1, 9))
-def test_place_and_occupy(seed: int, packed: bool, shape: int, wanted: int) -> None:
+def test_place(seed: int, packed: bool, shape: int, wanted: int) -> None:
     i = Instance(seed)
-    wanted = min(wanted, i.nodes)
-    chosen, keys, at = np.empty(i.nodes, np.int64), np.empty(i.nodes), np.empty(i.nodes)
-    about = (bool(i.pool[shape]), int(i.count[shape]), i.eligible[shape])
-    start = gangs.place(i.ready, 1, *about, i.able[shape], wanted, packed, chosen, keys, at)
-    twin_start, twin_nodes = moldable_plain.place(i.ready, *about, i.able[shape], wanted, packed)
-    assert start == twin_start
-    if start == np.inf:
-        return
-    assert chosen[:wanted].tolist() == twin_nodes
-    state = i.ready.copy()
-    gangs.occupy(state, 1, *about, chosen, wanted, start, start + 2.5)
-    twin_state = i.ready.copy()
-    moldable_plain.occupy(twin_state, *about, twin_nodes, twin_start, twin_start + 2.5)
-    assert (state == twin_state).all()
-    assert (state != i.ready).sum() == wanted * (about[0] + about[1])
+    chosen, keys, at = np.zeros(i.nodes, np.int64), np.zeros(i.nodes), np.zeros(i.nodes)
+    about = (1, int(i.pool[shape]), int(i.count[shape]), i.eligible[shape], i.able[shape])
+    start = same(gangs.compiled_place, i.ready, *about, min(wanted, i.nodes), packed, chosen, keys, at)
+    if start < np.inf:  # what it then holds can be held
+        before = i.ready.copy()
+        gangs.occupy(i.ready, *about[:4], chosen, min(wanted, i.nodes), start, start + 2.5)
+        assert (i.ready != before).sum() == min(wanted, i.nodes) * (about[1] + about[2])
 
 
 @settings(max_examples=full(1000, 60), deadline=None, derandomize=True)
@@ -76,10 +69,6 @@ def test_the_rule_of_fms_and_its_kernel_choose_alike(seed: int, roll_out: bool, 
     first, second = i.options(9), i.options(9)
     if alone:
         second = np.empty((0, 2), np.int64), np.empty(0)
-    rest = i.options(12)
+    tables = Table(*first), Table(*second), Table(*i.options(12))
     shapes = Shapes(i.pool, i.count, i.eligible, i.able)
-    compiled = moldable.best_pair(i.ready, 1.0, *shapes, *first, *second, *rest, roll_out)
-    spelt_out = fms.best_pair(
-        i.ready, 1.0, shapes, Table(*first), Table(*second), Table(*rest) if roll_out else None
-    )
-    assert compiled == spelt_out
+    same(fms._best_pair, i.ready, 1.0, shapes, *tables, roll_out, np.empty(3, np.int64))

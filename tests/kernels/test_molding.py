@@ -7,7 +7,7 @@ from itertools import permutations, product
 import numpy as np
 import pytest
 
-from dovetail.kernels.molding import anneal, where
+from dovetail.kernels.molding import Aim, Gangs, anneal, where
 from dovetail.testing.builders import full
 
 Option = tuple[int, int, int, float]
@@ -30,17 +30,18 @@ class Instance:
                 self.jobs[-1].append((pool, count, wide, float(rng.integers(1, 20))))
         rows = [option for options in self.jobs for option in options]
         self.bounds = np.cumsum([0, *(len(options) for options in self.jobs)])
-        self.asked = (
+        asked = (
             np.arange(len(rows)),
             np.array([wide for _, _, wide, _ in rows]),
             np.array([seconds for _, _, _, seconds in rows]),
         )
-        self.shapes = (
+        shapes = (
             np.array([pool for pool, _, _, _ in rows]),
             np.array([count for _, count, _, _ in rows]),
             np.ones((len(rows), *self.ready.shape), np.bool_),
             np.ones((len(rows), self.nodes), np.bool_),
         )
+        self.gangs = Gangs(self.lanes, *asked, self.bounds, *shapes)
 
     def ends(self, order: tuple[int, ...], picks: tuple[int, ...]) -> np.ndarray:
         """The end of each job: each takes the nodes that give it the earliest start, the busiest of those."""
@@ -86,8 +87,8 @@ def test_the_plan_found_is_the_best_there_is(seed: int) -> None:
     weight = np.full(n, 0.2 / n)
     start = np.arange(n)[None, :]
     order, option, score = anneal(
-        case.ready, case.ready.max(), case.lanes, *case.asked, case.bounds, *case.shapes, weight, 1.0, 1.0,
-        0.0, start, case.bounds[:-1][None, :], 0, 4000, 1,
+        case.ready, case.ready.max(), case.gangs, Aim(weight, 1.0, 1.0, 0.0), start,
+        case.bounds[:-1][None, :].copy(), 0, 4000, 1,
     )  # fmt: skip
     picks = tuple((option - case.bounds[:-1]).tolist())
     assert score == pytest.approx(case.score(tuple(order.tolist()), picks))
@@ -100,7 +101,7 @@ def test_where_says_the_same_as_a_plain_decoder(seed: int) -> None:
     n = len(case.jobs)
     picks = tuple(seed % len(options) for options in case.jobs)
     option = case.bounds[:-1] + np.array(picks)
-    starts, chosen = where(case.ready, case.lanes, *case.asked, *case.shapes, np.arange(n), option)
+    starts, chosen = where(case.ready, case.gangs, np.arange(n), option)
     seconds = np.array([case.jobs[j][picks[j]][3] for j in range(n)])
     assert (starts + seconds).tolist() == pytest.approx(case.ends(tuple(range(n)), picks).tolist())
     for j in range(n):
@@ -111,7 +112,7 @@ def test_the_jobs_in_front_stay_there() -> None:
     case = next(case for case in map(Instance, range(99)) if len(case.jobs) == 4)
     n = len(case.jobs)
     order, _, _ = anneal(
-        case.ready, 0.0, case.lanes, *case.asked, case.bounds, *case.shapes, np.ones(n), 1.0, 0.0, 0.0,
-        np.arange(n)[None, ::-1].copy(), case.bounds[:-1][None, :], 1, 500, 3,
+        case.ready, 0.0, case.gangs, Aim(np.ones(n), 1.0, 0.0, 0.0), np.arange(n)[None, ::-1].copy(),
+        case.bounds[:-1][None, :].copy(), 1, 500, 3,
     )  # fmt: skip
     assert order[0] == n - 1

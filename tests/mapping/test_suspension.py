@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -26,17 +27,35 @@ BOTH = "cpu:1,gpu:1"
 LIMIT = 2 * IN_A_ROW + 2
 
 
+def tries_file() -> str:
+    """An empty file, in which workers count."""
+    os.makedirs(os.environ["XDG_STATE_HOME"], exist_ok=True)
+    handle, path = tempfile.mkstemp(dir=os.environ["XDG_STATE_HOME"])
+    os.close(handle)
+    return path
+
+
 def broken(how: str, good: int = 0) -> dovetail.mapping.function.Function:
-    """A function whose GPU version does ``good`` items and then only fails."""
+    """A function whose GPU version does ``good`` items and then only fails.
+
+    The CPU version waits until that has failed so often that its worker can be judged: else, on a busy
+    machine, the one would have done all before the other is there.
+    """
+    tries = tries_file()
+    enough = good + (IN_A_ROW if how == "raises" else 1)
 
     def on_cpu(x: int) -> int:
-        time.sleep(0.001)
+        deadline = time.monotonic() + 10
+        while os.stat(tries).st_size < enough and time.monotonic() < deadline:
+            time.sleep(0.002)
         return 2 * x
 
     done = [0]
 
     def on_gpu(x: int) -> int:
         done[0] += 1
+        with open(tries, "a") as file:
+            file.write(".")
         if done[0] <= good:
             return 2 * x
         if how == "dies":
@@ -199,6 +218,8 @@ def test_checks_end_where_one_kind_only_fails() -> None:
 def test_one_broken_worker_of_a_kind_is_suspended_alone() -> None:
     """Of two GPU workers one fails; its items are done by the other, by the retries that they have."""
 
+    tries = tries_file()
+
     @dovetail.function
     def work(x: int) -> int:
         raise AssertionError("not asked for")
@@ -206,8 +227,12 @@ def test_one_broken_worker_of_a_kind_is_suspended_alone() -> None:
     @work.gpu
     def _(x: int) -> int:
         if os.environ["DOVETAIL_WORKER"] == "gpu:1":
+            with open(tries, "a") as file:
+                file.write(".")
             raise RuntimeError("no CUDA device")
-        time.sleep(0.001)
+        deadline = time.monotonic() + 10
+        while not os.stat(tries).st_size and time.monotonic() < deadline:
+            time.sleep(0.002)
         return x
 
     results = dovetail.map(work, range(100), workers="gpu:2", retries=1, errors="return", history=False)

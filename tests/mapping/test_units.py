@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import threading
 import time
@@ -112,6 +113,20 @@ def test_where_claims_cannot_be_written_a_map_says_so(monkeypatch: pytest.Monkey
     with pytest.warns(DovetailWarning, match="other Dovetails on this machine are not seen: "):
         (place,) = units.take(parse_workers("cpu:1"))
     assert units.descriptors() == ()
+    units.give(place)
+    units.close()
+
+
+def test_while_claims_are_locked_a_map_takes_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("DOVETAIL_CLAIMS", str(tmp_path))
+    units = ThisMachine()
+    units._claims.patience = 0.05
+    with open(tmp_path / "lock", "w") as lock:
+        os.chmod(lock.fileno(), 0o600)
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with pytest.raises(InUse, match="is locked, so that nothing can be claimed"):
+            units.take(parse_workers("cpu:1"))
+    (place,) = units.take(parse_workers("cpu:1"))
     units.give(place)
     units.close()
 

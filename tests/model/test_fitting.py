@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from random_instances import cluster_of, workload_of
 
-from dovetail.engine.capacity import FreeCapacity, Layout
+from dovetail.engine.capacity.free import FreeCapacity, Layout
 from dovetail.model import HOST_CPUS, WHOLE_POOL, Cluster, Device, Node, Request, fits_node, units_for
 from dovetail.model.fitting import cpus_on, share_of_device, whole_devices
 from dovetail.testing.builders import full

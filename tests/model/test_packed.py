@@ -8,7 +8,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dovetail.engine.simulate import simulate
+from dovetail.engine.simulation.simulate import simulate
 from dovetail.model import Allocation, Donor, Part, Request
 from dovetail.model.allocation import Packed
 from dovetail.policies.easy import Easy

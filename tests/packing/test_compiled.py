@@ -126,7 +126,7 @@ def test_annealing_takes_the_same_moves() -> None:
 
 def test_subset_program_and_partitions() -> None:
     rng = np.random.default_rng(6)
-    for _ in range(25):
+    for _ in range(12):
         n, p = int(rng.integers(1, 8)), int(rng.integers(1, 7))
         k = int(rng.integers(1, p + 1))
         times = random_times(rng, n, p)
@@ -151,7 +151,7 @@ def test_subset_program_and_partitions() -> None:
 
 def test_listed_program() -> None:
     rng = np.random.default_rng(16)
-    for _ in range(40):
+    for _ in range(20):
         n = int(rng.integers(1, 7))
         count = int(rng.integers(1, 20))
         masks = np.unique(rng.integers(1, 1 << n, size=count))
@@ -177,7 +177,7 @@ def test_listed_program() -> None:
 
 def test_pricing_bounds_every_pack() -> None:
     rng = np.random.default_rng(7)
-    for trial in range(120):
+    for trial in range(50):
         n, p = int(rng.integers(1, 9)), int(rng.integers(1, 9))
         k = int(rng.integers(1, p + 1))
         times = random_times(rng, n, p)

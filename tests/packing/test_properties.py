@@ -56,7 +56,7 @@ def one_pack_by_program(times: Floats) -> float:
 
 def test_algorithm_1_equals_the_dynamic_program() -> None:
     rng = np.random.default_rng(1)
-    for trial in range(full(6000, 2000)):
+    for trial in range(full(6000, 800)):
         p = int(rng.integers(1, 13))
         times = random_times(rng, int(rng.integers(1, p + 1)), p, whole=trial % 2 == 0)
         packing = single_pack(times, p)
@@ -66,7 +66,7 @@ def test_algorithm_1_equals_the_dynamic_program() -> None:
 
 def test_no_algorithm_beats_the_optimum_or_breaks_k_or_p() -> None:
     rng = np.random.default_rng(2)
-    for trial in range(full(1000, 120)):
+    for trial in range(full(1000, 40)):
         n, p = int(rng.integers(1, 9)), int(rng.integers(1, 9))
         k = int(rng.integers(1, p + 3))
         times = random_times(rng, n, p, whole=trial % 3 == 0)
@@ -95,7 +95,7 @@ def test_no_algorithm_beats_the_optimum_or_breaks_k_or_p() -> None:
 def test_pack_approx_is_within_three_for_k_equal_p() -> None:
     rng = np.random.default_rng(3)
     worst = 0.0
-    for trial in range(full(3000, 600)):
+    for trial in range(full(3000, 250)):
         n, p = int(rng.integers(1, 9)), int(rng.integers(1, 9))
         times = random_times(rng, n, p, whole=trial % 2 == 0)
         worst = max(worst, pack_approx_literal(times, p).cost / exhaustive(times, p).cost)
@@ -104,7 +104,7 @@ def test_pack_approx_is_within_three_for_k_equal_p() -> None:
 
 def test_matching_is_optimal_for_pairs() -> None:
     rng = np.random.default_rng(4)
-    for trial in range(full(1000, 200)):
+    for trial in range(full(1000, 80)):
         times = random_times(rng, int(rng.integers(1, 11)), int(rng.integers(2, 9)), whole=trial % 2 == 0)
         assert matching(times).cost == pytest.approx(exhaustive(times, 2).cost, rel=1e-12)
 

@@ -37,7 +37,7 @@ def random_instance(rng: np.random.Generator) -> tuple[Floats, int]:
 def test_the_bound_never_passes_the_optimum_and_mostly_meets_it() -> None:
     rng = np.random.default_rng(1)
     met = 0
-    count = full(400, 20)
+    count = full(400, 10)
     for _ in range(count):
         times, k = random_instance(rng)
         best = optimum(times, k)
@@ -53,7 +53,7 @@ def test_the_bound_never_passes_the_optimum_and_mostly_meets_it() -> None:
 
 def test_a_step_bounds_the_schedules_that_keep_it() -> None:
     rng = np.random.default_rng(2)
-    for _ in range(full(200, 12)):
+    for _ in range(full(200, 6)):
         times, k = random_instance(rng)
         best = optimum(times, k)
         pool, root = generate_columns(times, k, singles(times))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dovetail.engine.simulate import simulate
+from dovetail.engine.simulation.simulate import simulate
 from dovetail.errors import UnsupportedWorkload
 from dovetail.model import Cluster, Request
 from dovetail.policies.brr import Brr, BrrDynamic

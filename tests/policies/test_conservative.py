@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from dovetail.engine.simulate import SimulationOptions, simulate
+from dovetail.engine.simulation.simulate import SimulationOptions, simulate
 from dovetail.model import Cancelled, Cluster, Event, NodeJoined, NodeLost, Request, Result, Workload
 from dovetail.policies.conservative import Conservative
 from dovetail.policies.easy import Easy

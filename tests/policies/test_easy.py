@@ -8,7 +8,7 @@ from math import log10
 
 import pytest
 
-from dovetail.engine.simulate import SimulationOptions, simulate
+from dovetail.engine.simulation.simulate import SimulationOptions, simulate
 from dovetail.interfaces import Policy, View
 from dovetail.model import (
     Cluster,

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from dovetail.engine.simulate import simulate
+from dovetail.engine.simulation.simulate import simulate
 from dovetail.model import Workload
 from dovetail.policies.fcfs import Fcfs
 from dovetail.testing.builders import Knowing, rigid_workload, workload

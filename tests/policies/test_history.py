@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dovetail.engine.simulate import SimulationOptions, simulate
+from dovetail.engine.simulation.simulate import SimulationOptions, simulate
 from dovetail.errors import UnsupportedWorkload
 from dovetail.history.memory import MemoryHistory
 from dovetail.model import (

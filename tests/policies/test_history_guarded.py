@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dovetail.engine.simulate import simulate
+from dovetail.engine.simulation.simulate import simulate
 from dovetail.errors import InputError
 from dovetail.history.memory import MemoryHistory
 from dovetail.model import Cluster, Job, Result, Run, TableTruth, Workload

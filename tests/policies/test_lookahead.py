@@ -8,12 +8,10 @@ import numpy as np
 import pytest
 
 import dovetail
-from dovetail.engine.journal import read_journal, replay
-from dovetail.engine.simulate import simulate
-from dovetail.kernels import assigning, backfilling, molding
+from dovetail.engine.journal.journal import read_journal, replay
 from dovetail.model import Cluster, Workload
 from dovetail.plugins import load_policy
-from dovetail.testing.builders import Knowing, rigid, workload
+from dovetail.testing.builders import rigid, workload
 from dovetail_lab.published.ravi_multi import ravi_multi
 
 
@@ -67,24 +65,3 @@ def test_each_objective_is_the_best_at_its_own_figure(objective: str) -> None:
         return float(report.metrics[own] or 0.0)
 
     assert figure(objective) <= 1.05 * figure("makespan")
-
-
-@pytest.mark.parametrize("case", CASES)
-@pytest.mark.parametrize("objective", ["makespan", "slowdown"])
-def test_no_decision_waits_for_a_compiler(case: str, objective: str) -> None:
-    make, shape = CASES[case]
-    w = make()
-    policy = load_policy(f"lookahead?objective={objective}").policy  # compiles, or loads what was compiled
-    kernels = (
-        assigning.least_makespan,
-        assigning.least_total,
-        backfilling.expected,
-        backfilling.futures,
-        backfilling.roll_out,
-        backfilling.worth_keeping,
-        molding.anneal,
-        molding.where,
-    )
-    known = [kernel.stats.cache_misses for kernel in kernels]
-    simulate(w, Cluster.parse(shape), policy, Knowing(w.truth))
-    assert [kernel.stats.cache_misses for kernel in kernels] == known

@@ -6,7 +6,7 @@ import dataclasses
 
 import numpy as np
 
-from dovetail.engine.simulate import simulate
+from dovetail.engine.simulation.simulate import simulate
 from dovetail.model import App, Choice, Cluster, Implementation, Job, Request, Result, TableTruth, Workload
 from dovetail.plugins import load_policy
 from dovetail.testing.builders import HOST, Knowing, full

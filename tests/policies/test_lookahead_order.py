@@ -12,10 +12,10 @@ import orjson
 import pytest
 
 import dovetail
-from dovetail.engine.checkpoint import checkpoint
-from dovetail.engine.codec import Codec
-from dovetail.engine.core import Engine
-from dovetail.engine.simulate import simulate
+from dovetail.engine.journal.codec import Codec
+from dovetail.engine.simulation.simulate import simulate
+from dovetail.engine.state.checkpoint import checkpoint
+from dovetail.engine.state.core import Engine
 from dovetail.interfaces import Traits, View
 from dovetail.kernels.backfilling import WAIT
 from dovetail.model import (
@@ -149,15 +149,15 @@ def test_what_is_remembered_survives_a_checkpoint() -> None:
     engine = Engine(cluster, policy, Knowing(w.truth))  # type: ignore[arg-type]
     engine.handle(0.0, [Submitted(job) for job in w.jobs[:5]])
     for job in w.jobs[:3]:
-        engine.lately.ran.append(Ran(job.user, 60.0, 30.0))
-    assert [one.submit_time for one in engine.lately.came] == [job.submit_time for job in w.jobs[:5]]
-    engine.lately.came.popleft()  # as if there had been more than are remembered
+        engine.recent.ran.append(Ran(job.user, 60.0, 30.0))
+    assert [one.submit_time for one in engine.recent.came] == [job.submit_time for job in w.jobs[:5]]
+    engine.recent.came.popleft()  # as if there had been more than are remembered
     kept = checkpoint(engine, 0.0)
     assert kept is not None
     other = Engine(cluster, policy, Knowing(w.truth))  # type: ignore[arg-type]
     other.handle(0.0, [*kept.jobs, *kept.nodes], ask=False)
-    assert list(other.lately.ran) == list(engine.lately.ran)
-    assert list(other.lately.came) == list(engine.lately.came)
+    assert list(other.recent.ran) == list(engine.recent.ran)
+    assert list(other.recent.came) == list(engine.recent.came)
     came = Came("ann", 3.5, Request(2, cpus=4, memory=7, partition="long"), 60.0)
     recalled = Recalled((Ran(None, 60.0, 30.0), Ran("ann", 5.5, 5.5)), (came,))
     codec = Codec()
@@ -174,8 +174,8 @@ def test_who_looks_back_remembers_what_ended_and_nobody_else_does(policy: str) -
     engine.handle(0.0, [Submitted(job)])
     engine.handle(20.0, [Ended(job.id)])
     looks_back = policy != "easy"
-    assert list(engine.lately.ran) == ([Ran("ann", 50.0, 20.0)] if looks_back else [])
-    assert list(engine.lately.came) == (
+    assert list(engine.recent.ran) == ([Ran("ann", 50.0, 20.0)] if looks_back else [])
+    assert list(engine.recent.came) == (
         [Came("ann", 0.0, job.choices[0].request, 50.0)] if looks_back else []
     )
 

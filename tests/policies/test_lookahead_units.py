@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dovetail
-from dovetail.engine.simulate import simulate
+from dovetail.engine.simulation.simulate import simulate
 from dovetail.errors import InputError
 from dovetail.history.memory import MemoryHistory
 from dovetail.model import Cluster, Result, TableTruth, Workload

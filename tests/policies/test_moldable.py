@@ -12,15 +12,24 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dovetail
-from dovetail.engine.simulate import simulate
+from dovetail.engine.simulation.simulate import simulate
 from dovetail.interfaces import Policy
-from dovetail.model import App, Choice, Cluster, Implementation, Job, Result, TableTruth, Workload
+from dovetail.model import (
+    App,
+    Choice,
+    Cluster,
+    Implementation,
+    Job,
+    Result,
+    TableTruth,
+    Workload,
+    request_for,
+)
 from dovetail.policies.fms import Fms, FmsNodes, FmsOrder, FmsType
 from dovetail.policies.mct import Mct
 from dovetail.policies.torque import Torque, TorquePlan
 from dovetail.testing.builders import Knowing, full
 from dovetail.testing.invariants import check_schedule
-from dovetail.workloads.jobfile import request_for
 from dovetail.workloads.published import load_published
 
 BOTH, GPU, CPU = "cpu+gpu", "gpu", "cpu"

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from dovetail import api
-from dovetail.engine.simulate import simulate
+from dovetail.engine.simulation.simulate import simulate
 from dovetail.history.memory import MemoryHistory
 from dovetail.model import (
     App,

@@ -9,8 +9,8 @@ import pytest
 from gangs_on_gpus import gang, random_cluster, random_gangs
 
 from dovetail import simulate
-from dovetail.engine.simulate import SimulationOptions
-from dovetail.engine.simulate import simulate as in_virtual_time
+from dovetail.engine.simulation.simulate import SimulationOptions
+from dovetail.engine.simulation.simulate import simulate as in_virtual_time
 from dovetail.interfaces import Policy
 from dovetail.model import Communication, TableTruth, Workload
 from dovetail.policies.mrq_backfill import MrqBackfill

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dovetail import api
-from dovetail.engine.simulate import simulate
+from dovetail.engine.simulation.simulate import simulate
 from dovetail.history.memory import MemoryHistory
 from dovetail.model import Cluster, TableTruth, Way, Workload
 from dovetail.policies.parts.speedups import speedups

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dovetail.engine.simulate import simulate
+from dovetail.engine.simulation.simulate import simulate
 from dovetail.interfaces import Policy
 from dovetail.model import Cluster, Result, Workload
 from dovetail.policies.asjf import Asjf

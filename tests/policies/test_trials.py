@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from dovetail.engine.journal import JournalWriter, read_journal, replay
-from dovetail.engine.simulate import simulate
+from dovetail.engine.journal.journal import JournalWriter, read_journal, replay
+from dovetail.engine.simulation.simulate import simulate
 from dovetail.history.memory import MemoryHistory
 from dovetail.model import Cluster, Result, Workload
 from dovetail.plugins import load_policy

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from random_instances import cluster_of, workload_of
 
-from dovetail.engine.simulate import SimulationOptions, simulate
+from dovetail.engine.simulation.simulate import SimulationOptions, simulate
 from dovetail.interfaces import Policy
 from dovetail.model import Cluster, Result, Workload
 from dovetail.policies.conservative import Conservative

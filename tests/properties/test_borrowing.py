@@ -9,22 +9,22 @@ import numpy as np
 import pytest
 from gangs_on_gpus import random_cluster, random_gangs
 
-from dovetail.engine.expectations import Expectations
-from dovetail.engine.prepare import prepare
-from dovetail.engine.simulate import SimulationOptions, simulate
+from dovetail.engine.driver.prepare import prepare
+from dovetail.engine.simulation.simulate import SimulationOptions, simulate
+from dovetail.engine.state.expectations import Expectations
 from dovetail.interfaces import Policy
-from dovetail.kernels.borrowing import simulate_borrowing
-from dovetail.kernels.borrowing_arrays import Outcome
 from dovetail.model import Cluster, Record, Result, Workload, bits
 from dovetail.policies.fcfs import Fcfs
 from dovetail.policies.mrq import Mrq
-from dovetail.policies.mrq_aware import MrqAware
 from dovetail.policies.rq import Rq
 from dovetail.rates.remote_gpu import RemoteGpu, with_communication
 from dovetail.runtimes.perfect import PerfectModel
 from dovetail.testing.builders import full
 from dovetail.testing.invariants import check_schedule
 from dovetail_lab.markthub.arrays import arrays_of
+from dovetail_lab.markthub.borrowing import simulate_borrowing
+from dovetail_lab.markthub.borrowing_arrays import Outcome
+from dovetail_lab.markthub.mrq_aware import MrqAware
 from dovetail_lab.published.markthub import markthub, markthub_machine
 
 POLICIES: list[Policy] = [

@@ -16,16 +16,16 @@ from typing import Any
 
 import pytest
 from erratic import Erratic
+from fake_executor import FakeExecutor
 
-from dovetail.engine.core import no_bound
-from dovetail.engine.driver import Driver, DriverOptions
-from dovetail.engine.journal import JournalWriter, read_journal, replay
-from dovetail.engine.live import LiveRun
-from dovetail.engine.orders import HandOver, Move, Signal, Stop
-from dovetail.engine.phases import STEPS, Phase
-from dovetail.engine.prepare import prepare
-from dovetail.engine.simulate import SimulationOptions, simulate
-from dovetail.executors.fake import FakeExecutor
+from dovetail.engine.driver.driver import Driver, DriverOptions
+from dovetail.engine.driver.live import LiveRun
+from dovetail.engine.driver.orders import HandOver, Move, Signal, Stop
+from dovetail.engine.driver.prepare import prepare
+from dovetail.engine.journal.journal import JournalWriter, read_journal, replay
+from dovetail.engine.simulation.simulate import SimulationOptions, simulate
+from dovetail.engine.state.core import no_bound
+from dovetail.engine.state.phases import STEPS, Phase
 from dovetail.interfaces import Policy
 from dovetail.model import (
     Allocation,

@@ -8,16 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fake_executor import FakeExecutor
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dovetail.engine.core import no_bound
-from dovetail.engine.driver import Driver, DriverOptions
-from dovetail.engine.journal import JournalWriter, read_journal, replay, workload_from_journal
-from dovetail.engine.live import LiveRun
-from dovetail.engine.prepare import prepare
-from dovetail.engine.simulate import SimulationOptions, simulate
-from dovetail.executors.fake import FakeExecutor
+from dovetail.engine.driver.driver import Driver, DriverOptions
+from dovetail.engine.driver.live import LiveRun
+from dovetail.engine.driver.prepare import prepare
+from dovetail.engine.journal.journal import JournalWriter, read_journal, replay, workload_from_journal
+from dovetail.engine.simulation.simulate import SimulationOptions, simulate
+from dovetail.engine.state.core import no_bound
 from dovetail.history.memory import MemoryHistory
 from dovetail.interfaces import Policy
 from dovetail.model import Cluster, Decision, Result, Workload

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dovetail.engine.simulate import simulate
+from dovetail.engine.simulation.simulate import simulate
 from dovetail.model import Cluster, Result, Workload
 from dovetail.plugins import load_policy
 from dovetail.rates.gpu_slowdown import GpuSlowdown

@@ -9,8 +9,8 @@ import pytest
 from gangs_on_gpus import TWO_NODES, gang
 
 from dovetail import simulate
-from dovetail.engine.journal import read_journal, replay
-from dovetail.engine.simulate import simulate as in_virtual_time
+from dovetail.engine.journal.journal import read_journal, replay
+from dovetail.engine.simulation.simulate import simulate as in_virtual_time
 from dovetail.errors import InputError
 from dovetail.model import (
     Cluster,

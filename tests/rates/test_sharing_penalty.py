@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from dovetail.engine.simulate import simulate
+from dovetail.engine.simulation.simulate import simulate
 from dovetail.errors import InputError
 from dovetail.model import Cluster
 from dovetail.plugins import load_rates

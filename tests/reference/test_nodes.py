@@ -14,7 +14,7 @@ from itertools import groupby
 
 import pytest
 
-from dovetail.engine.simulate import simulate
+from dovetail.engine.simulation.simulate import simulate
 from dovetail.interfaces import Policy
 from dovetail.model import (
     App,

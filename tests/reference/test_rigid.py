@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from dovetail.engine.simulate import SimulationOptions, simulate
+from dovetail.engine.simulation.simulate import SimulationOptions, simulate
 from dovetail.interfaces import Policy
 from dovetail.model import Cluster, TableTruth, Workload
 from dovetail.policies.conservative import Conservative

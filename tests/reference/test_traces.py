@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from dovetail.engine.simulate import simulate
+from dovetail.engine.simulation.simulate import simulate
 from dovetail.model import Cluster, TableTruth
 from dovetail.policies.easy import Easy
 from dovetail.testing.builders import Knowing, full

@@ -328,6 +328,20 @@ def test_raw_cuda_kernels_compute() -> None:
     assert np.array_equal(np.asarray(y), 2 * np.arange(100, dtype=np.float32) + 1)
 
 
+@pytest.mark.parametrize("shape", [(1_048_577,), (3, 349_526)], ids=["whole", "rows"])
+def test_reductions_of_many_elements_in_parts(shape: tuple[int, ...]) -> None:
+    """More parts are made than there are elements for: those that are empty count nothing twice."""
+    if reason := _there("opencl"):
+        pytest.skip(reason)
+    xp = dovetail.remote.namespace("local:opencl")
+    host = np.random.default_rng(3).integers(1, 1000, shape)
+    x = xp.asarray(host)
+    for name in ("sum", "max", "min", "argmax", "argmin", "count_nonzero"):
+        found, expected = getattr(xp, name)(x, axis=-1), getattr(np_compat, name)(host, axis=-1)
+        assert np.array_equal(np.asarray(found), expected), name
+    xp.device.close()
+
+
 def test_functions_of_the_device_are_not_computed_on_the_host() -> None:
     """The documentation names what is computed on the host; element-wise functions and the like are not."""
     assert not ON_HOST & {f.name for f in FUNCTIONS.values() if f.elementwise}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import os
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ from dovetail.remote.session import Session
 from dovetail.remote.standard import DTYPES, FUNCTIONS
 from dovetail.remote.wire import ProtocolError
 
+FULL = bool(os.environ.get("DOVETAIL_TEST_FULL"))
 DTYPE_MAP = {name: np.dtype(name) for name in DTYPES}
 
 plain = st.one_of(
@@ -60,7 +62,7 @@ def depth(value: Any) -> int:
 
 
 @given(nested.filter(lambda value: depth(value) < 8))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300 if FULL else 60, deadline=None)
 def test_arguments_survive(value: Any) -> None:
     text = orjson.dumps([encode(value, lambda one: None)])
     assert same(decode(orjson.loads(text)[0], {}, DTYPE_MAP), value)
@@ -98,7 +100,7 @@ def test_what_no_call_takes_is_refused(wrong: Any) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(ESTIMATES.keys() & FUNCTIONS.keys()))
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=40 if FULL else 8, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_estimates_refuse_nothing_that_fits(name: str, data: st.DataObject) -> None:
     """What is estimated before a call is at most a few times what the call then takes."""

@@ -18,6 +18,7 @@ from device_servers import Served, serving
 from waiting import until
 
 import dovetail.remote
+from dovetail.channel import NONCE
 from dovetail.remote.address import parse_address
 from dovetail.remote.connection import connect
 from dovetail.remote.server import HANDSHAKE, MOST_WAITING
@@ -26,7 +27,6 @@ from dovetail.remote.wire import (
     HEAD_SIZE,
     MAGIC,
     MOST_JSON,
-    NONCE,
     Channel,
     ClosedError,
     Kind,

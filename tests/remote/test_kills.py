@@ -28,7 +28,7 @@ from dovetail.testing.processes import runs
 
 pytestmark = [pytest.mark.live, pytest.mark.xdist_group("remote")]
 
-ROUNDS = 100 if os.environ.get("DOVETAIL_TEST_FULL") else 5
+ROUNDS = 100 if os.environ.get("DOVETAIL_TEST_FULL") else 3
 
 PROGRAM = """
 import sys

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from device_servers import ENVIRONMENT, serving, start_server
-from dovetail_command import DOVETAIL
+from dovetail_command import DOVETAIL, run_command
 from waiting import until
 
 import dovetail.remote
@@ -28,13 +28,7 @@ pytestmark = [pytest.mark.live, pytest.mark.xdist_group("remote")]
 
 
 def command(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [*DOVETAIL, "device-server", *arguments],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        env={**ENVIRONMENT, **environment},
-    )
+    return run_command(["device-server", *arguments], Path.cwd(), {**os.environ, **environment}, timeout=60)
 
 
 def token(folder: Path, text: str = "0123456789abcdef") -> Path:

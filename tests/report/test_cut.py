@@ -8,11 +8,11 @@ import pytest
 
 from dovetail.errors import InputError
 from dovetail.report import Comparison, Cut, Report, plots, tables
-from dovetail.report.asked import Asked
 from dovetail.report.compared import later_table
 from dovetail.report.intervals import paired
 from dovetail.report.json_form import text_of, to_json
 from dovetail.report.metrics import breakdown, final_metrics
+from dovetail.report.options import ReportOptions
 from dovetail.report.outcome import breakdown_table, summary
 
 
@@ -54,7 +54,7 @@ def test_the_cut_decides_which_jobs_count(run):
 
 def test_the_json_form_says_what_was_asked(run):
     result, other = run(2.0), run(1.0, policy="fcfs")
-    form = to_json(result, Asked(MIDDLE, ["user"]).against([other]))
+    form = to_json(result, ReportOptions(MIDDLE, ["user"]).against([other]))
     assert form["cut"] == {"warmup": 10.0, "cooldown": 10.0, "fraction": False}
     assert form["breakdown"]["user"]["ann"]["jobs"] == 2
     assert form["later_than"] == {"policy": "fcfs", "jobs": {"j1": 1.0, "j2": 2.0, "j3": 3.0, "j4": 4.0}}
@@ -78,7 +78,7 @@ def test_tables_and_pages_say_that_means_are_cut(run):
 def test_later_than_the_reference_by_policy(run):
     results = [run(2.0, policy="b", seed=1), run(3.0, policy="b", seed=2)]
     references = [run(1.0, policy="fcfs", seed=1), run(3.0, policy="fcfs", seed=2)]
-    said = tables.render(later_table(results, Asked().against(references)))
+    said = tables.render(later_table(results, ReportOptions().against(references)))
     assert "Jobs that end later than under fcfs" in said
     assert "b                2" in said  # 4 of one seed, 0 of the other
     assert "mean over the seeds" in said

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dovetail.engine.capacity import FreeCapacity, Layout
+from dovetail.engine.capacity.free import FreeCapacity, Layout
 from dovetail.errors import InputError
 from dovetail.model import Cluster, Request
 from dovetail.report.fragmentation import fill, typical, waste

@@ -17,8 +17,8 @@ from dovetail import __version__
 from dovetail.errors import InputError
 from dovetail.model import Cluster, Prediction, Record, Rejected, Result, State
 from dovetail.report import Comparison, Report
-from dovetail.report.asked import Asked
 from dovetail.report.html import page
+from dovetail.report.options import ReportOptions
 
 Make = Callable[..., Record]
 Build = Callable[..., Result]
@@ -93,7 +93,7 @@ def test_one_self_contained_page(result: Result, tmp_path: Path) -> None:
 
 
 def test_the_page_is_named_after_the_workload_and_says_what_made_it(result: Result) -> None:
-    text = page([result], Asked(command="dovetail simulate 'a <b>.toml'"))
+    text = page([result], ReportOptions(command="dovetail simulate 'a <b>.toml'"))
     assert "<title>jobs.toml under history · Dovetail</title>" in text
     assert "<h1>jobs.toml</h1>" in text
     assert "by <code>dovetail simulate &#x27;a &lt;b&gt;.toml&#x27;</code>" in text

@@ -7,7 +7,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dovetail.model import Cluster, Record, Result
-from dovetail.report.gantt.lanes import OTHER, PALETTE, Tones, density, lanes, span_of, tick_text, ticks
+from dovetail.report.gantt.lanes import (
+    OTHER,
+    PALETTE,
+    Labels,
+    Tones,
+    density,
+    lanes,
+    span_of,
+    tick_text,
+    ticks,
+)
 from dovetail.report.metrics import final_metrics
 
 Make = Callable[..., Record]
@@ -54,6 +64,23 @@ def test_a_job_on_scattered_cpus_is_two_bars(make_record: Make, make_result: Bui
     ]
     bars = lanes(make_result(records, Cluster.uniform(1, 3))).bars[0]
     assert [bar.shares for bar in bars if bar.record.job.id == "d"] == [((0, 1 / 3), (2 / 3, 1))]
+
+
+def test_a_label_keeps_what_tells_jobs_apart(make_record: Make) -> None:
+    ids = [f"python:sim/protein_{name}_seed{n}.py" for name in ("alpha", "beta") for n in (10, 11)]
+    records = [make_record(id, app="python:sim") for id in ids]
+    labels = Labels(records)
+    for room in (40, 30, 16, 12):
+        names = [labels.fitting(record, room) for record in records]
+        assert len(set(names)) == 4, (room, names)
+        assert max(map(len, names)) <= room
+    assert labels.fitting(records[1], 16) == "alpha_seed11"
+    assert labels.fitting(records[1], 8) == "…_seed11"
+    assert labels.fitting(records[1], 3) == ""
+    lone = Labels([make_record("postprocess-the-results", app="post")])
+    assert lone.fitting(make_record("postprocess-the-results", app="post"), 9) == "…-results"
+    same = Labels([make_record("train", app="t"), make_record("train-2", app="t")])
+    assert [same.fitting(make_record(id, app="t"), 5) for id in ("train", "train-2")] == ["train", "2"]
 
 
 @settings(deadline=None, max_examples=60)

@@ -11,12 +11,11 @@ from hypothesis import strategies as st
 from dovetail.model import Cluster, Record, Result, Span, State, masks
 from dovetail.model.masks import runs
 from dovetail.report import usage
-from dovetail.report.columns import Columns
+from dovetail.report.columns import Columns, Step
 from dovetail.report.energy import use_of
 from dovetail.report.gantt.lanes import lanes
 from dovetail.report.metrics import final_metrics
 from dovetail.report.perfetto import trace_events
-from dovetail.report.steps import Step
 from dovetail.report.usage import busy_seconds
 
 jobs = st.lists(
@@ -99,9 +98,9 @@ def test_series(make_record: Callable[..., Record], make_result: Callable[..., R
         make_record("d", submit=3, start=None, end=None, state=State.PENDING),
     ]
     columns = Columns.of(make_result(records))
-    assert columns.cpus_in_use().values.tolist() == [2, 1, 0]
-    assert columns.devices_in_use().integral(0, 20) == 2
-    waiting = columns.jobs_waiting()
+    assert columns.cpus_in_use.values.tolist() == [2, 1, 0]
+    assert columns.devices_in_use.integral(0, 20) == 2
+    waiting = columns.jobs_waiting
     assert dict(zip(waiting.times.tolist(), waiting.values.tolist(), strict=True)) == {
         0: 0,
         1: 1,
@@ -162,7 +161,7 @@ def test_what_a_job_held_before_it_moved_or_began_again_counts(
     columns = Columns.of(result)
     assert final_metrics(result)["utilisation"] == (2 * 4 + 1 * 4 + 1 * 6) / (4 * 20)
     assert busy_seconds(columns).tolist() == [10.0, 4.0]
-    assert columns.cpus_in_use().values.tolist() == [2, 0, 1, 1, 0]
+    assert columns.cpus_in_use.values.tolist() == [2, 0, 1, 1, 0]
     assert use_of(result).busy == 18.0
     bars = [(bar.start, bar.end, bar.failed) for bars in lanes(result).bars for bar in bars]
     assert bars == [(0.0, 4.0, True), (14.0, 20.0, False), (10.0, 14.0, False)]

@@ -7,6 +7,7 @@ import os
 import signal
 import socket
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -70,3 +71,41 @@ def test_a_service_that_comes_back_says_what_it_took_up(tmp_path: Path) -> None:
     service.stop()
     log = service.folder.log.read_text()
     assert f"INFO dovetail.serve: taken up: 1 jobs that run ({job}), 0 that wait" in log
+
+
+SLOW = """
+import time
+from dovetail.service import serve
+from dovetail.start import main
+quick = serve._journal
+def slow(*of):
+    time.sleep(1)
+    return quick(*of)
+serve._journal = slow
+main()
+"""
+
+
+def test_a_service_that_starts_says_so_and_clients_wait_for_it(tmp_path: Path) -> None:
+    service = Serving(tmp_path, "--cluster", "1x1cpu")
+    service.start().close()
+    service.stop()
+    service.program = ("-c", SLOW)
+    path = service.folder.default_socket
+    path.unlink()
+    with ThreadPoolExecutor(1) as pool:
+        started = pool.submit(service.start)
+        while not path.exists():
+            time.sleep(0.005)
+        with socket.socket(socket.AF_UNIX) as raw:
+            while raw.connect_ex(str(path)):
+                time.sleep(0.005)
+            raw.sendall(b"GET /api/v1/info HTTP/1.1\r\nHost: x\r\n\r\n")
+            said = raw.makefile("rb").read()
+        assert said.startswith(b"HTTP/1.1 503 ")
+        assert b"retry-after: 1" in said
+        assert b"is starting" in said
+        with connection(path) as client:
+            assert client.get("/api/v1/info")["pid"]
+        started.result().close()
+    service.stop()

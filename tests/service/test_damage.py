@@ -7,13 +7,14 @@ import shlex
 import shutil
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from services import Serving, serving, submit, wait
 
 from dovetail.errors import DovetailError
+from dovetail.executors.spawnlog import read_log
 from dovetail.service.client import connection
 
 pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live")]
@@ -120,3 +121,89 @@ def test_nothing_is_acknowledged_that_is_not_on_disk(tmp_path: Path) -> None:
             submit(client, {"command": ["true"]})
     assert service.process is not None
     assert service.process.wait(30) not in (0, None)
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Iterator[Path]:
+    """The folder of a service, on a file system of its own of 4 MB."""
+    folder = tmp_path / "service"
+    folder.mkdir(mode=0o700)
+    mount = ["mount", "-t", "tmpfs", "-o", "size=4m,mode=0700", "tmpfs", str(folder)]
+    if subprocess.run(mount, capture_output=True, check=False).returncode:
+        pytest.skip("this user may not mount a small file system")
+    yield folder
+    subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+def fill(*paths: Path) -> None:
+    """Write until there is no byte left; the last of these has room in its last block."""
+    for path, piece in zip(paths, (bytes(4096), b"\n"), strict=True):
+        with open(path, "ab", buffering=0) as file:
+            try:
+                while True:
+                    file.write(piece)
+            except OSError:
+                continue
+
+
+def test_a_job_that_ended_on_a_full_disk_took_as_long_as_the_spawn_log_says(
+    small: Path, tmp_path: Path
+) -> None:
+    """The supervisor keeps what it could not write, until it can; nobody else's clock counts."""
+    service = Serving(tmp_path, "--cluster", "1x1cpu")
+    log, ballast = small / "spawn.log", small / "ballast"
+    with service.start() as client:
+        (job,) = submit(client, {"command": ["sleep", "0.5"]})
+        while not log.exists() or not read_log(log).starts:
+            time.sleep(0.02)
+        fill(ballast, log)
+        assert wait(client, [job]) == {job: "COMPLETED"}
+        service.kill()
+    time.sleep(1)
+    assert not read_log(log).ends
+    ballast.unlink()
+    with service.start() as client:
+        assert wait(client, [job]) == {job: "COMPLETED"}
+        found = client.get(f"/api/v1/jobs/{job}")
+        (end,) = read_log(log).ends.values()
+        assert found["end"] - found["start"] == pytest.approx(end["at"] - end["from"], abs=1e-5)
+    service.stop()
+
+
+def test_what_is_refused_on_a_full_disk_is_not_done(small: Path, tmp_path: Path) -> None:
+    service = Serving(tmp_path, "--cluster", "1x1cpu")
+    ballast, database = small / "ballast", small / "ledger.db-wal"
+    with service.start() as client:
+        done, runs, waits, held = submit(
+            client, {"command": ["true"]}, *3 * [{"command": ["sleep", "30"], "cpus": 1}]
+        )
+        wait(client, [done])
+        client.post("/api/v1/hold", {"jobs": held})
+        while client.get(f"/api/v1/jobs/{runs}")["state"] != "RUNNING":
+            time.sleep(0.02)
+        fill(ballast, small / "more")
+        while True:  # what SQLite has room for in its own file
+            reply = client.ask("POST", "/api/v1/hold", {"jobs": waits})
+            if reply.status == 503:
+                break
+            client.ask("POST", "/api/v1/release", {"jobs": waits})
+        for action, job in (("cancel", runs), ("cancel", waits), ("release", held), ("requeue", done)):
+            reply = client.ask("POST", f"/api/v1/{action}", {"jobs": job})
+            assert (reply.status, b"nothing was done" in reply.body) == (503, True), reply
+        ballast.unlink()
+        for again in range(2):
+            rows = {row["id"]: row for row in client.get("/api/v1/jobs")["jobs"]}
+            assert {id: row["state"] for id, row in rows.items()} == {
+                runs: "RUNNING",
+                waits: "PENDING",
+                held: "PENDING",
+            }
+            assert rows[held]["reason"] == "held"
+            if not again:
+                service.kill()
+                service.start().close()
+                client.close()
+        assert client.post("/api/v1/cancel", {"jobs": f"{runs},{waits}"})["jobs"] == [runs, waits]
+        assert set(wait(client, [runs, waits]).values()) == {"CANCELLED"}
+    assert database.exists()
+    service.stop()

@@ -105,6 +105,12 @@ def test_an_address_lets_in_once(browser: Any, api: Connection) -> None:
     assert browser.find_elements(By.ID, "token")
 
 
+def test_pages_that_were_left_keep_no_connection(browser: Any, api: Connection) -> None:
+    for _ in range(7):  # a browser opens six to a host
+        browser.get(api.post("/api/v1/dashboard", {})["url"])
+        until(lambda: browser.find_elements(By.CSS_SELECTOR, ".figures li"))
+
+
 def test_changes_are_pushed_and_markup_is_text(page: Any, service: Serving) -> None:
     job = submit(service, "-J", "<img src=x onerror=alert(1)>", "--", "sleep", "30")
     try:
@@ -170,6 +176,67 @@ def test_ended_jobs_and_apps(page: Any, service: Serving) -> None:
     page.find_element(By.ID, "filter").send_keys(Keys.ESCAPE)
     body.send_keys("g", "a")
     until(lambda: "sleep" in within(page, "#page"))
+
+
+CHART = """
+const [done] = [arguments[arguments.length - 1]];
+import(new URL("gantt.js", document.querySelector("script[type=module]").src)).then(({ gantt }) => {
+  const job = (id, state, start, end) => ({ id: String(id), name: `train-resnet_seed${id}`, state, start, end,
+    cores: { n0: [0] }, devices: [] });
+  const jobs = Array.from({ length: 4000 }, (_, i) => job(i + 10, "COMPLETED", i / 4, (i + 1) / 4));
+  jobs.splice(2000, 0, job(5, "FAILED", 500, 500.1));
+  jobs.push(job(7, "COMPLETED", 1000, 1200));
+  const waiting = [3, 4].map((id) => ({ ...job(id, "PENDING", null, null), predicted_start: 1200 + 100 * id,
+    predicted_end: 1300 + 100 * id }));
+  const nodes = [{ name: "n0", cpus: 1, cores: [0], devices: [], state: "up" }];
+  const chart = gantt({ nodes, jobs, waiting, from: 0, to: 1800, now: 1200, width: 1000, open: () => {} });
+  const rects = [...chart.querySelectorAll("rect.job")]
+    .map((one) => [one.dataset.job, Number(one.getAttribute("width"))]);
+  const texts = (kind) => [...chart.querySelectorAll(kind)].map((one) => one.textContent);
+  done([rects.at(-1), rects.length, texts("text.label"), texts("text.coming")]);
+});
+"""
+
+
+def test_of_thousands_of_bars_the_failed_one_is_above_and_labels_tell_jobs_apart(page: Any) -> None:
+    (last, width), bars, labels, coming = page.execute_async_script(CHART)
+    assert (last, bars) == ("5", 3001)
+    assert width >= 4
+    assert coming == ["seed3", "seed4"]
+    assert labels == []  # of three thousand none is wide enough
+
+
+def test_a_failed_job_among_thousands_and_forecasts_are_seen(page: Any, service: Serving) -> None:
+    bad = submit(service, "-J", "broken-one", "--", "false")
+    service.dovetail("wait", bad)
+    many = [f"run-of-the-mill_{i}" for i in range(2)]
+    ended = submit(service, "-J", many[0], "--", "sleep", "0.1")
+    service.dovetail("wait", ended)
+    page.get(page.current_url.partition("#")[0] + "#/")
+    holds = submit(service, "-c", "all", "-J", many[0], "--", "sleep", "60")
+    waits = submit(service, "-c", "all", "-J", many[1], "--", "sleep", "60")
+    try:
+        until(lambda: page.find_elements(By.CSS_SELECTOR, f'rect.forecast[data-forecast="{waits}"]'))
+        until(lambda: "did not complete" in within(page, ".figures .wrong"))
+        bars = page.execute_script(
+            "return [...document.querySelectorAll('rect.job')]"
+            ".map(r => [r.dataset.job, r.width.baseVal.value])"
+        )
+        above = dict(bars[-2:])  # another test has cancelled one
+        assert above[bad] >= 4  # above all others
+        page.set_window_size(500, 900)
+        narrow = {"width": 420, "height": 740, "deviceScaleFactor": 1, "mobile": True}
+        page.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", narrow)
+        row = f"return document.querySelector(`tr[data-id='{holds}']`)?.getBoundingClientRect().bottom ?? 1e9"
+        assert page.execute_script(row) < 740, "the queue is on the first screen"
+        assert page.execute_script("return document.documentElement.scrollWidth") <= 421
+    finally:
+        page.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+        page.set_window_size(1280, 900)
+        end(service, holds, waits)
+    page.find_element(By.CSS_SELECTOR, ".figures .wrong a").click()
+    until(lambda: "FAILED" in text(page, bad))
+    assert not text(page, ended)  # only those that did not complete
 
 
 def test_light_dark_narrow_and_quiet(page: Any, tmp_path: Path) -> None:

@@ -65,6 +65,11 @@ def test_commands_give_their_output(client: Client) -> None:
         client.submit(["true"], cpus=99)
 
 
+def test_an_array_is_a_future_for_each_index(client: Client) -> None:
+    found = client.submit(["sh", "-c", "echo $DOVETAIL_ARRAY_INDEX"], array="3-4", sbatch=["--qos=a"])
+    assert [future.result(60).stdout for future in found] == [b"3\n", b"4\n"]
+
+
 def test_map_keeps_the_order(client: Client) -> None:
     assert list(client.map(pow, range(6), [2] * 6)) == [n**2 for n in range(6)]
     assert list(client.map(pow, [], [])) == []

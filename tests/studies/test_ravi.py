@@ -5,10 +5,12 @@ from __future__ import annotations
 import importlib.util
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 
 import pytest
+from verdicts_page import texts
 
 from dovetail.cli.main import status_of
 from dovetail.errors import InputError
@@ -26,7 +28,7 @@ needs_ortools = pytest.mark.skipif(
 @needs_ortools
 def test_eight_draws_of_each_mix_have_their_values() -> None:
     """Deterministic: the draws are seeded, and every optimum is proven."""
-    found = single.study(seeds=8).numbers["numbers"]
+    found = single.study(seeds=8, pool="B").numbers["numbers"]
     assert found["proven"] == 24
     for name, mean in (
         ("brr_over_ours", 2.036137),
@@ -50,7 +52,7 @@ def test_eight_draws_of_each_mix_have_their_values() -> None:
 )
 def test_over_many_draws_the_means_are_the_references() -> None:
     """Within four standard errors of 1,500 draws of a program written apart."""
-    found = single.study(seeds=300)
+    found = single.study(seeds=300, pool="B")
     panel = found.numbers["panels"][-1]
     for row, values, reference in zip(panel.rows, panel.values, panel.reference, strict=True):
         for value, told in zip(values, reference, strict=True):
@@ -111,10 +113,12 @@ def published(metric: str, policy: str, n: int) -> float:
     return of(AS_PUBLISHED, metric, policy, n)
 
 
+@pytest.mark.holds("ravi-single")
 def test_in_the_papers_world_every_verdict_is_yes() -> None:
     assert verdicts(drawn(published)) == ["yes"] * 8
 
 
+@pytest.mark.holds("ravi-single")
 def test_in_the_opposite_world_none_is() -> None:
     assert verdicts(drawn(lambda metric, policy, n: of(OPPOSITE, metric, policy, n))) == ["no"] * 8
 
@@ -124,7 +128,8 @@ def test_half_the_effect_is_in_direction_only() -> None:
         value = published(metric, policy, n)
         return 1.3 * value if metric == "makespan" and policy in single.OURS else value
 
-    assert verdicts(drawn(half))[:3] == ["in direction only"] * 3
+    assert verdicts(drawn(half))[0] == "in direction only"
+    assert verdicts(drawn(half))[1:3] == ["in direction only"] * 2
 
 
 def test_two_wild_draws_say_nothing() -> None:
@@ -156,8 +161,8 @@ def test_draws_have_their_values(task: tuple[str, int, float, str], seconds: tup
 
 def test_long_jobs_gain_as_much_as_the_reference() -> None:
     """25SJ/75LJ over 40 draws (fewer in a short run): the reference says 1.38 and 1.28."""
-    draws = [multi.draw(("25sj75lj", seed, 30.0, "rollout")) for seed in range(1, full(40, 12) + 1)]
-    error = 0.05 if len(draws) == 40 else 0.09  # three standard errors
+    draws = [multi.draw(("25sj75lj", seed, 30.0, "rollout")) for seed in range(1, full(40, 5) + 1)]
+    error = 0.05 if len(draws) == 40 else 0.13  # three standard errors
     for policy, reference in (
         (multi.BETTER, 1.38),
         ("torque-plan", 1.28),
@@ -188,6 +193,14 @@ def multi_verdicts(world: dict[str, float], sizes: dict[str, float]) -> list[str
     return [claim.verdict.value for claim in multi.claims(by_mix)]
 
 
+@pytest.mark.holds(
+    "ravi-multi",
+    "FMS",
+    "Both moldings together",
+    "Molding types beats",
+    "How much of the gain",
+    "Sharing nodes pays",
+)
 def test_molding_verdicts_follow_the_numbers() -> None:
     beside = "not in the paper"
     assert multi_verdicts(MULTI_PUBLISHED, SIZES_PUBLISHED) == [
@@ -205,17 +218,20 @@ def sharing(*penalties: float) -> list[Sharing]:
     return [
         Sharing(
             pair.cpu_app, pair.device_app, "cuda", pinned, alone,
-            tuple(a * (1 + p) + 0.005 * (-1) ** i for i, a in enumerate(alone)),
+            tuple(a * (1 + p) + 0.0002 * (-1) ** i for i, a in enumerate(alone)),
         )
         for pair, p in zip(PAIRS, penalties, strict=True)
         for pinned in (True, False)
     ]  # fmt: skip
 
 
+@pytest.mark.holds("ravi-multi", "A job on the CPUs takes")
 def test_the_sharing_verdict_rests_on_what_was_measured() -> None:
     assert multi.sharing_claim(sharing(0.043, 0.068, 0.024)).verdict.value == "yes"
     assert multi.sharing_claim(sharing(0.5, 0.6, 0.7)).verdict.value == "in direction only"
     assert multi.sharing_claim(sharing(0.043, 0.068, -0.1)).verdict.value == "no"
+    unfit = [replace(one, on_cores=True) for one in sharing(0.043, 0.068, 0.024)]
+    assert multi.sharing_claim(unfit).verdict.value == "open"
     assert multi.sharing_claim([]).verdict.value == "open"
 
 
@@ -229,7 +245,11 @@ def test_the_single_node_study_is_written_whole(tmp_path: Path, capsys: pytest.C
     assert "  reference" in text
     stored = json.loads((tmp_path / "ravi-single.json").read_text())
     assert [panel["name"][:8] for panel in stored["panels"]][:3] == ["Figure 3", "Figure 4", "Figure 5"]
-    assert all(set(c) == {"text", "paper", "reference", "ours", "verdict"} for c in stored["claims"])
+    assert [claim["text"] for claim in stored["claims"]] == texts("ravi-single")
+    assert all(
+        set(c) == {"text", "paper", "reference", "ours", "verdict", "rests_on", "readings", "over"}
+        for c in stored["claims"]
+    )
     page = (tmp_path / "ravi-single.html").read_text()
     assert page.count("<svg") == len(stored["panels"])
     assert "  reference" in page
@@ -245,12 +265,13 @@ def test_the_multi_node_study_sets_figure_8_beside_what_was_measured(
     path.write_text(json.dumps([one.as_dict() for one in sharing(0.043, 0.068, 0.024)]))
     multi.command(seeds=1, score="area", sharing=path, workers=1, quiet=True)
     text = " ".join(capsys.readouterr().out.split())
-    assert "EM beside GK matmul beside convolution 4.3 %" in text
-    assert "PR beside GK scan beside convolution 2.4 %" in text
+    assert "EM beside GK em beside gridding 4.3 %" in text
+    assert "PR beside GK pagerank beside gridding 2.4 %" in text
     assert "on cuda (from the file that was named)" in text
     multi.command(seeds=1, interarrival=0.0, score="area", workers=1, as_json=True, out=None, quiet=True)
     found = json.loads(capsys.readouterr().out)
     assert [panel["name"][:8] for panel in found["panels"]] == ["Figure 6", "Figure 7", "Not in t"]
+    assert [claim["text"] for claim in found["claims"]] == texts("ravi-multi")
     assert found["numbers"]["25sj75lj"]["seconds"]["fms"] == pytest.approx(1261.0)
     assert found["panels"][0]["values"][0][0]["n"] == 1
     assert {(one["cpu_app"], one["device_app"]) for one in found["figure_8"]} == {

@@ -16,7 +16,12 @@ from rich.console import Console
 from dovetail.cli.main import status_of
 from dovetail.errors import InputError
 from dovetail.report import Interval, tables
+from dovetail_lab.aupy import claims as aupy
 from dovetail_lab.claims import Claim, Verdict
+from dovetail_lab.gregg import claims as gregg
+from dovetail_lab.markthub import claims as markthub
+from dovetail_lab.ravi import multi, single
+from dovetail_lab.shirahata import study as shirahata
 from dovetail_lab.study import Chart, Prose, Study, Table, page, prepared, publish, show, shown
 
 
@@ -134,6 +139,27 @@ def test_the_page_has_every_cell_chart_and_claim() -> None:
     assert not re.search(r"<(script|link|img)|url\(http|src=", html)  # nothing is loaded from anywhere
 
 
+STUDIES = {
+    "gregg": gregg,
+    "ravi-single": single,
+    "ravi-multi": multi,
+    "markthub": markthub,
+    "aupy": aupy,
+    "shirahata": shirahata,
+}
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_every_study_names_its_constants_and_refuses_others(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    names = ", ".join(constant.name for constant in STUDIES[name].CONSTANTS)
+    assert status_of(["reproduce", name, "--set", "nothing=1"]) == 2
+    assert f"--set: found 'nothing', expected one of {names}" in " ".join(capsys.readouterr().err.split())
+    page = (Path(__file__).parents[2] / "docs/reference/reproduce.md").read_text()
+    assert f"| `{name}` | {', '.join(f'`{one}`' for one in names.split(', '))} |" in page
+
+
 def test_json_has_the_numbers_and_the_claims(capsys: pytest.CaptureFixture[str]) -> None:
     publish(STUDY, as_json=True, out=None)
     said = json.loads(capsys.readouterr().out)
@@ -143,6 +169,9 @@ def test_json_has_the_numbers_and_the_claims(capsys: pytest.CaptureFixture[str])
         "text": "It is twice as fast",
         "paper": "2.0",
         "reference": "1.9",
+        "rests_on": [],
+        "readings": {},
+        "over": "the only reading",
         "ours": "1.95 ± 0.10",
         "verdict": "yes",
     }

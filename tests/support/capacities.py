@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dovetail.engine.capacity import FreeCapacity, Layout
+from dovetail.engine.capacity.free import FreeCapacity, Layout
 
 
 def meet(layout: Layout, one: FreeCapacity, other: FreeCapacity) -> FreeCapacity:

@@ -10,6 +10,8 @@ from pathlib import Path
 __all__ = ["blocks", "shown"]
 
 _INLINE = re.compile(r"`(dovetail [^`]+)`")
+_MARKED = re.compile(r"<!-- figures: (dovetail .*?) (?:\| |-->)")
+"""A command that ``tools/figures.py`` runs."""
 _ENDS = frozenset({"|", "||", "&&", ";", "&", ">", ">>", "2>", "<", "2>&1"})
 
 
@@ -46,7 +48,8 @@ def shown(page: Path) -> Iterator[list[str]]:
         )
         if found:
             yield _words(found[1])
-    for command in _INLINE.findall(prose.replace("\n", " ")):
+    line = prose.replace("\n", " ")
+    for command in _INLINE.findall(line) + _MARKED.findall(line):
         yield _words(command.removeprefix("dovetail "))
 
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
+from fake_executor import FakeExecutor
 
-from dovetail.executors.fake import FakeExecutor
 from dovetail.executors.local import LocalExecutor
 from dovetail.history.memory import MemoryHistory
 from dovetail.interfaces import Executor, RuntimeModel

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from dovetail.engine.simulate import simulate
+from dovetail.engine.simulation.simulate import simulate
 from dovetail.errors import InvariantError
 from dovetail.model import (
     Allocation,

@@ -1,3 +1,4 @@
+import tempfile
 import tomllib
 from pathlib import Path
 
@@ -18,8 +19,10 @@ from dovetail.model import (
     Request,
     TableTruth,
     Workload,
+    request_for,
 )
-from dovetail.workloads.jobfile import load_jobfile, request_for
+from dovetail.workloads.jobfile import load_jobfile
+from dovetail.workloads.jobfile_schema import AppEntry, ImplementationEntry, JobEntry
 from dovetail.workloads.jobfile_writer import dump_jobfile
 from dovetail.workloads.load import load_workload
 
@@ -209,3 +212,83 @@ def test_what_a_job_file_cannot_say_is_refused(workload: Workload, expected: str
         workload = Workload("w", [job], TableTruth({("j", "x", 1): 1.0}))
     with pytest.raises(InputError, match=expected):
         dump_jobfile(workload)
+
+
+IMPLEMENTATION = {
+    "kind": '"gpu"',
+    "command": '["prog", "{n}"]',
+    "env": '{ A = "b" }',
+    "tasks": "2",
+    "cpus": "3",
+    "gpus": "0.5",
+    "models": '["T4"]',
+    "memory": '"auto"',
+    "slurm": '["--qos", "gpu"]',
+    "time": "4.5",
+    "times": "{ 1 = 9.0, 2 = 5.0 }",
+}
+APP = {"restartable": "true", "prologue": '"module load cuda"'}
+JOB = {
+    "id": '"one"',
+    "inputs": '{ n = 5, "word y" = "x" }',
+    "grid": "{ k = [1, 2] }",
+    "command": '["prog", "two words"]',
+    "env": '{ A = "c" }',
+    "times": "{ cpu = 4.5 }",
+    "sequential": "7.25",
+    "speedup": "{ cpu = 2.0 }",
+    "submit": '"1h"',
+    "count": "2",
+    "nodes": "1",
+    "implementation": '"cpu"',
+    "walltime": '"1h30m"',
+    "user": '"u"',
+    "group": '"g"',
+    "queue": '"q"',
+    "priority": "2",
+    "depends": '["afterok:zero"]',
+    "retries": "3",
+    "retry_memory": "1.5",
+    "slurm": '["--account=x"]',
+    "communication": "{ other = 2.0, gpu_calls = 3.0 }",
+}
+ELSEWHERE = {"name", "app", "implementation", "on", "command", "env", "tasks", "cpus", "gpus", "memory"}
+"""Fields that every file has, or that another form of the same has above."""
+
+
+def test_the_samples_have_every_field_of_a_job_file() -> None:
+    for sample, entry in ((IMPLEMENTATION, ImplementationEntry), (APP, AppEntry), (JOB, JobEntry)):
+        assert sample.keys() | ELSEWHERE >= entry.model_fields.keys() >= sample.keys()
+
+
+def table(head: str, sample: dict[str, str], keys: set[str]) -> str:
+    return "\n".join([head, *(f"{key} = {sample[key]}" for key in sample if key in keys), ""])
+
+
+@settings(deadline=None, derandomize=True, max_examples=60)
+@given(*(st.sets(st.sampled_from(sorted(sample))) for sample in (IMPLEMENTATION, IMPLEMENTATION, APP, JOB)))
+def test_what_is_read_is_written_and_read_alike(
+    cpu: set[str], gpu: set[str], app: set[str], job: set[str]
+) -> None:
+    cpu, gpu = cpu - {"kind", "models", "gpus"}, gpu | {"command"}
+    text = table('[[app]]\nname = "a"', APP, app)
+    text += table('[[app.implementation]]\nname = "cpu"', IMPLEMENTATION, cpu | {"command"})
+    text += table('[[app.implementation]]\nname = "fast"', IMPLEMENTATION, gpu | {"kind"})
+    text += '[[job]]\nid = "zero"\napp = "a"\ninputs = { n = 1 }\n'
+    job |= {"command"} if "env" in job else {"inputs"}
+    text += table('[[job]]\napp = "a"', JOB, job)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "jobs.toml"
+        path.write_text(text)
+        read = load_jobfile(path)
+        again = copied(read, Path(folder))
+    assert essence(again) == essence(read)
+    assert [one.sizing for one in again.jobs] == [one.sizing for one in read.jobs]
+
+
+@pytest.mark.parametrize("keys", [set(), {"memory"}, {"cpus", "gpus", "memory"}])
+def test_what_a_job_without_an_app_asks_for_is_kept(tmp_path: Path, keys: set[str]) -> None:
+    own = {"cpus": "2", "gpus": "2", "memory": '"8GB"', "communication": JOB["communication"]}
+    (tmp_path / "jobs.toml").write_text(table("[[job]]", own, keys | {"communication"}))
+    read = load_jobfile(tmp_path / "jobs.toml")
+    assert essence(copied(read, tmp_path)) == essence(read)

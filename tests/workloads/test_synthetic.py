@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import dovetail
 from dovetail.errors import InputError
 from dovetail.model import HOST_CPUS, Cluster
 from dovetail.workloads.synthetic import rigid_arrays, synthesize
@@ -156,3 +157,17 @@ def test_any_size_works(kind, jobs, nodes, load, seed):
     submits = [job.submit_time for job in workload.jobs]
     assert submits[0] == 0
     assert submits == sorted(submits)
+
+
+@pytest.mark.parametrize(
+    ("spec", "machine"),
+    [
+        ("synthetic:rigid?jobs=20&nodes=64", "64x1cpu"),
+        ("synthetic:lublin?jobs=20&nodes=8&cpus_per_node=4", "8x4cpu"),
+        ("synthetic:lublin?jobs=20&nodes=8&gpus=0.5&gpus_per_node=2", "8x1cpu+2gpu"),
+    ],
+)
+def test_without_a_cluster_the_machine_is_the_one_that_nodes_name(spec: str, machine: str) -> None:
+    result = dovetail.simulate(spec, policy="easy").result
+    assert list(result.cluster.nodes) == list(Cluster.parse(machine).nodes)
+    assert not result.rejected

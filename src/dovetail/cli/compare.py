@@ -5,17 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
-
-from dovetail.cli import completing
 from dovetail.cli import options as opt
 from dovetail.errors import InputError
 from dovetail.files.streams import note
-from dovetail.spec.values import DEFAULT_MODEL
+from dovetail.spec.values import Bootstrap, Breakdown, Compilation, Knowledge, Overrun
 
 if TYPE_CHECKING:
     from dovetail.model import Result
@@ -23,74 +19,48 @@ if TYPE_CHECKING:
 __all__ = ["compare"]
 
 
-class Bootstrap(StrEnum):
-    """What of a trace is drawn anew."""
-
-    week = "week"
-    none = "none"
-
-
+@opt.takes("compare")
 def compare(
-    file: opt.Source,
-    policy: Annotated[
-        str,
-        typer.Option(metavar="A,B,…", help="Policies, joined by commas.", autocompletion=completing.policies),
-    ] = "history,best-device",
-    cluster: opt.Clusters = None,
-    seed: opt.Seed = None,
-    seeds: Annotated[int | None, typer.Option(min=1, metavar="N", help="Seeds 1 to N.")] = None,
-    replicates: Annotated[
-        int | None,
-        typer.Option(
-            min=1, metavar="N", help="Draws of a trace. Default: 10 up to 100,000 jobs, else 1, as it is."
-        ),
-    ] = None,
-    jitter: Annotated[
-        float | None,
-        opt.duration("--jitter", help="By how much submissions of a replicate move. Default: 10m."),
-    ] = None,
-    bootstrap: Annotated[
-        Bootstrap | None, typer.Option(help="Draw weeks of a trace anew. Default: from 8 weeks on.")
-    ] = None,
-    loads: Annotated[
-        str | None, typer.Option(metavar="X,Y,…", help="Scale to these offered loads, e.g. 0.8,0.9,1.0.")
-    ] = None,
-    workers: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Processes. Default: one for each CPU.")
-    ] = None,
-    live: Annotated[bool, typer.Option("--live", help="Really run, one policy after the other.")] = False,
-    knowledge: opt.Known = None,
-    model: opt.Model = DEFAULT_MODEL,
-    history: opt.HistoryFile = None,
-    overrun: opt.AtWalltime = opt.Overrun.kill,
-    default_walltime: opt.DefaultWalltime = None,
-    rates: opt.Rates = None,
-    compiled: opt.Compiled = opt.Compilation.auto,
-    cpus_per_node: opt.CpusPerNode = None,
-    fields: opt.Fields = None,
-    partition: opt.Partition = None,
-    on: opt.On = None,
-    each: opt.Each = None,
-    cpus: opt.Cpus = None,
-    lenient: opt.Lenient = False,
-    by: opt.Breakdowns = None,
-    warmup: opt.Warmup = None,
-    cooldown: opt.Cooldown = None,
-    reference: opt.Reference = None,
-    as_json: opt.Json = False,
-    report: opt.ReportFolder = None,
-    html: Annotated[Path | None, typer.Option(metavar="FILE", help="Write one HTML page.")] = None,
-    summary: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Write differences, intervals and verdicts by metric, as JSON."),
-    ] = None,
-    verbose: opt.Verbose = False,
-    quiet: opt.Quiet = False,
+    file: str,
+    policy: str,
+    cluster: list[str] | None,
+    seed: int | None,
+    seeds: int | None,
+    replicates: int | None,
+    jitter: float | None,
+    bootstrap: Bootstrap | None,
+    loads: str | None,
+    workers: int | None,
+    live: bool,
+    knowledge: Knowledge | None,
+    model: str,
+    history: Path | None,
+    overrun: Overrun,
+    default_walltime: str | None,
+    rates: str | None,
+    compiled: Compilation,
+    cpus_per_node: int | None,
+    fields: int | None,
+    partition: list[str] | None,
+    on: str | None,
+    each: list[str] | None,
+    cpus: str | None,
+    lenient: bool,
+    by: list[Breakdown] | None,
+    warmup: str | None,
+    cooldown: str | None,
+    reference: str | None,
+    as_json: bool,
+    report: Path | None,
+    html: Path | None,
+    summary: Path | None,
+    verbose: bool,
+    quiet: bool,
 ) -> int:
     """Run or simulate a workload under several policies and put them side by side."""
     from dovetail import api
     from dovetail.cli.garbage import collect_rarely
-    from dovetail.cli.output import Asked, check_targets, show_comparison, this_command
+    from dovetail.cli.output import ReportOptions, check_targets, show_comparison, this_command
     from dovetail.comparison import compare as simulated
     from dovetail.model import State
     from dovetail.report.progress import Bar
@@ -103,7 +73,7 @@ def compare(
     if seeds is not None and replicates is not None:
         raise InputError("found --seeds and --replicates, expected one of them")
     check_targets(html, summary, folder=report)
-    asked = Asked(opt.cut(warmup, cooldown), [name.value for name in by or ()], command=this_command())
+    asked = ReportOptions(opt.cut(warmup, cooldown), by or (), command=this_command())
     if html is not None and loads is not None and "," in loads:
         raise InputError(
             "found several loads, expected one; --report FOLDER makes a page for each", where="--html"
@@ -113,7 +83,7 @@ def compare(
     common: dict[str, Any] = {
         "model": model,
         "history": history,
-        "overrun": overrun.value,
+        "overrun": overrun,
         "on": opt.kinds(on),
         **opt.reader_options(cpus_per_node=cpus_per_node, fields=fields, each=each, cpus=opt.cpus(cpus)),
     }
@@ -144,15 +114,15 @@ def compare(
                 seeds=seeds,
                 replicates=replicates,
                 jitter=jitter,
-                bootstrap=None if bootstrap is None else bootstrap.value,
+                bootstrap=bootstrap,
                 loads=_loads(loads),
                 reference=reference,
                 workers=workers,
                 progress=bar.tell,
                 default_walltime=opt.walltime(default_walltime, simulated=True),
-                knowledge=None if knowledge is None else knowledge.value,
+                knowledge=knowledge,
                 rates=rates,
-                compiled=compiled.value,
+                compiled=compiled,
                 lenient=lenient,
                 **common,
             )

@@ -5,13 +5,11 @@ from __future__ import annotations
 import json
 from collections import Counter
 from dataclasses import replace
-from typing import Annotated
 
-import typer
 from rich.console import Console
 from rich.table import Table
 
-from dovetail.cli.options import Json
+from dovetail.cli import options as opt
 from dovetail.executors.claims import holders
 from dovetail.executors.discovery import Inventory, inventory
 from dovetail.model import Cluster, Node
@@ -21,13 +19,8 @@ from dovetail.plugins import named_backend
 __all__ = ["devices"]
 
 
-def devices(
-    executor: Annotated[
-        str, typer.Option(metavar="NAME[?option=value]", help="Show the nodes on which it runs jobs.")
-    ] = "local",
-    as_json: Json = False,
-    timeout: Annotated[float, typer.Option(min=0.1, help="Seconds that drivers may take.")] = 20.0,
-) -> None:
+@opt.takes("devices")
+def devices(executor: str, as_json: bool, timeout: float) -> None:
     """Show the cores, GPUs and OpenCL devices of this machine, and why something was not found.
 
     With --executor slurm, slurm-queue or ray: the nodes of the cluster, as Dovetail sees them.

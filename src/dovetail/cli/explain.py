@@ -9,15 +9,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 from rich.text import Text
 
-from dovetail.cli import completing
 from dovetail.cli import options as opt
-from dovetail.cli.service import At, opened
-from dovetail.engine.suspensions import Suspensions
+from dovetail.cli.service import opened
+from dovetail.engine.state.suspensions import Suspensions
 from dovetail.errors import InputError
 from dovetail.history.memory import MemoryHistory
 from dovetail.history.sqlite import SqliteHistory, default_history_path
@@ -50,10 +49,9 @@ from dovetail.report import tables, wording
 from dovetail.running.folder import LAST, SHORT, journal_of, run_folders
 from dovetail.service.client import VARIABLE
 from dovetail.service.folder import ServiceFolder
-from dovetail.spec.values import DEFAULT_MODEL
 
 if TYPE_CHECKING:
-    from dovetail.engine.journal import Journal
+    from dovetail.engine.journal.journal import Journal
 
 __all__ = ["explain"]
 
@@ -132,30 +130,23 @@ class Story:
         return "nothing is known of its other choices"
 
 
+@opt.takes("explain")
 def explain(
     context: typer.Context,
-    target: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="RUN|JOURNAL|FILE|JOBS",
-            help="A run (its id or folder), a journal, a file of jobs, or jobs of the service. "
-            "Default: the last run.",
-            autocompletion=completing.runs,
-        ),
-    ] = None,
-    job: Annotated[list[str] | None, typer.Option("--job", metavar="ID", help="Only this job.")] = None,
-    cluster: opt.Cluster = None,
-    policy: opt.Policy = "history",
-    on: opt.On = None,
-    app: opt.App = None,
-    drop: opt.Drop = None,
-    add: opt.Feature = None,
-    each: opt.Each = None,
-    cpus: opt.Cpus = None,
-    history: opt.HistoryFile = None,
-    model: opt.Model = DEFAULT_MODEL,
-    at: At = None,
-    as_json: opt.Json = False,
+    target: str | None,
+    job: list[str] | None,
+    cluster: str | None,
+    policy: str,
+    on: str | None,
+    app: str | None,
+    drop: list[str] | None,
+    add: list[str] | None,
+    each: list[str] | None,
+    cpus: str | None,
+    history: Path | None,
+    model: str,
+    at: str | None,
+    as_json: bool,
 ) -> int:
     """Show of each job the devices that were considered, the predictions and the reason.
 
@@ -177,6 +168,7 @@ def explain(
     elif journal is not None:
         stories = _stories(journal)
         rows = [_past(story) for story in stories.values() if not job or story.job.id in job]
+        _add_items(rows, target)
     else:
         reader = opt.reader_options(
             on=opt.kinds(on), app=app, drop=drop, add=add, each=each, cpus=opt.cpus(cpus)
@@ -197,6 +189,30 @@ def explain(
     else:
         print("No job was submitted yet.")
     return 0
+
+
+def _add_items(rows: Sequence[dict[str, Any]], target: str | None) -> None:
+    """To the job that is a map: which workers did its items, and why some were suspended."""
+    from dovetail.mapping.items import read_items
+
+    path = _newest_journal() if target is None else journal_of(target) or Path(target)
+    items = read_items(path.parent)
+    row = None if items is None else next((row for row in rows if row["id"] == items["job"]), None)
+    if row is None or items is None:
+        return
+    if row["state"] == "RUNNING" and not items["alive"]:
+        row["state"], row["reason"] = "NODE_FAIL", "its Dovetail was killed"
+    row["map"] = {key: value for key, value in items.items() if key not in ("job", "alive")}
+
+
+def _newest_journal() -> Path:
+    """Of the run that was begun last. Raises `InputError` where nothing has run."""
+    from dovetail import api
+
+    runs = sorted(api.default_runs_folder().glob("*/journal.jsonl"), key=lambda path: path.stat().st_mtime)
+    if not runs:
+        raise InputError("there is no run to explain yet; expected a journal or a file of jobs")
+    return runs[-1]
 
 
 def _is_of_service(target: str, at: str | None) -> bool:
@@ -256,16 +272,10 @@ def _of_service(target: str, at: str | None) -> list[dict[str, Any]]:
 
 def _journal(target: str | None) -> Journal | None:
     """The journal that the target names; ``None`` if it names jobs."""
-    from dovetail import api
-    from dovetail.engine.journal import read_journal
+    from dovetail.engine.journal.journal import read_journal
 
     if target is None:
-        runs = sorted(
-            api.default_runs_folder().glob("*/journal.jsonl"), key=lambda path: path.stat().st_mtime
-        )
-        if not runs:
-            raise InputError("there is no run to explain yet; expected a journal or a file of jobs")
-        return read_journal(runs[-1])
+        return read_journal(_newest_journal())
     path = journal_of(target) or Path(target)
     return read_journal(path) if path.suffix == ".jsonl" else None
 
@@ -339,7 +349,7 @@ def _weigh(
     now: Seconds,
     runs: Mapping[tuple[str, str, DeviceClass], int],
 ) -> None:
-    """Take an end into account as the engine did; see `dovetail.engine.suspensions`."""
+    """Take an end into account as the engine did; see `dovetail.engine.state.suspensions`."""
     if story.chosen is None or story.start is None:
         return
     (name, _, device), app = story.chosen, story.job.app.name
@@ -478,6 +488,8 @@ def _memory_words(told: Mapping[str, Any]) -> str:
 
 
 def _print(rows: Sequence[Mapping[str, Any]]) -> None:
+    from dovetail.mapping.items import sentences as map_sentences
+
     console = tables.console()
     for row in rows:
         features = ", ".join(
@@ -506,6 +518,8 @@ def _print(rows: Sequence[Mapping[str, Any]]) -> None:
             console.print(
                 f"    {row['state']} on {row['where']}, {took}: {row['reason']}", markup=False, soft_wrap=True
             )
+            for sentence in map_sentences(row["map"]) if "map" in row else ():
+                console.print(f"    {wording.printable(sentence)}", markup=False, soft_wrap=True)
             if row.get("plan"):  # a service tells of none
                 console.print(f"    {row['plan']}", markup=False, soft_wrap=True)
         else:

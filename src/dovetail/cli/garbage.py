@@ -5,7 +5,7 @@ from __future__ import annotations
 import atexit
 import gc
 
-from dovetail.engine.asked import MADE
+from dovetail.engine.simulation.request import MADE
 
 __all__ = ["collect_rarely"]
 

@@ -14,11 +14,8 @@ from math import inf
 from pathlib import Path
 from shutil import copyfileobj
 from tempfile import TemporaryFile
-from typing import TYPE_CHECKING, Annotated, Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
-import typer
-
-from dovetail.cli import completing
 from dovetail.cli import options as opt
 from dovetail.errors import InputError
 from dovetail.files.sentences import closest
@@ -27,15 +24,11 @@ from dovetail.history import Aggregate, Group, SqliteHistory
 from dovetail.history.base import canonical_inputs, request_key
 from dovetail.model import DeviceClass, Prediction, Run, Usage
 from dovetail.report import tables, wording
-from dovetail.spec.values import DEFAULT_MODEL
-from dovetail.workloads.identity import number_of
 
 if TYPE_CHECKING:
     from dovetail.runtimes.base import Query
 
 __all__ = [
-    "DeviceOption",
-    "ImplementationOption",
     "history_app",
     "inputs_columns",
     "inputs_words",
@@ -45,31 +38,7 @@ __all__ = [
     "reading",
 ]
 
-history_app = typer.Typer(
-    help="Look at measured runs, predict from them, export and import them.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-
-DeviceOption = Annotated[
-    str | None,
-    typer.Option(
-        "--device", "-d", metavar="KIND[:MODEL]", help="Only this kind or class of device, e.g. gpu, gpu:T4."
-    ),
-]
-ImplementationOption = Annotated[
-    str | None, typer.Option("--implementation", "-I", metavar="NAME", help="Only this implementation.")
-]
-Inputs = Annotated[
-    list[str] | None,
-    typer.Option("--input", "-i", metavar="NAME=VALUE", help="An input, a number or a word; repeatable."),
-]
-Form = Annotated[
-    str | None,
-    typer.Option("--format", metavar="jsonl|csv", help="Default: by the file's ending."),
-]
-TextFile = Annotated[str, typer.Argument(metavar="FILE", help="*.jsonl, *.csv, or - for the terminal's.")]
+history_app = opt.group("Look at measured runs, predict from them, export and import them.")
 
 
 @contextmanager
@@ -131,8 +100,8 @@ def request_words(request: tuple[int, int, float]) -> str:
     return share if nodes == 1 else f"{nodes} nodes with {share}"
 
 
-@history_app.command("list")
-def list_apps(history: opt.HistoryFile = None, as_json: opt.Json = False) -> None:
+@opt.takes("history list", history_app)
+def list_apps(history: Path | None, as_json: bool) -> None:
     """List apps, implementations and device classes with their numbers of runs."""
     with opened(history) as store:
         groups = store.groups()
@@ -178,14 +147,9 @@ def _group_form(group: Group) -> dict[str, Any]:
     }
 
 
-@history_app.command("show")
+@opt.takes("history show", history_app)
 def show(
-    app: opt.AppName,
-    device: DeviceOption = None,
-    implementation: ImplementationOption = None,
-    runs: Annotated[int, typer.Option(min=0, metavar="N", help="Show the last N runs instead.")] = 0,
-    history: opt.HistoryFile = None,
-    as_json: opt.Json = False,
+    app: str, device: str | None, implementation: str | None, runs: int, history: Path | None, as_json: bool
 ) -> None:
     """Show an app's averages by inputs (Table 1 of Gregg 2011), or its last runs."""
     from dovetail.history.exchange import as_dict
@@ -278,26 +242,22 @@ def _aggregate_form(a: Aggregate) -> dict[str, Any]:
     return form
 
 
-@history_app.command("predict")
+@opt.takes("history predict", history_app)
 def predict(
-    app: opt.AppName,
-    values: Annotated[
-        list[str] | None, typer.Argument(metavar="[NAME=VALUE]…", help="Inputs, as with --input.")
-    ] = None,
-    device: DeviceOption = None,
-    inputs: Inputs = None,
-    implementation: ImplementationOption = None,
-    nodes: Annotated[int | None, typer.Option(min=1, help="Nodes asked for.")] = None,
-    cpus: Annotated[int | None, typer.Option(min=0, help="CPUs per node.")] = None,
-    gpus: Annotated[float | None, typer.Option(min=0, help="Devices per node.")] = None,
-    walltime: Annotated[float | None, opt.duration("--walltime", help="Walltime, e.g. 1h30m.")] = None,
-    user: Annotated[str | None, typer.Option(help="User (for last-two).")] = None,
-    model: opt.Model = DEFAULT_MODEL,
-    memory: Annotated[
-        bool, typer.Option("--memory", help="Its peak of memory instead of its time, and what to reserve.")
-    ] = False,
-    history: opt.HistoryFile = None,
-    as_json: opt.Json = False,
+    app: str,
+    values: list[str] | None,
+    device: str | None,
+    inputs: list[str] | None,
+    implementation: str | None,
+    nodes: int | None,
+    cpus: int | None,
+    gpus: float | None,
+    walltime: float | None,
+    user: str | None,
+    model: str,
+    memory: bool,
+    history: Path | None,
+    as_json: bool,
 ) -> None:
     """Predict how long an app takes with these inputs, on each device class that has run it."""
     from dovetail.runtimes import make_model
@@ -305,7 +265,7 @@ def predict(
     from dovetail.runtimes.last_two import LastTwoModel
     from dovetail.runtimes.memory import MemoryModel
 
-    given = _inputs([*(values or []), *(inputs or [])])
+    given = opt.inputs([*(values or []), *(inputs or [])])
     with opened(history) as store:
         found = places(store, app, device, implementation)
         _refuse_unknown(store, app, found, given)
@@ -379,24 +339,6 @@ def _request(
     )
 
 
-def _inputs(words: list[str] | None) -> dict[str, float | str]:
-    found: dict[str, float | str] = {}
-    for word in words or []:
-        name, equals, value = word.partition("=")
-        if not (name and equals):
-            raise InputError(f"found {word!r}, expected NAME=VALUE", where="--input")
-        if name in found:
-            raise InputError(f"found {name} twice", where="--input")
-        number = number_of(value.removeprefix("-"))
-        if number is None:
-            if value.lower().lstrip("+-") in ("nan", "inf", "infinity"):
-                raise InputError(f"found {word!r}, expected a finite number or a word", where="--input")
-            found[name] = value
-        else:
-            found[name] = -number if value.startswith("-") else number
-    return found
-
-
 def _refuse_unknown(
     store: SqliteHistory, app: str, groups: Sequence[Group], given: Mapping[str, float | str]
 ) -> None:
@@ -435,19 +377,15 @@ def _prediction_form(query: Query, answer: Prediction | None) -> dict[str, Any]:
     }
 
 
-@history_app.command("forget")
+@opt.takes("history forget", history_app)
 def forget(
-    app: Annotated[
-        str | None, typer.Argument(metavar="[APP]", help="Name of the app.", autocompletion=completing.apps)
-    ] = None,
-    device: DeviceOption = None,
-    implementation: ImplementationOption = None,
-    before: Annotated[
-        datetime | None, typer.Option(help="Only runs that ended before this local time.")
-    ] = None,
-    everything: Annotated[bool, typer.Option("--all", help="Of all apps.")] = False,
-    history: opt.HistoryFile = None,
-    as_json: opt.Json = False,
+    app: str | None,
+    device: str | None,
+    implementation: str | None,
+    before: datetime | None,
+    everything: bool,
+    history: Path | None,
+    as_json: bool,
 ) -> None:
     """Delete runs of an app, or with --all of every app."""
     if (app is None) != everything:
@@ -464,16 +402,8 @@ def forget(
     print(json.dumps({"deleted": deleted}) if as_json else f"{many(deleted)} deleted.")
 
 
-@history_app.command("export")
-def export(
-    file: TextFile,
-    app: Annotated[
-        str | None, typer.Option(metavar="APP", help="Only this app.", autocompletion=completing.apps)
-    ] = None,
-    form: Form = None,
-    history: opt.HistoryFile = None,
-    as_json: opt.Json = False,
-) -> None:
+@opt.takes("history export", history_app)
+def export(file: str, app: str | None, form: str | None, history: Path | None, as_json: bool) -> None:
     """Write all runs, failed ones too, to a JSON Lines or CSV file."""
     from dovetail.history.exchange import write_csv, write_json_lines
 
@@ -491,13 +421,8 @@ def export(
         print(f"{many(count)} written to {file}.")
 
 
-@history_app.command("import")
-def import_runs(
-    file: TextFile,
-    form: Form = None,
-    history: opt.HistoryFile = None,
-    as_json: opt.Json = False,
-) -> None:
+@opt.takes("history import", history_app)
+def import_runs(file: str, form: str | None, history: Path | None, as_json: bool) -> None:
     """Add the runs of a JSON Lines or CSV file: all, or none if one is malformed; known ones are skipped.
 
     They are written in pieces, so that other Dovetails go on recording meanwhile.
@@ -528,8 +453,8 @@ def import_runs(
         )
 
 
-@history_app.command("vacuum")
-def vacuum(history: opt.HistoryFile = None, as_json: opt.Json = False) -> None:
+@opt.takes("history vacuum", history_app)
+def vacuum(history: Path | None, as_json: bool) -> None:
     """Give unused space in the database file back."""
     with opened(history) as store:
         before, after = store.vacuum()

@@ -5,17 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
-
-import typer
 
 from dovetail.cli import options as opt
 from dovetail.cli.history import history_app, many, opened, reading
 from dovetail.model import Run
 
 __all__ = ["history_app"]
-
-Paths = Annotated[list[Path], typer.Argument(metavar="FILE…", help="Also .gz.")]
 
 
 def _add(runs: Sequence[Run], history: Path | None, *, as_json: bool) -> None:
@@ -34,18 +29,8 @@ def _add(runs: Sequence[Run], history: Path | None, *, as_json: bool) -> None:
         )
 
 
-@history_app.command("import-slurm")
-def import_slurm(
-    file: Annotated[
-        str | None,
-        typer.Argument(metavar="FILE", help="What sacct --parsable2 printed, or -. Default: sacct is asked."),
-    ] = None,
-    since: Annotated[
-        str, typer.Option(metavar="DATE", help="Ask sacct for jobs that ended after it, e.g. 2026-01-31.")
-    ] = "now-90days",
-    history: opt.HistoryFile = None,
-    as_json: opt.Json = False,
-) -> None:
+@opt.takes("history import-slurm", history_app)
+def import_slurm(file: str | None, since: str, history: Path | None, as_json: bool) -> None:
     """Add the jobs that Slurm's accounting knows, so that the first of your own are predicted already.
 
     An app is a job name, its implementation gpu where GPUs were allotted, else cpu; a peak of memory is the
@@ -66,8 +51,8 @@ def import_slurm(
     _add(list(runs_of(lines, where)), history, as_json=as_json)
 
 
-@history_app.command("import-nextflow")
-def import_nextflow(files: Paths, history: opt.HistoryFile = None, as_json: opt.Json = False) -> None:
+@opt.takes("history import-nextflow", history_app)
+def import_nextflow(files: list[Path], history: Path | None, as_json: bool) -> None:
     """Add the tasks of Nextflow's traces (-with-trace), by tabs or by commas.
 
     An app is a process; times, peaks of memory and the bytes read are taken of tasks that completed.
@@ -77,17 +62,8 @@ def import_nextflow(files: Paths, history: opt.HistoryFile = None, as_json: opt.
     _add([run_of(task) for file in files for task in read_nextflow(file)], history, as_json=as_json)
 
 
-@history_app.command("import-snakemake")
-def import_snakemake(
-    files: Annotated[
-        list[Path], typer.Argument(metavar="FILE|FOLDER…", help="Benchmark files, or folders of them.")
-    ],
-    app: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Default: the rule, else the file's folder.")
-    ] = None,
-    history: opt.HistoryFile = None,
-    as_json: opt.Json = False,
-) -> None:
+@opt.takes("history import-snakemake", history_app)
+def import_snakemake(files: list[Path], app: str | None, history: Path | None, as_json: bool) -> None:
     """Add the runs of Snakemake's benchmark files: times and peaks of memory."""
     from dovetail.workloads.snakemake import benchmark_files, read_snakemake
 

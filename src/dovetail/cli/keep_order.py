@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
-from dovetail.engine.core import Engine
+from dovetail.engine.state.core import Engine
 from dovetail.interfaces import KeepsOutput
 from dovetail.model import JobId
 from dovetail.running.session import Session

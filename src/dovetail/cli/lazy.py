@@ -11,7 +11,7 @@ import importlib.util
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from typing import Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from dovetail.cli.usage import read_plainly
 from dovetail.errors import InputError
 
 __all__ = ["LazyGroup", "Target", "here", "registered"]
@@ -28,23 +29,24 @@ __all__ = ["LazyGroup", "Target", "here", "registered"]
 class Target:
     """A command before it is imported: ``load`` gives its function, or its `typer.Typer`.
 
-    ``line`` is what the list of commands says of it; where it is empty, the command itself is asked.
+    ``line`` gives what the list of commands says of it; where it is empty, the command itself is asked.
     """
 
     load: Callable[[], Any]
-    line: str = ""
+    line: Callable[[], str]
 
 
 def here(spec: str, line: str) -> Target:
     """A command of our own, ``module:name``."""
     module, _, name = spec.partition(":")
-    return Target(lambda: getattr(importlib.import_module(module), name), line)
+    return Target(lambda: getattr(importlib.import_module(module), name), lambda: line)
 
 
+@cache
 def registered(group: str) -> dict[str, Target]:
     """The commands that packages register under an entry-point group, by name."""
     found = sorted(entry_points(group=group), key=lambda entry: entry.name)
-    return {entry.name: Target(partial(_loaded, entry), _line_of(entry)) for entry in found}
+    return {entry.name: Target(partial(_loaded, entry), partial(_line_of, entry)) for entry in found}
 
 
 def _line_of(entry: EntryPoint) -> str:
@@ -121,6 +123,7 @@ def _speak_plainly(command: Any) -> None:
     """Help names what is expected, not Python's types; of arguments their name says enough."""
     for inner in getattr(command, "commands", {}).values():
         _speak_plainly(inner)
+    read_plainly(command)
     for parameter in command.params:
         word = parameter.display_type
 
@@ -162,7 +165,7 @@ class LazyGroup(TyperGroup):
         """The command; while commands are only listed, its name and line."""
         if not self._listing or cmd_name not in self.commands:
             return super().get_command(ctx, cmd_name)
-        line = self.target(cmd_name).line
+        line = self.target(cmd_name).line()
         if line:
             return TyperCommand(cmd_name, help=line)
         try:

@@ -10,7 +10,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from dovetail.engine.core import Engine
+from dovetail.engine.state.core import Engine
 from dovetail.files.streams import note
 from dovetail.model import Placed, State
 from dovetail.report.wording import printable

@@ -6,12 +6,9 @@ import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
 
-import typer
-
-from dovetail.cli import completing
-from dovetail.cli.service import At, opened
+from dovetail.cli import options as opt
+from dovetail.cli.service import opened
 from dovetail.errors import InputError
 from dovetail.executors.spawnlog import LOG_NAME, read_log
 from dovetail.files.streams import note
@@ -25,24 +22,9 @@ MOST_RUNS = 100
 """Newest runs in which a job is looked for."""
 
 
+@opt.takes("logs")
 def logs(
-    job: Annotated[str, typer.Argument(metavar="JOB", help="A number, a name, 'last'.")],
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the job ends.")] = False,
-    err: Annotated[bool, typer.Option("--err", "-e", help="Standard error instead of output.")] = False,
-    attempt: Annotated[int | None, typer.Option(min=1, metavar="N", help="Of this attempt.")] = None,
-    tail: Annotated[
-        int | None, typer.Option(min=0, metavar="BYTES", help="Only the last so many bytes.")
-    ] = None,
-    run: Annotated[
-        str | None,
-        typer.Option(
-            "--run",
-            metavar="RUN",
-            help="A job of this run, not of the service.",
-            autocompletion=completing.runs,
-        ),
-    ] = None,
-    at: At = None,
+    job: str, follow: bool, err: bool, attempt: int | None, tail: int | None, run: str | None, at: str | None
 ) -> int:
     """Show what a job of the service, or of a run, wrote to standard output (or error).
 
@@ -86,7 +68,7 @@ def _newest_with(job: str) -> Path:
 
 def _show_file(folder: Path, run: str, job: str, err: bool) -> None:
     """The last attempt's output."""
-    files = _files(folder, job)
+    files = _files(folder, job) if (folder / LOG_NAME).exists() else []
     if not files:
         raise InputError(f"found no job {job!r} that has started", where=f"run {run}")
     path = files[-1][1 if err else 0]

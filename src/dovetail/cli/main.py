@@ -22,7 +22,7 @@ from dovetail import __version__
 from dovetail.cli import interrupts
 from dovetail.cli.completing import whole_words
 from dovetail.cli.lazy import LazyGroup, Target, here, registered
-from dovetail.cli.usage import used_wrongly
+from dovetail.cli.usage import read_plainly, used_wrongly
 from dovetail.errors import DovetailError, DovetailWarning, InputError
 from dovetail.extras import missing
 from dovetail.files.sentences import printable
@@ -71,7 +71,6 @@ _SECTIONS: Mapping[str, Mapping[str, tuple[str, str]]] = {
     "Machine": {
         "devices": ("devices:devices", "Show this machine's cores, GPUs and OpenCL devices."),
         "device-server": ("device_server:device_server", "Lend this node's devices."),
-        "bench-remote": ("bench_remote:bench_remote", "Measure what a borrowed GPU costs here."),
         "runs": ("runs:runs", "List what ran here, and clear it up."),
         "recover": ("recover:recover", "Clear up after runs whose Dovetail was killed."),
     },
@@ -87,6 +86,7 @@ def _table() -> dict[str, Target]:
 LAB: Mapping[str, str] = {
     "pack": "Partition moldable tasks into packs.",
     "bench": "Run the benchmark apps; fill the history.",
+    "bench-remote": "Measure what a borrowed GPU costs here.",
     "bench-sharing": "Measure what sharing a node costs here.",
     "reproduce": "Set the papers' figures beside ours.",
 }
@@ -97,7 +97,7 @@ def _other(name: str) -> Target:
     """A command of another package; raises `KeyError`. One of the lab's is known where the lab is not."""
     found = registered("dovetail.commands")
     if name in found:
-        return Target(found[name].load, LAB.get(name, found[name].line))
+        return Target(found[name].load, (lambda: LAB[name]) if name in LAB else found[name].line)
     if name not in LAB:
         raise KeyError(name)
     raise InputError(f"found the command {name}, which is in dovetail-lab: install that package too")
@@ -157,7 +157,9 @@ def main(
 
 @cache
 def _whole() -> Any:
-    return typer.main.get_command(app)
+    found = typer.main.get_command(app)
+    read_plainly(found)
+    return found
 
 
 def run_cli(arguments: Sequence[str] | None = None) -> None:
@@ -199,11 +201,11 @@ def status_of(arguments: list[str]) -> int:
             raise
         return _say("found more than fits in memory, expected less input or a smaller machine to simulate", 2)
     except BrokenPipeError:
-        return _nobody_listens()
+        return _reader_left()
     except SystemExit as error:
         if not isinstance(error.__context__, BrokenPipeError):  # how typer and rich leave over one
             raise
-        return _nobody_listens()
+        return _reader_left()
     except Exception as error:
         extra = missing(error, what="what was asked for") if isinstance(error, ImportError) else None
         if extra is not None and not debug:
@@ -212,7 +214,7 @@ def status_of(arguments: list[str]) -> int:
             print(error, file=sys.stderr)
             return 2
         if hasattr(error, "format_message"):  # typer's own: the use was wrong
-            return _say(used_wrongly(error, own), 2)
+            return _say(used_wrongly(error), 2)
         if type(error).__name__ == "Abort" or interrupts.noticed():
             return 130
         if debug:
@@ -250,9 +252,9 @@ def _split(arguments: list[str]) -> tuple[list[str], list[str]]:
     return arguments, []
 
 
-def _nobody_listens() -> int:
-    """Whoever read our output has left: nothing more to say, and nothing to say it to."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+def _reader_left() -> int:
+    """The reader of our output has left: there is nothing more to print to."""
+    _drop_output()
     return 128 + signal.SIGPIPE
 
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 from dovetail.cli import options as opt
+from dovetail.cli.service import opened
 from dovetail.errors import InputError, MapError
 from dovetail.files.streams import note
 
@@ -29,53 +29,31 @@ SHOWN = 10
 """Failed items that are named."""
 
 
+@opt.takes("map")
 def map_command(
-    items: Annotated[
-        list[str] | None, typer.Argument(metavar="ITEMS…", help="Files; - reads their names, one a line.")
-    ] = None,
-    cpu: Annotated[
-        str | None, typer.Option(metavar="CMD", help="Program for a core: 'prog {in} {out}'.")
-    ] = None,
-    gpu: Annotated[
-        str | None, typer.Option(metavar="CMD", help="Program for a GPU, or an OpenCL device.")
-    ] = None,
-    out: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Where results go.")] = None,
-    reduce: Annotated[
-        str | None, typer.Option(metavar="CMD", help="Program over all results: 'prog {ins} {out}'.")
-    ] = None,
-    workers: Annotated[
-        str | None,
-        typer.Option(metavar="KIND:COUNT,…", help="E.g. cpu:14,gpu:2; of each node with ray. Default: all."),
-    ] = None,
-    persistent: Annotated[
-        bool, typer.Option("--persistent", help="Programs stay: one item a line in, one line out.")
-    ] = False,
-    line: Annotated[
-        str | None, typer.Option(metavar="TEMPLATE", help="With --persistent: the line sent. Default: {in}.")
-    ] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Do what is not done yet.")] = False,
-    executor: Annotated[
-        str, typer.Option("--executor", "--engine", metavar="local|ray", help="Where workers run.")
-    ] = "local",
-    address: Annotated[str | None, typer.Option(metavar="HOST:PORT", help="Of a Ray cluster.")] = None,
-    rule: Annotated[str, typer.Option(metavar="NAME", help="finish-time, shares or greedy.")] = "finish-time",
-    by_size: Annotated[
-        bool, typer.Option("--by-size", help="The larger a file, the longer it takes.")
-    ] = False,
-    retries: Annotated[int, typer.Option(min=0, help="How often a failed item is run again.")] = 0,
-    duplicate: Annotated[
-        bool, typer.Option("--duplicate/--no-duplicate", help="A straggler at the end may run twice.")
-    ] = True,
-    timeout: Annotated[
-        float | None, opt.duration("--timeout", help="Most that one item may take.", above_zero=True)
-    ] = None,
-    memory: Annotated[
-        int | None, opt.size("--memory", "--mem", help="Most that one process may allocate.", least=1)
-    ] = None,
-    app: opt.App = None,
-    history: opt.HistoryFile = None,
-    as_json: opt.Json = False,
-    quiet: opt.Quiet = False,
+    items: list[str] | None,
+    cpu: str | None,
+    gpu: str | None,
+    out: Path | None,
+    reduce: str | None,
+    workers: str | None,
+    persistent: bool,
+    line: str | None,
+    resume: bool,
+    executor: str,
+    address: str | None,
+    rule: str,
+    by_size: bool,
+    retries: int,
+    duplicate: bool,
+    timeout: float | None,
+    memory: int | None,
+    app: str | None,
+    history: Path | None,
+    submit: bool,
+    at: str | None,
+    as_json: bool,
+    quiet: bool,
 ) -> int:
     """Run a CPU and a GPU program over many files at once, and split the work so that it is done soonest.
 
@@ -92,6 +70,8 @@ def map_command(
         if text is not None
     }
     chosen = items_of(_names(items or []), out)
+    if submit:
+        return _submit([item.path for item in chosen], workers, app or _app_of(commands), at, as_json)
     reduction = None if reduce is None else _Reduction(out, reduce, chosen)
     # What makes no sense is refused before anything is written.
     asked = _asked(
@@ -101,6 +81,8 @@ def map_command(
     )  # fmt: skip
     record = Record.open(out, commands, resume=resume)
     finished = False
+    # Who cancels the job that a map is sends SIGTERM: what was done is kept, as with Ctrl-C.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         todo = [item for item in chosen if not record.is_done(item)]
         made = asked(todo, cost=_sizes(todo) if by_size else None)
@@ -125,6 +107,59 @@ def map_command(
         note(f"dovetail: interrupted: {left} of {len(chosen)} items are not done; --resume does them")
         return 130
     return 1 if summary.failed else 0
+
+
+def _app_of(commands: Mapping[str, str]) -> str:
+    """What the history knows the programs by."""
+    from dovetail.mapping.programs import IN, OUT, parse_command
+    from dovetail.workloads.commands import identify
+
+    option = next((option for option in ("--cpu", "--gpu") if option in commands), None)
+    if option is None:
+        raise InputError("found neither --cpu nor --gpu, expected a program")
+    return identify(parse_command(commands[option], option, [IN, OUT])).app
+
+
+def _submit(paths: Sequence[str], workers: str | None, app: str, at: str | None, as_json: bool) -> int:
+    """The same command, as a job of the service on all that its workers hold."""
+    from dovetail.cli.submit import tell_submitted
+    from dovetail.mapping.places import parse_workers
+    from dovetail.mapping.run import app_name
+    from dovetail.mapping.units import devices_here
+    from dovetail.model import CPU
+    from dovetail.model.templates import escape
+    from dovetail.service.requests import here
+
+    wanted = [] if workers is None else parse_workers(workers)
+    cores = sum(some.count * some.cores for some in wanted) if wanted else opt.cpus("all")
+    devices = {
+        some.kind: min(some.count, len(devices_here(some.kind))) for some in wanted if some.kind != CPU
+    }
+    if not wanted and "--gpu" in sys.argv:
+        devices = {"gpu": len(devices_here("gpu"))}
+    kind, count = next(((kind, count) for kind, count in devices.items() if count), (CPU, 0))
+    words = [word for word in sys.argv[1:] if word != "--submit"]
+    if "-" in words:  # the list that was read from standard input
+        place = words.index("-")
+        words[place : place + 1] = paths
+    job: dict[str, Any] = {
+        "command": [
+            sys.executable,
+            "-m",
+            "dovetail",
+            *map(escape, words),
+        ],
+        "app": app_name(app),
+        "inputs": {"items": float(len(paths))},
+        "cpus": cores,
+        "on": [kind],
+        "restartable": True,
+    }
+    if count:
+        job["gpus"] = count
+    with opened(at, start=True) as service:
+        tell_submitted(service.post("/api/v1/jobs", {**here(), "jobs": [job]}), as_json, False)
+    return 0
 
 
 def _names(items: list[str]) -> list[str]:

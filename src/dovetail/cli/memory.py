@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated
-
-import typer
 
 from dovetail.cli import options as opt
 from dovetail.report import tables
@@ -14,17 +11,10 @@ from dovetail.report import tables
 __all__ = ["memory"]
 
 
-def memory(
-    run: Annotated[
-        str, typer.Argument(metavar="RUN|JOURNAL", help="Id or folder of a run, or its journal.")
-    ] = "last",
-    svg: Annotated[
-        Path | None, typer.Option("--svg", metavar="FILE", help="Draw it over time there (SVG, PDF, PNG).")
-    ] = None,
-    as_json: opt.Json = False,
-) -> None:
+@opt.takes("memory")
+def memory(run: str, svg: Path | None, as_json: bool) -> None:
     """Show what jobs reserved, used and wasted of memory over time, and what --mem auto would have."""
-    from dovetail.engine.journal import read_journal
+    from dovetail.engine.journal.journal import read_journal
     from dovetail.report.figures import save_figure
     from dovetail.report.memory_use import memory_use, plot, text_chart, tries_of
     from dovetail.running.folder import journal_of

@@ -7,12 +7,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 from dovetail.cli import options as opt
-from dovetail.cli.history import DeviceOption, ImplementationOption, inputs_columns, many, opened, places
+from dovetail.cli.history import inputs_columns, many, opened, places
 from dovetail.errors import InputError
 from dovetail.history import Group, SqliteHistory
 from dovetail.history.base import InputsKey, RequestKey, canonical_inputs, request_key
@@ -30,19 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = ["model_app"]
 
-model_app = typer.Typer(
-    help="Look at what was learned of run times, and how good it is.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-
-Plot = Annotated[
-    Path | None,
-    typer.Option(
-        "--plot", metavar="FILE", help="Draw times against size with the 90 % interval (PNG, SVG, PDF)."
-    ),
-]
+model_app = opt.group("Look at what was learned of run times, and how good it is.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +69,8 @@ def _fit(predictor: HistoryModel, place: Place, app: str) -> Fit | None:
     return predictor.fit(place.query(app)) if isinstance(predictor, LearnedModel) else None
 
 
-@model_app.command("list")
-def list_models(history: opt.HistoryFile = None, as_json: opt.Json = False) -> None:
+@opt.takes("model list", model_app)
+def list_models(history: Path | None, as_json: bool) -> None:
     """List apps and device classes with the law that the learned model chose."""
     from dovetail.runtimes import make_model
 
@@ -143,15 +129,15 @@ def _left_out_error(fit: Fit) -> float | None:
     return float(np.median([abs(math.expm1(fit.without(i)[0] - c.y)) for i, c in enumerate(fit.cells)]))
 
 
-@model_app.command("show")
+@opt.takes("model show", model_app)
 def show(
-    app: opt.AppName,
-    device: DeviceOption = None,
-    implementation: ImplementationOption = None,
-    model: opt.Model = DEFAULT_MODEL,
-    plot: Plot = None,
-    history: opt.HistoryFile = None,
-    as_json: opt.Json = False,
+    app: str,
+    device: str | None,
+    implementation: str | None,
+    model: str,
+    plot: Path | None,
+    history: Path | None,
+    as_json: bool,
 ) -> None:
     """Show what was learned of an app: law, formula, runs, error on inputs left out; draw it."""
     from dovetail.runtimes import make_model
@@ -224,16 +210,14 @@ def _samples(store: SqliteHistory, predictor: HistoryModel, place: Place, app: s
     return sorted(rows, key=lambda row: [(k, isinstance(v, str), v) for k, v in row["inputs"].items()])
 
 
-@model_app.command("error")
+@opt.takes("model error", model_app)
 def error(
-    app: opt.AppName,
-    device: DeviceOption = None,
-    implementation: ImplementationOption = None,
-    model: Annotated[
-        list[str] | None, typer.Option("--model", metavar="NAME", help="Only these models; repeatable.")
-    ] = None,
-    history: opt.HistoryFile = None,
-    as_json: opt.Json = False,
+    app: str,
+    device: str | None,
+    implementation: str | None,
+    model: list[str] | None,
+    history: Path | None,
+    as_json: bool,
 ) -> None:
     """Compare the models' errors on inputs held out one at a time."""
     from dovetail.runtimes import MODELS

@@ -1,239 +1,193 @@
-"""Options that several commands share."""
+"""Options of commands, made from `dovetail.spec`, and what several commands make of their values."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from enum import StrEnum
+import inspect
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    Literal,
+    TypeAlias,
+    TypeVar,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 import typer
 
 from dovetail.cli import completing
+from dovetail.cli.usage import choice
 from dovetail.errors import InputError
 from dovetail.files.units import DURATION, SIZE, bytes_given, seconds_given, seconds_of
+from dovetail.spec import option as units
+from dovetail.spec.commands import option_of, options_of
+from dovetail.spec.option import Option
 
 if TYPE_CHECKING:  # arrays, models: who only reads the help waits for neither
     from dovetail.model import Cluster as Machine
     from dovetail.report.metrics import Cut
 
 __all__ = [
-    "App",
-    "AppName",
-    "AtWalltime",
-    "Breakdown",
-    "Breakdowns",
     "BusyWatts",
     "Cluster",
-    "Clusters",
-    "Compiled",
-    "Cooldown",
-    "Cpus",
-    "CpusPerNode",
-    "Csv",
-    "DefaultWalltime",
-    "Drop",
-    "Each",
-    "Feature",
-    "Fields",
-    "Gantt",
     "HistoryFile",
     "IdleWatts",
-    "JournalFile",
     "Json",
-    "Knowledge",
-    "Known",
-    "Lenient",
-    "Model",
-    "On",
-    "Overrun",
-    "Partition",
-    "Policy",
     "Quiet",
-    "Rates",
-    "Reference",
-    "ReportFolder",
-    "Seed",
-    "Source",
-    "Verbose",
-    "Warmup",
     "cpus",
     "cut",
     "duration",
+    "group",
+    "inputs",
     "kinds",
     "machine",
     "machines",
     "or_journal",
     "reader_options",
     "size",
+    "takes",
     "walltime",
 ]
 
+R = TypeVar("R")
 
-class Overrun(StrEnum):
-    """What happens to a job at its walltime."""
-
-    kill = "kill"
-    run = "run"
+# -- options from the specification --------------------------------------------------------------------
 
 
-class Knowledge(StrEnum):
-    """What policies know of run times in a simulation."""
-
-    perfect = "perfect"
-    learned = "learned"
-
-
-class Compilation(StrEnum):
-    """Whether compiled code may stand in for the engine."""
-
-    auto = "auto"
-    off = "off"
+def group(about: str) -> typer.Typer:
+    """A command of several commands."""
+    return typer.Typer(
+        help=about,
+        no_args_is_help=True,
+        rich_markup_mode=None,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
 
 
-class Breakdown(StrEnum):
-    """What jobs can be told apart by."""
+def takes(command: str, of: typer.Typer | None = None) -> Callable[[Callable[..., R]], Callable[..., R]]:
+    """A decorator: the parameters of a command's function are the options of `dovetail.spec` of that name.
 
-    user = "user"
-    group = "group"
-    queue = "queue"
-    app = "app"
-    implementation = "implementation"
-    size = "size"
+    ``of`` is the group of a command such as ``"history show"``, which it joins.
+
+    An annotation is the type that the function gets: with ``float`` a duration is read to seconds, with
+    ``str`` it comes as it was written. A function with ``**given`` gets there, after its arguments, what else
+    the specification has for the command, as it was written. Raises `KeyError` for a name that is not there.
+    """
+
+    def decorated(function: Callable[..., R]) -> Callable[..., R]:
+        hints = get_type_hints(function)
+        named = inspect.signature(function).parameters
+        made: list[inspect.Parameter] = []
+        for parameter in named.values():
+            if parameter.kind is inspect.Parameter.VAR_KEYWORD:
+                rest = [option for option in options_of(command) if option.name not in named]
+                at = sum(one.name == "context" or option_of(command, one.name).positional for one in made)
+                made[at:at] = [_parameter(option, _as_written(option)) for option in rest]
+            elif parameter.name == "context":
+                made.append(parameter.replace(annotation=typer.Context))
+            else:
+                made.append(_parameter(option_of(command, parameter.name), hints[parameter.name]))
+
+        def call(**given: Any) -> R:
+            return function(**given)
+
+        call.__name__, call.__doc__ = function.__name__, function.__doc__
+        call.__module__ = function.__module__
+        call.__signature__ = inspect.Signature(made)  # type: ignore[attr-defined]  # typer reads it
+        call.__annotations__ = {parameter.name: parameter.annotation for parameter in made}
+        if of is not None:
+            of.command(command.rpartition(" ")[2])(call)
+        return call
+
+    return decorated
 
 
-Source: TypeAlias = Annotated[
-    str,
-    typer.Argument(
-        metavar="FILE|RUN|published:NAME",
-        help="Job file, list, trace, an earlier run or a published workload.",
-        autocompletion=completing.sources,
-    ),
-]
-Cluster: TypeAlias = Annotated[
-    str | None,
-    typer.Option(metavar="FILE|SHORT", help="Cluster file, or e.g. 16x8cpu+1gpu. Default: this machine."),
-]
-Clusters: TypeAlias = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--cluster",
-        metavar="FILE|SHORT",
-        help="Cluster file, or e.g. 16x8cpu+1gpu; can be repeated. Default: the trace's, else this machine.",
-    ),
-]
-Fields: TypeAlias = Annotated[
-    int | None,
-    typer.Option(min=18, metavar="N", help="Numbers on a line of SWF, where more than 18; these are read."),
-]
-Policy: TypeAlias = Annotated[
-    str,
-    typer.Option(
-        metavar="NAME[?OPTION=VALUE]", help="See 'dovetail policies'.", autocompletion=completing.policies
-    ),
-]
-HistoryFile: TypeAlias = Annotated[
-    Path | None, typer.Option("--history", metavar="FILE", help="History database.", dir_okay=False)
-]
-Model: TypeAlias = Annotated[
-    str,
-    typer.Option(metavar="NAME", help="How run times are predicted.", autocompletion=completing.models),
-]
-AppName: TypeAlias = Annotated[
-    str, typer.Argument(metavar="APP", help="Name of the app.", autocompletion=completing.apps)
-]
-Json: TypeAlias = Annotated[bool, typer.Option("--json", help="Print JSON alone on standard output.")]
-Csv: TypeAlias = Annotated[
-    Path | None, typer.Option("--csv", metavar="FILE", help="Write one line a job (evalys columns).")
-]
-Gantt: TypeAlias = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="Draw the schedule to an SVG, PNG or PDF file.")
-]
-ReportFolder: TypeAlias = Annotated[
-    Path | None,
-    typer.Option("--report", metavar="FOLDER", help="Write an HTML page, charts, CSV and JSON there."),
-]
-Seed: TypeAlias = Annotated[
-    int | None, typer.Option(min=0, metavar="N", help="Draws, or shuffles, jobs submitted together.")
-]
-On: TypeAlias = Annotated[
-    str | None, typer.Option(metavar="KINDS", help="Devices on which plain commands may run, e.g. cpu,gpu.")
-]
-Lenient: TypeAlias = Annotated[
-    bool, typer.Option("--lenient", help="Skip and count malformed lines of a trace.")
-]
-Compiled: TypeAlias = Annotated[
-    Compilation,
-    typer.Option("--compiled", help="Compiled stand-in for large rigid workloads, the same schedule."),
-]
-Known: TypeAlias = Annotated[
-    Knowledge | None, typer.Option("--knowledge", help="What policies know of run times.")
-]
-AtWalltime: TypeAlias = Annotated[
-    Overrun, typer.Option("--overrun", help="At its walltime a job is killed, or runs on.")
-]
-Rates: TypeAlias = Annotated[str | None, typer.Option(metavar="NAME", help="Rate model of sharing.")]
-CpusPerNode: TypeAlias = Annotated[
-    int | None, typer.Option(min=1, metavar="N", help="Of a trace that counts processors.")
-]
-DefaultWalltime: TypeAlias = Annotated[
-    str | None, typer.Option(metavar="DURATION", help="Of jobs without a walltime ('actual' in simulation).")
-]
-JournalFile: TypeAlias = Annotated[
-    Path | None, typer.Option("--journal", metavar="FILE", help="Write the journal, which can be replayed.")
-]
-App: TypeAlias = Annotated[str | None, typer.Option(metavar="NAME", help="Name the app of plain commands.")]
-Partition: TypeAlias = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--partition", metavar="NAME=NODES", help="Nodes of a trace's partition, e.g. cpu=n[0-3]; repeatable."
-    ),
-]
-Each: TypeAlias = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--each",
-        metavar="NAME=VALUES",
-        help="Repeat commands for each value of {NAME}: lr=0.1,0.01 or seed=1..5; repeatable.",
-    ),
-]
-Cpus: TypeAlias = Annotated[
-    str | None,
-    typer.Option("--cpus", "-c", metavar="N|all", help="CPUs that a plain command asks for. Default: 1."),
-]
-Drop: TypeAlias = Annotated[
-    list[str] | None, typer.Option(metavar="FEATURE", help="Leave a feature of plain commands out.")
-]
-Feature: TypeAlias = Annotated[
-    list[str] | None, typer.Option("--add", metavar="NAME=VALUE", help="Add a feature to plain commands.")
-]
-Breakdowns: TypeAlias = Annotated[
-    list[Breakdown] | None,
-    typer.Option(
-        "--by",
-        metavar="FIELD",
-        help="Break the outcome down by user, group, queue, app, implementation or size; can be repeated.",
-    ),
-]
-Warmup: TypeAlias = Annotated[
-    str | None, typer.Option(metavar="DURATION|SHARE%", help="Leave the first jobs out of means, e.g. 10%.")
-]
-Cooldown: TypeAlias = Annotated[
-    str | None, typer.Option(metavar="DURATION|SHARE%", help="The same at the end; default: as --warmup.")
-]
-Reference: TypeAlias = Annotated[
-    str | None, typer.Option(metavar="POLICY", help="Tell which jobs end later than under this policy.")
-]
-IdleWatts: TypeAlias = Annotated[
-    float | None, typer.Option(metavar="W", help="Of an idle processor, for the energy.")
-]
-BusyWatts: TypeAlias = Annotated[
-    float | None, typer.Option(metavar="W", help="Of a busy processor, for the energy.")
-]
-Verbose: TypeAlias = Annotated[
-    bool, typer.Option("--verbose", "-v", help="Tell more: decision times, idle resources, predictions.")
-]
-Quiet: TypeAlias = Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")]
+def _as_written(option: Option) -> Any:
+    """The type of a value that a service reads, not we."""
+    if not option.value:
+        return bool
+    return list[str] | None if option.name in REPEATED else str | None
+
+
+REPEATED = ("depends", "each", "inputs", "sbatch")
+
+
+def _parameter(option: Option, kind: Any) -> inspect.Parameter:
+    default = inspect.Parameter.empty if option.required else option.default
+    if option.form is not None or (default is None and kind is bool):
+        default = False if kind is bool else None  # of a job only what was said is sent
+    about = declared(option, kind)
+    inner = next((one for one in get_args(kind) if get_origin(one) is list), kind)
+    if get_origin(inner) is list and get_origin(get_args(inner)[0]) is Literal:  # typer has no such lists
+        about.parser, kind = partial(choice, choices=get_args(get_args(inner)[0])), list[str] | None
+    annotation = Annotated[kind, about]
+    return inspect.Parameter(
+        option.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation
+    )
+
+
+def declared(option: Option, kind: Any) -> Any:
+    """An option, or an argument, as typer wants it declared."""
+    more: dict[str, Any] = {"help": option.help, "metavar": option.value or None}
+    if option.complete == "files":
+        more["dir_okay"] = False
+    elif option.complete:
+        more["autocompletion"] = getattr(completing, option.complete)
+    if option.positional:
+        return typer.Argument(**more)
+    numbers = {int, int | None, float, float | None}
+    if kind in numbers and option.value == units.DURATION:
+        more["parser"] = partial(seconds_given, where=option.spellings[0], above_zero=option.above)
+    elif kind in numbers and option.value == units.SIZE:
+        more["parser"] = partial(_size, where=option.spellings[0], least=int(option.least or 0))
+    else:
+        more |= {"min": option.least, "max": option.most}
+    return typer.Option(*option.spellings, **more)
+
+
+def _size(value: float | str, where: str, least: int) -> int:
+    found = bytes_given(value, where)
+    if isinstance(value, str) and found < least:
+        raise InputError(f"found {value!r}, expected at least {least} {SIZE}", where=where)
+    return found
+
+
+def duration(*names: str, help: str, above_zero: bool = False) -> Any:  # noqa: A002
+    """An option that takes seconds, or a duration such as ``1h30m``; the command is given seconds."""
+    return declared(Option("", help, units.DURATION, " ".join(names), least=0, above=above_zero), float)
+
+
+def size(*names: str, help: str, least: int = 0) -> Any:  # noqa: A002
+    """An option that takes bytes, or a size such as ``8GB``; the command is given bytes."""
+    return declared(Option("", help, units.SIZE, " ".join(names), least=least), int)
+
+
+def _shared(command: str, name: str, kind: Any) -> Any:
+    """For commands of other packages: the option as a command of ours has it."""
+    return Annotated[kind, declared(option_of(command, name), kind)]
+
+
+if TYPE_CHECKING:
+    Json: TypeAlias = bool
+    Quiet: TypeAlias = bool
+    HistoryFile: TypeAlias = Path | None
+    Cluster: TypeAlias = str | None
+    IdleWatts: TypeAlias = float | None
+    BusyWatts: TypeAlias = float | None
+else:
+    Json = _shared("run", "as_json", bool)
+    Quiet = _shared("run", "quiet", bool)
+    HistoryFile = _shared("run", "history", Path | None)
+    Cluster = _shared("run", "cluster", str | None)
+    IdleWatts = _shared("run", "idle_watts", float | None)
+    BusyWatts = _shared("run", "busy_watts", float | None)
+
+# -- what their values mean ----------------------------------------------------------------------------
 
 
 def machine(cluster: str | None, partitions: Sequence[str] | None) -> Machine | None:
@@ -296,27 +250,6 @@ def kinds(on: str | None) -> list[str]:
     return found
 
 
-def duration(*names: str, help: str, above_zero: bool = False, **more: Any) -> Any:  # noqa: A002
-    """An option that takes seconds, or a duration such as ``1h30m``; the command is given seconds."""
-
-    def read(value: float | str) -> float:
-        return seconds_given(value, names[0], above_zero=above_zero)
-
-    return typer.Option(*names, metavar="DURATION", help=help, parser=read, **more)
-
-
-def size(*names: str, help: str, least: int = 0) -> Any:  # noqa: A002
-    """An option that takes bytes, or a size such as ``8GB``; the command is given bytes."""
-
-    def read(value: float | str) -> int:
-        found = bytes_given(value, names[0])
-        if isinstance(value, str) and found < least:
-            raise InputError(f"found {value!r}, expected at least {least} {SIZE}", where=names[0])
-        return found
-
-    return typer.Option(*names, metavar="SIZE", help=help, parser=read)
-
-
 def walltime(text: str | None, *, simulated: bool) -> float | Literal["actual"] | None:
     """``--default-walltime``: seconds, or ``actual`` in simulation (its default)."""
     if text is None:
@@ -340,6 +273,27 @@ def cut(warmup: str | None, cooldown: str | None) -> Cut | None:
     from dovetail.report.metrics import Cut
 
     return Cut.parse("0" if warmup is None else warmup, cooldown)
+
+
+def inputs(words: Sequence[str] | None) -> dict[str, float | str]:
+    """``--input NAME=VALUE``, each name once: numbers and words. Raises `InputError`."""
+    from dovetail.workloads.identity import number_of
+
+    found: dict[str, float | str] = {}
+    for word in words or []:
+        name, equals, value = word.partition("=")
+        if not (name and equals):
+            raise InputError(f"found {word!r}, expected NAME=VALUE", where="--input")
+        if name in found:
+            raise InputError(f"found {name} twice", where="--input")
+        number = number_of(value.removeprefix("-"))
+        if number is None:
+            if value.lower().lstrip("+-") in ("nan", "inf", "infinity"):
+                raise InputError(f"found {word!r}, expected a finite number or a word", where="--input")
+            found[name] = value
+        else:
+            found[name] = -number if value.startswith("-") else number
+    return found
 
 
 def reader_options(**options: Any) -> dict[str, Any]:

@@ -15,12 +15,10 @@ from rich.console import Console
 from rich.text import Text
 
 from dovetail.errors import InputError
-from dovetail.extras import need
 from dovetail.files.streams import note
 from dovetail.files.writing import make_folder, write_text
 from dovetail.model import Note, Result
 from dovetail.report import Report, tables, wording
-from dovetail.report.asked import Asked
 from dovetail.report.compared import (
     TOLD,
     compared_metrics,
@@ -33,12 +31,13 @@ from dovetail.report.energy import Watts, use_of
 from dovetail.report.folder import forms, write_folder
 from dovetail.report.intervals import variants
 from dovetail.report.json_form import pieces_of, plain
+from dovetail.report.options import ReportOptions
 from dovetail.report.outcome import breakdown_table, fairness_table, job_table, notes, summary
 from dovetail.report.report import check_figure
 from dovetail.report.verdicts import summary_of
 
 __all__ = [
-    "Asked",
+    "ReportOptions",
     "check_targets",
     "make_folder",
     "note_rejected",
@@ -63,11 +62,11 @@ def show(
     csv: Path | None,
     gantt: Path | None,
     folder: Path | None,
-    asked: Asked | None = None,
+    asked: ReportOptions | None = None,
     verbose: bool = False,
 ) -> None:
     """Write what was asked for, then the tables (or the JSON) to standard output."""
-    result, asked = report.result, asked or Asked()
+    result, asked = report.result, asked or ReportOptions()
     write_files(report, csv=csv, gantt=gantt, folder=folder, asked=asked)
     if as_json:
         _print_json(forms([result], asked)[0])
@@ -103,7 +102,7 @@ def _print_json(form: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> None:
 
 
 def write_files(
-    report: Report, *, csv: Path | None, gantt: Path | None, folder: Path | None, asked: Asked
+    report: Report, *, csv: Path | None, gantt: Path | None, folder: Path | None, asked: ReportOptions
 ) -> None:
     """The files that were asked for."""
     if csv is not None:
@@ -146,11 +145,11 @@ def show_comparison(
     folder: Path | None,
     html: Path | None = None,
     summary: Path | None = None,
-    asked: Asked | None = None,
+    asked: ReportOptions | None = None,
     verbose: bool = False,
 ) -> None:
     """The comparison as tables, one for each load, or as a list of JSON forms."""
-    asked = asked or Asked()
+    asked = asked or ReportOptions()
     loads = list(dict.fromkeys(result.load for result in results))
     if folder is not None:
         write_folder(results, folder, asked)
@@ -170,7 +169,7 @@ def show_comparison(
         print(f"Report: {folder / 'index.html'}" if len(loads) == 1 else f"Reports: {folder}")
 
 
-def _show_one_load(results: Sequence[Result], asked: Asked, verbose: bool) -> None:
+def _show_one_load(results: Sequence[Result], asked: ReportOptions, verbose: bool) -> None:
     console = tables.console()
     width = console.width
     one = results[0]
@@ -194,7 +193,7 @@ def _show_one_load(results: Sequence[Result], asked: Asked, verbose: bool) -> No
     _tell([*remarks(results), *_common_notes(results, asked)], console)
 
 
-def _common_notes(results: Sequence[Result], asked: Asked) -> list[str]:
+def _common_notes(results: Sequence[Result], asked: ReportOptions) -> list[str]:
     """The notes of all results but those that `remarks` has, those of one variant alone with its name."""
     firsts = {
         name: notes(
@@ -231,7 +230,6 @@ def check_targets(*files: Path | None, gantt: Path | None = None, folder: Path |
         if not path.parent.is_dir():
             raise InputError("cannot be written: its folder is not there, expected one", where=str(path))
     if folder is not None:
-        need("matplotlib", "a report's charts")
         there = next(part for part in (folder, *folder.absolute().parents) if part.exists())
         if not there.is_dir():
             raise InputError(f"cannot be made: found the file {there}, expected a folder", where=str(folder))

@@ -9,7 +9,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from dovetail import plugins
-from dovetail.cli.options import Json
+from dovetail.cli import options as opt
 from dovetail.report import tables
 
 __all__ = ["policies"]
@@ -17,7 +17,8 @@ __all__ = ["policies"]
 INDENT = 4
 
 
-def policies(as_json: Json = False) -> None:
+@opt.takes("policies")
+def policies(as_json: bool) -> None:
     """List policies and planners with their paper and parameters."""
     found = plugins.policies()
     if as_json:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any
-
-import typer
+from typing import Any
 
 from dovetail.cli import options as opt
-from dovetail.cli.service import At, Parsable, clock, joined, opened, print_json, show_rows, span
+from dovetail.cli.service import clock, joined, opened, print_json, show_rows, span
 from dovetail.files.sentences import printable
 from dovetail.files.streams import note
 
@@ -19,28 +17,17 @@ PATIENCE = 2.0
 COLUMNS = ("id", "name", "user", "state", "submitted", "start", "end", "where", "reason")
 
 
+@opt.takes("queue")
 def queue(
-    jobs: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="[JOBS]…", help="Only these, ended or not: numbers, ranges, a name, 'last'."),
-    ] = None,
-    state: Annotated[
-        list[str] | None,
-        typer.Option("--state", "-s", metavar="STATE", help="Only in this state; repeatable."),
-    ] = None,
-    user: Annotated[
-        str | None, typer.Option("--user", "-u", metavar="NAME", help="Only of this user.")
-    ] = None,
-    name: Annotated[
-        str | None, typer.Option("--name", "-n", metavar="NAME", help="Only of this name.")
-    ] = None,
-    ended: Annotated[
-        bool, typer.Option("--ended", "-e", help="Those that have ended, the last one first.")
-    ] = False,
-    limit: Annotated[int, typer.Option("--limit", min=1, max=100_000, help="At most so many rows.")] = 1000,
-    at: At = None,
-    as_json: opt.Json = False,
-    parsable: Parsable = False,
+    jobs: list[str] | None,
+    state: list[str] | None,
+    user: str | None,
+    name: str | None,
+    ended: bool,
+    limit: int,
+    at: str | None,
+    as_json: bool,
+    parsable: bool,
 ) -> int:
     """Show the queue: what runs, then what waits, with predicted starts and ends (~) and the reason."""
     states = [text.upper() for text in state] if state else None
@@ -97,11 +84,8 @@ def _predicted(when: float | None, now: float) -> str:
     return f"~{clock(max(when, now), now)}" if when is not None else ""
 
 
-def info(
-    job: Annotated[str | None, typer.Argument(metavar="[JOB]", help="A job; default: the service.")] = None,
-    at: At = None,
-    as_json: opt.Json = False,
-) -> int:
+@opt.takes("info")
+def info(job: str | None, at: str | None, as_json: bool) -> int:
     """Show how the service stands, or all of one job."""
     with opened(at) as service:
         if job is None:
@@ -166,7 +150,8 @@ def _print_job(found: Mapping[str, Any]) -> None:
             print(f"{key + ':':<17} {printable(str(shown))}")
 
 
-def nodes(at: At = None, as_json: opt.Json = False, parsable: Parsable = False) -> int:
+@opt.takes("nodes")
+def nodes(at: str | None, as_json: bool, parsable: bool) -> int:
     """Show the nodes of the service's cluster and what runs there."""
     with opened(at) as service:
         found = service.get("/api/v1/nodes")["nodes"]

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import json
 import shlex
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
-
-from dovetail.cli.options import Json
+from dovetail.cli import options as opt
 from dovetail.cli.serve import folder_of
 
 if TYPE_CHECKING:
@@ -17,14 +15,8 @@ if TYPE_CHECKING:
 __all__ = ["recover"]
 
 
-def recover(
-    stop: Annotated[bool, typer.Option("--stop", help="End what still runs.")] = False,
-    give_up: Annotated[
-        str | None,
-        typer.Option(metavar="RUN", help="Look at this run no more, whatever of it is not recorded."),
-    ] = None,
-    as_json: Json = False,
-) -> None:
+@opt.takes("recover")
+def recover(stop: bool, give_up: str | None, as_json: bool) -> None:
     """Record what ended, and show or stop what still runs, of runs whose Dovetail was killed."""
     from dovetail import api
     from dovetail.report.wording import printable

@@ -3,35 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
 
-import typer
-
-from dovetail.cli import completing
+from dovetail.cli import options as opt
 from dovetail.errors import InputError
 from dovetail.files.sentences import shown
 from dovetail.interfaces import Policy
-from dovetail.running.folder import LAST, journal_of
+from dovetail.running.folder import journal_of
 
 __all__ = ["replay"]
 
 
-def replay(
-    run: Annotated[
-        str,
-        typer.Argument(
-            metavar="RUN|JOURNAL",
-            help="A run (its id or folder, last), or a journal.",
-            autocompletion=completing.runs,
-        ),
-    ] = LAST,
-    trust: Annotated[
-        bool, typer.Option("--trust", help="Execute the Python file that the journal names as its policy.")
-    ] = False,
-) -> None:
+@opt.takes("replay")
+def replay(run: str, trust: bool) -> None:
     """Check that a journal's events give the very same decisions again."""
-    from dovetail.engine.journal import read_journal
-    from dovetail.engine.journal import replay as replay_journal
+    from dovetail.engine.journal.journal import read_journal
+    from dovetail.engine.journal.journal import replay as replay_journal
     from dovetail.plugins import load_policy
     from dovetail.policies.follow_plan import FollowPlan
 

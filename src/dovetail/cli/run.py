@@ -5,18 +5,18 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from dovetail.cli import options as opt
 from dovetail.errors import InputError
 from dovetail.files.streams import note
-from dovetail.spec.values import DEFAULT_MODEL, MOST_RETRIES
+from dovetail.spec.values import Overrun
 
 if TYPE_CHECKING:
-    from dovetail.cli.output import Asked
-    from dovetail.engine.core import Engine
+    from dovetail.cli.output import ReportOptions
+    from dovetail.engine.state.core import Engine
     from dovetail.model import Result, Workload
     from dovetail.report import Report
     from dovetail.running.session import Session
@@ -27,78 +27,42 @@ MOST_COMPARED = 2_000
 """Up to so many jobs, the run is compared with what the CPUs alone would have needed."""
 
 
+@opt.takes("run")
 def run(
     context: typer.Context,
-    file: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="FILE", help="Job file, or a list of commands, one a line; with --resume the id of a run."
-        ),
-    ] = None,
-    cluster: opt.Cluster = None,
-    policy: opt.Policy = "history",
-    on: opt.On = None,
-    app: opt.App = None,
-    drop: opt.Drop = None,
-    add: opt.Feature = None,
-    each: opt.Each = None,
-    cpus: opt.Cpus = None,
-    jobs: Annotated[
-        int | None, typer.Option("--jobs", "-j", min=1, metavar="N", help="At most so many jobs at once.")
-    ] = None,
-    retries: Annotated[
-        int | None,
-        typer.Option(min=0, max=MOST_RETRIES, metavar="N", help="How often a failed job starts again."),
-    ] = None,
-    memory: Annotated[
-        str | None,
-        typer.Option(
-            "--memory", "--mem", metavar="SIZE|auto", help="A node, of jobs that give none. auto: learned."
-        ),
-    ] = None,
-    keep_order: Annotated[
-        bool, typer.Option("--keep-order", "-k", help="Print what jobs write, in the order of the list.")
-    ] = False,
-    halt: Annotated[
-        str,
-        typer.Option(
-            metavar="WHEN,WHAT", help="End early: now,fail=1 or soon,fail=10% (also success, done)."
-        ),
-    ] = "never",
-    seed: opt.Seed = None,
-    model: opt.Model = DEFAULT_MODEL,
-    history: opt.HistoryFile = None,
-    overrun: opt.AtWalltime = opt.Overrun.kill,
-    default_walltime: opt.DefaultWalltime = None,
-    grace: Annotated[float, opt.duration("--grace", help="Between TERM and KILL.")] = 5.0,
-    executor: Annotated[
-        str, typer.Option(metavar="NAME[?option=value]", help="Where the jobs run.")
-    ] = "local",
-    slurm: Annotated[
-        list[str] | None, typer.Option(metavar="OPTION", help="Passed to sbatch for every job (slurm-queue).")
-    ] = None,
-    cut_walltimes: Annotated[
-        bool,
-        typer.Option(
-            "--cut-walltimes",
-            help="Restartable jobs with 20 known runs ask for the time that they need (slurm-queue).",
-        ),
-    ] = False,
-    resume: Annotated[
-        bool,
-        typer.Option("--resume", help="Take up a run whose Dovetail ended before its jobs (the newest one)."),
-    ] = False,
-    run_dir: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="Outputs and journal; must not hold a run yet.")
-    ] = None,
-    as_json: opt.Json = False,
-    csv: opt.Csv = None,
-    gantt: opt.Gantt = None,
-    report: opt.ReportFolder = None,
-    idle_watts: opt.IdleWatts = None,
-    busy_watts: opt.BusyWatts = None,
-    verbose: opt.Verbose = False,
-    quiet: opt.Quiet = False,
+    file: str | None,
+    cluster: str | None,
+    policy: str,
+    on: str | None,
+    app: str | None,
+    drop: list[str] | None,
+    add: list[str] | None,
+    each: list[str] | None,
+    cpus: str | None,
+    jobs: int | None,
+    retries: int | None,
+    memory: str | None,
+    keep_order: bool,
+    halt: str,
+    seed: int | None,
+    model: str,
+    history: Path | None,
+    overrun: Overrun,
+    default_walltime: str | None,
+    grace: float,
+    executor: str,
+    slurm: list[str] | None,
+    cut_walltimes: bool,
+    resume: bool,
+    run_dir: Path | None,
+    as_json: bool,
+    csv: Path | None,
+    gantt: Path | None,
+    report: Path | None,
+    idle_watts: float | None,
+    busy_watts: float | None,
+    verbose: bool,
+    quiet: bool,
 ) -> int:
     """Run jobs on this machine's CPUs and GPUs, and learn from what happens.
 
@@ -112,14 +76,14 @@ def run(
     from dovetail import api
     from dovetail.cli.keep_order import KeepOrder
     from dovetail.cli.live_progress import LiveProgress
-    from dovetail.cli.output import Asked, check_targets, watts_of
+    from dovetail.cli.output import ReportOptions, check_targets, watts_of
     from dovetail.model import Workload
 
     if keep_order and as_json:
         raise InputError(
             "found --keep-order with --json, expected one of them: both write to standard output"
         )
-    asked = Asked(watts=watts_of(idle_watts, busy_watts))
+    asked = ReportOptions(watts=watts_of(idle_watts, busy_watts))
     check_targets(csv, gantt=gantt, folder=report)
     asked_of_commands = opt.reader_options(
         on=opt.kinds(on), app=app, drop=drop, add=add, each=each, cpus=opt.cpus(cpus)
@@ -154,7 +118,7 @@ def run(
                 history=history,
                 model=model,
                 seed=seed,
-                overrun=overrun.value,
+                overrun=overrun,
                 default_walltime=_seconds(default_walltime),
                 run_dir=run_dir,
                 grace=grace,
@@ -184,7 +148,7 @@ class _Ended:
     csv: Path | None
     gantt: Path | None
     report: Path | None
-    asked: Asked
+    asked: ReportOptions
     verbose: bool
     quiet: bool
     ordered: bool
@@ -195,7 +159,7 @@ class _Ended:
         """Everything but the exit status. With ``--keep-order`` standard output is the jobs' alone."""
 
         from dovetail.cli.output import show, write_files
-        from dovetail.report.told import failures, outcome_line, remarks
+        from dovetail.report.run_summary import failures, outcome_line, remarks
 
         result = found.result
         if not self.as_json and result.records:
@@ -221,9 +185,9 @@ class _Ended:
         """The exit status that says to scripts what became of the jobs, with a line where more is to do."""
 
         from dovetail.cli.output import note_rejected
-        from dovetail.engine.stranded import NO_NODE
+        from dovetail.engine.driver.stranded import NO_NODE
         from dovetail.model import State
-        from dovetail.report.told import FAILED
+        from dovetail.report.run_summary import FAILED
         from dovetail.running.session import unfinished
 
         records = result.records

@@ -6,28 +6,20 @@ import os
 import shutil
 import time
 from pathlib import Path
-from typing import Annotated, Any
-
-import typer
+from typing import Any
 
 from dovetail.cli import options as opt
 from dovetail.cli.service import clock, print_json, show_rows
 from dovetail.errors import DovetailError
 from dovetail.files.streams import note
 from dovetail.report import wording
-from dovetail.running.folder import default_runs_folder, read_about, run_folders, short_id
+from dovetail.running.folder import MAP, default_runs_folder, read_about, run_folders, short_id
 
 __all__ = ["runs"]
 
 
-def runs(
-    prune: Annotated[
-        float | None,
-        opt.duration("--prune", help="Remove runs that are older, e.g. 30d; none in which jobs run."),
-    ] = None,
-    limit: Annotated[int, typer.Option(min=1, metavar="N", help="Show so many, the newest first.")] = 20,
-    as_json: opt.Json = False,
-) -> int:
+@opt.takes("runs")
+def runs(prune: float | None, limit: int, as_json: bool) -> int:
     """List the runs of this machine, the newest first; the history is kept apart, and stays."""
     if prune is not None:
         removed = _pruned(prune)
@@ -60,12 +52,15 @@ def runs(
 
 def _row(folder: Path) -> dict[str, Any] | None:
     """A run, ``None`` for a folder that is none (any more)."""
+    from dovetail.mapping.items import is_alive_map
     from dovetail.running.ledger import Ledger
 
     try:
         about = read_about(folder)
         with Ledger(folder / "ledger.db") as ledger:
             counts = {str(state): count for state, count in ledger.counts().items()}
+        if about.executor == MAP and "RUNNING" in counts and not is_alive_map(folder):
+            counts["NODE_FAIL"] = counts.pop("RUNNING")  # killed: nobody was left to say so
     except DovetailError as error:
         note(f"{error}; passed over")
         return None
@@ -84,15 +79,20 @@ def _row(folder: Path) -> dict[str, Any] | None:
 def _pruned(age: float) -> list[str]:
     """Remove old runs of the state folder in which nothing runs; their ids."""
     from dovetail.executors.recovery import recover
+    from dovetail.mapping.items import is_alive_map
 
     root, removed = default_runs_folder().resolve(), []
     for folder in run_folders():
         try:
             about = read_about(folder)
-            left = recover(folder)
+            if about.executor == MAP:
+                busy = is_alive_map(folder)
+            else:
+                left = recover(folder)
+                busy = left.in_use or bool(left.running)
         except (DovetailError, OSError):
             continue
-        if time.time() - about.created < age or left.in_use or left.running:
+        if time.time() - about.created < age or busy:
             continue
         if folder.parent == root:  # one that lies elsewhere is its user's
             shutil.rmtree(folder)

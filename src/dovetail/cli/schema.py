@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated
 
-import typer
+from dovetail.cli import options as opt
 
 __all__ = ["schema"]
 
 
-def schema(
-    out: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="Write one file for each schema.")
-    ] = None,
-) -> None:
+@opt.takes("schema")
+def schema(out: Path | None) -> None:
     """Print the JSON Schemas of the files that people write, or write them to a folder."""
     from dovetail.cli.output import make_folder, write_text
     from dovetail.workloads.schemas import schemas

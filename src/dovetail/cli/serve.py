@@ -5,108 +5,49 @@ from __future__ import annotations
 import logging
 import os
 import time
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from dovetail.cli import options as opt
 from dovetail.files.streams import note
 from dovetail.model import Cluster
 from dovetail.service.client import VARIABLE, NoService, connection
 from dovetail.service.folder import Address, ServiceFolder
+from dovetail.spec.values import LogFormat, LogLevel, Overrun
 
 if TYPE_CHECKING:
     from dovetail.service.usage import FairUse
 
-__all__ = ["Folder", "folder_of", "serve"]
+__all__ = ["folder_of", "serve"]
 
 
-class Level(StrEnum):
-    """From which level on a service's log tells."""
-
-    debug = "debug"
-    info = "info"
-    warning = "warning"
-    error = "error"
-
-
-class Form(StrEnum):
-    """How a service's log is written."""
-
-    text = "text"
-    json = "json"
-
-
-Folder = Annotated[
-    Path | None,
-    typer.Option(metavar="FOLDER", help="Where it keeps everything. Default: in the XDG state folder."),
-]
-
-
+@opt.takes("serve")
 def serve(
-    cluster: opt.Cluster = None,
-    policy: opt.Policy = "history",
-    model: opt.Model = "learned",
-    history: opt.HistoryFile = None,
-    executor: Annotated[
-        str, typer.Option(metavar="NAME[?option=value]", help="Where the jobs run.")
-    ] = "local",
-    overrun: opt.AtWalltime = opt.Overrun.kill,
-    default_walltime: opt.DefaultWalltime = None,
-    grace: Annotated[float, opt.duration("--grace", help="Between TERM and KILL.")] = 5.0,
-    seed: opt.Seed = None,
-    folder: Folder = None,
-    socket: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="The socket, another than the default one.")
-    ] = None,
-    group: Annotated[
-        str | None, typer.Option(metavar="GROUP", help="Let this group use the socket too (0660).")
-    ] = None,
-    listen: Annotated[
-        str | None, typer.Option(metavar="HOST:PORT", help="Listen on the network too; takes tokens.")
-    ] = None,
-    certificate: Annotated[
-        Path | None, typer.Option("--tls-cert", metavar="FILE", help="Certificate chain (PEM).")
-    ] = None,
-    key: Annotated[
-        Path | None, typer.Option("--tls-key", metavar="FILE", help="Its key, if not in the same file.")
-    ] = None,
-    insecure: Annotated[
-        bool, typer.Option("--insecure", help="Listen without TLS beyond this machine: tokens can be read.")
-    ] = False,
-    keep: Annotated[float, opt.duration("--keep", help="How long ended jobs stay in memory.")] = 3600.0,
-    user_limit: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Jobs of one user that may run at once.")
-    ] = None,
-    half_life: Annotated[
-        float | None,
-        opt.duration(
-            "--half-life",
-            help="Fair shares: after so long half of what was used is forgotten.",
-            above_zero=True,
-        ),
-    ] = None,
-    share: Annotated[
-        list[str] | None,
-        typer.Option(metavar="USER=N", help="Fair shares: this user's, where all others have 1; repeatable."),
-    ] = None,
-    log_level: Annotated[
-        Level, typer.Option("--log-level", help="From which level on the log tells.")
-    ] = Level.info,
-    log_format: Annotated[
-        Form, typer.Option("--log-format", help="Lines for people, or JSON for a collector.")
-    ] = Form.text,
-    new: Annotated[
-        bool, typer.Option("--new", help="Where the ledger has gone: begin with an empty queue.")
-    ] = False,
-    drain: Annotated[
-        bool, typer.Option("--drain", help="Have the service that runs start nothing more and end.")
-    ] = False,
-    stop: Annotated[
-        bool, typer.Option("--stop", help="End the service that runs; its jobs run on for the next one.")
-    ] = False,
+    cluster: str | None,
+    policy: str,
+    model: str,
+    history: Path | None,
+    executor: str,
+    overrun: Overrun,
+    default_walltime: str | None,
+    grace: float,
+    seed: int | None,
+    folder: Path | None,
+    socket: Path | None,
+    group: str | None,
+    listen: str | None,
+    certificate: Path | None,
+    key: Path | None,
+    insecure: bool,
+    keep: float,
+    user_limit: int | None,
+    half_life: float | None,
+    share: list[str] | None,
+    log_level: LogLevel,
+    log_format: LogFormat,
+    new: bool,
+    drain: bool,
+    stop: bool,
 ) -> int:
     """Keep a queue: take jobs in, run them, remember everything. Ctrl-C ends it; what runs goes on."""
     place = folder_of(folder)
@@ -116,7 +57,7 @@ def serve(
     from dovetail.service.serve import ServeOptions
     from dovetail.service.serve import serve as serve_here
 
-    log = log_to_stderr(log_level.value, log_format.value)
+    log = log_to_stderr(log_level, log_format)
     fair = _fair(half_life, share or [])
     limit = opt.walltime(default_walltime, simulated=False)
     assert not isinstance(limit, str)
@@ -133,7 +74,7 @@ def serve(
             model=model,
             history=history,
             executor=executor,
-            overrun="kill" if overrun is opt.Overrun.kill else "run",
+            overrun=overrun,
             default_walltime=limit,
             seed=seed,
             grace=grace,

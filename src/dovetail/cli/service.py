@@ -6,18 +6,13 @@ import json
 import re
 import time
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, TypeAlias
-
-import typer
+from typing import Any
 
 from dovetail.files.sentences import printable
 from dovetail.files.streams import note
 from dovetail.service.client import Connection, connection
 
 __all__ = [
-    "At",
-    "Jobs",
-    "Parsable",
     "clock",
     "joined",
     "opened",
@@ -26,22 +21,6 @@ __all__ = [
     "span",
     "table_of",
 ]
-
-At: TypeAlias = Annotated[
-    str | None,
-    typer.Option(
-        "--service",
-        metavar="URL|FOLDER",
-        help="Another service than this account's own. Default: $DOVETAIL_SERVICE.",
-    ),
-]
-Jobs: TypeAlias = Annotated[
-    list[str], typer.Argument(metavar="JOBS…", help="Numbers, 3-7, 3,5, 12_0-4, a name, 'last' or 'all'.")
-]
-Parsable: TypeAlias = Annotated[
-    bool, typer.Option("--parsable", help="Fields separated by '|', no header, no alignment.")
-]
-"""For scripts."""
 
 
 def opened(at: str | None, *, start: bool = False) -> Connection:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated, Any
-
-import typer
+from typing import Any
 
 from dovetail.cli import options as opt
 from dovetail.errors import InputError
@@ -16,14 +14,9 @@ MOST_TASKS, MOST_SLOTS = 10_000_000, 1_000_000
 LONGEST = 1e12
 
 
+@opt.takes("split")
 def split(
-    tasks: Annotated[int, typer.Option(min=1, max=MOST_TASKS, metavar="N", help="Tasks of one size.")],
-    cpu_slots: Annotated[int, typer.Option(min=0, metavar="n", help="CPU slots of a node.")],
-    gpu_slots: Annotated[int, typer.Option(min=0, metavar="m", help="GPU slots of a node.")],
-    cpu_time: Annotated[float, opt.duration("--cpu-time", help="Of a task on a CPU slot.", above_zero=True)],
-    gpu_time: Annotated[float, opt.duration("--gpu-time", help="Of a task on a GPU slot.", above_zero=True)],
-    nodes: Annotated[int, typer.Option(min=1, metavar="K", help="Nodes, all alike.")] = 1,
-    as_json: opt.Json = False,
+    tasks: int, cpu_slots: int, gpu_slots: int, cpu_time: float, gpu_time: float, nodes: int, as_json: bool
 ) -> None:
     """Split tasks of one size between CPU and GPU slots, and compare rules (Shirahata 2010).
 

@@ -4,103 +4,30 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
 from dovetail.cli import options as opt
-from dovetail.cli.service import At, opened, print_json
+from dovetail.cli.service import opened, print_json
 from dovetail.errors import InputError
 from dovetail.files.streams import note
 
-__all__ = ["submit"]
+__all__ = ["submit", "tell_submitted"]
 
-Text = str | None
 SCRIPTS = (".sh", ".bash", ".sbatch", ".slurm", ".py")
 """How files end that nobody takes for a list of commands."""
 
 
+@opt.takes("submit")
 def submit(
     context: typer.Context,
-    what: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="FILE.toml|COMMANDS|SCRIPT [ARGUMENTS]…",
-            help="A job file, a list of commands ('-': standard input), or a batch script and its arguments.",
-        ),
-    ] = None,
-    name: Annotated[Text, typer.Option("--name", "-J", metavar="NAME", help="For people.")] = None,
-    nodes: Annotated[Text, typer.Option("--nodes", "-N", metavar="N", help="Nodes of a gang.")] = None,
-    cpus: opt.Cpus = None,
-    gpus: Annotated[
-        Text, typer.Option("--gpus", "-G", metavar="N", help="Devices a node; below 1 shares one.")
-    ] = None,
-    memory: Annotated[
-        Text,
-        typer.Option(
-            "--memory",
-            "--mem",
-            metavar="SIZE|auto",
-            help="A node, e.g. 8GB; beyond it the job is ended.",
-        ),
-    ] = None,
-    retry_memory: Annotated[
-        Text,
-        typer.Option(metavar="learned|FACTOR|no", help="After a kill for memory it starts again with more."),
-    ] = None,
-    kill_risk: Annotated[
-        Text, typer.Option(metavar="P", help="With --mem auto: the largest chance of a kill; default 0.05.")
-    ] = None,
-    walltime: Annotated[
-        Text, typer.Option("--walltime", "--time", "-t", metavar="DURATION", help="A limit, not an estimate.")
-    ] = None,
-    partition: Annotated[
-        Text, typer.Option("--partition", "-p", metavar="NAME", help="Of the nodes.")
-    ] = None,
-    priority: Annotated[Text, typer.Option(metavar="N", help="Higher first; above 0 for the owner.")] = None,
-    depends: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--depends", "-d", metavar="WHEN", help="afterok:JOB, afternotok:JOB, afterany:JOB or singleton."
-        ),
-    ] = None,
-    array: Annotated[
-        Text, typer.Option("--array", "-a", metavar="0-9[%2]", help="A job for each index; %2: two at once.")
-    ] = None,
-    stdout: Annotated[
-        Text, typer.Option("--output", "-o", metavar="FILE", help="%j: id, %A: number, %a: index, %x: name.")
-    ] = None,
-    stderr: Annotated[Text, typer.Option("--error", "-e", metavar="FILE", help="As --output.")] = None,
-    retries: Annotated[Text, typer.Option(metavar="N", help="Starts again after failures.")] = None,
-    cpu: Annotated[Text, typer.Option("--cpu", metavar="COMMAND", help="What runs on CPUs.")] = None,
-    gpu: Annotated[Text, typer.Option("--gpu", metavar="COMMAND", help="What runs on a GPU.")] = None,
-    on: opt.On = None,
-    app: opt.App = None,
-    each: opt.Each = None,
-    inputs: Annotated[
-        list[str] | None,
-        typer.Option("--input", metavar="NAME=VALUE", help="A feature; fills {NAME} in --cpu and --gpu."),
-    ] = None,
-    folder: Annotated[
-        Text, typer.Option("--chdir", "-D", metavar="FOLDER", help="Default: this one.")
-    ] = None,
-    signal: Annotated[
-        Text, typer.Option(metavar="SIG@SECONDS", help="Sent so long before the walltime, e.g. USR1@60.")
-    ] = None,
-    slurm: Annotated[
-        list[str] | None,
-        typer.Option(metavar="OPTION", help="Passed to sbatch (serve --executor slurm-queue)."),
-    ] = None,
-    hold: Annotated[bool, typer.Option("--hold", "-H", help="Wait until released.")] = False,
-    restartable: Annotated[
-        bool, typer.Option("--restartable", help="A run that was cut short may begin again.")
-    ] = False,
-    wait: Annotated[
-        bool, typer.Option("--wait", "-W", help="Wait for the end; 1 if not all complete.")
-    ] = False,
-    at: At = None,
-    as_json: opt.Json = False,
-    parsable: Annotated[bool, typer.Option("--parsable", help="Print the numbers alone.")] = False,
+    what: list[str] | None,
+    wait: bool,
+    at: str | None,
+    as_json: bool,
+    parsable: bool,
+    **given: Any,
 ) -> int:
     """Submit a job, or many. It runs in this folder, with this environment; the answer is its number.
 
@@ -110,42 +37,22 @@ def submit(
     from dovetail.service.requests import here, is_script
 
     command = list(context.obj or [])
-    given = {
-        "name": name,
-        "nodes": nodes,
-        "cpus": cpus,
-        "gpus": gpus,
-        "memory": memory,
-        "walltime": walltime,
-        "partition": partition,
-        "priority": priority,
-        "depends": ",".join(depends) if depends else None,
-        "array": array,
-        "stdout": stdout,
-        "stderr": stderr,
-        "retries": retries,
-        "retry_memory": retry_memory,
-        "kill_risk": kill_risk,
-        "on": on,
-        "app": app,
-        "folder": folder,
-        "signal": signal,
-        "sbatch": slurm,
-        "hold": hold or None,
-        "restartable": restartable or None,
-    }
-    asked = {key: value for key, value in given.items() if value is not None}
+    commands = {kind: given.pop(kind) for kind in ("cpu", "gpu")}
+    commands = {kind: text for kind, text in commands.items() if text is not None}
+    inputs, each = opt.inputs(given.pop("inputs")), given.pop("each")
+    named = {"inputs": inputs} if inputs else {}
+    if given["depends"]:
+        given["depends"] = ",".join(given["depends"])
+    asked = {key: value for key, value in given.items() if value not in (None, False, [])}
     form = here()
-    if sum((bool(command), bool(what), cpu is not None or gpu is not None)) != 1:
+    if sum((bool(command), bool(what), bool(commands))) != 1:
         raise InputError(
             "found several things to run, or none; expected one of a command after '--', --cpu and --gpu, "
             "a job file, a list of commands, a script"
         )
-    named = _inputs(inputs)
     if command:
         form["jobs"] = [{"command": command, **job_of(asked), **named}]
     elif not what:
-        commands = {kind: text for kind, text in (("cpu", cpu), ("gpu", gpu)) if text is not None}
         form["jobs"] = [{"implementations": commands, **job_of(asked), **named}]
     elif is_script(what[0]):
         form["jobs"] = [_script(what, asked)]
@@ -160,7 +67,7 @@ def submit(
         form["folder"] = os.path.abspath(str(asked["folder"]))
     with opened(at, start=True) as service:
         found = service.post("/api/v1/jobs", form)
-        _tell(found, as_json, parsable)
+        tell_submitted(found, as_json, parsable)
         if wait:
             from dovetail.cli.wait import wait_for
 
@@ -168,7 +75,8 @@ def submit(
     return 0
 
 
-def _tell(found: Mapping[str, Any], as_json: bool, parsable: bool) -> None:
+def tell_submitted(found: Mapping[str, Any], as_json: bool, parsable: bool) -> None:
+    """Say which numbers the jobs got."""
     ids, numbers = found["ids"], found["numbers"]
     if as_json:
         one = {"id": ids[0]} if len(ids) == 1 else {"id": str(numbers[0]), "ids": ids}
@@ -180,19 +88,6 @@ def _tell(found: Mapping[str, Any], as_json: bool, parsable: bool) -> None:
         print(f"Submitted job {numbers[0]}" + (f" ({len(ids)} elements)" if len(ids) > 1 else ""))
     else:
         print(f"Submitted {len(ids)} jobs, {numbers[0]}-{numbers[-1]}")
-
-
-def _inputs(texts: list[str] | None) -> dict[str, Any]:
-    found: dict[str, float | str] = {}
-    for text in texts or ():
-        key, equals, value = text.partition("=")
-        if not equals or not key:
-            raise InputError(f"found {text!r}, expected NAME=VALUE", where="--input")
-        try:
-            found[key] = float(value)
-        except ValueError:
-            found[key] = value
-    return {"inputs": found} if found else {}
 
 
 def _script(what: list[str], asked: Mapping[str, Any]) -> dict[str, Any]:

@@ -4,23 +4,16 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Annotated
-
-import typer
 
 from dovetail.cli import options as opt
-from dovetail.cli.serve import Folder, folder_of
+from dovetail.cli.serve import folder_of
 from dovetail.cli.service import print_json, show_rows
 from dovetail.errors import InputError
 from dovetail.service.tokens import Tokens
 
 __all__ = ["token_app"]
 
-token_app = typer.Typer(
-    no_args_is_help=True, help="Say who may come in over the network.", rich_markup_mode=None
-)
-
-Name = Annotated[str, typer.Argument(metavar="NAME", help="The user that its holder is to the service.")]
+token_app = opt.group("Say who may come in over the network.")
 
 
 def _tokens(folder: Path | None) -> Tokens:
@@ -32,26 +25,20 @@ def _tokens(folder: Path | None) -> Tokens:
     return Tokens(place.tokens)
 
 
-@token_app.command()
-def add(
-    name: Name,
-    admin: Annotated[
-        bool, typer.Option("--admin", help="May do everything with everybody's jobs, and end the service.")
-    ] = False,
-    folder: Folder = None,
-) -> None:
+@opt.takes("token add", token_app)
+def add(name: str, admin: bool, folder: Path | None) -> None:
     """Make a token, in place of an older one of that name; it is shown now, and never again."""
     print(_tokens(folder).add(name, admin=admin))
 
 
-@token_app.command()
-def remove(name: Name, folder: Folder = None) -> None:
+@opt.takes("token remove", token_app)
+def remove(name: str, folder: Path | None) -> None:
     """Take a token back; who is in through it is out at once."""
     _tokens(folder).remove(name)
 
 
-@token_app.command("list")
-def show(folder: Folder = None, as_json: opt.Json = False) -> None:
+@opt.takes("token list", token_app)
+def show(folder: Path | None, as_json: bool) -> None:
     """List tokens: names, when they were made, and whether they may do everything."""
     tokens = _tokens(folder).all().values()
     if as_json:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import time
-from typing import Annotated
 
 from dovetail.cli import options as opt
-from dovetail.cli.service import At, Jobs, joined, opened, print_json
+from dovetail.cli.service import joined, opened, print_json
 from dovetail.files.streams import note
 from dovetail.service.client import Connection
 
@@ -27,34 +26,32 @@ def _act(action: str, past: str, jobs: list[str], at: str | None, as_json: bool)
     return 0 if done else 1
 
 
-def cancel(jobs: Jobs, at: At = None, as_json: opt.Json = False) -> int:
+@opt.takes("cancel")
+def cancel(jobs: list[str], at: str | None, as_json: bool) -> int:
     """Cancel jobs that wait, stop those that run; exit status 1 if there was none."""
     return _act("cancel", "Cancelled", jobs, at, as_json)
 
 
-def hold(jobs: Jobs, at: At = None, as_json: opt.Json = False) -> int:
+@opt.takes("hold")
+def hold(jobs: list[str], at: str | None, as_json: bool) -> int:
     """Keep waiting jobs back."""
     return _act("hold", "Held", jobs, at, as_json)
 
 
-def release(jobs: Jobs, at: At = None, as_json: opt.Json = False) -> int:
+@opt.takes("release")
+def release(jobs: list[str], at: str | None, as_json: bool) -> int:
     """Let jobs go that were held back."""
     return _act("release", "Released", jobs, at, as_json)
 
 
-def requeue(jobs: Jobs, at: At = None, as_json: opt.Json = False) -> int:
+@opt.takes("requeue")
+def requeue(jobs: list[str], at: str | None, as_json: bool) -> int:
     """Run jobs again: ended ones now, running ones after they were stopped."""
     return _act("requeue", "Requeued", jobs, at, as_json)
 
 
-def wait(
-    jobs: Jobs,
-    timeout: Annotated[
-        float | None, opt.duration("--timeout", help="Give up after this; exit status 124.")
-    ] = None,
-    at: At = None,
-    as_json: opt.Json = False,
-) -> int:
+@opt.takes("wait")
+def wait(jobs: list[str], timeout: float | None, at: str | None, as_json: bool) -> int:
     """Wait until jobs have ended: exit status 0 if all are COMPLETED, else 1."""
     with opened(at) as service:
         return wait_for(service, joined(jobs), timeout, as_json=as_json)

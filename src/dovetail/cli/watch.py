@@ -5,9 +5,8 @@ from __future__ import annotations
 import sys
 import webbrowser
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Any
 
-import typer
 from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.table import Table
@@ -15,7 +14,7 @@ from rich.text import Text
 
 from dovetail.cli import options as opt
 from dovetail.cli.queue import COLUMNS, queue_row
-from dovetail.cli.service import At, clock, opened, print_json, show_rows, span, table_of
+from dovetail.cli.service import clock, opened, print_json, show_rows, span, table_of
 from dovetail.files.sentences import printable
 from dovetail.files.streams import note
 from dovetail.report import tables
@@ -26,7 +25,8 @@ __all__ = ["dashboard", "top", "whatif"]
 SHOWN = 40
 
 
-def top(at: At = None) -> int:
+@opt.takes("top")
+def top(at: str | None) -> int:
     """Show the service as it goes, until Ctrl-C: what runs where, what waits. Off a terminal, once."""
     with opened(at) as service:
         console = tables.console()
@@ -73,14 +73,8 @@ def _jobs(found: Mapping[str, Any], now: float, width: int) -> Table:
     return table
 
 
-def whatif(
-    policy: Annotated[
-        str, typer.Option(metavar="NAME[?OPTION=VALUE]", help="See 'dovetail policies'. Default: as it is.")
-    ] = "",
-    cluster: opt.Cluster = None,
-    at: At = None,
-    as_json: opt.Json = False,
-) -> int:
+@opt.takes("whatif")
+def whatif(policy: str, cluster: str | None, at: str | None, as_json: bool) -> int:
     """Show when the jobs of this moment would start and end under another policy, or on another cluster."""
     with opened(at) as service:
         info = service.get("/api/v1/info")
@@ -127,11 +121,8 @@ def _summary(found: Mapping[str, Any], usual: Mapping[str, Any]) -> str:
     return f"all done in {span(last)} (as it is: {span(last_now)}), mean {span(mean)} ({span(mean_now)})"
 
 
-def dashboard(
-    browse: Annotated[bool, typer.Option("--browse/--no-browse", help="Open a browser there.")] = True,
-    at: At = None,
-    as_json: opt.Json = False,
-) -> int:
+@opt.takes("dashboard")
+def dashboard(browse: bool, at: str | None, as_json: bool) -> int:
     """Open the dashboard: an address on this machine that lets a browser in once."""
     with opened(at, start=True) as service:
         url = service.post("/api/v1/dashboard")["url"]

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast, get_args
+from typing import TYPE_CHECKING, Any, cast, get_args
 
 import typer
 
@@ -21,33 +21,10 @@ if TYPE_CHECKING:
 
 __all__ = ["workload_app"]
 
-workload_app = typer.Typer(
-    help="Look at traces and job files; convert, cut and scale them.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+workload_app = opt.group("Look at traces and job files; convert, cut and scale them.")
 
 SWF = (".swf", ".swf.gz")
 JOBFILE = (".toml",)
-
-File = Annotated[
-    str,
-    typer.Argument(metavar="FILE", help="A trace, a job file, published:NAME or synthetic:KIND."),
-]
-Out = Annotated[
-    str, typer.Argument(metavar="OUT", help="File to write: *.swf, *.swf.gz, or *.toml (a job file).")
-]
-ClusterOption = Annotated[
-    str | None,
-    typer.Option(
-        "--cluster", metavar="FILE|SHORT", help="Cluster file, or e.g. 256x1cpu; jobs too large are rejected."
-    ),
-]
-Lenient = opt.Lenient
-CpusPerNode = Annotated[
-    int | None, typer.Option(min=1, metavar="N", help="CPUs of a node, for traces that count processors.")
-]
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,14 +66,14 @@ def _load(
     return Loaded(spec, workload, machine, log)
 
 
-@workload_app.command()
+@opt.takes("workload describe", workload_app)
 def describe(
-    file: File,
-    cluster: ClusterOption = None,
-    lenient: Lenient = False,
-    cpus_per_node: CpusPerNode = None,
-    partition: opt.Partition = None,
-    as_json: opt.Json = False,
+    file: str,
+    cluster: str | None,
+    lenient: bool,
+    cpus_per_node: int | None,
+    partition: list[str] | None,
+    as_json: bool,
 ) -> None:
     """Jobs, span, load, sizes, run times, users. Without --cluster, an SWF log's own machine is taken."""
     from dovetail.workloads.describe import describe as summary_of
@@ -174,29 +151,23 @@ def _write(loaded: Loaded, workload: Workload, out: str) -> None:
     typer.echo(f"{out}: {len(workload.jobs)} jobs{notes}", err=True)
 
 
-@workload_app.command()
-def convert(
-    file: File,
-    out: Out,
-    cluster: ClusterOption = None,
-    lenient: Lenient = False,
-    cpus_per_node: CpusPerNode = None,
-) -> None:
+@opt.takes("workload convert", workload_app)
+def convert(file: str, out: str, cluster: str | None, lenient: bool, cpus_per_node: int | None) -> None:
     """Write a workload in another format, which the suffix of OUT names."""
     loaded = _load(file, cluster, lenient, cpus_per_node)
     _write(loaded, loaded.workload, out)
 
 
-@workload_app.command()
+@opt.takes("workload cut", workload_app)
 def cut(
-    file: File,
-    out: Out,
-    begin: Annotated[float | None, opt.duration("--from", help="First moment of submission.")] = None,
-    end: Annotated[float | None, opt.duration("--to", help="Moment after the last one.")] = None,
-    jobs: Annotated[int | None, typer.Option(min=1, metavar="N", help="The first N of these jobs.")] = None,
-    cluster: ClusterOption = None,
-    lenient: Lenient = False,
-    cpus_per_node: CpusPerNode = None,
+    file: str,
+    out: str,
+    begin: float | None,
+    end: float | None,
+    jobs: int | None,
+    cluster: str | None,
+    lenient: bool,
+    cpus_per_node: int | None,
 ) -> None:
     """Write a part of a workload, by time or number. Of an SWF log the lines stay as they are."""
     from dovetail.workloads import edit
@@ -207,14 +178,9 @@ def cut(
     _write(loaded, edit.cut(loaded.workload, begin=begin, end=end, jobs=jobs), out)
 
 
-@workload_app.command()
+@opt.takes("workload scale", workload_app)
 def scale(
-    file: File,
-    out: Out,
-    load: Annotated[float, typer.Option(metavar="X", help="Offered load wanted, e.g. 0.9.")],
-    cluster: ClusterOption = None,
-    lenient: Lenient = False,
-    cpus_per_node: CpusPerNode = None,
+    file: str, out: str, load: float, cluster: str | None, lenient: bool, cpus_per_node: int | None
 ) -> None:
     """Write the same jobs at another load: all gaps between submissions change by one factor."""
     from dovetail.workloads import edit
@@ -225,23 +191,16 @@ def scale(
     _write(loaded, edit.scale(loaded.workload, load, loaded.cluster), out)
 
 
-@workload_app.command()
-def export(
-    file: File,
-    cluster: ClusterOption = None,
-    lenient: Lenient = False,
-    cpus_per_node: CpusPerNode = None,
-) -> None:
+@opt.takes("workload export", workload_app)
+def export(file: str, cluster: str | None, lenient: bool, cpus_per_node: int | None) -> None:
     """Print a workload as a job file."""
     from dovetail.workloads.jobfile_writer import dump_jobfile
 
     print(dump_jobfile(_load(file, cluster, lenient, cpus_per_node).workload), end="")
 
 
-@workload_app.command()
-def nodes(
-    file: Annotated[str, typer.Argument(metavar="FILE", help="Node list of AAIC, Philly or openb (CSV).")],
-) -> None:
+@opt.takes("workload nodes", workload_app)
+def nodes(file: str) -> None:
     """Print the node list that comes with a trace as a cluster file."""
     from dovetail.workloads.tables import read_node_list
     from dovetail.workloads.writers.clusterfile import cluster_as_toml
@@ -249,24 +208,12 @@ def nodes(
     print(cluster_as_toml(read_node_list(file)), end="")
 
 
-@workload_app.command("pack-nodes")
+@opt.takes("workload pack-nodes", workload_app)
 def pack_nodes(
-    file: File,
-    cluster: Annotated[str, typer.Option("--cluster", metavar="FILE|SHORT", help="A cluster with GPUs.")],
-    placement: Annotated[
-        str, typer.Option(metavar="A,B,…", help="Placements to compare: pack, spread, first.")
-    ] = "pack,spread,first",
-    demand: Annotated[
-        float | None,
-        typer.Option(
-            min=0.01, metavar="X", help="Go through the jobs until they asked for X times the GPUs."
-        ),
-    ] = None,
-    lenient: Lenient = False,
-    as_json: opt.Json = False,
+    file: str, cluster: str, placement: str, demand: float | None, lenient: bool, as_json: bool
 ) -> None:
     """Place jobs in order, none ever leaving: how much GPU capacity ends up unusable."""
-    from dovetail.engine.capacity import Placement
+    from dovetail.engine.capacity.free import Placement
     from dovetail.model import Cluster
     from dovetail.report.fragmentation import fill
     from dovetail.workloads.load import load_workload

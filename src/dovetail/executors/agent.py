@@ -1,10 +1,11 @@
 """The supervisor of one node of a cluster: reached over TCP, by whoever knows the run's token.
 
-Started on every node as ``python -I -S agent.py`` with one line of JSON on standard input: the token,
-the run's folder, and what was allotted of each node. It answers with one line on standard output, its
-*hello* (address, port, what it sees of the node), and from then on it is the supervisor of
-`dovetail.executors.supervisor`: same requests, same spawn log (``agents/NODE.log`` in the run folder; in
-the node's own temporary folder where that cannot be written), and jobs that go on when Dovetail is gone.
+Started on every node as ``python -I -S agent.py`` with one line of JSON on standard input: the token, the
+run's folder, and the file in it that says what was allotted of each node. It answers with one line on
+standard output, its *hello* (address, port, what it sees of the node), and from then on it is the
+supervisor of `dovetail.executors.supervisor`: same requests, same spawn log (``agents/NODE.log`` in the run
+folder; in the node's own temporary folder where that cannot be written), and jobs that go on when Dovetail
+is gone.
 
 Who connects proves that it knows the token, and so does the agent, before anything else is said; the
 token itself is never sent. Nothing is encrypted. Standard library only.
@@ -13,11 +14,8 @@ token itself is never sent. Nothing is encrypted. Standard library only.
 from __future__ import annotations
 
 import contextlib
-import hashlib
-import hmac
 import json
 import os
-import secrets
 import select
 import signal
 import socket
@@ -26,27 +24,30 @@ import time
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING or __name__ != "__main__":
+    from dovetail.channel import Handshake, become_subreaper, keep_alive, nonce_of
     from dovetail.executors import supervisor
     from dovetail.executors.agent_log import began, boot_id, end_strays, open_log, read_records, take_lock
     from dovetail.executors.children import Child, Setup
     from dovetail.executors.companion import Companion
     from dovetail.executors.job_groups import Groups
-    from dovetail.executors.processes import become_subreaper
 else:  # run by path, with nothing of Dovetail importable
-    sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+    HERE = os.path.dirname(os.path.abspath(__file__))
+    sys.path[:0] = [HERE, os.path.dirname(HERE)]
     import supervisor
     from agent_log import began, boot_id, end_strays, open_log, read_records, take_lock
+    from channel import Handshake, become_subreaper, keep_alive, nonce_of
     from children import Child, Setup
     from companion import Companion
     from job_groups import Groups
-    from processes import become_subreaper
 
-    del sys.path[0]
+    del sys.path[:2]
 
 PATIENCE = 120.0
 """Seconds that the first client may take to come."""
-HANDSHAKE = 5.0
+PROOF_TIME = 5.0
 """Seconds that one who connects has to show that it knows the token."""
+KEPT_ALIVE = 10, 5
+"""Seconds of silence, and between probes: that a machine is gone is noticed within half a minute."""
 MOST_STRANGERS = 16
 LONGEST = 4096
 TERM_NOTICE = 0.2
@@ -78,15 +79,10 @@ STEP_NAMES = frozenset(
 )
 
 
-def proof(token: str, who: str, *nonces: str) -> str:
-    """What only one who knows the token can answer to these nonces."""
-    return hmac.new(token.encode(), " ".join((who, *nonces)).encode(), hashlib.sha256).hexdigest()
-
-
 class Agent(supervisor.Supervisor):
     """A supervisor without a client of its own: it waits for one at a TCP port."""
 
-    def __init__(self, config: dict[str, Any], node: str, log: int, door: socket.socket) -> None:
+    def __init__(self, config: dict[str, Any], node: str, cpus: int, log: int, door: socket.socket) -> None:
         super().__init__(-1, log, time.time() - time.monotonic(), door)
         self.client = False
         self.token: str = config["token"]
@@ -99,7 +95,7 @@ class Agent(supervisor.Supervisor):
         self.secret = ""  # a file that its clients need
         self.host: str = door.getsockname()[0]
         self.doubtful: list[tuple[float, Child]] = []
-        self.bound = bound_cores(config["nodes"][node]["cpus"])
+        self.bound = bound_cores(cpus)
 
     def grouped(self, run: str) -> Groups:
         """None: Slurm keeps its own cgroups of the step that we are in."""
@@ -176,10 +172,11 @@ class Agent(supervisor.Supervisor):
         if len(self.strangers) >= MOST_STRANGERS:
             found.close()
             return
-        stranger = Stranger(found, secrets.token_hex(16), time.monotonic() + HANDSHAKE)
+        handshake = Handshake(self.token.encode(), "agent")
+        stranger = Stranger(found, handshake, time.monotonic() + PROOF_TIME)
         self.strangers[found.fileno()] = stranger
         self.poll.register(found, select.POLLIN)
-        challenge = {"t": "challenge", "nonce": stranger.nonce}
+        challenge = {"t": "challenge", "nonce": handshake.nonce.hex()}
         with contextlib.suppress(OSError):
             found.send(supervisor.ENCODE(challenge).encode() + b"\n")
 
@@ -207,22 +204,22 @@ class Agent(supervisor.Supervisor):
         """Let in who knows the token, if nobody is there already."""
         try:
             answer = json.loads(stranger.said)
-            nonce, mac = str(answer["nonce"]), str(answer["mac"])
+            nonce, said = nonce_of(answer["nonce"]), answer["mac"]
         except (ValueError, KeyError, TypeError):
             self.dismiss(fd)
             return
-        if not hmac.compare_digest(mac.encode(), proof(self.token, "client", stranger.nonce, nonce).encode()):
+        if not stranger.handshake.proven("client", nonce, said):
             self.dismiss(fd)
             return
         self.poll.unregister(fd)
         del self.strangers[fd]
-        mac = proof(self.token, "agent", nonce, stranger.nonce)
+        mac = stranger.handshake.proof(nonce)
         if self.client or self.closing or self.evicted:
             with contextlib.suppress(OSError):
                 stranger.socket.send(supervisor.ENCODE({"t": "busy", "mac": mac}).encode() + b"\n")
             stranger.socket.close()
             return
-        keep_alive(stranger.socket)
+        keep_alive(stranger.socket, *KEPT_ALIVE)
         self.expected_until = 0.0
         self.welcome(stranger.socket, {"t": "welcome", "mac": mac})
 
@@ -324,8 +321,8 @@ class Agent(supervisor.Supervisor):
 class Stranger:
     """One who has connected and not yet shown that it knows the token."""
 
-    def __init__(self, found: socket.socket, nonce: str, until: float) -> None:
-        self.socket, self.nonce, self.until, self.said = found, nonce, until, b""
+    def __init__(self, found: socket.socket, handshake: Handshake, until: float) -> None:
+        self.socket, self.handshake, self.until, self.said = found, handshake, until, b""
 
 
 def of_step(name: str) -> bool:
@@ -339,13 +336,20 @@ def bound_cores(cpus: int) -> list[int]:
     return usable if len(usable) == cpus else []
 
 
-def keep_alive(connection: socket.socket) -> None:
-    """Notice within half a minute that the other side's machine is gone; send small lines at once."""
-    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for name, value in (("TCP_KEEPIDLE", 10), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 4)):
-        if hasattr(socket, name):
-            connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
-    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+def allotted(path: str, node: str) -> tuple[str, int]:
+    """The node's address and how many of its CPUs are ours: a line ``NAME ADDRESS CPUS`` of a file.
+
+    Who does not see the run folder is known by its name alone; its client will say what is wrong.
+    """
+    try:
+        with open(path, encoding="utf-8") as file:
+            for line in file:
+                name, address, cpus = line.split()
+                if name == node:
+                    return address, int(cpus)
+    except OSError:
+        pass
+    return socket.gethostname(), 0
 
 
 def open_port(address: str) -> socket.socket:
@@ -367,12 +371,12 @@ def main() -> None:
     """Read the configuration, say hello, serve."""
     config = json.loads(sys.stdin.readline())
     node = os.environ.get("SLURMD_NODENAME") or socket.gethostname()
-    about = config["nodes"][node]
+    address, cpus = allotted(config["nodes"], node)
     log, path = open_log(config["folder"], node, config["run"])
     take_lock(log)
     become_subreaper()
-    door = open_port(about["address"])
-    agent = Agent(config, node, log, door)
+    door = open_port(address)
+    agent = Agent(config, node, cpus, log, door)
     end_strays(agent.log, read_records(log), agent.now())
     pid = os.getpid()
     here = {"pid": pid, "began": began(pid), "host": socket.gethostname(), "boot_id": boot_id()}
@@ -380,7 +384,7 @@ def main() -> None:
     hello = {
         "t": "hello",
         "node": node,
-        "address": about["address"],
+        "address": address,
         "port": door.getsockname()[1],
         "log": path,
         "folder": os.path.isdir(config["folder"]),

@@ -22,12 +22,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO, Any
 
+from dovetail.channel import Handshake, keep_alive, nonce_of
 from dovetail.errors import ExecutorError
-from dovetail.executors.agent import keep_alive, proof
+from dovetail.executors.agent import KEPT_ALIVE
 from dovetail.executors.spawnlog import SpawnLog, boot_id, parse_log, read_log, started_at
 from dovetail.files.writing import private_folder
 
-__all__ = ["AgentFolder", "Connection", "Hello", "connect_all", "start_agents"]
+__all__ = ["AgentFolder", "Connection", "Hello", "allowed_agents", "connect_all", "start_agents"]
 
 SCRIPT = Path(__file__).with_name("agent.py")
 PATIENCE = 60.0
@@ -35,7 +36,11 @@ PATIENCE = 60.0
 LULL = 10.0
 """Seconds without another hello after which those that are missing are waited for no more."""
 SPARE_FILES = 256
-"""Descriptors that we need beside one for each agent."""
+"""Descriptors that we like to have beside one for each agent."""
+LEAST_FILES = 64
+"""Descriptors that we cannot do without."""
+AT_ONCE = 32
+"""Agents that are being connected to at the same time."""
 REACHED = 10.0
 """Seconds that an agent may take to answer."""
 
@@ -123,6 +128,21 @@ class AgentFolder:
         except (ValueError, KeyError, TypeError) as error:
             raise ExecutorError(f"{path}: is damaged: {type(error).__name__} {error}") from error
 
+    def write_nodes(self, shares: Mapping[str, tuple[str, int]]) -> Path:
+        """Each node's address and number of CPUs, where its agent reads it; a file of a new name.
+
+        An agent that read one that has been replaced could see the old one (NFS). Raises `ExecutorError`.
+        """
+        path = self.path / f"nodes-{time.time_ns()}"
+        try:
+            for old in self.path.glob("nodes-*"):
+                old.unlink()
+            with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+                file.writelines(f"{name} {address} {cpus}\n" for name, (address, cpus) in shares.items())
+        except OSError as error:
+            raise ExecutorError(f"{path}: cannot be written: {error.strerror}") from error
+        return path
+
     def copy_of(self, hello: Hello) -> IO[bytes] | None:
         """Where to note what the agent is asked for, if its log is not here. Raises `ExecutorError`."""
         if Path(hello.log).parent == self.path:
@@ -200,19 +220,25 @@ def start_agents(
     return process, hellos, said
 
 
-def allow_files(count: int) -> None:
-    """Raise the soft limit of open files to so many, as far as the hard one lets us."""
+def allowed_agents(count: int) -> int:
+    """How many of so many agents we may be connected to, each of which takes a descriptor.
+
+    Raises the soft limit of open files for them, as far as the hard one lets us.
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = count if hard == resource.RLIM_INFINITY else min(count, hard)
+    wanted = count + SPARE_FILES
+    if hard != resource.RLIM_INFINITY:
+        wanted = min(wanted, hard)
     if soft != resource.RLIM_INFINITY and soft < wanted:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+        soft = wanted
+    return count if soft == resource.RLIM_INFINITY else max(1, min(count, soft - LEAST_FILES))
 
 
 def _hear(process: subprocess.Popen[bytes], missing: set[str]) -> dict[str, Hello]:
     """The hellos of these nodes, as far as they come in time."""
     assert process.stdout is not None
     hellos: dict[str, Hello] = {}
-    allow_files(len(missing) + SPARE_FILES)
     deadline = time.monotonic() + PATIENCE
     inbox = b""
     with selectors.DefaultSelector() as selector:
@@ -274,8 +300,8 @@ class Connection:
 
 
 def connect_all(hellos: Mapping[str, Hello], token: str) -> dict[str, Connection | str]:
-    """A connection to each agent, all at the same time; or why there is none."""
-    with ThreadPoolExecutor(min(32, len(hellos) or 1)) as pool:
+    """A connection to each agent, so many at a time; or why there is none."""
+    with ThreadPoolExecutor(min(AT_ONCE, len(hellos) or 1)) as pool:
         found = pool.map(lambda hello: _connect(hello, token), hellos.values())
         return dict(zip(hellos, found, strict=True))
 
@@ -295,13 +321,13 @@ def _connect(hello: Hello, token: str) -> Connection | str:
 def _shake_hands(found: socket.socket, token: str) -> Connection:
     """Prove to know the token, and see that the other side does."""
     challenge, _ = _line(found)
-    nonce = secrets.token_hex(16)
-    answer = {"nonce": nonce, "mac": proof(token, "client", challenge["nonce"], nonce)}
+    handshake, theirs = Handshake(token.encode(), "client"), nonce_of(challenge["nonce"])
+    answer = {"nonce": handshake.nonce.hex(), "mac": handshake.proof(theirs)}
     found.sendall(json.dumps(answer).encode() + b"\n")
     welcome, rest = _line(found)
-    if not secrets.compare_digest(welcome["mac"], proof(token, "agent", nonce, challenge["nonce"])):
+    if not handshake.proven("agent", theirs, welcome["mac"]):
         raise ValueError("it does not know the run's token")
-    keep_alive(found)
+    keep_alive(found, *KEPT_ALIVE)
     return Connection(found, rest, busy=welcome["t"] == "busy")
 
 

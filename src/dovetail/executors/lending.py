@@ -58,12 +58,10 @@ NOTES = "devices.jsonl"
 LOST = "the device server that it had borrowed from ended with the Dovetail that had started it"
 
 STARTED = (
-    "import ctypes, os, shutil, signal\n"
-    "PDEATHSIG = 1\n"
-    "ctypes.CDLL(None).prctl(PDEATHSIG, signal.SIGTERM, 0, 0, 0)\n"  # it ends with who has started it,
+    "import os, shutil, signal\n"
+    "from dovetail.channel import end_with\n"
     "parent = int(os.environ.pop('DOVETAIL_STARTED_BY'))\n"
-    "if os.getppid() != parent:\n"  # also where that ended before the line above
-    "    raise SystemExit(1)\n"
+    "end_with(parent, signal.SIGTERM)\n"
     "place = os.environ.pop('DOVETAIL_SOCKETS', '')\n"
     "def orphan():\n"  # the signal comes with the end of its main thread; others may live on a little
     "    try:\n"

@@ -6,7 +6,6 @@ import os
 import socket
 
 __all__ = [
-    "become_subreaper",
     "belongs",
     "memory_by_session",
     "open_children",
@@ -15,14 +14,6 @@ __all__ = [
 ]
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
-
-
-def become_subreaper() -> None:
-    """Orphans among our descendants become our children (Linux 3.4)."""
-    import ctypes
-
-    set_child_subreaper = 36
-    ctypes.CDLL(None, use_errno=True).prctl(set_child_subreaper, 1, 0, 0, 0)
 
 
 def open_children() -> int:

@@ -28,25 +28,31 @@ VISIBLE = ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL")
 
 
 class Once:
-    """The record of one run."""
+    """The record of one run.
+
+    The file's creation is what counts, and closing it makes a line visible to other machines; a line is not
+    synchronized to disk, which costs a network file system a transaction for each job.
+    """
 
     def __init__(self, path: str) -> None:
         self.path = path
         if self.is_to_stop():
             raise SystemExit(f"{path}.stop is there: this job is no longer wanted")
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         try:
-            self.fd = os.open(path, flags, 0o600)
+            os.close(os.open(path, flags, 0o600))
         except FileExistsError:
             raise SystemExit(f"{path} is there: this job was started before, and is run once") from None
 
     def note(self, **record: Any) -> None:
         """Append a line."""
         line = json.dumps(record, separators=(",", ":")).encode() + b"\n"
-        while line:
-            line = line[os.write(self.fd, line) :]
-        with contextlib.suppress(OSError):  # a file system that cannot
-            os.fsync(self.fd)
+        fd = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+        try:
+            while line:
+                line = line[os.write(fd, line) :]
+        finally:
+            os.close(fd)
 
     def is_to_stop(self) -> bool:
         """Whether Dovetail wants the command ended."""

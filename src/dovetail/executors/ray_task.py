@@ -16,10 +16,15 @@ import subprocess
 import sys
 import tempfile
 import time
+from inspect import getsource
 from typing import Any
 
-FENCE = r"""
-import ctypes, json, os, select, signal, subprocess, sys, time
+from dovetail import channel
+
+FENCE = (
+    getsource(channel)
+    + r"""
+import json, os, select, signal, subprocess, sys, time
 
 def descendants(pid):
     children = {}
@@ -50,7 +55,7 @@ def group(pid, number):
     except ProcessLookupError:
         pass
 
-ctypes.CDLL(None, use_errno=True).prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER
+become_subreaper()
 os.setsid()
 line = b""
 while not line.endswith(b"\n"):
@@ -111,6 +116,7 @@ try:
 except BrokenPipeError:
     pass
 """
+)
 MOST = 64 << 20
 """Bytes of output that are sent back where a node does not see the run folder."""
 LOOK = 0.2

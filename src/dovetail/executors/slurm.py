@@ -14,11 +14,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import getpass
+import logging
 import os
-import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -30,6 +30,7 @@ from dovetail.executors.link import Link
 from dovetail.executors.slurm_agents import SlurmAgents
 from dovetail.executors.slurm_commands import (
     Allotment,
+    NodeTable,
     SlurmError,
     allotment,
     cluster_of,
@@ -64,10 +65,31 @@ from dovetail.model import (
 
 __all__ = ["Slurm", "SlurmExecutor", "poll_seconds"]
 
+_log = logging.getLogger(__name__)
 AGAIN = (2.0, 5.0, 10.0, 30.0)
 """Seconds before each further attempt to start an agent on a node that is lost; the last one repeats."""
 HOPELESS = 300.0
 """Seconds without an agent after which nothing waits for a node any more; should it come back, it joins."""
+
+
+@dataclass(slots=True)
+class _Lost:
+    """A node without an agent: why, since when, and when to try again (in the clock's seconds)."""
+
+    why: str
+    since: Seconds = field(default_factory=time.monotonic)
+    attempts: int = 0
+    due: Seconds = 0.0
+    given_up: bool = False
+
+    def put_off(self) -> bool:
+        """An attempt has failed; whether it is now that hope is given up."""
+        now = time.monotonic()
+        self.due = now + AGAIN[min(self.attempts, len(AGAIN) - 1)]
+        self.attempts += 1
+        now_hopeless = not self.given_up and now - self.since > HOPELESS
+        self.given_up = self.given_up or now_hopeless
+        return now_hopeless
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,18 +198,21 @@ class SlurmExecutor(SupervisedExecutor):
         self._allotment = found
         self._files = AgentFolder(self.run_dir)
         self._settings = configuration(("KillWait", "SlurmUser", "TaskPlugin"))
+        # Whatever wants to know of nodes asks this, so that Slurm is asked once a look and not once a node.
+        self._table = NodeTable(poll_seconds(options.poll, self._settings)[0])
         self._agents = SlurmAgents(
-            found.job, found.shares, self._files, self.run_uid, self._settings, self._environ
+            found.job, found.shares, self._files, self.run_uid, self._settings, self._environ, self._table
         )
         # What a job has between TERM and KILL when Slurm takes its node: less than Slurm gives us.
         self._term_grace = min(self._grace, 0.5 * float(self._settings.get("KillWait", "30").split()[0]))
         self._links: dict[int, Link] = {}
         self._over = False
-        self._lost: set[int] = set()
+        self._lost: dict[int, _Lost] = {}
+        self._lost_more = asyncio.Event()
+        self._restores = False
         self._departed: set[int] = set()  # those of them that belong to the allocation no more
         self._doubted: set[int] = set()  # nodes that are going, perhaps with all others
         self._withheld: list[Event] = []
-        self._lost_why: dict[int, str] = {}  # what was said last of nodes that are lost
         self._silent_since: float | None = None  # when Slurm's controller last did not answer, first of all
         self._steps: list[str] = []  # of gangs whose agent is gone
         self._first: list[Event] = []  # to be told when somebody listens
@@ -201,16 +226,22 @@ class SlurmExecutor(SupervisedExecutor):
         connections = self._agents.start(self.cluster.nodes, self._term_grace)
         missing = [node for node in self.cluster.nodes if node.name not in connections]
         fault: ExecutorError | InputError | None = None
-        if not connections:
+        if self._agents.unfit:
+            fault = InputError(self._agents.unfit)
+        elif not connections:
             names = ", ".join(node.name for node in missing)
             fault = ExecutorError(f"no agent can be started on {names}: {self._agents.complaint}")
         else:
             fault = self._met(connections)
         for node in missing if connections else ():  # they join when an agent can be started there
             index = self.cluster.index_of[node.name]
-            self._lost.add(index)
-            self._lost_why[index] = self._agents.complaint
+            self._lost[index] = _Lost(self._agents.why_not(node.name))
             self._first.append(NodeLost(index))
+        if missing and connections:
+            named = ", ".join(node.name for node in missing[:3])
+            more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
+            why = self._agents.why_not(missing[0].name)
+            _log.warning("begun without %s%s, which join when they can: %s", named, more, why)
         for name, connection in connections.items():
             self._connect(self.cluster.index_of[name], connection)
         if fault is not None:
@@ -288,9 +319,10 @@ class SlurmExecutor(SupervisedExecutor):
                 self._first.append(NodeJoined(index, node))
             here[node.name] = index
         new = [node for node in now.nodes if here[node.name] not in self._links]
-        for name, connection in self._agents.start(new, self._term_grace).items():
+        for name, connection in self._agents.start(new, self._term_grace, len(self._links)).items():
             self._connect(here[name], connection)
-        self._lost = {n for n in range(len(self.cluster)) if n not in self._links}
+        missing = [n for n in range(len(self.cluster)) if n not in self._links]
+        self._lost = {n: _Lost(self._agents.why_not(self.cluster.nodes[n].name)) for n in missing}
         self._departed = {n for n in self._lost if n not in here.values()}
         self._first += [NodeLost(n, for_good=n in self._departed) for n in sorted(self._lost)]
 
@@ -304,8 +336,7 @@ class SlurmExecutor(SupervisedExecutor):
             for event in self._first:
                 self._happened(event)
             self._first.clear()
-            for node in sorted(self._lost - self._departed):
-                self._begin_task(self._restore(node))
+            self._restore_soon()
             self._tell_end()
             self._begin_task(self._watch())
 
@@ -321,7 +352,7 @@ class SlurmExecutor(SupervisedExecutor):
             await asyncio.sleep(pause)
             try:
                 found = await asyncio.to_thread(allotment, self._allotment.job)
-                facts = await asyncio.to_thread(node_facts, list(found.shares)) if found.alive else []
+                facts = await asyncio.to_thread(self._table.facts, found.shares) if found.alive else {}
             except SlurmError:  # the controller is away: our agents go on without it
                 self._silent_since = self._silent_since or time.monotonic()
                 pause = min(most, 1.5 * pause + 1.0)
@@ -334,8 +365,8 @@ class SlurmExecutor(SupervisedExecutor):
                 self._settle_doubts(over=True)
             elif moved:
                 self._tell_end()
-            for fact in facts:
-                node = self.cluster.index_of.get(fact.name)
+            for name, fact in facts.items():
+                node = self.cluster.index_of.get(name)
                 if fact.is_down and node in self._links:
                     self._give_up(node)
 
@@ -371,7 +402,7 @@ class SlurmExecutor(SupervisedExecutor):
         for node in sorted(self._lost):
             name = self.cluster.nodes[node].name
             left = f"node {name} was taken out of allocation {self._allotment.job}"
-            lost = f"node {name} is lost: {self._lost_why.get(node, '')}"
+            lost = f"node {name} is lost: {self._lost[node].why}"
             told.append(left if node in self._departed else lost)
         return "; ".join(told)
 
@@ -440,10 +471,9 @@ class SlurmExecutor(SupervisedExecutor):
 
     def _lose(self, node: int) -> None:
         self._forget(node)
-        self._lost.add(node)
+        self._lost[node] = _Lost("")
         self._happened(NodeLost(node))
-        if not self._over:
-            self._begin_task(self._restore(node))
+        self._restore_soon()
 
     def _give_up(self, node: int) -> None:
         """Slurm says that the node is gone, though its agent still lives: it is to end its jobs."""
@@ -458,33 +488,61 @@ class SlurmExecutor(SupervisedExecutor):
         for node in list(self._links):
             self._give_up(node)
 
-    async def _restore(self, node: int) -> None:
-        """Start an agent on a lost node again, as soon as Slurm lets us; it ends what the last one left."""
-        known, since = self.cluster.nodes[node], time.monotonic()
-        hopeless = False
-        for attempt in range(sys.maxsize):
-            if self._closing or self._over or node in self._departed:
-                return
-            try:
-                await self._end_left_steps()
-                (fact,) = await asyncio.to_thread(node_facts, [known.name])
-                start = partial(self._agents.start, [] if fact.is_down else [known], self._term_grace)
-                started = await asyncio.to_thread(start)
-                self._lost_why[node] = (
-                    f"Slurm calls it {fact.state}" if fact.is_down else self._agents.complaint
-                )
-            except (ExecutorError, InputError) as error:  # the controller, or the node, is away
-                started = {}
-                self._lost_why[node] = str(error)
-            if started and not self._closing:
-                self._connect(node, started[known.name]).attach()
-                self._lost.discard(node)
-                self._happened(NodeJoined(node))
-                return
-            if not hopeless and time.monotonic() - since > HOPELESS:
-                hopeless = True
-                self._happened(NodeLost(node, for_good=True))
-            await asyncio.sleep(AGAIN[min(attempt, len(AGAIN) - 1)])
+    def _restore_soon(self) -> None:
+        """Have agents started on lost nodes again."""
+        self._lost_more.set()
+        if not (self._restores or self._over or self._lost.keys() <= self._departed):
+            self._restores = True
+            self._begin_task(self._restore())
+
+    async def _restore(self) -> None:
+        """Start agents on lost nodes, those that are due together, as soon as Slurm lets us.
+
+        A new agent ends what the last one there has left.
+        """
+        while not (self._closing or self._over):
+            waiting = {node: lost for node, lost in self._lost.items() if node not in self._departed}
+            if not waiting:
+                break
+            pause = min(lost.due for lost in waiting.values()) - time.monotonic()
+            if pause > 0:
+                self._lost_more.clear()
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._lost_more.wait(), pause)
+                continue
+            due = [node for node, lost in waiting.items() if lost.due <= time.monotonic()]
+            started = await self._start_again(due)
+            for node in due:
+                lost = waiting[node]
+                if node in started:
+                    self._connect(node, started[node]).attach()
+                    self._lost.pop(node, None)
+                    self._happened(NodeJoined(node))
+                elif lost.put_off():
+                    self._happened(NodeLost(node, for_good=True))
+        self._restores = False
+
+    async def _start_again(self, nodes: Sequence[int]) -> dict[int, Connection]:
+        """The agents that come on these nodes; why not is noted of the others."""
+        known = [self.cluster.nodes[node] for node in nodes]
+        started: dict[str, Connection] = {}
+        try:
+            await self._end_left_steps()
+            facts = await asyncio.to_thread(self._table.facts, [node.name for node in known])
+            up = [node for node in known if node.name in facts and not facts[node.name].is_down]
+            started = await asyncio.to_thread(self._agents.start, up, self._term_grace, len(self._links))
+        except (ExecutorError, InputError) as error:  # the controller, or the nodes, are away
+            whys = dict.fromkeys(nodes, str(error))
+        else:
+            down = {node.name: f"Slurm calls it {facts[node.name].state}" for node in known if node not in up}
+            whys = {
+                n: down.get(self.cluster.nodes[n].name) or self._agents.why_not(self.cluster.nodes[n].name)
+                for n in nodes
+            }
+        for node, why in whys.items():
+            if node in self._lost:
+                self._lost[node].why = why
+        return {self.cluster.index_of[name]: connection for name, connection in started.items()}
 
     async def _end_left_steps(self) -> None:
         """Kill what is left of gangs whose srun is gone. Raises `SlurmError`."""

@@ -6,10 +6,17 @@ import re
 import subprocess
 from collections.abc import Mapping, Sequence
 
-from dovetail.errors import ExecutorError, InputError
-from dovetail.executors.agents import AgentFolder, Connection, Hello, connect_all, start_agents
+from dovetail.errors import ExecutorError
+from dovetail.executors.agents import (
+    AgentFolder,
+    Connection,
+    Hello,
+    allowed_agents,
+    connect_all,
+    start_agents,
+)
 from dovetail.executors.environment import visible_devices
-from dovetail.executors.slurm_commands import Share, explained, node_facts
+from dovetail.executors.slurm_commands import NodeTable, Share, explained
 from dovetail.executors.slurm_steps import gres_option, unbound
 from dovetail.model import Node, Seconds
 
@@ -21,7 +28,8 @@ _FAILED = re.compile(r"launch for \S+ failed on node ([^\s:]+):")
 class SlurmAgents:
     """Starts agents in the allocation ``job``, whose nodes have these ``shares``, and finds them again.
 
-    ``complaint`` is what was wrong when one could not be started or reached.
+    ``complaint`` is what was wrong when one could not be started or reached, ``unfit`` what a node does not
+    see that it needs; both of the last start. ``table`` is what Slurm says of the nodes.
     """
 
     def __init__(
@@ -32,34 +40,43 @@ class SlurmAgents:
         run: str,
         settings: Mapping[str, str],
         environ: Mapping[str, str],
+        table: NodeTable,
     ) -> None:
         self.job, self.shares = job, shares
         self.hellos: dict[str, Hello] = {}
         self.complaint = ""
+        self.unfit = ""
+        self.table = table
         self._files, self._run, self._settings, self._environ = files, run, settings, environ
         self._token = ""
+        self._whys: dict[str, str] = {}  # why there is no agent, of nodes of which more is known
         self._launchers: list[subprocess.Popen[bytes]] = []
 
     def begin(self) -> None:
         """A new run: make its token. Raises `ExecutorError`."""
         self._token = self._files.create()
 
-    def start(self, nodes: Sequence[Node], term_grace: Seconds) -> dict[str, Connection]:
-        """Start agents and connect to them, as far as that works.
+    def start(self, nodes: Sequence[Node], term_grace: Seconds, connected: int = 0) -> dict[str, Connection]:
+        """Start agents and connect to those that come and see what they need.
 
-        Raises `ExecutorError` where ``srun`` cannot be called, `InputError` for a node that does not see what
-        it needs.
+        ``connected`` is how many there are already. Raises `ExecutorError` where ``srun`` cannot be called.
         """
+        allowed = allowed_agents(connected + len(nodes))
+        room = max(0, allowed - connected)
+        why = f"the limit of open files (ulimit -Hn) lets us reach {allowed} agents"
+        self.unfit, self._whys = "", {node.name: why for node in nodes[room:]}
+        nodes = nodes[:room]
         if not nodes:
             return {}
         names = [node.name for node in nodes]
-        facts = {fact.name: fact for fact in node_facts(names)}
+        facts = self.table.facts(self.shares)
+        about = self._files.write_nodes({n: (facts[n].address, self.shares[n].cpus) for n in names})
         config = {
             "token": self._token,
             "run": self._run,
             "folder": str(self._files.path.parent),
             "term_grace": term_grace,
-            "nodes": {n: {"address": facts[n].address, "cpus": self.shares[n].cpus} for n in names},
+            "nodes": str(about),
         }
         launcher = self._launcher(names)
         process, hellos, said = start_agents(launcher, names, config, self._environ, self._files)
@@ -69,21 +86,22 @@ class SlurmAgents:
         failed = {name for name in _FAILED.findall(said) if name in names}
         if not hellos and failed and len(failed) < len(names):
             complaint = self.complaint
-            others = self.start([node for node in nodes if node.name not in failed], term_grace)
+            others = self.start([node for node in nodes if node.name not in failed], term_grace, connected)
             self.complaint = complaint
             return others
         connections: dict[str, Connection] = {}
+        by_name = {node.name: node for node in nodes}
         for name, found in connect_all(hellos, self._token).items():
             if isinstance(found, str):
-                self.complaint = f"node {name}: {found}"
+                self._whys[name] = self.complaint = f"node {name}: {found}"
+                continue
+            fault = self._fault(by_name[name], hellos[name])
+            if fault is not None:
+                self._whys[name], self.unfit = fault, self.unfit or fault
+                found.socket.close()  # with which its agent ends
                 continue
             connections[name] = found
             self.hellos[name] = hellos[name]
-        faults = [fault for node in nodes if (fault := self._fault(node, hellos.get(node.name)))]
-        if faults:
-            for connection in connections.values():
-                connection.socket.close()
-            raise InputError(faults[0])
         self._files.write(self.job, self.hellos)
         return connections
 
@@ -97,10 +115,12 @@ class SlurmAgents:
             *("--no-kill", "--input=all", "--quiet", "--job-name=dovetail-agent"),
         ]
 
-    def _fault(self, node: Node, hello: Hello | None) -> str | None:
+    def why_not(self, name: str) -> str:
+        """Why the last start has brought no agent on this node."""
+        return self._whys.get(name, self.complaint)
+
+    def _fault(self, node: Node, hello: Hello) -> str | None:
         """What a node does not see that it needs; ``None`` if there is nothing."""
-        if hello is None:
-            return None
         if not hello.folder:
             return (
                 f"node {node.name} does not see the run folder {self._files.path.parent}: name one on a file "
@@ -120,6 +140,7 @@ class SlurmAgents:
         job, hellos, lives = self._files.read()
         self._token = self._files.token()
         connections: dict[str, Connection] = {}
+        allowed_agents(len(hellos))
         for name, found in ({} if lives else connect_all(hellos, self._token)).items():
             if not isinstance(found, str):
                 connections[name] = found

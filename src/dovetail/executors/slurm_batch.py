@@ -6,7 +6,8 @@ import getpass
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from math import ceil, inf
+from math import ceil, log
+from statistics import pstdev
 
 from dovetail.executors.slurm_commands import (
     MEBIBYTE,
@@ -15,24 +16,25 @@ from dovetail.executors.slurm_commands import (
     call,
     cpu_model,
     devices_of,
-    fields,
-    gres_of,
     moment,
     node_facts,
 )
-from dovetail.model import HOST_CPUS, WHOLE_POOL, Cluster, Node, Request, Seconds, Shape
+from dovetail.model import HOST_CPUS, WHOLE_POOL, Cluster, Node, Request, Seconds, Shape, TimeUsed
 from dovetail.model.hostlist import expand
 
 __all__ = [
+    "Line",
     "Seen",
     "cluster_of_partitions",
     "foreseen",
+    "goes_to",
     "job_options",
     "look",
     "look_again",
     "node_indices",
     "room",
     "send",
+    "times_used",
 ]
 
 _START = re.compile(r"to start at (\S+) using")
@@ -158,32 +160,56 @@ def look_again(ids: Iterable[str], *, accounting: bool) -> dict[str, Seen]:
     return found
 
 
-def room(shape: Shape, options: Sequence[str]) -> int:
-    """How many such jobs would find what they need free in their partition now. Raises `SlurmError`."""
+def goes_to(shape: Shape, partitions: Iterable[str]) -> bool:
+    """Whether such a job may run on a node of these partitions."""
+    return not set(shape.target.split(",")).isdisjoint(partitions)
+
+
+def room(shape: Shape, options: Sequence[str], nodes: Iterable[NodeFacts]) -> int:
+    """How many such jobs find what they need free now on those of these ``nodes`` in their partition."""
     cpus = next((int(o.partition("=")[2]) for o in options if o.startswith("--cpus-per-task=")), 1)
     tasks = next((int(o.partition("=")[2]) for o in options if o.startswith("--ntasks-per-node=")), 1)
-    said, _ = call(["scontrol", "-o", "show", "node"])
-    total = 0
-    for line in said.splitlines():
-        about = fields(line)
-        state, partitions = about.get("State", ""), about.get("Partitions", "").split(",")
-        if shape.target in partitions and NodeFacts("", "", 0, 0, (), (), (), state).takes_jobs:
-            total += _times(about, cpus * tasks, shape.request)
-    return total // shape.request.nodes
+    usable = [node for node in nodes if node.takes_jobs and goes_to(shape, node.partitions)]
+    return sum(_times(node, cpus * tasks, shape.request) for node in usable) // shape.request.nodes
 
 
-def _times(about: Mapping[str, str], cpus: int, request: Request) -> int:
+def _times(node: NodeFacts, cpus: int, request: Request) -> int:
     """How often the request fits into what is free of a node."""
-    left = int(about.get("CPUEfctv") or about.get("CPUTot") or 0) - int(about.get("CPUAlloc", 0))
-    fits: list[float] = [left // cpus]
+    fits = [(node.cpus - node.used_cpus) // cpus]
     if request.memory:
-        memory = int(about.get("RealMemory", 0)) - int(about.get("AllocMem", 0))
-        fits.append(memory // ceil(request.memory / MEBIBYTE))
-    used = dict(word.partition("=")[::2] for word in about.get("AllocTRES", "").split(","))
+        counted = ceil(request.memory / MEBIBYTE) * MEBIBYTE
+        fits.append((node.memory - node.used_memory) // counted)
     for kind, count in request.devices:
-        held = sum(n for k, model, n in gres_of(about.get("Gres", "")) if k == kind)
-        fits.append((held - int(used.get(f"gres/{kind}", 0) or 0)) // ceil(count))
-    return max(0, int(min(fits, default=inf)))
+        held = sum(n for k, _, n in node.gres if k == kind)
+        fits.append((held - node.used_gres.get(kind, 0)) // ceil(count))
+    return max(0, min(fits))
+
+
+Line = tuple[str, bool]
+"""A partition, and whether jobs there hold devices."""
+
+
+def times_used(days: int = 2) -> dict[Line, TimeUsed]:
+    """What jobs of the last days used of their walltimes, as far as the accounting lets us see them.
+
+    Raises `SlurmError` where there is none.
+    """
+    columns = "Partition,State,ElapsedRaw,TimelimitRaw,AllocTRES"
+    period = ("-S", f"now-{days}days", "-E", "now")
+    said, _ = call(["sacct", "-a", "-n", "-X", "-P", *period, "-o", columns], timeout=20.0)
+    found: dict[Line, list[tuple[float, float]]] = {}
+    for line in said.splitlines():
+        partition, state, elapsed, limit, given = line.split("|", 4)
+        if state in ("COMPLETED", "FAILED", "TIMEOUT") and limit.isdecimal() and int(elapsed) and int(limit):
+            found.setdefault((partition, "gres/" in given), []).append((float(elapsed), 60.0 * int(limit)))
+    return {
+        line: TimeUsed(
+            min(1.0, sum(elapsed for elapsed, _ in jobs) / sum(limit for _, limit in jobs)),
+            pstdev(log(elapsed / limit) for elapsed, limit in jobs),
+            len(jobs),
+        )
+        for line, jobs in found.items()
+    }
 
 
 def node_indices(cluster: Cluster, nodes: str) -> list[int]:

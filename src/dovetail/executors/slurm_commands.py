@@ -6,9 +6,11 @@ Only commands that every user has; their plain output, which has kept its form f
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import subprocess
+import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,6 +24,7 @@ __all__ = [
     "Allotment",
     "Gres",
     "NodeFacts",
+    "NodeTable",
     "Share",
     "SlurmError",
     "allotment",
@@ -44,6 +47,7 @@ SHARES = ("mps", "shard")
 
 _GROUP = re.compile(r"Nodes=(\S+) CPU_IDs=(\S+) Mem=(\d+)(?: GRES=(\S*))?")
 _GRES = re.compile(r"(?P<kind>[A-Za-z_]\w*)(?::(?P<model>[A-Za-z_][\w.-]*))?:(?P<count>\d+)(?:\([^)]*\))?")
+_USED_GRES = re.compile(r"(?:^|,)gres/(\w+)=(\d+)")
 _HINTS = (
     (
         "ccounting storage is disabled",
@@ -214,7 +218,7 @@ Gres = tuple[str, str, int]
 
 @dataclass(frozen=True, slots=True)
 class NodeFacts:
-    """What Slurm says of a node; memory is bytes."""
+    """What Slurm says of a node; memory is bytes. What begins with ``used`` is in use now."""
 
     name: str
     address: str
@@ -224,6 +228,9 @@ class NodeFacts:
     features: tuple[str, ...]
     partitions: tuple[str, ...]
     state: str
+    used_cpus: int
+    used_memory: int
+    used_gres: Mapping[str, int]
 
     @property
     def is_down(self) -> bool:
@@ -265,7 +272,38 @@ def _facts(about: Mapping[str, str]) -> NodeFacts:
         features=words("ActiveFeatures"),
         partitions=words("Partitions"),
         state=about.get("State", "UNKNOWN"),
+        used_cpus=int(about.get("CPUAlloc", 0)),
+        used_memory=int(about.get("AllocMem", 0)) * MEBIBYTE,
+        used_gres={kind: int(n) for kind, n in _USED_GRES.findall(about.get("AllocTRES", ""))},
     )
+
+
+class NodeTable:
+    """What Slurm says of nodes: one ``scontrol`` in ``fresh`` seconds, whoever asks. For many threads."""
+
+    def __init__(self, fresh: Seconds) -> None:
+        self._fresh = fresh
+        self._lock = threading.Lock()
+        self._facts: dict[str, NodeFacts] = {}
+        self._covers: frozenset[str] = frozenset()  # names that were asked about; none: all nodes
+        self._asked_at = -math.inf
+
+    def facts(self, names: Iterable[str] = ()) -> dict[str, NodeFacts]:
+        """All nodes of the cluster, or those named, by name. Raises `SlurmError`."""
+        wanted = frozenset(names)
+        with self._lock:
+            covered = not self._covers or (wanted and wanted <= self._covers)
+            if not covered or time.monotonic() - self._asked_at >= self._fresh:
+                known = wanted | self._covers if wanted and self._covers else wanted
+                self._covers, self._asked_at = frozenset(), -math.inf
+                self._facts = {fact.name: fact for fact in node_facts(sorted(known))}
+                self._covers, self._asked_at = known, time.monotonic()
+            return {name: fact for name, fact in self._facts.items() if not wanted or name in wanted}
+
+    def forget(self) -> None:
+        """What was said is no longer so: the next question is asked."""
+        with self._lock:
+            self._asked_at = -math.inf
 
 
 def devices_of(gres: Iterable[Gres]) -> tuple[Device, ...]:

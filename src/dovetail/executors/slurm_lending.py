@@ -174,7 +174,7 @@ class LendingSlurmExecutor(LendingExecutor, SlurmExecutor):
         self._lending = Lending(options.lend, self._servers, self.run_dir, self._happened)
 
     def _met(self, connections: Mapping[str, Connection]) -> ExecutorError | InputError | None:
-        numbered = enumerate(self.cluster.nodes)
+        numbered = [(n, node) for n, node in enumerate(self.cluster.nodes) if node.name in connections]
         return self._servers.begin({node: (n, connections[node.name]) for n, node in numbered})
 
     def take_up(self, features: Sequence[str]) -> LeftBehind:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 import shlex
 import sys
@@ -32,17 +33,20 @@ from dovetail.executors.reporting import Reporting
 from dovetail.executors.slurm import poll_seconds
 from dovetail.executors.slurm_backlog import Backlog
 from dovetail.executors.slurm_batch import (
+    Line,
     Seen,
     cluster_of_partitions,
     foreseen,
+    goes_to,
     job_options,
     look,
     look_again,
     node_indices,
     room,
     send,
+    times_used,
 )
-from dovetail.executors.slurm_commands import SlurmError, call, configuration
+from dovetail.executors.slurm_commands import NodeTable, SlurmError, call, configuration
 from dovetail.executors.spawnlog import ended, uid_of
 from dovetail.interfaces import LeftBehind, RunFolder
 from dovetail.model import (
@@ -62,6 +66,7 @@ from dovetail.model import (
     Started,
     State,
     Submit,
+    TimeUsed,
     Usage,
     Withdrawn,
 )
@@ -71,13 +76,16 @@ from dovetail.model.templates import device_word
 
 __all__ = ["SlurmQueue", "SlurmQueueExecutor"]
 
+_log = logging.getLogger(__name__)
 TASK = Path(__file__).with_name("queue_task.py")
 GATHER = 0.05
 """Seconds in which jobs of one shape gather for one array."""
-OWN_PAUSE, SHARED_PAUSE = 0.02, 2.0
+OWN_PAUSE, SHARED_PAUSE = 0.02, 5.0
 """Seconds between two questions (``sbatch --test-only``), on one's own cluster and on one that others use."""
 UNKNOWN = "unknown"
 """Stands for the id of a job that has run, of which Dovetail never heard."""
+ACCOUNTING = 3600.0
+"""Seconds for which it holds how much jobs use of their walltimes."""
 MISSED = 3
 """Looks at which a job may be missing before it is given up."""
 CHANGED = ("SLURM_TIME_FORMAT", "LC_ALL")
@@ -105,7 +113,7 @@ class SlurmQueue:
 
     ``partitions`` are those that may be used, with commas (empty: all); ``features`` names of node features
     that tell CPUs apart. ``poll`` is the seconds between looks at the queue, ``pause`` those between two
-    questions for a start (0: 1 and 0.02 on a cluster of one's own, else 15 to 30 and 2). ``mpi`` is srun's
+    questions for a start (0: 1 and 0.02 on a cluster of one's own, else 15 to 30 and 5). ``mpi`` is srun's
     ``--mpi`` for gangs, ``srun`` further options for them, ``sbatch`` options for all jobs.
     """
 
@@ -172,10 +180,14 @@ class SlurmQueueExecutor(Reporting):
         wanted = ("SlurmUser", "MaxArraySize", "AccountingStorageType", "MpiDefault")
         self._settings = configuration(wanted)
         self._accounting = self._settings.get("AccountingStorageType", "").endswith("slurmdbd")
+        self._used: Mapping[Line, TimeUsed] = {}
+        self._used_until = 0.0
+        self._nodes = NodeTable(poll_seconds(0.0, self._settings)[0])
         self._handed: dict[JobId, Handed] = {}
         self._commands: dict[JobId, tuple[_Key, _Waiting]] = {}  # of those that wait in the queue
         longest = int(self._settings.get("MaxArraySize", "1001")) - 1
         self._backlog: Backlog[_Key, _Waiting] = Backlog(longest)
+        self._leaving: list[Handed] = []  # to be taken out of Slurm's queue together
         self._told_why: set[JobId] = set()  # jobs of which the engine knows why Slurm has no place for them
         self._questions: deque[Shape] = deque()
         self._silence: tuple[float, str] | None = None  # since when Slurm does not answer, and what was said
@@ -326,8 +338,18 @@ class SlurmQueueExecutor(Reporting):
         if handed.batch_id in ("", UNKNOWN):
             return
         handed.withdrawn = True
-        with contextlib.suppress(SlurmError):  # then it stays where it is
-            await asyncio.to_thread(call, ["scancel", "--state=PENDING", handed.id])
+        self._leaving.append(handed)
+        if len(self._leaving) == 1:
+            self._begin_task(self._withdraw_gathered())
+
+    async def _withdraw_gathered(self) -> None:
+        """One scancel for all of them, tasks of arrays among them."""
+        await asyncio.sleep(GATHER)
+        leaving, self._leaving = self._leaving, []
+        try:
+            await asyncio.to_thread(call, ["scancel", "--state=PENDING", *(one.id for one in leaving)])
+        except SlurmError as error:  # of one at least; what became of each the next look will say
+            _log.info("not all of %d jobs could be taken back: %s", len(leaving), error)
         self._looks.set()
 
     def _let_go(self, handed: Handed) -> None:
@@ -460,6 +482,7 @@ class SlurmQueueExecutor(Reporting):
         id = await self._deliver(options, script, handed, log, outer)
         if not id:
             return
+        self._nodes.forget()  # what is free there has changed
         self.files.note(t="sent", batch=batch, id=id)
         for one in handed:
             one.batch_id = id
@@ -508,7 +531,7 @@ class SlurmQueueExecutor(Reporting):
             return next((found.id.partition("_")[0] for found in seen.values() if found.name == name), "")
 
     def _nodes_of(self, shape: Shape) -> list[Any]:
-        return [node for node in self.cluster.nodes if shape.target in node.partitions]
+        return [node for node in self.cluster.nodes if goes_to(shape, node.partitions)]
 
     def _srun(self, decision: Submit, tasks: int) -> list[str]:
         mpi = [f"--mpi={self._options.mpi}"] if self._options.mpi else []
@@ -540,7 +563,20 @@ class SlurmQueueExecutor(Reporting):
         """What Slurm says. Raises `SlurmError`. Blocks."""
         options = [*job_options(shape, self._nodes_of(shape)), *self._options.sbatch.split()]
         wait = max(0.0, foreseen(options) - time.time())
-        return Foreseen(shape, wait, room(shape, options) if wait < 1.0 else 0)
+        free = room(shape, options, self._nodes.facts().values()) if wait < 1.0 else 0
+        return Foreseen(shape, wait, free, used=self._time_used(shape))
+
+    def _time_used(self, shape: Shape) -> TimeUsed | None:
+        """What jobs there use of their walltimes, by the accounting of the last days. Blocks."""
+        if self._accounting and time.monotonic() >= self._used_until:
+            self._used_until = time.monotonic() + ACCOUNTING
+            try:
+                self._used = times_used()
+            except SlurmError as error:
+                _log.info("the accounting does not say how long jobs run: %s", error)
+        devices = bool(shape.request.devices)
+        found = [self._used.get((target, devices)) for target in shape.target.split(",")]
+        return max(filter(None, found), key=lambda used: used.jobs, default=None)
 
     # ------------------------------------------------------------------- looking
 
@@ -607,7 +643,8 @@ class SlurmQueueExecutor(Reporting):
         again; should it turn up after all, it finds that it is not wanted.
         """
         handed.missed += 1
-        if handed.missed < MISSED:
+        taken_out = handed.withdrawn and array_known  # as we have asked for
+        if handed.missed < MISSED and not taken_out:
             return False
         if handed.withdrawn and not handed.stop:
             self._let_go(handed)

@@ -32,6 +32,7 @@ class Starter:
         self.cores = os.sched_getaffinity(0)
         self.at: list[int] | None = None  # whose cores we have taken on
         self.null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+        self.inherited: dict[int, int] = {}  # descriptors of ours that the next one gets, by its numbers
         self.born = 0  # pid of the process that was started last, 0 where that failed
 
     def go(self, cores: list[int] | None) -> None:
@@ -55,6 +56,7 @@ class Starter:
                 files.append(open_output(path, files, job["files"], job.get("chosen", False)))
             program = find_program(job["argv"][0], setup.path)
             actions = [(os.POSIX_SPAWN_DUP2, fd, n) for n, fd in enumerate((self.null, *files))]
+            actions += [(os.POSIX_SPAWN_DUP2, fd, n) for n, fd in self.inherited.items()]
             if setup.cores and self.at is not setup.cores:
                 pin(setup.cores)
                 self.at = setup.cores

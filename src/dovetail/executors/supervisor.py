@@ -29,10 +29,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING or __name__.startswith("dovetail."):
     from collections.abc import Callable
 
+    from dovetail.channel import become_subreaper
     from dovetail.executors.children import Child, Setup, ended, started, variables
     from dovetail.executors.job_groups import Groups
     from dovetail.executors.processes import (
-        become_subreaper,
         belongs,
         memory_by_session,
         open_children,
@@ -43,22 +43,17 @@ if TYPE_CHECKING or __name__.startswith("dovetail."):
     from dovetail.executors.starting import SpawnError, Starter
     from dovetail.executors.successors import Next, Successors
 else:  # run by path, with nothing of Dovetail importable
-    sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+    HERE = os.path.dirname(os.path.abspath(__file__))
+    sys.path[:0] = [HERE, os.path.dirname(HERE)]
+    from channel import become_subreaper
     from children import Child, Setup, ended, started, variables
     from job_groups import Groups
-    from processes import (
-        become_subreaper,
-        belongs,
-        memory_by_session,
-        open_children,
-        open_door,
-        signal_group,
-    )
+    from processes import belongs, memory_by_session, open_children, open_door, signal_group
     from spawnwriter import Log
     from starting import SpawnError, Starter
     from successors import Next, Successors
 
-    del sys.path[0]
+    del sys.path[:2]
 
 READ = 1 << 16
 LINGER = 0.02
@@ -105,6 +100,7 @@ class Supervisor:
         self.limited: set[int] = set()  # pids of jobs with a limit of memory
         self.kill_next = float("inf")  # nobody's grace has passed before
         self.look_at = float("inf")
+        self.retry_at = 0.0  # when what is owed to the log is tried again
         self.faults = 0  # errors that nobody foresaw
         self.poll = select.poll()
 
@@ -159,8 +155,11 @@ class Supervisor:
         self.deadlines()
 
     def needed(self) -> bool:
-        """Whether there is anything to do, or anybody who may want something."""
-        return bool(self.children or self.lingering) or (self.client and not self.closing)
+        """Whether there is anything to do, or to write down, or anybody who may want something."""
+        if self.children or self.lingering:
+            return True
+        # Who has closed has heard of every end; else what the disk did not take is known only here.
+        return (self.client or bool(self.log.owed)) and not self.closing
 
     def serve(self, events: int) -> None:
         """Send to the client what it takes, and carry out what it wants."""
@@ -191,7 +190,7 @@ class Supervisor:
         if self.lingering:
             return LINGER * 1e3
         if not self.children:
-            return None
+            return PULSE * 1e3 if self.log.owed else None
         due = min(self.look_at, self.tell_by, self.kill_next)
         return min(PULSE * 1e3, max(0.0, (due - time.monotonic()) * 1e3) + 1)
 
@@ -204,6 +203,9 @@ class Supervisor:
         now = time.monotonic()
         if self.tell_by <= now:
             self.flush()
+        if self.log.owed and self.retry_at <= now:
+            self.log.pay()
+            self.retry_at = now + PULSE
         if self.terminated:
             self.terminated = False
             self.withdraw(list(self.next.waiting))
@@ -266,6 +268,9 @@ class Supervisor:
         self.environs.clear()
         self.poll.register(self.sock, select.POLLIN)
         self.tell(ENCODE(greeting).encode())
+        for line in self.log.owed.splitlines():  # the log does not tell the new client of these ends
+            if line.startswith(b'{"t":"end"'):
+                self.tell(line)
 
     def receive(self) -> None:
         """Carry out the requests that have come; an end of file means that Dovetail is gone."""

@@ -22,28 +22,21 @@ from pydantic import (
 from pydantic_core import ErrorDetails, PydanticCustomError
 
 from dovetail.errors import InputError
-from dovetail.files.sentences import closest, shown
-from dovetail.files.units import DURATION, SIZE, bytes_of, seconds_of
+from dovetail.files.sentences import NAME, closest, is_name, shown
+from dovetail.files.units import DURATION, LONGEST, MOST_BYTES, SIZE, bytes_of, seconds_of
 
 __all__ = [
-    "LONGEST",
-    "NAME",
     "Bytes",
     "Entry",
     "Name",
     "Seconds",
     "duration",
-    "is_name",
     "number_or_text",
     "real",
     "size",
     "validated",
     "whole",
 ]
-
-LONGEST = 1e12
-"""Seconds; more than 30,000 years is taken for a mistake, and sums of times stay finite."""
-MOST_BYTES = 10**18
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -133,14 +126,6 @@ _SIZE = size()
 
 def _bytes(value: object) -> int:
     return math.ceil(_SIZE(value))
-
-
-NAME = "a name: text of 1 to 200 characters, no control characters, no blanks around it"
-
-
-def is_name(value: object) -> bool:
-    """Whether this is what the sentences call a name."""
-    return isinstance(value, str) and 0 < len(value) <= 200 and value.isprintable() and value.strip() == value
 
 
 def _name(value: object) -> object:

@@ -6,7 +6,15 @@ import difflib
 import os
 from collections.abc import Callable, Iterable, Mapping
 
-__all__ = ["closest", "file_name", "printable", "reason", "shown"]
+__all__ = ["NAME", "closest", "file_name", "is_name", "printable", "reason", "shown"]
+
+NAME = "a name: text of 1 to 200 characters, no control characters, no blanks around it"
+
+
+def is_name(value: object) -> bool:
+    """Whether this is what the sentences call a name."""
+    return isinstance(value, str) and 0 < len(value) <= 200 and value.isprintable() and value.strip() == value
+
 
 LISTED = 40
 """So many known words a sentence lists."""

@@ -14,8 +14,20 @@ from contextlib import suppress
 from dovetail.errors import InputError
 from dovetail.files.sentences import shown
 
-__all__ = ["DURATION", "SIZE", "bytes_given", "bytes_of", "seconds_given", "seconds_of"]
+__all__ = [
+    "DURATION",
+    "LONGEST",
+    "MOST_BYTES",
+    "SIZE",
+    "bytes_given",
+    "bytes_of",
+    "seconds_given",
+    "seconds_of",
+]
 
+LONGEST = 1e12
+"""Seconds; more than 30,000 years is taken for a mistake, and sums of times stay finite."""
+MOST_BYTES = 10**18
 DURATION = "seconds, or a duration such as 1h30m, 2d or 00:10:00"
 """What `seconds_of` reads, for sentences."""
 SIZE = "bytes, or a size such as 8GB or 512MiB"

@@ -266,6 +266,12 @@ def _check_numbers(needed: Sequence[Any], others: Sequence[Any] = ()) -> None:
             raise ValueError(f"found {value!r}, expected a number")
 
 
+def _check_words(words: Sequence[Any]) -> None:
+    """Names are text; a damaged cell may hold bytes."""
+    if not all(isinstance(word, str) for word in words):
+        raise ValueError(f"found the names {list(words)!r}, expected text")
+
+
 def aggregate_of(
     app: str, implementation: str, device: DeviceClass, request: RequestKey, row: Sequence[Any]
 ) -> Aggregate:
@@ -281,8 +287,7 @@ def aggregate_of(
 
 def group_of(row: Sequence[Any]) -> Group:
     """The group of a row of app, implementation, kind, model, nodes, cpus, gpus, completed, failed."""
-    if not all(isinstance(word, str) for word in row[:4]):
-        raise ValueError(f"found the names {row[:4]!r}, expected text")
+    _check_words(row[:4])
     _check_numbers(row[4:9])
     return Group(row[0], row[1], DeviceClass(row[2], row[3]), (row[4], row[5], row[6]), row[7], row[8])
 
@@ -290,6 +295,7 @@ def group_of(row: Sequence[Any]) -> Group:
 def run_of(row: Sequence[Any]) -> Run:
     """The run of one row of `RUN_COLUMNS`. Raises `ValueError` and the like for what cannot be one."""
     _check_numbers((row[0], *row[5:8], row[9], row[18]), row[11:18])
+    _check_words((*row[1:5], *(word for word in row[20:22] if word is not None)))
     usage = None if all(value is None for value in row[12:18]) else Usage(*row[12:18])
     return Run(
         app=row[1],

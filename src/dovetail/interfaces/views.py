@@ -36,10 +36,10 @@ __all__ = [
     "Changes",
     "Deadlines",
     "Free",
-    "Lately",
     "Outside",
     "Profile",
     "Queue",
+    "Recent",
     "Shadow",
     "View",
 ]
@@ -228,12 +228,17 @@ class Changes(Protocol):
         ...
 
     @property
+    def incident(self) -> bool:
+        """Whether anything else changed but for jobs that wait no more: a node lost or back, a plan."""
+        ...
+
+    @property
     def otherwise(self) -> bool:
-        """Whether anything else changed: a cancellation, a node lost or back, estimates, a plan."""
+        """Whether anything else changed: an incident, or a waiting job was cancelled or held back."""
         ...
 
 
-class Lately(Protocol):
+class Recent(Protocol):
     """What happened of late, as far as it is remembered."""
 
     @property
@@ -320,7 +325,7 @@ class View(Protocol):
         ...
 
     @property
-    def lately(self) -> Lately:
+    def recent(self) -> Recent:
         """What happened of late; empty for a policy that does not look back."""
         ...
 

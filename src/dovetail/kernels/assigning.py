@@ -1,19 +1,21 @@
-"""Compiled search for a plan of one-node jobs on unlike machines: which machine runs which job.
+"""Search for a plan of one-node jobs on unlike machines: which machine runs which job.
 
 ``times``: float64, shape ``(jobs, machines)``, seconds of a job on a machine, infinite where it cannot run
 (every job has a finite one). ``ready``: float64, shape ``(machines,)``, seconds until a machine is free.
 ``assigned``: int64, shape ``(jobs,)``, the machine of each job. Chance is counter-based: the same input gives
-the same plan. Kernels that call one another live in this one file: numba's cache follows the file alone.
+the same plan. `native/assigning.c` is the compiled side.
 """
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from numpy.typing import NDArray
 
-from dovetail.kernels.compiler import lazily
+from dovetail.native.library import kernel
 
-__all__ = ["least_makespan", "least_total", "makespan_bound", "warm_up"]
+__all__ = ["least_makespan", "least_total", "makespan_bound"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -29,14 +31,12 @@ ROUNDS = 100
 """Steps of the lower bound."""
 
 
-@lazily()
 def _draw(chance: Ints, below: int) -> int:
     """The next whole number from 0 to below ``below``; ``chance`` holds the counter's state."""
     chance[0] = chance[0] * 6364136223846793005 + 1442695040888963407
     return int(((chance[0] >> 33) & 0x7FFFFFFF) % below)
 
 
-@lazily()
 def _loads(times: Floats, ready: Floats, assigned: Ints, load: Floats) -> float:
     """Write when each machine is done to ``load``; the last of these ends, with what runs already."""
     load[:] = ready
@@ -45,7 +45,6 @@ def _loads(times: Floats, ready: Floats, assigned: Ints, load: Floats) -> float:
     return float(load.max())
 
 
-@lazily()
 def _in_order(times: Floats, ready: Floats, order: Ints, assigned: Ints) -> None:
     """Job after job, each where it ends first."""
     load = ready.copy()
@@ -59,7 +58,6 @@ def _in_order(times: Floats, ready: Floats, order: Ints, assigned: Ints) -> None
         load[best] = end
 
 
-@lazily()
 def _batch(times: Floats, ready: Floats, rule: int, assigned: Ints) -> None:
     """Min-min, max-min or sufferage (Maheswaran et al. 1999, section 3.3). O(jobs²), mostly."""
     n, machines = times.shape
@@ -97,7 +95,6 @@ def _batch(times: Floats, ready: Floats, rule: int, assigned: Ints) -> None:
         changed = first[chosen]
 
 
-@lazily()
 def _by_acceleration(times: Floats, ready: Floats, kinds: Ints, assigned: Ints) -> None:
     """The machine that is free first takes the job that it accelerates most (heteroprio)."""
     n, machines = times.shape
@@ -132,7 +129,7 @@ def _by_acceleration(times: Floats, ready: Floats, kinds: Ints, assigned: Ints) 
         left -= 1
 
 
-@lazily()
+@kernel
 def makespan_bound(times: Floats, ready: Floats) -> float:
     """A lower bound of the last end, by the dual of the fractional assignment.
 
@@ -162,13 +159,18 @@ def makespan_bound(times: Floats, ready: Floats) -> float:
         top = load.max()
         if top <= 0:
             break
-        weight *= np.exp((load / top - 1.0) * (1.0 / (1.0 + 0.2 * step)))
-        weight = np.maximum(weight / weight.sum(), 1e-12)  # a weight of zero would make infinity no number
-        weight /= weight.sum()
+        pace = 1.0 / (1.0 + 0.2 * step)
+        total, rest = 0.0, 0.0
+        for u in range(machines):
+            weight[u] *= math.exp((load[u] / top - 1.0) * pace)
+            total += weight[u]
+        for u in range(machines):  # a weight of zero would make infinity no number
+            weight[u] = max(weight[u] / total, 1e-12)
+            rest += weight[u]
+        weight /= rest
     return float(bound)
 
 
-@lazily()
 def _descend(times: Floats, assigned: Ints, load: Floats, left: int, chance: Ints) -> int:
     """Move or swap a job off the machine that ends last while that helps; the evaluations left.
 
@@ -221,7 +223,6 @@ def _descend(times: Floats, assigned: Ints, load: Floats, left: int, chance: Int
     return left
 
 
-@lazily()
 def _kick(times: Floats, assigned: Ints, chance: Ints) -> None:
     """Move two to four jobs to machines at random."""
     n, machines = times.shape
@@ -231,7 +232,6 @@ def _kick(times: Floats, assigned: Ints, chance: Ints) -> None:
             assigned[j] = u
 
 
-@lazily()
 def _level(times: Floats, assigned: Ints, load: Floats, top: float) -> None:
     """Level what does not end last: move a job wherever the later of the two ends comes earlier by it."""
     n, machines = times.shape
@@ -252,7 +252,6 @@ def _level(times: Floats, assigned: Ints, load: Floats, top: float) -> None:
             return
 
 
-@lazily()
 def least_makespan(
     times: Floats, ready: Floats, kinds: Ints, before: Ints, budget: int, seed: int
 ) -> tuple[Ints, float, float]:
@@ -263,9 +262,24 @@ def least_makespan(
     then local search on the machine that ends last, with kicks, for ``budget`` evaluations.
     O(jobs² + (jobs + budget) machines).
     """
+    best, bound = np.empty(len(times), np.int64), np.empty(1)
+    least = _least_makespan(times, ready, kinds, before, budget, seed, best, bound)
+    return best, least, float(bound[0])
+
+
+@kernel
+def _least_makespan(
+    times: Floats,
+    ready: Floats,
+    kinds: Ints,
+    before: Ints,
+    budget: int,
+    seed: int,
+    best: Ints,
+    bound: Floats,
+) -> float:
     n, machines = times.shape
     load = np.empty(machines)
-    best = np.empty(n, np.int64)
     tried = np.empty(n, np.int64)
     shortest = np.array([np.min(times[j]) for j in range(n)])
     least = np.inf
@@ -286,8 +300,8 @@ def least_makespan(
         if end < least * (1.0 - 1e-12):
             least = end
             best[:] = tried
-    bound = makespan_bound(times, ready)
-    enough = bound * CLOSE_ENOUGH
+    bound[0] = makespan_bound.plain(times, ready)
+    enough = bound[0] * CLOSE_ENOUGH
     chance = np.array([seed], np.int64)
     current, reached = best.copy(), least
     left = budget
@@ -306,10 +320,9 @@ def least_makespan(
             best[:] = tried
     _loads(times, ready, best, load)
     _level(times, best, load, least)
-    return best, _loads(times, ready, best, load), bound
+    return _loads(times, ready, best, load)
 
 
-@lazily()
 def _cost(times: Floats, ready: Floats, weight: Floats, own: float, assigned: Ints) -> float:
     """The weighted sum of completions, each machine running its jobs by time over weight."""
     total = 0.0
@@ -322,7 +335,6 @@ def _cost(times: Floats, ready: Floats, weight: Floats, own: float, assigned: In
     return total
 
 
-@lazily()
 def _settle(
     times: Floats, ready: Floats, weight: Floats, own: float, assigned: Ints, left: int, chance: Ints
 ) -> int:
@@ -353,7 +365,6 @@ def _settle(
     return left
 
 
-@lazily()
 def least_total(
     times: Floats,
     ready: Floats,
@@ -369,8 +380,24 @@ def least_total(
     ``weight[job]`` is what a second of its completion costs; with ``own`` 0 a job's own time costs nothing
     (waits are summed), with 1 it does. A step of the ``budget`` looks at one job on all machines: O(jobs).
     """
+    best = np.empty(len(times), np.int64)
+    _least_total(times, ready, weight, own, kinds, before, budget, seed, best)
+    return best
+
+
+@kernel
+def _least_total(
+    times: Floats,
+    ready: Floats,
+    weight: Floats,
+    own: float,
+    kinds: Ints,
+    before: Ints,
+    budget: int,
+    seed: int,
+    best: Ints,
+) -> None:
     n = len(times)
-    best = np.empty(n, np.int64)
     tried = np.empty(n, np.int64)
     chance = np.array([seed], np.int64)
     least = np.inf
@@ -397,12 +424,3 @@ def least_total(
         if cost < least * (1.0 - 1e-12):
             least = cost
             best[:] = tried
-    return best
-
-
-def warm_up() -> None:
-    """Compile the kernels, or load them from the cache: no decision then waits for it."""
-    times, ready = np.array([[1.0, 2.0], [2.0, 1.0]]), np.zeros(2)
-    kinds, nobody = np.arange(2), np.empty(0, np.int64)
-    least_makespan(times, ready, kinds, nobody, 4, 1)
-    least_total(times, ready, np.ones(2), 1.0, kinds, nobody, 4, 1)

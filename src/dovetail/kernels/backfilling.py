@@ -1,18 +1,31 @@
-"""Compiled roll-outs of EASY backfilling over counted processors: what an order of the queue would lead to.
+"""Roll-outs of EASY backfilling over counted processors: what an order of the queue would lead to.
 
 Times are seconds from now. Jobs are numbered: first those that wait, then those that are thought to come, by
 ``submit``. A roll-out knows of each job its ``width`` (processors), its ``wall`` (the bound that EASY plans
-with) and how ``long`` it is assumed to run. Kernels that call one another live in this one file.
+with) and how ``long`` it is assumed to run. `native/backfilling.c` is the compiled side.
 """
 
 from __future__ import annotations
 
+import math
+from typing import NamedTuple
+
 import numpy as np
 from numpy.typing import NDArray
 
-from dovetail.kernels.compiler import lazily
+from dovetail.native.library import kernel
 
-__all__ = ["LAST_END", "SLOWDOWN", "WAIT", "expected", "futures", "roll_out", "warm_up", "worth_keeping"]
+__all__ = [
+    "LAST_END",
+    "SLOWDOWN",
+    "WAIT",
+    "Jobs",
+    "expected",
+    "futures",
+    "roll_out",
+    "roll_outs",
+    "worth_keeping",
+]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -25,7 +38,6 @@ OWN, PRIOR = 8, 2.0
 """Of each user's runs the last eight tell how long the next takes, against two of the average user."""
 
 
-@lazily()
 def expected(
     users: Ints, walls: Floats, past_users: Ints, past_walls: Floats, past: Floats
 ) -> tuple[Floats, Floats]:
@@ -36,18 +48,37 @@ def expected(
     counting most, with `PRIOR` runs of the average user. Returns the means, and the harmonic means: a job's
     slowdown grows by one over the latter a second. O(jobs · past runs).
     """
+    means, harmonic = np.empty(len(walls)), np.empty(len(walls))
+    _expected(users, walls, past_users, past_walls, past, means, harmonic)
+    return means, harmonic
+
+
+@kernel
+def _expected(
+    users: Ints,
+    walls: Floats,
+    past_users: Ints,
+    past_walls: Floats,
+    past: Floats,
+    means: Floats,
+    harmonic: Floats,
+) -> None:
     prior, prior_inverse = 1.0, 1.0
     if len(past):
-        parts = np.minimum(1.0, np.maximum(past, LEAST) / np.maximum(past_walls, LEAST))
-        prior, prior_inverse = parts.mean(), (1 / parts).mean()
-    means, harmonic = np.empty(len(walls)), np.empty(len(walls))
+        prior, prior_inverse = 0.0, 0.0
+        for i in range(len(past)):
+            part = min(1.0, max(past[i], LEAST) / max(past_walls[i], LEAST))
+            prior += part
+            prior_inverse += 1 / part
+        prior /= len(past)
+        prior_inverse /= len(past)
     for j in range(len(walls)):
         wall = max(walls[j], LEAST)
         part, inverse, weights, own = PRIOR * prior, PRIOR * prior_inverse, PRIOR, 0
         for i in range(len(past) - 1, -1, -1):
             if past_users[i] != users[j]:
                 continue
-            weight = 1 / (1 + abs(np.log((past_walls[i] + 1) / (wall + 1))))
+            weight = 1 / (1 + abs(math.log((past_walls[i] + 1) / (wall + 1))))
             ratio = max(LEAST / wall, min(1.0, past[i] / past_walls[i]))
             part += weight * ratio
             inverse += weight / ratio
@@ -57,10 +88,8 @@ def expected(
                 break
         means[j] = part / weights * wall
         harmonic[j] = weights / inverse * wall
-    return means, harmonic
 
 
-@lazily()
 def _mixed(number: int) -> int:
     """A whole number from 0 to 2^31 - 1 that looks drawn at random, the same for the same number."""
     x = number * 6364136223846793005 + 1442695040888963407
@@ -69,7 +98,6 @@ def _mixed(number: int) -> int:
     return int((x >> 17) & 0x7FFFFFFF)
 
 
-@lazily()
 def futures(
     count: int,
     numbers: Ints,
@@ -86,9 +114,24 @@ def futures(
     ones is a matter of the job's number. Parts that a running job has outlived count no more. ``count`` is a
     power of two, so that an odd step comes to each future once. O(jobs · (past runs + futures)).
     """
-    parts = np.sort(np.minimum(1.0, past / np.maximum(past_walls, LEAST)))
     found = np.empty((count, len(walls)))
-    own = np.empty(OWN)
+    _futures(numbers, users, walls, spent, past_users, past_walls, past, found)
+    return found
+
+
+@kernel
+def _futures(
+    numbers: Ints,
+    users: Ints,
+    walls: Floats,
+    spent: Floats,
+    past_users: Ints,
+    past_walls: Floats,
+    past: Floats,
+    found: Floats,
+) -> None:
+    parts = np.sort(np.minimum(1.0, past / np.maximum(past_walls, LEAST)))
+    own, count = np.empty(OWN), len(found)
     for j in range(len(walls)):
         wall = max(walls[j], LEAST)
         least = spent[j] / wall if spent[j] > 0 else -1.0
@@ -115,10 +158,8 @@ def futures(
                 found[f, j] = max(LEAST, parts[outlived + int(at / prior * others)] * wall)
             else:
                 found[f, j] = own[int(at - prior)] * wall
-    return found
 
 
-@lazily()
 def _enter(width: int, end: float, bound: float, n: int, widths: Ints, ends: Floats, bounds: Floats) -> None:
     """Put a job that starts among the ``n`` running ones, which stand by their bounds."""
     at = n
@@ -128,7 +169,6 @@ def _enter(width: int, end: float, bound: float, n: int, widths: Ints, ends: Flo
     widths[at], ends[at], bounds[at] = width, end, bound
 
 
-@lazily()
 def _leave(now: float, n: int, widths: Ints, ends: Floats, bounds: Floats) -> tuple[int, int, float]:
     """Take out of the running jobs those that have ended.
 
@@ -145,27 +185,32 @@ def _leave(now: float, n: int, widths: Ints, ends: Floats, bounds: Floats) -> tu
     return kept, given, following
 
 
-@lazily()
-def roll_out(
-    free: int,
-    running_width: Ints,
-    running_long: Floats,
-    running_bound: Floats,
-    width: Ints,
-    wall: Floats,
-    long: Floats,
-    submit: Floats,
-    known: int,
-    rank: Ints,
-    head: int,
-    summed: int,
-    enough: float,
-) -> float:
+class Jobs(NamedTuple):
+    """What runs, by ascending bounds, and what waits (``known`` of them) or is thought to come.
+
+    ``free`` processors, and of each job those that it takes, how ``long`` it is assumed to run, and the bound
+    that EASY plans with (``running_bound``, ``wall``). Times are seconds from now.
+    """
+
+    free: int
+    running_width: Ints
+    running_long: Floats
+    running_bound: Floats
+    width: Ints
+    wall: Floats
+    long: Floats
+    submit: Floats
+    known: int
+
+
+@kernel
+def roll_out(jobs: Jobs, rank: Ints, head: int, summed: int, enough: float) -> float:
     """The score if EASY goes on in this order; stops with infinity once it is above ``enough``.
 
-    Running jobs are given by their ascending bounds. ``rank`` is each job's place in the order, ``known`` the
-    number of jobs that wait already, ``head`` the one that holds a promise, or -1. O(events · jobs waiting).
+    ``rank`` is each job's place in the order, ``head`` the one that holds a promise, or -1.
+    O(events · jobs waiting).
     """
+    free, running_width, running_long, running_bound, width, wall, long, submit, known = jobs
     total = len(width)
     n = len(running_width)
     widths, ends, bounds = np.empty(n + total, np.int64), np.empty(n + total), np.empty(n + total)
@@ -234,7 +279,18 @@ def roll_out(
     return score + last if summed == LAST_END else score
 
 
-@lazily()
+@kernel
+def roll_outs(jobs: Jobs, rank: Ints, head: int, summed: int, enough: float) -> float:
+    """The sum of `roll_out` over futures: ``running_long`` and ``long`` have a row for each."""
+    score = 0.0
+    for future in range(len(jobs.long)):
+        one = jobs._replace(running_long=jobs.running_long[future], long=jobs.long[future])
+        score += roll_out.plain(one, rank, head, summed, enough - score)
+        if score == np.inf:
+            break
+    return score
+
+
 def _cost(wait: float, long: float, total: int, summed: int) -> float:
     """What a start adds to the score."""
     if summed == WAIT:
@@ -244,7 +300,6 @@ def _cost(wait: float, long: float, total: int, summed: int) -> float:
     return 1e-3 * wait / total
 
 
-@lazily()
 def _shadow(free: int, wanted: int, n: int, widths: Ints, bounds: Floats) -> tuple[float, int]:
     """When the head can start by the bounds of what runs, and what is free then beside it."""
     extra = free - wanted
@@ -258,7 +313,7 @@ def _shadow(free: int, wanted: int, n: int, widths: Ints, bounds: Floats) -> tup
     return when, max(extra, 0)
 
 
-@lazily()
+@kernel
 def worth_keeping(
     width: int,
     long: float,
@@ -295,12 +350,3 @@ def worth_keeping(
         slowdown = (wait * within - within * within / 2) / max(coming_long[i], LEAST)
         spared += rate * max(0.0, slowdown - within * coming_long[i] * second)
     return bool(spared > soon * second)
-
-
-def warm_up() -> None:
-    """Compile the kernels, or load them from the cache: no decision then waits for it."""
-    ones, times = np.ones(1, np.int64), np.ones(1)
-    long, _ = expected(ones, times, ones, times, times)
-    worth_keeping(1, 1.0, 1.0, 1, times, ones, ones, times, 1.0)
-    futures(1, ones, ones, times, times, ones, times, times)
-    roll_out(1, ones, times, times, ones, times, long, times, 1, np.zeros(1, np.int64), -1, WAIT, np.inf)

@@ -1,10 +1,10 @@
-"""Compiled placing of one gang: the nodes on which it starts first, and what it then holds of them.
+"""Placing of one gang: the nodes on which it starts first, and what it then holds of them.
 
 A *column* of a node is a lane of its CPU pool (the first ``lanes`` columns) or a device. ``ready``: float64,
 shape ``(nodes, columns)``, the second at which a column will be free, never before now, and infinite where
 there is none. A gang asks of each node for ``pool`` lanes and ``count`` devices out of ``eligible`` (bool,
-of ``ready``'s shape; lanes are not looked up in it), on nodes that are ``able``. A readable twin stands in
-``moldable_plain``.
+of ``ready``'s shape; lanes are not looked up in it), on nodes that are ``able``. `native/gangs.c`
+is the compiled side.
 """
 
 from __future__ import annotations
@@ -12,16 +12,15 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from dovetail.kernels.compiler import lazily
+from dovetail.native.library import kernel
 
-__all__ = ["node_ready", "occupy", "place"]
+__all__ = ["compiled_place", "occupy", "place"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
 
-@lazily(inline="always")
 def _kth(row: Floats, eligible: Bools, lanes: int, first: int, last: int, k: int) -> float:
     """The k-th smallest (k >= 1) of the lanes or eligible devices from ``first`` to before ``last``."""
     if k == 1:
@@ -45,7 +44,6 @@ def _kth(row: Floats, eligible: Bools, lanes: int, first: int, last: int, k: int
     return np.inf
 
 
-@lazily(inline="always")
 def node_ready(row: Floats, lanes: int, pool: int, count: int, eligible: Bools) -> float:
     """When a node can give a share: so many lanes and devices."""
     at = -np.inf
@@ -56,7 +54,6 @@ def node_ready(row: Floats, lanes: int, pool: int, count: int, eligible: Bools) 
     return at
 
 
-@lazily(inline="always")
 def _others_busy(row: Floats, lanes: int, pool: int, count: int, eligible: Bools, start: float) -> float:
     """The summed ready times of what a share leaves of the node; -1 where it leaves nothing."""
     total = 0.0
@@ -76,7 +73,6 @@ def _others_busy(row: Floats, lanes: int, pool: int, count: int, eligible: Bools
     return total if left else -1.0
 
 
-@lazily(inline="always")
 def _insert(chosen: Ints, keys: Floats, found: int, wanted: int, node: int, key: float) -> int:
     """Keep the ``wanted`` nodes of the smallest keys, sorted, the earlier first where equal; how many."""
     if found == wanted and key >= keys[wanted - 1]:
@@ -91,7 +87,6 @@ def _insert(chosen: Ints, keys: Floats, found: int, wanted: int, node: int, key:
     return min(found + 1, wanted)
 
 
-@lazily()
 def place(
     ready: Floats,
     lanes: int,
@@ -134,7 +129,9 @@ def place(
     return float(start)
 
 
-@lazily()
+compiled_place = kernel(place)
+
+
 def occupy(
     ready: Floats,
     lanes: int,

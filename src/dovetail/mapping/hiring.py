@@ -6,6 +6,7 @@ import threading
 import warnings
 from collections.abc import Sequence
 from contextlib import ExitStack
+from typing import TYPE_CHECKING
 
 from dovetail.errors import DovetailWarning, InputError
 from dovetail.executors.discovery import usable_cores
@@ -14,6 +15,9 @@ from dovetail.mapping.local import LocalCrew
 from dovetail.mapping.places import Wanted, default_workers, parse_workers
 from dovetail.mapping.units import ThisMachine, Units, devices_here
 from dovetail.model import CPU
+
+if TYPE_CHECKING:
+    from dovetail.mapping.run import MapRun
 
 __all__ = ["Workers"]
 
@@ -43,6 +47,8 @@ class Workers:
             raise InputError(f"found {engine!r}, expected one of {', '.join(ENGINES)}", where="engine")
         if address is not None and engine != "ray":
             raise InputError(f"found {address!r}, expected it with engine='ray' only", where="address")
+        self.run: MapRun | None = None
+        """The run whose jobs the maps on these workers are, once one has begun."""
         self._crew: Crew | None = None
         self._busy = threading.Lock()
         self._kept = False

@@ -47,7 +47,7 @@ class Lessons:
 
     def __init__(self, history: MeasuredHistory | None, app: str, feature: str = "") -> None:
         self._history = history if app else None
-        self._app, self._feature = app, feature
+        self._app, self.feature = app, feature
 
     def seconds(self, places: Mapping[str, Place]) -> dict[str, float]:
         """Mean seconds of an item whose size plays no part, by kind, as far as is known."""
@@ -91,11 +91,11 @@ class Lessons:
         if not self._history.count(self._app, kind, place.device_class):
             return None
         model = make_model("learned", self._history)
-        positive = np.maximum(sizes, 1.0 if self._feature == BYTES else 1e-300)
+        positive = np.maximum(sizes, 1.0 if self.feature == BYTES else 1e-300)
         grid = np.unique(np.geomspace(positive.min(), positive.max(), GRID))
         seconds = []
         for size in grid:
-            inputs: InputsKey = ((self._feature, float(size)),)
+            inputs: InputsKey = ((self.feature, float(size)),)
             answer = model.ask(Query(self._app, kind, place.device_class, _request(place), inputs))
             if answer is None:
                 return None
@@ -115,7 +115,7 @@ class Lessons:
                 self._history.record(self._run(tally.places[kind], sample, uid, when, first))
 
     def _run(self, place: Place, sample: Sample, uid: str, when: float, first: bool) -> Run:
-        inputs = {self._feature: sample.size / sample.items} if self._feature else {}
+        inputs = {self.feature: sample.size / sample.items} if self.feature else {}
         nodes, cpus, gpus = _request(place)
         return Run(
             self._app,

@@ -6,6 +6,7 @@ import hashlib
 import json
 import mmap
 import os
+import secrets
 import selectors
 import signal
 import socket
@@ -117,6 +118,9 @@ class LocalCrew:
         self._supervisors = 0
         self._supervisor: subprocess.Popen[bytes] | None = None
         self._supervisor_socket: socket.socket | None = None
+        self._parcels: socket.socket | None = None
+        self._inbox = b""
+        self._uid = f"map.{os.getpid()}.{secrets.token_hex(4)}"
         self._closed = False
 
     # -- for the scheduler -----------------------------------------------------------------------------
@@ -203,11 +207,11 @@ class LocalCrew:
         process = self._of_slot[slot.number]
         process.reason = reason
         if trace:
-            self._ask({"do": "signal", "number": process.number, "signal": int(DUMP_SIGNAL)})
+            self._ask({"t": "signal", "uid": self._uid_of(process), "number": int(DUMP_SIGNAL)})
             deadline = time.monotonic() + DUMP_TIME
             while not process.trace() and time.monotonic() < deadline:
                 time.sleep(0.005)
-        self._ask({"do": "kill", "number": process.number})
+        self._kill(process)
 
     def dismiss(self, slot: Slot) -> bool:
         """Let a worker go; a crew that is kept keeps it."""
@@ -219,7 +223,7 @@ class LocalCrew:
             self._units.give(slot.place)
         else:
             process.dismissed = True
-            self._ask({"do": "kill", "number": process.number})
+            self._kill(process)
         return True
 
     def close(self) -> None:
@@ -229,8 +233,8 @@ class LocalCrew:
         self._closed = True
         if self._supervisor is not None and self._supervisor_socket is not None:
             self._let_leave()
-            self._ask({"do": "close"})
-            self._supervisor_socket.close()
+            self._ask({"t": "close", "grace": 0.0})
+            self._hang_up()
             try:
                 self._supervisor.wait(GONE_TIME)
             except subprocess.TimeoutExpired:
@@ -259,7 +263,8 @@ class LocalCrew:
         self._supervisor_socket.settimeout(LEAVE_TIME)
         try:
             while leaving and (data := self._supervisor_socket.recv(PACKET)):
-                leaving.discard(json.loads(data).get("ended"))
+                ends = [said for said in self._lines(data) if said["t"] == "end"]
+                leaving -= {self._number_of(end["uid"]) for end in ends}
         except (TimeoutError, ConnectionResetError):
             return
 
@@ -273,18 +278,19 @@ class LocalCrew:
         self._of_slot[slot.number] = process
         assert self._supervisor is not None
         setup = {"parent": self._supervisor.pid, "memory": self._memory, "cores": slot.place.cores}
-        argv = [sys.executable, "-c", START, json.dumps(sys.path), json.dumps(setup)]
-        request = {
-            "do": "start",
-            "number": process.number,
-            "argv": argv,
-            "env": {
-                **environment_of(slot.place, os.environ, self._kinds),
-                **self._units.environment(),
-            },
-        }
-        self._ask(request, [process.theirs.sock.fileno(), process.page_fd, process.trace_fd])
+        around = {**environment_of(slot.place, os.environ, self._kinds), **self._units.environment()}
+        number, uid = process.number, self._uid_of(process)
+        # It binds itself: the supervisor would go to its core, and start the next one only beside it.
+        place = {"env": around, "unset": [], "cores": [], "cwd": ".", "grace": 0.0}
+        self._ask({"t": "setup", "setup": number, **place})
+        self._give(process.theirs.sock.fileno(), process.page_fd, process.trace_fd)
         process.theirs.close()
+        argv = [sys.executable, "-c", START, json.dumps(sys.path), json.dumps(setup)]
+        # A map within a job stays that job's, also for who lends it devices.
+        outer = {name: os.environ[name] for name in ("DOVETAIL_JOB", "DOVETAIL_UID") if name in os.environ}
+        job = {"uid": uid, "job": slot.name, "setup": number, "argv": argv, "files": [], "vars": outer}
+        self._ask({"t": "intent", **job})
+        self._ask({"t": "forget", "numbers": [number]})
         self._selector.register(process.connection.sock, selectors.EVENT_READ, process)
         self._prepare(process)
 
@@ -342,32 +348,61 @@ class LocalCrew:
     # -- the supervisor ------------------------------------------------------------------------------------
 
     def _start_supervisor(self) -> None:
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        ours, theirs = socket.socketpair()
+        parcels, taken = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        log = os.memfd_create("dovetail-workers", os.MFD_CLOEXEC)
         script = Path(__file__).with_name("supervisor.py")
         held = self._units.descriptors()
-        words = [theirs.fileno(), os.getpid(), *held]
+        passed = (theirs.fileno(), log, taken.fileno())
         try:
             self._supervisor = subprocess.Popen(
-                [sys.executable, "-I", "-S", str(script), *map(str, words)],
+                [sys.executable, "-I", "-S", str(script), *map(str, (*passed, os.getpid(), *held))],
                 stdin=subprocess.DEVNULL,
-                pass_fds=(theirs.fileno(), *held),
+                pass_fds=(*passed, *held),
                 start_new_session=True,
             )
         except OSError as error:
             ours.close()
+            parcels.close()
             raise ExecutorError(f"workers cannot be started: {error.strerror}") from error
         finally:
             theirs.close()
-        self._supervisor_socket = ours
+            taken.close()
+            os.close(log)
+        self._supervisor_socket, self._parcels, self._inbox = ours, parcels, b""
         self._selector.register(ours, selectors.EVENT_READ, self)
 
-    def _ask(self, request: dict[str, Any], fds: Sequence[int] = ()) -> None:
+    def _uid_of(self, process: _Process) -> str:
+        return f"{self._uid}/{process.number}"
+
+    def _number_of(self, uid: str) -> int:
+        return int(uid.rpartition("/")[2])
+
+    def _ask(self, request: dict[str, Any]) -> None:
         """Ask the supervisor for something; that it has gone is heard in `wait`."""
         assert self._supervisor_socket is not None
-        try:
-            socket.send_fds(self._supervisor_socket, [json.dumps(request).encode()], list(fds))
-        except (BrokenPipeError, ConnectionResetError):
-            return
+        with suppress(BrokenPipeError, ConnectionResetError):
+            self._supervisor_socket.sendall(json.dumps(request).encode() + b"\n")
+
+    def _give(self, *fds: int) -> None:
+        """Send descriptors for the worker that is asked for next."""
+        assert self._parcels is not None
+        with suppress(BrokenPipeError, ConnectionResetError):
+            socket.send_fds(self._parcels, [b"."], list(fds))
+
+    def _kill(self, process: _Process) -> None:
+        self._ask({"t": "stop", "uid": self._uid_of(process), "reason": "CANCELLED", "grace": 0.0})
+
+    def _hang_up(self) -> None:
+        """Close our ends: whatever of the supervisor's is left ends."""
+        for end in (self._supervisor_socket, self._parcels):
+            if end is not None:
+                end.close()
+
+    def _lines(self, data: bytes) -> list[dict[str, Any]]:
+        """What the supervisor has said, as far as its lines are whole."""
+        *lines, self._inbox = (self._inbox + data).split(b"\n")
+        return [json.loads(line) for line in lines]
 
     def _hear_supervisor(self) -> None:
         assert self._supervisor_socket is not None
@@ -378,11 +413,12 @@ class LocalCrew:
         if not data:
             self._supervisor_gone()
             return
-        said = json.loads(data)
-        if "ended" in said:
-            self._ended(self._processes[said["ended"]], said["status"])
-        elif "failed" in said:
-            raise ExecutorError(f"a worker cannot be started: {said['why']}")
+        for said in self._lines(data):
+            if said["t"] != "end":
+                continue
+            if "error" in said:
+                raise ExecutorError(f"a worker cannot be started: {said['error']}")
+            self._ended(self._processes[self._number_of(said["uid"])], said["status"])
 
     def _ended(self, process: _Process, status: int) -> None:
         """A worker has gone: say what was lost, and start another in its place."""
@@ -415,7 +451,7 @@ class LocalCrew:
         assert self._supervisor is not None
         assert self._supervisor_socket is not None
         self._selector.unregister(self._supervisor_socket)
-        self._supervisor_socket.close()
+        self._hang_up()
         self._supervisor.wait()
         self._start_supervisor()
         for process in list(self._processes.values()):

@@ -8,16 +8,17 @@ import time
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from importlib import import_module
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from dovetail.errors import DovetailWarning, HistoryError, InputError
+from dovetail.errors import DovetailError, DovetailWarning, HistoryError, InputError
 from dovetail.history.sqlite import SqliteHistory
 from dovetail.mapping.checking import Checker
-from dovetail.mapping.crew import Crew, WorkerTask
+from dovetail.mapping.crew import Crew, Slot, WorkerTask
 from dovetail.mapping.delivery import Delivery
 from dovetail.mapping.folding import Fold
 from dovetail.mapping.function import Function, ship
@@ -33,13 +34,19 @@ from dovetail.mapping.source import SequenceSource, Source, source_of
 from dovetail.mapping.summary import Tally
 from dovetail.mapping.units import InUse
 from dovetail.mapping.waiting import ByNode, BySize, InTurn, Waiting
+from dovetail.model import State
 from dovetail.splitting.finish_time import Floats
+
+if TYPE_CHECKING:
+    from dovetail.mapping.run import MapJob
 
 __all__ = ["Errors", "HistoryLike", "Plan", "Session"]
 
 SEGMENTS = 64
 """Batches of results that wait for whoever uses them, and as many again for each `MORE` workers."""
 MORE = 16
+SHOWN = 10
+"""Failed items that are named."""
 POLL = 0.25
 """Seconds between looks whether others have given back what the workers need."""
 MOST_BYTES = 512 << 20
@@ -94,6 +101,11 @@ class Session:
         self.began = time.monotonic()
         self.seconds = 0.0
         self.workers = [slot.name for slot in crew.slots]
+        self._slots: Sequence[Slot] = list(crew.slots)
+        self._job: MapJob | None = None
+        self._unseen = False
+        # The driver and all that it needs, while the workers start and begin.
+        self._importing = threading.Thread(target=import_module, args=("dovetail.mapping.run",), daemon=True)
         self.thread = threading.Thread(target=self._work, args=(job,), name="dovetail-map", daemon=True)
         self.thread.start()
 
@@ -115,13 +127,16 @@ class Session:
         if not self._begun(job):  # workers start while the history is read
             return
         with ExitStack() as stack:
-            start = _start(plan, crew, _open_history(plan.history, stack))
+            history = _open_history(plan.history, stack)
+            start = _start(plan, crew, history)
             stack.callback(start.source.close)
             self.tally = start.tally
             bar = ProgressBar(at_once=bool(plan.progress)) if wanted(plan.progress) else None
             if bar is not None:
                 stack.callback(bar.close)
             stack.callback(self.health.end)
+            if history is not None:
+                self._importing.start()
             outcomes = Outcomes(
                 crew,
                 start.waiting,
@@ -143,16 +158,64 @@ class Session:
                 self.checker,
                 self.health,
                 outcomes,
-                bar,
+                _both(bar, None if history is None else lambda _: self._note(history, start.inputs)),
             )
+            why = "its thread was ended"
             try:
                 scheduler.run()
                 if start.source.error is not None:
                     raise start.source.error
+                why = ""
+            except Exception as error:
+                why = str(error) or type(error).__name__
+                raise
             finally:
                 for copy in scheduler.running():
                     crew.kill(copy.slot, "the map has ended")
+                self.seconds = time.monotonic() - self.began
                 _record(start.lessons, start.tally)
+                if history is not None:
+                    self._note(history, start.inputs, wait=True)
+                    self._end_job(scheduler, why)
+
+    def _note(self, history: SqliteHistory, inputs: Mapping[str, float], *, wait: bool = False) -> None:
+        """The map as a job of the driver, begun as soon as what that needs is imported (or now: ``wait``)."""
+        if wait:
+            self._importing.join()
+        if self._importing.is_alive():
+            return
+        if self._job is None and not self._unseen:
+            from dovetail.mapping.run import begin
+
+            plan, workers = self.plan, self.plan.workers
+            name, rule = plan.function.name, plan.options.rule.name
+            workers.run, self._job = begin(workers.run, name, rule, inputs, self._slots, history, self.began)
+            self._unseen = self._job is None
+        if self._job is not None:
+            self._job.note(self.items_of_job)
+
+    def _end_job(self, scheduler: MapScheduler, why: str) -> None:
+        if self._job is None:
+            return
+        tally = scheduler.tally
+        state, detail = State.COMPLETED, ""
+        if why or tally.failed:
+            state, detail = State.FAILED, why or f"{len(tally.failed)} of its items failed"
+        elif scheduler.waiting.left or scheduler.unfinished():
+            state, detail = State.CANCELLED, "it was closed before all items were done"
+        try:
+            self._job.end(state, detail, self.items_of_job)
+        except (DovetailError, OSError) as error:
+            warnings.warn(f"how the map ended was not kept: {error}", DovetailWarning, stacklevel=1)
+
+    def items_of_job(self) -> dict[str, Any]:
+        """What ``explain`` shows of the items."""
+        assert self.tally is not None
+        seconds = self.seconds or time.monotonic() - self.began
+        found = self.tally.summary(seconds, self.workers, self.checker.compared, self.health)
+        failed = [dict(one) for one in found.failed[:SHOWN]]
+        reasons = {kind: str(failure) for kind, failure in self.health.reasons().items()}
+        return {**asdict(found), "failed": failed, "failed_items": len(found.failed), "reasons": reasons}
 
     def _begun(self, job: WorkerTask) -> bool:
         """Begin as soon as no other Dovetail uses what the workers need; whether anybody still wants that."""
@@ -171,6 +234,17 @@ class Session:
         return False
 
 
+def _both(*shown: Callable[[MapScheduler], None] | None) -> Callable[[MapScheduler], None] | None:
+    """All that are to see how far the map is, as one."""
+    some = [one for one in shown if one is not None]
+
+    def show(scheduler: MapScheduler) -> None:
+        for one in some:
+            one(scheduler)
+
+    return show if some else None
+
+
 @dataclass(frozen=True, slots=True)
 class _Start:
     """How a map begins: where items come from, in what order, what is known of their times."""
@@ -180,6 +254,8 @@ class _Start:
     pace: Pace
     tally: Tally
     lessons: Lessons
+    inputs: Mapping[str, float]
+    """What the time of the whole map is predicted from: how many items, and their size in all."""
 
 
 def _start(plan: Plan, crew: Crew, history: SqliteHistory | None) -> _Start:
@@ -192,7 +268,10 @@ def _start(plan: Plan, crew: Crew, history: SqliteHistory | None) -> _Start:
         waiting: Waiting, lessons: Lessons, known: Mapping[str, float], sizes: Floats | None = None
     ) -> _Start:
         tally = Tally(known, None if sizes is None else sizes.__getitem__)
-        return _Start(source, waiting, Pace(counts, known), tally, lessons)
+        inputs = {} if items is None else {"items": float(len(items))}
+        if sizes is not None:
+            inputs[lessons.feature] = float(sizes.sum())
+        return _Start(source, waiting, Pace(counts, known), tally, lessons, inputs)
 
     name = plan.function.name
     items: Sequence[Any] | None = plan.items if isinstance(source, SequenceSource) else None  # type: ignore[assignment]

@@ -102,6 +102,8 @@ class ThisMachine:
         try:
             others = self._claims.choose(choose)
             _MINE.add(self._claims.uid)
+        except TimeoutError as error:  # others are there, and what they use cannot be seen for now
+            raise InUse(f"{error}, so that nothing can be claimed on this machine") from None
         except OSError as error:
             warnings.warn(
                 f"other Dovetails on this machine are not seen: {error.strerror or error}",

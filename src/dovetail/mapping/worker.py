@@ -7,7 +7,6 @@ Python was when it crashed or was asked.
 
 from __future__ import annotations
 
-import ctypes
 import faulthandler
 import json
 import mmap
@@ -19,6 +18,7 @@ from collections.abc import Callable, MutableSequence
 from contextlib import suppress
 from typing import Any, cast
 
+from dovetail.channel import end_with
 from dovetail.mapping.running import (
     UNREADABLE,
     Caught,
@@ -39,16 +39,13 @@ DUMP_SIGNAL = signal.SIGUSR1
 """Asks for the traceback of what runs, even of what holds on to the interpreter."""
 SOCKET, PROGRESS, TRACE = 3, 4, 5
 """Inherited descriptors."""
-PR_SET_PDEATHSIG = 1
 
 
 def main() -> None:
     """Set the process up as its argument says, and serve until there is nobody to serve."""
     setup = json.loads(sys.argv[2])
     # Whoever started us has gone: so shall we, whatever runs.
-    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != setup["parent"]:
-        return
+    end_with(setup["parent"])
     os.sched_setaffinity(0, setup["cores"])
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is Dovetail's to handle
     for fd in (SOCKET, PROGRESS, TRACE):

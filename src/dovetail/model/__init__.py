@@ -67,10 +67,11 @@ from dovetail.model.job import (
     Seconds,
     Sizing,
     Throttle,
+    request_for,
 )
 from dovetail.model.node import CPU, Device, DeviceClass, Node, NodeGroup
 from dovetail.model.note import Note
-from dovetail.model.outside import Begun, HandedOver, Outlook, Shape
+from dovetail.model.outside import Begun, HandedOver, Outlook, Shape, TimeUsed
 from dovetail.model.plan import Plan, PlanItem
 from dovetail.model.promise import Promise
 from dovetail.model.record import Placed, Prediction, Record, Run, Span
@@ -168,6 +169,7 @@ __all__ = [
     "Submitted",
     "TableTruth",
     "Throttle",
+    "TimeUsed",
     "Truth",
     "Unit",
     "Usage",
@@ -186,6 +188,7 @@ __all__ = [
     "fits_unit",
     "one_node_choices",
     "predicted_seconds",
+    "request_for",
     "seconds_on",
     "spelt_out",
     "together",

@@ -19,11 +19,10 @@ from dovetail.files.sentences import file_name, shown
 from dovetail.files.toml import read_toml
 from dovetail.model.hostlist import MOST_NAMES, expand
 from dovetail.model.node import CPU, Device, Node, Numbered, short_form, uniform_node
+from dovetail.spec.values import MOST_CPUS, MOST_DEVICES
 
 __all__ = ["ClusterFile", "Group", "is_short", "parse_groups"]
 
-MOST_CPUS = 1_000_000
-MOST_DEVICES = 10_000
 SHORT = "'16x8cpu+1gpu'"
 
 _SHORT = re.compile(r"([0-9]{1,9})x([0-9]{1,9})cpu(?:\+([0-9]{1,9})gpu)?")

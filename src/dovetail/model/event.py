@@ -10,7 +10,7 @@ from dovetail.model.allocation import Allocation
 from dovetail.model.frozen import frozen
 from dovetail.model.job import Job, JobId, Request, Seconds
 from dovetail.model.node import DeviceClass, Node
-from dovetail.model.outside import Shape
+from dovetail.model.outside import Shape, TimeUsed
 from dovetail.model.plan import Plan
 
 __all__ = [
@@ -269,13 +269,15 @@ class Delayed:
 class Foreseen:
     """The outside scheduler's answer: jobs of that shape would start in ``wait`` seconds from this instant.
 
-    ``None``: never, for the reason ``why``. ``room`` is how many of them would find free nodes at once.
+    ``None``: never, for the reason ``why``. ``room`` is how many of them would find free nodes at once,
+    ``used`` what jobs there have used of their walltimes, where that is known.
     """
 
     shape: Shape
     wait: Seconds | None
     room: int = 0
     why: str = ""
+    used: TimeUsed | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 """Whether a node fits: what a request takes of a node, and whether the node has it.
 
-The node is taken as it is, with nothing in use. Of a node that is partly in use `engine.capacity` answers,
+The node is taken as it is, with nothing in use. Of a node partly in use `engine.capacity.free` answers,
 by the same functions.
 """
 

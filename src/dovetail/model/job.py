@@ -6,7 +6,7 @@ comparison would be slow and never needed (jobs, apps), by value elsewhere.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -30,6 +30,7 @@ __all__ = [
     "Seconds",
     "Sizing",
     "Throttle",
+    "request_for",
 ]
 
 Seconds = float
@@ -104,6 +105,30 @@ class Request:
     def gpus(self) -> float:
         """Devices of all kinds asked for on each node."""
         return sum(count for _, count in self.devices)
+
+
+def request_for(
+    kind: str,
+    *,
+    cpus: int | None = None,
+    gpus: float | None = None,
+    memory: int = 0,
+    models: Sequence[str] = (),
+    nodes: int = 1,
+) -> Request:
+    """What an implementation of this kind asks of each node, by the default rules where it does not say.
+
+    ``cpu``: the whole pool, no device. ``cpu+KIND``: the whole pool and one device. A device kind: one
+    device, and the node's ``host_cpus``.
+
+    >>> request_for("gpu", gpus=2).devices
+    (('gpu', 2.0),)
+    """
+    if kind == "cpu":
+        return Request(nodes, WHOLE_POOL if cpus is None else cpus, (), memory)
+    default = WHOLE_POOL if kind.startswith("cpu+") else HOST_CPUS
+    devices = ((kind.removeprefix("cpu+"), 1.0 if gpus is None else float(gpus)),)
+    return Request(nodes, default if cpus is None else cpus, devices, memory, tuple(models))
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from dovetail.model.job import Request, Seconds
 
-__all__ = ["Begun", "HandedOver", "Outlook", "Shape"]
+__all__ = ["Begun", "HandedOver", "Outlook", "Shape", "TimeUsed"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,18 +24,30 @@ class Shape:
     options: tuple[str, ...] = ()
 
 
+class TimeUsed(NamedTuple):
+    """What ``jobs`` used of their walltimes, all together; ``spread`` is the deviation of its logarithm.
+
+    An outside scheduler foresees starts as if all jobs took their whole walltimes.
+    """
+
+    share: float
+    spread: float
+    jobs: int
+
+
 @dataclass(frozen=True, slots=True)
 class Outlook:
     """When such a job would have started, by the outside scheduler, had it been handed over at ``asked_at``.
 
     ``start`` is in the engine's time; ``None``: never, for the reason ``why``. Of such jobs ``room`` would
-    have found free nodes at once.
+    have found free nodes at once. ``used`` is what jobs there use of their walltimes, where that is known.
     """
 
     asked_at: Seconds
     start: Seconds | None
     room: int = 0
     why: str = ""
+    used: TimeUsed | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 """A promised start, by itself: the engine works parts of some out where they are asked for.
 
-A module that is compiled ahead of time takes no such subclass (`dovetail.engine.lineup`) for the class.
+`dovetail.engine.profile.lineup` has a subclass whose start moves with others.
 """
 
 from __future__ import annotations

@@ -12,6 +12,7 @@ from dovetail.model.job import EMPTY, JobId, Seconds
 from dovetail.model.plan import Plan
 from dovetail.model.record import Record
 from dovetail.model.workload import Rejected
+from dovetail.spec.values import Overrun
 
 __all__ = ["Replicate", "Result"]
 
@@ -62,7 +63,7 @@ class Result:
     best: Mapping[JobId, Seconds] = EMPTY
     promises_broken: int = 0
     broken_by_overrun: int = 0
-    overrun: Literal["kill", "run"] = "kill"
+    overrun: Overrun = "kill"
     default_walltime: Seconds | Literal["actual"] | None = None
     live: bool = False
     started_at: float | None = None

@@ -216,7 +216,8 @@ class RecordTable(Sequence[Record]):
     def __getitem__(self, index: int | slice) -> Record | Sequence[Record]:
         places = self.order[index]
         if isinstance(index, slice):
-            return [self._record(int(place), self.jobs[int(place)]) for place in places]
+            jobs = self.jobs_of(index)
+            return [self._record(place, job) for place, job in zip(places.tolist(), jobs, strict=True)]
         return self._record(int(places), self.jobs[int(places)])
 
     def __iter__(self) -> Iterator[Record]:

@@ -1,22 +1,20 @@
 """`rigid.c` from Python: a whole simulation of rigid jobs on like nodes, on arrays.
 
-``library`` finds the file that the build has left beside this one (``hatch_build.py``). There is none where
-no compiler was at hand; the engine simulates everything then.
+Where `dovetail.native.library` finds nothing the engine simulates everything.
 """
 
 from __future__ import annotations
 
 import ctypes
-from functools import cache
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from dovetail.native.library import library
 from dovetail.workers import interrupts_later
 
-__all__ = ["PLACEMENTS", "POLICIES", "Columns", "Machine", "Schedule", "library", "simulate"]
+__all__ = ["PLACEMENTS", "POLICIES", "Columns", "Machine", "Schedule", "simulate"]
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -95,19 +93,6 @@ class _Simulation(ctypes.Structure):
         *((name, _ARRAY) for name in ("device_bits", "events")),
         *((name, _NUMBER) for name in ("broken", "by_overrun")),
     )
-
-
-@cache
-def library() -> ctypes.CDLL | None:
-    """The compiled file; ``None`` where there is none, or none that this machine can load."""
-    path = Path(__file__).with_name("_rigid.so")
-    try:
-        found = ctypes.CDLL(str(path)) if path.exists() else None
-    except OSError:  # of another machine
-        return None
-    if found is not None:
-        found.dovetail_simulate.argtypes = [ctypes.POINTER(_Simulation)]
-    return found
 
 
 def simulate(jobs: Columns, machine: Machine, policy: str, skip: int = 0) -> Schedule:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from math import ceil, exp, inf, log
-from typing import ClassVar
+from math import ceil, exp, inf, log, sqrt
+from typing import ClassVar, NamedTuple
 
 from dovetail.interfaces import Traits, View
 from dovetail.model import (
@@ -21,6 +21,7 @@ from dovetail.model import (
     DeviceClass,
     Inquire,
     Job,
+    JobId,
     Node,
     Prediction,
     Preempt,
@@ -28,6 +29,7 @@ from dovetail.model import (
     Seconds,
     Shape,
     Submit,
+    TimeUsed,
     Wait,
 )
 from dovetail.model.batch_options import constraint_of, options_for, partition_of
@@ -38,8 +40,17 @@ MINUTE = 60.0
 """Outside schedulers count walltimes in minutes."""
 LEAST = 2.0
 """Seconds by which another way must be sooner, if a job is to lose its place for it."""
-HOPED = 0.2
-"""The part of a foreseen wait that may be all that it takes."""
+QUANTILE = 1.2816
+"""Of the normal distribution: four waits of five are to be within the bounds."""
+UNKNOWN_SHARE, UNKNOWN_SPREAD = 0.4, 0.888
+"""Waits as a part of what was foreseen before any is known, and the spread of its logarithm: from 0.08 to 2.
+
+In published traces (KTH SP2, HPC2N, Theta) jobs used 0.65, 0.42 and 0.66 of their walltimes, all together.
+"""
+PROBES = 2
+"""Jobs that wait at a time where a start may be far sooner than foreseen, to find out."""
+ENOUGH = 20
+"""Jobs of the accounting from which on it counts how much of their walltimes they used."""
 SHORT = 1.0
 """Seconds of waiting below which nothing is learned."""
 RECENT = 16
@@ -49,9 +60,37 @@ _Line = tuple[str, bool]
 """A partition, and whether jobs there hold devices."""
 
 
+class Delay(NamedTuple):
+    """How long jobs wait, as a part of what was foreseen: expected, and bounds that hold four of five."""
+
+    expected: float
+    low: float
+    high: float
+    seen: int  # own starts and the accounting, from which it was learned
+
+    @staticmethod
+    def learned(logs: Sequence[float], used: TimeUsed | None) -> Delay:
+        """From logarithms of what was seen; what jobs ``used`` of their walltimes counts as one of them.
+
+        Where the accounting says nothing that one is `UNKNOWN_SHARE`. The bounds are those of a normal
+        distribution's next value, with the spread that was assumed counted like a value.
+        """
+        known = used is not None and used.jobs >= ENOUGH and used.share > 0.0
+        first, spread = (
+            (log(used.share), used.spread)
+            if used is not None and known
+            else (log(UNKNOWN_SHARE), UNKNOWN_SPREAD)
+        )
+        n = len(logs) + 1
+        mean = (first + sum(logs)) / n
+        off = [(one - mean) ** 2 for one in (first, *logs)]
+        width = QUANTILE * sqrt((max(spread, 0.1) ** 2 + sum(off)) / n * (1.0 + 1.0 / n))
+        return Delay(exp(mean), exp(mean - width), exp(mean + width), len(logs) + known)
+
+
 @dataclass(frozen=True, slots=True)
 class Way:
-    """One way to run a job: as that, there, from ``start`` on.
+    """One way to run a job: as that, there, from ``start`` on, four times of five within ``bounds``.
 
     ``slots`` such jobs can run there at once; ``prediction`` is ``None`` where nothing is known.
     """
@@ -61,6 +100,8 @@ class Way:
     slots: int
     prediction: Prediction | None
     start: Seconds = inf
+    bounds: tuple[Seconds, Seconds] = (inf, inf)  # of the start
+    learned: bool = False  # whether they rest on anything
     turns: int = 0  # of such jobs that were handed over and come before
 
     @property
@@ -84,6 +125,9 @@ class Way:
         nodes = "" if self.choice.request.nodes == 1 else f" on {self.choice.request.nodes} nodes"
         where = f"{self.choice.implementation.name}{nodes} in {self.shape.target}"
         wait = f"starts in {max(0.0, self.start - now):.3g} s"
+        if self.learned and self.bounds[1] > now:
+            low, high = (max(0.0, bound - now) for bound in self.bounds)
+            wait += f" ({low:.3g} to {high:.3g})"
         if self.prediction is None:
             return f"{where}: {wait}, never ran there"
         seconds = self.prediction.expected
@@ -95,27 +139,35 @@ class EarliestCompletion:
     """Hand each job over, in order, as what and to where it is predicted to end first.
 
     The start is the outside scheduler's own estimate, which is asked for again when it is ``fresh`` seconds
-    old; what was handed over since is added. A way that was never tried is tried once. ``only`` restricts
-    jobs to the implementations of that kind, where they have one (the static choice that others make).
+    old, as long as jobs wait; what was handed over since is added. A way that was never tried is tried once.
+    ``only`` restricts jobs to the implementations of that kind, where they have one (the static choice that
+    others make).
 
     What is foreseen assumes that all that runs takes its whole walltime. How long jobs wait in truth, as a
-    part of that, is learned for each partition, with and without devices, from the starts of this run's jobs
-    (one that waits longer already counts as well). Jobs that could go several ways are handed over late:
-    ``few`` a partition and kind beside those that find room, and as many as end there within ``lead``
-    seconds. The others are kept back, and decided anew. One that waits in the outside queue is taken back
-    where another way would end sooner by ``margin`` of what is left, and by `LEAST` seconds. ``passive`` does
-    none of this: every job is handed over at once, by what is foreseen, and left there.
+    part of that, is learned for each partition, with and without devices, with bounds: from what jobs there
+    used of their walltimes, where the accounting can be read, and from the starts of this run's jobs (one
+    that waits longer already counts as well). Of jobs that came together the shorter go first.
+
+    Of jobs that could go several ways ``few`` wait in the outside queue for each partition and kind, beside
+    those that find room and as many as end there within ``lead`` seconds; the others are kept back, and
+    decided anew. (Where others use the cluster, a job that is kept back loses its place to theirs: few is
+    not very few.) `PROBES` at a time go where, by the lower bound of the wait, they may end sooner than on
+    the way that is expected to be best: that is how a wrong forecast is found out. One that waits outside
+    is taken back where it would start another way at once and end sooner than the lower bound of its wait
+    lets it; or, as one of `PROBES`, where by learned waits it is expected to end sooner; by ``margin`` of
+    what is left and by `LEAST` seconds. ``passive`` does none of this: every job is handed over at once, in
+    order, by what is foreseen, and left there.
 
     With ``cut`` a restartable job of whose way ``samples`` runs are known asks for the upper end of its
     prediction as its walltime, so that it can be backfilled; ended by that, it goes again with its own.
     """
 
-    fresh: float = 60.0
+    fresh: float = 10.0
     only: str = ""
     cut: bool = False
     samples: int = 20
     passive: bool = False
-    few: int = 2
+    few: int = 50
     lead: float = 5.0
     margin: float = 0.2
     paper: ClassVar[str] = "Maheswaran et al. 1999, section 3.2, with foreseen starts"
@@ -126,7 +178,7 @@ class EarliestCompletion:
         if not len(view.queue) and (self.passive or not view.outside.submitted):
             return
         here = _Round(self, view)
-        for job in view.queue:
+        for job in view.queue if self.passive else here.in_order():
             yield from here.place(job)
         if not (self.passive or here.keeps_back):  # else who is kept back goes first where there is room
             yield from here.reconsider()
@@ -170,7 +222,7 @@ class _Round:
     pending: dict[_Line, int] = field(default_factory=dict)
     keeps_back: bool = False
     runs: dict[_Line, int] = field(default_factory=dict)
-    ratios: dict[_Line, float] = field(default_factory=dict)
+    delays: dict[_Line, Delay] = field(default_factory=dict)
     places: dict[tuple[Request, str], Sequence[tuple[str, int]]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -186,6 +238,21 @@ class _Round:
                 for target in self.view.cluster.nodes[node].partitions:
                     self.runs[target, devices] = self.runs.get((target, devices), 0) + 1
                 break
+
+    def in_order(self) -> list[Job]:
+        """The queue's order; of jobs that came together the shorter ones first, which shortens the mean.
+
+        That is the order of the batch heuristic min-min (Maheswaran et al. 1999, section 3.3), for a wait
+        that is the same for all. What is not known comes first: it is to be tried.
+        """
+        groups: dict[tuple[float, str | None, Seconds], int] = {}
+        ranks: dict[JobId, tuple[int, Seconds]] = {}
+        for job in self.view.queue:
+            together = job.priority, job.user, job.submit_time
+            rank = groups.setdefault(together, len(groups))
+            ends = [way.prediction.expected for way in self._ways(job) if way.prediction is not None]
+            ranks[job.id] = rank, min(ends, default=0.0)
+        return sorted(self.view.queue, key=lambda job: ranks[job.id])
 
     def place(self, job: Job) -> Iterator[Decision]:
         """Hand the job over, or ask, or say what it waits for."""
@@ -214,6 +281,10 @@ class _Round:
         decision = self._hand_over(job, best, why, open_ways)
         if self.policy.passive or len({way.choice for way in open_ways}) == 1 or why != "ends first":
             yield decision
+        elif (probe := self._probe(best, open_ways)) is not None:
+            self._fill(probe)
+            tried = "may begin sooner than foreseen, against another way"
+            yield self._submit(job, probe, tried, open_ways)
         elif self._has_room(best):
             self._fill(best)
             yield decision
@@ -235,12 +306,16 @@ class _Round:
     def _hand_over(self, job: Job, best: Way, why: str, ways: Sequence[Way]) -> Submit:
         """The decision; those behind see it, also if it is kept back."""
         name = best.choice.implementation.name
-        expected = None if best.prediction is None else best.prediction.expected
         self.trying.add((job.app.name, name))
+        self._count(best)
+        return self._submit(job, best, why, ways)
+
+    def _count(self, best: Way) -> None:
+        """One more goes there."""
+        expected = None if best.prediction is None else best.prediction.expected
         for (target, devices, _), load in self.loads.items():
             if (target, devices) == best.line:
                 load.add(best.slots, expected)
-        return self._submit(job, best, why, ways)
 
     def _submit(self, job: Job, best: Way, why: str, ways: Sequence[Way]) -> Submit:
         shape, name = best.shape, best.choice.implementation.name
@@ -258,14 +333,19 @@ class _Round:
         """Enough wait on the job's best way: it tries another that may begin sooner, or is kept back."""
         now = self.view.now
         where = f"{best.choice.implementation.name} in {best.shape.target}"
-        for way in sorted(ways, key=lambda way: way.end):
-            hoped = now + HOPED * (way.start - now) + way.end - way.start
-            if hoped < best.end and self.pending.get(way.line, 0) < self.policy.few:
-                self._fill(way)
-                return self._submit(job, way, f"may begin sooner than foreseen, enough wait as {where}", ways)
         self.keeps_back = True
         text = f"kept back, best now as {where}: enough jobs wait there"
         return Wait(job.id, text, now + self.policy.fresh)
+
+    def _probe(self, best: Way, ways: Sequence[Way]) -> Way | None:
+        """Where it has to wait, another way that may end sooner by its lower bound, and few of ours wait."""
+        if best.start <= self.view.now + SHORT:
+            return None
+        for way in sorted(ways, key=lambda way: way.end):
+            hoped = max(self.view.now, way.bounds[0]) + way.end - way.start
+            if way is not best and hoped < best.end and self.pending.get(way.line, 0) < PROBES:
+                return way
+        return None
 
     def _fill(self, way: Way) -> None:
         self.pending[way.line] = self.pending.get(way.line, 0) + 1
@@ -277,8 +357,12 @@ class _Round:
         room = 0 if outlook is None else outlook.room
         seconds = way.prediction.expected if way.prediction is not None else self.policy.lead
         fed = self.policy.lead / max(seconds, 1e-3)  # short jobs leave the queue before we look again
-        ends = way.slots * fed if fed > 1.0 else self.runs.get(line, 0) * fed
+        ends = way.slots * fed if fed > 1.0 else self._running_in(line) * fed
         return self.pending.get(line, 0) < max(self.policy.few, room) + ceil(ends)
+
+    def _running_in(self, line: _Line) -> int:
+        names, devices = line
+        return sum(self.runs.get((name, devices), 0) for name in names.split(","))
 
     def reconsider(self) -> Iterator[Decision]:
         """Take back what would end sooner another way, by what is known now."""
@@ -289,28 +373,43 @@ class _Round:
             if len(job.choices) < 2 or new:
                 continue
             ways = [way for way in map(self._foreseen, self._ways(job)) if way.start < inf]
+            for shape in (way.shape for way in ways if self._is_missing(way.shape)):
+                if shape not in self.asked:
+                    self.asked.add(shape)
+                    yield Inquire(shape)
             mine = [way for way in ways if way.goes_as(submitted)]
-            others = [way for way in ways if way not in mine and way.end < inf and self._has_room(way)]
+            others = [way for way in ways if way not in mine and self._is_open(way)]
             if not mine or not others or mine[0].end == inf or self._is_missing(mine[0].shape):
                 continue
-            start = mine[0].start
-            if (
-                submitted.foreseen is not None
-            ):  # its place is at least as good as that of a job that comes now
-                ratio = self.ratio((submitted.target, bool(submitted.request.devices)))
-                start = min(start, max(now, outside.since(id) + ratio * submitted.foreseen))
-            end = start + mine[0].end - mine[0].start
             best = min(others, key=lambda way: way.end)
+            free = self._is_free(best)  # else both ends are expected ones, and few go at a time
+            soonest = mine[0].bounds[0] if free else mine[0].start
+            if submitted.foreseen is not None:  # its place is at least as good as that of one that comes now
+                delay = self.delay((submitted.target, bool(submitted.request.devices)), None)
+                part = delay.low if free else delay.expected
+                soonest = min(soonest, outside.since(id) + part * submitted.foreseen)
+            end = max(now, soonest) + mine[0].end - mine[0].start
             if end - best.end > max(LEAST, self.policy.margin * (end - now)):
+                self._count(best)
                 self._fill(best)
                 yield Preempt(id, f"ends sooner another way: {best.words(now)}")
 
-    def ratio(self, line: _Line) -> float:
-        """Waits as a part of what was foreseen: the geometric mean, drawn towards 1 as one observation is.
+    def _is_open(self, way: Way) -> bool:
+        """Whether a job may be moved there: it starts at once, or waits are learned and few wait there."""
+        few = way.learned and self.pending.get(way.line, 0) < PROBES
+        return way.end < inf and (few or self._is_free(way))
+
+    def _is_free(self, way: Way) -> bool:
+        """Whether a job would start so at once: nothing less is worth a place in a queue."""
+        outlook = self.view.outside.outlook(way.shape)
+        return outlook is not None and outlook.room > 0 and not way.turns and way.end < inf
+
+    def delay(self, line: _Line, used: TimeUsed | None) -> Delay:
+        """How long jobs wait there as a part of what was foreseen; asked first with what is ``used`` there.
 
         Jobs that wait longer than that already count with what they have waited.
         """
-        known = self.ratios.get(line)
+        known = self.delays.get(line)
         if known is None:
             outside, now = self.view.outside, self.view.now
             logs = [
@@ -318,30 +417,45 @@ class _Round:
                 for one in outside.begun()
                 if (one.target, bool(one.request.devices)) == line and one.foreseen > SHORT
             ][-RECENT:]
-            mean = sum(logs) / (len(logs) + 1)
+            expected = log(Delay.learned(logs, used).expected)
             for id, submitted in outside.submitted.items():
                 foreseen = submitted.foreseen
                 if foreseen is None or foreseen <= SHORT:
                     continue
                 waited = log(max(now - outside.since(id), SHORT) / foreseen)
-                if (submitted.target, bool(submitted.request.devices)) == line and waited > mean:
+                if (submitted.target, bool(submitted.request.devices)) == line and waited > expected:
                     logs.append(waited)
-            known = self.ratios[line] = exp(sum(logs) / (len(logs) + 1))
+            known = self.delays[line] = Delay.learned(logs, used)
         return known
 
     # ---------------------------------------------------------------------------------- the ways of a job
 
     def _ways(self, job: Job) -> Iterator[Way]:
-        """Every choice in every partition that can run it."""
+        """Every choice, in all partitions that can run it; in each of them where Slurm refuses that."""
         static = [c for c in job.choices if c.implementation.kind == self.policy.only]
         for choice in static or job.choices:
             options = options_for(job.slurm, choice.implementation)
             asked, feature = partition_of(options), self._model_of(options)
-            for target, slots in self._places(choice.request, feature):
-                if not asked or target in asked.split(","):
-                    prediction = self._prediction(job, choice, target, feature)
-                    limit = self._walltime(job, prediction)
-                    yield Way(choice, Shape(target, choice.request, limit, options), slots, prediction)
+            able = [
+                (target, slots)
+                for target, slots in self._places(choice.request, feature)
+                if not asked or target in asked.split(",")
+            ]
+            ways = [self._way(job, choice, target, slots, options, feature) for target, slots in able]
+            if len(able) > 1 and not self.policy.passive:
+                names, slots = ",".join(target for target, _ in able), sum(slots for _, slots in able)
+                together = self._way(job, choice, names, slots, options, feature)
+                outlook = self.view.outside.outlook(together.shape)
+                ways = [together] if outlook is None or outlook.start is not None else ways
+            yield from ways
+
+    def _way(
+        self, job: Job, choice: Choice, target: str, slots: int, options: Sequence[str], feature: str
+    ) -> Way:
+        """One way; with several partitions in ``target`` the job starts in whichever is first."""
+        prediction = self._prediction(job, choice, target, feature)
+        limit = self._walltime(job, prediction)
+        return Way(choice, Shape(target, choice.request, limit, tuple(options)), slots, prediction)
 
     def _model_of(self, options: Sequence[str]) -> str:
         """The CPU model that ``--constraint`` asks for, if nodes are told apart by that feature."""
@@ -385,10 +499,14 @@ class _Round:
         load = self._load(way.shape, outlook.asked_at)
         turns = load.turns(way.slots, outlook.room)
         start = max(self.view.now, outlook.start)
+        bounds, learned = (start, start), False
         if not self.policy.passive:
-            asked = outlook.asked_at
-            start = max(self.view.now, asked + self.ratio(way.line) * (outlook.start - asked))
-        return replace(way, start=start + load.mean * turns, turns=turns)
+            asked, foreseen = outlook.asked_at, outlook.start - outlook.asked_at
+            delay = self.delay(way.line, outlook.used)
+            start = max(self.view.now, asked + delay.expected * foreseen)
+            low, high = (asked + part * foreseen + load.mean * turns for part in (delay.low, delay.high))
+            bounds, learned = (low, high), delay.seen > 0
+        return replace(way, start=start + load.mean * turns, bounds=bounds, learned=learned, turns=turns)
 
     def _load(self, shape: Shape, since: Seconds) -> _Load:
         """What competes with such jobs: jobs on devices with each other, and those without."""
@@ -398,7 +516,8 @@ class _Round:
         if load is None:
             load = self.loads[key] = _Load()
             for sent in self.view.outside.handed_over(shape.target, since):
-                slots = dict(self._places(sent.request)).get(shape.target, 1)
+                places = dict(self._places(sent.request))
+                slots = sum(places.get(name, 0) for name in shape.target.split(",")) or 1
                 if bool(sent.request.devices) == devices:
                     load.add(slots, sent.expected)
         return load
@@ -467,7 +586,8 @@ def classes_in(cluster: Cluster, choice: Choice, target: str, cpu: str = "") -> 
     kind, models = choice.implementation.kind, choice.request.models
     found: dict[DeviceClass, None] = {}
     for group in cluster.groups:
-        there = target in group.node.partitions and cpu in ("", group.node.cpu_model)
+        in_one = not set(target.split(",")).isdisjoint(group.node.partitions)
+        there = in_one and cpu in ("", group.node.cpu_model)
         device = group.node.device_class(kind) if there else None
         if device is not None and (not models or device.model in models):
             found[device] = None

@@ -19,9 +19,10 @@ import numpy as np
 
 from dovetail.interfaces import Traits, View
 from dovetail.model import CPU, Choice, Decision, Job, Seconds, Start, Wait, Way, way
+from dovetail.native.library import kernel
 from dovetail.policies.parts.asked_for import asked_for, by_kind, fastest_asked
 from dovetail.policies.parts.ready_times import Floats, ReadyTimes
-from dovetail.policies.parts.shape_tables import Shapes, Table, Tables
+from dovetail.policies.parts.shape_tables import Ints, Shapes, Table, Tables
 from dovetail.policies.parts.trials import Trials
 
 __all__ = ["Fms", "FmsNodes", "FmsOrder", "FmsType", "best_pair"]
@@ -39,13 +40,6 @@ class _Fms(ABC):
 
     traits: ClassVar[Traits] = Traits(settles=True, each_unit=True)
     walltime: ClassVar[str] = "learned"
-    compiled: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        """Have the kernels compiled, or loaded, before the first decision."""
-        from dovetail.kernels.moldable import warm_up  # numba: `dovetail policies` need not wait for it
-
-        warm_up()
 
     def decide(self, view: View) -> Iterable[Decision]:
         """Commit pairs of jobs while one of the two can start now.
@@ -108,16 +102,11 @@ class _Fms(ABC):
     def _best_pair(
         self, times: ReadyTimes, tables: Tables, first: Table, second: Table, rest: Table, follows: bool
     ) -> tuple[int, int, bool]:
-        """The rule, compiled unless ``compiled`` says otherwise."""
-        shapes = tables.shapes()
-        if not self.compiled:
-            return best_pair(times.ready, times.latest, shapes, first, second, rest if follows else None)
-        from dovetail.kernels import moldable
-
-        best: tuple[int, int, bool] = moldable.best_pair(
-            times.ready, times.latest, *shapes, *first, *second, *rest, follows
-        )
-        return best
+        """The rule, compiled where that is to be had."""
+        found = np.empty(3, np.int64)
+        _best_pair(times.ready, times.latest, tables.shapes(), first, second, rest, follows, found)
+        option, other, swapped = found.tolist()
+        return option, other, swapped == 1
 
     @abstractmethod
     def options(self, view: View, job: Job) -> list[Way]:
@@ -145,9 +134,9 @@ def best_pair(
 ) -> tuple[int, int, bool]:
     """How to place two jobs: (option of the first, option of the second, is the second placed first).
 
-    The rule itself. What runs is `dovetail.kernels.moldable.best_pair`, the same compiled. ``ready`` says
-    when each pool and device is free, ``latest`` when all that runs has ended. An empty ``second`` means
-    the first job alone (its option is then -1); without a ``rest`` nobody is thought to follow.
+    The rule itself; where a compiler was, `native/gangs.c` does the same. ``ready`` says when each pool and
+    device is free, ``latest`` when all that runs has ended. An empty ``second`` means the first job alone
+    (its option is then -1); without a ``rest`` nobody is thought to follow.
     """
     best, least = (-1, -1, False), (inf, inf, inf)
     orders = (False, True) if len(second.seconds) else (False,)
@@ -166,6 +155,21 @@ def best_pair(
         if best[0] < 0 or score < least:
             best, least = (a, b, swapped), score
     return best
+
+
+@kernel
+def _best_pair(
+    ready: Floats,
+    latest: float,
+    shapes: Shapes,
+    first: Table,
+    second: Table,
+    rest: Table,
+    follows: bool,
+    found: Ints,
+) -> None:
+    """`best_pair` as a kernel; ``follows`` says whether there is a ``rest``."""
+    found[:] = best_pair(ready, latest, shapes, first, second, rest if follows else None)
 
 
 def _microseconds(seconds: Seconds) -> float:

@@ -54,15 +54,6 @@ class Lookahead:
             raise InputError(f"found {self.budget}, expected at least 1", where="policy lookahead: budget")
         if not 0 < self.age < inf:
             raise InputError(f"found {self.age:g}, expected seconds above 0", where="policy lookahead: age")
-        from dovetail.kernels import (  # numba: `dovetail policies` need not wait for it
-            assigning,
-            backfilling,
-            molding,
-        )
-
-        assigning.warm_up()
-        backfilling.warm_up()
-        molding.warm_up()
 
     def decide(self, view: View) -> Iterable[Decision]:
         """Plan in the way that suits the jobs that wait.

@@ -9,7 +9,6 @@ parts is divided into lanes.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from math import inf
 from typing import NamedTuple
@@ -18,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dovetail.interfaces import Shadow, View
+from dovetail.kernels.molding import Aim, Gangs, anneal, where
 from dovetail.model import (
     CPU,
     HOST_CPUS,
@@ -54,20 +54,8 @@ class Option(NamedTuple):
     seconds: Seconds
 
 
-@dataclass(frozen=True, slots=True)
-class Weights:
-    """What a plan is judged by: its last end, the mean ready time of the machine, each job's end or start."""
-
-    stretch: float
-    level: float
-    job: Floats
-    own: float
-
-
 def plan_gangs(view: View, objective: Objective, decodes: int, age: Seconds) -> list[Decision]:
     """Plan what waits and start what the plan starts now."""
-    from dovetail.kernels.molding import anneal, where  # numba: load it when it is needed
-
     bound = [job for fifo in view.device_queues.values() for job, _ in fifo]
     unbound: list[Decision] = [Dequeue(job.id) for job in bound]
     waiting = sorted([*bound, *view.queue], key=lambda job: (job.submit_time, job.index))
@@ -80,29 +68,27 @@ def plan_gangs(view: View, objective: Objective, decodes: int, age: Seconds) -> 
         return unbound
     fixed = sum(job is promised or view.now - job.submit_time > age for job in jobs)
     options = _timed(view, jobs, machine)
-    table = _Table(machine, options)
-    weights = _weights(objective, options)
+    gangs = _gangs(machine, options)
+    aim = _aim(objective, options)
     orders, picks = _beginnings(options, fixed)
     last = _last_plan(view, jobs, options, fixed)
     orders, picks = np.vstack([last[0], orders]), np.vstack([last[1], picks])
     seed = len(jobs) * 1_000_003 + jobs[0].index * 7919 + jobs[-1].index
     order, option, _ = anneal(
-        machine.ready, machine.last, machine.lanes, *table.asked, table.bounds, *table.shapes,
-        weights.job, weights.own, weights.stretch, weights.level, orders, table.bounds[:-1] + picks,
-        fixed, decodes, seed,
-    )  # fmt: skip
-    starts, chosen = where(machine.ready, machine.lanes, *table.asked, *table.shapes, order, option)
+        machine.ready, machine.last, gangs, aim, orders, gangs.bounds[:-1] + picks, fixed, decodes, seed
+    )
+    starts, chosen = where(machine.ready, gangs, order, option)
     room = _Room(view, promise)
     decisions = [*room.kept]
     for j in order:
         if starts[j] <= 0.0:
-            choice = options[j][option[j] - table.bounds[j]].choice
+            choice = options[j][option[j] - gangs.bounds[j]].choice
             mask = sum(1 << int(node) for node in chosen[j] if node >= 0)
             decisions += room.start(jobs[j], choice, mask)
     if not decisions and not view.running:  # what the plan does not count, such as memory, is in its way
         decisions += next(filter(None, (room.start(j, c, -1) for j in jobs for c in j.choices)), [])
     intentions = [
-        _intention(view, jobs[j], options[j][option[j] - table.bounds[j]], float(starts[j])) for j in order
+        _intention(view, jobs[j], options[j][option[j] - gangs.bounds[j]], float(starts[j])) for j in order
     ]
     return [*unbound, *intentions, *decisions]
 
@@ -194,15 +180,15 @@ def _timed(view: View, jobs: Sequence[Job], machine: _Machine) -> list[list[Opti
     ]
 
 
-def _weights(objective: Objective, options: Sequence[Sequence[Option]]) -> Weights:
+def _aim(objective: Objective, options: Sequence[Sequence[Option]]) -> Aim:
     n = len(options)
     if objective == "makespan":
-        return Weights(1.0, 0.05, np.full(n, 0.15 / n), 1.0)
+        return Aim(np.full(n, 0.15 / n), own=1.0, stretch=1.0, level=0.05)
     if objective == "slowdown":
         best = np.array([min(option.seconds for option in row) for row in options])
         weight = 1.0 / np.maximum(best, LEAST_SLOWDOWN)
-        return Weights(0.05, 0.05, weight / weight.sum(), 1.0)
-    return Weights(0.05, 0.05, np.full(n, 1.0 / n), 0.0 if objective == "wait" else 1.0)
+        return Aim(weight / weight.sum(), own=1.0, stretch=0.05, level=0.05)
+    return Aim(np.full(n, 1.0 / n), own=0.0 if objective == "wait" else 1.0, stretch=0.05, level=0.05)
 
 
 def _beginnings(options: Sequence[Sequence[Option]], fixed: int) -> tuple[Ints, Ints]:
@@ -329,25 +315,24 @@ def _lanes(view: View, waiting: Sequence[Job]) -> int:
     return max(1, min(MOST_LANES, min(pools) // min(partial)))
 
 
-class _Table:
-    """Options and shapes as the arrays of `dovetail.kernels.molding`."""
-
-    def __init__(self, machine: _Machine, options: Sequence[Sequence[Option]]) -> None:
-        numbers: dict[Request, int] = {}
-        rows = [option for row in options for option in row]
-        shape = [numbers.setdefault(o.choice.request.on(1), len(numbers)) for o in rows]
-        nodes = [o.choice.request.nodes for o in rows]
-        seconds = [o.seconds for o in rows]
-        self.asked = np.array(shape), np.array(nodes), np.array(seconds, np.float64)
-        self.bounds = np.cumsum([0, *(len(row) for row in options)])
-        some = machine.view.cluster.nodes[0]
-        pool = [
-            machine.lanes_of(cpus_on(request, some.cpus, some.host_cpus), 0) if some.cpus else 0
-            for request in numbers
-        ]
-        self.shapes = (
-            np.array(pool),
-            np.array([_devices(request) for request in numbers]),
-            np.stack([machine.allowed(request) for request in numbers]),
-            np.stack([machine.able(request) for request in numbers]),
-        )
+def _gangs(machine: _Machine, options: Sequence[Sequence[Option]]) -> Gangs:
+    """Options and shapes as arrays."""
+    numbers: dict[Request, int] = {}
+    rows = [option for row in options for option in row]
+    shape = [numbers.setdefault(o.choice.request.on(1), len(numbers)) for o in rows]
+    some = machine.view.cluster.nodes[0]
+    pool = [
+        machine.lanes_of(cpus_on(request, some.cpus, some.host_cpus), 0) if some.cpus else 0
+        for request in numbers
+    ]
+    return Gangs(
+        machine.lanes,
+        np.array(shape),
+        np.array([o.choice.request.nodes for o in rows]),
+        np.array([o.seconds for o in rows], np.float64),
+        np.cumsum([0, *(len(row) for row in options)]),
+        np.array(pool),
+        np.array([_devices(request) for request in numbers]),
+        np.stack([machine.allowed(request) for request in numbers]),
+        np.stack([machine.able(request) for request in numbers]),
+    )

@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dovetail.interfaces import View
+from dovetail.kernels.backfilling import LAST_END, SLOWDOWN, WAIT, Jobs, expected, futures, roll_outs
 from dovetail.model import WHOLE_POOL, Cluster, Decision, Job, Request, Seconds, Wait
 from dovetail.policies.easy import Easy
 from dovetail.policies.lookahead_room import Coming, Guess, RoomForShortJobs
@@ -91,8 +92,6 @@ def _order_matters(view: View, any_fits: bool) -> bool:
 
 def _best_rank(line: _Line, objective: Objective, roll_outs: int) -> Ints:
     """Each job's place in the order in which EASY is expected to do best with the known queue."""
-    from dovetail.kernels.backfilling import LAST_END, SLOWDOWN, WAIT  # numba
-
     summed = {"slowdown": SLOWDOWN, "makespan": LAST_END}.get(objective, WAIT)
     orders = TRIED[objective][:roll_outs]
     best = line.rank(orders[0])
@@ -210,7 +209,7 @@ class _Line:
 
         harmonic = self.harmonic[: len(self.jobs)]
         thought = zip(self.width.tolist(), self.long[0].tolist(), harmonic.tolist(), strict=True)
-        came = list(view.lately.came)
+        came = list(view.recent.came)
         widths = [_width(view.cluster, one.request, devices) for one in came]
         long, _ = _lengths(view, [one.user for one in came], np.array([one.bound for one in came]))
         return RoomForShortJobs(
@@ -227,43 +226,32 @@ class _Line:
 
     def score(self, rank: Ints, summed: int, enough: float) -> float:
         """What EASY is expected to come to in this order, over all futures; infinity above ``enough``."""
-        from dovetail.kernels.backfilling import roll_out  # numba
-
-        score = 0.0
-        for running_long, long in zip(self.running_long, self.long, strict=True):
-            score += roll_out(
-                self.free, self.running_width, running_long, self.running_bound, self.width, self.wall, long,
-                self.submit, len(self.jobs), rank, self.head, summed, enough - score,
-            )  # fmt: skip
-            if score == inf:
-                break
-        return score
+        jobs = Jobs(
+            self.free, self.running_width, self.running_long, self.running_bound, self.width, self.wall,
+            self.long, self.submit, len(self.jobs),
+        )  # fmt: skip
+        return roll_outs(jobs, rank, self.head, summed, enough)
 
 
 def _lengths(view: View, owners: list[str | None], walls: Floats) -> tuple[Floats, Floats]:
     """How long jobs with these users and walltimes are expected to run, and the harmonic means."""
-    from dovetail.kernels.backfilling import expected  # numba
-
-    users, *past = _past(view, owners)
-    found: tuple[Floats, Floats] = expected(users, walls, *past)
-    return found
+    users, past_users, past_walls, past = _past(view, owners)
+    return expected(users, walls, past_users, past_walls, past)
 
 
 def _futures(
     view: View, owners: list[str | None], walls: Floats, spent: Floats, since: list[Seconds]
 ) -> Floats:
     """How long they run in `FUTURES`, a row each; one row where all are alike."""
-    from dovetail.kernels.backfilling import futures  # numba
-
-    users, *past = _past(view, owners)
+    users, past_users, past_walls, past = _past(view, owners)
     numbers = (np.array(since) * 1000).astype(np.int64)  # what tells jobs apart after a restart too
-    found: Floats = futures(FUTURES, numbers, users, walls, spent, *past)
+    found = futures(FUTURES, numbers, users, walls, spent, past_users, past_walls, past)
     return found[:1] if (found == found[0]).all() else found
 
 
 def _past(view: View, owners: list[str | None]) -> tuple[Ints, Ints, Floats, Floats]:
     """The owners as numbers; whose the last runs were, their walltimes and lengths."""
-    ran = list(view.lately.ran)
+    ran = list(view.recent.ran)
     number = {user: at for at, user in enumerate({*owners, *(one.user for one in ran)})}
     return (
         np.array([number[user] for user in owners], np.int64),

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from dovetail.kernels.backfilling import worth_keeping
 from dovetail.model import Came, Job, JobId, Seconds
 
 __all__ = ["Coming", "Guess", "RoomForShortJobs"]
@@ -89,8 +90,6 @@ class RoomForShortJobs:
 
     def is_kept_from(self, job: Job) -> bool:
         """Whether the job fits now and had better wait for the next end; the first such one is noted."""
-        from dovetail.kernels.backfilling import worth_keeping  # numba
-
         guess = self._guesses.get(job.id)
         if guess is None:  # nobody behind the front goes before those who wait there for room
             return self.first_kept_from is not None

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dovetail.interfaces import Free, View
+from dovetail.kernels.assigning import least_makespan, least_total
 from dovetail.model import (
     CPU,
     HOST_CPUS,
@@ -293,8 +294,6 @@ def _waiting(view: View) -> tuple[list[Job], dict[JobId, int]]:
 def _search(
     table: Table, fifo_of: dict[JobId, int], objective: Objective, budget: int, age: Seconds
 ) -> Sequences:
-    from dovetail.kernels.assigning import least_makespan, least_total  # numba: load it when it is needed
-
     view, jobs, lanes = table.view, table.jobs, table.lanes
     units = np.array([lane.unit for lane in lanes])
     share = np.array([lane.share for lane in lanes])

@@ -15,6 +15,7 @@ import numpy as np
 from dovetail.errors import InputError
 from dovetail.extras import needing
 from dovetail.interfaces import Traits, View
+from dovetail.kernels import assigning
 from dovetail.model import Cluster, Job, Plan, PlanItem, Seconds, Unit, one_node_choices
 from dovetail.policies.parts.backlog import Place, places_for
 from dovetail.policies.parts.one_node import refuse_gangs
@@ -178,8 +179,6 @@ def _searched(
 
     Of interchangeable units the first is the one that ends last, as the solver is told to have it.
     """
-    from dovetail.kernels.assigning import least_makespan as search  # numba: load it when it is needed
-
     times = np.full((len(table), len(ready)), inf)
     best: dict[tuple[int, int], tuple[int, int]] = {}
     for j, row in enumerate(table):
@@ -188,7 +187,7 @@ def _searched(
                 times[j, key[0]] = seconds
                 best[j, key[0]] = key
     at, units = np.array(ready, np.float64), np.arange(len(ready))
-    assigned, _, bound = search(times, at, units, np.empty(0, np.int64), EVALUATIONS, 1)
+    assigned, _, bound = assigning.least_makespan(times, at, units, np.empty(0, np.int64), EVALUATIONS, 1)
     load = at + np.bincount(assigned, times[np.arange(len(table)), assigned], len(ready))
     name = units.copy()
     for group in alike:

@@ -43,19 +43,13 @@ class TorquePlan:
     """What was asked for, reserved on submission for the earliest start that the nodes allow.
 
     Of more nodes than it needs for that start a job takes those that are ready last (see
-    `dovetail.kernels.moldable.place`), so that a later job may start earlier on the others; gaps before a
+    `dovetail.kernels.gangs.place`), so that a later job may start earlier on the others; gaps before a
     reservation stay empty. Ignores priorities.
     """
 
     paper: ClassVar[str] = "Ravi 2012, section IV.D, read with reservations"
     traits: ClassVar[Traits] = Traits(settles=True)
     walltime: ClassVar[str] = "learned"
-
-    def __post_init__(self) -> None:
-        """Have the kernels compiled, or loaded, before the first decision."""
-        from dovetail.kernels.moldable import warm_up  # numba: `dovetail policies` need not wait for it
-
-        warm_up()
 
     def decide(self, view: View) -> Iterable[Decision]:
         """Start the reservations that are due, then reserve for what was submitted. O(promises + nodes)."""

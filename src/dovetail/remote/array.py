@@ -18,7 +18,7 @@ from dovetail.remote.standard import (
     UNARY_OPERATORS,
 )
 
-__all__ = ["Array", "Calls", "Home"]
+__all__ = ["Array", "Calls"]
 
 _NUMBERS = (int, float, complex, np.number, np.bool_)
 _KNOWN_BOUNDS = frozenset((int, type(None)))
@@ -47,28 +47,6 @@ class Calls(Protocol):
         """The elements where they are, to be exported without a copy; None where that cannot be."""
 
 
-class Home(Protocol):
-    """The device of an array, as the array needs it."""
-
-    @property
-    def link(self) -> Calls:
-        """Where the elements are now."""
-
-    @property
-    def release(self) -> Callable[[int, None], Any]:
-        """Gives a handle back; called when an array dies, in any thread, and takes no lock."""
-
-    mark: str
-    """By which the process knows its own device again."""
-
-    @property
-    def address(self) -> str:
-        """Where the device is now."""
-
-    def namespace(self, api_version: str | None = None, /) -> Any:
-        """The namespace of the functions for arrays of the device."""
-
-
 class Array:
     """An array on a device, as the array API standard has it.
 
@@ -84,7 +62,7 @@ class Array:
     # NumPy would otherwise fetch the elements and compute on the host, without saying so.
     __array_ufunc__ = None
 
-    _device: Any  # a Home; programs see it as the class that it is
+    _device: Any  # an `Owner`; programs see it as the class that it is
     _handle: int
 
     def __new__(cls) -> Array:  # noqa: D102 - never

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import hmac
 import os
-import secrets
 import socket
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -12,10 +10,11 @@ from typing import Any
 
 import orjson
 
+from dovetail.channel import NONCE, Handshake
 from dovetail.errors import DeviceError, DovetailError
 from dovetail.remote.address import TOKEN_FILE, Address, parse_address, read_token
 from dovetail.remote.standard import DTYPES
-from dovetail.remote.wire import MAGIC, NONCE, Channel, Kind, ProtocolError, proof, set_options
+from dovetail.remote.wire import MAGIC, Channel, Kind, ProtocolError, set_options
 
 __all__ = ["Watch", "Welcome", "connect", "parse_welcome", "token_from_environment", "watch"]
 
@@ -98,19 +97,18 @@ def _let_in(
     channel.receive_into(greeting)
     if greeting[: len(MAGIC)] != MAGIC:
         raise ProtocolError("a greeting that is none")
-    theirs, ours = bytes(greeting[len(MAGIC) :]), secrets.token_bytes(NONCE)
-    hello: dict[str, Any] = {"nonce": ours.hex(), "pid": os.getpid(), "device": address.device}
+    theirs, handshake = bytes(greeting[len(MAGIC) :]), Handshake(token, "client")
+    hello: dict[str, Any] = {"nonce": handshake.nonce.hex(), "pid": os.getpid(), "device": address.device}
     hello |= {"job": os.environ.get("DOVETAIL_JOB", "")[:200], **(asks or {})}
     if token is not None:
-        hello["proof"] = proof(token, b"client", theirs, ours)
+        hello["proof"] = handshake.proof(theirs)
     channel.send(Kind.HELLO, orjson.dumps(hello))
     kind, said, _ = channel.receive()
     if kind == Kind.REFUSED:
         raise DeviceError(f"{address}: the device server refuses: {said}")
     if kind != Kind.WELCOME or not isinstance(said, dict):
         raise ProtocolError(f"a frame {kind} for a welcome")
-    expected = proof(token, b"server", ours, theirs) if token is not None else ""
-    if address.kind == "tcp" and not hmac.compare_digest(str(said.get("proof")), expected):
+    if address.kind == "tcp" and not handshake.proven("server", theirs, said.get("proof")):
         raise DeviceError(f"{address}: who answers there does not know the token")
     connection.settimeout(None)
     return said

@@ -21,9 +21,7 @@ its start, if all its devices are in its own process.
 from __future__ import annotations
 
 import atexit
-import hmac
 import os
-import secrets
 import socket
 import threading
 import time
@@ -34,12 +32,12 @@ from typing import Any
 
 import orjson
 
+from dovetail.channel import Handshake, nonce_of
 from dovetail.errors import DeviceError, DovetailError
 from dovetail.remote.address import ADDRESSES, Address, parse_address
 from dovetail.remote.connection import CONNECT_TIMEOUT, token_from_environment
 from dovetail.remote.device import Device
 from dovetail.remote.failures import CALL_ERRORS
-from dovetail.remote.wire import NONCE, proof
 
 __all__ = ["CONTROL", "MOST_LINE", "Seat", "join"]
 
@@ -96,22 +94,20 @@ class Seat:
             raise
 
     def _introduce(self) -> tuple[str, ...]:
-        ours = secrets.token_bytes(NONCE)
         hello: dict[str, Any] = {"uid": os.environ.get("DOVETAIL_UID", ""), "pid": os.getpid()}
-        expected = None
+        handshake, theirs = None, b""
         if self._address.kind == "tcp":
             token = token_from_environment()
             if token is None:
                 raise DeviceError(f"{self._address}: a scheduler on the network asks for a token")
-            theirs = bytes.fromhex(self._read()["nonce"])
-            hello |= {"nonce": ours.hex(), "proof": proof(token, b"process", theirs, ours)}
-            expected = proof(token, b"scheduler", ours, theirs)
+            handshake, theirs = Handshake(token, "process"), nonce_of(self._read()["nonce"])
+            hello |= {"nonce": handshake.nonce.hex(), "proof": handshake.proof(theirs)}
         self._say({"hello": hello})
         answer = self._read()
         if "refused" in answer:
             raise DeviceError(f"{self._address}: the scheduler refuses: {answer['refused']}")
         welcome = answer["welcome"]
-        if expected is not None and not hmac.compare_digest(str(welcome["proof"]), expected):
+        if handshake is not None and not handshake.proven("scheduler", theirs, welcome["proof"]):
             raise DeviceError(f"{self._address}: who answers there does not know the token")
         return tuple(str(address) for address in welcome["addresses"])
 

@@ -12,7 +12,7 @@ from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from dovetail.remote.array import Array, Calls, Home
+from dovetail.remote.array import Array, Calls
 from dovetail.remote.connection import Welcome
 from dovetail.remote.failures import Failure, Sites
 from dovetail.remote.snapshot import Fill, Manifest
@@ -39,8 +39,8 @@ def made(device: Any, handle: int) -> Array:
     return array
 
 
-class Owner(Home, Protocol):
-    """The device of a link, as the link needs it."""
+class Owner(Protocol):
+    """The device of a link, as the link needs it; arrays need its link, mark, address and namespace."""
 
     lock: threading.Lock
     sites: Sites

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import hmac
 import os
-import secrets
 import signal
 import socket
 import stat
@@ -25,18 +23,17 @@ from typing import Any
 
 import orjson
 
+from dovetail.channel import NONCE, Handshake
 from dovetail.errors import DeviceError, InputError
 from dovetail.files.writing import private_folder
 from dovetail.remote.wire import (
     HEAD_SIZE,
     HELLO_JSON,
     MAGIC,
-    NONCE,
     Kind,
     ProtocolError,
     frame_head,
     parse_head,
-    proof,
 )
 from dovetail.remote.worker import MESSAGE
 
@@ -291,8 +288,8 @@ class DeviceServer:
     async def _hello(self, connection: socket.socket) -> dict[str, Any]:
         """The HELLO of a client that may be let in. Raises `ProtocolError`, `DeviceError`."""
         loop = asyncio.get_running_loop()
-        ours = secrets.token_bytes(NONCE)
-        await loop.sock_sendall(connection, MAGIC + ours)
+        handshake = Handshake(self._token, "server")
+        await loop.sock_sendall(connection, MAGIC + handshake.nonce)
         kind, length, raw = parse_head(await _exactly(connection, HEAD_SIZE), HELLO_JSON)
         if kind != Kind.HELLO or raw:
             raise ProtocolError("the first frame is no HELLO")
@@ -302,17 +299,16 @@ class DeviceServer:
         except (ValueError, TypeError, KeyError):
             raise ProtocolError("a HELLO that is none") from None
         if len(nonce) != NONCE:
-            raise ProtocolError("a HELLO without 32 random bytes")
+            raise ProtocolError(f"a HELLO without {NONCE} random bytes")
         if self._token is not None:
-            hello["answer"] = proof(self._token, b"server", nonce, ours)
+            hello["answer"] = handshake.proof(nonce)
         if connection.family == socket.AF_UNIX:
             _, user, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
             if user not in (os.getuid(), 0):
                 raise DeviceError("you are another user than the one who lends")
         else:
             assert self._token is not None
-            expected = proof(self._token, b"client", ours, nonce)
-            if not hmac.compare_digest(str(hello.get("proof")).encode(), expected.encode()):
+            if not handshake.proven("client", nonce, hello.get("proof")):
                 raise DeviceError("the token is not the one of this server")
         return dict(hello)
 

@@ -13,9 +13,12 @@ import math
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
-from dovetail.remote.standard import BINARY_OPERATORS, FUNCTIONS, INPLACE_OPERATORS, REFLECTED_OPERATORS
+import numpy as np
+
+from dovetail.remote.standard import having, with_operators
 
 __all__ = ["MAY_FAIL", "SURE", "UNKNOWN", "Meta", "Shapes"]
 
@@ -28,46 +31,20 @@ SURE, MAY_FAIL, UNKNOWN = 0, 1, 2
 LARGE = 1 << 26
 """Bytes of a result from which on there may be no memory for it."""
 
-_BY_ELEMENTS = frozenset(
-    ("nonzero", "repeat", "unique_all", "unique_counts", "unique_inverse", "unique_values")
-)
-"""Functions whose results' shapes depend on the elements."""
-_FACTORIZATIONS = (
-    "cholesky", "det", "eig", "eigh", "eigvals", "eigvalsh", "inv", "matrix_norm", "matrix_power",
-    "matrix_rank", "pinv", "qr", "slogdet", "solve", "svd", "svdvals",
-)  # fmt: skip
-_FAILS_FOR_ELEMENTS = frozenset(
-    ("repeat", "searchsorted", "take", "take_along_axis", *[f"linalg.{name}" for name in _FACTORIZATIONS])
-)
-_POWERS = frozenset(("pow", "__pow__", "__rpow__", "__ipow__"))
+_BY_ELEMENTS = having("sized-by-elements")
+_FAILS_FOR_ELEMENTS = having("fails-for-elements")
+_POWERS = with_operators(["pow"])
 """Which fail for integers, where the second is negative."""
-_DIVISIONS = frozenset(
-    [
-        "floor_divide",
-        "remainder",
-        *[f"__{how}{name}__" for name in ("floordiv", "mod") for how in ("", "r", "i")],
-    ]
-)
+_DIVISIONS = with_operators(["floor_divide", "remainder"])
 """Which fail for integers, where the second is 0; NumPy and OpenCL give a number instead."""
-_ANY_NUMBER = (
-    frozenset([f.name for f in FUNCTIONS.values() if f.elementwise])
-    .union(
-        BINARY_OPERATORS,
-        REFLECTED_OPERATORS,
-        INPLACE_OPERATORS,
-        ("full_like", "where", "clip", "__setitem__"),
-    )
-    .difference(("__matmul__", "__rmatmul__", "__imatmul__"))
-)
+_ELEMENTWISE = with_operators(having("elementwise"))
+_ANY_NUMBER = _ELEMENTWISE.union(("full_like", "where", "clip", "__setitem__"))
 """Functions that make the same type and shape of a number of the same type."""
-_BROADCAST = _ANY_NUMBER.difference(("full_like", "__setitem__")).union(("astype",))
+_BROADCAST = _ELEMENTWISE.union(("where", "clip", "astype"))
 """Functions whose type follows from types, and whose shape from shapes."""
-_STRETCHES = frozenset(("broadcast_arrays", "broadcast_to", "linalg.diagonal", "meshgrid"))
+_STRETCHES = having("stretch")
 """Functions that may give views which nobody may write."""
-_VIEWS = frozenset(
-    ("__getitem__", "astype", "expand_dims", "flip", "imag", "linalg.matrix_transpose", "matrix_transpose",
-     "moveaxis", "permute_dims", "positive", "real", "reshape", "squeeze", "unstack")
-)  # fmt: skip
+_VIEWS = having("view") | {"__getitem__"}
 """Functions that may give views which nobody may write of arrays which nobody may write."""
 _LIMITS = (
     -(1 << 63),
@@ -239,7 +216,7 @@ class Shapes:
         dtype = self._types.get(_types_of(key))
         if dtype is None:
             return None
-        joined = _broadcast([part[1] for part in key[1:] if _is_meta(part)])
+        joined = _broadcast(*[part[1] for part in key[1:] if _is_meta(part)])
         return None if joined is None else self._learn(key, (dtype, joined))
 
     def _set(self, key: _Key) -> tuple[Meta, int] | None:
@@ -248,7 +225,7 @@ class Shapes:
         if shape is None or _types_of(key) not in self._types:
             return None
         value = key[3][1] if _is_meta(key[3]) else ()
-        if len(value) > len(shape) or _broadcast([shape, value]) != shape:
+        if len(value) > len(shape) or _broadcast(shape, value) != shape:
             return None
         return key[1], self._certainty(key, key[1])
 
@@ -345,51 +322,35 @@ def _has_arrays(part: Any) -> bool:
     return isinstance(part, tuple) and part[:1] in (("t",), ("l",)) and any(map(_has_arrays, part[1:]))
 
 
-def _broadcast(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...] | None:
+@lru_cache(1 << 12)
+def _broadcast(*shapes: tuple[int, ...]) -> tuple[int, ...] | None:
     """The shape that all have together; None where there is none."""
-    longest = max(shapes, key=len, default=())
-    made = list(longest)
-    for shape in shapes:
-        if shape == longest:
-            continue
-        for place, length in enumerate(shape, len(made) - len(shape)):
-            if made[place] == 1:
-                made[place] = length
-            elif length not in (1, made[place]):
-                return None
-    return tuple(made)
+    try:
+        return np.broadcast_shapes(*shapes)
+    except ValueError:
+        return None
 
 
+_NO_MEMORY = np.empty(())
+
+
+@lru_cache(1 << 12)
 def _part(shape: tuple[int, ...], key: Any) -> tuple[int, ...] | None:
     """The shape of a part by whole numbers, slices, ``...`` and None; None for others, and where it fails.
 
     Not by slices that go backwards, which not all libraries know.
     """
-    keys = key[1:] if key[:1] == ("t",) else (key,)
-    used = 0
-    for one in keys:
-        if one[0] in ("i", "s"):
-            used += 1
-        elif one != ("e",) and one[0] is not type(None):
-            return None
-    if used > len(shape) or keys.count(("e",)) > 1:
-        return None
-    left = list(shape)
-    made: list[int] = []
-    for one in keys:
-        if one == ("e",):
-            whole = len(shape) - used
-            made += left[:whole]
-            del left[:whole]
-        elif one[0] is type(None):
-            made.append(1)
-        elif one[0] == "i":
-            length = left.pop(0)
-            if type(one[1]) is not int or not -length <= one[1] < length:
-                return None
+    keys: list[Any] = []
+    for one in key[1:] if key[:1] == ("t",) else (key,):
+        if one[0] == "s" and str not in map(type, one[1:]) and (one[3] is None or one[3] > 0):
+            keys.append(slice(*one[1:]))
+        elif one[0] == "i" and type(one[1]) is int:
+            keys.append(one[1])
+        elif one == ("e",) or one[0] is type(None):
+            keys.append(... if one == ("e",) else None)
         else:
-            length = left.pop(0)
-            if any(type(bound) is str for bound in one[1:]) or (one[3] is not None and one[3] < 1):
-                return None
-            made.append(len(range(length)[slice(*one[1:])]))
-    return (*made, *left)
+            return None
+    try:
+        return np.broadcast_to(_NO_MEMORY, shape)[(*keys, *[...] * (... not in keys))].shape
+    except IndexError:
+        return None

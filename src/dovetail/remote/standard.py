@@ -10,7 +10,7 @@ import ast
 import inspect
 import operator
 from collections import namedtuple
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,11 +22,14 @@ __all__ = [
     "FUNCTIONS",
     "INPLACE_OPERATORS",
     "OPERATORS",
+    "OPERATOR_FUNCTIONS",
     "REFLECTED_OPERATORS",
     "UNARY_OPERATORS",
     "VERSION",
     "Function",
-    "turned",
+    "having",
+    "operators_by",
+    "with_operators",
 ]
 
 VERSION = "2025.12"
@@ -74,9 +77,9 @@ any(x, /, *, axis=None, keepdims=False)
 argmax(x, /, *, axis=None, keepdims=False)
 argmin(x, /, *, axis=None, keepdims=False)
 argsort(x, /, *, axis=-1, descending=False, stable=True)
-astype(x, dtype, /, *, copy=True, device=None)
-broadcast_arrays(*arrays)
-broadcast_to(x, /, shape)
+astype(x, dtype, /, *, copy=True, device=None)  # view
+broadcast_arrays(*arrays)  # stretch
+broadcast_to(x, /, shape)  # stretch
 clip(x, /, min=None, max=None)
 concat(arrays, /, *, axis=0)
 count_nonzero(x, /, *, axis=None, keepdims=False)
@@ -84,66 +87,66 @@ cumulative_prod(x, /, *, axis=None, dtype=None, include_initial=False)
 cumulative_sum(x, /, *, axis=None, dtype=None, include_initial=False)
 diff(x, /, *, axis=-1, n=1, prepend=None, append=None)
 empty_like(x, /, *, dtype=None, device=None)
-expand_dims(x, /, axis=0)
-flip(x, /, *, axis=None)
+expand_dims(x, /, axis=0)  # view
+flip(x, /, *, axis=None)  # view
 full_like(x, /, fill_value, *, dtype=None, device=None)
 isin(x1, x2, /, *, invert=False)
 matmul(x1, x2, /)
-matrix_transpose(x, /)
+matrix_transpose(x, /)  # view
 max(x, /, *, axis=None, keepdims=False)
 mean(x, /, *, axis=None, keepdims=False)
-meshgrid(*arrays, indexing='xy')
+meshgrid(*arrays, indexing='xy')  # stretch
 min(x, /, *, axis=None, keepdims=False)
-moveaxis(x, source, destination, /)
-nonzero(x, /)
+moveaxis(x, source, destination, /)  # view
+nonzero(x, /)  # sized-by-elements
 ones_like(x, /, *, dtype=None, device=None)
-permute_dims(x, /, axes)
+permute_dims(x, /, axes)  # view
 prod(x, /, *, axis=None, dtype=None, keepdims=False)
-repeat(x, repeats, /, *, axis=None)
-reshape(x, /, shape, *, copy=None)
+repeat(x, repeats, /, *, axis=None)  # sized-by-elements fails-for-elements
+reshape(x, /, shape, *, copy=None)  # view
 roll(x, /, shift, *, axis=None)
-searchsorted(x1, x2, /, *, side='left', sorter=None)
+searchsorted(x1, x2, /, *, side='left', sorter=None)  # fails-for-elements
 sort(x, /, *, axis=-1, descending=False, stable=True)
-squeeze(x, /, axis)
+squeeze(x, /, axis)  # view
 stack(arrays, /, *, axis=0)
 std(x, /, *, axis=None, correction=0.0, keepdims=False)
 sum(x, /, *, axis=None, dtype=None, keepdims=False)
-take(x, indices, /, *, axis=None)
-take_along_axis(x, indices, /, *, axis=-1)
+take(x, indices, /, *, axis=None)  # fails-for-elements
+take_along_axis(x, indices, /, *, axis=-1)  # fails-for-elements
 tensordot(x1, x2, /, *, axes=2)
 tile(x, repetitions, /)
 tril(x, /, *, k=0)
 triu(x, /, *, k=0)
-unique_all(x, /) -> values indices inverse_indices counts
-unique_counts(x, /) -> values counts
-unique_inverse(x, /) -> values inverse_indices
-unique_values(x, /)
-unstack(x, /, *, axis=0)
+unique_all(x, /) -> values indices inverse_indices counts  # sized-by-elements
+unique_counts(x, /) -> values counts  # sized-by-elements
+unique_inverse(x, /) -> values inverse_indices  # sized-by-elements
+unique_values(x, /)  # sized-by-elements
+unstack(x, /, *, axis=0)  # view
 var(x, /, *, axis=None, correction=0.0, keepdims=False)
 vecdot(x1, x2, /, *, axis=-1)
 where(condition, x1, x2, /)
 zeros_like(x, /, *, dtype=None, device=None)
-linalg.cholesky(x, /, *, upper=False)
+linalg.cholesky(x, /, *, upper=False)  # fails-for-elements
 linalg.cross(x1, x2, /, *, axis=-1)
-linalg.det(x, /)
-linalg.diagonal(x, /, *, offset=0)
-linalg.eig(x, /) -> eigenvalues eigenvectors
-linalg.eigvals(x, /)
-linalg.eigh(x, /) -> eigenvalues eigenvectors
-linalg.eigvalsh(x, /)
-linalg.inv(x, /)
+linalg.det(x, /)  # fails-for-elements
+linalg.diagonal(x, /, *, offset=0)  # stretch
+linalg.eig(x, /) -> eigenvalues eigenvectors  # fails-for-elements
+linalg.eigvals(x, /)  # fails-for-elements
+linalg.eigh(x, /) -> eigenvalues eigenvectors  # fails-for-elements
+linalg.eigvalsh(x, /)  # fails-for-elements
+linalg.inv(x, /)  # fails-for-elements
 linalg.matmul(x1, x2, /)
-linalg.matrix_norm(x, /, *, keepdims=False, ord='fro')
-linalg.matrix_power(x, n, /)
-linalg.matrix_rank(x, /, *, rtol=None)
-linalg.matrix_transpose(x, /)
+linalg.matrix_norm(x, /, *, keepdims=False, ord='fro')  # fails-for-elements
+linalg.matrix_power(x, n, /)  # fails-for-elements
+linalg.matrix_rank(x, /, *, rtol=None)  # fails-for-elements
+linalg.matrix_transpose(x, /)  # view
 linalg.outer(x1, x2, /)
-linalg.pinv(x, /, *, rtol=None)
-linalg.qr(x, /, *, mode='reduced') -> Q R
-linalg.slogdet(x, /) -> sign logabsdet
-linalg.solve(x1, x2, /)
-linalg.svd(x, /, *, full_matrices=True) -> U S Vh
-linalg.svdvals(x, /)
+linalg.pinv(x, /, *, rtol=None)  # fails-for-elements
+linalg.qr(x, /, *, mode='reduced') -> Q R  # fails-for-elements
+linalg.slogdet(x, /) -> sign logabsdet  # fails-for-elements
+linalg.solve(x1, x2, /)  # fails-for-elements
+linalg.svd(x, /, *, full_matrices=True) -> U S Vh  # fails-for-elements
+linalg.svdvals(x, /)  # fails-for-elements
 linalg.tensordot(x1, x2, /, *, axes=2)
 linalg.trace(x, /, *, offset=0, dtype=None)
 linalg.vecdot(x1, x2, /, *, axis=-1)
@@ -165,12 +168,22 @@ fft.rfftn(x, /, *, s=None, axes=None, norm='backward')
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """One function: its dotted name, its signature, and the class of its results if these have names."""
+    """One function: its dotted name, its signature, and the class of its results if these have names.
+
+    Of its ``properties`` there are ``elementwise``; ``sized-by-elements``, where shapes of results depend on
+    the elements; ``fails-for-elements``, where some elements make it fail; ``view``, where the result may be
+    one of the argument; and ``stretch``, where it may be one that nobody may write.
+    """
 
     name: str
     signature: inspect.Signature
     results: type[tuple[Any, ...]] | None
-    elementwise: bool = False
+    properties: frozenset[str] = frozenset()
+
+    @property
+    def elementwise(self) -> bool:
+        """Whether each element of the result is computed of one element of each argument."""
+        return "elementwise" in self.properties
 
     @property
     def keywords(self) -> frozenset[str]:
@@ -191,9 +204,10 @@ MOST_ARGUMENTS = 64
 """Of functions that take any number; NumPy's own limit of dimensions and operands."""
 
 
-def _parsed(line: str, *, elementwise: bool = False) -> Function:
-    """``linalg.qr(x, /, *, mode='reduced') -> Q R`` as a function."""
-    head, _, names = line.partition(" -> ")
+def _parsed(line: str) -> Function:
+    """``linalg.qr(x, /, *, mode='reduced') -> Q R  # fails-for-elements`` as a function."""
+    said, _, properties = line.partition("  # ")
+    head, _, names = said.partition(" -> ")
     name, _, parameters = head.partition("(")
     found = ast.parse(f"def f({parameters}: ...").body[0]
     assert isinstance(found, ast.FunctionDef)
@@ -213,13 +227,14 @@ def _parsed(line: str, *, elementwise: bool = False) -> Function:
         made.append(kind(argument.arg, kind.KEYWORD_ONLY, default=ast.literal_eval(value)))
     short = name.rpartition(".")[2]
     results = namedtuple(f"{short}_result", names.split()) if names else None
-    return Function(name, inspect.Signature(made), results, elementwise)
+    return Function(name, inspect.Signature(made), results, frozenset(properties.split()))
 
 
 def _table() -> dict[str, Function]:
-    made = [_parsed(f"{name}(x, /)", elementwise=True) for name in _UNARY.split()]
-    made += [_parsed(f"{name}(x1, x2, /)", elementwise=True) for name in _BINARY.split()]
-    made += [_parsed(line) for line in (_CREATION + _OTHERS).splitlines() if line]
+    views = ("imag", "positive", "real")
+    lines = [f"{name}(x, /)  # elementwise{' view' * (name in views)}" for name in _UNARY.split()]
+    lines += [f"{name}(x1, x2, /)  # elementwise" for name in _BINARY.split()]
+    made = [_parsed(line) for line in [*lines, *(_CREATION + _OTHERS).splitlines()] if line]
     return {function.name: function for function in made}
 
 
@@ -231,45 +246,74 @@ CREATION = frozenset(line.partition("(")[0] for line in _CREATION.splitlines() i
 
 # -- operators -----------------------------------------------------------------------------------------
 
-UNARY_OPERATORS: Mapping[str, Callable[[Any], Any]] = {
-    "__abs__": operator.abs,
-    "__invert__": operator.invert,
-    "__neg__": operator.neg,
-    "__pos__": operator.pos,
-}
-
+_UNARY_METHODS = {"abs": "abs", "invert": "bitwise_invert", "neg": "negative", "pos": "positive"}
 _ARITHMETIC = {
-    "add": operator.add,
-    "and": operator.and_,
-    "floordiv": operator.floordiv,
-    "lshift": operator.lshift,
-    "matmul": operator.matmul,
-    "mod": operator.mod,
-    "mul": operator.mul,
-    "or": operator.or_,
-    "pow": operator.pow,
-    "rshift": operator.rshift,
-    "sub": operator.sub,
-    "truediv": operator.truediv,
-    "xor": operator.xor,
+    "add": "add",
+    "and": "bitwise_and",
+    "floordiv": "floor_divide",
+    "lshift": "bitwise_left_shift",
+    "matmul": "matmul",
+    "mod": "remainder",
+    "mul": "multiply",
+    "or": "bitwise_or",
+    "pow": "pow",
+    "rshift": "bitwise_right_shift",
+    "sub": "subtract",
+    "truediv": "divide",
+    "xor": "bitwise_xor",
+}
+_COMPARISONS = {
+    "eq": "equal",
+    "ge": "greater_equal",
+    "gt": "greater",
+    "le": "less_equal",
+    "lt": "less",
+    "ne": "not_equal",
 }
 
 
-def turned(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+def _turned(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
     """The function with its arguments exchanged."""
     return lambda x, y: function(y, x)
 
 
-BINARY_OPERATORS: Mapping[str, Callable[[Any, Any], Any]] = {
-    **{f"__{name}__": function for name, function in _ARITHMETIC.items()},
-    **{f"__{name}__": getattr(operator, name) for name in ("eq", "ge", "gt", "le", "lt", "ne")},
-}
+def _operators(names: Iterable[str]) -> dict[str, Callable[..., Any]]:
+    return {f"__{name}__": getattr(operator, f"__{name}__") for name in names}
+
+
+UNARY_OPERATORS: Mapping[str, Callable[[Any], Any]] = _operators(_UNARY_METHODS)
+BINARY_OPERATORS: Mapping[str, Callable[[Any, Any], Any]] = _operators([*_ARITHMETIC, *_COMPARISONS])
 REFLECTED_OPERATORS: Mapping[str, Callable[[Any, Any], Any]] = {
-    f"__r{name}__": turned(function) for name, function in _ARITHMETIC.items()
+    f"__r{name}__": _turned(getattr(operator, f"__{name}__")) for name in _ARITHMETIC
 }
-INPLACE_OPERATORS: Mapping[str, Callable[[Any, Any], Any]] = {
-    f"__i{name}__": getattr(operator, f"i{name}") for name in _ARITHMETIC
+INPLACE_OPERATORS: Mapping[str, Callable[[Any, Any], Any]] = _operators([f"i{name}" for name in _ARITHMETIC])
+
+#: Functions that do what operators do, by the name of the method.
+OPERATOR_FUNCTIONS: Mapping[str, str] = {
+    f"__{how}{method}__": name
+    for how, table in (("", _UNARY_METHODS | _COMPARISONS), *[(how, _ARITHMETIC) for how in ("", "r", "i")])
+    for method, name in table.items()
 }
+
+
+def operators_by(functions: Mapping[str, Callable[..., Any]]) -> dict[str, Callable[..., Any]]:
+    """The operators that change nothing in place, by functions of the standard."""
+    found = {
+        method: functions[OPERATOR_FUNCTIONS[method]] for method in (*UNARY_OPERATORS, *BINARY_OPERATORS)
+    }
+    return found | {method: _turned(functions[OPERATOR_FUNCTIONS[method]]) for method in REFLECTED_OPERATORS}
+
+
+def with_operators(functions: Iterable[str]) -> frozenset[str]:
+    """Names of functions, and of the operators that do the same."""
+    names = frozenset(functions)
+    return names.union(method for method, name in OPERATOR_FUNCTIONS.items() if name in names)
+
+
+def having(what: str) -> frozenset[str]:
+    """The functions with a property, one of `Function.properties`."""
+    return frozenset(f.name for f in FUNCTIONS.values() if what in f.properties)
+
 
 #: What servers know by the name of the method.
 OPERATORS: Mapping[str, Callable[..., Any]] = {

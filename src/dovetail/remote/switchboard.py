@@ -10,9 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import hmac
 import os
-import secrets
 import stat
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,9 +19,9 @@ from typing import Any
 
 import orjson
 
+from dovetail.channel import Handshake, nonce_of
 from dovetail.errors import DeviceError, InputError
 from dovetail.remote.address import ADDRESSES, parse_address
-from dovetail.remote.wire import NONCE, proof
 
 __all__ = ["Migration", "Switchboard"]
 
@@ -227,17 +225,16 @@ class Switchboard:
     async def _introduced(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> tuple[_Job, _Process]:
-        ours = secrets.token_bytes(NONCE)
+        handshake = Handshake(self._token, "scheduler")
         if self._token is not None:
-            _say(writer, {"nonce": ours.hex()})
+            _say(writer, {"nonce": handshake.nonce.hex()})
         hello = orjson.loads(await reader.readline())["hello"]
         welcome: dict[str, Any] = {}
         if self._token is not None:
-            theirs = bytes.fromhex(hello["nonce"])
-            expected = proof(self._token, b"process", ours, theirs)
-            if len(theirs) != NONCE or not hmac.compare_digest(str(hello["proof"]), expected):
+            theirs = nonce_of(hello["nonce"])
+            if not handshake.proven("process", theirs, hello["proof"]):
                 raise DeviceError("the token is not the one of this scheduler")
-            welcome["proof"] = proof(self._token, b"scheduler", theirs, ours)
+            welcome["proof"] = handshake.proof(theirs)
         job = self._jobs.get(hello["uid"])
         if job is None:
             raise DeviceError(f"found the job {str(hello['uid'])[:100]!r}, which does not run")

@@ -11,15 +11,13 @@ The JSON text is small (`MOST_JSON`); the raw bytes are of the length that the J
 comes from the network is unpickled, evaluated or looked up as an attribute.
 
 A connection begins with a greeting of the server (`MAGIC` and 32 random bytes), then a HELLO frame of the
-client: which device, its own 32 random bytes and, where a token is asked for, an HMAC over both, so that the
-token is never sent. The server's WELCOME holds its own HMAC. What follows is neither encrypted nor signed:
+client: which device, its own 32 random bytes and, where a token is asked for, its proof that it knows it (see
+`dovetail.channel`). The server's WELCOME holds its own. What follows is neither encrypted nor signed:
 the network is one that is trusted, or a tunnel.
 """
 
 from __future__ import annotations
 
-import hashlib
-import hmac
 import socket
 import struct
 from collections.abc import Callable, Sequence
@@ -28,23 +26,22 @@ from typing import Any
 
 import orjson
 
+from dovetail.channel import keep_alive
+
 __all__ = [
     "HELLO_JSON",
     "MAGIC",
     "MOST_JSON",
-    "NONCE",
     "Channel",
     "ClosedError",
     "Kind",
     "ProtocolError",
     "frame_head",
     "parse_head",
-    "proof",
     "set_options",
 ]
 
 MAGIC = b"DVTLARR1"
-NONCE = 32
 MOST_JSON = 1 << 20
 """Bytes of the JSON text of a frame."""
 HELLO_JSON = 4096
@@ -109,11 +106,6 @@ def parse_head(head: bytes | bytearray | memoryview, most: int) -> tuple[int, in
     return kind, json_length, raw_length
 
 
-def proof(token: bytes, who: bytes, nonce: bytes, other: bytes) -> str:
-    """What only somebody who knows the token can say about the two nonces."""
-    return hmac.new(token, b"dovetail " + who + nonce + other, hashlib.sha256).hexdigest()
-
-
 def set_options(connection: socket.socket) -> None:
     """No delays, and a peer whose machine has vanished is noticed within a minute."""
     size = _NEAR if _is_near(connection) else _FAR
@@ -121,11 +113,7 @@ def set_options(connection: socket.socket) -> None:
         connection.setsockopt(socket.SOL_SOCKET, option, size)
     if connection.family == socket.AF_UNIX:
         return
-    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 20)
-    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 10)
-    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 4)
+    keep_alive(connection, 20, 10)
 
 
 def _is_near(connection: socket.socket) -> bool:

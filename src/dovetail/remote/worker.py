@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import array
 import contextlib
-import ctypes
 import math
 import os
 import signal
@@ -23,6 +22,7 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
+from dovetail.channel import end_with
 from dovetail.errors import DovetailError
 from dovetail.remote.backends import Backend, open_backend
 from dovetail.remote.failures import CALL_ERRORS, Failure
@@ -43,7 +43,6 @@ __all__ = ["Client", "main"]
 
 MESSAGE = 1 << 16
 """Bytes of a message between server and worker."""
-_PR_SET_PDEATHSIG = 1
 _SWITCH_INTERVAL = 5e-4
 
 
@@ -262,13 +261,6 @@ def _asked(said: Any) -> dict[str, Any]:
 # -- the process ---------------------------------------------------------------------------------------
 
 
-def die_with(parent: int) -> None:
-    """Be killed when the parent ends, whatever this process is doing then."""
-    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != parent:  # it has ended already
-        os._exit(1)
-
-
 def _handed(control: socket.socket) -> tuple[bytes, list[int]]:
     """The next message of the server, with the connection that comes along, if one does."""
     size = array.array("i").itemsize
@@ -283,7 +275,7 @@ def _handed(control: socket.socket) -> tuple[bytes, list[int]]:
 def main(arguments: list[str]) -> int:
     """``FD PARENT``: the socket to the server, and its process id. The first message says what to open."""
     control = socket.socket(fileno=int(arguments[0]))
-    die_with(int(arguments[1]))
+    end_with(int(arguments[1]))
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the server hears it, and says what is to be done
     warnings.simplefilter("ignore")
     sys.setswitchinterval(_SWITCH_INTERVAL)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from weakref import WeakKeyDictionary
@@ -12,9 +12,19 @@ import numpy.typing as npt
 
 from dovetail.model import FRACTION_UNITS, Allocation, Cluster, Job, Record, Request, Result, Seconds, State
 from dovetail.model.tables import RecordTable
-from dovetail.report.steps import Step
 
-__all__ = ["Bools", "Columns", "Floats", "Ints", "Lines", "NodeRuns", "Stretches", "columns_of", "lines_of"]
+__all__ = [
+    "Bools",
+    "Columns",
+    "Floats",
+    "Ints",
+    "Lines",
+    "NodeRuns",
+    "Step",
+    "Stretches",
+    "columns_of",
+    "lines_of",
+]
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -92,6 +102,44 @@ class Stretches:
         return self.end - self.start
 
 
+@dataclass(frozen=True)
+class Step:
+    """A step function: ``values[i]`` holds from ``times[i]`` until ``times[i + 1]``; both of shape (n,)."""
+
+    times: Floats
+    values: Floats
+
+    @staticmethod
+    def of(ups: Floats, downs: Floats, weights: Floats | float = 1.0) -> Step:
+        """What is up: ``weights`` added at ``ups`` and taken at ``downs`` (infinite: never). O(n log n)."""
+        weight = np.broadcast_to(np.asarray(weights, float), ups.shape)
+        times = np.concatenate([ups, downs])
+        change = np.concatenate([weight, -weight])
+        known = np.isfinite(times)
+        at, place = np.unique(times[known], return_inverse=True)
+        values = np.cumsum(np.bincount(place, change[known], minlength=len(at)).astype(float))
+        values[np.abs(values) < 1e-9] = 0.0
+        return Step(at, values)
+
+    def integral(self, start: Seconds, end: Seconds) -> float:
+        """The area under the steps between two times."""
+        return float(np.diff(self._area(np.array([start, end])))[0])
+
+    def mean(self, edges: Floats) -> Floats:
+        """Mean in each of the intervals between ``edges`` (n + 1,), shape (n,). Exact, not sampled."""
+        width = np.diff(edges)
+        area = np.diff(self._area(edges))
+        return np.divide(area, width, out=np.zeros_like(area), where=width > 0)
+
+    def _area(self, at: Floats) -> Floats:
+        if len(self.times) == 0:
+            return np.zeros(len(at))
+        areas = np.concatenate([[0.0], np.cumsum(self.values[:-1] * np.diff(self.times))])
+        area = np.interp(at, self.times, areas, left=0.0)
+        beyond = np.maximum(at - self.times[-1], 0.0) * self.values[-1]
+        return np.asarray(area + beyond)
+
+
 @dataclass(frozen=True, eq=False)
 class Columns:
     """One entry a record, in file order; seconds; NaN where a job never started or ended.
@@ -148,9 +196,24 @@ class Columns:
 
         ``by`` is ``user``, ``group``, ``queue``, ``app`` or ``implementation``; empty where a job has none.
         """
+        if by not in self._keys:
+            self._keys[by] = self._keys_of(by)
+        return self._keys[by]
+
+    @cached_property
+    def _keys(self) -> dict[str, tuple[list[str], Ints]]:
+        return {}
+
+    def _keys_of(self, by: str) -> tuple[list[str], Ints]:
         known: dict[str, int] = {}
-        places = [known.setdefault(name or "", len(known)) for name in map(_KEYS[by], self.records)]
+        names = map(_KEYS[by], self.jobs) if by in _KEYS else self.implementations
+        places = [known.setdefault(name or "", len(known)) for name in names]
         return list(known), np.array(places, np.int64)
+
+    @property
+    def implementations(self) -> Iterable[str | None]:
+        """The name of the implementation that each job ran as."""
+        return (record.implementation.name if record.implementation else None for record in self.records)
 
     @cached_property
     def predictions(self) -> Floats:
@@ -251,26 +314,28 @@ class Columns:
             [*(self.records[j].state for j in ran), *(span.state for _, span in before)],
         )
 
+    @cached_property
     def cpus_in_use(self) -> Step:
         """CPUs held, over time."""
         return Step.of(self.stretches.start, self.stretches.end, self.stretches.cpus)
 
+    @cached_property
     def devices_in_use(self) -> Step:
         """Devices held, over time, shares as fractions."""
         return Step.of(self.stretches.start, self.stretches.end, self.stretches.devices)
 
+    @cached_property
     def jobs_waiting(self) -> Step:
         """Jobs that were submitted and have not started; cancelled ones leave at their end."""
         out = np.where(np.isfinite(self.start), self.start, self.end)
         return Step.of(self.submit, np.where(np.isfinite(out), out, np.inf))
 
 
-_KEYS: Mapping[str, Callable[[Record], str | None]] = {
-    "user": lambda r: r.job.user,
-    "group": lambda r: r.job.group,
-    "queue": lambda r: r.job.queue,
-    "app": lambda r: r.job.app.name,
-    "implementation": lambda r: r.implementation.name if r.implementation else None,
+_KEYS: Mapping[str, Callable[[Job], str | None]] = {
+    "user": lambda job: job.user,
+    "group": lambda job: job.group,
+    "queue": lambda job: job.queue,
+    "app": lambda job: job.app.name,
 }
 
 

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from dovetail.model import Note, Result
 from dovetail.report import wording
-from dovetail.report.asked import Asked
 from dovetail.report.columns import columns_of
 from dovetail.report.intervals import (
     HIGHER_IS_BETTER,
@@ -20,6 +19,7 @@ from dovetail.report.intervals import (
     variants,
 )
 from dovetail.report.metrics import Cut, final_metrics, later_than
+from dovetail.report.options import ReportOptions
 from dovetail.report.outcome import UNKNOWN
 from dovetail.report.tables import Cell, Cells, Style, Table
 from dovetail.report.verdicts import Verdict, verdicts
@@ -311,7 +311,7 @@ def _clear(row: Paired, judged: Verdict) -> str:
     return "clear" if judged.verdict == "clear" else "not clear"
 
 
-def later_table(results: Sequence[Result], asked: Asked) -> Table:
+def later_table(results: Sequence[Result], asked: ReportOptions) -> Table:
     """By variant: how many jobs end later than under the reference policy, and by how much."""
     found: dict[str, list[list[float]]] = {}
     base = ""

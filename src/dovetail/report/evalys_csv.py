@@ -54,7 +54,7 @@ FINAL_STATES = {
 """Our states in Batsim's words."""
 ENDS = State.COMPLETED, State.TIMEOUT
 """Of a job that ran to its own end, and of one that was killed."""
-CHUNK = 20_000
+CHUNK = 4_000
 """Lines that are made at once."""
 NEVER = "-1"
 NAN = float("nan")
@@ -306,15 +306,11 @@ class TableCells:
 
     def held(self, part: slice) -> tuple[Iterable[int], Iterable[str]]:
         """How many resources each holds, and which."""
-        columns = self._columns
-        nodes = columns.stretches.nodes
-        assert nodes is not None
-        order = np.arange(len(columns.submit))[part]
-        lines = nodes.lines(order)
-        low = (nodes.low[lines] * nodes.cpus).tolist()
-        high = (nodes.high[lines] * nodes.cpus - 1).tolist()
-        texts = iter([f"{a}-{b}" if a < b else str(a) for a, b in zip(low, high, strict=True)])
-        held = [" ".join(islice(texts, count)) for count in nodes.runs[order].tolist()]
+        columns, each = self._columns, self._columns.table.pool
+        every, counts = columns.node_runs(part)
+        ends = ((first * each, end * each - 1) for first, end in every)
+        texts = iter([f"{first}-{last}" if first < last else str(first) for first, last in ends])
+        held = [" ".join(islice(texts, count)) for count in counts]
         return columns.cpus[part].astype(np.int64).tolist(), held
 
 

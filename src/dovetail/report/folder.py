@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from dovetail.files.writing import make_folder, write_text
 from dovetail.model import Result
-from dovetail.report.asked import Asked
 from dovetail.report.evalys_csv import write_csv
 from dovetail.report.intervals import label
 from dovetail.report.json_form import form_of, pieces_of
-from dovetail.report.lifetimes import median_lifetime_decreases
+from dovetail.report.metrics import median_lifetime_decreases
+from dovetail.report.options import ReportOptions
 
 __all__ = ["file_names", "forms", "write_folder"]
 
 
-def write_folder(results: Sequence[Result], folder: Path, asked: Asked | None = None) -> None:
+def write_folder(results: Sequence[Result], folder: Path, asked: ReportOptions | None = None) -> None:
     """``index.html``, ``results.json``; for each result a CSV; for each variant (its first draw) charts.
 
     Of replicates of a trace only the trace as it is has a CSV; the JSON has all. The charts are the Gantt
@@ -26,20 +27,20 @@ def write_folder(results: Sequence[Result], folder: Path, asked: Asked | None = 
     """
     from dovetail.report import plots
 
-    asked = asked or Asked()
+    asked = asked or ReportOptions()
     loads = list(dict.fromkeys(result.load for result in results))
     if len(loads) <= 1:
         _write_one_load(results, folder, asked)
         return
     make_folder(folder)
     plots.save_over_load(results, folder / "loads.svg", cut=asked.cut)
-    write_text(folder / "results.json", [*pieces_of(forms(results, asked)), "\n"])
+    write_text(folder / "results.json", chain(pieces_of(forms(results, asked)), "\n"))
     for load in loads:
         chosen = [result for result in results if result.load == load]
         _write_one_load(chosen, folder / f"load-{load or 0:.12g}", asked)
 
 
-def _write_one_load(results: Sequence[Result], folder: Path, asked: Asked) -> None:
+def _write_one_load(results: Sequence[Result], folder: Path, asked: ReportOptions) -> None:
     from dovetail.report import html, plots
     from dovetail.report.gantt import figure
 
@@ -47,7 +48,7 @@ def _write_one_load(results: Sequence[Result], folder: Path, asked: Asked) -> No
     one = len(results) == 1
     write_text(folder / "index.html", html.page(results, asked))
     made = forms(results, asked)
-    write_text(folder / "results.json", [*pieces_of(made[0] if one else made), "\n"])
+    write_text(folder / "results.json", chain(pieces_of(made[0] if one else made), "\n"))
     if not one:
         plots.save_comparison(results, folder / "comparison.svg", cut=asked.cut)
     charted: set[str] = set()
@@ -62,7 +63,7 @@ def _write_one_load(results: Sequence[Result], folder: Path, asked: Asked) -> No
             plots.save_timeline(result, folder / ("timeline.svg" if one else f"{name}-timeline.svg"))
 
 
-def forms(results: Sequence[Result], asked: Asked) -> list[dict[str, Any]]:
+def forms(results: Sequence[Result], asked: ReportOptions) -> list[dict[str, Any]]:
     """The JSON forms of the results, with all that was asked for.
 
     Of jobs that communicate also by how much they live shorter than under the first policy.

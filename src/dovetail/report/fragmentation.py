@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from itertools import cycle
 from typing import TypeAlias
 
-from dovetail.engine.capacity import FreeCapacity, Layout, NodeState, Placement
+from dovetail.engine.capacity.free import FreeCapacity, Layout, NodeState, Placement
 from dovetail.errors import InputError
 from dovetail.model import FRACTION_UNITS, Cluster, Job, Node, Request, Workload
 from dovetail.model.fitting import cpus_on, share_of_device, suits, whole_devices

@@ -10,24 +10,20 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import date
 from html import escape
 from importlib.resources import files
-from typing import TYPE_CHECKING
 
 from dovetail.model import Result
 from dovetail.report import plots, wording
-from dovetail.report.asked import Asked
 from dovetail.report.compared import comparison_table, later_table, paired_tables, remarks
-from dovetail.report.figures import inline_svg
+from dovetail.report.drawing import Drawing
 from dovetail.report.gantt import figure
 from dovetail.report.gantt.page import PageCharts
 from dovetail.report.html_table import table_html
 from dovetail.report.intervals import label, of_replicates, variants
 from dovetail.report.metrics import Cut, final_metrics
+from dovetail.report.options import ReportOptions
 from dovetail.report.outcome import breakdown_table, job_counts, job_table, metric_table, notes
 from dovetail.report.tables import Table
 from dovetail.version import __version__
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 __all__ = ["comparison_fragment", "fragment", "page"]
 
@@ -41,9 +37,9 @@ HIGHER = "More is better for utilisation, less for all else."
 NO_SCRIPT = "<noscript><p class='note'>Schedules are drawn by a script, which is off.</p></noscript>"
 
 
-def page(results: Sequence[Result], asked: Asked | None = None) -> str:
+def page(results: Sequence[Result], asked: ReportOptions | None = None) -> str:
     """The page: of the one result, or the comparison of several."""
-    asked = asked or Asked()
+    asked = asked or ReportOptions()
     body = _single(results[0], asked) if len(results) == 1 else _comparison(results, asked)
     return _document(_title(results), body, asked)
 
@@ -70,7 +66,7 @@ def _asset(name: str) -> str:
     return (files("dovetail.report") / name).read_text(encoding="utf-8")
 
 
-def _document(title: str, body: str, asked: Asked) -> str:
+def _document(title: str, body: str, asked: ReportOptions) -> str:
     made = f"Made by Dovetail {__version__} on {date.today().isoformat()}"
     made += f", by <code>{escape(wording.printable(asked.command))}</code>" if asked.command else ""
     return (
@@ -119,7 +115,7 @@ def _cards(result: Result, cut: Cut | None = None) -> str:
     return f"<dl class='cards'>{inner}</dl>"
 
 
-def _single(result: Result, asked: Asked) -> str:
+def _single(result: Result, asked: ReportOptions) -> str:
     cut = asked.cut
     charts = PageCharts([result])
     parts = [_heading(result), _cards(result, cut), _notes(notes(result, cut))]
@@ -143,7 +139,7 @@ def _breakdowns(result: Result, cut: Cut | None) -> Iterable[tuple[str, Table]]:
             yield by, table
 
 
-def _comparison(results: Sequence[Result], asked: Asked) -> str:
+def _comparison(results: Sequence[Result], asked: ReportOptions) -> str:
     cut = asked.cut
     groups = variants(results)
     firsts = [group[0] for group in groups.values()]
@@ -200,8 +196,8 @@ def _drawer(title: str, inner: str, opened: bool) -> str:
     return f"<details{' open' if opened else ''}><summary>{escape(title)}</summary>{inner}</details>"
 
 
-def _drawn(drawing: Figure, about: str) -> str:
-    return f"<div class='chart'>{inline_svg(drawing, about)}</div>"
+def _drawn(drawing: Drawing, about: str) -> str:
+    return f"<div class='chart'>{drawing.svg(about, page=True)}</div>"
 
 
 def _notes(lines: Iterable[str]) -> str:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from dovetail.engine.journal import Journal
+from dovetail.engine.journal.journal import Journal
 from dovetail.history.base import canonical_inputs
 from dovetail.history.memory import MemoryHistory
 from dovetail.model import (

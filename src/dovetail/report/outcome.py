@@ -7,8 +7,7 @@ from collections.abc import Iterable, Sequence
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from dovetail.model import Allocation, Cluster, Record, Result, State
-from dovetail.model.hostlist import compress
+from dovetail.model import Record, Result, State
 from dovetail.report import wording
 from dovetail.report.intervals import label
 from dovetail.report.metrics import (
@@ -21,8 +20,9 @@ from dovetail.report.metrics import (
     metrics,
     prediction_error,
 )
+from dovetail.report.run_summary import FAILED
+from dovetail.report.spelling import Spelling, place_of
 from dovetail.report.tables import STYLES, Cell, Cells, Style, Table
-from dovetail.report.told import FAILED
 
 __all__ = [
     "breakdown_table",
@@ -30,7 +30,6 @@ __all__ = [
     "job_table",
     "metric_table",
     "notes",
-    "place_of",
     "spread_table",
     "summary",
 ]
@@ -188,6 +187,7 @@ def notes(result: Result, cut: Cut | None = None) -> list[str]:
 def job_table(result: Result, *, limit: int | None = None) -> Table:
     """One row a job, in file order; of more than ``limit`` jobs the first."""
     records = result.records if limit is None else result.records[:limit]
+    spelt = Spelling(result.cluster)
     lengths = [x for r in records for x in (r.start, r.end)]
     lengths += [r.predicted.expected for r in records if r.predicted]
     unit, spell = wording.clock_of(lengths)
@@ -209,7 +209,7 @@ def job_table(result: Result, *, limit: int | None = None) -> Table:
         Cells("app", apps, right=False, rank=4),
         Cells("user", [r.job.user or "-" for r in records], right=False, rank=8),
         Cells("as", [_implementation(r) for r in records], right=False, rank=1),
-        Cells("where", [place_of(r.allocation, result.cluster) for r in records], right=False, rank=1),
+        Cells("where", [place_of(r.allocation, spelt) for r in records], right=False, rank=1),
         times("submit", [None] * len(records) if together else submits, 5),
         times("start", [r.start for r in records], 2),
         times("wait", waits, 6),
@@ -252,24 +252,6 @@ def _output(record: Record) -> Cell:
     failed = record.state in (State.FAILED, State.OUT_OF_MEMORY)
     path = record.stderr if failed and record.stderr else record.stdout
     return Cell(path.rpartition("/")[2], title=path, link=path) if path else Cell("")
-
-
-def place_of(allocation: Allocation | None, cluster: Cluster) -> str:
-    """Where a job runs or ran: ``n0/cpu``, ``n0/2 CPUs``, ``n0/gpu0``; of gangs the nodes; ``-`` if nowhere.
-
-    On this machine alone its name is left out.
-    """
-    if allocation is None:
-        return "-"
-    if allocation.mask & (allocation.mask - 1):
-        return compress(allocation.node_names(cluster))
-    node = cluster.nodes[allocation.first_node]
-    devices = [name.removeprefix(f"{node.name}/") for name in allocation.device_names(cluster)]
-    cpus = [wording.many(part.cpus, "CPU") for part in allocation.parts if part.cpus]
-    if any(part.cpus == node.cpus for part in allocation.parts if part.cpus):
-        cpus = ["cpu"]
-    units = "+".join([*cpus, *devices])
-    return cluster.short_name(allocation.first_node, units) if units else node.name
 
 
 def breakdown_table(result: Result, by: str, *, limit: int | None = 20, cut: Cut | None = None) -> Table:

@@ -115,8 +115,10 @@ function drawLanes(chart, svg, span) {
       const y = top + tall - 2 - (low * (tall - 4)) / 1000 - height;
       element("rect", { class: "bar", x, y, width, height, fill: colour }, group);
       const size = Math.min(12, height * 0.72);
-      const name = size < 8 ? undefined : names.find((n) => n.length * size * 0.6 < width - 6);
-      if (name === undefined) continue;
+      const room = size < 8 ? 0 : Math.floor((width - 6) / (size * 0.6));
+      // The whole name, or the part that tells jobs apart; else its end.
+      const name = names.find((n) => n.length <= room) ?? (room < 4 ? "" : `…${names[names.length - 1].slice(1 - room)}`);
+      if (name === "") continue;
       const at = { class: "name", x: x + width / 2, y: y + height / 2 + size * 0.35, "font-size": size };
       element("text", { ...at, fill: inkOn(colour) }, group, name);
     }

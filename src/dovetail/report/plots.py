@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from dovetail.model import Cluster, Result, State
-from dovetail.report import wording
-from dovetail.report.columns import Columns, Floats, columns_of
-from dovetail.report.figures import GRID, INK, MUTED, clean, heading, save_figure, styled, styled_figure
-from dovetail.report.gantt.figure import time_axis
+from dovetail.report import drawing, wording
+from dovetail.report.columns import Columns, Floats, Step, columns_of
+from dovetail.report.drawing import Drawing, Label, Line, Rectangle, text_width
+from dovetail.report.figures import GRID, INK, MUTED
+from dovetail.report.gantt.figure import WIDTH, time_axis
 from dovetail.report.gantt.lanes import OTHER, PALETTE, Span, span_of
 from dovetail.report.intervals import (
     HIGHER_IS_BETTER,
@@ -27,11 +27,6 @@ from dovetail.report.intervals import (
     variants,
 )
 from dovetail.report.metrics import Cut, final_metrics
-from dovetail.report.steps import Step
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 __all__ = [
     "COMPARED",
@@ -52,11 +47,10 @@ OVER_LOAD = ("mean_wait", "mean_bounded_slowdown", "utilisation")
 """Metrics that are drawn against the load."""
 
 BINS = 400
-BLUE, GREEN, AMBER = "#4269d0", "#3ca951", "#efb118"
+BLUE, PALE, GREEN, AMBER = "#4269d0", "#97bbf5", "#3ca951", "#efb118"
 
 
-@styled
-def timeline(results: Sequence[Result], *, titled: bool = True) -> Figure:
+def timeline(results: Sequence[Result], *, titled: bool = True) -> Drawing:
     """CPUs and devices in use and jobs waiting, over time; longer runs as means of 400 intervals.
 
     Several results are lines on one axis of time.
@@ -64,25 +58,86 @@ def timeline(results: Sequence[Result], *, titled: bool = True) -> Figure:
     columns = {name: columns_of(group[0]) for name, group in variants(results).items()}
     panels = [panel for panel in PANELS if any(panel.capacity(c.cluster) != 0 for c in columns.values())]
     span = span_of(results)
-    high, gap, above, below = 1.0, 0.42, 1.0 if titled else 0.3, 0.35 if len(columns) == 1 else 0.65
-    total_height = above + below + len(panels) * high + (len(panels) - 1) * gap
-    fig = styled_figure(11, total_height)
-    for i, panel in enumerate(panels):
-        bottom = below + (len(panels) - 1 - i) * (high + gap)
-        axes = fig.add_axes((0.72 / 11, bottom / total_height, 9.9 / 11, high / total_height))
-        clean(axes)
-        _panel(axes, panel, columns, span)
-        time_axis(axes, *span)
-        if i < len(panels) - 1:
-            axes.set_xticklabels([])
+    top, high, gap = 72.0 if titled else 22.0, 72.0, 30.0
+    bottom = top + len(panels) * (high + gap) - gap
+    drawn = Drawing(WIDTH, bottom + (20 if len(columns) == 1 else 42))
+    for place, panel in enumerate(panels):
+        box = Box(52, top + place * (high + gap), WIDTH - 66, high)
+        _panel(drawn, box, panel, columns, span)
+        time_axis(drawn, span, box.left, box.bottom, box.width, named=place == len(panels) - 1)
     if len(columns) > 1:
-        lines, names = fig.axes[0].get_legend_handles_labels()
-        fig.legend(lines, names, loc="lower center", ncols=min(5, len(columns)), fontsize=8, frameon=False)
+        _key(drawn, [(name, _colour(place)) for place, name in enumerate(columns)], bottom + 36)
     if titled:
         result = results[0]
         name = f"{label(result)}: {wording.seconds(result.makespan)}"
-        heading(fig, name if len(results) == 1 else "Use over time", wording.where(result))
-    return fig
+        drawn.heading(name if len(results) == 1 else "Use over time", wording.where(result))
+    return drawn
+
+
+def _colour(place: int) -> str:
+    return PALETTE[place % len(PALETTE)]
+
+
+def _key(drawn: Drawing, entries: Sequence[tuple[str, str]], y: float, x: float = 52.0) -> None:
+    """What the colours stand for, in one row."""
+    for name, colour in entries:
+        drawn.add(Line([(x, y - 3), (x + 14, y - 3)], colour, 1.6), Label(x + 18, y, name))
+        x += 34 + text_width(name, 8)
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """Where a chart lies on the sheet, and how values become places in it."""
+
+    left: float
+    top: float
+    width: float
+    height: float
+    across: tuple[float, float] = (0.0, 1.0)
+    up: tuple[float, float] = (0.0, 1.0)
+    scale: Callable[[float], float] = float
+    along: Callable[[float], float] = float
+
+    @property
+    def bottom(self) -> float:
+        """The lower edge."""
+        return self.top + self.height
+
+    def x(self, value: float) -> float:
+        """The place of a value along."""
+        low, high = map(self.along, self.across)
+        return self.left + (self.along(value) - low) / (high - low or 1.0) * self.width
+
+    def y(self, value: float) -> float:
+        """The place of a value up."""
+        low, high = map(self.scale, self.up)
+        return self.bottom - (self.scale(value) - low) / (high - low or 1.0) * self.height
+
+    def title(self, text: str) -> Label:
+        """A heading above the chart."""
+        return Label(self.left, self.top - 6, text, 9, bold=True)
+
+    def grid(self, at: Sequence[tuple[float, str]]) -> Iterator[Line | Label]:
+        """Lines across at these values, with their numbers at the left."""
+        for value, text in at:
+            y = self.y(value)
+            yield Line([(self.left, y), (self.left + self.width, y)], GRID, 0.6)
+            yield Label(self.left - 5, y + 3, text, 8, MUTED, "end")
+
+    def grid_along(self, at: Sequence[tuple[float, str]]) -> Iterator[Line | Label]:
+        """Lines up at these values, with their numbers below."""
+        for value, text in at:
+            x = self.x(value)
+            yield Line([(x, self.top), (x, self.bottom)], GRID, 0.6)
+            yield Label(x, self.bottom + 12, text, 8, MUTED, "middle")
+
+
+def _decades(low: float, high: float) -> list[tuple[float, str]]:
+    """Round numbers on a logarithmic axis."""
+    exponents = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    steps = (1, 2, 5) if len(exponents) < 4 else (1,)
+    values = [step * 10.0**e for e in exponents for step in steps]
+    return [(value, f"{value:g}") for value in values if low <= value <= high]
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,32 +151,36 @@ class Panel:
 
 
 PANELS = (
-    Panel("CPUs in use", Columns.cpus_in_use, lambda cluster: cluster.total_cpus, BLUE),
-    Panel("Devices in use", Columns.devices_in_use, lambda cluster: cluster.total_devices, GREEN),
-    Panel("Jobs waiting", Columns.jobs_waiting, lambda cluster: None, AMBER),
+    Panel("CPUs in use", lambda columns: columns.cpus_in_use, lambda cluster: cluster.total_cpus, BLUE),
+    Panel(
+        "Devices in use", lambda columns: columns.devices_in_use, lambda cluster: cluster.total_devices, GREEN
+    ),
+    Panel("Jobs waiting", lambda columns: columns.jobs_waiting, lambda cluster: None, AMBER),
 )
 
 
-def _panel(axes: Axes, panel: Panel, columns: Mapping[str, Columns], span: Span) -> None:
+def _panel(drawn: Drawing, box: Box, panel: Panel, columns: Mapping[str, Columns], span: Span) -> None:
     shares = [panel.capacity(c.cluster) for c in columns.values()]
-    greatest = 0.0
-    for place, (name, one) in enumerate(columns.items()):
-        capacity = panel.capacity(one.cluster) or 1
+    lines: list[tuple[Floats, Floats, str]] = []
+    for place, one in enumerate(columns.values()):
         times, values = _series(panel.step(one), span)
-        colour = panel.colour if len(columns) == 1 else PALETTE[place % len(PALETTE)]
-        if len(columns) == 1:
-            axes.fill_between(times, values / capacity, step="post", color=colour, alpha=0.28, linewidth=0)
-        axes.step(times, values / capacity, where="post", color=colour, linewidth=1.1, label=name)
-        greatest = max(greatest, float(values.max(initial=0.0)) / capacity)
+        colour = panel.colour if len(columns) == 1 else _colour(place)
+        lines.append((times, values / (panel.capacity(one.cluster) or 1), colour))
     limited = shares[0] is not None
-    top = 1.0 if limited else max(1.0, greatest)
+    top = 1.0 if limited else max(1.0, *(float(values.max(initial=0.0)) for _, values, _ in lines))
     of = f", of {shares[0]:,}" if limited and len(set(shares)) == 1 else ""
-    axes.set_title(f"{panel.title}{of}", loc="left", fontsize=9, fontweight="bold", color=INK, pad=5)
-    axes.set_ylim(0, top * 1.04)
-    axes.set_yticks([0, top / 2, top], ["0 %", "50 %", "100 %"] if limited else ["0", "", f"{top:,.0f}"])
-    axes.grid(axis="y", color=GRID, linewidth=0.6)
-    axes.set_axisbelow(True)
-    axes.tick_params(axis="y", length=0, labelcolor=MUTED)
+    box = replace(box, across=(0.0, span[1] - span[0]), up=(0.0, top * 1.04))
+    drawn.add(box.title(f"{panel.title}{of}"))
+    names = ("0 %", "50 %", "100 %") if limited else ("0", "", f"{top:,.0f}")
+    drawn.add(*box.grid(list(zip((0.0, top / 2, top), names, strict=True))))
+    for times, values, colour in lines:
+        # Steps: each value holds until the next moment.
+        across, up = np.repeat(times, 2)[1:].tolist(), np.repeat(values, 2)[:-1].tolist()
+        points = [(box.x(x), box.y(y)) for x, y in zip(across, up, strict=True)]
+        if len(columns) == 1:
+            ground = [(points[0][0], box.bottom), *points, (points[-1][0], box.bottom)]
+            drawn.add(Line(ground, colour, filled=True, opacity=0.28))
+        drawn.add(Line(points, colour, 1.1))
 
 
 def _series(step: Step, span: Span) -> tuple[Floats, Floats]:
@@ -150,44 +209,37 @@ def predicted_pairs(result: Result) -> list[tuple[float, float, str]]:
     ]
 
 
-@styled
-def predictions(result: Result) -> Figure:
+def predictions(result: Result) -> Drawing:
     """Every job's predicted against its actual run time, on logarithmic axes, coloured by app."""
     pairs = predicted_pairs(result)
-    fig = styled_figure(6, 4.2)
-    axes = fig.add_axes((0.13, 0.13, 0.62, 0.83))
-    clean(axes)
+    times = [second for x, y, _ in pairs for second in (x, y)]
+    ends = min(times) * 0.8, max(times) * 1.25
+    drawn = Drawing(432, 302)
+    box = Box(58, 10, 250, 250, ends, ends, math.log10, math.log10)
+    drawn.add(*box.grid(_decades(*ends)), *box.grid_along(_decades(*ends)))
+    drawn.add(Line([(box.x(end), box.y(end)) for end in ends], MUTED, 0.8))
     apps = [app for app, _ in Counter(app for _, _, app in pairs).most_common(len(PALETTE))]
+    y = box.top + 10
     for place, app in enumerate([*apps, None]):
         mine = [(x, y) for x, y, name in pairs if name == app or (app is None and name not in apps)]
         if mine:
-            name = wording.printable(app) if app is not None else "others"
             colour = PALETTE[place] if app is not None else OTHER
-            across, up = zip(*mine, strict=True)
-            axes.scatter(across, up, s=14, alpha=0.7, linewidths=0, color=colour, label=name)
-    ends = [min(min(x, y) for x, y, _ in pairs) * 0.8, max(max(x, y) for x, y, _ in pairs) * 1.25]
-    axes.plot(ends, ends, color=MUTED, linewidth=0.8)
-    axes.set_xscale("log")
-    axes.set_yscale("log")
-    axes.set_xlim(*ends)
-    axes.set_ylim(*ends)
-    axes.set_xlabel("predicted, s", fontsize=8.5, color=MUTED)
-    axes.set_ylabel("actual, s", fontsize=8.5, color=MUTED)
-    axes.tick_params(axis="both", labelsize=8, labelcolor=MUTED)
-    axes.grid(color=GRID, linewidth=0.5)
-    axes.set_axisbelow(True)
-    axes.legend(fontsize=8, frameon=False, loc="upper left", bbox_to_anchor=(1.0, 1.0))
-    return fig
+            dots = [(box.x(across), box.y(up)) for across, up in mine]
+            drawn.add(Line(dots, colour, 0.0, opacity=0.7, dots=2.0))
+            drawn.add(Line([(320, y - 3)], colour, 0.0, dots=2.5), Label(328, y, app or "others"))
+            y += 14
+    drawn.add(Label(box.left + box.width / 2, 290, "predicted, s", 8.5, MUTED, "middle"))
+    drawn.add(Label(8, box.top + box.height / 2, "actual, s", 8.5, MUTED))
+    return drawn
 
 
-@styled
 def comparison(
     results: Sequence[Result],
     names: Sequence[str] = COMPARED,
     *,
     titled: bool = True,
     cut: Cut | None = None,
-) -> Figure:
+) -> Drawing:
     """A panel for each metric, a bar for each policy; over several seeds with 95 % intervals."""
     groups = {name: group[:1] if unmoved(group) else group for name, group in variants(results).items()}
     found = {row: [final_metrics(r, cut) for r in group] for row, group in groups.items()}
@@ -199,109 +251,96 @@ def comparison(
     shown = [name for name in names if any(intervals[name])]
     rows = list(groups)
     across = min(3, max(1, len(shown)))
-    down = -(-len(shown) // across)
-    left = 0.35 + 0.078 * max((len(row) for row in rows), default=0)
-    high, gap, above, below = 0.27 * len(rows) + 0.1, 0.55, 1.05 if titled else 0.35, 0.25
-    total = above + below + down * high + (down - 1) * gap
-    wide = (11 - left - 0.2) / across
-    fig = styled_figure(11, total)
-    for i, name in enumerate(shown):
-        row, column = divmod(i, across)
-        bottom = below + (down - 1 - row) * (high + gap)
-        axes = fig.add_axes(((left + column * wide) / 11, bottom / total, (wide - 0.25) / 11, high / total))
-        clean(axes)
-        _bars(axes, name, intervals[name], rows if column == 0 else None)
+    left = 20 + max((text_width(row, 8.5) for row in rows), default=0.0)
+    high, gap, top = 19.4 * len(rows) + 7, 36.0, 74.0 if titled else 24.0
+    wide = (WIDTH - left - 14) / across
+    drawn = Drawing(WIDTH, top - (-len(shown) // across) * (high + gap) - gap + 12)
+    for place, name in enumerate(shown):
+        down, column = divmod(place, across)
+        box = Box(left + column * wide, top + down * (high + gap), wide - 18, high)
+        _bars(drawn, box, name, intervals[name], rows if column == 0 else None)
     seeds = max((len(group) for group in groups.values()), default=0)
     about = wording.where(results[0]) if seeds == 1 else f"{seeds} draws, bars show 95 % confidence intervals"
     if titled:
-        heading(fig, f"{len(rows)} policies compared" if len(rows) > 1 else rows[0] if rows else "", about)
-    return fig
+        drawn.heading(f"{len(rows)} policies compared" if len(rows) > 1 else rows[0] if rows else "", about)
+    return drawn
 
 
-def _bars(axes: Axes, name: str, found: Sequence[Interval | None], rows: Sequence[str] | None) -> None:
-    means = [i.mean if i else 0.0 for i in found]
+def _bars(
+    drawn: Drawing, box: Box, name: str, found: Sequence[Interval | None], rows: Sequence[str] | None
+) -> None:
     known = [i.mean for i in found if i is not None]
     best = (max if name in HIGHER_IS_BETTER else min)(known)
-    colours = [BLUE if i is not None and i.mean == best else "#97bbf5" for i in found]
-    at = list(range(len(means)))
-    axes.barh(at, means, height=0.72, color=colours, linewidth=0)
     reach = max((i.within(name)[1] for i in found if i is not None), default=1.0) or 1.0
-    for y, i in zip(at, found, strict=True):
-        text = wording.metric(name, i.mean if i else None).split(" (")[0]
+    box = replace(box, across=(0.0, reach * 1.32), up=(len(found) - 0.5, -0.5))
+    drawn.add(box.title(wording.title(name)))
+    for place, i in enumerate(found):
+        middle, mean = box.y(place), i.mean if i else 0.0
+        colour = BLUE if i is not None and mean == best else PALE
+        drawn.add(Rectangle(box.left, middle - 7, max(0.0, box.x(mean) - box.left), 14, colour))
         if i is not None and i.half_width is not None:
-            low, high = i.within(name)
-            axes.errorbar(
-                i.mean, y, xerr=[[i.mean - low], [high - i.mean]], color=INK, linewidth=1.0, capsize=2.5
-            )
-        axes.annotate(
-            text,
-            (i.within(name)[1] if i else 0.0, y),
-            xytext=(5, 0),
-            textcoords="offset points",
-            va="center",
-            fontsize=8,
-            color=INK,
-        )
-    axes.set_ylim(len(means) - 0.5, -0.5)
-    axes.set_xlim(0, reach * 1.32)
-    axes.set_yticks(at, rows or [""] * len(at), fontsize=8.5)
-    axes.tick_params(axis="y", length=0)
-    axes.set_xticks([])
-    axes.spines["bottom"].set_visible(False)
-    axes.axvline(0, color=GRID, linewidth=1)
-    axes.set_title(wording.title(name), loc="left", fontsize=9.5, fontweight="bold", color=INK, pad=5)
+            low, high = map(box.x, i.within(name))
+            drawn.add(Line([(low, middle), (high, middle)], INK))
+            drawn.add(*(Line([(end, middle - 3), (end, middle + 3)], INK) for end in (low, high)))
+        text = wording.metric(name, i.mean if i else None).split(" (")[0]
+        drawn.add(Label(box.x(i.within(name)[1] if i else 0.0) + 5, middle + 3, text))
+        if rows is not None:
+            drawn.add(Label(box.left - 6, middle + 3, rows[place], 8.5, anchor="end"))
+    drawn.add(Line([(box.left, box.top), (box.left, box.bottom)], GRID))
 
 
-@styled
-def over_load(results: Sequence[Result], *, titled: bool = True, cut: Cut | None = None) -> Figure:
+def over_load(results: Sequence[Result], *, titled: bool = True, cut: Cut | None = None) -> Drawing:
     """Metrics against the offered load, a line for each policy; over several seeds their means.
 
     ``results`` have been simulated at several loads (`Result.load`). Waits grow without bound towards a load
     of 1, so all but utilisation is on a logarithmic axis.
     """
     names = [n for n in OVER_LOAD if any(final_metrics(r, cut).get(n) is not None for r in results)]
-    height = 3.6 if titled else 3.0
-    fig = styled_figure(11, height)
-    wide = 11 / max(1, len(names))
-    for i, name in enumerate(names):
-        axes = fig.add_axes(((i * wide + 0.75) / 11, 0.58 / height, (wide - 0.95) / 11, 2.0 / height))
-        clean(axes)
-        for place, (policy, group) in enumerate(variants(results, loads=False).items()):
-            loads = sorted({r.load for r in group if r.load is not None})
+    top, high = 74.0 if titled else 24.0, 144.0
+    drawn = Drawing(WIDTH, top + high + 56)
+    wide = WIDTH / max(1, len(names))
+    policies = variants(results, loads=False)
+    loads = sorted({r.load for r in results if r.load is not None})
+    for place, name in enumerate(names):
+        curves = []
+        for group in policies.values():
             means = [interval(final_metrics(r, cut).get(name) for r in group if r.load == at) for at in loads]
-            known = [(at, mean.mean) for at, mean in zip(loads, means, strict=True) if mean is not None]
-            shown, values = [at for at, _ in known], [value for _, value in known]
-            axes.plot(shown, values, color=PALETTE[place % len(PALETTE)], marker="o", ms=3.5, label=policy)
-        unit = " (s)" if wording.is_seconds(name) else ""
-        axes.set_title(wording.title(name) + unit, loc="left", fontsize=9.5, fontweight="bold", color=INK)
-        axes.set_xlabel("offered load", fontsize=8.5, color=MUTED)
-        axes.grid(axis="y", color=GRID, linewidth=0.6)
-        axes.set_axisbelow(True)
+            curves.append([(at, m.mean) for at, m in zip(loads, means, strict=True) if m is not None])
+        most = max((value for curve in curves for _, value in curve), default=1.0)
+        box = Box(place * wide + 56, top, wide - 70, high, (loads[0], loads[-1]))
         if "utilisation" in name:
-            axes.set_ylim(0, 1.02)
+            box = replace(box, up=(0.0, 1.02))
+            at = [(share, f"{share:g}") for share in (0.0, 0.5, 1.0)]
         elif "slowdown" in name:
-            axes.set_yscale("log")
-        else:
-            axes.set_yscale("symlog", linthresh=1.0)
-            axes.set_ylim(bottom=0)
-        if i == 0:
-            axes.legend(fontsize=8, frameon=False)
+            box = replace(box, up=(1.0, max(2.0, most) * 1.1), scale=math.log10)
+            at = _decades(*box.up)
+        else:  # a wait may be 0
+            box = replace(box, up=(0.0, max(10.0, most) * 1.1), scale=math.log1p)
+            at = [(0.0, "0"), *_decades(1.0, box.up[1])]
+        unit = " (s)" if wording.is_seconds(name) else ""
+        drawn.add(box.title(wording.title(name) + unit), *box.grid(at[:: max(1, len(at) // 5)]))
+        for policy, curve in enumerate(curves):
+            points = [(box.x(x), box.y(y)) for x, y in curve]
+            drawn.add(Line(points, _colour(policy), 1.4), Line(points, _colour(policy), 0.0, dots=2.2))
+        drawn.add(*(Label(box.x(load), box.bottom + 13, f"{load:g}", 8, MUTED, "middle") for load in loads))
+        drawn.add(Label(box.left + box.width / 2, box.bottom + 28, "offered load", 8.5, MUTED, "middle"))
+    _key(drawn, [(name, _colour(place)) for place, name in enumerate(policies)], top + high + 46)
     if titled:
         one = results[0]
-        heading(fig, "Over the offered load", f"{wording.workload(one)} on {wording.machine(one.cluster)}")
-    return fig
+        drawn.heading("Over the offered load", f"{wording.workload(one)} on {wording.machine(one.cluster)}")
+    return drawn
 
 
 def save_over_load(results: Sequence[Result], path: str | Path, *, cut: Cut | None = None) -> None:
     """Draw `over_load` to a file. Raises `InputError` if it cannot be written."""
-    save_figure(over_load(results, cut=cut), path)
+    drawing.save(over_load(results, cut=cut), path)
 
 
 def save_timeline(result: Result, path: str | Path) -> None:
     """Draw `timeline` to a file. Raises `InputError` if it cannot be written."""
-    save_figure(timeline([result]), path)
+    drawing.save(timeline([result]), path)
 
 
 def save_comparison(results: Sequence[Result], path: str | Path, *, cut: Cut | None = None) -> None:
     """Draw `comparison` to a file. Raises `InputError` if it cannot be written."""
-    save_figure(comparison(results, cut=cut), path)
+    drawing.save(comparison(results, cut=cut), path)

@@ -15,10 +15,10 @@ from dovetail.extras import need, needing
 from dovetail.files.writing import write_text
 from dovetail.model import Result, Seconds
 from dovetail.report import compared, outcome, tables, wording
-from dovetail.report.asked import Asked
 from dovetail.report.intervals import Paired, label, paired, variants
 from dovetail.report.json_form import dumps, plain, text_of, to_json
 from dovetail.report.metrics import Cut, metrics
+from dovetail.report.options import ReportOptions
 from dovetail.report.verdicts import summary_of
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ class Report:
 
             return tables.render(terminal(self.result, width=width), width=width)
         check_figure(path)
-        from dovetail.report.gantt import figure  # matplotlib takes its time: load it when it is asked for
+        from dovetail.report.gantt import figure
 
         figure.save(self.result, path)
         return str(path)
@@ -125,14 +125,14 @@ class Report:
         """
         from dovetail.report import html
 
-        return _page(html.page([self.result], Asked(cut)), path)
+        return _page(html.page([self.result], ReportOptions(cut)), path)
 
     def save(self, folder: str | Path, *, cut: Cut | None = None) -> str:
         """Write page, JSON, CSV and charts into a folder, which is made; returns the path of the page.
 
         Raises `InputError` where something cannot be written.
         """
-        return _saved([self.result], folder, Asked(cut))
+        return _saved([self.result], folder, ReportOptions(cut))
 
     def __str__(self) -> str:
         return tables.render(outcome.summary(self.result)).rstrip("\n")
@@ -152,9 +152,9 @@ class Comparison(Sequence[Report]):
     ``asked`` holds the results of a reference policy, if there is one.
     """
 
-    def __init__(self, results: Iterable[Result], asked: Asked | None = None) -> None:
+    def __init__(self, results: Iterable[Result], asked: ReportOptions | None = None) -> None:
         self.results = list(results)
-        self.asked = asked or Asked()
+        self.asked = asked or ReportOptions()
         self._reports = [Report(result) for result in self.results]
 
     def __len__(self) -> int:
@@ -245,10 +245,11 @@ def check_figure(path: str | Path) -> None:
     """That the name says in which form to draw, and that it can be drawn. Raises `InputError`."""
     if Path(path).suffix.lower() not in FIGURES:
         raise InputError(f"cannot draw to {str(path)!r}: expected a name that ends in {', '.join(FIGURES)}")
-    need("matplotlib", "a chart as a file")
+    if Path(path).suffix.lower() != ".svg":
+        need("matplotlib", "a chart as PNG or PDF")
 
 
-def _saved(results: Sequence[Result], folder: str | Path, asked: Asked) -> str:
+def _saved(results: Sequence[Result], folder: str | Path, asked: ReportOptions) -> str:
     from dovetail.report.folder import write_folder
 
     write_folder(results, Path(folder), asked)

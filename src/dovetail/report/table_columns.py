@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from typing import overload
 
 import numpy as np
 
-from dovetail.model import Allocation, Cluster, Result, State
+from dovetail.model import Allocation, Cluster, Job, Result, State
 from dovetail.model.tables import JobTable, RecordTable
 from dovetail.report.columns import Bools, Columns, Floats, Ints, NodeRuns, Stretches
 
@@ -72,11 +72,10 @@ class TableColumns(Columns):
         killed = int(self.killed.sum())
         return dict.fromkeys(State, 0) | {State.COMPLETED: len(self.table) - killed, State.TIMEOUT: killed}
 
-    def keys(self, by: str) -> tuple[list[str], Ints]:
-        """What jobs are broken down by (`Columns.keys`)."""
+    def _keys_of(self, by: str) -> tuple[list[str], Ints]:
         jobs = self.table.jobs
         if not isinstance(jobs, JobTable):
-            return super().keys(by)
+            return super()._keys_of(by)
         numbers = jobs.form if by in ("app", "implementation") else getattr(jobs, by)
         kinds, first, places = np.unique(self.table.in_order(numbers), return_index=True, return_inverse=True)
         texts = [_name(jobs, by, kind) for kind in kinds.tolist()]
@@ -111,6 +110,16 @@ class TableColumns(Columns):
             )
         return super().one_way
 
+    @cached_property
+    def jobs(self) -> Sequence[Job]:
+        """The jobs of the records."""
+        return list(self.table.jobs_of(slice(None)))
+
+    @property
+    def implementations(self) -> Iterable[str | None]:
+        """The name of the implementation that each job ran as: they have but one."""
+        return (job.choices[0].implementation.name for job in self.jobs)
+
     @property
     def choices(self) -> bool:
         """Whether any job could run in several ways."""
@@ -128,17 +137,14 @@ class TableColumns(Columns):
             return self.table.in_order(jobs.walltime)
         return self.table.in_order(np.array([job.walltime for job in jobs], float))
 
-    def node_runs(self, part: slice) -> Iterator[list[tuple[int, int]]]:
-        """Of each of some records the runs of nodes: the first and the one after the last."""
+    def node_runs(self, part: slice) -> tuple[Iterator[tuple[int, int]], list[int]]:
+        """The runs of nodes of some records, from one to before another, and how many each record has."""
         nodes = self.stretches.nodes
         assert nodes is not None
         order = np.arange(len(self.submit))[part]
         lines = nodes.lines(order)
-        runs = list(zip(nodes.low[lines].tolist(), nodes.high[lines].tolist(), strict=True))
-        at = 0
-        for count in nodes.runs[order].tolist():
-            yield runs[at : at + count]
-            at += count
+        every = zip(nodes.low[lines].tolist(), nodes.high[lines].tolist(), strict=True)
+        return every, nodes.runs[order].tolist()
 
     @cached_property
     def ids(self) -> Sequence[str]:

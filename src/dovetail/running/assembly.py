@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from dovetail.engine.core import no_bound
-from dovetail.engine.driver import Driver, DriverOptions
-from dovetail.engine.journal import JournalWriter
+from dovetail.engine.driver.driver import Driver, DriverOptions
+from dovetail.engine.journal.journal import JournalWriter
+from dovetail.engine.state.core import no_bound
 from dovetail.executors.claims import Claims
 from dovetail.history.buffered import BufferedHistory
 from dovetail.history.sqlite import SqliteHistory

@@ -15,10 +15,10 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-from dovetail.engine.checked import DAMAGED, checked
-from dovetail.engine.codec import decode_cluster, encode_cluster
+from dovetail.engine.journal.checked import DAMAGED, checked
+from dovetail.engine.journal.codec import decode_cluster, encode_cluster
 from dovetail.errors import InputError
 from dovetail.executors.recovery import UNRECORDED
 from dovetail.files.reading import read_text
@@ -27,9 +27,11 @@ from dovetail.files.writing import create, private_folder
 from dovetail.history.sqlite import default_history_path
 from dovetail.interfaces import RunFolder
 from dovetail.model import Cluster, Seconds
+from dovetail.spec.values import Overrun
 
 __all__ = [
     "LAST",
+    "MAP",
     "SHORT",
     "About",
     "check_run_folder",
@@ -51,6 +53,8 @@ __all__ = [
 _OWN = ("supervisor.err", "supervisor.sock", "agents", "ledger.db-wal", "ledger.db-shm", "ledger.db-journal")
 SHORT = 8
 """Characters of a run's id that people are shown."""
+MAP = "map"
+"""The executor of a run whose jobs are maps (`dovetail.mapping`): no other Dovetail can take it up."""
 LAST = "last"
 """The newest run."""
 _ID = re.compile(r"[0-9a-f]{4,32}")
@@ -74,7 +78,7 @@ class About:
     history: str
     cwd: str
     grace: Seconds
-    overrun: Literal["kill", "run"]
+    overrun: Overrun
     default_walltime: Seconds | None
     seed: int | None
     cluster: Cluster
@@ -192,10 +196,11 @@ def note_driven(folder: Path) -> None:
         os.utime(folder / "run.json")
 
 
-def find_run(name: str | None = None) -> Path:
+def find_run(name: str | None = None, *, maps: bool = True) -> Path:
     """The folder of a run: by path, by the beginning of its id, or (``None`` or `LAST`) the newest.
 
-    Raises `InputError` where there is none, or several begin so.
+    Without ``maps`` the newest is one that can be taken up. Raises `InputError` where there is none, or
+    several begin so.
     """
     name = None if name == LAST else name
     if name is not None and os.path.isfile(os.path.join(name, "run.json")):
@@ -204,7 +209,7 @@ def find_run(name: str | None = None) -> Path:
     if name is None:
         if not folders:
             raise InputError("found no run on this machine, expected one to have been started")
-        return folders[0]
+        return next((one for one in folders if maps or read_about(one).executor != MAP), folders[0])
     root = default_runs_folder()
     matching = sorted({entry.name for entry in os.scandir(root)} if root.is_dir() else ())
     matching = [entry for entry in matching if entry.startswith(name)]

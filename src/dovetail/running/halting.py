@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from dovetail.engine.driver import RETRIED
+from dovetail.engine.driver.driver import RETRIED
 from dovetail.errors import InputError
 from dovetail.model import Ended, Event, Job, JobId, State
 

@@ -17,11 +17,14 @@ from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
-from dovetail.engine.admission import HELD
-from dovetail.engine.checked import DAMAGED, checked
-from dovetail.engine.codec import (
+from dovetail.engine.driver.admission import HELD
+from dovetail.engine.driver.driver import INTERRUPTED
+from dovetail.engine.driver.orders import Order
+from dovetail.engine.driver.stranded import NO_NODE
+from dovetail.engine.journal.checked import DAMAGED, checked
+from dovetail.engine.journal.codec import (
     decode_allocation,
     decode_app,
     decode_job,
@@ -35,11 +38,8 @@ from dovetail.engine.codec import (
     encode_node,
     encode_run,
 )
-from dovetail.engine.compact import encoded
-from dovetail.engine.core import Engine
-from dovetail.engine.driver import INTERRUPTED
-from dovetail.engine.orders import Order
-from dovetail.engine.stranded import NO_NODE
+from dovetail.engine.journal.compact import encoded
+from dovetail.engine.state.core import Engine
 from dovetail.errors import HistoryError
 from dovetail.files.sentences import printable, shown
 from dovetail.model import (
@@ -70,7 +70,7 @@ from dovetail.model.hostlist import compress
 from dovetail.running.entry import Entry
 from dovetail.running.ledger_schema import VERSION, create_or_migrate
 
-__all__ = ["Entry", "Ledger", "Number"]
+__all__ = ["Action", "Entry", "Ledger", "Number"]
 
 _CLEARED = {
     "state": State.PENDING.value,
@@ -118,6 +118,8 @@ _OURS = (sqlite3.IntegrityError, sqlite3.ProgrammingError)
 """What SQLite says of mistakes of ours, not of the disk."""
 
 T = TypeVar("T")
+Action = Literal["cancel", "hold", "release", "requeue"]
+"""What somebody may want of a job that is there."""
 Number = tuple[int, int | None]
 """Number of a job of a service, and of its element of an array."""
 _Statement = tuple[str, tuple[object, ...]]
@@ -377,12 +379,6 @@ class Ledger:
         seq = self._place(job)
         return [(_KEEP_ATTEMPT, (seq,)), (_WAIT, (*_CLEARED.values(), seq))]
 
-    def requeue(self, job: JobId) -> None:
-        """An ended job that nobody has in memory waits again. Raises `HistoryError`."""
-        self._owed += self._again(job)
-        if not self.settle():
-            raise HistoryError(self.why_blocked)
-
     def _where(self, allocation: Allocation, engine: Engine) -> tuple[bytes, str, str]:
         """An allocation as it is written, and its nodes and devices for people."""
         key = (allocation.request, allocation.parts, tuple(allocation.cores.items()), allocation.donors)
@@ -402,12 +398,31 @@ class Ledger:
         values = (placed.attempt, name, *where, started, placed.predicted, self._place(placed.job.id))
         return _START, values
 
-    def ask(self, jobs: Iterable[JobId], what: str) -> None:
-        """Keep what somebody wants of running jobs until they have ended. Raises `HistoryError`."""
-        sql = "UPDATE job SET asked = ? WHERE seq = ? AND state = 'RUNNING'"
-        self._owed += [(sql, (what, self._place(job))) for job in jobs]
+    def wish(self, action: Action, jobs: Iterable[JobId]) -> None:
+        """Put on record what somebody wants of jobs, before it is done: of all of them or of none.
+
+        To cancel, or to requeue what runs, is kept until they have ended: the next Dovetail does it too. What
+        is held, released or (`requeue`, once it has ended) waits again is so from now on. Raises
+        `HistoryError`; then nothing of it is kept.
+        """
+        owed, why = self._owed, self.why_blocked
+        self._owed = [*owed, *(one for job in jobs for one in self._wanted(action, self._place(job)))]
         if not self.settle():
-            raise HistoryError(self.why_blocked)
+            self._owed = owed
+            said, self.why_blocked = self.why_blocked, why
+            raise HistoryError(f"{said}: nothing was done")
+
+    def _wanted(self, action: Action, seq: int | None) -> list[_Statement]:
+        if action in ("hold", "release"):
+            return [(f"{_HOLD} AND state = 'PENDING'", (HELD if action == "hold" else None, seq))]
+        asked = (f"UPDATE job SET asked = ? WHERE seq = ? AND {_OPEN}", (action, seq))
+        ended = f" AND NOT ({_OPEN})"
+        again = [(_KEEP_ATTEMPT + ended, (seq,)), (_WAIT + ended, (*_CLEARED.values(), seq))]
+        return [asked, *(again if action == "requeue" else ())]
+
+    def cancel(self, entry: Entry, when: Seconds) -> None:
+        """A job that waits, though somebody had it cancelled: the Dovetail that was to do it was killed."""
+        self._db.execute(_END, (State.CANCELLED.value, when, None, "cancelled", None, entry.seq))
 
     def _place(self, job: JobId) -> int | None:
         seq = self._seq.get(job)
@@ -525,9 +540,12 @@ class Ledger:
     ) -> Entry:
         submitted, started, ended, predicted, exit_code, detail, batch, number, element, asked = times
         starts_in = None if launch is None else self._launch_of(launch)
+        data = json.loads(doc)
+        if self.epoch:
+            data["submit_time"] = submitted - self.epoch
         entry = Entry(
             seq,
-            decode_job(json.loads(doc), self._app_of(app), starts_in),
+            decode_job(data, self._app_of(app), starts_in),
             State(state),
             held or "",
             attempt,

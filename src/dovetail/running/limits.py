@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Literal
 
-from dovetail.engine.sizing import resized
+from dovetail.engine.capacity.sizing import resized
 from dovetail.model import Job, Launch, Throttle, Workload
 
 __all__ = ["limited"]

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
 from math import ceil, inf
 
-from dovetail.engine.driver import Driver
+from dovetail.engine.driver.driver import Driver
 from dovetail.executors.claims import Claims, Holder, Unit, units_of, units_of_cluster
 from dovetail.model import (
     FRACTION_UNITS,
@@ -28,6 +28,7 @@ from dovetail.model import (
     Implementation,
     Job,
     JobId,
+    NodeJoined,
     Part,
     Request,
     Seconds,
@@ -56,7 +57,7 @@ FRONT = 20
 
 
 class Neighbours:
-    """Keeps claims before and after each instant of a live run (`dovetail.engine.live.LiveRun`).
+    """Keeps claims before and after each instant of a live run (`dovetail.engine.driver.live.LiveRun`).
 
     Before it, where something may start, all units are claimed that nobody else has and nobody else goes
     first for; the others become foreign jobs, which hold their places in the engine. After it, what is idle
@@ -187,8 +188,11 @@ class Neighbours:
         driver.yields = any(time.monotonic() - one.since >= STARVED for one in self._claims.waiting)
         for place in [place for place in self._foreign if place not in taken]:
             driver.happened(Ended(self._foreign.pop(place), State.COMPLETED))
+        occupancy = driver.engine.occupancy
+        away = occupancy.lost | occupancy.drained  # nothing starts there, nor has it room for a foreign job
+        away -= {event.node for event in driver.pending if isinstance(event, NodeJoined)}
         for place, holder in taken.items():
-            if place not in self._foreign:
+            if place not in self._foreign and place[0] not in away:
                 self._enter(driver, place, holder, now)
 
     def _busy(self, driver: Driver) -> set[Place]:

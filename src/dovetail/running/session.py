@@ -14,13 +14,13 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-from dovetail.engine.core import Engine
-from dovetail.engine.driver import Driver
-from dovetail.engine.journal import JournalWriter
-from dovetail.engine.live import LiveRun, best_predicted, check_executor
-from dovetail.engine.prepare import check_depends, check_policy, prepare
+from dovetail.engine.driver.driver import Driver
+from dovetail.engine.driver.live import LiveRun, best_predicted, check_executor
+from dovetail.engine.driver.prepare import check_depends, check_policy, prepare
+from dovetail.engine.journal.journal import JournalWriter
+from dovetail.engine.state.core import Engine
 from dovetail.errors import DovetailError, DovetailWarning, InputError
 from dovetail.executors.recovery import link, unlink
 from dovetail.history.sqlite import SqliteHistory
@@ -40,6 +40,7 @@ from dovetail.model import (
 from dovetail.plugins import LoadedPolicy, load_policy, named_backend
 from dovetail.running.assembly import driver_of, neighbours_of, recording
 from dovetail.running.folder import (
+    MAP,
     About,
     as_run_folder,
     default_runs_folder,
@@ -53,6 +54,7 @@ from dovetail.running.folder import (
 from dovetail.running.halting import Halt, Watch
 from dovetail.running.ledger import Ledger
 from dovetail.running.taking_up import by_submission, enter_adopted, enter_outside, record_of, sorted_out
+from dovetail.spec.values import Overrun
 
 __all__ = ["Ran", "RunOptions", "Session", "begin", "take_up", "unfinished"]
 
@@ -70,7 +72,7 @@ class RunOptions:
     executor: str = "local"
     model: str = "learned"
     seed: int | None = None
-    overrun: Literal["kill", "run"] = "kill"
+    overrun: Overrun = "kill"
     default_walltime: Seconds | None = None
     run_dir: Path | None = None
     cwd: str = "."
@@ -218,6 +220,10 @@ def take_up(
     the run, or its executor's jobs do not outlive Dovetail; `ExecutorError` while its Dovetail lives.
     """
     about = read_about(folder)
+    if about.executor == MAP:
+        raise InputError(
+            "is a map, expected a run; 'dovetail map --resume' does what is left", where=str(folder)
+        )
     loaded = load_policy(about.policy)
     backend = named_backend(about.executor)
     if not isinstance(backend, AdoptsJobs):

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from dovetail.engine.admission import HELD
-from dovetail.engine.driver import Driver
-from dovetail.engine.sizing import resized
+from dovetail.engine.capacity.sizing import resized
+from dovetail.engine.driver.admission import HELD
+from dovetail.engine.driver.driver import Driver
 from dovetail.interfaces import LeftBehind
 from dovetail.model import Adopted, Ended, Job, Record, Seconds, Started, State, Submit, Submitted, Woken
 from dovetail.running.ledger import Entry, Ledger
@@ -40,13 +40,16 @@ def sorted_out(
     """Which jobs wait, which are adopted, how some of these have ended already, and which are elsewhere."""
     elsewhere = {submit.job: (submit, attempt) for submit, attempt in left.handed_over}
     outside: list[Outside] = []
-    runs = {still.job: still.attempt for still in left.running}
+    runs = {still.job: still for still in left.running}
     over = {end.job: end for end in (*left.ended, *left.unknown)}
     waiting: list[Submitted] = []
     adopted: list[Found] = []
     ends: list[Ended] = []
     for entry in [*ledger.open_entries(), *ledger.interrupted()]:
-        job = replace(entry.job, submit_time=entry.submitted - epoch)
+        still = runs.get(entry.job.id)
+        job = entry.job
+        if job.submit_time != entry.submitted - epoch:  # the ledger's own epoch is another
+            job = replace(job, submit_time=entry.submitted - epoch)
         had = entry.allocation
         if entry.state is State.RUNNING and had is not None and job.sizing.auto and not job.sizing.kills:
             job = resized(job, [had.request.memory] * len(job.choices), 0)  # as it was when it started
@@ -57,17 +60,22 @@ def sorted_out(
             known = Submitted(job, "", before, entry.failures)
             outside.append(Outside(known, submit, _as_it_started(entry, epoch)))
             continue
+        if entry.state is State.PENDING and entry.asked == "cancel":
+            ledger.cancel(entry, epoch)
+            continue
         if entry.state is State.RUNNING and end is not None and end.attempt == entry.attempt:
             ends.append(end)
-        elif entry.state is not State.RUNNING or runs.get(job.id) != entry.attempt:
-            ledger.wait_again(entry)
+        elif entry.state is not State.RUNNING or still is None or still.attempt != entry.attempt:
+            if entry.state is not State.PENDING:
+                ledger.wait_again(entry)
             held = HELD if entry.held == HELD else ""
             waiting.append(Submitted(job, held, max(0, before), entry.failures))
             continue
         assert entry.allocation is not None
         assert entry.implementation is not None
         assert entry.started is not None
-        start = entry.started - epoch
+        began = entry.started if still is None else still.since  # a walltime counts from it
+        start = min(0.0, began - epoch)
         event = Adopted(job.id, entry.implementation, entry.allocation, start, entry.attempt)
         adopted.append(Found(job, event, entry.failures, entry.asked))
     order = {end.job: number for number, end in enumerate((*left.ended, *left.unknown))}

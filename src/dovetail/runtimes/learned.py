@@ -33,9 +33,9 @@ from dovetail.runtimes.base import (
 )
 from dovetail.runtimes.cells import COLD_SPREAD, Cell, Cells, make_cells, one_cell
 from dovetail.runtimes.describe import law_name
+from dovetail.runtimes.drift import Drift, cpu_time
 from dovetail.runtimes.extrapolation import calmed
 from dovetail.runtimes.fits import FEWEST, Fit, exponents_of, fit_cells
-from dovetail.runtimes.lately import Lately, cpu_time
 from dovetail.runtimes.routes import Route, choose_route
 
 __all__ = ["LearnedModel", "milestone"]
@@ -101,13 +101,13 @@ class _Loaded(Pending):
     """A prediction for a machine on which nothing else runs, to be made longer by what does."""
 
     idle: Prediction
-    lately: Lately
+    drift: Drift
     device: DeviceClass
 
     def now(self) -> Prediction:
         """At the present slowdown."""
-        self.lately.look()
-        factor = math.exp(self.lately.slowdown(self.device))
+        self.drift.look()
+        factor = math.exp(self.drift.slowdown(self.device))
         idle = self.idle
         return Prediction(
             max(idle.expected * factor, TINY),
@@ -130,7 +130,7 @@ class LearnedModel(HistoryModel):
 
     def __init__(self, history: History) -> None:
         super().__init__(history)
-        self.lately = Lately(self.history)
+        self.drift = Drift(self.history)
         self._settled: dict[_Place, _Settled] = {}
         self._work: dict[_Place, RecentRuns] = {}
         self._rests_on: dict[_Place, tuple[RecentRuns, RecentRuns]] = {}  # as of the milestone
@@ -149,7 +149,7 @@ class LearnedModel(HistoryModel):
             return _interval(self._said(fit, self._own_cell(query), query), fit, 0.0)
         said = self._said(work, self._own_work(query), query)
         shifted = replace(said, mean=said.mean + route.ratio, basis=f"{said.basis}, by CPU time")
-        return _Loaded(_interval(shifted, work, route.spread), self.lately, query.device)
+        return _Loaded(_interval(shifted, work, route.spread), self.drift, query.device)
 
     def _said(self, fit: Fit, own: Cell | None, query: Query) -> _Said:
         position = fit.position.get((query.request, query.inputs))
@@ -288,8 +288,8 @@ class LearnedModel(HistoryModel):
         return None if fit is None or work is None else self._route(query, fit, work)
 
     def _route(self, query: Query, fit: Fit, work: Fit) -> Route | None:
-        self.lately.look()
-        timed = self.lately.runs(query.app, query.implementation, query.device, query.request)
+        self.drift.look()
+        timed = self.drift.runs(query.app, query.implementation, query.device, query.request)
         if not timed or 2 * len(work.cells) < len(fit.cells):
             return None
         names = tuple(name for name, _ in numbers(query.inputs))

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from dovetail.runtimes.base import key_of
+from dovetail.runtimes.drift import OWN, Timed
 from dovetail.runtimes.fits import FEWEST, Fit
-from dovetail.runtimes.lately import OWN, Timed
 
 __all__ = ["Route", "choose_route"]
 

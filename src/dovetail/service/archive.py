@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from dovetail.engine.codec import decode_allocation, decode_app, decode_job
+from dovetail.engine.journal.codec import decode_allocation, decode_app, decode_job
 from dovetail.model import App, Cluster, JobId, Seconds, State
 from dovetail.running.ledger import Entry
 from dovetail.service.rows import Row, row_of_entry

@@ -23,6 +23,8 @@ __all__ = ["VARIABLE", "Connection", "NoService", "Reply", "connection", "start_
 
 STARTS_WITHIN = 60.0
 """Seconds that a service may take to answer: drivers of devices are asked first."""
+AGAIN = 0.1
+"""Seconds between two requests to a service that is starting."""
 TIMEOUT = 120.0
 VARIABLE = "DOVETAIL_SERVICE"
 TOKEN = "DOVETAIL_TOKEN"
@@ -143,7 +145,17 @@ class Connection:
         form: Mapping[str, Any] | None = None,
         query: Mapping[str, Any] | None = None,
     ) -> Reply:
-        """One request. Raises `NoService`."""
+        """One request; a service that is just starting is waited for. Raises `NoService`."""
+        deadline = time.monotonic() + STARTS_WITHIN
+        while True:
+            reply = self._asked(method, path, form, query)
+            if reply.status != 503 or "retry-after" not in reply.headers or time.monotonic() > deadline:
+                return reply
+            time.sleep(AGAIN)
+
+    def _asked(
+        self, method: str, path: str, form: Mapping[str, Any] | None, query: Mapping[str, Any] | None
+    ) -> Reply:
         given = {key: value for key, value in (query or {}).items() if value is not None}
         if given:
             path = f"{path}?{urlencode(given, doseq=True)}"

@@ -10,26 +10,25 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
-from itertools import chain, islice
-from operator import attrgetter
+from itertools import islice
 from typing import Any, Literal, TypeVar
 
-from dovetail.engine.admission import HELD
-from dovetail.engine.core import Engine
-from dovetail.engine.driver import Driver
-from dovetail.engine.live import LiveRun
-from dovetail.engine.phases import AT_WORK, Phase
+from dovetail.engine.driver.admission import HELD
+from dovetail.engine.driver.driver import Driver
+from dovetail.engine.driver.live import LiveRun
+from dovetail.engine.state.core import Engine
+from dovetail.engine.state.phases import AT_WORK, Phase
 from dovetail.errors import DovetailError, HistoryError, InputError
 from dovetail.executors.local import MachineExecutor
 from dovetail.files.sentences import shown
 from dovetail.interfaces import ShortensLog
 from dovetail.model import Cluster, Job, JobId, NodeDrained, NodeJoined, Record, Seconds, State, Submitted
 from dovetail.running.folder import About
-from dovetail.running.ledger import Ledger
+from dovetail.running.ledger import Action, Ledger
 from dovetail.service.archive import MOST_FOUND, Archive
 from dovetail.service.errors import Forbidden, Full, NotFound
 from dovetail.service.folder import ServiceFolder
@@ -46,8 +45,6 @@ __all__ = ["Action", "Options", "Service"]
 
 _log = logging.getLogger(__name__)
 T = TypeVar("T")
-Action = Literal["cancel", "hold", "release", "requeue"]
-_id_of = attrgetter("id")
 SLICE = 500
 """Jobs of a long submission that the driver takes in at one instant."""
 MOST_KEPT = 10_000
@@ -113,6 +110,8 @@ class Service:
         self._settling: list[asyncio.Future[None]] = []
         self._watchers: dict[JobId, list[asyncio.Future[None]]] = {}
         self._listeners: set[asyncio.Event] = set()
+        for of in (_user_of, _name_of, _user_and_name_of):  # pages of the queue cost their length only
+            driver.engine.queue.alike(of)
 
     def close(self) -> None:
         """Let the threads go."""
@@ -354,59 +353,43 @@ class Service:
             while self._incoming:
                 self.driver.happened(self._incoming.popleft())
             await self.instant()  # a wish needs the engine to know its job
-        done = [one.id for one in meant if self._wish(action, one, person)]
+        done = [one.id for one in meant if self._allows(action, one)]
         if done:
+            try:
+                self.ledger.wish(action, done)
+            except HistoryError as error:
+                raise Full(str(error)) from error
+            for job in done:
+                self._do(action, job, person)
             await self.instant()
             await self.on_record()
         return done
 
-    def _wish(self, action: Action, one: Meant, person: Person) -> bool:
-        """Tell the driver; whether the job is one of which that can be asked."""
-        driver, job = self.driver, one.id
-        phase = self.engine.phase(job)
-        runs = phase in AT_WORK
-        ended = phase is Phase.ENDED or (phase is Phase.UNKNOWN and one.ended)
+    def _allows(self, action: Action, one: Meant) -> bool:
+        """Whether the job is one of which that can be asked."""
+        phase = self.engine.phase(one.id)
         if action == "requeue":
-            if phase is Phase.UNKNOWN:
-                return ended and self._again(job)
-            if runs:
-                self._ask(job, "requeue")
-            driver.requeue(job)
-            return runs or ended
-        if ended or phase is Phase.UNKNOWN:
+            return phase in AT_WORK or phase is Phase.ENDED or (phase is Phase.UNKNOWN and one.ended)
+        if phase in (Phase.ENDED, Phase.UNKNOWN):
             return False
+        return action == "cancel" or phase not in AT_WORK
+
+    def _do(self, action: Action, job: JobId, person: Person) -> None:
+        """Tell the driver; a job that has left memory comes in again."""
+        driver = self.driver
         if action == "cancel":
-            if runs:
-                self._ask(job, "cancel")
             driver.cancel(job, f"cancelled by {person.name}")
-            return True
-        if runs:
-            return False
-        if action == "hold":
+        elif action == "hold":
             driver.hold(job)
-        else:
+        elif action == "release":
             driver.release(job)
-        return True
-
-    def _ask(self, job: JobId, what: str) -> None:
-        """What somebody wants of a running job is kept until it has ended: the next service does it too."""
-        try:
-            self.ledger.ask((job,), what)
-        except HistoryError as error:
-            raise Full(str(error)) from error
-
-    def _again(self, job: JobId) -> bool:
-        """Requeue a job that has left memory."""
-        entry = self.ledger.entry(job)
-        if entry is None:
-            return False
-        try:
-            self.ledger.requeue(job)
-        except HistoryError as error:
-            raise Full(str(error)) from error
-        job_again = replace(entry.job, submit_time=entry.submitted - self.epoch)
-        self.driver.submit(job_again, attempts=entry.attempt, failures=entry.failures)
-        return True
+        elif self.engine.phase(job) is not Phase.UNKNOWN:
+            driver.requeue(job)
+        else:
+            entry = self.ledger.entry(job)
+            assert entry is not None
+            again = replace(entry.job, submit_time=entry.submitted - self.epoch)
+            driver.submit(again, attempts=entry.attempt, failures=entry.failures)
 
     async def set_node(self, name: str, action: Literal["drain", "resume"]) -> None:
         """Have a node start nothing more, or take jobs again. Raises `NotFound`."""
@@ -415,6 +398,8 @@ class Service:
             raise NotFound(
                 f"found no node {name!r}, expected one of {', '.join(self.engine.cluster.index_of)}"
             )
+        if self.driver.blocked:
+            raise Full(self.ledger.why_blocked)
         self.driver.happened(NodeDrained(index) if action == "drain" else NodeJoined(index))
         await self.instant()
         await self.on_record()
@@ -478,17 +463,6 @@ class Service:
 
     # ------------------------------------------------------------------ looking
 
-    def order(self) -> Iterator[JobId]:
-        """Jobs that have not ended: those that run by their start, then the queue, then those held back."""
-        engine = self.engine
-        return chain(
-            (placed.job.id for placed in engine.at_work if not placed.job.foreign),
-            engine.handed_over,
-            (job.id for fifo in engine.device_queues.values() for job, _ in fifo),
-            map(_id_of, engine.queue),  # this one is long
-            engine.held,
-        )
-
     @property
     def open_count(self) -> int:
         """How many jobs have not ended, those still to be taken in included."""
@@ -506,25 +480,50 @@ class Service:
         limit: int = 100,
         offset: int = 0,
     ) -> tuple[list[Row], int]:
-        """Some of the jobs that have not ended, and how many there are. O(offset) without filters."""
-        records = self.engine.records
-        if not (states or user is not None or name is not None):
-            chosen = islice(self.order(), offset, offset + limit)
-            return [self.row(records[job]) for job in chosen], self.open_count
+        """Some of the jobs that have not ended, and how many there are.
+
+        Those that run come by their start, then the queue, then those held back. O(limit) of the queue,
+        whatever is asked for; O(n) of what is held back.
+        """
+        engine, records = self.engine, self.engine.records
+        waits, runs = not states or State.PENDING in states, not states or State.RUNNING in states
+        filtered = user is not None or name is not None
+
+        def chosen(jobs: Iterable[Job]) -> list[Job]:
+            return [job for job in jobs if user in (None, job.user) and name in (None, _name_of(job))]
+
+        first = chosen(placed.job for placed in engine.at_work if not placed.job.foreign) if runs else []
+        queue: Sequence[Job] = ()
+        held: Collection[Job | JobId] = ()
+        if waits:
+            first += chosen(records[job].job for job in engine.handed_over)
+            first += chosen(job for fifo in engine.device_queues.values() for job, _ in fifo)
+            queue = self._queue_of(user, name)
+            held = chosen(records[job].job for job in engine.held) if filtered else engine.held
         rows: list[Row] = []
-        total = 0
-        for job in self.order():
-            record = records[job]
-            if states and record.state not in states:
-                continue
-            if user is not None and record.job.user != user:
-                continue
-            if name is not None and (record.job.name or record.job.app.name) != name:
-                continue
-            total += 1
-            if offset < total <= offset + limit:
-                rows.append(self.row(record))
-        return rows, total
+        for part in (first, queue, held):
+            some = (
+                part[offset : offset + limit]
+                if isinstance(part, Sequence)
+                else islice(part, offset, offset + limit)
+            )
+            found = [self.row(records[job.id if isinstance(job, Job) else job]) for job in some]
+            rows += found
+            limit -= len(found)
+            offset = max(0, offset - len(part))
+        coming = 0 if filtered or not waits else len(self._incoming)
+        return rows, len(first) + len(queue) + len(held) + coming
+
+    def _queue_of(self, user: str | None, name: str | None) -> Sequence[Job]:
+        """The jobs of the queue of this user and of this name."""
+        queue = self.engine.queue
+        if user is None and name is None:
+            return queue.submitted
+        if name is None:
+            return queue.alike(_user_of).get(user, ())
+        if user is None:
+            return queue.alike(_name_of).get(name, ())
+        return queue.alike(_user_and_name_of).get((user, name), ())
 
     def row(self, record: Record) -> Row:
         """A job in memory, as clients see it."""
@@ -568,6 +567,18 @@ class Service:
         url = await self.listeners.at_address("127.0.0.1", 0)
         self.hosts += names_of(url)
         return url
+
+
+def _user_of(job: Job) -> str | None:
+    return job.user
+
+
+def _name_of(job: Job) -> str:
+    return job.name or job.app.name
+
+
+def _user_and_name_of(job: Job) -> tuple[str | None, str]:
+    return job.user, _name_of(job)
 
 
 def _with_forms(found: Submission, form: SubmitForm) -> Iterator[tuple[Job, Any]]:

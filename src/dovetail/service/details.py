@@ -6,7 +6,7 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
-from dovetail.engine.sizing import resized
+from dovetail.engine.capacity.sizing import resized
 from dovetail.executors.outputs import endless_paths
 from dovetail.files.sentences import shown
 from dovetail.model import Choice, Job, JobId, State

@@ -17,10 +17,10 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from dovetail.engine.admission import HELD
-from dovetail.engine.occupancy import Occupancy
-from dovetail.engine.simulate import SimulationOptions, simulate
-from dovetail.engine.turns import Turns
+from dovetail.engine.capacity.occupancy import Occupancy
+from dovetail.engine.driver.admission import HELD
+from dovetail.engine.driver.priority import Priorities
+from dovetail.engine.simulation.simulate import SimulationOptions, simulate
 from dovetail.errors import DovetailError
 from dovetail.history.sqlite import SqliteHistory
 from dovetail.interfaces import RuntimeModel
@@ -38,7 +38,7 @@ from dovetail.model import (
     TableTruth,
     Workload,
 )
-from dovetail.plugins import load_policy, needs_turns
+from dovetail.plugins import load_policy, needs_priorities
 from dovetail.policies.follow_plan import FollowPlan
 from dovetail.running.folder import read_about
 from dovetail.running.ledger import Entry
@@ -101,8 +101,8 @@ def foresee(folder: Path, policy: str | None = None, cluster: str | None = None)
             ),
             follow=FollowPlan(),
             incidents=incidents,
-            turns=Turns(
-                priorities=needs_turns(loaded.policy),
+            priorities=Priorities(
+                priorities=needs_priorities(loaded.policy),
                 shares=Usage.kept(ServiceFolder(folder).usage, now),
             ),
         )

@@ -7,11 +7,12 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
-from dovetail.files.fields import Entry, Name, real
-from dovetail.model import Dependency
+from dovetail.files.fields import Entry, Name, duration, number_or_text, real
+from dovetail.spec.values import MOST_CPUS, MOST_PRIORITY
 from dovetail.workloads.jobfile_schema import (
     AppEntry,
     Argv,
+    Depends,
     Env,
     Input,
     Limit,
@@ -20,19 +21,18 @@ from dovetail.workloads.jobfile_schema import (
     Retries,
     RetryMemory,
     Share,
-    dependency_of,
+    field,
 )
 
 __all__ = ["ActionForm", "JobForm", "SubmitForm", "WaitForm", "WhatIfForm", "definitions", "schema_of"]
 
 _PLACE = "#/components/schemas/{model}"
-MOST_PRIORITY = 1_000_000
 MOST_JOBS = 100_000
 LONGEST_SCRIPT = 4 << 20
 
 
 def _cpus(value: object) -> int | str:
-    if value == "all" or (isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= 1_000_000):
+    if value == "all" or (isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MOST_CPUS):
         return value
     raise PydanticCustomError("dovetail", "expected a number of CPUs, or 'all'")
 
@@ -46,20 +46,16 @@ def _priority(value: object) -> int:
 Cpus = Annotated[
     int | Literal["all"],
     BeforeValidator(_cpus),
-    WithJsonSchema({"anyOf": [{"type": "integer", "minimum": 0, "maximum": 1_000_000}, {"const": "all"}]}),
+    WithJsonSchema({"anyOf": [{"type": "integer", "minimum": 0, "maximum": MOST_CPUS}, {"const": "all"}]}),
 ]
 Priority = Annotated[
     int,
     BeforeValidator(_priority),
     WithJsonSchema({"type": "integer", "minimum": -MOST_PRIORITY, "maximum": MOST_PRIORITY}),
 ]
-After = Annotated[
-    Dependency,
-    BeforeValidator(dependency_of),
-    WithJsonSchema({"type": "string", "pattern": "^after(ok|notok|any):."}),
-]
 Risk = Annotated[float, BeforeValidator(real("a probability", most=1.0))]
 Text = Annotated[str, Field(min_length=1, max_length=4096)]
+Patience = Annotated[float, Field(ge=0, le=60), BeforeValidator(duration()), number_or_text(most=60)]
 
 
 class JobForm(Entry):
@@ -69,56 +65,36 @@ class JobForm(Entry):
     a ``command`` for every kind in ``on``; a ``script``.
     """
 
-    id: Name | None = Field(default=None, description="its name in `depends` of other jobs of this request")
-    name: Text | None = Field(default=None, description="for people; default: the name of the app")
-    app: Name | None = Field(default=None, description="an app of this request, or the name to be known by")
-    implementations: dict[Name, Argv] = Field(
-        default_factory=dict, description="a command for each kind of device: cpu, gpu, cpu+gpu, opencl …"
-    )
-    command: Argv | None = Field(default=None, description="one command for every kind in `on`")
-    on: list[Name] = Field(default_factory=list, description="kinds for `command`; default: cpu")
-    script: Annotated[str, Field(max_length=LONGEST_SCRIPT)] | None = Field(
-        default=None, description="a program that begins with #!; kept as it is now"
-    )
-    arguments: list[str] = Field(default_factory=list, description="of the script")
-    inputs: dict[Name, Input] = Field(
-        default_factory=dict, description="features of the prediction; they fill placeholders of commands"
-    )
-    env: Env = Field(default_factory=dict, description="over the request's environment")
-    cpus: Cpus | None = Field(default=None, description="a node; default 1 where it runs on CPUs")
-    gpus: Share | None = Field(default=None, description="devices a node; below 1 shares one; default 1")
-    memory: Memory | None = Field(
-        default=None, description="bytes a node, beyond which the job is ended; auto: learned"
-    )
-    retry_memory: RetryMemory = Field(
-        default="learned",
-        description="after a kill for memory it starts again with: learned, a factor of before, or no",
-    )
-    kill_risk: Risk | None = Field(
-        default=None, description="with memory auto: the largest probability of a kill; default 0.05"
-    )
-    nodes: Nodes = 1
-    walltime: Limit | None = Field(default=None, description="seconds; a limit, not an estimate")
-    partition: Name | None = None
-    priority: Priority = Field(default=0, description="higher first")
-    depends: list[After] = Field(
-        default_factory=list, description="afterok:JOB, afternotok:JOB or afterany:JOB"
-    )
-    singleton: bool = Field(default=False, description="at most one of this name and user at once")
-    array: Text | None = Field(default=None, description="indices such as 0-9 or 1,3,5; 0-9%2: two at once")
-    retries: Retries = Field(default=0, description="how often it may start again after a failure")
-    restartable: bool = Field(default=False, description="a run that was cut short may begin again")
-    stdout: Text | None = Field(
-        default=None,
-        description="a path from the folder; %j the job's id, %A the array's, %a the index, %x name",
-    )
-    stderr: Text | None = Field(default=None, description="default: as stdout where that is given")
-    signal: Text | None = Field(default=None, description="SIGNAL@SECONDS before the walltime, e.g. USR1@60")
-    hold: bool = False
-    slurm: bool = Field(default=False, description="its environment has what sbatch would set")
-    sbatch: list[str] = Field(
-        default_factory=list, description="options for sbatch, where the service is a guest of Slurm's queue"
-    )
+    id: Name | None = field("id")
+    name: Text | None = field("name")
+    app: Name | None = field("app")
+    implementations: dict[Name, Argv] = field("implementations")
+    command: Argv | None = field("command")
+    on: list[Name] = field("on")
+    script: Annotated[str, Field(max_length=LONGEST_SCRIPT)] | None = field("script")
+    arguments: list[str] = field("arguments")
+    inputs: dict[Name, Input] = field("inputs")
+    env: Env = field("env")
+    cpus: Cpus | None = field("cpus")
+    gpus: Share | None = field("gpus")
+    memory: Memory | None = field("memory")
+    retry_memory: RetryMemory = field("retry_memory")
+    kill_risk: Risk | None = field("kill_risk")
+    nodes: Nodes = field("nodes")
+    walltime: Limit | None = field("walltime")
+    partition: Name | None = field("partition")
+    priority: Priority = field("priority")
+    depends: list[Depends] = field("depends")
+    singleton: bool = field("singleton")
+    array: Text | None = field("array")
+    retries: Retries = field("retries")
+    restartable: bool = field("restartable")
+    stdout: Text | None = field("stdout")
+    stderr: Text | None = field("stderr")
+    signal: Text | None = field("signal")
+    hold: bool = field("hold")
+    slurm: bool = field("slurm")
+    sbatch: list[str] = field("sbatch")
 
 
 class SubmitForm(Entry):
@@ -142,7 +118,7 @@ class WaitForm(Entry):
     """For whom to wait, and for how long."""
 
     jobs: Annotated[str, Field(min_length=1, max_length=1 << 20)] = Field(description="as for `cancel`")
-    timeout: Annotated[float, Field(ge=0, le=60)] = 30.0
+    timeout: Patience = 30.0
     any: bool = Field(default=False, description="until one has ended; the answer has those that have")
 
 

@@ -17,34 +17,18 @@ import weakref
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias, overload
 
 from dovetail.errors import DovetailError, InputError
 from dovetail.service.call import Untrusted, outcome_of, script_of
 from dovetail.service.client import Connection, connection
 from dovetail.service.requests import here
+from dovetail.spec.jobs import OF_PYTHON
 
 __all__ = ["Client", "JobFailed", "JobFuture", "Outcome", "Untrusted"]
 
-OPTIONS = frozenset(
-    {
-        *("name", "app", "inputs", "on", "env", "cpus", "gpus", "memory", "nodes", "walltime", "partition"),
-        *("retry_memory", "kill_risk"),
-        *(
-            "priority",
-            "depends",
-            "singleton",
-            "retries",
-            "retry_memory",
-            "kill_risk",
-            "restartable",
-            "stdout",
-            "stderr",
-            "signal",
-            "hold",
-        ),
-    }
-)
+Work: TypeAlias = Callable[..., Any] | Sequence[str]
+"""A function to be called, or a command."""
 PATIENCE = 20.0
 """Seconds of one question; the service is asked again after that."""
 
@@ -136,14 +120,21 @@ class Client:
 
     # ------------------------------------------------------------------- submitting
 
-    def submit(self, what: Callable[..., Any] | Sequence[str], /, *args: Any, **options: Any) -> JobFuture:
-        """A call of a function with ``args``, or a command, as a job.
+    @overload
+    def submit(self, what: Work, /, *args: Any, array: str, **options: Any) -> list[JobFuture]: ...
+    @overload
+    def submit(self, what: Work, /, *args: Any, array: None = None, **options: Any) -> JobFuture: ...
+
+    def submit(self, what: Work, /, *args: Any, **options: Any) -> JobFuture | list[JobFuture]:
+        """A call of a function with ``args``, or a command, as a job; with ``array`` a future for each index.
 
         ``options`` are fields of a job (``cpus``, ``on``, ``walltime`` …; docs/reference/service.md), and
         others are keyword arguments of the function. A function's numbers are the features of its run time.
         The job has this process' folder and environment. Raises `InputError`.
         """
-        return self._submit([self._form(what, args, options)], [callable(what)])[0]
+        form = self._form(what, args, options)
+        futures = self._submit([form], is_call=callable(what))
+        return futures[0] if form.get("array") is None else futures
 
     def map(self, function: Callable[..., Any], /, *items: Iterable[Any], **options: Any) -> Iterator[Any]:
         """Results of calls with the items, in their order, as `concurrent.futures.Executor.map` gives them.
@@ -151,7 +142,7 @@ class Client:
         All jobs are submitted before this returns. Leaving early cancels those that are not done.
         """
         rows = list(zip(*items, strict=False))
-        futures = self._submit([self._form(function, row, options) for row in rows], [True] * len(rows))
+        futures = self._submit([self._form(function, row, options) for row in rows], is_call=True)
 
         def results() -> Iterator[Any]:
             try:
@@ -167,8 +158,8 @@ class Client:
     def _form(
         self, what: Callable[..., Any] | Sequence[str], args: Sequence[Any], options: Mapping[str, Any]
     ) -> dict[str, Any]:
-        form = {key: value for key, value in options.items() if key in OPTIONS}
-        rest = {key: value for key, value in options.items() if key not in OPTIONS}
+        form = {key: value for key, value in options.items() if key in OF_PYTHON}
+        rest = {key: value for key, value in options.items() if key not in OF_PYTHON}
         if not callable(what):
             if args or rest:
                 raise InputError(f"found {', '.join(map(repr, [*args, *rest]))} beside a command")
@@ -180,12 +171,12 @@ class Client:
         form.setdefault("inputs", told)
         return {**form, "script": script_of(what, args, rest)}
 
-    def _submit(self, forms: list[dict[str, Any]], calls: list[bool]) -> list[JobFuture]:
+    def _submit(self, forms: list[dict[str, Any]], *, is_call: bool) -> list[JobFuture]:
         if not forms:
             return []
         with self._lock:
             ids = self._asks.post("/api/v1/jobs", {**here(), "jobs": forms})["ids"]
-        futures = [JobFuture(self, id, is_call) for id, is_call in zip(ids, calls, strict=True)]
+        futures = [JobFuture(self, id, is_call) for id in ids]
         with self._some:
             self._waiting.update((future.job, future) for future in futures)
             if self._watcher is None:

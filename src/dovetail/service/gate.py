@@ -7,7 +7,6 @@ gets 400, 401, 403 or 413, whatever is asked for.
 
 from __future__ import annotations
 
-import hmac
 import logging
 import secrets
 import time
@@ -89,7 +88,7 @@ class Sessions:
         """The session for a code, which is then used up; ``None`` for any other."""
         found = None
         for known in self._codes:
-            if hmac.compare_digest(known.encode(), code.encode("utf-8", "replace")):
+            if secrets.compare_digest(known.encode(), code.encode("utf-8", "replace")):
                 found = known
         session = None if found is None else self._codes.pop(found)
         if session is None or session.until < time.monotonic():

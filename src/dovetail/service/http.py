@@ -37,6 +37,10 @@ MOST_OF_ONE = 200
 """Connections of one address, or of one user of the machine."""
 OURS = 40
 """Descriptors that a service needs itself."""
+AT_ONCE = 4
+"""Connections that are taken before those that make room for them are closed; asyncio takes its backlog."""
+WAITING = 1024
+"""Connections that the kernel keeps until they are taken."""
 
 
 class Limits:
@@ -150,24 +154,33 @@ class Listeners:
             Protocol, limits=self._limits, config=self._config, server_state=self._state, app_state={}
         )
 
-    async def at_path(self, path: Path, group: str | None = None) -> None:
-        """Listen at a socket file: mode 0600, or 0660 for a ``group``. Raises `InputError`."""
+    async def at_socket(self, found: socket.socket) -> None:
+        """Listen at a socket file that was made by `unix_socket`."""
         server = await asyncio.get_running_loop().create_unix_server(
-            self._factory(), sock=unix_socket(path, group), backlog=1024
+            self._factory(), sock=found, backlog=AT_ONCE
         )
+        found.listen(WAITING)
         self._servers.append(server)
 
     async def at_address(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> str:
         """Listen on the network; returns the URL. Raises `InputError`."""
         try:
             server = await asyncio.get_running_loop().create_server(
-                self._factory(), host, port, ssl=tls, backlog=256, ssl_handshake_timeout=10 if tls else None
+                self._factory(),
+                host,
+                port,
+                ssl=tls,
+                backlog=AT_ONCE,
+                ssl_handshake_timeout=10 if tls else None,
             )
         except OSError as error:
             raise InputError(
                 f"cannot listen on {host}:{port}: {error.strerror or error}", where="--listen"
             ) from error
         self._servers.append(server)
+        for one in server.sockets:
+            with socket.socket(fileno=os.dup(one.fileno())) as same:
+                same.listen(WAITING)
         bound = server.sockets[0].getsockname()
         shown = f"[{bound[0]}]" if ":" in bound[0] else bound[0]
         url = f"{'https' if tls else 'http'}://{shown}:{bound[1]}"
@@ -187,7 +200,10 @@ class Listeners:
 
 
 def unix_socket(path: Path, group: str | None) -> socket.socket:
-    """A socket at this path, in place of one that nobody serves any more. Raises `InputError`."""
+    """A socket at this path, in place of one that nobody serves any more: mode 0600, or 0660 for a ``group``.
+
+    Raises `InputError`.
+    """
     mode, gid = 0o600, -1
     if group is not None:
         try:

@@ -50,7 +50,7 @@ def info(service: Service) -> dict[str, Any]:
 
 def _fair(service: Service) -> dict[str, Any] | None:
     """What users have used of the machine, those first who go first; ``None`` where there are no shares."""
-    shares = None if service.driver.turns is None else service.driver.turns.shares
+    shares = None if service.driver.priorities is None else service.driver.priorities.shares
     if shares is None:
         return None
     now = max(service.engine.view.now, time.time() - service.epoch)

@@ -14,6 +14,7 @@ from dovetail.errors import InputError
 from dovetail.files.reading import read_text
 from dovetail.files.sentences import file_name
 from dovetail.files.units import seconds_of
+from dovetail.spec.jobs import JOB
 
 if TYPE_CHECKING:
     from dovetail.model import App, Job, Workload
@@ -127,30 +128,16 @@ class _Refusing(argparse.ArgumentParser):
 def _parser() -> _Refusing:
     """The options of ``#DOVETAIL`` and ``#SBATCH`` lines that mean something here."""
     parser = _Refusing(add_help=False, allow_abbrev=False, prog="")
-    add = parser.add_argument
-    add("-J", "--job-name", "--name", dest="name")
-    add("-N", "--nodes", dest="nodes")
-    add("-c", "--cpus-per-task", "--cpus", dest="cpus")
-    add("-n", "--ntasks", dest="ntasks")
-    add("--ntasks-per-node", dest="ntasks_per_node")
-    add("-G", "--gpus", "--gpus-per-node", "--gres", dest="gpus")
-    add("--memory", "--mem", dest="memory")
-    add("--retry-memory", dest="retry_memory")
-    add("--kill-risk", dest="kill_risk")
-    add("-t", "--walltime", "--time", dest="walltime")
-    add("-p", "--partition", dest="partition")
-    add("--priority", dest="priority")
-    add("-d", "--depends", "--dependency", dest="depends", action="append")
-    add("-a", "--array", dest="array")
-    add("-o", "--output", dest="stdout")
-    add("-e", "--error", dest="stderr")
-    add("-D", "--chdir", dest="folder")
-    add("-H", "--hold", dest="hold", action="store_const", const=True)
-    add("--signal", dest="signal")
-    add("--retries", dest="retries")
-    add("--on", dest="on")
-    add("--app", dest="app")
-    add("--requeue", dest="restartable", action="store_const", const=True)
+    for option in JOB:
+        names = option.lines.split()
+        if names and option.value:
+            parser.add_argument(
+                *names, dest=option.name, action="append" if option.default == [] else "store"
+            )
+        elif names:
+            parser.add_argument(*names, dest=option.name, action="store_const", const=True)
+    parser.add_argument("-n", "--ntasks", dest="ntasks")  # these two are Slurm's alone
+    parser.add_argument("--ntasks-per-node", dest="ntasks_per_node")
     return parser
 
 
@@ -181,6 +168,9 @@ def read_script(path: str, warn: Callable[[str], None]) -> tuple[str, dict[str, 
         if rest:
             warn(f"{where}: {rest[0]} has no meaning here and is passed over")
         given = {key: value for key, value in vars(options).items() if value is not None}
+        for name in ("depends", "on"):  # several of them add up, as on the command line
+            if name in given:
+                given[name] = ",".join(given[name])
         found[match[1]].update(given)
     asked = {**_from_slurm(found["SBATCH"]), **found["DOVETAIL"]}
     return text, asked, slurm

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
-from dovetail.engine.core import Engine
+from dovetail.engine.state.core import Engine
 from dovetail.model import Allocation, Cluster, Job, Record, Seconds, State
 from dovetail.model.hostlist import compress
 from dovetail.running.ledger import Entry

@@ -14,21 +14,22 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
-from typing import Literal
+from typing import Any
 
 from dovetail import __version__
-from dovetail.engine.core import Engine
-from dovetail.engine.journal import JournalWriter
-from dovetail.engine.live import LiveRun, check_executor
-from dovetail.engine.prepare import check_policy
-from dovetail.engine.turns import Turns
+from dovetail.engine.driver.live import LiveRun, check_executor
+from dovetail.engine.driver.prepare import check_policy
+from dovetail.engine.driver.priority import Priorities
+from dovetail.engine.journal.journal import JournalWriter
+from dovetail.engine.simulation.request import rare_collections
+from dovetail.engine.state.core import Engine
 from dovetail.errors import DovetailError, ExecutorError, InputError
 from dovetail.executors.recovery import recover
 from dovetail.executors.spawnlog import LOG_NAME, started_at
 from dovetail.history.sqlite import SqliteHistory, default_history_path
 from dovetail.interfaces import AdoptsJobs, Backend, Executor, LeftBehind
 from dovetail.model import Cluster, Ended, Job, Seconds, State, TableTruth, Usage, Workload
-from dovetail.plugins import LoadedPolicy, load_policy, named_backend, needs_turns, policy_for
+from dovetail.plugins import LoadedPolicy, load_policy, named_backend, needs_priorities, policy_for
 from dovetail.running.assembly import driver_of, neighbours_of, recording
 from dovetail.running.folder import About, as_run_folder, encoded_about, read_about
 from dovetail.running.ledger import Ledger
@@ -41,10 +42,11 @@ from dovetail.service.gate import Gate, Sessions
 from dovetail.service.http import Listeners, is_loopback, names_of, parse_listen, tls_context
 from dovetail.service.people import name_of
 from dovetail.service.routes import application
+from dovetail.service.starting import Starting
 from dovetail.service.tokens import Tokens
 from dovetail.service.usage import FairUse
 from dovetail.service.usage import Usage as Used
-from dovetail.spec.values import DEFAULT_MODEL
+from dovetail.spec.values import DEFAULT_MODEL, Overrun
 
 __all__ = ["ServeOptions", "serve"]
 
@@ -78,7 +80,7 @@ class ServeOptions:
     model: str = DEFAULT_MODEL
     history: Path | None = None
     executor: str = "local"
-    overrun: Literal["kill", "run"] = "kill"
+    overrun: Overrun = "kill"
     default_walltime: Seconds | None = None
     seed: int | None = None
     grace: Seconds = 5.0
@@ -281,6 +283,8 @@ async def _opened(options: ServeOptions, where: Network | None, stack: ExitStack
     options = replace(options, policy=policy_for(backend, options.policy))
     loaded = load_policy(options.policy)
     _not_gone(options)
+    starting = Starting(options.socket or folder.default_socket, options.group)
+    stack.callback(starting.close)
     ledger = stack.enter_context(Ledger(folder.ledger, durable=True))
     before = read_about(folder.path) if (folder.path / "run.json").exists() else None
     about = _about(options, _cluster(options, backend, before, ledger), before)
@@ -289,7 +293,8 @@ async def _opened(options: ServeOptions, where: Network | None, stack: ExitStack
     executor, left = _executor(backend, folder, about, ledger)
     check_executor(loaded.policy, loaded.name, executor, about.executor)
     ledger.epoch = epoch = time.time()
-    waiting, adopted, ends, outside = sorted_out(ledger, left, epoch)
+    with rare_collections():  # a long queue is many objects, all of which stay
+        waiting, adopted, ends, outside = sorted_out(ledger, left, epoch)
     waiting.sort(key=lambda one: by_submission(one.job))
     history = stack.enter_context(recording(store, folder.path, ledger, options.tell))
     workload = Workload(about.workload, (), TableTruth())
@@ -314,7 +319,7 @@ async def _opened(options: ServeOptions, where: Network | None, stack: ExitStack
     enter_adopted(driver, adopted, ends)
     enter_outside(driver, outside)
     usage = Used(folder.usage, options.fair, epoch)
-    driver.take_turns(Turns(priorities=needs_turns(loaded.policy), shares=usage.shares), 0.0)
+    driver.order_by_priority(Priorities(priorities=needs_priorities(loaded.policy), shares=usage.shares), 0.0)
     stack.callback(lambda: usage.write(driver.engine.view.now))
     neighbours = neighbours_of(executor, driver, options.tell)
     live = LiveRun(
@@ -341,10 +346,12 @@ async def _opened(options: ServeOptions, where: Network | None, stack: ExitStack
         names = ", ".join(islice((one.job.id for one in adopted), MOST_NAMED))
         which = f" ({names}{' …' if len(adopted) > MOST_NAMED else ''})" if adopted else ""
         options.tell(f"taken up: {runs} jobs that run{which}, {len(waiting)} that wait{elsewhere}")
-    await _served(options, where, found, signs)
+    await _served(options, where, found, signs, starting)
 
 
-async def _served(options: ServeOptions, where: Network | None, service: Service, signs: Signs) -> None:
+async def _served(
+    options: ServeOptions, where: Network | None, service: Service, signs: Signs, starting: Starting
+) -> None:
     """The driver and the sockets, until one of them is to end."""
     folder, live = options.folder, service.live
     tokens, sessions = Tokens(folder.tokens), Sessions()
@@ -354,10 +361,11 @@ async def _served(options: ServeOptions, where: Network | None, service: Service
     forecast = Forecast(folder.path, lambda: service.changes)
     watching = asyncio.create_task(signs.watch())
     loop = asyncio.get_running_loop()
+    loop.set_exception_handler(_unforeseen)
     driving = asyncio.create_task(live.run())
     try:
         path = options.socket or folder.default_socket
-        await listeners.at_path(path, options.group)
+        await listeners.at_socket(starting.hand_over())
         if where is not None:
             _first_token(folder, tokens, options.tell)
             url = await listeners.at_address(where.host, where.port, where.tls)
@@ -382,6 +390,15 @@ async def _served(options: ServeOptions, where: Network | None, service: Service
         await asyncio.gather(driving, return_exceptions=True)
         await listeners.close()
         await forecast.close()
+
+
+def _unforeseen(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Log an error of a callback; what the machine lacks for a moment in one line."""
+    error = context.get("exception")
+    if isinstance(error, OSError):
+        _log.error("%s: %s", context["message"], error.strerror or error)
+    else:
+        loop.default_exception_handler(context)
 
 
 def _first_token(folder: ServiceFolder, tokens: Tokens, tell: Callable[[str], None]) -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from dovetail.engine.prepare import Gate
+from dovetail.engine.driver.prepare import Validator
 from dovetail.errors import InputError
 from dovetail.files.sentences import closest, shown
 from dovetail.files.units import seconds_of
@@ -29,6 +29,7 @@ from dovetail.model import (
     Request,
     Sizing,
     Throttle,
+    request_for,
 )
 from dovetail.model.templates import DEVICE, escape, placeholders
 from dovetail.running.ledger import Number
@@ -36,7 +37,7 @@ from dovetail.service.errors import Full
 from dovetail.service.forms import JobForm, SubmitForm
 from dovetail.service.selectors import MOST_ELEMENTS, parse_array
 from dovetail.workloads.identity import Identity, identify
-from dovetail.workloads.jobfile import app_of_entry, auto_of_entry, request_for, split_command
+from dovetail.workloads.jobfile import app_of_entry, auto_of_entry, split_command
 
 __all__ = ["INDEX", "Submission", "Submitter", "output_path", "submission_of", "write_scripts"]
 
@@ -103,7 +104,7 @@ class _Maker:
         self.cluster = cluster
         self.folder = _folder(form.folder)
         self.environ = None if form.environment is None else _environ(form.environment)
-        self.gate = Gate(cluster)
+        self.gate = Validator(cluster)
         self.partitions = {name for node in cluster.nodes for name in node.partitions}
         self.number = first
         self.found = Submission()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import hmac
 import json
 import os
 import re
@@ -79,7 +78,7 @@ class Tokens:
         digest = _digest(secret)
         found = None
         for token in self.all().values():
-            if hmac.compare_digest(token.digest, digest):
+            if secrets.compare_digest(token.digest, digest):
                 found = token
         return found
 

@@ -13,7 +13,7 @@ from math import exp2, isfinite
 from pathlib import Path
 from typing import Any
 
-from dovetail.engine.fair_shares import FairShares
+from dovetail.engine.driver.fair_shares import FairShares
 from dovetail.errors import InputError
 from dovetail.model import Seconds
 from dovetail.service.folder import replace_file

@@ -1,10 +1,49 @@
-"""Defaults and limits that the command line, files and the Python API share."""
+"""Defaults, limits and choices that the command line, files and the Python API share."""
 
 from __future__ import annotations
 
-__all__ = ["DEFAULT_MODEL", "MOST_RETRIES"]
+from typing import Literal, TypeAlias
+
+__all__ = [
+    "DEFAULT_MODEL",
+    "MOST_CPUS",
+    "MOST_DEVICES",
+    "MOST_FACTOR",
+    "MOST_NODES",
+    "MOST_PRIORITY",
+    "MOST_RETRIES",
+    "Bootstrap",
+    "Breakdown",
+    "Compilation",
+    "Knowledge",
+    "LogFormat",
+    "LogLevel",
+    "Overrun",
+]
 
 DEFAULT_MODEL = "learned"
 """How run times are predicted where nothing else is said."""
 MOST_RETRIES = 1_000
 """So often, at most, may a job start again after failures."""
+MOST_NODES = 1_000_000
+MOST_CPUS = 1_000_000
+MOST_DEVICES = 10_000
+MOST_PRIORITY = 1_000_000
+"""Of a job that is submitted, above and below 0; a job file's go from 0 to 1e15."""
+MOST_FACTOR = 100.0
+"""By how much, at most, a job's memory grows after a kill."""
+
+Overrun: TypeAlias = Literal["kill", "run"]
+"""What happens to a job at its walltime."""
+Knowledge: TypeAlias = Literal["perfect", "learned"]
+"""What policies know of run times in a simulation."""
+Compilation: TypeAlias = Literal["auto", "off"]
+"""Whether compiled code may stand in for the engine."""
+Breakdown: TypeAlias = Literal["user", "group", "queue", "app", "implementation", "size"]
+"""What jobs can be told apart by."""
+Bootstrap: TypeAlias = Literal["week", "none"]
+"""What of a trace is drawn anew."""
+LogLevel: TypeAlias = Literal["debug", "info", "warning", "error"]
+"""From which level on a service's log tells."""
+LogFormat: TypeAlias = Literal["text", "json"]
+"""How a service's log is written."""

@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
-from dovetail.engine.simulate import SimulationOptions, simulate
+from dovetail.engine.simulation.simulate import SimulationOptions, simulate
 from dovetail.errors import UnsupportedWorkload
 from dovetail.history.memory import MemoryHistory
 from dovetail.interfaces import Executor, RuntimeModel

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from dovetail.engine.simulate import SimulationOptions, simulate
+from dovetail.engine.simulation.simulate import SimulationOptions, simulate
 from dovetail.history.memory import MemoryHistory
 from dovetail.interfaces import Planner, Policy, RuntimeModel
 from dovetail.model import (

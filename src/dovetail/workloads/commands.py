@@ -17,12 +17,11 @@ from typing import Literal
 from dovetail.errors import InputError
 from dovetail.files.reading import read_text
 from dovetail.files.sentences import file_name, shown
-from dovetail.model import App, Choice, Command, Implementation, Job, TableTruth, Workload
+from dovetail.model import App, Choice, Command, Implementation, Job, TableTruth, Workload, request_for
 from dovetail.model.job import WHOLE_POOL
 from dovetail.model.templates import DEVICE
 from dovetail.workloads.grids import combinations, parse_each
 from dovetail.workloads.identity import Identity, identify
-from dovetail.workloads.jobfile import request_for
 from dovetail.workloads.mistaken import refuse_what_is_no_list, refuse_what_no_command_begins_with
 from dovetail.workloads.shell_words import Piece, Quote, Unexpandable, Word, split
 from dovetail.workloads.wrappers import ASSIGNMENT

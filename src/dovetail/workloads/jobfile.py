@@ -16,13 +16,12 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 
 from dovetail.errors import InputError
-from dovetail.files.fields import LONGEST, validated
+from dovetail.files.fields import validated
 from dovetail.files.sentences import closest, file_name, shown
 from dovetail.files.toml import read_toml
+from dovetail.files.units import LONGEST
 from dovetail.model import (
     EMPTY,
-    HOST_CPUS,
-    WHOLE_POOL,
     App,
     Choice,
     Cluster,
@@ -31,11 +30,11 @@ from dovetail.model import (
     Implementation,
     Job,
     JobId,
-    Request,
     Seconds,
     Sizing,
     TableTruth,
     Workload,
+    request_for,
 )
 from dovetail.model.batch_options import folded
 from dovetail.model.command_line import after_prologue
@@ -52,7 +51,7 @@ from dovetail.workloads.jobfile_schema import (
     JobFile,
 )
 
-__all__ = ["COMMUNICATING", "app_of_entry", "auto_of_entry", "load_jobfile", "request_for", "split_command"]
+__all__ = ["COMMUNICATING", "app_of_entry", "auto_of_entry", "load_jobfile", "split_command"]
 
 COMMUNICATING = "communication"
 """The app of jobs that name none: their communication alone says how long they take."""
@@ -174,30 +173,6 @@ def _kind(kind: str, where: str) -> str:
             f"kind: found {kind!r}, expected cpu, cpu+gpu, or a kind of device such as gpu", where=where
         )
     return kind
-
-
-def request_for(
-    kind: str,
-    *,
-    cpus: int | None = None,
-    gpus: float | None = None,
-    memory: int = 0,
-    models: Sequence[str] = (),
-    nodes: int = 1,
-) -> Request:
-    """What an implementation of this kind asks of each node, by the default rules where it does not say.
-
-    ``cpu``: the whole pool, no device. ``cpu+KIND``: the whole pool and one device. A device kind: one
-    device, and the node's ``host_cpus``.
-
-    >>> request_for("gpu", gpus=2).devices
-    (('gpu', 2.0),)
-    """
-    if kind == "cpu":
-        return Request(nodes, WHOLE_POOL if cpus is None else cpus, (), memory)
-    default = WHOLE_POOL if kind.startswith("cpu+") else HOST_CPUS
-    devices = ((kind.removeprefix("cpu+"), 1.0 if gpus is None else float(gpus)),)
-    return Request(nodes, default if cpus is None else cpus, devices, memory, tuple(models))
 
 
 def split_command(command: str | Sequence[str], where: str) -> tuple[str, ...]:

@@ -6,14 +6,12 @@ Checks that concern more than one entry (names, placeholders, node counts) are i
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Discriminator, Field, Tag, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
 from dovetail.files.fields import (
-    LONGEST,
-    MOST_BYTES,
     Bytes,
     Entry,
     Name,
@@ -24,29 +22,25 @@ from dovetail.files.fields import (
     size,
     whole,
 )
-from dovetail.files.units import SIZE
+from dovetail.files.units import LONGEST, MOST_BYTES, SIZE
 from dovetail.model import Dependency
-from dovetail.spec.values import MOST_RETRIES
+from dovetail.spec.jobs import job_option
+from dovetail.spec.values import MOST_CPUS, MOST_DEVICES, MOST_FACTOR, MOST_NODES, MOST_RETRIES
 
 __all__ = [
-    "MOST_NODES",
     "AppEntry",
     "CommunicationEntry",
     "ImplementationEntry",
     "JobEntry",
     "JobFile",
-    "dependency_of",
+    "field",
 ]
 
-MOST_NODES = 1_000_000
 MOST_COPIES = 10_000_000
-MOST_CPUS = 1_000_000
-MOST_DEVICES = 10_000
 MOST_RATIO = 1e12
-MOST_PRIORITY = 1e15
+HIGHEST_PRIORITY = 1e15
 
 MOST_CALLS = 1e18
-MOST_FACTOR = 100.0
 
 
 def _input(value: object) -> float | str:
@@ -134,7 +128,7 @@ RetryMemory = Annotated[
     number_or_text(most=MOST_FACTOR),
 ]
 Retries = Annotated[int, Field(ge=0, le=MOST_RETRIES), BeforeValidator(whole(0, MOST_RETRIES))]
-Priority = Annotated[float, Field(ge=0), BeforeValidator(real("a number", most=MOST_PRIORITY))]
+Priority = Annotated[float, Field(ge=0), BeforeValidator(real("a number", most=HIGHEST_PRIORITY))]
 Tasks = Annotated[int, Field(ge=1, le=MOST_CPUS), BeforeValidator(whole(1, MOST_CPUS))]
 NodeCount = Annotated[
     int, BeforeValidator(_node_count), WithJsonSchema({"type": "string", "pattern": "^[1-9][0-9]{0,6}$"})
@@ -164,6 +158,15 @@ Values = Annotated[
     Annotated[str, Tag("~text")] | Annotated[list[Input], Field(min_length=1), Tag("~values")],
     _either("~values", "~text", list),
 ]
+
+
+def field(name: str) -> Any:
+    """A field of a job as `dovetail.spec` has it: its default, and what the schemas say of it."""
+    option = job_option(name)
+    default, about = option.default, option.form or None
+    if isinstance(default, dict | list):
+        return Field(default_factory=type(default), description=about)
+    return Field(default=default, description=about)
 
 
 class ImplementationEntry(Entry):
@@ -197,11 +200,11 @@ class AppEntry(Entry):
 
     name: Name
     implementation: list[ImplementationEntry] = Field(default_factory=list)
-    command: Argv | None = Field(default=None, description="one command for every kind in `on`")
+    command: Argv | None = field("command")
     env: Env = Field(default_factory=dict)
     tasks: Tasks = Field(default=1, description="processes that are started on each node, for MPI")
     on: list[Name] = Field(default_factory=list, description="kinds for which the command is run")
-    restartable: bool = Field(default=False, description="a run that was cut short may begin again")
+    restartable: bool = field("restartable")
     prologue: str = Field(
         default="", description="run by `bash -l` before the command, e.g. module load cuda"
     )
@@ -238,21 +241,16 @@ class JobEntry(Entry):
     speedup: dict[Name, Ratio] = Field(default_factory=dict, description="over one core, by implementation")
     submit: Seconds = 0.0
     count: Copies = 1
-    nodes: Nodes = 1
+    nodes: Nodes = field("nodes")
     implementation: Name | None = Field(default=None, description="asked for")
-    walltime: Limit | None = Field(default=None, description="seconds; a limit, not an estimate")
+    walltime: Limit | None = field("walltime")
     user: Name | None = None
     group: Name | None = None
     queue: Name | None = None
     priority: Priority = Field(default=0.0, description="higher first")
-    depends: list[Depends] = Field(
-        default_factory=list, description="afterok:JOB, afternotok:JOB or afterany:JOB"
-    )
-    retries: Retries = Field(default=0, description="how often it may start again after a failure")
-    retry_memory: RetryMemory = Field(
-        default="learned",
-        description="after a kill for memory it starts again with: learned, a factor of before, or no",
-    )
+    depends: list[Depends] = field("depends")
+    retries: Retries = field("retries")
+    retry_memory: RetryMemory = field("retry_memory")
     slurm: list[str] = Field(default_factory=list, description="options for sbatch")
     communication: CommunicationEntry | None = Field(default=None, description="of jobs on remote GPUs")
     cpus: Cpus | None = Field(default=None, description="a node, of a job without an app")

@@ -10,15 +10,14 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 
 from dovetail.errors import InputError
-from dovetail.files.fields import LONGEST, MOST_BYTES, NAME, is_name
-from dovetail.files.sentences import shown
+from dovetail.files.sentences import NAME, is_name, shown
+from dovetail.files.units import LONGEST, MOST_BYTES
 from dovetail.model import (
     HOST_CPUS,
     WHOLE_POOL,
-    App,
     Command,
     Communication,
     Implementation,
@@ -28,21 +27,15 @@ from dovetail.model import (
     Workload,
 )
 from dovetail.model.cluster_file import is_short
-from dovetail.spec.values import MOST_RETRIES
+from dovetail.spec.values import MOST_CPUS, MOST_DEVICES, MOST_NODES, MOST_RETRIES
 from dovetail.workloads.jobfile import COMMUNICATING
-from dovetail.workloads.jobfile_schema import (
-    MOST_CPUS,
-    MOST_DEVICES,
-    MOST_NODES,
-    MOST_PRIORITY,
-    MOST_RATIO,
-)
+from dovetail.workloads.jobfile_schema import HIGHEST_PRIORITY, MOST_RATIO
 
 __all__ = ["dump_jobfile"]
 
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
 _Commands = tuple[Command | None, ...]
-_Shape = tuple[str, bool, tuple[tuple[str, str, Request], ...], _Commands]
+_Shape = tuple[str, bool, tuple[tuple[str, str, Request, int, bool], ...], _Commands]
 
 
 def dump_jobfile(workload: Workload) -> str:
@@ -67,13 +60,13 @@ def dump_jobfile(workload: Workload) -> str:
             body += _job(job, None, None, {})
             continue
         mine = tuple(i.command for i in job.app.implementations)
-        shape = _shape(job.app)
+        shape = _shape(job)
         if shape in names and mine != commands[names[shape]] and (len(set(mine)) > 1 or mine[0] is None):
             shape = (*shape[:3], mine)  # a job has one command of its own at most
         if shape not in names:
             names[shape] = _unused(job.app.name, taken)
             commands[names[shape]] = mine
-            head += _app(names[shape], job.app)
+            head += _app(names[shape], job)
         name = names[shape]
         own = None if mine == commands[name] else mine[0]
         body += _job(job, name, own, _times(job, workload))
@@ -91,10 +84,13 @@ def _needs_no_app(job: Job) -> bool:
     )
 
 
-def _shape(app: App) -> _Shape:
-    """What makes two apps one entry: everything but their commands."""
-    asked = tuple((i.name, i.kind, i.request.on(1)) for i in app.implementations)
-    return app.name, app.restartable, asked, ()
+def _shape(job: Job) -> _Shape:
+    """What makes the apps of two jobs one entry: everything but the argv and the environment."""
+    asked = tuple(
+        (i.name, i.kind, i.request.on(1), i.command.tasks if i.command else 1, i.name in job.sizing.auto)
+        for i in job.app.implementations
+    )
+    return job.app.name, job.app.restartable, asked, ()
 
 
 def _unused(name: str, taken: set[str]) -> str:
@@ -109,7 +105,8 @@ def _unused(name: str, taken: set[str]) -> str:
 # -- entries -------------------------------------------------------------------------------------------
 
 
-def _app(name: str, app: App) -> list[str]:
+def _app(name: str, job: Job) -> list[str]:
+    app = job.app
     lines = ["[[app]]", f"name = {_text(_named(name, 'app'))}"]
     lines += ["restartable = true", ""] if app.restartable else [""]
     for i in app.implementations:
@@ -119,7 +116,7 @@ def _app(name: str, app: App) -> list[str]:
             lines.append(f"kind = {_text(_named(i.kind, where))}")
         if i.command is not None:
             lines += _command(i.command)
-        lines += [*_request(i, where), ""]
+        lines += [*_request(i, where, learned=i.name in job.sizing.auto), ""]
     return lines
 
 
@@ -132,8 +129,8 @@ def _command(command: Command) -> list[str]:
     return lines
 
 
-def _request(implementation: Implementation, where: str) -> list[str]:
-    """What differs from the default request of the kind."""
+def _request(implementation: Implementation, where: str, *, learned: bool = False) -> list[str]:
+    """What differs from the default request of the kind; ``learned`` is its memory."""
     kind, request = implementation.kind, implementation.request
     lines: list[str] = []
     device = kind.removeprefix("cpu+")
@@ -151,7 +148,9 @@ def _request(implementation: Implementation, where: str) -> list[str]:
         lines.append(f"gpus = {_number(request.devices[0][1], where, MOST_DEVICES)}")
     if request.models:
         lines.append(f"models = [{', '.join(map(_text, request.models))}]")
-    if request.memory:
+    if learned:
+        lines.append('memory = "auto"')
+    elif request.memory:
         lines.append(f"memory = {_number(request.memory, where, MOST_BYTES)}")
     return lines
 
@@ -166,7 +165,7 @@ def _job(
         pairs = ((_named(k, where), _value(v, where)) for k, v in job.inputs.items())
         lines.append(f"inputs = {_table(pairs)}")
     if command is not None:
-        lines += _command(command)
+        lines += _command(replace(command, tasks=1))  # how many start is said by the app
     if times:
         lines.append(f"times = {_table((name, _seconds(t, where)) for name, t in times.items())}")
     if job.sequential is not None:
@@ -186,7 +185,7 @@ def _job(
     if job.walltime is not None:
         lines.append(f"walltime = {_number(job.walltime, where, LONGEST)}")
     if job.priority:
-        lines.append(f"priority = {_number(job.priority, where, MOST_PRIORITY)}")
+        lines.append(f"priority = {_number(job.priority, where, HIGHEST_PRIORITY)}")
     if job.depends:
         lines.append(f"depends = [{', '.join(_text(str(one)) for one in job.depends)}]")
     if job.retries:

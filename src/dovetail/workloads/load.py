@@ -25,12 +25,9 @@ from dovetail.files.sentences import closest, file_name, shown
 from dovetail.model import Cluster, Workload
 from dovetail.plugins import entries, named
 from dovetail.workloads.commands import STDIN, CommandOptions, Cpus, read_commands
-from dovetail.workloads.jobfile import load_jobfile
 from dovetail.workloads.order import shuffled
 from dovetail.workloads.partitions import warn_of_unmapped
-from dovetail.workloads.published import load_published, takes_seed
 from dovetail.workloads.slurm_accounting import is_sacct
-from dovetail.workloads.synthetic import synthesize
 
 __all__ = ["formats", "is_trace", "load_workload"]
 
@@ -71,12 +68,16 @@ def load_workload(
     if isinstance(spec, Workload):
         workload = spec
     elif os.fspath(spec).startswith("published:"):
+        from dovetail.workloads.published import load_published, takes_seed
+
         text = os.fspath(spec)
         _no_options("a published workload", options, text)
         workload = load_published(text, seed=seed)
         if takes_seed(text):
             return workload
     elif os.fspath(spec).startswith("synthetic:"):
+        from dovetail.workloads.synthetic import synthesize  # a list of commands waits for neither
+
         _no_options("a synthetic workload", options, os.fspath(spec))
         return synthesize(os.fspath(spec), cluster, seed=seed)
     else:
@@ -117,6 +118,8 @@ def _from_file(
         return _trace(prefix, rest, cluster, lenient, options)
     if suffix == ".toml":
         _no_options("a job file", {**options, **_of_lists(commands)}, spec)
+        from dovetail.workloads.jobfile import load_jobfile  # and pydantic
+
         return load_jobfile(spec)
     if suffix[1:] in known:
         _no_options("a trace", _of_lists(commands), spec)

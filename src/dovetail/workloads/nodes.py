@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from dovetail.files.fields import MOST_BYTES, is_name
+from dovetail.files.sentences import is_name
 from dovetail.files.tables import Malformed
+from dovetail.files.units import MOST_BYTES
 from dovetail.model import Device, Node
-from dovetail.model.cluster_file import MOST_CPUS, MOST_DEVICES
+from dovetail.spec.values import MOST_CPUS, MOST_DEVICES
 
 __all__ = ["NodeList"]
 

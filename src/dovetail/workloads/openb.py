@@ -21,7 +21,7 @@ import math
 from collections.abc import Mapping
 from pathlib import Path
 
-from dovetail.files.fields import is_name
+from dovetail.files.sentences import is_name
 from dovetail.files.tables import Malformed, job_id, number, parse_table, whole
 from dovetail.model import Cluster, Node, Request, Workload
 from dovetail.workloads.builder import TraceBuilder, gpu_request

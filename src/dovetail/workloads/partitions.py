@@ -7,8 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from dovetail.errors import DovetailWarning, InputError
-from dovetail.files.fields import is_name
-from dovetail.files.sentences import closest, shown
+from dovetail.files.sentences import closest, is_name, shown
 from dovetail.model import Cluster
 from dovetail.model.hostlist import expand
 

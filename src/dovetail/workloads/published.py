@@ -13,9 +13,9 @@ from dataclasses import replace
 from typing import Any
 
 from dovetail.errors import InputError
-from dovetail.files.fields import LONGEST
 from dovetail.files.sentences import closest
 from dovetail.files.specs import split_spec
+from dovetail.files.units import LONGEST
 from dovetail.model import Workload
 from dovetail.plugins import entries
 

@@ -22,7 +22,6 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -42,6 +41,7 @@ from dovetail.model import (
     Workload,
 )
 from dovetail.model.tables import JobTable
+from dovetail.spec.values import Bootstrap
 from dovetail.workloads.builder import unique_ids
 from dovetail.workloads.resources import asked_request, counts, uses_devices
 
@@ -69,7 +69,7 @@ def planned(
     *,
     replicates: int | None = None,
     jitter: Seconds | None = None,
-    bootstrap: Literal["week", "none"] | None = None,
+    bootstrap: Bootstrap | None = None,
     seed: int = 1,
 ) -> list[Replicate]:
     """The replicates to draw of a trace; without a number 10.

@@ -34,17 +34,17 @@ from dovetail.errors import InputError
 from dovetail.files.sentences import closest, shown
 from dovetail.files.specs import split_spec
 from dovetail.model import Cluster, Workload
+from dovetail.spec.values import MOST_NODES
 from dovetail.workloads.draws import requested_times, streams
 from dovetail.workloads.swf import swf_workload
 from dovetail.workloads.swf_arrays import SwfArrays
 
-__all__ = ["KINDS", "parse_spec", "rigid_arrays", "seed_of", "synthesize"]
+__all__ = ["KINDS", "named_machine", "parse_spec", "rigid_arrays", "seed_of", "synthesize"]
 
 Floats = npt.NDArray[np.float64]
 PREFIX = "synthetic:"
 DAY = 86_400.0
 MOST_JOBS = 10_000_000
-MOST_NODES = 1_000_000
 MOST_SEED = 2**53
 
 
@@ -115,6 +115,23 @@ def parse_spec(spec: str) -> tuple[str, dict[str, str]]:
 def seed_of(spec: str) -> int:
     """The seed of a specification, 1 where it names none. Raises `InputError`."""
     return Options(spec, parse_spec(spec)[1]).whole("seed", 0, MOST_SEED, 1)
+
+
+def named_machine(spec: str) -> Cluster | None:
+    """The machine that a specification names by its ``nodes``; ``None`` where it leaves that open.
+
+    Raises `InputError`.
+    """
+    kind, given = parse_spec(spec)
+    if "nodes" not in given:
+        return None
+    options = Options(spec, given)
+    nodes = options.whole("nodes", 1, MOST_NODES, 256)
+    if kind == "rigid":
+        return Cluster.uniform(nodes, 1)
+    cpus = options.whole("cpus_per_node", 1, 4096, 1)
+    gpus = options.whole("gpus_per_node", 1, 64, 8) if options.number("gpus", 0.0, 1.0, 0.0) else 0
+    return Cluster.uniform(nodes, cpus, gpus)
 
 
 def rigid_arrays(jobs: int, nodes: int, load: float, seed: int) -> SwfArrays:

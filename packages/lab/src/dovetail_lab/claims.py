@@ -1,26 +1,125 @@
 """What a paper says, and the verdict when its figure meets our interval.
 
-A verdict never rests on a number that we chose. The paper's figure is compared with the confidence interval
-of ours and with *nothing*, the value there would be without any effect (1 for a ratio, 0 for a difference):
+A verdict is given only where the whole interval says the same. The effect that a paper claims is the way
+from *nothing* (1 for a ratio, 0 for a difference) to its figure; ours is seen as a share of it:
 
-- ``yes``: the interval holds the paper's figure, and leaves out *nothing*;
-- ``in direction only``: it leaves out *nothing*, on the paper's side of it, and misses the figure;
-- ``no``: it lies on the other side of *nothing*, or on none;
-- ``open``: it holds both the figure and *nothing*: there are too few draws to tell.
+- ``yes``: the whole interval is within ``tolerance`` of the figure (a bound: the whole interval keeps it);
+- ``in direction only``: the whole interval is on the figure's side of *nothing*, and not at the figure;
+- ``no``: the whole interval has at most ``tolerance`` of the effect, or lies on the other side;
+- ``open``: it reaches over one of these borders, or there is no interval: too few draws to tell.
 
-So more draws make a ``yes`` harder, never easier; a single value, without an interval, is hardly ever one.
+So fewer draws can only open a verdict, and more never turn one firm verdict into another while the interval
+only narrows. Where a paper leaves something open, a claim is judged under every reading that we know, and
+is ``open`` where they disagree. What we chose is a `Constant` with a name; a claim names those that it
+rests on, and ``--set`` changes them.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
 
+from dovetail.errors import InputError
 from dovetail.report import Interval
 
-__all__ = ["Claim", "Verdict", "all_of", "as_printed", "matches", "ordered", "reaches"]
+__all__ = [
+    "TOLERANCE",
+    "Chosen",
+    "Claim",
+    "Constant",
+    "Verdict",
+    "across",
+    "all_of",
+    "as_printed",
+    "at_most",
+    "matches",
+    "ordered",
+    "reaches",
+]
+
+Value = float | str
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """Something that a verdict rests on and no paper says: its readings, and what it is.
+
+    Several ``values`` are readings: a claim is judged under each. ``among`` are the words it may be, where
+    it is no number of at least ``least``.
+    """
+
+    name: str
+    values: tuple[Value, ...]
+    about: str
+    among: tuple[str, ...] = ()
+    least: float = 0.0
+
+    def read(self, text: str) -> Value:
+        """A value as ``--set`` gives it; raises `InputError`."""
+        where = f"--set {self.name}"
+        if self.among:
+            if text not in self.among:
+                raise InputError(f"found {text!r}, expected one of {', '.join(self.among)}", where=where)
+            return text
+        try:
+            value = float(text)
+        except ValueError:
+            value = math.nan
+        if not self.least <= value < math.inf:
+            raise InputError(f"found {text!r}, expected a number of at least {self.least:g}", where=where)
+        return value
+
+
+TOLERANCE = Constant(
+    "tolerance",
+    (0.1,),
+    "how near to the paper's figure is the figure, as a share of the effect that it claims",
+)
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """The constants of a study, with those that ``--set`` fixed."""
+
+    known: tuple[Constant, ...]
+    given: Mapping[str, Value] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, known: Sequence[Constant], texts: Sequence[str] | None) -> Chosen:
+        """From ``NAME=VALUE`` texts; raises `InputError`, which lists the names."""
+        by_name = {constant.name: constant for constant in known}
+        given: dict[str, Value] = {}
+        for text in texts or ():
+            name, equals, value = text.partition("=")
+            if name not in by_name:
+                raise InputError(f"found {name!r}, expected one of {', '.join(by_name)}", where="--set")
+            if not equals:
+                raise InputError(f"found {text!r}, expected {name}=VALUE", where="--set")
+            given[name] = by_name[name].read(value)
+        return cls(tuple(known), given)
+
+    def all(self, name: str) -> tuple[Value, ...]:
+        """Every reading of a constant: the one that was set, else all that we know."""
+        if name in self.given:
+            return (self.given[name],)
+        return next(constant for constant in self.known if constant.name == name).values
+
+    def numbers(self, name: str) -> tuple[float, ...]:
+        """The same of a constant that is a number."""
+        return tuple(float(value) for value in self.all(name))
+
+    def number(self, name: str) -> float:
+        """A number that has one reading, or the first of several."""
+        return self.numbers(name)[0]
+
+    def as_dict(self) -> dict[str, dict[str, object]]:
+        """For JSON: each constant's values, what it is, whether it was set."""
+        return {
+            c.name: {"values": list(self.all(c.name)), "about": c.about, "set": c.name in self.given}
+            for c in self.known
+        }
 
 
 class Verdict(StrEnum):
@@ -35,68 +134,116 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A statement of a paper, its figure, what an independent reference found, what we find, the verdict."""
+    """A statement of a paper, its figure, what an independent reference found, what we find, the verdict.
+
+    ``readings`` has the verdict under each reading of what the paper leaves open, where there are several;
+    ``rests_on`` names the constants that the verdict rests on.
+    """
 
     text: str
     paper: str
     reference: str
     ours: str
     verdict: Verdict
+    rests_on: tuple[str, ...] = ()
+    readings: Mapping[str, Verdict] = field(default_factory=dict)
+
+    @property
+    def over(self) -> str:
+        """Over which readings the verdict holds, in words.
+
+        >>> Claim("", "", "", "", Verdict.OPEN, (), {"a": Verdict.YES, "b": Verdict.NO}).over
+        'yes: a; no: b'
+        """
+        if not self.readings:
+            return "the only reading"
+        if len(set(self.readings.values())) == 1:
+            return " / ".join(self.readings)
+        by_verdict: dict[Verdict, list[str]] = {}
+        for reading, verdict in self.readings.items():
+            by_verdict.setdefault(verdict, []).append(reading)
+        return "; ".join(f"{verdict}: {' / '.join(names)}" for verdict, names in by_verdict.items())
 
 
-def matches(paper: float, ours: Interval | None, nothing: float | None) -> Verdict:
+def matches(paper: float, ours: Interval | None, nothing: float | None, tolerance: float = 0.1) -> Verdict:
     """The verdict on a figure; ``nothing=None`` where no value stands for no effect (absolute seconds).
 
-    >>> matches(2.08, Interval(2.0, 0.1, 30), nothing=1.0).value
+    >>> matches(2.08, Interval(2.1, 0.05, 30), nothing=1.0).value
     'yes'
     >>> matches(2.08, Interval(1.8, 0.1, 30), nothing=1.0).value
     'in direction only'
-    >>> matches(2.08, Interval(1.8, 0.9, 2), nothing=1.0).value
+    >>> matches(2.08, Interval(2.04, 0.5, 8), nothing=1.0).value
     'open'
     >>> matches(2.08, Interval(1.0, 0.1, 30), nothing=1.0).value
     'no'
     """
-    if ours is None:
+    ends = _share(paper, ours, 0.0 if nothing is None else nothing)
+    if ends is None:
         return Verdict.OPEN
-    held = ours.low <= paper <= ours.high
-    if nothing is None:
-        return Verdict.YES if held else Verdict.NO
-    if ours.low <= nothing <= ours.high:
-        return Verdict.OPEN if held else Verdict.NO
-    if held:
+    low, high = ends
+    if 1 - tolerance <= low and high <= 1 + tolerance:
         return Verdict.YES
-    return Verdict.DIRECTION if (ours.mean > nothing) == (paper > nothing) else Verdict.NO
+    if nothing is None:
+        return Verdict.NO if high < 1 - tolerance or low > 1 + tolerance else Verdict.OPEN
+    if high <= tolerance:
+        return Verdict.NO
+    beside = low > tolerance and high < 1 - tolerance
+    return Verdict.DIRECTION if beside or low > 1 + tolerance else Verdict.OPEN
 
 
-def reaches(paper: float, ours: Interval | None, nothing: float) -> Verdict:
-    """The verdict on "more than", seen from ``nothing``: an interval beyond the figure is a yes too.
+def reaches(paper: float, ours: Interval | None, nothing: float, tolerance: float = 0.1) -> Verdict:
+    """The verdict on "at least", seen from ``nothing``: the figure is a bound, which the interval keeps.
 
     >>> reaches(0.8, Interval(0.9, 0.02, 10), nothing=0.0).value
     'yes'
+    >>> reaches(0.8, Interval(0.79, 0.02, 10), nothing=0.0).value
+    'open'
     >>> reaches(0.8, Interval(0.7, 0.02, 10), nothing=0.0).value
     'in direction only'
     """
-    found = matches(paper, ours, nothing)
-    if ours is None or found is not Verdict.DIRECTION:
-        return found
-    beyond = ours.low >= paper if paper > nothing else ours.high <= paper
-    return Verdict.YES if beyond else found
+    ends = _share(paper, ours, nothing)
+    if ends is None:
+        return Verdict.OPEN
+    low, high = ends
+    if low >= 1:
+        return Verdict.YES
+    if high <= tolerance:
+        return Verdict.NO
+    return Verdict.DIRECTION if low > tolerance and high < 1 else Verdict.OPEN
+
+
+def _share(paper: float, ours: Interval | None, nothing: float) -> tuple[float, float] | None:
+    """The ends of an interval as shares of the paper's effect; ``None`` where there is no interval."""
+    if ours is None or ours.half_width is None:
+        return None
+    low, high = sorted(round((end - nothing) / (paper - nothing), 12) for end in (ours.low, ours.high))
+    return low, high
+
+
+def at_most(limit: float, ours: Interval | None) -> Verdict:
+    """``yes`` if the whole interval is at or below the limit, ``no`` if it is above.
+
+    >>> at_most(0.02, Interval(0.01, 0.02, 5)).value
+    'open'
+    """
+    if ours is None or ours.half_width is None:
+        return Verdict.OPEN
+    return Verdict.YES if ours.high <= limit else Verdict.NO if ours.low > limit else Verdict.OPEN
 
 
 def ordered(differences: Sequence[Interval | None]) -> Verdict:
-    """The verdict on "greater": each difference is of pairs, and should be above 0.
+    """The verdict on "greater, everywhere": each difference is of pairs, and should be above 0.
 
-    ``yes`` if every interval is; ``in direction only`` if every mean is; else ``no``.
+    ``yes`` if every interval is; ``no`` if one is not, with all of it; else ``open``.
 
     >>> ordered([Interval(2.0, 1.0, 30), Interval(0.5, 0.6, 30)]).value
-    'in direction only'
+    'open'
     """
-    known = [found for found in differences if found is not None]
-    if not known or len(known) < len(differences):
+    if not differences:
         return Verdict.OPEN
-    if all(found.half_width is not None and found.low > 0 for found in known):
-        return Verdict.YES
-    return Verdict.DIRECTION if all(found.mean > 0 for found in known) else Verdict.NO
+    turned = {Verdict.YES: Verdict.NO, Verdict.NO: Verdict.YES}
+    found = (at_most(0.0, one) for one in differences)
+    return all_of(turned.get(one, one) for one in found)
 
 
 def as_printed(paper: float, ours: float, digits: int) -> Verdict:
@@ -116,3 +263,13 @@ def all_of(verdicts: Iterable[Verdict]) -> Verdict:
     """
     worst = (Verdict.NO, Verdict.OPEN, Verdict.DIRECTION, Verdict.YES)
     return min(verdicts, key=worst.index)
+
+
+def across(readings: Mapping[str, Verdict]) -> Verdict:
+    """The verdict over several readings of a paper: what all of them say, ``open`` where they disagree.
+
+    >>> across({"a": Verdict.YES, "b": Verdict.DIRECTION}).value
+    'open'
+    """
+    found = set(readings.values())
+    return found.pop() if len(found) == 1 else Verdict.OPEN

@@ -26,18 +26,35 @@ from dovetail import __version__
 from dovetail.files.writing import make_folder, write_text
 from dovetail.report import Interval, tables
 from dovetail.report.figures import inline_svg, save_figure
-from dovetail_lab.claims import Claim, Verdict
+from dovetail_lab.claims import Chosen, Claim, Verdict
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["Chart", "Out", "Prose", "Study", "Table", "Workers", "prepared", "processes", "publish", "shown"]
+__all__ = [
+    "Chart",
+    "Out",
+    "Prose",
+    "Set",
+    "Study",
+    "Table",
+    "Workers",
+    "prepared",
+    "processes",
+    "publish",
+    "shown",
+]
 
 Out: TypeAlias = Annotated[
     Path | None,
     typer.Option("--out", metavar="FOLDER", help="Write a page (HTML), charts (SVG) and JSON there."),
 ]
 """The option of every study that names its folder."""
+Set: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="CONSTANT=VALUE", help="Change what verdicts rest on; several times."),
+]
+"""The option of every study with claims that changes a constant."""
 Workers: TypeAlias = Annotated[int | None, typer.Option(min=1, help="Processes. Default: one for each CPU.")]
 """The option that says how many processes share the work."""
 
@@ -46,7 +63,7 @@ GAP = 2
 MOST_LABEL = 34
 """Columns of text that a row's name may take before it goes on in the next line."""
 
-STYLES = {Verdict.YES: "green", Verdict.DIRECTION: "yellow", Verdict.NO: "red"}
+STYLES = {Verdict.YES: "green", Verdict.DIRECTION: "yellow", Verdict.OPEN: "yellow", Verdict.NO: "red"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,11 +113,19 @@ class Study:
     parts: tuple[Table | Chart | Prose, ...]
     claims: tuple[Claim, ...] = ()
     numbers: Mapping[str, Any] = field(default_factory=dict)
+    chosen: Chosen = field(default_factory=lambda: Chosen(()))
+
+    def __post_init__(self) -> None:
+        known = {constant.name for constant in self.chosen.known}
+        for claim in self.claims:
+            if not known.issuperset(claim.rests_on):
+                raise ValueError(f"{claim.text}: rests on {claim.rests_on}, which {self.name} does not have")
 
     def as_dict(self) -> dict[str, Any]:
-        """The JSON form: what was studied, the numbers, the claims."""
+        """The JSON form: what was studied, the numbers, the claims, the constants that they rest on."""
         about = {"study": self.name, "title": self.title, "about": self.about}
-        return about | dict(self.numbers) | {"claims": [asdict(claim) for claim in self.claims]}
+        claims = [asdict(claim) | {"over": claim.over} for claim in self.claims]
+        return about | dict(self.numbers) | {"claims": claims, "constants": self.chosen.as_dict()}
 
     def json(self) -> str:
         """The JSON form as text."""
@@ -202,9 +227,12 @@ def _show_claims(claims: Sequence[Claim], out: Console) -> None:
     for claim in claims:
         line = Text.assemble((f"{claim.verdict.value}: ", STYLES.get(claim.verdict, "")), claim.text)
         _indented(out, line)
-        told = (("paper", claim.paper), ("reference", claim.reference), ("ours", claim.ours))
-        words = "; ".join(f"{who} {what}" for who, what in told if what not in ("", "-"))
+        parts = (("paper", claim.paper), ("reference", claim.reference), ("ours", claim.ours))
+        words = "; ".join(f"{name} {text}" for name, text in parts if text not in ("", "-"))
         _indented(out, Text(words, style="dim"), 6)
+        for name, text in (("over", claim.over), ("rests on", ", ".join(claim.rests_on))):
+            if text:
+                _indented(out, Text(f"{name}: {text}", style="dim"), 6)
 
 
 def _indented(out: Console, line: Text, by: int = 2) -> None:
@@ -320,12 +348,16 @@ def _html_table(table: Table) -> str:
 
 
 def _html_claims(claims: Sequence[Claim]) -> str:
-    head = "".join(f"<th>{cell}</th>" for cell in ("claim", "paper", "reference", "ours", "reproduced"))
+    head = "".join(
+        f"<th>{cell}</th>"
+        for cell in ("claim", "paper", "reference", "ours", "reproduced", "over", "rests on")
+    )
     classes = {Verdict.YES: "yes", Verdict.DIRECTION: "direction", Verdict.NO: "no"}
     rows = "".join(
         "<tr>"
         + "".join(f"<td>{escape(cell)}</td>" for cell in (c.text, c.paper, c.reference, c.ours))
-        + f'<td class="{classes.get(c.verdict, "")}">{escape(c.verdict.value)}</td></tr>'
+        + f'<td class="{classes.get(c.verdict, "")}">{escape(c.verdict.value)}</td>'
+        + f"<td>{escape(c.over)}</td><td>{escape(', '.join(c.rests_on))}</td></tr>"
         for c in claims
     )
     table = f'<table class="claims"><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>'

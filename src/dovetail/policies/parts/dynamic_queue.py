@@ -22,7 +22,7 @@ class DynamicQueue(UnitFifos):
     def assign(self, view: View, backlog: Backlog) -> Iterable[Decision]:
         """Go through the queue once (rule 4); through what is new where the rest cannot run here anyway."""
         jobs: Iterable[Job] = view.queue
-        if not view.changes.otherwise and not any(_fits(view, request) for request in view.queue.requests()):
+        if not view.changes.incident and not any(_fits(view, request) for request in view.queue.requests()):
             jobs = [job for job in view.changes.submitted if job in view.queue]
         for job in jobs:
             places = places_in_device_order(view, job)

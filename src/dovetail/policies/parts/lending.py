@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 from dovetail.interfaces import Free, View
 from dovetail.model import Allocation, Cluster, Donor, JobId, Migrate, Part, Placed, Request, bits
-from dovetail.model.remote_arrays import cpus_on
+from dovetail.model.fitting import cpus_on
 
 __all__ = ["borrow", "going_home", "lends"]
 
@@ -59,7 +59,7 @@ def _gang(cluster: Cluster, request: Request, own: Gpus, donors: tuple[Donor, ..
     shares: dict[tuple[int, tuple[int, ...]], int] = {}
     for n, gpus in own.items():
         node = cluster.nodes[n]
-        cpus = cpus_on(node, request)
+        cpus = cpus_on(request, node.cpus, node.host_cpus)
         shares[cpus, gpus] = shares.get((cpus, gpus), 0) | 1 << n
     parts = tuple(Part(mask, cpus, gpus, memory=request.memory) for (cpus, gpus), mask in shares.items())
     return Allocation(request, parts, donors=donors)

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dovetail.interfaces import Free, View
+from dovetail.kernels.gangs import compiled_place
 from dovetail.model import (
     FRACTION_UNITS,
     Allocation,
@@ -46,7 +47,7 @@ Column = tuple[int, int]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Shape:
-    """What a request asks of each of its nodes, in the arrays of `dovetail.kernels.moldable`."""
+    """What a request asks of each of its nodes, in the arrays of `dovetail.kernels.gangs`."""
 
     pool: bool
     count: int
@@ -204,11 +205,9 @@ class ReadyTimes:
 
     def find(self, job: Job, way: Way, *, packed: bool) -> Gang | None:
         """Where and when the gang can start first; ``None`` if it never can. See `kernels.gangs.place`."""
-        from dovetail.kernels.gangs import place  # numba: only what places gangs waits for it
-
         request = way.choice.request
         shape = self.shape(request)
-        start = place(
+        start = compiled_place(
             self.ready,
             1,
             int(shape.pool),

@@ -6,14 +6,18 @@ The requests of all jobs come in few *shapes*: what is asked of each node, whate
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import inf
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dovetail.kernels.moldable_plain import occupy, place
+from dovetail.kernels.gangs import occupy, place
 from dovetail.model import Request, Seconds, Way
 from dovetail.policies.parts.ready_times import Floats, ReadyTimes, Shape
+
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
 
 __all__ = ["Shapes", "Table", "Tables"]
 
@@ -21,7 +25,7 @@ __all__ = ["Shapes", "Table", "Tables"]
 class Table(NamedTuple):
     """Ways to run jobs, as arrays: (shape, nodes) of each, and its seconds."""
 
-    forms: NDArray[np.int64]
+    forms: Ints
     seconds: Floats
 
     def after(self, at: int) -> Table:
@@ -30,19 +34,26 @@ class Table(NamedTuple):
 
 
 class Shapes(NamedTuple):
-    """What each shape asks of a node, as arrays: see `dovetail.kernels.moldable`."""
+    """What each shape asks of a node: its ``pool``, so many ``devices`` of the ``eligible`` ones.
 
-    pool: NDArray[np.bool_]
-    devices: NDArray[np.int64]
-    eligible: NDArray[np.bool_]
-    able: NDArray[np.bool_]
+    Shapes are (shapes,), (shapes, nodes, 1 + devices), and (shapes, nodes) for the nodes that are ``able``.
+    """
+
+    pool: Bools
+    devices: Ints
+    eligible: Bools
+    able: Bools
 
     def put(self, ready: Floats, table: Table, option: int, *, packed: bool) -> Seconds:
         """Let a job hold the nodes on which it starts first; its end, infinite if it starts nowhere."""
         (shape, nodes), seconds = table.forms[option], float(table.seconds[option])
         pool, count, eligible = self.pool[shape], self.devices[shape], self.eligible[shape]
-        start, chosen = place(ready, pool, count, eligible, self.able[shape], nodes, packed)
-        occupy(ready, pool, count, eligible, chosen, start, start + seconds)
+        total = len(ready)
+        chosen, keys, at = np.empty(total, np.int64), np.empty(total), np.empty(total)
+        able = self.able[shape]
+        start = place(ready, 1, pool, count, eligible, able, nodes, packed, chosen, keys, at)
+        if start < inf:
+            occupy(ready, 1, pool, count, eligible, chosen, nodes, start, start + seconds)
         return start + seconds
 
     def units_of(self, table: Table, option: int) -> int:

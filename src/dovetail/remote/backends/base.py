@@ -12,43 +12,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dovetail.remote.standard import FUNCTIONS, OPERATORS, turned
+from dovetail.remote.standard import FUNCTIONS, OPERATORS
 
-__all__ = ["OPERATOR_FUNCTIONS", "Backend", "Kernel", "Place", "View", "standard_functions", "turned"]
+__all__ = ["Backend", "Kernel", "Place", "View", "default_dtypes", "standard_functions"]
 
 _HEADROOM = 1 << 30
 """Bytes beside the arrays: stacks of threads, libraries, buffers."""
 
 Kernel = Callable[[tuple[int, ...], tuple[int, ...], Sequence[Any], int], None]
 """A raw kernel: grid, block, arguments, bytes of dynamic shared memory. Raises `TypeError`, `ValueError`."""
-
-
-#: Functions of the standard that do what operators do.
-OPERATOR_FUNCTIONS: Mapping[str, str] = {
-    "__abs__": "abs",
-    "__invert__": "bitwise_invert",
-    "__neg__": "negative",
-    "__pos__": "positive",
-    "__add__": "add",
-    "__and__": "bitwise_and",
-    "__floordiv__": "floor_divide",
-    "__lshift__": "bitwise_left_shift",
-    "__matmul__": "matmul",
-    "__mod__": "remainder",
-    "__mul__": "multiply",
-    "__or__": "bitwise_or",
-    "__pow__": "pow",
-    "__rshift__": "bitwise_right_shift",
-    "__sub__": "subtract",
-    "__truediv__": "divide",
-    "__xor__": "bitwise_xor",
-    "__eq__": "equal",
-    "__ge__": "greater_equal",
-    "__gt__": "greater",
-    "__le__": "less_equal",
-    "__lt__": "less",
-    "__ne__": "not_equal",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,16 +87,23 @@ class Backend(ABC):
     errors: tuple[type[Exception], ...] = ()
     computes_here = True
     typed_numbers = True
-    array_type: type = object
+    array_type: type[Any] = object
     scalar_types: frozenset[type] = frozenset()
 
-    @abstractmethod
     def settle(self, value: Any) -> Any:
-        """What a function returned, as an array. Raises `TypeError` for what is none."""
+        """What a function returned, as an array or a list of arrays. Raises `TypeError` for what is none."""
+        if isinstance(value, tuple | list):
+            return [self.settle(item) for item in value]
+        if not isinstance(value, self.array_type):
+            raise TypeError(f"the result is {type(value).__name__}, expected an array")
+        array: Any = value
+        if array.dtype.name not in self.dtypes:
+            raise TypeError(f"the result is of type {array.dtype}, which no array of the standard is")
+        return array
 
-    @abstractmethod
     def describe(self, value: Any) -> tuple[str, tuple[int, ...]]:
         """Data type and shape."""
+        return value.dtype.name, value.shape
 
     @abstractmethod
     def from_host(self, array: NDArray[Any]) -> Any:
@@ -193,6 +172,16 @@ class Backend(ABC):
         """Compute something, so that the next call finds everything loaded."""
         x = self.from_host(np.ones((2, 2), dtype=np.float32))
         self.to_host(self.settle(self.functions["matmul"](x, x)))
+
+
+def default_dtypes(real: str = "float64", integral: str = "int64") -> dict[str, str]:
+    """Names of the types of numbers given without one, as most libraries have them."""
+    return {
+        "real floating": real,
+        "complex floating": {"float32": "complex64", "float64": "complex128"}[real],
+        "integral": integral,
+        "indexing": integral,
+    }
 
 
 def standard_functions(xp: Any) -> dict[str, Callable[..., Any]]:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dovetail.errors import InputError
-from dovetail.remote.backends.base import Backend, Kernel, Place, View, standard_functions
+from dovetail.remote.backends.base import Backend, Kernel, Place, View, default_dtypes, standard_functions
 from dovetail.remote.backends.cuda import cuda_kernel
 from dovetail.remote.backends.numpy import compat
 from dovetail.remote.standard import DTYPES
@@ -60,27 +60,13 @@ class CupyBackend(Backend):
         self.functions = standard_functions(xp)
         self.functions["expand_dims"] = lambda x, /, axis=0: cupy.expand_dims(x, axis)
         self.dtypes = {name: np.dtype(name) for name in DTYPES}
-        self.default_dtypes = {
-            "real floating": "float64",
-            "complex floating": "complex128",
-            "integral": "int64",
-            "indexing": "int64",
-        }
+        self.default_dtypes = default_dtypes()
         self.array_type = cupy.ndarray
 
     def settle(self, value: Any) -> Any:
-        """CuPy gives arrays; a sequence of arrays stays one."""
-        if isinstance(value, tuple | list):
-            return [self.settle(item) for item in value]
-        if not isinstance(value, self.array_type):
-            value = self._cupy.asarray(value)
-        if value.dtype.name not in self.dtypes:
-            raise TypeError(f"the result is of type {value.dtype}, which no array of the standard is")
-        return value
-
-    def describe(self, value: Any) -> tuple[str, tuple[int, ...]]:
-        """Data type and shape."""
-        return value.dtype.name, value.shape
+        """CuPy gives arrays, and numbers here and there."""
+        known = isinstance(value, (self.array_type, tuple, list))
+        return super().settle(value if known else self._cupy.asarray(value))
 
     def from_host(self, array: NDArray[Any]) -> Any:
         """A copy on the device."""

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from dovetail.errors import InputError
 from dovetail.extras import DISTRIBUTION
-from dovetail.remote.backends.base import Backend, Place, View, standard_functions
+from dovetail.remote.backends.base import Backend, Place, View, default_dtypes, standard_functions
 from dovetail.remote.standard import DTYPES
 
 __all__ = ["NumpyBackend", "expand_dims"]
@@ -80,12 +80,7 @@ class NumpyBackend(Backend):
         self.device_name = platform.machine()
         self.functions = {**standard_functions(xp), **_DIRECT, "expand_dims": expand_dims}
         self.dtypes: Mapping[str, Any] = {name: np.dtype(name) for name in DTYPES}
-        self.default_dtypes = {
-            "real floating": "float64",
-            "complex floating": "complex128",
-            "integral": np.dtype(np.int_).name,
-            "indexing": np.dtype(np.intp).name,
-        }
+        self.default_dtypes = default_dtypes(integral=np.dtype(np.int_).name)
         self.array_type = np.ndarray
         self.scalar_types = _SCALARS
 

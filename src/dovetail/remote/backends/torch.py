@@ -11,18 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dovetail.errors import InputError
-from dovetail.remote.backends.base import (
-    OPERATOR_FUNCTIONS,
-    Backend,
-    Kernel,
-    Place,
-    View,
-    standard_functions,
-    turned,
-)
+from dovetail.remote.backends.base import Backend, Kernel, Place, View, default_dtypes, standard_functions
 from dovetail.remote.backends.cuda import cuda_kernel
 from dovetail.remote.backends.numpy import compat
-from dovetail.remote.standard import CREATION, DTYPES, REFLECTED_OPERATORS
+from dovetail.remote.standard import CREATION, DTYPES, operators_by
 
 __all__ = ["TorchBackend"]
 
@@ -54,22 +46,13 @@ class TorchBackend(Backend):
         self.functions = self._functions(xp)
         self.dtypes = {name: getattr(xp, name) for name in DTYPES if hasattr(xp, name)}
         self._names = {dtype: name for name, dtype in self.dtypes.items()}
-        real = self._names[torch.get_default_dtype()]
-        self.default_dtypes = {
-            "real floating": real,
-            "complex floating": {"float32": "complex64", "float64": "complex128"}[real],
-            "integral": "int64",
-            "indexing": "int64",
-        }
+        self.default_dtypes = default_dtypes(self._names[torch.get_default_dtype()])
         self.array_type = torch.Tensor
 
     def _functions(self, xp: Any) -> dict[str, Callable[..., Any]]:
         # torch's own operators take arrays of no dimension for numbers without a type.
         found = standard_functions(xp)
-        for method, name in OPERATOR_FUNCTIONS.items():
-            found[method] = getattr(xp, name)
-        for method in REFLECTED_OPERATORS:
-            found[method] = turned(found[method.replace("__r", "__", 1)])
+        found |= operators_by(found)
         for name in CREATION & found.keys():
             found[name] = partial(found[name], device=self.device)
         return found

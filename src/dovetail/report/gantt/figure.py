@@ -1,4 +1,4 @@
-"""The Gantt chart as a figure: SVG, PNG or PDF.
+"""The Gantt chart as a drawing.
 
 One row a unit (a CPU pool or a device). Large clusters are drawn as shares in use of groups of units.
 """
@@ -7,130 +7,104 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from dovetail.model import Result
-from dovetail.report import wording
-from dovetail.report.figures import INK, MUTED, figure, heading, save_figure, styled
+from dovetail.report import drawing, wording
+from dovetail.report.drawing import Drawing, Label, Line, Rectangle, Shading, text_width
+from dovetail.report.figures import INK, MUTED
 from dovetail.report.gantt.lanes import (
+    MOST_BARS,
+    MOST_LANES,
     Bar,
     Lanes,
     Tones,
     bars_of,
     density,
     lanes,
-    short_names,
     tick_text,
     ticks,
 )
 from dovetail.report.intervals import label
 from dovetail.report.tables import clipped
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
 __all__ = ["draw", "save", "time_axis"]
 
-MOST_LANES = 64
-"""Units up to which each gets a lane of its own in a figure."""
-MOST_BARS = 20_000
 LONGEST_NAME = 32
 FAILED = ("did not complete", "#b3001b")
-BLUE = (0x2B / 255, 0x45 / 255, 0x95 / 255)
+BLUE = "#2b4595"
+WIDTH = 792.0
+"""Of all charts, in points: 11 inches."""
 
 
 def save(result: Result, path: str | Path) -> None:
     """Draw to a file; its ending says in which form. Raises `InputError` if it cannot be written."""
-    save_figure(draw(result), path)
+    drawing.save(draw(result), path)
 
 
-@styled
-def draw(result: Result, *, titled: bool = True) -> Figure:
-    """The chart as a figure: lanes up to 64 units, else shares in use."""
-    if len(result.cluster.units) <= MOST_LANES and bars_of(result) <= MOST_BARS:
-        return _draw_lanes(result, titled)
-    return _draw_density(result, titled)
+def draw(result: Result, *, titled: bool = True) -> Drawing:
+    """The chart: lanes up to 64 units, else shares in use."""
+    few = len(result.cluster.units) <= MOST_LANES and bars_of(result) <= MOST_BARS
+    drawn = _lanes(result, titled) if few else _density(result, titled)
+    if titled:
+        drawn.heading(f"{label(result)}: {wording.seconds(result.makespan)}", wording.where(result))
+    return drawn
 
 
-def _draw_lanes(result: Result, titled: bool) -> Figure:
+def _lanes(result: Result, titled: bool) -> Drawing:
     made = lanes(result)
     names = [clipped(name, LONGEST_NAME, keep_end=True) for name in made.names]
     tones = Tones(result.records)
-    count = len(made.names)
-    each = 0.42 if count <= 16 else 0.3 if count <= 32 else 0.2
+    count = len(names)
+    each, size = (30.0, 9.0) if count <= 16 else (22.0, 9.0) if count <= 32 else (14.0, 7.0)
+    left, top, inner = _room(names, size, titled)
+    bottom = top + max(1, count) * each
     entries = [*tones.legend(), *([FAILED] if made.failed else [])]
-    columns = _legend_columns(entries)
-    below = 0.4 + 0.18 * -(-len(entries) // columns)
-    above = 0.75 if titled else 0.1
-    left = _margin(names)
-    fig, axes, inches = figure(11, max(1, count) * each, above=above, below=below, left=left)
-    for row, bars in enumerate(made.bars):
-        axes.axhspan(row - 0.42, row + 0.42, color=INK, alpha=0.045, linewidth=0)
-        _bars(axes, row, bars, made, tones, inches, each)
-        axes.annotate(
-            f"{made.used[row]:.0%}",
-            (1.0, row),
-            xycoords=("axes fraction", "data"),
-            xytext=(6, 0),
-            textcoords="offset points",
-            va="center",
-            fontsize=8,
-            color=MUTED,
-        )
-    axes.set_ylim(count - 0.5, -0.5)
-    axes.set_yticks(range(count), names, fontsize=9 if count <= 32 else 7)
-    axes.tick_params(axis="y", length=0)
-    time_axis(axes, made.first, made.last)
-    if titled:
-        heading(fig, f"{label(result)}: {wording.seconds(result.makespan)}", wording.where(result))
-    _legend(axes, entries, columns)
-    return fig
-
-
-def _margin(names: Sequence[str]) -> float:
-    return 0.35 + 0.075 * max((len(n) for n in names), default=0)
-
-
-def _bars(
-    axes: Axes, row: int, bars: tuple[Bar, ...], made: Lanes, tones: Tones, inches: float, each: float
-) -> None:
-    from matplotlib.patches import Rectangle
-
-    span = made.last - made.first or 1.0
-    thin = inches / span
-    for bar in bars:
-        wide = (bar.end - bar.start) * thin
-        colour = tones.of(bar.record)
-        marked = bar.failed
-        for low, high in bar.shares:
-            height = (high - low) * 0.84
-            bottom = row + 0.42 - low * 0.84 - height
-            axes.add_patch(
-                Rectangle(
-                    (bar.start - made.first, bottom),
-                    bar.end - bar.start,
-                    height,
-                    facecolor=colour,
-                    edgecolor=FAILED[1] if marked else "white",
-                    linewidth=1.0 if marked else min(0.8, wide * 8),
-                    hatch="////" if marked else None,
-                )
+    rows = _legend_rows(entries, left)
+    drawn = Drawing(WIDTH, bottom + 32 + 14 * len(rows))
+    for lane, (name, bars) in enumerate(zip(names, made.bars, strict=True)):
+        y = top + lane * each
+        drawn.add(Rectangle(left, y + each * 0.08, inner, each * 0.84, INK, 0.045))
+        drawn.add(Label(left - 6, y + each / 2 + size / 3, name, size, INK, "end"))
+        for bar in bars:
+            _draw_bar(drawn, bar, made, tones, (left, y, inner, each))
+        drawn.add(Label(left + inner + 6, y + each / 2 + 2.7, f"{made.used[lane]:.0%}", 8, MUTED))
+    time_axis(drawn, (made.first, made.last), left, bottom, inner)
+    for row, cells in enumerate(rows):
+        y = bottom + 36 + 14 * row
+        for x, (name, colour) in cells:
+            drawn.add(
+                Rectangle(x, y - 7, 9, 8, "none", edge=colour, line=1.0, hatched=True)
+                if (name, colour) == FAILED
+                else Rectangle(x, y - 7, 9, 8, colour)
             )
-            size = min(8.5, height * each * 72 * 0.72)
-            fitting = (n for n in short_names(bar.record.job.id) if len(n) * size * 0.58 / 72 < wide - 0.06)
-            name = next(fitting, None) if size >= 5 else None
-            if name is not None:
-                axes.text(
-                    (bar.start + bar.end) / 2 - made.first,
-                    bottom + height / 2,
-                    name,
-                    ha="center",
-                    va="center_baseline",
-                    fontsize=size,
-                    color=ink_on(colour),
-                    clip_on=True,
-                )
+            drawn.add(Label(x + 13, y, name))
+    return drawn
+
+
+def _room(names: Sequence[str], size: float, titled: bool) -> tuple[float, float, float]:
+    """Where the chart begins, from the left and from above, and how wide it is."""
+    left = 16 + max((text_width(name, size) for name in names), default=0.0)
+    return left, 54.0 if titled else 8.0, WIDTH - left - 44
+
+
+def _draw_bar(
+    drawn: Drawing, bar: Bar, made: Lanes, tones: Tones, place: tuple[float, float, float, float]
+) -> None:
+    left, top, inner, each = place
+    scale = inner / (made.last - made.first or 1.0)
+    x, wide = left + (bar.start - made.first) * scale, max(0.3, (bar.end - bar.start) * scale)
+    colour, about = tones.of(bar.record), bar.record.job.id
+    edge, line = (FAILED[1], 1.0) if bar.failed else ("white", min(0.8, wide / 9))
+    for low, high in bar.shares:
+        height = (high - low) * 0.84 * each
+        y = top + 0.92 * each - low * 0.84 * each - height
+        drawn.add(Rectangle(x, y, wide, height, colour, 1.0, edge, line, bar.failed, about))
+        size = min(8.5, height * 0.72)
+        room = int((wide - 4) / (size * drawing.LETTER)) if size >= 5 else 0
+        name = made.labels.fitting(bar.record, room)
+        if name:
+            middle = y + height / 2 + size * 0.36
+            drawn.add(Label(x + wide / 2, middle, name, size, ink_on(colour), "middle"))
 
 
 def ink_on(colour: str) -> str:
@@ -139,75 +113,53 @@ def ink_on(colour: str) -> str:
     return "#111111" if 0.299 * red + 0.587 * green + 0.114 * blue > 0.55 else "#ffffff"
 
 
-def time_axis(axes: Axes, first: float, last: float) -> None:
-    """Round seconds, minutes, hours or days from the first submission on."""
-    span = last - first or 1.0
+def time_axis(
+    drawn: Drawing, span: tuple[float, float], left: float, y: float, inner: float, *, named: bool = True
+) -> None:
+    """Round seconds, minutes, hours or days from the first submission on; ``named``: with their numbers."""
+    first, last = span
+    length = last - first or 1.0
     at = [t - first for t in ticks(first, last, 10)]
-    step = at[1] - at[0] if len(at) > 1 else span
-    axes.set_xlim(0, span)
-    axes.set_xticks(at, [tick_text(t, step) for t in at], fontsize=8)
-    axes.tick_params(axis="x", length=3, color=MUTED, labelcolor=MUTED)
+    step = at[1] - at[0] if len(at) > 1 else length
+    drawn.add(Line([(left, y), (left + inner, y)], MUTED, 0.6))
+    for moment in at:
+        x = left + moment / length * inner
+        drawn.add(Line([(x, y), (x, y + 3)], MUTED, 0.6))
+        if named:
+            drawn.add(Label(x, y + 13, tick_text(moment, step), 8, MUTED, "middle"))
 
 
-def _legend_columns(entries: list[tuple[str, str]]) -> int:
-    longest = max((len(name) for name, _ in entries), default=1)
-    return max(1, min(8, len(entries), int(10 / (0.4 + 0.085 * longest))))
+def _legend_rows(
+    entries: Sequence[tuple[str, str]], left: float
+) -> list[list[tuple[float, tuple[str, str]]]]:
+    """The entries in rows, each with where it begins."""
+    rows: list[list[tuple[float, tuple[str, str]]]] = []
+    x = WIDTH
+    for entry in entries:
+        wide = 26 + text_width(entry[0], 8)
+        if x + wide > WIDTH - 10:
+            rows.append([])
+            x = left
+        rows[-1].append((x, entry))
+        x += wide
+    return rows
 
 
-def _legend(axes: Axes, entries: list[tuple[str, str]], columns: int) -> None:
-    from matplotlib.patches import Patch
-    from matplotlib.transforms import ScaledTranslation
-
-    handles = [
-        Patch(facecolor="none", edgecolor=colour, hatch="////", label=name)
-        if (name, colour) == FAILED
-        else Patch(facecolor=colour, label=name)
-        for name, colour in entries
-    ]
-    figure = axes.get_figure(root=True)
-    assert figure is not None
-    axes.legend(
-        handles=handles,
-        loc="upper left",
-        bbox_to_anchor=(0.0, 0.0),
-        bbox_transform=axes.transAxes + ScaledTranslation(-0.06, -0.24, figure.dpi_scale_trans),
-        borderaxespad=0.0,
-        ncols=columns,
-        frameon=False,
-        fontsize=8,
-        handlelength=1.1,
-        handleheight=1.0,
-        labelcolor=INK,
-    )
-
-
-def _draw_density(result: Result, titled: bool) -> Figure:
-    from matplotlib.colors import LinearSegmentedColormap
-
-    chart = density(result, 96, 600)
+def _density(result: Result, titled: bool) -> Drawing:
+    chart = density(result)
     names = [clipped(name, LONGEST_NAME, keep_end=True) for name in chart.names]
-    count = len(chart.names)
-    high, above = min(6.0, max(1.5, count * 0.09)), 0.75 if titled else 0.1
-    fig, axes, _ = figure(11, high, above=above, below=0.4, left=_margin(names))
-    first, last = float(chart.edges[0]), float(chart.edges[-1])
-    shade = LinearSegmentedColormap.from_list("use", [(*BLUE, 0.05), (*BLUE, 1.0)])
-    image = axes.imshow(
-        chart.share,
-        aspect="auto",
-        interpolation="nearest",
-        cmap=shade,
-        vmin=0,
-        vmax=1,
-        extent=(0, last - first or 1.0, count - 0.5, -0.5),
-    )
+    count = len(names)
+    left, top, inner = _room(names, 7, titled)
+    high = min(432.0, max(108.0, count * 6.5))
+    drawn = Drawing(WIDTH, top + high + 24)
+    drawn.add(Shading(left, top, inner, high, BLUE, chart.share))
     every = max(1, count // 24)
-    shown = range(0, count, every)
-    axes.set_yticks(list(shown), [names[i] for i in shown], fontsize=7)
-    axes.tick_params(axis="y", length=0)
-    time_axis(axes, first, last)
-    bar = fig.colorbar(image, ax=axes, pad=0.012, fraction=0.02, ticks=[0, 0.5, 1])
-    bar.ax.set_yticklabels(["idle", "50 %", "full"], fontsize=8, color=MUTED)
-    bar.outline.set_visible(False)
-    if titled:
-        heading(fig, f"{label(result)}: {wording.seconds(result.makespan)}", wording.where(result))
-    return fig
+    for row in range(0, count, every):
+        drawn.add(Label(left - 6, top + (row + 0.5) * high / count + 2.5, names[row], 7, INK, "end"))
+    time_axis(drawn, (float(chart.edges[0]), float(chart.edges[-1])), left, top + high, inner)
+    for share, text in ((0.05, "idle"), (0.5, "50 %"), (1.0, "full")):
+        y = top + 8 + high * (1 - share) * 0.9
+        drawn.add(
+            Rectangle(left + inner + 8, y - 6, 7, 7, BLUE, share), Label(left + inner + 18, y, text, 7, MUTED)
+        )
+    return drawn

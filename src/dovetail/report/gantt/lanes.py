@@ -8,10 +8,12 @@ as shares in use.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from weakref import WeakKeyDictionary
 
 import numpy as np
+from rich.cells import cell_len
 
 from dovetail.model import Cluster, Record, Result, Seconds, State, Unit
 from dovetail.model.hostlist import compress
@@ -20,10 +22,14 @@ from dovetail.report.usage import held_units, share_in_use, unit_kinds
 from dovetail.report.wording import printable
 
 __all__ = [
+    "COLUMNS",
+    "MOST_BARS",
+    "MOST_LANES",
     "OTHER",
     "PALETTE",
     "Bar",
     "Density",
+    "Labels",
     "Lanes",
     "Span",
     "Tones",
@@ -31,7 +37,6 @@ __all__ = [
     "density",
     "lanes",
     "lowest_free",
-    "short_names",
     "span_of",
     "tick_text",
     "ticks",
@@ -66,6 +71,12 @@ OTHER = "#9498a0"
 FAILED = (State.FAILED, State.TIMEOUT, State.NODE_FAIL, State.OUT_OF_MEMORY, State.CANCELLED)
 """Ends that a bar is marked for."""
 
+MOST_LANES, MOST_BARS = 64, 20_000
+"""Units, and bars of one chart, up to which every job is drawn; above, shares in use."""
+ROWS, COLUMNS = 96, 480
+"""Of a chart of shares."""
+LEAST_LABEL = 4
+"""Letters of a name that is cut."""
 SLOTS = 24
 """In how many parts a device's lane can be shared."""
 
@@ -100,6 +111,7 @@ class Lanes:
     used: tuple[float, ...]
     first: Seconds
     last: Seconds
+    labels: Labels
 
     @property
     def failed(self) -> bool:
@@ -118,6 +130,59 @@ class Density:
     names: tuple[str, ...]
     share: Floats
     edges: Floats
+
+
+class Labels:
+    """What bars are called: the job's id, and where there is no room for it, the part that tells jobs apart.
+
+    That is what ids of one app do not have in common, at either end.
+
+    >>> Labels.parts("run:sim/seed_17-alpha", ("run:sim/seed_1", "-alpha"))
+    ['run:sim/seed_17-alpha', 'seed_17-alpha', '17']
+    """
+
+    def __init__(self, records: Sequence[Record]) -> None:
+        ids: dict[str, list[str]] = {}
+        for record in records:
+            ids.setdefault(record.job.app.name, []).append(record.job.id)
+        self._common = {app: _common_ends(names) for app, names in ids.items()}
+
+    def of(self, record: Record) -> list[str]:
+        """Names of a job, the longest first."""
+        return self.parts(record.job.id, self._common.get(record.job.app.name, ("", "")))
+
+    @staticmethod
+    def parts(id: str, common: tuple[str, str]) -> list[str]:
+        """The id, it without folders and kind of program, what differs (as whole words, then bare)."""
+        start, end = len(common[0]), len(id) - len(common[1])
+        while 0 < start < len(id) and id[start - 1].isdigit():  # 17 and 18, not 7 and 8
+            start -= 1
+        while 0 < end < len(id) and id[end].isdigit():
+            end += 1
+        last = max(id.rfind("/"), id.rfind(":")) + 1
+        word = max(last, *(id.rfind(mark, 0, start) + 1 for mark in "-_. =,"))
+        names = [id, id[last:], id[word:end], id[start:end].strip("-_. =,")]
+        return list(dict.fromkeys(printable(name) for name in names if name))
+
+    def fitting(self, record: Record, room: int) -> str:
+        """The longest name of so many letters at most; else the end of the shortest; nothing below three."""
+        names = self.of(record)
+        found = next((name for name in names if cell_len(name) <= room), "")
+        return found or (f"…{names[-1][1 - room :]}" if room >= LEAST_LABEL else "")
+
+
+def _common_ends(ids: Sequence[str]) -> tuple[str, str]:
+    """What all ids begin and end with; nothing of a single one."""
+    if len(ids) < 2:
+        return "", ""
+    head = _common_start(ids)
+    return head, _common_start([id[len(head) :][::-1] for id in ids])[::-1]
+
+
+def _common_start(texts: Sequence[str]) -> str:
+    first, last = min(texts), max(texts)
+    alike = next((i for i, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), len(first))
+    return first[:alike]
 
 
 class Tones:
@@ -187,19 +252,8 @@ def lanes(result: Result, span: Span | None = None) -> Lanes:
         tuple(used.tolist()),
         first,
         last,
+        Labels(result.records),
     )
-
-
-def short_names(id: str) -> Iterator[str]:
-    """Names for a bar, the longest first: the job's own, without folders and kind of program, its number.
-
-    >>> list(short_names("python:benchmarks/train.py-12"))
-    ['python:benchmarks/train.py-12', 'train.py-12', '12']
-    """
-    name = printable(id)
-    last = name.rpartition("/")[2].rpartition(":")[2]
-    number = last.rpartition("-")[2]
-    yield from dict.fromkeys(n for n in (name, last, number if number.isdecimal() else "") if n)
 
 
 def lowest_free(ends: list[Seconds], start: Seconds, end: Seconds) -> int:
@@ -227,8 +281,22 @@ def _take(free: Floats, wanted: int, start: float, end: float) -> list[tuple[int
     return list(zip(lows.tolist(), highs.tolist(), strict=True))
 
 
-def density(result: Result, rows: int, intervals: int, span: Span | None = None) -> Density:
-    """Shares in use in at most about ``rows`` rows: neighbouring units of one kind share a row."""
+def density(result: Result, rows: int = ROWS, intervals: int = COLUMNS, span: Span | None = None) -> Density:
+    """Shares in use in at most about ``rows`` rows: neighbouring units of one kind share a row.
+
+    Worked out once for a result, as long as the same is asked for: pages and files show the same chart.
+    """
+    known = _DENSITIES.get(result)
+    asked = rows, intervals, span or (columns_of(result).first, columns_of(result).last)
+    if known is None or known[0] != asked:
+        known = _DENSITIES[result] = asked, _density(result, *asked)
+    return known[1]
+
+
+_DENSITIES: WeakKeyDictionary[Result, tuple[tuple[int, int, Span], Density]] = WeakKeyDictionary()
+
+
+def _density(result: Result, rows: int, intervals: int, span: Span) -> Density:
     columns, cluster = columns_of(result), result.cluster
     kinds, of_unit = unit_kinds(cluster)
     groups = np.full(len(of_unit), -1, np.int64)
@@ -239,7 +307,7 @@ def density(result: Result, rows: int, intervals: int, span: Span | None = None)
         for members in np.array_split(mine, count):
             groups[members] = len(names)
             names.append(_group_name(cluster, members, kind))
-    edges = np.linspace(*(span or (columns.first, columns.last)), intervals + 1)
+    edges = np.linspace(*span, intervals + 1)
     return Density(tuple(names), share_in_use(columns, groups, edges), edges)
 
 

@@ -15,24 +15,22 @@ import orjson
 
 from dovetail.model import Record, Result
 from dovetail.report.gantt.lanes import (
+    MOST_BARS,
+    MOST_LANES,
     Bar,
+    Labels,
     Lanes,
     Span,
     Tones,
     bars_of,
     density,
     lanes,
-    short_names,
     span_of,
 )
 from dovetail.report.wording import printable
 
 __all__ = ["PageCharts"]
 
-MOST_LANES, MOST_BARS = 64, 20_000
-"""Units, and bars of one chart, up to which every job is drawn; above, shares in use."""
-ROWS, COLUMNS = 96, 480
-"""Of a chart of shares."""
 DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 WHOLE = 1000
 """The height of a lane."""
@@ -55,8 +53,16 @@ class PageCharts:
     @cached_property
     def _tones(self) -> Tones:
         """The colours of all jobs, needed where any are drawn one by one."""
+        return Tones(self._records)
+
+    @cached_property
+    def _labels(self) -> Labels:
+        return Labels(self._records)
+
+    @cached_property
+    def _records(self) -> list[Record]:
         records = {r.job.id: r for result in self._results for r in result.records}
-        return Tones(list(records.values()))
+        return list(records.values())
 
     def add(self, result: Result, label: str) -> str:
         """The element that shows a schedule; what it shows is in `script`."""
@@ -121,7 +127,7 @@ class PageCharts:
         job = record.job
         place = self._jobs.setdefault(job.id, len(self._jobs))
         if place == len(self._told):
-            names = list(short_names(job.id))
+            names = self._labels.of(record)
             tone = self._tones.of(record)
             submit = self._rounded(job.submit_time - self.span[0])
             self._told.append([names, printable(job.app.name), submit, tone])
@@ -135,7 +141,7 @@ class PageCharts:
         return int(rounded) if rounded == int(rounded) else rounded
 
     def _density(self, result: Result) -> dict[str, Any]:
-        chart = density(result, ROWS, COLUMNS, self.span)
+        chart = density(result, span=self.span)
         most = len(DIGITS) - 1
         rows = ["".join(DIGITS[round(share * most)] for share in row) for row in chart.share.tolist()]
         return {"groups": list(map(printable, chart.names)), "shares": rows}

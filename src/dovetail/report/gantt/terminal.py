@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from rich.cells import cell_len
 from rich.console import Group, RenderableType
 from rich.text import Text
 
@@ -14,7 +15,6 @@ from dovetail.report.gantt.lanes import (
     Tones,
     density,
     lanes,
-    short_names,
     tick_text,
     ticks,
 )
@@ -109,18 +109,14 @@ def _row(bars: tuple[Bar, ...], made: Lanes, cells: int, tones: Tones) -> Text:
         else:
             bar = bars[owner[cell]]
             style = "red" if bar.failed else tones.of(bar.record)
-            text.append(_named(bar, end - cell, FILLS[shown % 2]), style=style)
+            name = made.labels.fitting(bar.record, end - cell - 2)
+            fill = FILLS[shown % 2]
+            text.append(
+                fill * bool(name) + name + fill * (end - cell - cell_len(name) - bool(name)), style=style
+            )
             shown += 1
         cell = end
     return text
-
-
-def _named(bar: Bar, cells: int, fill: str) -> str:
-    """A bar of so many cells, with the name of its job where that fits: all of it, or what tells it apart."""
-    for name in short_names(bar.record.job.id):
-        if len(name) + 2 <= cells:
-            return fill + name + fill * (cells - len(name) - 1)
-    return fill * cells
 
 
 def _axis(first: float, last: float, margin: int, width: int) -> list[Text]:

@@ -11,7 +11,7 @@ from typing import NoReturn
 
 from dovetail.errors import DovetailError
 from dovetail.files.streams import whole
-from dovetail_lab.apps.registry import APPS, run
+from dovetail_lab.apps.registry import APPS, RAVI, run
 
 PROGRAM = "dovetail.apps"
 
@@ -41,11 +41,11 @@ def _whole(text: str) -> int:
 def _parser() -> argparse.ArgumentParser:
     lines = [
         f"  {spec.name:15s} {spec.paper_name}; --n = {spec.n_means} (default {spec.sizes.medium})"
-        for spec in APPS.values()
+        for spec in (*APPS.values(), *RAVI.values())
     ]
     parser = _Parser(
         prog="python -m dovetail.apps",
-        description="Run one benchmark app of Gregg 2011 and print one line of JSON.",
+        description="Run one benchmark app of Gregg 2011 or Ravi 2012 and print one line of JSON.",
         epilog="apps, and what --n counts:\n" + "\n".join(lines),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -54,12 +54,18 @@ def _parser() -> argparse.ArgumentParser:
         "--device",
         default="cpu",
         help="cpu (NumPy/SciPy; default), opencl, opencl:TEXT (device with TEXT in its name or platform), "
-        "cuda (CuPy or PyTorch), numpy (the array-API source), remote or remote:ADDRESS (a device elsewhere)",
+        "cpu+opencl (both at once), cuda (CuPy or PyTorch), numpy (the array-API source), "
+        "remote or remote:ADDRESS (a device elsewhere)",
     )
     parser.add_argument("--n", type=_whole, help="size: a count of elements or a side, see below")
     parser.add_argument("--seed", type=_whole, default=0, help="seed of the inputs (default 0)")
     parser.add_argument(
         "--repeat", type=_whole, default=1, help="run that many times; times are totals (default 1)"
+    )
+    parser.add_argument(
+        "--iterations",
+        type=_whole,
+        help="of an app of Ravi 2012: sweeps, steps or queries (default: its usual)",
     )
     return parser
 
@@ -72,8 +78,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     options = _parser().parse_args(arguments)
     try:
-        result = run(options.app, options.device, options.n, options.seed, options.repeat)
-        print(json.dumps(result.as_dict()), flush=True)
+        result = run(options.app, options.device, options.n, options.seed, options.repeat, options.iterations)
+        if os.environ.get("DOVETAIL_RANK", "0") == "0":
+            print(json.dumps(result.as_dict()), flush=True)
     except DovetailError as error:
         print(f"{PROGRAM}: {error}", file=sys.stderr)
         return error.exit_status

@@ -67,6 +67,8 @@ class ArrayDevice:
 
     def run(self, app: Implementation, inputs: tuple[Array, ...]) -> tuple[Array, Timing]:
         """Run ``app.array_api``, timed between synchronizations of the device."""
+        if not hasattr(app, "array_api"):
+            raise InputError("this app has no array-API source; its devices are cpu, opencl and cpu+opencl")
         start = time.perf_counter()
         there = [self._to_device(array) for array in inputs]
         self._synchronize()

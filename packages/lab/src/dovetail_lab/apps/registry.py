@@ -1,25 +1,43 @@
 """What apps there are, and how to run one in this process.
 
-Source of the names and of the paper's times: C. Gregg, M. Boyer, K. Hazelwood, K. Skadron, "Dynamic
-Heterogeneous Scheduling Decisions Using Historical Runtime Data" (2011), Table 2.
+Sources of the names and of the papers' times: C. Gregg, M. Boyer, K. Hazelwood, K. Skadron, "Dynamic
+Heterogeneous Scheduling Decisions Using Historical Runtime Data" (2011), Table 2; V. Ravi, M. Becchi,
+W. Jiang, G. Agrawal, S. Chakradhar, "Scheduling Concurrent Applications on a Cluster of CPU-GPU Nodes"
+(2012), Figures 1 and 2.
 """
 
 from __future__ import annotations
 
 import importlib
 import math
+import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from types import MappingProxyType
+from functools import partial
+from types import MappingProxyType, SimpleNamespace
 from typing import Any, cast
 
 import numpy as np
 
 from dovetail.errors import InputError
+from dovetail.extras import MissingExtra
 from dovetail_lab.apps.devices import open_device
 from dovetail_lab.apps.interfaces import Array, Device, Implementation, Timing
 
-__all__ = ["APPS", "AppSpec", "Result", "Sizes", "checksum", "compute", "find", "implementation", "run"]
+__all__ = [
+    "APPS",
+    "RAVI",
+    "SUITES",
+    "AppSpec",
+    "Result",
+    "Sizes",
+    "bound",
+    "checksum",
+    "compute",
+    "find",
+    "implementation",
+    "run",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +54,8 @@ class AppSpec:
     """One benchmark app.
 
     ``tolerance`` bounds the difference between any two devices: ``max |a - b| <= tolerance * max |b|``;
-    zero says that all devices give the same bits.
+    zero says that all devices give the same bits.  ``iterations``, of an app that takes them: usually, and in
+    the configuration of many.  ``nodes``: it also runs on several nodes, and on core and device at once.
     """
 
     name: str
@@ -46,6 +65,15 @@ class AppSpec:
     n_means: str
     sizes: Sizes
     tolerance: float
+    iterations: tuple[int, int] | None = None
+    nodes: bool = False
+
+    def configuration(self, role: str) -> tuple[int, int | None] | None:
+        """Size and iterations of ``small``, ``medium``, ``large``, and ``iterations`` where it takes them."""
+        usual, many = self.iterations or (None, None)
+        if role == "iterations" and many is not None:
+            return self.sizes.large, many
+        return (getattr(self.sizes, role), usual) if role in ("small", "medium", "large") else None
 
     @property
     def largest(self) -> int:
@@ -77,10 +105,12 @@ class Result:
     inputs_seconds: float
     library: str
     device_name: str
+    iterations: int | None = None
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the fields as JSON-ready values."""
-        return asdict(self)
+        """Return the fields as JSON-ready values; iterations only of an app that takes them."""
+        fields = asdict(self)
+        return {name: value for name, value in fields.items() if value is not None}
 
 
 def _table(*specs: AppSpec) -> Mapping[str, AppSpec]:
@@ -155,7 +185,93 @@ APPS: Mapping[str, AppSpec] = _table(
     AppSpec("sobel", "SobelFilter", 8, 13, "side of the image in pixels", Sizes(512, 4096, 8192), 1e-6),
 )
 
-_BY_PAPER_NAME = {spec.paper_name.lower(): spec for spec in APPS.values()}
+#: The apps of Ravi 2012, in the order of its Figures 1 and 2: times on all cores of a node (SQ / MP) and on
+#: a GPU (SQ / GP); of the last three, which run on several nodes, on two of them with the smaller data set.
+RAVI: Mapping[str, AppSpec] = _table(
+    AppSpec(
+        "pdesolver", "PDESolver", 1553, 1074, "side of the square", Sizes(512, 1024, 3072), 1e-5, (8, 64)
+    ),
+    AppSpec(
+        "imageprocessing",
+        "ImageProcessing",
+        6627,
+        4333,
+        "side of the image in pixels",
+        Sizes(512, 1024, 3072),
+        1e-5,
+        (4, 32),
+    ),
+    AppSpec("fdtd", "FDTD", 3818, 1105, "side of the square", Sizes(512, 1024, 3072), 1e-5, (8, 64)),
+    AppSpec(
+        "blackscholes", "BlackScholes", 1238, 361, "options", Sizes(1 << 16, 1 << 18, 1 << 21), 1e-5, (2, 16)
+    ),
+    AppSpec(
+        "binomialoptions", "BinomialOptions", 2107, 2810, "options", Sizes(256, 1024, 4096), 1e-4, (16, 48)
+    ),
+    AppSpec("montecarlo", "MonteCarlo", 1182, 5747, "options", Sizes(256, 1024, 4096), 1e-4, (16, 128)),
+    AppSpec(
+        "kmeans",
+        "Kmeans",
+        27273,
+        42308,
+        "points of 4 dimensions",
+        Sizes(1 << 16, 1 << 18, 1 << 21),
+        1e-3,
+        (2, 16),
+    ),
+    AppSpec(
+        "knn", "KNN", 8628, 10855, "points of 4 dimensions", Sizes(1 << 16, 1 << 18, 1 << 21), 1e-5, (8, 64)
+    ),
+    AppSpec(
+        "pca", "PCA", 14639, 25357, "points of 32 dimensions", Sizes(1 << 14, 1 << 16, 1 << 19), 1e-3, (8, 64)
+    ),
+    AppSpec(
+        "moleculardynamics",
+        "MolecularDynamics",
+        3612,
+        5899,
+        "side of the lattice of atoms",
+        Sizes(8, 16, 32),
+        1e-4,
+        (4, 24),
+    ),
+    AppSpec(
+        "gridding",
+        "GK",
+        311000,
+        314000,
+        "visibilities",
+        Sizes(1 << 13, 1 << 15, 1 << 17),
+        1e-5,
+        (2, 16),
+        nodes=True,
+    ),
+    AppSpec(
+        "em",
+        "EM",
+        39000,
+        109000,
+        "points of 4 dimensions",
+        Sizes(1 << 15, 1 << 17, 1 << 20),
+        1e-3,
+        (4, 24),
+        nodes=True,
+    ),
+    AppSpec(
+        "pagerank",
+        "PR",
+        1100,
+        6500,
+        "pages with 8 links each",
+        Sizes(1 << 16, 1 << 18, 1 << 21),
+        1e-5,
+        (4, 32),
+        nodes=True,
+    ),
+)
+
+SUITES: Mapping[str, Mapping[str, AppSpec]] = MappingProxyType({"gregg": APPS, "ravi": RAVI})
+_BY_PAPER_NAME = {spec.paper_name.lower(): spec for spec in (*APPS.values(), *RAVI.values())}
 
 
 def find(name: str) -> AppSpec:
@@ -164,9 +280,9 @@ def find(name: str) -> AppSpec:
     Raises:
         InputError: there is no such app.
     """
-    found = APPS.get(name.lower()) or _BY_PAPER_NAME.get(name.lower())
+    found = APPS.get(name.lower()) or RAVI.get(name.lower()) or _BY_PAPER_NAME.get(name.lower())
     if found is None:
-        raise InputError(f"app {name!r} is not known; the apps are {', '.join(APPS)}")
+        raise InputError(f"app {name!r} is not known; the apps are {', '.join((*APPS, *RAVI))}")
     return found
 
 
@@ -176,7 +292,23 @@ def implementation(name: str) -> Implementation:
     Raises:
         InputError: there is no such app.
     """
-    return cast(Implementation, importlib.import_module(f"dovetail_lab.apps.{find(name).name}"))
+    folder = "ravi." if find(name).name in RAVI else ""
+    return cast(Implementation, importlib.import_module(f"dovetail_lab.apps.{folder}{find(name).name}"))
+
+
+def bound(name: str, iterations: int | None, world: Any = None) -> Implementation:
+    """The app with its number of iterations filled in, and the communicator of its ranks if there is one."""
+    app, spec = implementation(name), find(name)
+    if spec.iterations is None:
+        return app
+    given = {"iterations": spec.iterations[0] if iterations is None else iterations}
+    given |= {} if world is None else {"world": world}
+    forms = {
+        form: getattr(app, form) for form in ("cpu", "opencl", "array_api", "both") if hasattr(app, form)
+    }
+    ready = SimpleNamespace(inputs=app.inputs, cpu_needs=getattr(app, "cpu_needs", ()))
+    ready.__dict__.update({form: partial(do, **given) for form, do in forms.items()})
+    return cast(Implementation, ready)
 
 
 def checksum(output: Array) -> float:
@@ -203,17 +335,29 @@ def compute(name: str, device: Device, inputs: tuple[Array, ...]) -> tuple[Array
     return device.run(implementation(name), inputs)
 
 
-def run(name: str, device: str = "cpu", n: int | None = None, seed: int = 0, repeat: int = 1) -> Result:
+def run(
+    name: str,
+    device: str = "cpu",
+    n: int | None = None,
+    seed: int = 0,
+    repeat: int = 1,
+    iterations: int | None = None,
+) -> Result:
     """Make the inputs of size ``n`` from ``seed``, run app ``name`` on ``device`` ``repeat`` times.
 
     Args:
         name: a key of :data:`APPS`.
         device: ``cpu``, ``opencl``, ``opencl:TEXT`` (the first device whose name or platform has that text),
-            ``cuda`` (CuPy, else PyTorch), ``numpy`` (the array-API source on NumPy), or ``remote`` (the same
-            on a device elsewhere; ``remote:ADDRESS``).
+            ``cuda`` (CuPy, else PyTorch), ``numpy`` (the array-API source on NumPy), ``remote`` (the same
+            on a device elsewhere; ``remote:ADDRESS``), or ``cpu+opencl``, both at once with a part of the
+            data each, for those apps that also run on several nodes.
         n: the size, as ``n_means`` says; the medium size when left out.
         seed: seed of the generator that makes the inputs; equal seeds give equal inputs on all devices.
         repeat: how often the app runs over the same inputs, transfers included.
+        iterations: of an app of Ravi 2012; its usual number when left out.
+
+    Where DOVETAIL_RANKS says that this is one of several processes, an app for several nodes takes its part
+    of the data, and the result, on each of them, is that of all.
 
     Raises:
         InputError: unknown app, unknown or absent device, or a number out of range.
@@ -221,9 +365,10 @@ def run(name: str, device: str = "cpu", n: int | None = None, seed: int = 0, rep
     import time
 
     spec = find(name)
-    app = implementation(spec.name)
     size = spec.sizes.medium if n is None else n
     given: dict[str, object] = {"n": size, "seed": seed, "repeat": repeat}
+    if iterations is not None:
+        given["iterations"] = iterations
     for what, value in given.items():
         if not isinstance(value, int) or isinstance(value, bool):
             raise InputError(f"{what} is {value!r}; expected a whole number")
@@ -235,6 +380,11 @@ def run(name: str, device: str = "cpu", n: int | None = None, seed: int = 0, rep
         raise InputError(f"seed is {seed}; expected zero or more")
     if repeat < 1:
         raise InputError(f"repeat is {repeat}; expected one or more")
+    if iterations is not None and spec.iterations is None:
+        raise InputError(f"iterations is {iterations}; {spec.name} takes none")
+    if iterations is not None and iterations < 1:
+        raise InputError(f"iterations is {iterations}; expected one or more")
+    app = bound(spec.name, iterations, _world(spec))
     opened = open_device(device)
     begin = time.perf_counter()
     try:
@@ -262,4 +412,20 @@ def run(name: str, device: str = "cpu", n: int | None = None, seed: int = 0, rep
         inputs_seconds=inputs_seconds,
         library=opened.library,
         device_name=opened.device_name,
+        iterations=(iterations or spec.iterations[0]) if spec.iterations else None,
     )
+
+
+def _world(spec: AppSpec) -> Any:
+    """The communicator of all ranks; ``None`` where there is one."""
+    if os.environ.get("DOVETAIL_RANKS", "1") == "1":
+        return None
+    if not spec.nodes:
+        raise InputError(f"{spec.name} runs on one node; DOVETAIL_RANKS is {os.environ['DOVETAIL_RANKS']}")
+    try:
+        from mpi4py import MPI
+    except ImportError as error:
+        raise MissingExtra("mpi4py", what=f"{spec.name} on several nodes") from error
+    except RuntimeError as error:  # mpi4py is there, and finds no MPI
+        raise InputError(f"{spec.name} on several nodes: {error}") from error
+    return MPI.COMM_WORLD

@@ -5,39 +5,66 @@ Where the paper gives no figure ("very close", "a few milliseconds"), the claim 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from dovetail.report import Interval, interval
 from dovetail_lab.aupy.found import FULL, SETS, Floats, Found
-from dovetail_lab.claims import Claim, Verdict, all_of, ordered, reaches
+from dovetail_lab.claims import (
+    TOLERANCE,
+    Chosen,
+    Claim,
+    Constant,
+    Verdict,
+    across,
+    all_of,
+    at_most,
+    ordered,
+    reaches,
+)
 
-__all__ = ["claims"]
+__all__ = ["CONSTANTS", "claims"]
 
-CLOSE = 0.02
-"""How "very close" is read: at most 2 % dearer."""
-NEAR_ONE = 0.95
-"""How "very close to one" is read."""
-MILLISECONDS = 10.0
-"""How "a few milliseconds" is read."""
+CONSTANTS = (
+    TOLERANCE,
+    Constant("close", (0.02,), "how much dearer is very close, as a share"),
+    Constant("near_one", (0.95,), "a packing ratio that is very close to one"),
+    Constant("milliseconds", (10.0,), "how many milliseconds are a few"),
+    Constant(
+        "spread",
+        (10.0,),
+        "longest over shortest sequential time; not in the paper (also an option)",
+        least=1.0,
+    ),
+    Constant("processors", ("1..floor(p/k)", "1..p"), "of Random-Proc", among=("1..floor(p/k)", "1..p")),
+)
+"""What the paper leaves open, and how its words are read."""
 RANGES = {"1..floor(p/k)": "", "1..p": FULL}
 """The two readings of Random-Proc, by what marks them."""
 
 
-def claims(found: Found) -> tuple[Claim, ...]:
+def claims(found: Found, chosen: Chosen | None = None) -> tuple[Claim, ...]:
     """All of them, in the paper's order."""
-    return (
-        _saved(found),
-        _close("I: pack-Approx and pack-by-pack are very close to the optimum for all k", found),
-        *(_better_than_pack(found, words, mark) for words, mark in RANGES.items()),
-        _large(found),
-        _ratios(found),
-        *(_superior(found, words, mark) for words, mark in RANGES.items()),
-        _third(found, "cost", "relative_cost", 0.90),
-        _third(found, "response time", "relative_response_time", 0.80),
-        _one_run(found),
-        *_speed(found),
+    chosen = chosen or Chosen(CONSTANTS)
+    near, close = chosen.number("tolerance"), chosen.number("close")
+    marks = {f"processors from {words}": RANGES[str(words)] for words in chosen.all("processors")}
+    made = (
+        _saved(found, near),
+        _close("I: pack-Approx and pack-by-pack are very close to the optimum for all k", found, close),
+        _better_than_pack(found, marks),
+        _large(found, near),
+        _ratios(found, chosen.number("near_one")),
+        _superior(found, marks),
+        _third(found, "cost", "relative_cost", 0.90, near),
+        _third(found, "response time", "relative_response_time", 0.80, near),
+        _one_run(found, close),
+        *_speed(found, chosen.number("milliseconds")),
+    )
+    reading = f"the longest sequential time {chosen.number('spread'):g} times the shortest"
+    return tuple(
+        claim if claim.readings else replace(claim, readings={reading: claim.verdict}) for claim in made
     )
 
 
@@ -58,7 +85,7 @@ def _less(values: Floats) -> Interval | None:
     return interval((1.0 - values).tolist())
 
 
-def _saved(found: Found) -> Claim:
+def _saved(found: Found, near: float) -> Claim:
     ks = SETS["I-like"]
     saved = [_less(found.values("I-like", k, "optimum")) for k in ks]
     return Claim(
@@ -66,50 +93,47 @@ def _saved(found: Found) -> Claim:
         "35 %",
         "-",
         f"{_by_k(saved, ks, _percents)}; the profiles are imitated, not the paper's",
-        all_of(reaches(0.35, one, 0.0) for one in saved),
+        all_of(reaches(0.35, one, 0.0, near) for one in saved),
+        ("tolerance", "spread"),
     )
 
 
-def _within(excess: Sequence[Interval | None], limit: float, direction: Verdict) -> Verdict:
-    """``yes`` if every interval ends below the limit, else ``direction`` if that is one, else ``no``."""
-    if any(one is None or one.half_width is None for one in excess):
-        return Verdict.OPEN
-    if all(one is not None and one.high <= limit for one in excess):
-        return Verdict.YES
-    return Verdict.DIRECTION if direction is not Verdict.NO else Verdict.NO
-
-
-def _close(text: str, found: Found) -> Claim:
+def _close(text: str, found: Found, close: float) -> Claim:
     both = {name: found.excess("I-like", name, "optimum") for name in ("pack-approx", "pack-by-pack-9")}
-    nearer = all_of(ordered(found.over_k("I-like", "random-pack-9", name)) for name in both)
     worst = {
         name: max((one for one in all_k if one), key=lambda one: one.mean) for name, all_k in both.items()
     }
     return Claim(
-        f"{text} (read: within {CLOSE:.0%})",
+        f"{text} (read: within {close:.0%})",
         "very close",
         "-",
         ", ".join(f"{name} {_percents(one)} above it at the worst k" for name, one in worst.items()),
-        _within([one for all_k in both.values() for one in all_k], CLOSE, nearer),
+        all_of(at_most(close, one) for all_k in both.values() for one in all_k),
+        ("close", "spread"),
     )
 
 
-def _better_than_pack(found: Found, words: str, mark: str) -> Claim:
-    names = [w for w in ("I-like", "II") for _ in SETS[w]]
-    gains = [
-        one for w in ("I-like", "II") for one in found.over_k(w, "random-pack-9", f"random-proc-9{mark}")
-    ]
-    wins = sum(one is not None and one.mean > 0 for one in gains)
+def _better_than_pack(found: Found, marks: Mapping[str, str]) -> Claim:
+    readings, words = {}, []
+    for name, mark in marks.items():
+        gains = [
+            one for w in ("I-like", "II") for one in found.over_k(w, "random-pack-9", f"random-proc-9{mark}")
+        ]
+        readings[name] = ordered(gains)
+        wins = sum(one is not None and one.mean > 0 for one in gains)
+        words.append(f"cheaper in the mean at {wins} of {len(gains)} k of both ({name})")
     return Claim(
-        f"I, II: Random-Proc does better than Random-Pack (processors from {words})",
+        "I, II: Random-Proc does better than Random-Pack",
         "as said",
         "-",
-        f"cheaper in the mean at {wins} of {len(names)} k of both",
-        ordered(gains),
+        "; ".join(words),
+        across(readings),
+        ("processors", "spread"),
+        readings,
     )
 
 
-def _large(found: Found) -> Claim:
+def _large(found: Found, near: float) -> Claim:
     ks = (12, 14, 16)
     saved = [_less(found.values("II", k, "pack-by-pack-9")) for k in ks]
     return Claim(
@@ -117,11 +141,12 @@ def _large(found: Found) -> Claim:
         "80 %",
         "-",
         _by_k(saved, ks, _percents),
-        all_of(reaches(0.80, one, 0.0) for one in saved),
+        all_of(reaches(0.80, one, 0.0, near) for one in saved),
+        ("tolerance", "spread"),
     )
 
 
-def _ratios(found: Found) -> Claim:
+def _ratios(found: Found, near_one: float) -> Claim:
     """The lower of the ratios of pack-Approx and pack-by-pack-9, for every k of II."""
     ks = SETS["II"]
     lower = [
@@ -135,32 +160,42 @@ def _ratios(found: Found) -> Claim:
     ]
     missing = [None if one is None else Interval(1 - one.mean, one.half_width, one.n) for one in lower]
     return Claim(
-        f"II: packing ratios are very close to one (read: above {NEAR_ONE})",
+        f"II: packing ratios are very close to one (read: above {near_one:g})",
         "very close",
         "-",
         _by_k(lower, ks, lambda one: "-" if one is None else f"{one.mean:.2f}")
         + "; pack-Approx has them only with a last pass of Algorithm 1",
-        _within(missing, 1.0 - NEAR_ONE, Verdict.NO),
+        all_of(at_most(1.0 - near_one, one) for one in missing),
+        ("near_one", "spread"),
     )
 
 
-def _superior(found: Found, words: str, mark: str) -> Claim:
-    packing, random = ("pack-approx", "pack-by-pack-9"), ("random-pack-9", f"random-proc-9{mark}")
-    gains = [one for own in packing for other in random for one in found.over_k("III", other, own)]
-    ratios = [
-        found.mean("III", k, f"random-proc-9{mark}") / found.mean("III", k, "pack-by-pack-9")
-        for k in SETS["III"]
-    ]
+def _superior(found: Found, marks: Mapping[str, str]) -> Claim:
+    packing = ("pack-approx", "pack-by-pack-9")
+    readings, words = {}, []
+    for name, mark in marks.items():
+        random = ("random-pack-9", f"random-proc-9{mark}")
+        readings[name] = ordered(
+            [one for own in packing for other in random for one in found.over_k("III", other, own)]
+        )
+        ratios = [
+            found.mean("III", k, random[1]) / found.mean("III", k, "pack-by-pack-9") for k in SETS["III"]
+        ]
+        words.append(
+            f"random-proc-9 costs {min(ratios):.2f} to {max(ratios):.2f} times pack-by-pack-9 ({name})"
+        )
     return Claim(
-        f"III: pack-Approx and pack-by-pack are clearly superior to the random ones ({words})",
+        "III: pack-Approx and pack-by-pack are clearly superior to the random ones",
         "as said",
         "-",
-        f"random-proc-9 costs {min(ratios):.2f} to {max(ratios):.2f} times pack-by-pack-9",
-        ordered(gains),
+        "; ".join(words),
+        across(readings),
+        ("processors", "spread"),
+        readings,
     )
 
 
-def _third(found: Found, words: str, measure: str, paper: float) -> Claim:
+def _third(found: Found, words: str, measure: str, paper: float, near: float) -> Claim:
     ks = (16, 32)
     saved = [
         _less(found.values("III", k, name, measure)) for name in ("pack-approx", "pack-by-pack-9") for k in ks
@@ -170,23 +205,25 @@ def _third(found: Found, words: str, measure: str, paper: float) -> Claim:
         f"{paper:.0%}",
         "-",
         f"pack-Approx {_by_k(saved[:2], ks, _percents)}; pack-by-pack-9 {_by_k(saved[2:], ks, _percents)}",
-        all_of(reaches(paper, one, 0.0) for one in saved),
+        all_of(reaches(paper, one, 0.0, near) for one in saved),
+        ("tolerance", "spread"),
     )
 
 
-def _one_run(found: Found) -> Claim:
+def _one_run(found: Found, close: float) -> Claim:
     excess = found.excess("III", "pack-by-pack-1", "pack-by-pack-9")
     worst = max((one for one in excess if one), key=lambda one: one.mean)
     return Claim(
-        f"III: pack-by-pack-1 is very close to pack-by-pack-9 (read: within {CLOSE:.0%})",
+        f"III: pack-by-pack-1 is very close to pack-by-pack-9 (read: within {close:.0%})",
         "very close",
         "-",
         f"{_percents(worst)} dearer at the worst k",
-        _within(excess, CLOSE, ordered(found.over_k("III", "random-pack-9", "pack-by-pack-1"))),
+        all_of(at_most(close, one) for one in excess),
+        ("close", "spread"),
     )
 
 
-def _speed(found: Found) -> tuple[Claim, ...]:
+def _speed(found: Found, milliseconds: float) -> tuple[Claim, ...]:
     first, second = found.steps["I-like"], found.steps["II"]
     slow = {(row.workload, row.algorithm): row.milliseconds for row in found.timings}
     one, two = slow["I-like", "pack-approx"], slow["II", "pack-approx"]
@@ -197,6 +234,7 @@ def _speed(found: Found) -> tuple[Claim, ...]:
             "-",
             f"{np.mean(first):.1f} steps on I-like, {np.mean(second):.1f} on II, in the mean",
             ordered([interval([a - b for a, b in zip(first, second, strict=True)])]),
+            ("spread",),
         ),
         Claim(
             "... and is faster there",
@@ -206,10 +244,11 @@ def _speed(found: Found) -> tuple[Claim, ...]:
             Verdict.YES if two < one else Verdict.NO,
         ),
         Claim(
-            f"All heuristics run within a few milliseconds (read: {MILLISECONDS:g})",
+            f"All heuristics run within a few milliseconds (read: {milliseconds:g})",
             "0.03 to 87 ms",
             "-",
             f"at most {max(slow.values()):.2f} ms",
-            Verdict.YES if max(slow.values()) <= MILLISECONDS else Verdict.NO,
+            Verdict.YES if max(slow.values()) <= milliseconds else Verdict.NO,
+            ("milliseconds",),
         ),
     )

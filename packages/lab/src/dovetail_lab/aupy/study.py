@@ -23,11 +23,12 @@ from dovetail.cli import options as opt
 from dovetail.report.figures import clean, heading, styled, styled_figure
 from dovetail.report.progress import Bar
 from dovetail.workers import mapped
-from dovetail_lab.aupy.claims import claims
+from dovetail_lab.aupy.claims import CONSTANTS, claims
 from dovetail_lab.aupy.found import ALGORITHMS, MEASURES, SETS, Floats, Found, Timing
+from dovetail_lab.claims import Chosen
 from dovetail_lab.packing.registry import Options, solve
 from dovetail_lab.packing.synthetic import set_1_like, set_2, set_3
-from dovetail_lab.study import Chart, Out, Prose, Study, Table, Workers, prepared, processes, publish
+from dovetail_lab.study import Chart, Out, Prose, Set, Study, Table, Workers, prepared, processes, publish
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -139,8 +140,11 @@ def approx_steps(times: Floats) -> int:
         steps += 1
 
 
-def study(outcome: Found, seeds: int, spread: float, sequential: Sequential) -> Study:
+def study(
+    outcome: Found, seeds: int, spread: float, sequential: Sequential, chosen: Chosen | None = None
+) -> Study:
     """The figures as tables and charts, Table 1, and the paper's statements."""
+    chosen = chosen or Chosen(CONSTANTS, {"spread": spread})
     drawn = "c m, c m log m, c m^2, c m^3" if sequential is Sequential.forms else "log-uniform"
     parts: list[Table | Chart | Prose] = []
     for name, (workloads, measure) in FIGURES.items():
@@ -152,7 +156,7 @@ def study(outcome: Found, seeds: int, spread: float, sequential: Sequential) -> 
         "Aupy 2013, packs of moldable tasks",
         f"Means over {seeds} seeds; sequential times {drawn}, the longest {spread:g} times the shortest.",
         tuple(parts),
-        claims(outcome),
+        claims(outcome, chosen),
         {
             "seeds": seeds,
             "spread": spread,
@@ -161,6 +165,7 @@ def study(outcome: Found, seeds: int, spread: float, sequential: Sequential) -> 
             "timings": outcome.timings,
             "steps": {workload: float(np.mean(steps)) for workload, steps in outcome.steps.items()},
         },
+        chosen,
     )
 
 
@@ -223,6 +228,7 @@ def command(
     sequential: Annotated[
         Sequential, typer.Option(help="Sequential times: the paper's four forms in the size m, or drawn.")
     ] = Sequential.forms,
+    constants: Set = None,
     workers: Workers = None,
     as_json: opt.Json = False,
     out: Out = None,
@@ -232,9 +238,12 @@ def command(
 
     Figures 2 to 5 and Table 1 on workloads of the same description; the paper's statements and ours.
     """
+    chosen = Chosen.of(CONSTANTS, constants)
+    chosen = Chosen(CONSTANTS, {"spread": spread} | dict(chosen.given))
+    spread = chosen.number("spread")
     out = prepared(out)
     with Bar("instances", hidden=quiet or as_json) as bar:
         outcome = found(
             seeds=seeds, spread=spread, sequential=sequential, workers=processes(workers), tell=bar.tell
         )
-    publish(study(outcome, seeds, spread, sequential), as_json=as_json, out=out)
+    publish(study(outcome, seeds, spread, sequential, chosen), as_json=as_json, out=out)

@@ -1,4 +1,4 @@
-"""``dovetail bench``: the sixteen apps on this machine's devices, its own Table 2; ``bench-sharing``."""
+"""``dovetail bench``: a suite of apps on this machine's devices, its own Table 2; ``bench-sharing``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from statistics import fmean
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import typer
@@ -22,16 +22,20 @@ from dovetail.cli.history import many
 from dovetail.cli.live_progress import LiveProgress
 from dovetail.errors import InputError
 from dovetail.files.streams import note
+from dovetail.files.writing import write_text
 from dovetail.history.sqlite import default_history_path
 from dovetail.model import CPU, Cluster, Record, State
 from dovetail.report import tables
 from dovetail.report.progress import Bar
 from dovetail.report.wording import percent
+from dovetail.workloads.jobfile_writer import dump_jobfile
 from dovetail_lab.apps.bench.accuracy import Accuracy, accuracy
+from dovetail_lab.apps.bench.drawn import drawn
 from dovetail_lab.apps.bench.measured import Measured, check_writable, read_measurements, write_measurements
 from dovetail_lab.apps.bench.sharing import PAIRS, Sharing, measure_pairs
 from dovetail_lab.apps.bench.speeds import Change, Row, changes, table
 from dovetail_lab.apps.bench.suite import Point, measure, names, points, sizes_table, two_devices
+from dovetail_lab.apps.registry import find
 
 __all__ = ["bench", "bench_sharing"]
 
@@ -41,11 +45,17 @@ SEED = 1
 
 def bench(
     apps: Annotated[
-        str | None, typer.Option(metavar="NAME,NAME…", help="Which of the sixteen; all by default.")
+        str | None, typer.Option(metavar="NAME,NAME…", help="Which of the suite; all by default.")
     ] = None,
+    suite: Annotated[
+        Literal["gregg", "ravi"],
+        typer.Option(help="The sixteen of Gregg 2011, or the thirteen of Ravi 2012."),
+    ] = "gregg",
     sizes: Annotated[
         str | None,
-        typer.Option(metavar="SIZE,SIZE…", help="small, medium, large, or numbers (the apps' --n)."),
+        typer.Option(
+            metavar="SIZE,SIZE…", help="small, medium, large, iterations (ravi), or numbers (the apps' --n)."
+        ),
     ] = None,
     repeat: Annotated[
         int | None, typer.Option(min=1, help="Runs of each size on each device. Default: 2; 3 for accuracy.")
@@ -61,6 +71,16 @@ def bench(
         typer.Option("--from", metavar="FILE", help="Run nothing: read the runs that --csv wrote."),
     ] = None,
     csv: Annotated[Path | None, typer.Option("--csv", metavar="FILE", help="Write one line a run.")] = None,
+    workload: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write a job file of jobs drawn from what was measured."),
+    ] = None,
+    jobs: Annotated[int, typer.Option(min=1, max=100_000, help="How many jobs --workload draws.")] = 24,
+    mix: Annotated[
+        Literal["uniform", "cpu75", "gpu75"],
+        typer.Option(help="Half of them, or 75 %, from those faster on the CPU, or on the device."),
+    ] = "uniform",
+    seed: Annotated[int, typer.Option(min=0, help="Of the draw.")] = 1,
     as_json: opt.Json = False,
     quiet: opt.Quiet = False,
 ) -> int:
@@ -71,16 +91,17 @@ def bench(
     """
     machine: Cluster | None = None
     undone: Sequence[Record] = ()
-    if csv is not None:
-        check_writable(csv)  # before minutes of measuring
+    for written in (csv, workload):
+        if written is not None:
+            check_writable(written)  # before minutes of measuring
     if measurements is not None:
         for name, value in (("--sizes", sizes), ("--repeat", repeat)):
             if value is not None:
                 raise InputError("found with --from, which runs nothing", where=name)
-        done = _read(measurements, names(apps))
+        done = _read(measurements, None if apps is None else names(apps, suite))
     else:
         machine = two_devices() if cluster is None else Cluster.parse(cluster)
-        found = _points(apps, sizes, judge)
+        found = _points(names(apps, suite), sizes, judge, suite)
         times = repeat or (3 if judge else 2)
         if not quiet:
             note(
@@ -94,6 +115,8 @@ def bench(
             )
     if csv is not None:
         write_measurements(done, csv)
+    if workload is not None:
+        write_text(workload, dump_jobfile(drawn(done, jobs, seed, mix)))
     judged = accuracy(done) if judge and done else []
     kept = None if measurements is not None else history or default_history_path()
     if as_json:
@@ -103,26 +126,28 @@ def bench(
     return _status(undone, quiet=quiet)
 
 
-def _points(apps: str | None, sizes: str | None, judge: bool) -> list[Point]:
-    chosen = names(apps)
+def _points(chosen: list[str], sizes: str | None, judge: bool, suite: str) -> list[Point]:
+    if judge and suite != "gregg":
+        raise InputError(f"found --suite {suite}, expected gregg, whose sizes it has", where="--accuracy")
     if not judge:
-        wanted = "small,medium,large" if sizes is None else sizes
+        usual = "small,medium,large" if suite == "gregg" else "small,large,iterations"
+        wanted = usual if sizes is None else sizes
         return points(chosen, [size.strip() for size in wanted.split(",")])
     if sizes is not None:
         raise InputError("found with --accuracy, which has its own table of sizes", where="--sizes")
     return [point for point in sizes_table() if point.app in chosen]
 
 
-def _read(path: Path, apps: Sequence[str]) -> list[Measured]:
-    """The runs of these apps in the file."""
+def _read(path: Path, apps: Sequence[str] | None) -> list[Measured]:
+    """The runs in the file, of these apps if any are named."""
     try:
         found = read_measurements(path.read_text(encoding="utf-8"), str(path))
     except OSError as error:
         raise InputError(f"cannot be read: {error.strerror}", where=str(path)) from error
     except UnicodeDecodeError as error:
         raise InputError("is no text, expected CSV in UTF-8", where=str(path)) from error
-    kept = [run for run in found if run.app in apps]
-    if not kept:
+    kept = [run for run in found if apps is None or run.app in apps]
+    if apps is not None and not kept:
         raise InputError(f"found no run of {', '.join(apps)}", where=str(path))
     return kept
 
@@ -194,13 +219,15 @@ def _table(rows: Sequence[Row], devices: Sequence[str], preferred: dict[str, lis
     made.add_column("app", no_wrap=True)
     made.add_column("n", justify="right", no_wrap=True)
     for device in devices:
-        made.add_column(f"{device} s", justify="right", no_wrap=True)
-    others = [device for device in devices if device != CPU]
+        both = device.startswith("cpu+")
+        made.add_column("both s" if both else f"{device} s", justify="right", no_wrap=True)
+    others = [device for device in devices if device.partition("+")[0] != CPU]
+    iterating = any(find(row.app).iterations for row in rows)
     for device in others:
         made.add_column("speedup" if len(others) == 1 else f"speedup {device}", justify="right")
-    for device in others:
+    for device in others if not iterating else ():
         made.add_column("transfer" if len(others) == 1 else f"transfer {device}", justify="right")
-    made.add_column("preferred device")
+    made.add_column("best" if iterating else "preferred device")
     last = ""
     for row in rows:
         on = {d.device: d for d in row.devices}
@@ -213,11 +240,13 @@ def _table(rows: Sequence[Row], devices: Sequence[str], preferred: dict[str, lis
             cells.append(Text(f"{on[device].mean:.3f}", style="bold" if best else ""))
         speedups = [row.speedup(device) for device in others]
         cells += ["-" if s is None else f"{s:.2f}" for s in speedups]
-        cells += [percent(on[device].transfer_share) if device in on else "-" for device in others]
+        if not iterating:
+            cells += [percent(on[device].transfer_share) if device in on else "-" for device in others]
         first = row.app != last
-        made.add_row(
-            row.app if first else "", f"{row.n:,}", *cells, _words(preferred[row.app]) if first else ""
-        )
+        many = find(row.app).iterations if row.role == "iterations" else None
+        n = f"{row.n:,}" if many is None else f"{row.n:,} × {many[1]}"
+        words = row.best.device if iterating else _words(preferred[row.app]) if first else ""
+        made.add_row(row.app if first else "", n, *cells, words)
         last = row.app
     return made
 
@@ -254,7 +283,7 @@ def bench_sharing(
     device_app: Annotated[str, typer.Option(metavar="NAME", help="The app on the device.")] = "sobel",
     figure_8: Annotated[
         bool,
-        typer.Option("--figure-8", help="Three pairs, which stand in for those of Ravi 2012, Fig. 8."),
+        typer.Option("--figure-8", help="The three pairs of Ravi 2012, Fig. 8."),
     ] = False,
     device: Annotated[str, typer.Option(metavar="KIND", help="Its device: opencl, cuda.")] = "opencl",
     rounds: Annotated[int, typer.Option(min=1, help="Alone and beside, so many times each.")] = 5,
@@ -288,8 +317,14 @@ def _show_sharing(found: Sequence[Sharing]) -> None:
         tables.Cells("Beside s", [f"{fmean(one.beside):.3f}" for one in found]),
         tables.Cells("Penalty", [f"{one.mean_penalty:+.1%}" for one in found]),
         tables.Cells("95 % interval", [ends(one) for one in found]),
+        tables.Cells("Control", ["-" if (n := one.noise) is None else f"{n.mean:+.1%}" for one in found]),
     ]
     console.print(tables.table(columns, width=console.width))
+    console.print(Text("\nControl: beside a process that sleeps, which shares nothing."))
+    if not all(one.shows for one in found):
+        console.print(
+            Text("This machine cannot show Fig. 8: its device is its cores, or the control costs too.")
+        )
     printed = ", ".join(f"{p.paper_cpu_app} beside {p.paper_device_app} {p.penalty:+.1%}" for p in PAIRS)
     console.print(Text(f"\nRavi 2012, Fig. 8, with a GPU: {printed}."))
     told = ",".join(

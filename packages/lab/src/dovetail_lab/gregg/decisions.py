@@ -14,7 +14,7 @@ from dovetail import Job, Workload
 from dovetail.history import MemoryHistory
 from dovetail.model import Run, Seconds, TableTruth
 from dovetail.runtimes import make_model
-from dovetail_lab.gregg.training import MACHINE, SIZES
+from dovetail_lab.gregg.training import MACHINE, SPREAD
 from dovetail_lab.published.gregg import gregg_table2
 
 __all__ = ["PAPER", "QUEUES", "DecisionTime", "decision_time", "trained"]
@@ -46,7 +46,11 @@ def queue(jobs: int, seed: int) -> Workload:
     found: list[Job] = []
     times: dict[tuple[str, str, int], Seconds] = {}
     for i, (which, size) in enumerate(
-        zip(rng.integers(16, size=jobs).tolist(), rng.uniform(*SIZES, jobs).tolist(), strict=True)
+        zip(
+            rng.integers(16, size=jobs).tolist(),
+            rng.uniform(1 - SPREAD, 1 + SPREAD, jobs).tolist(),
+            strict=True,
+        )
     ):
         job = table.jobs[which]
         found.append(Job(f"{job.id}-{i}", job.app, job.choices, index=i, inputs={"size": size}))
@@ -67,7 +71,7 @@ def trained(history: MemoryHistory, seed: int = 1, sizes: int = 5) -> MemoryHist
             assert seconds is not None
             nodes, _, gpus = Run.resolved_request(choice.request)
             device = MACHINE.device_classes(choice.implementation.kind)[0]
-            for size in rng.uniform(*SIZES, sizes).tolist():
+            for size in rng.uniform(1 - SPREAD, 1 + SPREAD, sizes).tolist():
                 history.record(
                     Run(
                         job.app.name,

@@ -11,8 +11,8 @@ from typing import Any
 
 from dovetail import Report
 from dovetail.model import CPU, JobId, Seconds
-from dovetail_lab.gregg.placements import CASES, Case, cpu_utilisation, optimum, preferred, scheduled
-from dovetail_lab.published.gregg import gregg_identical
+from dovetail_lab.gregg.placements import cpu_utilisation, optimum, preferred, scheduled
+from dovetail_lab.published.gregg import gregg_identical, gregg_table2
 
 __all__ = ["Flow", "Identical", "OnDevice", "figure_4", "figure_5", "identical"]
 
@@ -53,10 +53,6 @@ class Flow:
         return {f.name: getattr(self, f.name) for f in fields(self) if f.name != "report"}
 
 
-def _case(only: str) -> Case:
-    return next(c for c in CASES if (c.only, c.gpu_cost, c.cpu_cost) == (only, 0.46, 0.56))
-
-
 def _flow(title: str, report: Report, gpu_only: Seconds, paper: tuple[Seconds, float] | None = None) -> Flow:
     jobs = [
         OnDevice(r.job.id, r.implementation.kind, r.start, r.end)
@@ -75,9 +71,9 @@ def _flow(title: str, report: Report, gpu_only: Seconds, paper: tuple[Seconds, f
     )
 
 
-def figure_4() -> tuple[Flow, Flow]:
+def figure_4(gpu_cost: Seconds = 0.46, cpu_cost: Seconds = 0.56) -> tuple[Flow, Flow]:
     """All sixteen: (a) static placement, (b) the dynamic rules."""
-    workload = _case("").workload()
+    workload = gregg_table2("", gpu_cost, cpu_cost)
     gpu_only = scheduled(workload, "gpu-only").makespan
     static = scheduled(preferred(workload), "best-device")
     return (
@@ -86,9 +82,9 @@ def figure_4() -> tuple[Flow, Flow]:
     )
 
 
-def figure_5() -> tuple[Flow, Flow]:
+def figure_5(gpu_cost: Seconds = 0.46, cpu_cost: Seconds = 0.56) -> tuple[Flow, Flow]:
     """The thirteen that are faster on the GPU: (a) all there, (b) the dynamic rules."""
-    workload = _case("gpu-faster").workload()
+    workload = gregg_table2("gpu-faster", gpu_cost, cpu_cost)
     everything = scheduled(workload, "gpu-only")
     gpu_only = everything.makespan
     return (

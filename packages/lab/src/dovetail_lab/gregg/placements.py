@@ -22,6 +22,8 @@ from dovetail_lab.published.gregg import TABLE_2, gregg_table2
 
 __all__ = [
     "CASES",
+    "FIGURE_3",
+    "FIGURE_5",
     "MACHINE",
     "SECONDS",
     "SHARES",
@@ -30,6 +32,7 @@ __all__ = [
     "Found",
     "Order",
     "cases",
+    "clocks",
     "cpu_utilisation",
     "optimum",
     "preferred",
@@ -152,6 +155,26 @@ CASES: tuple[Case, ...] = (
     ),
     Case("+0.46 s each, GPU slowed 1.2x, 13", "gpu-faster", 0.46, 0.46, 1.2, paper=FIGURE_5),
 )
+
+
+def clocks(gpu_cost: Seconds | None, cpu_cost: Seconds | None, slowdown: float | None) -> tuple[Case, ...]:
+    """The readings of the clocks, with what is given put in the place of theirs; each reading once."""
+    if gpu_cost is cpu_cost is slowdown is None:
+        return CASES
+    made: dict[tuple[str, float, float, float], Case] = {}
+    for case in CASES:
+        gpu = case.gpu_cost if gpu_cost is None else gpu_cost
+        cpu = case.cpu_cost if cpu_cost is None else cpu_cost
+        slow = case.slowdown if slowdown is None else slowdown
+        key = (case.only, gpu, cpu, slow)
+        if key == (case.only, case.gpu_cost, case.cpu_cost, case.slowdown):
+            made[key] = case
+            continue
+        slower = f", GPU slowed {slow:g}x" if slow > 1 else ""
+        many = "13" if case.only else "16"
+        name = f"+{gpu:g} s GPU, +{cpu:g} s CPU{slower}, {many}"
+        made.setdefault(key, Case(name, case.only, gpu, cpu, slow, {}, case.paper))
+    return tuple(made.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,17 +301,18 @@ def cases(
     orders: int = 100,
     seed: int = 1,
     workers: int = 1,
+    readings: Sequence[Case] = CASES,
     tell: Callable[[int, int], None] | None = None,
 ) -> list[Found]:
-    """All cases, in table order and in ``orders`` random ones. About 15 ms an order and case."""
+    """All readings, in table order and in ``orders`` random ones. About 15 ms an order and case."""
     tasks = [
-        (i, seed, start, min(start + CHUNK, orders))
-        for i in range(len(CASES))
+        (i, case, seed, start, min(start + CHUNK, orders))
+        for i, case in enumerate(readings)
         for start in range(0, max(orders, 1), CHUNK)
     ]
     parts = mapped(_chunk, tasks, workers, tell)
     found = []
-    for i, case in enumerate(CASES):
+    for i, case in enumerate(readings):
         workload = case.workload()
         shuffles = [o for task, part in zip(tasks, parts, strict=True) if task[0] == i for o in part]
         best = optimum(workload) if case.slowdown == 1 else None
@@ -296,9 +320,8 @@ def cases(
     return found
 
 
-def _chunk(task: tuple[int, int, int, int]) -> Sequence[Order]:
-    which, seed, start, stop = task
-    case = CASES[which]
+def _chunk(task: tuple[int, Case, int, int, int]) -> Sequence[Order]:
+    _, case, seed, start, stop = task
     workload = case.workload()
     return [
         in_order(case, shuffled(workload, np.random.Generator(np.random.PCG64([seed, order]))))

@@ -16,21 +16,26 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
-from dovetail import InputError
 from dovetail.cli import options as opt
-from dovetail.model import Record, State
+from dovetail.model import Record
 from dovetail.report.progress import Bar as ProgressBar
 from dovetail_lab.apps.bench.measured import Measured
 from dovetail_lab.apps.bench.suite import measure, names, points, sizes_table, two_devices
+from dovetail_lab.claims import Chosen
 from dovetail_lab.gregg import tables
-from dovetail_lab.gregg.claims import claims
+from dovetail_lab.gregg.claims import CLOCKS as CLOCK_CONSTANTS
+from dovetail_lab.gregg.claims import CONSTANTS, claims
 from dovetail_lab.gregg.decisions import PAPER as PAPER_DECISION
 from dovetail_lab.gregg.decisions import QUEUES, decision_time
 from dovetail_lab.gregg.flows import figure_4, figure_5, identical
-from dovetail_lab.gregg.placements import Found, cases
+from dovetail_lab.gregg.live import CONSTANT as LIVE_SIZES
+from dovetail_lab.gregg.live import Live, one_of_each, run_live
+from dovetail_lab.gregg.live_claims import live_claims, live_table
+from dovetail_lab.gregg.placements import Found, cases, clocks
 from dovetail_lab.gregg.predictions import Bar, bars, stored_measurements
 from dovetail_lab.gregg.training import GPU_ONLY, REFERENCE, Curve, training
-from dovetail_lab.study import Out, Study, Workers, prepared, processes, publish
+from dovetail_lab.live import completed
+from dovetail_lab.study import Out, Set, Study, Workers, prepared, processes, publish
 
 __all__ = ["command", "study"]
 
@@ -105,25 +110,48 @@ def study(
     *,
     repetitions: int = 100,
     orders: int = 100,
-    queues: tuple[int, ...] = QUEUES[:3],
-    live: bool = False,
+    queues: tuple[int, ...] | None = None,
+    chosen: Chosen | None = None,
+    anew: bool = False,
+    live: Live | None = None,
     seed: int = 1,
     workers: int = 1,
     quiet: bool = True,
 ) -> Study:
-    """All figures. A minute and more of simulation; ``live`` runs the suite on this machine first."""
+    """All figures, most of them simulated.
+
+    ``anew`` runs the apps here for Figure 1, minutes; ``live`` is what `run_live` found of Figures 3 to 5.
+    """
+    chosen = chosen or Chosen(CONSTANTS)
+    gpu, cpu, slow = (chosen.number(n) if n in chosen.given else None for n in CLOCK_CONSTANTS)
     source = "stored: 2-core AMD EPYC virtual machine, 2026-11-20"
     measured = stored_measurements()
-    if live:
+    if anew:
         with ProgressBar("measuring", hidden=quiet) as progress:
             source, measured = "this machine, now", _measured_now(seed, progress.tell)
     with ProgressBar("training", hidden=quiet) as progress:
-        curves = training(repetitions=repetitions, seed=seed, workers=workers, tell=progress.tell)
+        curves = training(
+            repetitions=repetitions,
+            seed=seed,
+            noise=chosen.number("training_noise"),
+            spread=chosen.number("training_spread"),
+            workers=workers,
+            tell=progress.tell,
+        )
     with ProgressBar("orders", hidden=quiet) as progress:
-        found = cases(orders=orders, seed=seed, workers=workers, tell=progress.tell)
-    decided = [decision_time(queued) for queued in queues]
+        found = cases(
+            orders=orders,
+            seed=seed,
+            workers=workers,
+            readings=clocks(gpu, cpu, slow),
+            tell=progress.tell,
+        )
+    decided = [
+        decision_time(int(queued)) for queued in (chosen.numbers("queued") if queues is None else queues)
+    ]
     predicted = bars(measured)
-    four, five, ten = figure_4(), figure_5(), identical()
+    costs = (0.46 if gpu is None else gpu, 0.56 if cpu is None else cpu)
+    four, five, ten = figure_4(*costs), figure_5(*costs), identical()
     return Study(
         "gregg",
         "Gregg 2011, dynamic scheduling by historical run times",
@@ -132,6 +160,7 @@ def study(
             *tables.predictions(source, predicted),
             *tables.training(curves),
             *tables.placements(found),
+            *([live_table(live)] if live else []),
             tables.flows(4, four),
             tables.flows(5, five),
             tables.ten(ten),
@@ -139,7 +168,10 @@ def study(
             tables.decisions(decided),
             tables.clocks(CLOCKS),
         ),
-        claims(predicted, curves, found, ten, decided),
+        (
+            *claims(predicted, curves, found, ten, decided, chosen),
+            *(live_claims(live, chosen.number("tolerance")) if live else ()),
+        ),
         {
             "clocks": CLOCKS,
             "figure_1": prediction_form(source, predicted),
@@ -158,7 +190,9 @@ def study(
                 **ten.flow.as_dict(),
             },
             "section_4_3": {"paper": PAPER_DECISION, "queues": decided},
-        },
+        }
+        | ({"live": live.as_dict()} if live else {}),
+        chosen,
     )
 
 
@@ -189,11 +223,7 @@ def _measured_now(seed: int, tell: Callable[[float, float], None]) -> list[Measu
             done.extend(more)
             if undone:
                 break
-    if any(record.state is State.CANCELLED for record in undone):
-        raise KeyboardInterrupt  # the run ended what it could; nothing is left to show
-    if undone:
-        first = undone[0]
-        raise InputError(f"job {first.job.id} ended as {first.state} {first.detail}".rstrip(), where="--live")
+    completed(undone, "--figure-1")
     return done
 
 
@@ -207,8 +237,15 @@ def command(
         bool, typer.Option("--long-queue", help="Time decisions with 10,000 jobs queued, too.")
     ] = False,
     live: Annotated[
-        bool, typer.Option("--live", help="Run the sixteen apps here for Figure 1: some minutes.")
+        bool, typer.Option("--live", help="Run the sixteen apps here for Figures 3 to 5, too.")
     ] = False,
+    rounds: Annotated[
+        int, typer.Option(min=1, help="Of --live: every placement once, half a minute each.")
+    ] = 3,
+    figure_1: Annotated[
+        bool, typer.Option("--figure-1", help="Run them here for Figure 1: some minutes.")
+    ] = False,
+    constants: Set = None,
     workers: Workers = None,
     as_json: opt.Json = False,
     out: Out = None,
@@ -218,12 +255,22 @@ def command(
 
     Predictions, training, placement, fairness, time of a decision; paper, reference, ours.
     """
+    chosen = Chosen.of((*CONSTANTS, LIVE_SIZES) if live else CONSTANTS, constants)
     out = prepared(out)
+    ran = None
+    if live:
+        machine = one_of_each()
+        with ProgressBar("running", hidden=quiet or as_json) as progress:
+            ran = run_live(
+                machine, rounds=rounds, sizes=str(chosen.all("live_sizes")[0]), seed=seed, tell=progress.tell
+            )
     found = study(
         repetitions=repetitions,
         orders=orders,
-        queues=QUEUES if long_queue else QUEUES[:3],
-        live=live,
+        queues=QUEUES if long_queue else None,
+        chosen=chosen,
+        anew=figure_1,
+        live=ran,
         seed=seed,
         workers=processes(workers),
         quiet=quiet or as_json,

@@ -23,12 +23,25 @@ from dovetail.runtimes import make_model
 from dovetail.workers import mapped
 from dovetail_lab.published.gregg import gregg_table2
 
-__all__ = ["GPU_ONLY", "REFERENCE", "VARIANTS", "Curve", "Draw", "draw_run", "gpu_only", "train", "training"]
+__all__ = [
+    "GPU_ONLY",
+    "NOISE",
+    "REFERENCE",
+    "SPREAD",
+    "VARIANTS",
+    "Curve",
+    "Draw",
+    "draw_run",
+    "gpu_only",
+    "train",
+    "training",
+]
 
 Floats = NDArray[np.float64]
 
 MACHINE = Cluster.parse("1x1cpu+1gpu")
-SIZES = (0.5, 1.5)
+SPREAD = 0.5
+"""Sizes lie between 1 - SPREAD and 1 + SPREAD of the table's."""
 NOISE = 0.05
 CHUNK = 25
 """Repetitions in one task of a worker process."""
@@ -66,13 +79,15 @@ class Curve:
     ratios: Floats
 
 
-def draw_run(seed: int, repetition: int, run: int) -> Draw:
+def draw_run(seed: int, repetition: int, run: int, noise: float = NOISE, spread: float = SPREAD) -> Draw:
     """The training run of a repetition; orders, sizes and noise each have a stream of their own."""
-    order, sizes, noise = (
+    order, sizes, errors = (
         np.random.Generator(np.random.PCG64([seed, repetition, run, purpose])) for purpose in range(3)
     )
     return Draw(
-        order.permutation(16), sizes.uniform(*SIZES, 16), np.maximum(0.1, noise.normal(1.0, NOISE, (16, 2)))
+        order.permutation(16),
+        sizes.uniform(1 - spread, 1 + spread, 16),
+        np.maximum(0.1, errors.normal(1.0, noise, (16, 2))),
     )
 
 
@@ -107,13 +122,15 @@ def scheduled(workload: Workload, policy: str, history: MemoryHistory, *, record
     ).makespan
 
 
-def train(policy: str, seed: int, repetition: int, runs: int) -> tuple[list[Seconds], list[float]]:
+def train(
+    policy: str, seed: int, repetition: int, runs: int, noise: float = NOISE, spread: float = SPREAD
+) -> tuple[list[Seconds], list[float]]:
     """One repetition from an empty history: the tests' makespans, the training runs' ratios to GPU only."""
     history, test = MemoryHistory(), suite(None)
     tests = [scheduled(test, policy, history, record=False)]
     ratios = []
     for run in range(runs):
-        workload = suite(draw_run(seed, repetition, run))
+        workload = suite(draw_run(seed, repetition, run, noise, spread))
         ratios.append(scheduled(workload, policy, history, record=True) / gpu_only(workload))
         tests.append(scheduled(test, policy, history, record=False))
     return tests, ratios
@@ -125,12 +142,14 @@ def training(
     repetitions: int = 100,
     runs: int = 10,
     seed: int = 1,
+    noise: float = NOISE,
+    spread: float = SPREAD,
     workers: int = 1,
     tell: Callable[[int, int], None] | None = None,
 ) -> list[Curve]:
     """The curves of these policies. About 5 ms a scheduled queue: 2 (runs + 1) a repetition and policy."""
     tasks = [
-        (policy, seed, start, min(start + CHUNK, repetitions), runs)
+        (policy, seed, start, min(start + CHUNK, repetitions), runs, noise, spread)
         for policy in policies
         for start in range(0, repetitions, CHUNK)
     ]
@@ -143,6 +162,7 @@ def training(
     return curves
 
 
-def _chunk(task: tuple[str, int, int, int, int]) -> list[tuple[list[Seconds], list[float]]]:
-    policy, seed, start, stop, runs = task
-    return [train(policy, seed, repetition, runs) for repetition in range(start, stop)]
+def _chunk(task: tuple[str, int, int, int, int, float, float]) -> list[tuple[list[Seconds], list[float]]]:
+    policy, seed, start, stop, *rest = task
+    runs, noise, spread = rest
+    return [train(policy, seed, repetition, int(runs), noise, spread) for repetition in range(start, stop)]

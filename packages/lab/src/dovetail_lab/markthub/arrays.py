@@ -1,7 +1,7 @@
 """What a compiled simulation of borrowed GPUs takes, where it models every option that is asked for.
 
-`dovetail.kernels.borrowing` runs gangs under ``fcfs``, ``rq``, ``mrq`` and ``mrq-aware`` with the rates of
-borrowed GPUs; its outcome is that of the engine, job by job, to the last bit. Whatever it does not model
+`dovetail_lab.markthub.borrowing` runs gangs under ``fcfs``, ``rq``, ``mrq`` and ``mrq-aware`` with the rates
+of borrowed GPUs; its outcome is that of the engine, job by job, to the last bit. Whatever it does not model
 (`arrays_of` says so with ``None``) the engine simulates.
 """
 
@@ -13,17 +13,17 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from dovetail.engine.asked import SimulationOptions
+from dovetail.engine.simulation.request import SimulationOptions
 from dovetail.interfaces import RateModel
-from dovetail.kernels.borrowing_arrays import Borrowing, Columns, Machine, Row, columns
 from dovetail.model import Cluster, DeviceClass, Job, Truth, Workload
 from dovetail.model import remote_times as times
-from dovetail.model.remote_arrays import MOST_DEVICES, costs_array, machine_of, row_of
 from dovetail.policies.fcfs import Fcfs
 from dovetail.policies.mrq import Mrq
-from dovetail.policies.mrq_aware import MrqAware
 from dovetail.policies.rq import Rq
 from dovetail.rates.remote_gpu import RemoteGpu
+from dovetail_lab.markthub.borrowing_arrays import Borrowing, Columns, Machine, Row, columns
+from dovetail_lab.markthub.mrq_aware import MrqAware
+from dovetail_lab.markthub.remote_arrays import MOST_DEVICES, costs_array, machine_of, row_of
 
 __all__ = ["Arrays", "arrays_of", "under"]
 

@@ -13,13 +13,13 @@ import numpy as np
 import numpy.typing as npt
 
 from dovetail import api
-from dovetail.engine.asked import SimulationOptions
-from dovetail.engine.prepare import prepare
-from dovetail.kernels.borrowing import simulate_borrowing
+from dovetail.engine.driver.prepare import prepare
+from dovetail.engine.simulation.request import SimulationOptions
 from dovetail.model import Cluster, Workload
 from dovetail.plugins import load_policy, load_rates
 from dovetail.rates.remote_gpu import with_communication
 from dovetail_lab.markthub.arrays import Arrays, arrays_of, under
+from dovetail_lab.markthub.borrowing import simulate_borrowing
 
 __all__ = ["Lifetimes", "lifetimes"]
 

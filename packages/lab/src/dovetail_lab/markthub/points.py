@@ -143,6 +143,16 @@ class Found:
             for seed in range(self.seeds)
         ]
 
+    def crossings_apart(self, points: Mapping[float, Point]) -> Interval | None:
+        """How many times later on an axis of powers MRQ's gain crosses zero than RQ's, seed by seed."""
+        both = zip(self.crossings(points, "rq"), self.crossings(points, "mrq"), strict=True)
+        return interval(None if rq is None or mrq is None else 10.0 ** (mrq - rq) for rq, mrq in both)
+
+    def between(self, more: Point, less: Point, policy: str) -> Interval | None:
+        """By how many percent points one point's decrease is above another's, seed by seed."""
+        both = zip(self.lives[more], self.lives[less], strict=True)
+        return interval(self.of(a, policy).decrease - self.of(b, policy).decrease for a, b in both)
+
     @staticmethod
     def of(lives: Sequence[Lives], policy: str) -> Lives:
         """Of one seed, what this policy made."""

@@ -14,8 +14,9 @@ from dovetail.cli import options as opt
 from dovetail.files.writing import write_text
 from dovetail.report import Interval
 from dovetail.report.progress import Bar
+from dovetail_lab.claims import Chosen
 from dovetail_lab.markthub import figures
-from dovetail_lab.markthub.claims import claims
+from dovetail_lab.markthub.claims import CONSTANTS, claims
 from dovetail_lab.markthub.figures import DEFAULT, Line, curve
 from dovetail_lab.markthub.occupancy import occupancy
 from dovetail_lab.markthub.points import AWARE, POLICIES, Found, Lives, Point, mixture, play_all
@@ -23,6 +24,7 @@ from dovetail_lab.ravi.panels import Panel
 from dovetail_lab.study import (
     Chart,
     Out,
+    Set,
     Study,
     Table,
     Workers,
@@ -72,6 +74,7 @@ def study(
     *,
     jobs: int = 1000,
     seeds: int = 3,
+    chosen: Chosen | None = None,
     workers: int = 1,
     tell: Callable[[int, int], None] | None = None,
 ) -> tuple[Study, Found]:
@@ -102,7 +105,9 @@ def study(
         "points": _rows(found),
     }
     title = "Markthub 2015, batch queues with remote GPUs"
-    return Study("markthub", title, about, (words, picture, *parts), tuple(claims(found)), numbers), found
+    chosen = chosen or Chosen(CONSTANTS)
+    made = tuple(claims(found, chosen))
+    return Study("markthub", title, about, (words, picture, *parts), made, numbers, chosen), found
 
 
 Curve = tuple[Panel, Table, Chart]
@@ -369,6 +374,7 @@ def command(
     jobs: Annotated[
         int, typer.Option(min=200, metavar="N", help="Jobs of a set; the paper has 10,000.")
     ] = 1000,
+    constants: Set = None,
     workers: Workers = None,
     as_json: opt.Json = False,
     out: Out = None,
@@ -378,9 +384,10 @@ def command(
 
     FCFS, RQ, MRQ and a policy that looks ahead; paper, reference, ours.
     """
+    chosen = Chosen.of(CONSTANTS, constants)
     out = prepared(out)
     with Bar("borrowed GPUs", hidden=quiet or as_json) as bar:
-        made, found = study(jobs=jobs, seeds=seeds, workers=processes(workers), tell=bar.tell)
+        made, found = study(jobs=jobs, seeds=seeds, chosen=chosen, workers=processes(workers), tell=bar.tell)
     publish(made, as_json=as_json, out=out)
     if out is not None:
         write_text(out / "markthub.csv", _csv(found))

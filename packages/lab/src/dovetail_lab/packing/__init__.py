@@ -6,6 +6,6 @@ Everywhere ``times`` is float64 of shape ``(n, p)``: ``times[i, j - 1]`` is the 
 
 from pathlib import Path
 
-from dovetail.kernels import forget_stale
+from dovetail_lab.stale import forget_stale
 
 forget_stale(Path(__file__).parent)

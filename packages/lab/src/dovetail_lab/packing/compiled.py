@@ -10,9 +10,8 @@ Kernels that call one another live in one file: numba's cache follows changes of
 from __future__ import annotations
 
 import numpy as np
+from numba import njit
 from numpy.typing import NDArray
-
-from dovetail.kernels.compiler import njit
 
 __all__ = [
     "anneal",

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
+from numba import njit
 from numpy.typing import NDArray
-
-from dovetail.kernels.compiler import njit
 
 __all__ = ["anneal_list", "list_schedule"]
 

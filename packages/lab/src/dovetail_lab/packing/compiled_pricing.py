@@ -9,9 +9,8 @@ the same for all packs of one T.
 from __future__ import annotations
 
 import numpy as np
+from numba import njit
 from numpy.typing import NDArray
-
-from dovetail.kernels.compiler import njit
 
 __all__ = ["best_column", "best_ratio"]
 

@@ -6,9 +6,9 @@ A subset is a bit mask.  ``packing_plain`` holds the readable twins.
 from __future__ import annotations
 
 import numpy as np
+from numba import njit
 from numpy.typing import NDArray
 
-from dovetail.kernels.compiler import njit
 from dovetail_lab.packing.compiled import pack_cost
 
 __all__ = ["listed_program", "partitions", "subset_costs", "subset_program"]

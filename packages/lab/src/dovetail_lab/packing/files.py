@@ -25,9 +25,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dovetail.errors import InputError
-from dovetail.files.fields import LONGEST
 from dovetail.files.reading import read_text
 from dovetail.files.sentences import file_name, shown
+from dovetail.files.units import LONGEST
 from dovetail_lab.packing.profiles import (
     SHORTEST,
     check_row,

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dovetail.errors import InputError
-from dovetail.files.fields import LONGEST
 from dovetail.files.sentences import shown
+from dovetail.files.units import LONGEST
 
 __all__ = ["Repair", "check_row", "check_times", "describe_repairs", "fit_times", "repair"]
 

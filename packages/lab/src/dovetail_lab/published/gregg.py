@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from dovetail.errors import InputError
-from dovetail.model import App, Choice, Implementation, Job, Seconds, TableTruth, Workload
-from dovetail.workloads.jobfile import request_for
+from dovetail.model import App, Choice, Implementation, Job, Seconds, TableTruth, Workload, request_for
 
 __all__ = ["TABLE_2", "gregg_identical", "gregg_table2"]
 

@@ -13,8 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dovetail.errors import InputError
-from dovetail.model import App, Choice, Implementation, Job, Seconds, TableTruth, Workload
-from dovetail.workloads.jobfile import request_for
+from dovetail.model import App, Choice, Implementation, Job, Seconds, TableTruth, Workload, request_for
 
 __all__ = ["FIG_2", "MIXES", "POOL", "Row", "Size", "ravi_multi", "ravi_multi_table"]
 

@@ -14,8 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dovetail.errors import InputError
-from dovetail.model import App, Choice, Implementation, Job, Seconds, TableTruth, Workload
-from dovetail.workloads.jobfile import request_for
+from dovetail.model import App, Choice, Implementation, Job, Seconds, TableTruth, Workload, request_for
 
 __all__ = ["FIG_1", "MIXES", "POOLS", "Benchmark", "Pool", "pool_jobs", "ravi_single", "ravi_single_table"]
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 
 import numpy as np
 
@@ -19,7 +18,19 @@ from dovetail.splitting.rules import RULES
 from dovetail.splitting.simulate import FileSystem, Played, play
 from dovetail.workers import mapped
 
-__all__ = ["ALPHA", "ALPHAS", "NEEDED", "NODES", "NOISES", "POLICIES", "TASKS", "Case", "Figures", "figures"]
+__all__ = [
+    "ALPHA",
+    "ALPHAS",
+    "NEEDED",
+    "NODES",
+    "NOISES",
+    "POLICIES",
+    "TASKS",
+    "Case",
+    "Figures",
+    "Setting",
+    "figures",
+]
 
 TASKS, NODES = 4000, (1, 2, 4, 8, 16, 32, 64)
 CPU_SECONDS, GPU_SECONDS = 77.4, 27.9
@@ -28,11 +39,7 @@ NEEDED = 8.44
 """The factor with which the throughput of 14 CPU and 2 GPU slots is 1.93 times that of 16 CPU slots."""
 ALPHAS = (ALPHA, 4.21, NEEDED, 12.0, 16.0)
 """Of tasks, of the programs in them (65.2 and 15.5 s), needed, and beyond."""
-HEARTBEAT = 3.0
-GPU_NOISE = 0.1
 NOISES = (0.1, 0.2, 0.4, 0.6)
-SHARED = FileSystem(seconds=8.0, streams=100.0)
-"""A task reads for 8 s when alone; a hundred read at full speed together, more slow each other down."""
 POLICIES: Mapping[str, tuple[int, int, str]] = {
     "hadoop": (16, 0, "greedy"),
     "hadoop-gpu2": (14, 2, "greedy"),
@@ -46,6 +53,27 @@ proposal is ``shares``, on the tasks that remain."""
 
 
 @dataclass(frozen=True, slots=True)
+class Setting:
+    """What the paper does not print: everything here is ours.
+
+    A task reads for ``fs_seconds`` when alone; ``fs_streams`` tasks read at full speed together, more slow
+    each other down. ``noises`` are standard deviations of a CPU task's logarithm.
+    """
+
+    noises: tuple[float, ...] = NOISES
+    factor: float = ALPHA
+    gpu_noise: float = 0.1
+    heartbeat: float = 3.0
+    fs_seconds: float = 8.0
+    fs_streams: float = 100.0
+
+    @property
+    def noise(self) -> float:
+        """The noise of figures that have only one."""
+        return 0.2 if 0.2 in self.noises else self.noises[0]
+
+
+@dataclass(frozen=True, slots=True)
 class Case:
     """One setting. Without ``noise`` there are no heartbeats, and times are known (the clean model)."""
 
@@ -56,8 +84,9 @@ class Case:
     shared: bool = False
     count_gap: bool = True
 
-    def played(self, seed: int) -> Played:
+    def played(self, seed: int, setting: Setting | None = None) -> Played:
         """One play of it."""
+        setting = setting or Setting()
         cpus, gpus, rule = POLICIES[self.policy]
         noisy = self.noise is not None
         return play(
@@ -66,9 +95,9 @@ class Case:
             {"cpu": CPU_SECONDS, "gpu": CPU_SECONDS / self.alpha},
             RULES[rule],
             nodes=self.nodes,
-            heartbeat=HEARTBEAT if noisy else 0.0,
-            noise={"cpu": self.noise or 0.0, "gpu": GPU_NOISE if self.noise else 0.0},
-            file_system=SHARED if self.shared else None,
+            heartbeat=setting.heartbeat if noisy else 0.0,
+            noise={"cpu": self.noise or 0.0, "gpu": setting.gpu_noise if self.noise else 0.0},
+            file_system=FileSystem(setting.fs_seconds, setting.fs_streams) if self.shared else None,
             known=not noisy and not self.shared,
             count_gap=self.count_gap,
             rng=np.random.Generator(np.random.PCG64(seed)),
@@ -86,6 +115,7 @@ class Figures:
     """All plays, by case and seed."""
 
     seeds: int
+    setting: Setting
     plays: Mapping[Case, Sequence[Played]] = field(repr=False)
 
     def makespan(self, case: Case) -> Interval:
@@ -102,15 +132,18 @@ class Figures:
         """Of a task of this kind."""
         return _known(interval(played.mean_seconds[kind] for played in self.plays[case]))
 
-    @cached_property
-    def slope(self) -> tuple[float, float]:
-        """Figure 7: seconds by which a CPU and a GPU task grow with each node, from 16 to 64 nodes."""
-        first, last = Case("hadoop-gpu2", 16, shared=True), Case("hadoop-gpu2", 64, shared=True)
-        cpu, gpu = (
-            (self.mean_seconds(last, kind).mean - self.mean_seconds(first, kind).mean) / 48
-            for kind in ("cpu", "gpu")
-        )
-        return cpu, gpu
+    def growth(self, kind: str) -> tuple[float, float]:
+        """Figure 7: seconds by which a task grows with each node, and the worst miss of that line.
+
+        The line is fitted to all numbers of nodes; the miss is a share of the line's rise over them, infinite
+        where it does not rise.
+        """
+        cases = [Case("hadoop-gpu2", n, self.setting.factor, shared=True) for n in NODES]
+        seconds = [self.mean_seconds(case, kind).mean for case in cases]
+        slope, start = np.polyfit(NODES, seconds, 1)
+        miss = max(abs(start + slope * n - s) for n, s in zip(NODES, seconds, strict=True))
+        rise = float(slope) * (NODES[-1] - NODES[0])
+        return float(slope), float(miss) / rise if rise > 1e-6 else float("inf")
 
 
 def _known(found: Interval | None) -> Interval:
@@ -118,28 +151,47 @@ def _known(found: Interval | None) -> Interval:
     return found
 
 
-def _cases() -> list[Case]:
+def _cases(setting: Setting) -> list[Case]:
     """Everything that the figures and claims need."""
+    noises, one_noise, base = setting.noises, setting.noise, setting.factor
+    alphas = dict.fromkeys((base, NEEDED))
+    every = dict.fromkeys((base, *ALPHAS))
     proposals = ("hadoop", "hadoop-gpu2", "shares", "finish-time")
-    clean = [Case(p, n, alpha) for alpha in (ALPHA, NEEDED) for n in NODES for p in proposals]
-    noisy = [Case(p, n, alpha, 0.2) for alpha in (ALPHA, NEEDED) for n in NODES for p in proposals]
-    many = [Case(p, 64, alpha, noise) for alpha in ALPHAS for noise in NOISES for p in proposals]
-    one = [Case(p, 1, alpha, 0.2) for alpha in ALPHAS for p in ("hadoop", "finish-time")]
-    gap = [replace(Case("finish-time", 64, alpha, 0.1), count_gap=False) for alpha in ALPHAS]
-    shared = [Case(p, n, shared=True) for n in NODES for p in ("hadoop", "hadoop-gpu2", "finish-time")]
-    gpus = [Case(p, n, noise=0.2) for n in NODES for p in ("hadoop-gpu1", "finish-time-gpu1")]
+    clean = [Case(p, n, alpha) for alpha in alphas for n in NODES for p in proposals]
+    noisy = [Case(p, n, alpha, one_noise) for alpha in alphas for n in NODES for p in proposals]
+    many = [Case(p, 64, alpha, noise) for alpha in every for noise in noises for p in proposals]
+    one = [Case(p, 1, base, noise) for noise in noises for p in ("hadoop", "shares", "finish-time")]
+    gap = [replace(Case("finish-time", 64, alpha, noises[0]), count_gap=False) for alpha in ALPHAS]
+    shared = [Case(p, n, base, shared=True) for n in NODES for p in ("hadoop", "hadoop-gpu2", "finish-time")]
+    gpus = [
+        Case(p, n, base, noise)
+        for n in NODES
+        for noise in (noises if n == 16 else (one_noise,))
+        for p in ("hadoop", "hadoop-gpu2", "finish-time", "hadoop-gpu1", "finish-time-gpu1")
+    ]
     return list(dict.fromkeys([*clean, *noisy, *many, *one, *gap, *shared, *gpus]))
 
 
-def _play(task: tuple[Case, int]) -> Played:
-    case, seed = task
-    return case.played(seed)
+def _play(task: tuple[Case, int, Setting]) -> Played:
+    case, seed, setting = task
+    return case.played(seed, setting)
 
 
-def figures(*, seeds: int, workers: int, tell: Callable[[int, int], None] | None = None) -> Figures:
+def figures(
+    *,
+    seeds: int,
+    workers: int,
+    setting: Setting | None = None,
+    tell: Callable[[int, int], None] | None = None,
+) -> Figures:
     """Play all cases, those with chance for every seed."""
-    tasks = [(case, seed) for case in _cases() for seed in range(1, (1 if case.noise is None else seeds) + 1)]
+    setting = setting or Setting(NOISES)
+    tasks = [
+        (case, seed, setting)
+        for case in _cases(setting)
+        for seed in range(1, (1 if case.noise is None else seeds) + 1)
+    ]
     found: dict[Case, list[Played]] = {}
-    for (case, _), played in zip(tasks, mapped(_play, tasks, workers, tell), strict=True):
+    for (case, _, _), played in zip(tasks, mapped(_play, tasks, workers, tell), strict=True):
         found.setdefault(case, []).append(played)
-    return Figures(seeds, found)
+    return Figures(seeds, setting, found)

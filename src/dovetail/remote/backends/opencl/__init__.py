@@ -9,19 +9,20 @@ the functions of which nothing is computed on the device.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dovetail.remote.backends.base import OPERATOR_FUNCTIONS, Backend, Kernel, Place, View, turned
+from dovetail.remote.backends.base import Backend, Kernel, Place, View, default_dtypes
 from dovetail.remote.backends.numpy import NumpyBackend
 from dovetail.remote.backends.opencl import products, reductions
 from dovetail.remote.backends.opencl.elementwise import EXPRESSIONS, NotHere, apply, converted, elementwise
 from dovetail.remote.backends.opencl.queue import QUIET, ClArray, Queue, strides_of
 from dovetail.remote.backends.opencl.shaping import Shaping
 from dovetail.remote.encoding import LocalMemory
-from dovetail.remote.standard import DTYPES, FUNCTIONS, INPLACE_OPERATORS, REFLECTED_OPERATORS
+from dovetail.remote.standard import DTYPES, FUNCTIONS, INPLACE_OPERATORS, OPERATOR_FUNCTIONS, operators_by
 
 __all__ = ["ON_HOST", "OpenCLBackend"]
 
@@ -68,12 +69,7 @@ class OpenCLBackend(Backend):
         doubles = () if queue.double else ("float64", "complex128")
         self.dtypes = {name: np.dtype(name) for name in DTYPES if name not in doubles}
         self._real = np.dtype("float64" if queue.double else "float32")
-        self.default_dtypes = {
-            "real floating": self._real.name,
-            "complex floating": "complex128" if queue.double else "complex64",
-            "integral": "int64",
-            "indexing": "int64",
-        }
+        self.default_dtypes = default_dtypes(self._real.name)
         self.array_type = ClArray
         self.functions = self._functions()
 
@@ -81,17 +77,17 @@ class OpenCLBackend(Backend):
         queue, shaping = self._queue, Shaping(self._queue)
         here: dict[str, Callable[..., Any]] = {name: getattr(shaping, name) for name in _SHAPING}
         for name in EXPRESSIONS:
-            here[name] = _bound(elementwise, queue, name)
-        for name in ("sum", "prod", "max", "min"):
-            here[name] = _bound(reductions.reduce, queue, name)
+            here[name] = partial(elementwise, queue, name)
+        for name in reductions.REDUCTIONS:
+            here[name] = partial(reductions.reduce, queue, name)
         for name in ("argmax", "argmin"):
-            here[name] = _bound(reductions.arg_extreme, queue, name)
+            here[name] = partial(reductions.arg_extreme, queue, name)
         for name in ("matmul", "outer", "tensordot", "vecdot"):
-            here[name] = here[f"linalg.{name}"] = _bound(getattr(products, name), queue)
+            here[name] = here[f"linalg.{name}"] = partial(getattr(products, name), queue)
         del here["outer"]
         here["linalg.matrix_transpose"] = shaping.matrix_transpose
-        here["mean"], here["var"] = _bound(reductions.mean, queue), _bound(reductions.variance, queue)
-        for name in ("all", "any", "astype", "clip", "count_nonzero", "empty", "full", "std", "where"):
+        here["mean"], here["var"] = partial(reductions.mean, queue), partial(reductions.variance, queue)
+        for name in ("astype", "clip", "count_nonzero", "empty", "full", "std", "where"):
             here[name] = getattr(self, f"_{name}")
         for name, value in (("ones", 1), ("zeros", 0)):
             here[name] = _filled(self._full, value)
@@ -102,26 +98,15 @@ class OpenCLBackend(Backend):
         found["__setitem__"] = self._set_on_host
         for name, function in here.items():
             found[name] = _or(function, found[name], typed=name in EXPRESSIONS or name in _TYPED)
-        for method, name in OPERATOR_FUNCTIONS.items():
-            found[method] = found[name]
-        for method in REFLECTED_OPERATORS:
-            found[method] = turned(found[method.replace("__r", "__", 1)])
+        found |= operators_by(found)
         for method in INPLACE_OPERATORS:
-            found[method] = self._in_place(found[method.replace("__i", "__", 1)])
+            found[method] = self._in_place(found[OPERATOR_FUNCTIONS[method]])
         return found
 
     # -- functions that are short ----------------------------------------------------------------------
 
-    def _all(self, x: ClArray, *, axis: Any = None, keepdims: bool = False) -> ClArray:
-        truth = converted(self._queue, x, np.dtype("bool"), copy=False)
-        return reductions.reduce(self._queue, "all", truth, axis=axis, keepdims=keepdims)
-
-    def _any(self, x: ClArray, *, axis: Any = None, keepdims: bool = False) -> ClArray:
-        truth = converted(self._queue, x, np.dtype("bool"), copy=False)
-        return reductions.reduce(self._queue, "any", truth, axis=axis, keepdims=keepdims)
-
     def _count_nonzero(self, x: ClArray, *, axis: Any = None, keepdims: bool = False) -> ClArray:
-        truth = converted(self._queue, x, np.dtype("bool"), copy=False)
+        truth = elementwise(self._queue, "not_equal", x, 0)
         return reductions.reduce(self._queue, "sum", truth, axis=axis, keepdims=keepdims)
 
     def _std(
@@ -199,18 +184,6 @@ class OpenCLBackend(Backend):
 
     # -- arrays ----------------------------------------------------------------------------------------
 
-    def settle(self, value: Any) -> Any:
-        """Arrays as they are."""
-        if isinstance(value, tuple | list):
-            return [self.settle(item) for item in value]
-        if not isinstance(value, ClArray):
-            raise TypeError(f"the result is {type(value).__name__}, expected an array")
-        return value
-
-    def describe(self, value: ClArray) -> tuple[str, tuple[int, ...]]:
-        """Data type and shape."""
-        return value.dtype.name, value.shape
-
     def from_host(self, array: NDArray[Any]) -> ClArray:
         """A copy on the device."""
         return self._queue.upload(array)
@@ -275,10 +248,6 @@ class OpenCLBackend(Backend):
 
 
 _KINDS = {"f": "real floating", "c": "complex floating", "i": "integral"}
-
-
-def _bound(function: Callable[..., Any], *first: Any) -> Callable[..., Any]:
-    return lambda *arguments, **named: function(*first, *arguments, **named)
 
 
 def _or(function: Callable[..., Any], on_host: Callable[..., Any], *, typed: bool) -> Callable[..., Any]:

@@ -216,7 +216,6 @@ def apply(
     result: np.dtype[Any],
     *,
     helpers: np.dtype[Any] | None = None,
-    target: ClArray | None = None,
 ) -> ClArray:
     """A new array of ``code`` over the elements of ``inputs``, which are broadcast and named a, b, c, …
 
@@ -228,11 +227,10 @@ def apply(
         types: what each input is in the expression.
         result: the type of the expression's value.
         helpers: the type T for which `prelude` is needed.
-        target: where the result goes; a new array where there is none.
     """
     arrays = [x for x in inputs if isinstance(x, ClArray)]
     shape = np.broadcast_shapes(*[x.shape for x in arrays])
-    made = queue.empty(shape, result) if target is None else target
+    made = queue.empty(shape, result)
     names = "abcd"[: len(inputs)]
     held = [n for n, x in zip(names, inputs, strict=True) if isinstance(x, ClArray)]
     kept, strides = merged(shape, [broadcast_strides(x, shape) for x in arrays])

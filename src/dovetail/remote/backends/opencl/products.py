@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from dovetail.remote.backends.opencl.elementwise import NotHere, converted, elementwise
-from dovetail.remote.backends.opencl.queue import C_TYPES, ClArray, Queue, strides_of
+from dovetail.remote.backends.opencl.queue import C_TYPES, ClArray, Queue
 from dovetail.remote.backends.opencl.reductions import reduce
-from dovetail.remote.backends.opencl.strided import broadcast_strides, gathered
+from dovetail.remote.backends.opencl.strided import viewed
 
 __all__ = ["matmul", "outer", "tensordot", "vecdot"]
 
@@ -41,12 +42,12 @@ def _stacked(queue: Queue, x: ClArray, stack: Sequence[int], dtype: np.dtype[Any
     """The matrices as (count, rows, columns); one that serves for all stays one."""
     x = converted(queue, x, dtype, copy=False)
     matrix = x.shape[-2:]
-    if int(np.prod(x.shape[:-2], dtype=object)) == 1:
+    if math.prod(x.shape[:-2]) == 1:
         return x.reshaped((1, *matrix))
     shape = (*stack, *matrix)
     if x.shape != shape:
-        x = gathered(queue, x, shape, (0, broadcast_strides(x, shape)))
-    return x.reshaped((int(np.prod(stack, dtype=object)), *matrix))
+        x = viewed(queue, x, lambda whole: np.broadcast_to(whole, shape))
+    return x.reshaped((math.prod(stack), *matrix))
 
 
 def _multiplied(queue: Queue, a: ClArray, b: ClArray) -> ClArray:
@@ -71,19 +72,11 @@ __kernel void run(__global T *restrict y, __global const T *restrict a, __global
     for (uint i = 0; i < B; i++)
         for (uint j = 0; j < B; j++)
             sum[i][j] = (T)(0);
-    if (rows == B && columns == B) {{
-        for (ulong p = 0; p < k; p++)
-            for (uint i = 0; i < B; i++) {{
-                const T u = a[i * k + p];
-                for (uint j = 0; j < B; j++) {{ const T w = b[p * n + j]; sum[i][j] += {product}; }}
-            }}
-    }} else {{
-        for (ulong p = 0; p < k; p++)
-            for (uint i = 0; i < rows; i++) {{
-                const T u = a[i * k + p];
-                for (uint j = 0; j < columns; j++) {{ const T w = b[p * n + j]; sum[i][j] += {product}; }}
-            }}
-    }}
+    // Of whole blocks the bounds are known to the compiler, which unrolls them.
+    #define ADD(R, C) for (ulong p = 0; p < k; p++) for (uint i = 0; i < R; i++) {{ \\
+        const T u = a[i * k + p]; \\
+        for (uint j = 0; j < C; j++) {{ const T w = b[p * n + j]; sum[i][j] += {product}; }} }}
+    if (rows == B && columns == B) ADD(B, B) else ADD(rows, columns)
     y += s * m * n + row * n + column;
     for (uint i = 0; i < rows; i++)
         for (uint j = 0; j < columns; j++)
@@ -123,17 +116,14 @@ def tensordot(queue: Queue, a: ClArray, b: ClArray, *, axes: Any = 2) -> ClArray
     rest = [[x for x in range(v.ndim) if x not in o] for v, o in zip((a, b), over, strict=True)]
     left = _ordered(queue, a, rest[0] + over[0])
     right = _ordered(queue, b, over[1] + rest[1])
-    summed = int(np.prod([a.shape[x] for x in over[0]], dtype=object))
-    shape = [a.shape[x] for x in rest[0]] + [b.shape[x] for x in rest[1]]
-    rows = int(np.prod([a.shape[x] for x in rest[0]], dtype=object))
-    columns = int(np.prod([b.shape[x] for x in rest[1]], dtype=object))
-    return matmul(queue, left.reshaped((rows, summed)), right.reshaped((summed, columns))).reshaped(
-        tuple(shape)
-    )
+    outside = [left.shape[: len(rest[0])], right.shape[len(over[1]) :]]
+    rows, columns = map(math.prod, outside)
+    summed = math.prod(right.shape[: len(over[1])])
+    made = matmul(queue, left.reshaped((rows, summed)), right.reshaped((summed, columns)))
+    return made.reshaped((*outside[0], *outside[1]))
 
 
 def _ordered(queue: Queue, x: ClArray, order: Sequence[int]) -> ClArray:
     if list(order) == list(range(x.ndim)):
         return x
-    own = strides_of(x.shape)
-    return gathered(queue, x, [x.shape[a] for a in order], (0, [own[a] for a in order]))
+    return viewed(queue, x, lambda whole: np.transpose(whole, order))

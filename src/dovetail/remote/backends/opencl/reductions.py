@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from dovetail.remote.backends.opencl.elementwise import (
-    NotHere,
-    converted,
-    elementwise,
-    loaded,
-)
-from dovetail.remote.backends.opencl.queue import C_TYPES, ClArray, Queue, strides_of
-from dovetail.remote.backends.opencl.strided import gathered
+from dovetail.remote.backends.opencl.elementwise import NotHere, apply, converted, elementwise, loaded
+from dovetail.remote.backends.opencl.queue import C_TYPES, ClArray, Queue
+from dovetail.remote.backends.opencl.strided import axis_of, viewed
 
 __all__ = ["REDUCTIONS", "arg_extreme", "mean", "reduce", "variance"]
 
@@ -39,29 +35,21 @@ REDUCTIONS: dict[str, dict[str, tuple[str | None, str]]] = {
 
 def _lined_up(queue: Queue, x: ClArray, axis: Any) -> tuple[ClArray, int, int, int, list[int]]:
     """The array as (outer, n, inner) elements of which the middle ones are reduced, and the axes."""
-    axes = sorted(_axes(axis, x.ndim))
-    if axes == list(range(axes[0], axes[-1] + 1)) if axes else True:
-        first, last = (axes[0], axes[-1] + 1) if axes else (x.ndim, x.ndim)
-        sizes = [int(np.prod(part, dtype=object)) for part in (x.shape[:first], x.shape[first:last])]
-        inner = int(np.prod(x.shape[last:], dtype=object))
-        return x, sizes[0], sizes[1], inner, axes
-    kept = [a for a in range(x.ndim) if a not in axes]
-    order = kept + axes
-    own = strides_of(x.shape)
-    turned = gathered(queue, x, [x.shape[a] for a in order], (0, [own[a] for a in order]))
-    outer = int(np.prod([x.shape[a] for a in kept], dtype=object))
-    return turned, outer, x.size // outer if outer else 0, 1, axes
+    axes = _axes(axis, x.ndim)
+    first, last, lined = (axes[0], axes[-1] + 1, x) if axes else (x.ndim, x.ndim, x)
+    if last - first > len(axes):  # others are between them
+        kept = [a for a in range(x.ndim) if a not in axes]
+        lined = viewed(queue, x, lambda whole: np.transpose(whole, kept + axes))
+        first, last = len(kept), x.ndim
+    shape = lined.shape
+    return lined, math.prod(shape[:first]), math.prod(shape[first:last]), math.prod(shape[last:]), axes
 
 
-def _axes(axis: Any, ndim: int) -> set[int]:
+def _axes(axis: Any, ndim: int) -> list[int]:
     given = range(ndim) if axis is None else (axis if isinstance(axis, tuple | list) else (axis,))
-    found: set[int] = set()
-    for a in given:
-        if not -ndim <= a < ndim:
-            raise np.exceptions.AxisError(a, ndim)
-        if a % ndim in found:
-            raise ValueError(f"found the axis {a} twice")
-        found.add(a % ndim)
+    found = sorted({axis_of(a, ndim) for a in given})
+    if len(found) < len(given):
+        raise ValueError(f"found the axes {tuple(given)}, expected each at most once")
     return found
 
 
@@ -113,7 +101,8 @@ def _stage(
     made = queue.empty((outer, parts, inner), value)
     v = C_TYPES[value.name]
     read = loaded("row[k * inner]", x.dtype, value)
-    begin = f"const V x = {read}; v = {step};"
+    # The last parts may be empty: a sum of them is 0, and the last element once more changes no extreme.
+    begin = "low" if first is not None else "low < n ? low : n - 1"
     kernel = queue.build(
         ("reduce", name, x.dtype.name, value.name),
         f"""
@@ -125,9 +114,9 @@ __kernel void run(__global V *y, __global const {C_TYPES[x.dtype.name]} *x, cons
     const ulong length = (n + parts - 1) / parts;
     const ulong low = min(n, part * length), high = min(n, low + length);
     __global const {C_TYPES[x.dtype.name]} *row = x + (i / inner / parts * n) * inner + i % inner;
-    ulong k = low < n ? low : n - 1;  // a part may be empty: the last element once more changes no extreme
+    ulong k = {begin};
     V v = {first if first is not None else loaded("row[k++ * inner]", x.dtype, value)};
-    for (; k < high; k++) {{ {begin} }}
+    for (; k < high; k++) {{ const V x = {read}; v = {step}; }}
     y[i] = v;
 }}""",
     )
@@ -179,61 +168,14 @@ def arg_extreme(
     """``argmax`` or ``argmin``: the first position of the extreme, or of the first NaN."""
     if x.dtype.kind == "c":
         raise NotHere(f"{name} of {x.dtype}")
-    lined, outer, n, inner, axes = _lined_up(queue, x, axis)
-    if n == 0 and outer * inner:
-        raise ValueError(f"{name}() of no elements has no value")
-    shape = _shape_after(x.shape, axes, keepdims)
-    at: ClArray | None = None
-    left = n
-    while True:
-        few = outer * inner < LANES and left > 2 * SHORTEST
-        parts = min(-(-left // SHORTEST), max(1, LANES // max(1, outer * inner))) if few else 1
-        at = _arg_stage(queue, name, lined, at, outer, n, left, inner, parts)
-        left = parts
-        if parts == 1:
-            return at.reshaped(shape)
-
-
-def _arg_stage(
-    queue: Queue,
-    name: str,
-    x: ClArray,
-    at: ClArray | None,
-    outer: int,
-    n: int,
-    left: int,
-    inner: int,
-    parts: int,
-) -> ClArray:
-    """Positions of the extremes of parts; ``at`` has those of the stage before."""
-    made = queue.empty((outer, parts, inner), "int64")
-    better = "x > v" if name == "argmax" else "x < v"
-    if x.dtype.kind == "f":
-        better = f"(x != x && v == v) || {better}"
-    position = "k" if at is None else "from[k * inner]"
-    c = C_TYPES[x.dtype.name]
-    kernel = queue.build(
-        (name, x.dtype.name, at is None),
-        f"""
-__kernel void run(__global long *y, __global const {c} *x, __global const long *at, const ulong n,
-                  const ulong left, const ulong inner, const ulong parts)
-{{
-    const ulong i = get_global_id(0), part = i / inner % parts, o = i / inner / parts;
-    const ulong length = (left + parts - 1) / parts;
-    const ulong low = min(left, part * length), high = min(left, low + length);
-    __global const {c} *row = x + o * n * inner + i % inner;
-    __global const long *from = at + o * left * inner + i % inner;
-    ulong k = low < left ? low : left - 1;
-    long best = {position};
-    {c} v = row[best * inner];
-    for (k++; k < high; k++) {{
-        const long p = {position};
-        const {c} x = row[p * inner];
-        if ({better}) {{ v = x; best = p; }}
-    }}
-    y[i] = best;
-}}""",
-    )
-    sizes = [np.uint64(number) for number in (n, left, inner, parts)]
-    queue.launch(kernel, (made.size,), [made, x, made if at is None else at, *sizes])
-    return made
+    lined = x.reshaped((x.size,)) if axis is None else x
+    along = axis_of(0 if axis is None else axis, lined.ndim)
+    n = lined.shape[along]
+    extreme = reduce(queue, name.removeprefix("arg"), lined, axis=along, keepdims=True)
+    position = np.dtype("int32" if n < 1 << 31 else "int64")
+    places = queue.upload(np.arange(n, dtype=position).reshape(-1, *[1] * (lined.ndim - 1 - along)))
+    code = "a == b || (a != a && b != b) ? c : d"
+    types = [x.dtype, x.dtype, position, position]
+    found = apply(queue, "position", code, [lined, extreme, places, n], types, position)
+    made = reduce(queue, "min", found, axis=along, dtype="int64")
+    return made.reshaped(_shape_after(x.shape, _axes(axis, x.ndim), keepdims))

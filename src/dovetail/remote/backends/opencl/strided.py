@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dovetail.remote.backends.opencl.queue import ClArray, Queue, strides_of
 
-__all__ = ["Pattern", "broadcast_strides", "copy", "gathered", "merged"]
+__all__ = [
+    "Pattern",
+    "axis_of",
+    "broadcast_strides",
+    "copy",
+    "index_arguments",
+    "index_code",
+    "index_values",
+    "merged",
+    "outline",
+    "pattern_of",
+    "viewed",
+]
 
 _WORDS = {1: "uchar", 2: "ushort", 4: "uint", 8: "ulong", 16: "ulong2"}
 
@@ -34,11 +47,25 @@ def merged(shape: Sequence[int], strides: Sequence[Sequence[int]]) -> tuple[list
     return kept, found
 
 
-def broadcast_strides(array: ClArray, shape: Sequence[int]) -> list[int]:
+def axis_of(axis: int, ndim: int) -> int:
+    """The axis counted from the first. Raises `AxisError`."""
+    if not -ndim <= axis < ndim:
+        raise np.exceptions.AxisError(axis, ndim)
+    return axis % ndim
+
+
+def outline(shape: Sequence[int]) -> NDArray[np.uint8]:
+    """An array of NumPy of this shape in C order, of one byte an element, that has no memory.
+
+    NumPy's own views of it say where their elements lie: slices, permutations, repetitions are its business.
+    Nobody may look at an element.
+    """
+    return np.lib.stride_tricks.as_strided(np.empty(0, np.uint8), shape, strides_of(shape), writeable=False)
+
+
+def broadcast_strides(array: ClArray, shape: Sequence[int]) -> Sequence[int]:
     """Strides with which an array fills a larger shape: 0 where it is repeated."""
-    own = strides_of(array.shape)
-    ahead = len(shape) - array.ndim
-    return [0] * ahead + [0 if n == 1 else s for n, s in zip(array.shape, own, strict=True)]
+    return np.broadcast_to(outline(array.shape), shape).strides
 
 
 def index_code(dimensions: int, names: Sequence[str]) -> str:
@@ -91,8 +118,17 @@ __kernel void run(__global {word} *restrict y, __global const {word} *restrict x
     queue.launch(kernel, (int(np.prod(shape, dtype=object)),), [target, source, *values])
 
 
-def gathered(queue: Queue, source: ClArray, shape: Sequence[int], pattern: Pattern) -> ClArray:
-    """A new array of the elements of a pattern."""
-    made = queue.empty(shape, source.dtype)
-    copy(queue, shape, made, (0, strides_of(shape)), source, pattern)
+def pattern_of(whole: NDArray[np.uint8], view: NDArray[np.uint8]) -> Pattern:
+    """Where the elements of a view of an outline lie."""
+    begin, at = (a.__array_interface__["data"][0] for a in (whole, view))
+    return at - begin, view.strides
+
+
+def viewed(queue: Queue, source: ClArray, view: Callable[[NDArray[np.uint8]], NDArray[np.uint8]]) -> ClArray:
+    """A new array of the elements that ``view`` takes of an outline: a function that copies nothing."""
+    whole = outline(source.shape)
+    part = view(whole)
+    assert type(part) is np.ndarray  # a number would have been read from memory that is not there
+    made = queue.empty(part.shape, source.dtype)
+    copy(queue, part.shape, made, (0, strides_of(part.shape)), source, pattern_of(whole, part))
     return made

@@ -49,8 +49,14 @@ export async function act(action, ids) {
 
 /** Hear of changes; `state` hears "live", "lost". The browser connects again by itself. */
 export function listen(changed, state) {
-  const source = new EventSource(`${BASE}/events`);
-  source.addEventListener("change", (event) => { state("live"); changed(JSON.parse(event.data)); });
-  source.addEventListener("open", () => state("live"));
-  source.addEventListener("error", () => state("lost"));
+  const open = () => {
+    const source = new EventSource(`${BASE}/events`);
+    source.addEventListener("change", (event) => { state("live"); changed(JSON.parse(event.data)); });
+    source.addEventListener("open", () => state("live"));
+    source.addEventListener("error", () => state("lost"));
+    // A page that is left may be kept for "back", with its connection; of six that a browser opens to a host.
+    addEventListener("pagehide", () => source.close(), { once: true });
+  };
+  addEventListener("pageshow", (event) => { if (event.persisted) open(); });
+  open();
 }

@@ -7,6 +7,12 @@ const TOP = 18;
 const DEVICE = 18;
 const MOST_LANES = 120;
 const MOST_BARS = 3000;
+const FORECAST = 14;
+const MOST_FORECASTS = 8;
+export const WENT_WRONG = ["FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "TIMEOUT"];
+
+/** Whether a job came to no good end. */
+export const failed = (job) => WENT_WRONG.includes(job.state);
 
 /** Lanes from the nodes: {node, device|null, cpus, height, top}. */
 export function lanesOf(nodes) {
@@ -43,9 +49,43 @@ export function runs(numbers) {
   return found;
 }
 
+/** Rows below the lanes for waiting jobs, from their predicted start to their predicted end. */
+function forecastsOf(waiting, to) {
+  const rows = [];
+  const known = waiting.filter((job) => job.predicted_start && job.predicted_start < to);
+  for (const job of known.sort((a, b) => a.predicted_start - b.predicted_start)) {
+    const row = rows.find((one) => one[one.length - 1].predicted_end <= job.predicted_start);
+    if (row) row.push(job);
+    else if (rows.length < MOST_FORECASTS) rows.push([job]);
+  }
+  return rows;
+}
+
+/** What bars are called: the name; where several share it, with the id; where it is long, the part that tells them apart. */
+function labelsOf(jobs) {
+  const many = new Map();
+  for (const job of jobs) many.set(job.name, (many.get(job.name) ?? 0) + 1);
+  const names = [...many.keys()].sort();
+  const start = names.length > 1 ? alike(names[0], names[names.length - 1]) : 0;
+  return (job, room) => {
+    const word = start > 0 ? Math.max(...[..."-_. /:="].map((mark) => job.name.lastIndexOf(mark, start - 1))) + 1 : 0;
+    const found = many.get(job.name) > 1 ? [`${job.id} ${job.name}`, job.id] : [job.name, job.name.slice(word)];
+    const last = found[found.length - 1];
+    return found.find((name) => name.length <= room) ?? (room < 4 ? "" : `…${last.slice(1 - room)}`);
+  };
+}
+
+function alike(first, last) {
+  let at = 0;
+  while (at < first.length && first[at] === last[at]) at += 1;
+  return at;
+}
+
 /** The chart. `from`, `to`, `now` are seconds since the epoch; `open` hears the id of a job that is chosen. */
-export function gantt({ nodes, jobs, from, to, now, width, open }) {
-  const { lanes, height, left } = lanesOf(nodes);
+export function gantt({ nodes, jobs, waiting, from, to, now, width, open }) {
+  const { lanes, height: below, left } = lanesOf(nodes);
+  const forecasts = forecastsOf(waiting, to);
+  const height = below + forecasts.length * (FORECAST + 2) + (forecasts.length ? 4 : 0);
   const scale = (t) => LEFT + ((Math.min(Math.max(t, from), to) - from) / (to - from)) * (width - LEFT - 8);
   const chart = draw("svg", { class: "chart", width, height: height + 18, viewBox: `0 0 ${width} ${height + 18}`,
     role: "img", "aria-label": `What ran where from ${moment(from)} to ${moment(to)}` });
@@ -64,13 +104,19 @@ export function gantt({ nodes, jobs, from, to, now, width, open }) {
     chart.append(draw("line", { class: "lane", x1: LEFT, x2: width - 8, y1: lane.top + lane.height + 2,
       y2: lane.top + lane.height + 2 }));
   }
+  const label = labelsOf([...jobs, ...waiting]);
   let bars = 0;
-  for (const job of jobs) {
+  // What failed is above what else there is, and never left out for it.
+  for (const job of [...jobs.filter((one) => !failed(one)).slice(0, MOST_BARS), ...jobs.filter(failed)]) {
     for (const box of boxes(job, places)) {
-      if (bars++ >= MOST_BARS) break;
-      bar(chart, job, box, { scale, from, to, now, open });
+      if (bars++ >= MOST_BARS && !failed(job)) break;
+      bar(chart, job, box, { scale, from, to, now, open, label });
     }
   }
+  if (forecasts.length) chart.append(draw("text", { x: 0, y: below + FORECAST - 2 }, "waiting"));
+  forecasts.forEach((row, place) => {
+    for (const job of row) forecast(chart, job, below + place * (FORECAST + 2), { scale, to, open, label });
+  });
   chart.append(draw("line", { class: "now", x1: scale(now), x2: scale(now), y1: TOP - 4, y2: height }));
   if (left) chart.append(draw("text", { x: 0, y: height + 12 }, `${MOST_LANES} lanes are shown; there are ${left} nodes`));
   return chart;
@@ -101,13 +147,24 @@ function place(lane, core) {
   return lane.seen.get(core) % lane.cpus;
 }
 
-function bar(chart, job, box, { scale, from, to, now, open }) {
+/** A waiting job, from when it is predicted to start until when it is predicted to end. */
+function forecast(chart, job, top, { scale, to, open, label }) {
+  const x = scale(job.predicted_start);
+  const wide = Math.max(scale(job.predicted_end ?? to) - x, 2);
+  const told = `${job.id} ${job.name}\nPENDING\npredicted ~ ${moment(job.predicted_start)} to ${moment(job.predicted_end)}`;
+  chart.append(draw("rect", { class: "forecast", x, y: top, width: wide, height: FORECAST, rx: 2, "data-forecast": job.id,
+    click: () => open(job.id) }, draw("title", {}, told)));
+  const text = wide > 24 ? label(job, Math.floor((wide - 6) / 6.5)) : "";
+  if (text) chart.append(draw("text", { class: "coming", x: x + 3, y: top + FORECAST - 3 }, text));
+}
+
+function bar(chart, job, box, { scale, from, to, now, open, label }) {
   const end = job.end ?? now;
   if (job.start === null || end < from || job.start > to) return;
   const about = draw("title", {}, describe(job, now));
   const choose = () => open(job.id);
   const x = scale(job.start);
-  const wide = Math.max(scale(end) - x, 1.5);
+  const wide = Math.max(scale(end) - x, failed(job) ? 4 : 1.5);
   chart.append(draw("rect", { class: `job ${job.state}`, x, y: box.top, width: wide, height: box.height, rx: 2,
     "data-job": job.id, click: choose }, about));
   if (job.end === null && job.predicted_end) {
@@ -120,9 +177,8 @@ function bar(chart, job, box, { scale, from, to, now, open }) {
         height: Math.max(box.height - 1, 1), "data-ahead": job.id, click: choose }));
     }
   }
-  if (wide > 40 && box.height >= 11) {
-    const room = Math.floor((wide - 8) / 6.5);
-    const text = job.name.length > room ? `${job.name.slice(0, Math.max(room - 1, 0))}…` : job.name;
+  const text = box.height >= 11 ? label(job, Math.floor((wide - 8) / 6.5)) : "";
+  if (text) {
     chart.append(draw("text", { class: "label", x: x + 4, y: box.top + box.height / 2 + 4 }, text));
   }
 }

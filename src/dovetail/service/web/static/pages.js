@@ -2,14 +2,17 @@
 
 import { act, get, log } from "./api.js";
 import { ask, count, duration, make, moment, percent } from "./dom.js";
-import { area, gantt, meanUsage, usage } from "./gantt.js";
+import { area, failed, gantt, meanUsage, usage, WENT_WRONG } from "./gantt.js";
 import { APPS, ENDED, QUEUE, stateOf, table, where } from "./tables.js";
 
 const ROWS = 100;
 const PAST = 2000;
+const WRONG = 500;
 
 const filters = { text: "", state: "" };
 const window_ = { past: 900 };
+const each = (states) => states.map((state) => [state, state]);
+const FAILED = WENT_WRONG.join(",");
 
 /** Fields of the filter: a name, or user:NAME. */
 function query(extra) {
@@ -17,15 +20,16 @@ function query(extra) {
   const text = filters.text.trim();
   if (text.startsWith("user:")) found.set("user", text.slice(5));
   else if (text) found.set("name", text);
-  if (filters.state) found.set("state", filters.state);
+  for (const state of filters.state ? filters.state.split(",") : []) found.append("state", state);
   return found;
 }
 
 function filterBar(states, changed) {
+  if (!states.some(([state]) => state === filters.state)) filters.state = "";
   const text = make("input", { type: "search", id: "filter", placeholder: "name, or user:NAME", "aria-label": "Filter jobs",
     value: filters.text, input: (event) => { filters.text = event.target.value; changed(); } });
   const state = make("select", { "aria-label": "State", change: (event) => { filters.state = event.target.value; changed(); } },
-    ...["", ...states].map((name) => make("option", { value: name, selected: name === filters.state }, name || "all states")));
+    ...[["", "all states"], ...states].map(([value, name]) => make("option", { value, selected: value === filters.state }, name)));
   return make("div", { class: "bar" }, text, state);
 }
 
@@ -61,14 +65,19 @@ export function queuePage() {
   let data = null;
   const load = async () => {
     const now = Date.now() / 1000;
-    const [nodes, running, jobs, past, info] = await Promise.all([
+    const since = now - window_.past;
+    const wrong = new URLSearchParams([["since", since], ["limit", WRONG], ...WENT_WRONG.map((state) => ["state", state])]);
+    const [nodes, running, waiting, jobs, past, bad, info] = await Promise.all([
       get("/nodes"),
       get("/jobs?state=RUNNING&limit=1000"),
+      get(`/jobs?state=PENDING&limit=${ROWS}`),
       get(`/jobs?${query({ limit: asked })}`),
-      get(`/ended?since=${now - window_.past}&limit=${PAST}`),
+      get(`/ended?since=${since}&limit=${PAST}`),
+      get(`/ended?${wrong}`), // however many others there are
       get("/info"),
     ]);
-    data = { nodes: nodes.nodes, running: running.jobs, jobs: withHeld(jobs.jobs), total: jobs.total, past: past.jobs,
+    data = { nodes: nodes.nodes, running: running.jobs, jobs: withHeld(jobs.jobs), total: jobs.total,
+      waiting: waiting.jobs, past: [...past.jobs.filter((job) => !failed(job)), ...bad.jobs], bad: bad.jobs.length,
       info, age: jobs.forecast_age, ahead: info.now - now };
   };
   const open = (id) => { location.hash = `#/job/${encodeURIComponent(id)}`; };
@@ -81,12 +90,12 @@ export function queuePage() {
   } }, ...[[300, "5 minutes"], [900, "15 minutes"], [3600, "1 hour"], [21600, "6 hours"], [86400, "1 day"]]
     .map(([value, text]) => make("option", { value, selected: value === window_.past }, text)));
   let refresh = () => {};
-  const page = make("div", {}, figures,
+  const page = make("div", { class: "home" }, figures, make("section", { class: "where" },
     make("h2", {}, "What runs where"),
     make("div", { class: "bar" }, make("label", {}, "The last ", spans),
-      make("span", { class: "legend" }, "filled: ran or runs; outlined: predicted to run; line: now")),
-    charts, make("h2", {}, "Queue"),
-    filterBar(["PENDING", "RUNNING"], () => refresh()), list);
+      make("span", { class: "legend" }, "filled: ran or runs; outlined: predicted to run; red: failed; line: now")),
+    charts), make("section", {}, make("h2", {}, "Queue"),
+    filterBar(each(["PENDING", "RUNNING"]), () => refresh()), list));
   const show = () => {
     const { info } = data;
     const jobs = info.jobs;
@@ -103,12 +112,17 @@ export function queuePage() {
       ...(info.devices ? [[`${data.nodes.reduce((n, node) => n + node.devices.filter((d) => d.job || (d.jobs || []).length).length, 0)} / ${info.devices}`, "devices in use"]] : []),
       [percent(data.mean), "in use, mean"],
     ].map(([value, name]) => make("li", {}, make("b", {}, value), name)));
+    if (data.bad) {
+      const many = data.bad < WRONG ? count(data.bad) : `${count(WRONG)} or more`;
+      figures.children[2].after(make("li", { class: "wrong" }, make("a", { href: "#/ended",
+        click: () => { filters.state = FAILED; } }, make("b", {}, many), "did not complete")));
+    }
     if (info.blocked) figures.append(make("li", {}, make("b", {}, "blocked"), info.blocked));
   };
   const drawCharts = () => {
     const now = Date.now() / 1000 + data.ahead;
     const jobs = [...data.past, ...data.running];
-    const ends = data.running.map((job) => job.predicted_end ?? 0);
+    const ends = [...data.running, ...data.waiting].map((job) => job.predicted_end ?? 0);
     const from = now - window_.past;
     const to = Math.min(Math.max(now + window_.past / 5, ...ends), now + 2 * window_.past);
     const width = Math.max(charts.clientWidth || 900, 560);
@@ -116,7 +130,7 @@ export function queuePage() {
     const since = Math.max(from, data.info.since);
     data.mean = meanUsage(levels.filter(([at]) => at >= since), since, now);
     const first = !charts.firstChild;
-    charts.replaceChildren(gantt({ nodes: data.nodes, jobs, from, to, now, width, open }),
+    charts.replaceChildren(gantt({ nodes: data.nodes, jobs, waiting: data.waiting, from, to, now, width, open }),
       area(levels, { from, to, now, width }));
     if (first) charts.scrollLeft = charts.scrollWidth; // on a narrow screen: what is now
   };
@@ -132,7 +146,8 @@ export function endedPage() {
   let refresh = () => {};
   const list = make("div", {});
   const page = make("div", {}, make("h2", {}, "Ended"),
-    filterBar(["COMPLETED", "FAILED", "TIMEOUT", "CANCELLED", "NODE_FAIL", "OUT_OF_MEMORY"], () => refresh()), list);
+    filterBar([[FAILED, "did not complete"],
+      ...each(["COMPLETED", "FAILED", "TIMEOUT", "CANCELLED", "NODE_FAIL", "OUT_OF_MEMORY"])], () => refresh()), list);
   return {
     page,
     load: async () => { rows = (await get(`/ended?${query({ limit: asked })}`)).jobs; },

@@ -12,11 +12,12 @@ from pathlib import Path
 from dovetail.errors import InputError
 from dovetail.history import MemoryHistory
 from dovetail.model import CPU, DeviceClass, Run, Seconds
-from dovetail_lab.apps.registry import APPS
+from dovetail_lab.apps.registry import APPS, RAVI, find
 
 __all__ = [
     "Measured",
     "check_writable",
+    "inputs_of",
     "read_measurements",
     "run_of",
     "to_history",
@@ -37,6 +38,19 @@ class Measured:
     seconds: Seconds
     cpu_seconds: Seconds
     transfer_seconds: Seconds
+
+    @property
+    def inputs(self) -> dict[str, float]:
+        """What the job was given: its size, and its iterations if it takes any."""
+        return inputs_of(self.app, self.role, self.n)
+
+
+def inputs_of(app: str, role: str, n: int) -> dict[str, float]:
+    """The inputs of a job of the app; in the role ``iterations`` it has more than its usual number."""
+    iterations = find(app).iterations
+    if iterations is None:
+        return {"n": float(n)}
+    return {"n": float(n), "iterations": float(iterations[role == "iterations"])}
 
 
 def check_writable(path: Path) -> None:
@@ -85,15 +99,16 @@ def _measured(row: Mapping[str | None, str | list[str] | None], where: str) -> M
             f"found {'more' if None in row else 'fewer'} than {len(COLUMNS)} fields", where=where
         )
     cells = {name: str(row[name]) for name in COLUMNS}
-    if cells["app"] not in APPS:
-        raise InputError(f"found {cells['app']!r}, expected one of {', '.join(APPS)}", where=f"{where}: app")
+    known = {**APPS, **RAVI}
+    if cells["app"] not in known:
+        raise InputError(f"found {cells['app']!r}, expected one of {', '.join(known)}", where=f"{where}: app")
     for name in ("device", "role"):
         if not cells[name]:
             raise InputError("found nothing, expected a name", where=f"{where}: {name}")
     if not (
-        cells["n"].isdecimal() and cells["n"].isascii() and 0 < int(cells["n"]) <= APPS[cells["app"]].largest
+        cells["n"].isdecimal() and cells["n"].isascii() and 0 < int(cells["n"]) <= known[cells["app"]].largest
     ):
-        expected = f"a whole number from 1 to {APPS[cells['app']].largest}"
+        expected = f"a whole number from 1 to {known[cells['app']].largest}"
         raise InputError(f"found {cells['n']!r}, expected {expected}", where=f"{where}: n")
     times = [_seconds(cells[name], f"{where}: {name}") for name in COLUMNS[4:]]
     return Measured(cells["app"], cells["device"], cells["role"], int(cells["n"]), *times)
@@ -119,15 +134,16 @@ def to_history(measured: Iterable[Measured]) -> MemoryHistory:
 
 def run_of(measured: Measured, when: Seconds = 0.0) -> Run:
     """One measurement as history keeps it."""
-    on_cpu = measured.device == CPU
+    device = measured.device.removeprefix("cpu+")
+    on_cpu = device == CPU
     return Run(
         measured.app,
         measured.device,
-        DeviceClass(measured.device),
+        DeviceClass(device),
         1,
-        1 if on_cpu else 0,
+        1 if CPU in measured.device else 0,
         0.0 if on_cpu else 1.0,
-        {"n": float(measured.n)},
+        measured.inputs,
         measured.seconds,
         when=when,
     )

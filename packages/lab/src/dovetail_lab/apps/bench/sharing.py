@@ -2,7 +2,8 @@
 
 Two of Dovetail's apps: one on the CPUs, timed alone and beside the other, which keeps a device busy all the
 while. *Pinned*: each has cores of its own, the device's host thread the last one. *Unpinned*: both may use
-every core, as in the paper.
+every core, as in the paper. *Control*: beside a process that sleeps and so shares nothing; what it seems to
+cost is what the machine does by itself.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from functools import partial
 from statistics import fmean
@@ -24,18 +25,20 @@ from dovetail.errors import InputError
 from dovetail.executors.environment import THREAD_COUNTS, UNSET
 from dovetail.model import Seconds
 from dovetail.rates.sharing_penalty import FIG_8
+from dovetail.remote.opencl_device import choose, load
 from dovetail.report import Interval, interval
-from dovetail_lab.apps.registry import APPS
+from dovetail_lab.apps.registry import APPS, RAVI
 
 __all__ = ["PAIRS", "Pair", "Sharing", "measure_pairs", "measure_sharing", "read_sharing"]
 
+SLEEP = ("-c", "import time; time.sleep(1e6)")
 FOREVER = 1_000_000
 """Repetitions of the neighbour, which is stopped when it is needed no more."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """Two applications of Fig. 8, the penalty printed (a fraction), and the apps that stand in for them."""
+    """Two applications of Fig. 8, the penalty printed (a fraction), and our apps of these names."""
 
     paper_cpu_app: str
     paper_device_app: str
@@ -44,15 +47,14 @@ class Pair:
     device_app: str
 
 
-STAND_INS = {"EM": "matmul", "GK": "convolution", "PR": "scan"}
-"""Expectation maximisation works on dense matrices, gridding on neighbourhoods, PageRank through memory."""
+OURS = {spec.paper_name: spec.name for spec in RAVI.values()}
 
 
 def _pair(printed: str) -> Pair:
     """``EM/GK:0.043`` as a pair."""
     apps, _, penalty = printed.partition(":")
     on_cpu, _, on_device = apps.partition("/")
-    return Pair(on_cpu, on_device, float(penalty), STAND_INS[on_cpu], STAND_INS[on_device])
+    return Pair(on_cpu, on_device, float(penalty), OURS[on_cpu], OURS[on_device])
 
 
 PAIRS: tuple[Pair, ...] = tuple(map(_pair, FIG_8.split(",")))
@@ -61,7 +63,10 @@ PAIRS: tuple[Pair, ...] = tuple(map(_pair, FIG_8.split(",")))
 
 @dataclass(frozen=True, slots=True)
 class Sharing:
-    """Seconds of the CPU app alone and beside the other, round by round."""
+    """Seconds of the CPU app alone, beside the other, and beside a process that sleeps, round by round.
+
+    ``on_cores`` says that the device computes on cores of this machine (PoCL), which a GPU does not.
+    """
 
     cpu_app: str
     device_app: str
@@ -69,6 +74,24 @@ class Sharing:
     pinned: bool
     alone: tuple[Seconds, ...]
     beside: tuple[Seconds, ...]
+    control: tuple[Seconds, ...] = ()
+    on_cores: bool = False
+
+    @property
+    def noise(self) -> Interval | None:
+        """What the control seems to cost: a fraction, none without a control."""
+        return (
+            interval(b / a - 1 for a, b in zip(self.alone, self.control, strict=True))
+            if self.control
+            else None
+        )
+
+    @property
+    def shows(self) -> bool:
+        """Whether this machine can show Fig. 8: its device is no core, and the control costs nothing."""
+        noise = self.noise
+        quiet = noise is None or noise.half_width is None or noise.low <= 0 <= noise.high
+        return quiet and not self.on_cores
 
     @property
     def penalty(self) -> Interval | None:
@@ -82,7 +105,8 @@ class Sharing:
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""
-        return asdict(self) | {"penalty": self.mean_penalty}
+        noise = self.noise
+        return asdict(self) | {"penalty": self.mean_penalty, "noise": None if noise is None else noise.mean}
 
 
 def read_sharing(text: str, where: str) -> list[Sharing]:
@@ -97,6 +121,8 @@ def read_sharing(text: str, where: str) -> list[Sharing]:
                 bool(row["pinned"]),
                 tuple(map(float, row["alone"])),
                 tuple(map(float, row["beside"])),
+                tuple(map(float, row.get("control", ()))),
+                bool(row.get("on_cores", False)),
             )
             for row in rows
         ]
@@ -116,31 +142,32 @@ def measure_sharing(
     lead: Seconds = 3.0,
     tell: Callable[[int, int], None] | None = None,
 ) -> list[Sharing]:
-    """Both ways, pinned and unpinned; rounds alternate between alone and beside.
+    """Both ways, pinned and unpinned; a round is alone, beside and control, in an order that turns.
 
     ``repeat`` is how often the CPU app repeats its work in a round, ``lead`` the seconds that the neighbour
-    gets to set itself up. Takes 2 · rounds · (2 runs + lead). Raises `InputError` where an app is unknown or
-    fails, or where the process may use one core only.
+    gets to set itself up. Takes 2 · rounds · (3 runs + 2 lead). Raises `InputError` where an app is unknown
+    or fails, or where the process may use one core only.
     """
     for name in (cpu_app, device_app):
-        if name not in APPS:
-            raise InputError(f"found {name!r}, expected one of {', '.join(APPS)}", where="app")
+        if name not in APPS and name not in RAVI:
+            raise InputError(f"found {name!r}, expected one of {', '.join((*APPS, *RAVI))}", where="app")
     cores = sorted(os.sched_getaffinity(0))
     if len(cores) < 2:
         raise InputError("this process may use one core only; sharing needs two", where="bench-sharing")
     found: list[Sharing] = []
-    total = 4 * rounds
+    total = 6 * rounds
+    on_cores = _on_cores(device)
     for pinned in (True, False):
         own, host = (cores[:-1], cores[-1:]) if pinned else (cores, cores)
-        alone: list[Seconds] = []
-        beside: list[Seconds] = []
-        for _ in range(rounds):
-            alone.append(_timed(cpu_app, own, repeat))
-            _told(tell, len(found) * 2 * rounds + len(alone) + len(beside), total)
-            with _neighbour(device_app, device, host, lead):
-                beside.append(_timed(cpu_app, own, repeat))
-            _told(tell, len(found) * 2 * rounds + len(alone) + len(beside), total)
-        found.append(Sharing(cpu_app, device_app, device, pinned, tuple(alone), tuple(beside)))
+        times: dict[str, list[Seconds]] = {"alone": [], "beside": [], "control": []}
+        for number in range(rounds):
+            order = [*times][number % 3 :] + [*times][: number % 3]
+            for kind in order:
+                with _beside(kind, device_app, device, host, lead):
+                    times[kind].append(_timed(cpu_app, own, repeat))
+                _told(tell, len(found) * 3 * rounds + sum(map(len, times.values())), total)
+        alone, beside, control = (tuple(runs) for runs in times.values())
+        found.append(Sharing(cpu_app, device_app, device, pinned, alone, beside, control, on_cores))
     return found
 
 
@@ -171,15 +198,33 @@ def _told(tell: Callable[[int, int], None] | None, done: int, total: int) -> Non
         tell(done, total)
 
 
-def _start(app: str, device: str, cores: Sequence[int], repeat: int) -> subprocess.Popen[str]:
+def _on_cores(device: str) -> bool:
+    """Whether the device's work is done by cores of this machine."""
+    if device.startswith("opencl"):
+        cl = load()
+        return bool(choose(cl, device.partition(":")[2]).type & cl.device_type.CPU)
+    return device in ("cpu", "numpy")
+
+
+def _beside(
+    kind: str, app: str, device: str, cores: Sequence[int], lead: Seconds
+) -> AbstractContextManager[None]:
+    """What runs meanwhile: nothing, the other app, or a process that sleeps."""
+    if kind == "alone":
+        return nullcontext()
+    return _neighbour(app if kind == "beside" else None, device, cores, lead)
+
+
+def _start(app: str | None, device: str, cores: Sequence[int], repeat: int) -> subprocess.Popen[str]:
     """An app on these cores, with as many threads; a child inherits the cores of whoever starts it."""
     environment = {key: value for key, value in os.environ.items() if key not in UNSET}
+    words = ("-m", "dovetail.apps", str(app), "--device", device, "--repeat", str(repeat))
     environment |= dict.fromkeys((*THREAD_COUNTS, "POCL_MAX_PTHREAD_COUNT"), str(len(cores)))
     ours = os.sched_getaffinity(0)
     os.sched_setaffinity(0, cores)
     try:
         return subprocess.Popen(
-            [sys.executable, "-m", "dovetail.apps", app, "--device", device, "--repeat", str(repeat)],
+            [sys.executable, *(SLEEP if app is None else words)],
             env=environment,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -199,13 +244,13 @@ def _timed(app: str, cores: Sequence[int], repeat: int) -> Seconds:
 
 
 @contextmanager
-def _neighbour(app: str, device: str, cores: Sequence[int], lead: Seconds) -> Iterator[None]:
+def _neighbour(app: str | None, device: str, cores: Sequence[int], lead: Seconds) -> Iterator[None]:
     """The other app, busy on the device until we are done."""
     with _start(app, device, cores, FOREVER) as child:
         try:
             time.sleep(lead)
             if child.poll() is not None:
-                raise _failed(app, child.stderr.read() if child.stderr else "")
+                raise _failed(str(app), child.stderr.read() if child.stderr else "")
             yield
         finally:
             child.send_signal(signal.SIGKILL)

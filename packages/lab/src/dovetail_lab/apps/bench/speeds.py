@@ -64,14 +64,15 @@ class Change:
 
 def table(measured: Iterable[Measured]) -> list[Row]:
     """Runs by app and size, in the order in which they first appear; sizes ascending in an app. O(runs)."""
-    groups: dict[str, dict[int, dict[str, list[Measured]]]] = {}
+    groups: dict[str, dict[tuple[float, ...], dict[str, list[Measured]]]] = {}
     for m in measured:
-        groups.setdefault(m.app, {}).setdefault(m.n, {}).setdefault(m.device, []).append(m)
+        inputs = tuple(m.inputs.values())
+        groups.setdefault(m.app, {}).setdefault(inputs, {}).setdefault(m.device, []).append(m)
     rows = []
     for app, sizes in groups.items():
-        for n, devices in sorted(sizes.items()):
+        for (n, *_), devices in sorted(sizes.items()):
             role = next(iter(devices.values()))[0].role
-            rows.append(Row(app, role, n, tuple(_on_device(d, runs) for d, runs in devices.items())))
+            rows.append(Row(app, role, int(n), tuple(_on_device(d, runs) for d, runs in devices.items())))
     return rows
 
 
@@ -86,8 +87,9 @@ def changes(measured: Sequence[Measured], model: str = DEFAULT_MODEL) -> dict[st
     """For each app the devices predicted to be the fastest, by size, within the measured sizes.
 
     The first entry is at the least size; each further one is where the preferred device changes. Apps that
-    ran on one device only have one entry.
+    ran on one device only have one entry. Runs with more than the usual iterations are left out.
     """
+    measured = [m for m in measured if m.role != "iterations"]
     made = make_model(model, to_history(measured))
     found: dict[str, list[Change]] = {}
     for app in dict.fromkeys(m.app for m in measured):

@@ -1,4 +1,4 @@
-"""Running the sixteen apps for real: which sizes, on which devices of this machine, and what came out.
+"""Running the apps of a suite for real: which sizes, on which devices of this machine, and what came out.
 
 Runs go through the live engine into a history, as any run does: each is a process of its own, pinned to its
 device's cores, and its time is the whole process's.
@@ -16,13 +16,11 @@ from pathlib import Path
 import numpy as np
 
 from dovetail import api
-from dovetail.engine.core import Engine
+from dovetail.engine.state.core import Engine
 from dovetail.errors import InputError
 from dovetail.executors.discovery import Inventory, inventory
 from dovetail.model import (
     CPU,
-    HOST_CPUS,
-    WHOLE_POOL,
     App,
     Choice,
     Cluster,
@@ -33,15 +31,15 @@ from dovetail.model import (
     Job,
     Node,
     Record,
-    Request,
     State,
     TableTruth,
     Workload,
+    request_for,
 )
-from dovetail_lab.apps.bench.measured import Measured
-from dovetail_lab.apps.registry import APPS
+from dovetail_lab.apps.bench.measured import Measured, inputs_of
+from dovetail_lab.apps.registry import SUITES, find
 
-__all__ = ["Point", "measure", "names", "points", "sizes_table", "suite", "two_devices"]
+__all__ = ["Point", "app_of", "measure", "names", "points", "sizes_table", "suite", "two_devices"]
 
 ALONE = 1
 """Memory of a node and of each job while measuring, in place of bytes: so a job has the node to itself."""
@@ -51,26 +49,29 @@ DEVICE_KINDS = ("gpu", "opencl", "cuda")
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """An app at one size; ``role`` says what the size is for (small, medium, large, train, unseen)."""
+    """An app at one size; ``role`` says what it is for (small, medium, large, iterations, train, unseen)."""
 
     app: str
     role: str
     n: int
 
 
-def names(apps: str | None) -> list[str]:
-    """The apps of a list joined by commas, all of them for ``None``; raises `InputError`."""
+def names(apps: str | None, suite: str = "gregg") -> list[str]:
+    """The apps of a list joined by commas, all of the suite for ``None``; raises `InputError`."""
+    known = SUITES[suite]
     if apps is None:
-        return list(APPS)
+        return list(known)
     found = [name.strip() for name in apps.split(",")]
     for name in found:
-        if name not in APPS:
-            raise InputError(f"found {name!r}, expected names from {', '.join(APPS)}", where="--apps")
+        if name not in known:
+            raise InputError(f"found {name!r}, expected names from {', '.join(known)}", where="--apps")
     return list(dict.fromkeys(found))
 
 
 def points(apps: Iterable[str], sizes: Sequence[str]) -> list[Point]:
-    """The apps at their sizes ``small``, ``medium``, ``large``, or at a number; raises `InputError`.
+    """The apps at their sizes ``small``, ``medium``, ``large``, ``iterations``, or at a number.
+
+    Raises `InputError` for what is none of these.
 
     Size by size, so that a run that is cut short has seen every app.
     """
@@ -78,14 +79,16 @@ def points(apps: Iterable[str], sizes: Sequence[str]) -> list[Point]:
     found: list[Point] = []
     for size in sizes:
         for app in chosen:
-            if size in ("small", "medium", "large"):
-                found.append(Point(app, size, getattr(APPS[app].sizes, size)))
-            elif size.isdecimal() and 0 < int(size) <= APPS[app].largest:
+            spec = find(app)
+            known = spec.configuration(size)
+            if known is not None:
+                found.append(Point(app, size, known[0]))
+            elif size.isdecimal() and 0 < int(size) <= spec.largest:
                 found.append(Point(app, size, int(size)))
             else:
+                named = "small, medium, large" + (", iterations" if spec.iterations else "")
                 raise InputError(
-                    f"found {size!r}, expected small, medium, large or a whole number that {app} takes",
-                    where="--sizes",
+                    f"found {size!r}, expected {named} or a whole number that {app} takes", where="--sizes"
                 )
     return found
 
@@ -129,21 +132,23 @@ def suite(
     if not classes:
         raise InputError(f"has none of the devices {', '.join((CPU, *DEVICE_KINDS))}", where="cluster")
     kinds = list(dict.fromkeys(c.kind for c in classes))
-    apps = {name: _app(name, kinds) for name in dict.fromkeys(point.app for point in found)}
+    apps = {name: app_of(name, kinds) for name in dict.fromkeys(point.app for point in found)}
     jobs: list[Job] = []
     for turn in range(1, repeat + 1):
         order = range(len(found)) if rng is None else rng.permutation(len(found)).tolist()
         for point in (found[i] for i in order):
             app = apps[point.app]
-            for device in classes:
-                implementation = app.implementation(device.kind)
+            for implementation, device in _places(app, classes):
                 request = implementation.request
                 if _label(device, classes) != device.kind:
                     request = replace(request, models=(device.model,))
                 request = replace(request, memory=ALONE)
-                name = f"{point.app}-{point.n}-{_label(device, classes)}-{turn}"
+                many = "-many" if point.role == "iterations" else ""
+                kind = "cpu+" if implementation.kind.startswith("cpu+") else ""
+                name = f"{point.app}-{point.n}{many}-{kind}{_label(device, classes)}-{turn}"
                 choices = (Choice(implementation, request),)
-                jobs.append(Job(name, app, choices, index=len(jobs), inputs={"n": float(point.n)}))
+                inputs = inputs_of(point.app, point.role, point.n)
+                jobs.append(Job(name, app, choices, index=len(jobs), inputs=inputs))
     return Workload("bench", jobs, TableTruth())
 
 
@@ -152,14 +157,27 @@ def _label(device: DeviceClass, classes: Sequence[DeviceClass]) -> str:
     return device.kind if sum(c.kind == device.kind for c in classes) == 1 else str(device)
 
 
-def _app(name: str, kinds: Sequence[str]) -> App:
-    """The app under the name and with the implementations that a job file's ``on`` gives it."""
+def _places(app: App, classes: Sequence[DeviceClass]) -> Iterable[tuple[Implementation, DeviceClass]]:
+    """Each implementation with each device class that it can use."""
+    for device in classes:
+        for implementation in app.implementations:
+            if implementation.kind.removeprefix("cpu+") == device.kind:
+                yield implementation, device
+
+
+def app_of(name: str, kinds: Sequence[str], program: Sequence[str] = (sys.executable,)) -> App:
+    """The app under the name and with the implementations that a job file's ``on`` gives it.
+
+    Apps that run on several nodes also run on the CPU and an OpenCL device at once.
+    """
+    spec = find(name)
+    rest = ("--n", "{n}") + (("--iterations", "{iterations}") if spec.iterations else ())
+    both = [f"cpu+{kind}" for kind in kinds if spec.nodes and kind == "opencl"]
     made = []
-    for kind in kinds:
-        command = (sys.executable, "-m", "dovetail.apps", name, "--device", "{device}", "--n", "{n}")
-        devices = () if kind == CPU else ((kind, 1.0),)
-        request = Request(cpus=WHOLE_POOL if kind == CPU else HOST_CPUS, devices=devices)
-        made.append(Implementation(kind, kind, request, Command(command)))
+    for kind in (*kinds, *both):
+        device = kind if kind in both else "{device}"
+        command = (*program, "-m", "dovetail.apps", name, "--device", device, *rest)
+        made.append(Implementation(kind, kind, request_for(kind), Command(command)))
     return App(name, tuple(made))
 
 
@@ -184,7 +202,7 @@ def measure(
     report = api.run(
         workload, cluster=cluster, policy="best-device", history=history, run_dir=run_dir, changed=changed
     )
-    roles = {(point.app, point.n): point.role for point in found}
+    roles = {(p.app, *inputs_of(p.app, p.role, p.n).values()): p.role for p in found}
     classes = [c for c in cluster.classes if c.kind in (CPU, *DEVICE_KINDS)]
     done: list[Measured] = []
     undone: list[Record] = []
@@ -199,7 +217,9 @@ def measure(
         spent = 0.0 if usage is None else usage.cpu_time or 0.0
         name = record.job.app.name
         models = record.job.choices[0].request.models
-        kind = record.implementation.kind
+        both, _, kind = record.implementation.kind.rpartition("+")
         device = next(c for c in classes if c.kind == kind and (not models or c.model in models))
-        done.append(Measured(name, _label(device, classes), roles[name, n], n, seconds, spent, moved))
+        label = f"cpu+{_label(device, classes)}" if both else _label(device, classes)
+        role = roles[name, *record.job.inputs.values()]
+        done.append(Measured(name, label, role, n, seconds, spent, moved))
     return done, undone

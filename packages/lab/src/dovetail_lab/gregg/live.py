@@ -1,0 +1,294 @@
+"""Gregg 2011, Figures 3 to 5, run for real: the sixteen apps on this machine's CPU and one other device.
+
+A round is a random order of the queue under every placement. First everything on the CPU, then everything on
+the device: what these runs took is what the trained history knows, and what the simulation calls true. The
+other placements start from a copy of it, `cold` from nothing. Figure 5 has the apps that were faster on the
+device in the first round.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+import dovetail
+from dovetail.errors import InputError
+from dovetail.model import CPU, Choice, Cluster, Job, JobId, Result, Seconds, TableTruth, Workload
+from dovetail.report import Interval, interval
+from dovetail.workloads.order import shuffled
+from dovetail_lab.apps.bench.measured import inputs_of
+from dovetail_lab.apps.bench.suite import DEVICE_KINDS, app_of, two_devices
+from dovetail_lab.apps.registry import APPS
+from dovetail_lab.claims import Constant
+from dovetail_lab.gregg.placements import FIGURE_3, FIGURE_5, STATIC, cpu_utilisation
+from dovetail_lab.live import completed, slowdown
+
+__all__ = ["CONSTANT", "PLACEMENTS", "Live", "Placement", "Ran", "one_of_each", "run_live"]
+
+MODEL = "least-squares"
+"""The paper's."""
+CONSTANT = Constant(
+    "live_sizes",
+    ("mixed",),
+    "sizes of the apps that run: mixed (some are faster on a core, some on the device), small, medium, large",
+    among=("mixed", "small", "medium", "large"),
+)
+MIXED = {
+    "binarysearch": 1 << 20,
+    "bitonicsort": 1 << 20,
+    "fastwalsh": 1 << 23,
+    "dct": 4000,
+    "dwthaar1d": 1 << 23,
+    "eigenvalue": 256,
+    "fft": 1 << 23,
+    "floydwarshall": 1000,
+    "matmul": 1024,
+    "transpose": 4096,
+    "prefixsum": 1 << 22,
+    "quasirandom": 1 << 22,
+    "reduction": 1 << 25,
+    "scan": 1 << 23,
+    "convolution": 5100,
+    "sobel": 7000,
+}
+"""Each takes 0.1 to 1.4 s; four to six are faster on PoCL than in NumPy, both on a core of an AMD EPYC."""
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """How the queue is placed: a policy, what it knows, of which figure; the paper's seconds and CPU use."""
+
+    name: str
+    policy: str
+    figure: int
+    trained: bool
+    paper: Seconds | None = None
+    paper_cpu: float | None = None
+
+
+PLACEMENTS = (
+    Placement("cpu-only", "cpu-only", 3, False),
+    Placement("gpu-only", "gpu-only", 3, False, FIGURE_3["gpu-only"]),
+    Placement("static", "best-device", 3, True, FIGURE_3["static"], FIGURE_3[STATIC]),
+    Placement("cold", "history", 3, False),
+    Placement("dynamic", "history", 3, True, FIGURE_3["dynamic"], FIGURE_3["cpu_utilisation"]),
+    Placement("gpu-only-5", "gpu-only", 5, False, FIGURE_5["gpu-only"], 0.0),
+    Placement("dynamic-5", "history", 5, True, FIGURE_5["dynamic"], FIGURE_5["cpu_utilisation"]),
+)
+"""Those of Figures 3 and 4, and of Figure 5."""
+TEACHERS = ("cpu-only", "gpu-only")
+"""Each app runs alone there: their times are learned from."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """One placement in one round: live, and simulated from the times measured; seconds and shares.
+
+    ``slower``: by what factor the jobs took longer than their median when they ran alone.
+    """
+
+    seconds: Seconds
+    cpu: float
+    slower: float
+    simulated: Seconds
+    simulated_cpu: float
+
+
+@dataclass(frozen=True)
+class Live:
+    """All rounds by the placement's name; ``alone`` are median seconds by app and device kind."""
+
+    machine: str
+    device: str
+    sizes: dict[str, int]
+    alone: dict[str, dict[str, Seconds]]
+    faster: tuple[str, ...]
+    rounds: dict[str, list[Ran]]
+
+    def over(self, name: str, value: Callable[[Ran], float]) -> Interval | None:
+        """Mean of a placement over the rounds."""
+        return interval(map(value, self.rounds.get(name, ())))
+
+    def paired(
+        self, one: str, other: str, value: Callable[[Seconds, Seconds], float]
+    ) -> tuple[Interval | None, Interval | None]:
+        """A figure of two placements' seconds, round by round: live, and simulated."""
+        pairs = list(zip(self.rounds.get(one, ()), self.rounds.get(other, ()), strict=True))
+        return (
+            interval(value(a.seconds, b.seconds) for a, b in pairs),
+            interval(value(a.simulated, b.simulated) for a, b in pairs),
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return {
+            "machine": self.machine,
+            "device": self.device,
+            "sizes": self.sizes,
+            "alone": self.alone,
+            "faster_on_device": list(self.faster),
+            "placements": [
+                {
+                    "name": p.name,
+                    "policy": p.policy,
+                    "figure": p.figure,
+                    "trained": p.trained,
+                    "paper": p.paper,
+                    "paper_cpu_utilisation": p.paper_cpu,
+                    "rounds": self.rounds[p.name],
+                }
+                for p in PLACEMENTS
+                if p.name in self.rounds
+            ],
+        }
+
+
+def one_of_each(found: Cluster | None = None) -> Cluster:
+    """This machine's CPU and one other device, as in the paper; raises `InputError` where one is missing."""
+    cluster = two_devices() if found is None else found
+    for node in cluster.nodes:
+        device = next((device for device in node.devices if device.kind in DEVICE_KINDS), None)
+        if node.cores and device is not None:
+            return Cluster((replace(node, devices=(device,)),), cluster.label)
+    kinds = ", ".join(dict.fromkeys(c.kind for c in cluster.classes)) or "no device"
+    raise InputError(
+        f"found {kinds} only, expected a CPU and one other device: a GPU, or PoCL and two cores "
+        "(dovetail devices lists what is here)",
+        where="--live",
+    )
+
+
+def run_live(
+    cluster: Cluster,
+    *,
+    rounds: int = 3,
+    sizes: str = "mixed",
+    seed: int = 1,
+    apps: Sequence[str] = tuple(APPS),
+    tell: Callable[[float, float], None] = lambda done, total: None,
+) -> Live:
+    """Run the apps under every placement, round by round, on a cluster as `one_of_each` gives it.
+
+    Raises `InputError` where an app fails.
+
+    ``tell`` hears how many of how many runs of the whole queue are done.
+    """
+    kind = cluster.nodes[0].devices[0].kind
+    chosen = {name: MIXED[name] if sizes == "mixed" else getattr(APPS[name].sizes, sizes) for name in apps}
+    everything = _queue(chosen, kind)
+    rng = np.random.Generator(np.random.PCG64(seed))
+    runs: list[tuple[Placement, Workload, Result]] = []
+    total = len(TEACHERS) + rounds * len(PLACEMENTS)
+    done = 0
+
+    with tempfile.TemporaryDirectory(prefix="dovetail-gregg-live-") as temporary:
+        folder = Path(temporary)
+        taught = folder / "taught.sqlite"
+
+        def run(workload: Workload, policy: str, history: Path) -> Result:
+            nonlocal done
+            before = done
+
+            report = dovetail.run(
+                workload,
+                cluster=cluster,
+                policy=policy,
+                model=MODEL,
+                history=history,
+                run_dir=folder / f"run-{done}",
+                changed=lambda engine: tell(
+                    before + sum(r.end is not None for r in engine.records.values()) / len(workload.jobs),
+                    total,
+                ),
+            )
+            completed(report.result.records, "--live")
+            done += 1
+            return report.result
+
+        # The first run of a kernel builds it, the first of a program reads its files: small ones, not kept.
+        warm = _queue({name: APPS[name].sizes.small for name in chosen}, kind)
+        for policy in TEACHERS:
+            run(warm, policy, folder / "warm.sqlite")
+        faster: tuple[str, ...] = ()
+        for number in range(rounds):
+            queue = shuffled(everything, rng)
+            # The teachers first; the others in another order each round, since machines have slow minutes.
+            rest = [p for p in PLACEMENTS if p.name not in TEACHERS]
+            for p in (*PLACEMENTS[: len(TEACHERS)], *(rest[i] for i in rng.permutation(len(rest)))):
+                teaches = p.name in TEACHERS
+                jobs = queue if p.figure == 3 else _only(queue, faster)
+                if len(jobs.jobs) < 2:
+                    continue
+                history = taught if teaches else folder / f"{p.name}-{number}.sqlite"
+                if p.trained:
+                    shutil.copy(taught, history)
+                runs.append((p, jobs, run(jobs, p.policy, history)))
+                if p.name == "gpu-only" and not number:
+                    faster = _faster(_alone(runs), kind)
+        alone = _alone(runs)
+        truth = TableTruth({(app, on, 1): t for app, own in alone.items() for on, t in own.items()})
+        found: dict[str, list[Ran]] = {}
+        for p, jobs, result in runs:
+            told = _simulated(replace(jobs, truth=truth), cluster, p, folder / "none.sqlite")
+            found.setdefault(p.name, []).append(
+                Ran(
+                    result.makespan,
+                    cpu_utilisation(result),
+                    slowdown(result.records, truth.table),
+                    told.makespan,
+                    cpu_utilisation(told),
+                )
+            )
+    return Live(cluster.label, kind, chosen, alone, faster, found)
+
+
+def _queue(sizes: dict[str, int], kind: str) -> Workload:
+    """A job of each app, with an implementation for the CPU and one for the device."""
+    jobs: list[Job] = []
+    for name, n in sizes.items():
+        app = app_of(name, (CPU, kind))
+        choices = tuple(Choice(form, form.request) for form in app.implementations)
+        jobs.append(Job(name, app, choices, index=len(jobs), inputs=inputs_of(name, "", n)))
+    return Workload("gregg, live", jobs, TableTruth())
+
+
+def _only(workload: Workload, names: Sequence[str]) -> Workload:
+    kept = [job for job in workload.jobs if job.id in names]
+    return replace(workload, jobs=[replace(job, index=i) for i, job in enumerate(kept)])
+
+
+def _alone(runs: Sequence[tuple[Placement, Workload, Result]]) -> dict[str, dict[str, Seconds]]:
+    """Median seconds by app and device kind where each ran alone."""
+    times: dict[JobId, dict[str, list[Seconds]]] = {}
+    for placement, _, result in runs:
+        for record in result.records if placement.name in TEACHERS else ():
+            assert record.implementation is not None
+            assert record.took is not None
+            times.setdefault(record.job.id, {}).setdefault(record.implementation.kind, []).append(record.took)
+    return {app: {kind: median(own) for kind, own in on.items()} for app, on in sorted(times.items())}
+
+
+def _faster(alone: dict[str, dict[str, Seconds]], kind: str) -> tuple[str, ...]:
+    """The apps that are faster on the device, as the thirteen of Figure 5."""
+    return tuple(app for app, own in alone.items() if own[kind] < own[CPU])
+
+
+def _simulated(workload: Workload, cluster: Cluster, placement: Placement, nothing: Path) -> Result:
+    """The same queue with the times measured; `cold` knows nothing of them, as when it ran."""
+    if placement.name == "cold":
+        return dovetail.simulate(
+            workload,
+            cluster=cluster,
+            policy=placement.policy,
+            knowledge="learned",
+            model=MODEL,
+            history=nothing,
+        ).result
+    return dovetail.simulate(workload, cluster=cluster, policy=placement.policy).result

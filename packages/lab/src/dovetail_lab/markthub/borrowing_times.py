@@ -1,0 +1,163 @@
+"""What borrowing costs running jobs: the compiled side of `dovetail.rates.remote_gpu`.
+
+The same operations in the same order as `dovetail.model.remote_times`, so that the floats are the same.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dovetail_lab.markthub.borrowing_arrays import (
+    ACTIVE_MEMORY,
+    COPY_BANDWIDTH,
+    COPY_PER_BYTE,
+    GPU_LATENCY,
+    HELPER_CONSTANT,
+    HELPER_PER_BYTE,
+    HELPER_PER_CALL,
+    NETWORK_BANDWIDTH,
+    NETWORK_LATENCY,
+    RECORD_CONSTANT,
+    RECORD_PER_CALL,
+    REMOTE_LATENCY,
+    REMOTE_OVERHEAD,
+    REPLAY_CONSTANT,
+    REPLAY_PER_CALL,
+    SYNC_CONSTANT,
+    SYNC_PER_BYTE,
+)
+from dovetail_lab.markthub.borrowing_room import bits, uncounted
+
+__all__ = ["count_processes", "fraction_done", "longest_stall", "pays", "recount", "time_as_it_stands"]
+
+
+@uncounted(forceinline=True)
+def share_of_network(machine, processes, n):  # type: ignore[no-untyped-def]
+    """Equation 2."""
+    return machine.network[n] / processes[n]
+
+
+@uncounted(forceinline=True)
+def time_as_it_stands(jobs, machine, costs, how, processes, j, s, held, lent):  # type: ignore[no-untyped-def]
+    """Equation 9 of job j in slot s, as things stand."""
+    calls, size = jobs.calls[j], jobs.size[j]
+    slowest = np.inf
+    worst = 0.0
+    for k in range(held.nodes[s]):
+        n = held.node[s, k]
+        slowest = min(slowest, share_of_network(machine, processes, n))
+        if held.gpus[s, k]:
+            took = calls * costs[GPU_LATENCY] + size / machine.gpu[n]
+            if not how.per_gpu and held.home[s, k] >= 2:
+                took += (
+                    costs[HELPER_PER_BYTE] * size + costs[HELPER_PER_CALL] * calls + costs[HELPER_CONSTANT]
+                )
+            worst = max(worst, took)
+    for k in range(lent.borrowed[s]):
+        here = share_of_network(machine, processes, lent.client[s, k])
+        there = share_of_network(machine, processes, lent.donor[s, k])
+        latency = costs[REMOTE_LATENCY] + costs[NETWORK_LATENCY]
+        took = calls * latency + costs[REMOTE_OVERHEAD] * size / min(here, there)
+        if how.recorded:
+            took += costs[RECORD_PER_CALL] * calls + costs[RECORD_CONSTANT]
+        worst = max(worst, took)
+    network = costs[NETWORK_LATENCY] * jobs.net_calls[j] + jobs.net_size[j] / slowest
+    return network + worst + jobs.other[j]
+
+
+@uncounted(forceinline=True)
+def stall(jobs, costs, j, done, bandwidth):  # type: ignore[no-untyped-def]
+    """Equations 5 to 7."""
+    replay = costs[REPLAY_PER_CALL] * (jobs.calls[j] * done) + costs[REPLAY_CONSTANT]
+    size = min(jobs.size[j], costs[ACTIVE_MEMORY])
+    copy = 0.0
+    if size > 0:
+        copy = size / min(size * costs[COPY_PER_BYTE], costs[COPY_BANDWIDTH])
+    sync = copy + costs[SYNC_PER_BYTE] * size + costs[SYNC_CONSTANT]
+    latency = costs[REMOTE_LATENCY] + costs[NETWORK_LATENCY]
+    return replay + sync + (latency + costs[REMOTE_OVERHEAD] * size / bandwidth)
+
+
+@uncounted(forceinline=True)
+def fraction_done(jobs, state, s, now):  # type: ignore[no-untyped-def]
+    """Of its work, by now."""
+    ahead = state.left[s] - max(0.0, now - state.since[s]) * state.rate[s]
+    return 1.0 - max(0.0, ahead) / jobs.base[state.job[s]]
+
+
+@uncounted(forceinline=True)
+def pays(jobs, machine, costs, how, state, s, now):  # type: ignore[no-untyped-def]
+    """Whether having all its GPUs at home would save a job more time than the longest stall costs.
+
+    With a network to itself then, so that it is never too careful.
+    """
+    j, held, lent = state.job[s], state.held, state.lent
+    worst = 0.0
+    for k in range(held.nodes[s]):
+        came = held.home[s, k]
+        for i in range(lent.borrowed[s]):
+            came += lent.client[s, i] == held.node[s, k]
+        took = jobs.calls[j] * costs[GPU_LATENCY] + jobs.size[j] / machine.gpu[held.node[s, k]]
+        if not how.per_gpu and came >= 2:
+            took += (
+                costs[HELPER_PER_BYTE] * jobs.size[j]
+                + costs[HELPER_PER_CALL] * jobs.calls[j]
+                + costs[HELPER_CONSTANT]
+            )
+        worst = max(worst, took)
+    network = costs[NETWORK_LATENCY] * jobs.net_calls[j] + jobs.net_size[j] / costs[NETWORK_BANDWIDTH]
+    at_home = network + worst + jobs.other[j]
+    done = fraction_done(jobs, state, s, now)
+    longest = 0.0
+    for k in range(lent.borrowed[s]):
+        here = share_of_network(machine, state.processes, lent.client[s, k])
+        there = share_of_network(machine, state.processes, lent.donor[s, k])
+        longest = max(longest, stall(jobs, costs, j, done, min(here, there)))
+    return (1.0 - done) * (state.took[s] - at_home) > longest
+
+
+@uncounted(forceinline=True)
+def still_lent(lent, s, donor, gpu):  # type: ignore[no-untyped-def]
+    for k in range(lent.borrowed[s]):  # noqa: SIM110 - compiled
+        if lent.donor[s, k] == donor and lent.gpu[s, k] == gpu:
+            return True
+    return False
+
+
+@uncounted(forceinline=True)
+def longest_stall(jobs, machine, costs, processes, j, s, done, before, lent):  # type: ignore[no-untyped-def]
+    """Over the GPUs that move, by the processes and daemons before anything moves."""
+    longest = 0.0
+    for k in range(before.borrowed[s]):
+        client, donor = before.client[s, k], before.donor[s, k]
+        if not still_lent(lent, s, donor, before.gpu[s, k]):
+            here = share_of_network(machine, processes, client)
+            there = share_of_network(machine, processes, donor)
+            longest = max(longest, stall(jobs, costs, j, done, min(here, there)))
+    return longest
+
+
+@uncounted(forceinline=True)
+def count_processes(jobs, how, processes, touched, j, s, held, lent, sign):  # type: ignore[no-untyped-def]
+    """Add or take away processes and daemons."""
+    for k in range(held.nodes[s]):
+        n = held.node[s, k]
+        processes[n] += sign * (bits(held.gpus[s, k]) if how.per_gpu else 1)
+        touched[n] = True
+    for k in range(lent.borrowed[s]):
+        if how.per_gpu:
+            processes[lent.client[s, k]] += sign
+        processes[lent.donor[s, k]] += sign
+        touched[lent.donor[s, k]] = True
+
+
+@uncounted(forceinline=True)
+def recount(processes, touched, s, held, before, lent):  # type: ignore[no-untyped-def]
+    """The daemons of what has moved are gone; a process's GPUs stay its own, wherever they are."""
+    for k in range(held.nodes[s]):
+        touched[held.node[s, k]] = True
+    for k in range(before.borrowed[s]):
+        donor = before.donor[s, k]
+        touched[donor] = True
+        if not still_lent(lent, s, donor, before.gpu[s, k]):
+            processes[donor] -= 1

@@ -1,0 +1,1 @@
+"""What nodes have, and what is free of it now."""

@@ -1,0 +1,1 @@
+"""What all worlds have in common: submission, priority, orders, ends, and the loop of a live run."""

@@ -1,0 +1,700 @@
+"""One driver for every world: what a simulation, a live run and a service have in common.
+
+    what happened ──► Driver.instant(now) ──► orders: start this, stop that, move, hand over
+                          │
+                          ├─ admission    who may be seen by the policy (dependencies, holds, throttles)
+                          ├─ priority     who goes first, where that is asked for (priorities, fair shares)
+                          ├─ history      every end is recorded before the policy is asked again
+                          ├─ planner      makes a plan where jobs came in
+                          ├─ Engine       checks and applies what the policy decides
+                          ├─ ledger       every job and its place on disk, before anything is done
+                          └─ journal      what happened, what was asked, what was decided
+
+The driver knows no clock and does nothing by itself: its callers say what the next instant is and carry out
+its orders, in virtual time (`dovetail.engine.simulation.simulate`) or on real machines
+(`dovetail.engine.driver.live`).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from operator import attrgetter
+
+from dovetail.engine.capacity.free import Placement
+from dovetail.engine.capacity.sizing import Sizes
+from dovetail.engine.driver.admission import Admission
+from dovetail.engine.driver.deadlines import Deadlines
+from dovetail.engine.driver.measured_moments import MeasuredMoments
+from dovetail.engine.driver.orders import Ask, HandOver, Move, Order, Signal, Stop, Withdraw
+from dovetail.engine.driver.prefill import Prefill
+from dovetail.engine.driver.priority import Priorities
+from dovetail.engine.driver.runs import RunRecorder
+from dovetail.engine.driver.sinks import JournalSink, LedgerSink
+from dovetail.engine.driver.stranded import Stranded
+from dovetail.engine.driver.withheld import Withheld
+from dovetail.engine.state.books import Bound
+from dovetail.engine.state.checkpoint import checkpoint
+from dovetail.engine.state.core import Engine
+from dovetail.engine.state.expectations import Expectations
+from dovetail.engine.state.phases import AT_WORK, Phase
+from dovetail.interfaces import History, Planner, Policy, RuntimeModel
+from dovetail.model import (
+    Adopted,
+    Cancelled,
+    Cluster,
+    Decision,
+    Ended,
+    Ending,
+    Event,
+    Held,
+    Inquire,
+    Job,
+    JobId,
+    Lingering,
+    Migrate,
+    NodeLost,
+    Placed,
+    Planned,
+    Preempt,
+    Record,
+    Rejected,
+    Released,
+    Requeued,
+    Result,
+    Seconds,
+    Sized,
+    Start,
+    Started,
+    State,
+    Submit,
+    Submitted,
+    Withdrawn,
+    Woken,
+    Workload,
+)
+from dovetail.spec.values import Overrun
+
+__all__ = ["INTERRUPTED", "RETRIED", "Driver", "DriverOptions"]
+
+INFINITE = float("inf")
+RETRIED = (State.FAILED, State.NODE_FAIL)
+INTERRUPTED = "the run was interrupted"
+"""Detail of jobs that `Driver.cancel_everything` has cancelled: those that never started can be taken up."""
+
+
+@dataclass(frozen=True, slots=True)
+class DriverOptions:
+    """What a run keeps to, in whatever world.
+
+    ``overrun``: jobs that reach their walltime are killed, or run on; ``default_walltime`` is that of jobs
+    without one, in seconds. ``enforce``: the driver orders the kill (a simulation's world does it by itself).
+    ``hold_moves``: a migrating job holds both places until it has moved. ``requeues`` bounds how often a job
+    starts. ``run_uid`` makes the runs of this session unique in the history.
+    """
+
+    overrun: Overrun = "kill"
+    default_walltime: Seconds | None = None
+    placement: Placement = "pack"
+    seed: int | None = None
+    policy_name: str = ""
+    policy_options: dict[str, object] = field(default_factory=dict)
+    enforce: bool = False
+    hold_moves: bool = False
+    requeues: int = 64
+    keep_considered: bool = False
+    run_uid: str = ""
+    timer: Callable[[], float] | None = None
+
+
+class Driver:
+    """One run of a policy over a cluster.
+
+    `happened` gathers what comes in between instants (events of the world, and what people say: `submit`,
+    `cancel`, `hold`, `release`, `requeue`); `instant` takes it in, asks the policy and returns the orders;
+    `note` writes the journal, after the orders were given. A `Planner` plans whenever jobs have come in, and
+    ``follow`` carries its plan out.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        policy: Policy | Planner,
+        runtimes: RuntimeModel,
+        *,
+        options: DriverOptions,
+        bound: Bound,
+        history: History | None = None,
+        journal: JournalSink | None = None,
+        ledger: LedgerSink | None = None,
+        forecast: Expectations | None = None,
+        follow: Policy | None = None,
+        rejected: Iterable[Rejected] = (),
+        ended_before: Callable[[JobId], State | None] = lambda job: None,
+    ) -> None:
+        self.options = options
+        self.journal = journal
+        self.ledger = ledger
+        self.planner: Planner | None = None
+        if not isinstance(policy, Policy):
+            assert follow is not None, "a planner needs a policy that follows its plan"
+            self.planner, policy = policy, follow
+        self.engine = Engine(
+            cluster,
+            policy,
+            runtimes,
+            policy_name=options.policy_name or type(self.planner or policy).__name__,
+            bound=bound,
+            placement=options.placement,
+            forecast=forecast,
+            timer=options.timer,
+            keep_asked=journal is not None,
+            keep_considered=options.keep_considered,
+            hold_moves=options.hold_moves,
+        )
+        self.epoch: Seconds = 0.0  # wall-clock time of time 0, in seconds
+        self.draining = False
+        self.admission = Admission(self._final_state)
+        self.priorities: Priorities | None = None
+        self._rejected = {rejection.id for rejection in rejected}
+        self._ended_before = ended_before
+        self.pending: list[Event] = []  # what the next instant takes in
+        self._orders: list[Order] = []
+        self._noted: list[tuple[Seconds, Sequence[Event], Sequence[Decision], bool]] = []
+        self._runs = None if history is None else RunRecorder(history, options.run_uid)
+        self._deadlines = Deadlines(kill=options.overrun == "kill", default=options.default_walltime)
+        self._withheld = Withheld()
+        self.sizes = Sizes(history)
+        self._stopping: set[JobId] = set()
+        self._to_requeue: set[JobId] = set()
+        self._ended: list[Record] = []
+        self._reasons: dict[JobId, str] = {}  # why jobs were stopped that had not begun, for all we knew
+        self._moments = MeasuredMoments(self.engine)
+        self._stranded = Stranded(self.engine)
+        self.prefill: Prefill | None = None
+        self.yields = False  # others wait for places here: none is given away before it is free
+        self.direct = False
+        """Whether events go to the engine as they come: no job waits for another or is tried again, nobody
+        says anything, nothing is kept on record. Wake-ups go the long way.
+        """
+        self._rotates = False  # a new journal is to begin as soon as no place has been given away
+
+    def order_by_priority(self, priorities: Priorities, now: Seconds) -> None:
+        """From now on jobs come before the policy by rank. Call it before any job waits."""
+        self.priorities = priorities
+        self.direct = False
+        for placed in self.engine.running.values():
+            priorities.started(placed, self.engine.cluster, now)
+
+    def look_ahead(self) -> None:
+        """From now on places are given away a moment early: the executor starts jobs after others.
+
+        A plan says itself who follows whom, and a forecast goes by who holds what: with these it is not done.
+        """
+        if self.planner is None and self.engine.forecast is None:
+            self.prefill = Prefill(self.engine)
+
+    def after(self, job: JobId) -> Sequence[JobId]:
+        """Jobs that have to end before this one begins, which has been started."""
+        return () if self.prefill is None else self.prefill.after(job)
+
+    # ------------------------------------------------------------- what comes in
+
+    def happened(self, *events: Event) -> None:
+        """Keep events for the next instant."""
+        self.pending.extend(events)
+
+    def submit(self, job: Job, *, held: str = "", attempts: int = 0, failures: int = 0) -> None:
+        """A job comes in (held back by its user, if ``held``; started ``attempts`` times before)."""
+        self.pending.append(Submitted(job, held, attempts, failures))
+
+    def adopt(self, job: Job, adopted: Adopted, *, failures: int = 0) -> None:
+        """A job comes in that runs already: its place counts as used, its deadline holds."""
+        self._moments.add([job.id])
+        self.pending += [Submitted(job, "", adopted.attempt - 1, failures), adopted]
+
+    def cancel(self, job: JobId, detail: str = "") -> None:
+        """Cancel a waiting job, stop a running one."""
+        self.pending.append(Cancelled(job, detail))
+
+    def hold(self, job: JobId) -> None:
+        """Keep a waiting job back until it is released."""
+        self.pending.append(Held(job))
+
+    def release(self, job: JobId) -> None:
+        """Let a held job go."""
+        self.pending.append(Released(job))
+
+    def requeue(self, job: JobId) -> None:
+        """Another attempt: of an ended job now, of a running one after it has been stopped."""
+        self.pending.append(Requeued(job))
+
+    def cancel_everything(self, *, running: bool = True) -> None:
+        """Cancel what waits and (``running``) stop what runs; jobs that come in later are not touched."""
+        engine = self.engine
+        waiting = [*engine.held, *(job.id for job in engine.queue)]
+        waiting += [job.id for fifo in engine.device_queues.values() for job, _ in fifo]
+        own = [placed.job.id for placed in engine.at_work if not placed.job.foreign] if running else []
+        for job in (*waiting, *engine.handed_over, *own):
+            self.cancel(job, INTERRUPTED)
+
+    def cancel_stranded(self) -> None:
+        """Cancel what waits for nodes that are gone for good. O(1) while none is."""
+        # What waits for other jobs comes first: else their ends would tell it that they are lost.
+        for job, why in self._stranded.find().items():
+            self.cancel(job, why)
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing has come in that the next instant would take in, and nobody's turn has come."""
+        return not self.pending and (self.priorities is None or not self.priorities.due)
+
+    @property
+    def busy(self) -> bool:
+        """Whether anything of ours runs, here or elsewhere."""
+        engine = self.engine
+        return bool(engine.handed_over) or any(not p.job.foreign for p in engine.at_work)
+
+    @property
+    def waiting(self) -> bool:
+        """Whether anything waits for what may still come: in the queue, in a FIFO, or held back.
+
+        Jobs that cannot end before the cluster does, and those that wait for them, wait for another one.
+        """
+        engine = self.engine
+        return bool(engine.queue or engine.device_queues or (engine.held and not self.left_over))
+
+    @property
+    def left_over(self) -> Sequence[JobId]:
+        """Waiting jobs that cannot end before the cluster does."""
+        engine = self.engine
+        return [job for job in engine.horizon.narrowed if job in engine.held]
+
+    @property
+    def blocked(self) -> bool:
+        """Whether what was decided cannot be kept on record, so that nothing starts until it can."""
+        return self.ledger is not None and self.ledger.blocked
+
+    @property
+    def withheld(self) -> int:
+        """How many orders wait until they are on record."""
+        return len(self._withheld.orders)
+
+    def next_time(self) -> Seconds:
+        """When something is due of which no event tells: a wake-up, a deadline; or infinite."""
+        wakes = self.engine.wake_times
+        following = INFINITE if self.prefill is None else self.prefill.next_time()
+        return min(
+            wakes[0] if wakes else INFINITE, self._withheld.retry, self._deadlines.next_time(), following
+        )
+
+    # --------------------------------------------------------------- one instant
+
+    def instant(self, now: Seconds, events: Sequence[Event] = ()) -> Sequence[Order]:
+        """Take in what has happened up to now, ask the policy, and say what is to be done.
+
+        The orders have taken effect in the engine. Call `note` when they were given.
+        """
+        if self.direct and not self.pending:
+            wakes = self.engine.wake_times
+            if not (wakes and wakes[0] <= now):
+                self.engine.handle(now, events)
+                return self.engine.changes.started
+        happened = [*self.pending, *events]
+        self.pending.clear()
+        self._orders = []
+        if self._withheld.retry <= now:
+            self._try_again(now)
+        self._begun(happened, now)
+        batch = self._batch(happened, now)
+        # Nobody gets the place of a job that may go on, until that is settled.
+        ask = (
+            not self.draining
+            and not self.blocked
+            and not (self.prefill is not None and self.prefill.recalled)
+        )
+        if batch:
+            decisions = self._handle(now, batch, ask)
+            for decision in decisions:
+                self._order(decision, now)
+            self._noted.append((now, batch, decisions, ask))
+            if ask and self.prefill is not None and not self.yields:
+                self._give_places_away(self.prefill, now)
+        self._enforce(now)
+        if self.ledger is not None and batch:
+            self.ledger.keep(now, batch, self._orders, self.engine)
+            if self.ledger.blocked:
+                self._orders = self._withheld.keep_back(self._orders, now)
+        return self._orders
+
+    def _give_places_away(self, prefill: Prefill, now: Seconds) -> None:
+        """Have the policy say who follows jobs that will have ended in a moment, and who follows those."""
+        engine = self.engine
+        prefill.look(now)
+        while (engine.queue or engine.device_queues) and not (engine.promises.held or self._rotates):
+            ending: list[Event] = [Ending(job) for job in prefill.near(now)]
+            if not ending:
+                return
+            decisions = engine.handle(now, ending)
+            for decision in decisions:
+                self._order(decision, now)
+            self._noted.append((now, ending, decisions, True))
+            if not decisions:
+                return
+
+    def _begun(self, happened: list[Event], now: Seconds) -> None:
+        """Jobs that an outside scheduler has started and that have ended since have run: start them first."""
+        handed_over = self.engine.handed_over
+        if not handed_over:
+            return
+        over = {event.job for event in happened if isinstance(event, Ended)}
+        begun: list[Event] = [
+            self._moments.started(event, now, self.epoch)
+            for event in happened
+            if isinstance(event, Started) and event.job in over and event.job in handed_over
+        ]
+        if begun:
+            self.engine.handle(now, begun, ask=False)
+            if self.ledger is not None:
+                self.ledger.keep(now, begun, (), self.engine)
+            if self.journal is not None:
+                self.journal.batch(now, begun, self.engine, (), ask=False)
+
+    def _try_again(self, now: Seconds) -> None:
+        """What was withheld may go as soon as it is on record; then the policy is asked again."""
+        assert self.ledger is not None
+        if not self.ledger.settle():
+            self._withheld.postpone(now)
+            return
+        self._orders = self._withheld.let_go()
+        self.engine.wake_times.insert(0, now)
+
+    def note(self) -> None:
+        """Write the last instant into the journal."""
+        noted, self._noted = self._noted, []
+        if self.journal is not None:
+            for now, events, decisions, ask in noted:
+                self.journal.batch(now, events, self.engine, decisions, ask=ask)
+
+    def impose(self, now: Seconds, decisions: Sequence[Decision]) -> None:
+        """Decisions that an earlier driver has made, and given the orders for: they stand."""
+        engine = self.engine
+        engine.impose(now, decisions, engine.last_enqueued)
+        if self.journal is not None and decisions:
+            self.journal.batch(now, [], engine, decisions, ask=False, imposed=True)
+
+    def begin_journal(self, now: Seconds, make: Callable[[], JournalSink]) -> JournalSink | None:
+        """Go on in a new journal, which begins with how things stand; returns the old one.
+
+        ``None``, and nothing changed, at a moment at which that cannot be done. Call it between instants.
+        Jobs that have ended are forgotten, as by `retire`: the new journal knows nothing of them.
+        """
+        engine, before = self.engine, self.journal
+        found = None if self.pending or self._noted else checkpoint(engine, now)
+        self._rotates = found is None and bool(engine.ending)
+        if found is None:
+            return None
+        for job in [job for job, record in engine.records.items() if record.end is not None]:
+            engine.retire(job)
+        self.journal = journal = make()
+        journal.batch(now, found.jobs, engine, (), ask=False)
+        journal.batch(now, found.nodes, engine, found.decisions, ask=False, imposed=True)
+        return before
+
+    def _handle(self, now: Seconds, batch: list[Event], ask: bool) -> Sequence[Decision]:
+        engine = self.engine
+        if (
+            self.planner is not None
+            and ask
+            and any(isinstance(event, Submitted | Released) for event in batch)
+        ):
+            engine.handle(now, batch, ask=False)
+            engine.predictions.refresh()
+            planned = Planned(self.planner.plan(engine.view))
+            batch.append(planned)
+            decisions = engine.handle(now, [planned])
+        else:
+            decisions = engine.handle(now, batch, ask=ask)
+        self._moments.ended(batch, now, self.epoch)
+        for event in batch:
+            if isinstance(event, Adopted):
+                self.admission.adopted(engine.records[event.job].job)
+                placed = engine.running[event.job]
+                self._watch(placed, placed.start_time)
+        return decisions
+
+    def _batch(self, happened: list[Event], now: Seconds) -> list[Event]:
+        """What the engine is to be told: late news left out, consequences added."""
+        engine = self.engine
+        batch: list[Event] = []
+        submitted: dict[JobId, Job] = {}
+        ends: list[Ended] = []
+        # Ends come first: a job that ended with its node has ended.
+        for event in sorted(happened, key=_not_an_end) if len(happened) > 1 else happened:
+            if isinstance(event, Ended):
+                if self._current(event):
+                    ends.append(self._explained(event))
+            elif isinstance(event, NodeLost):
+                ends.extend(self._lost_with(event.node))
+                batch.append(event)
+            elif isinstance(event, Started):
+                batch.append(self._moments.started(event, now, self.epoch))
+            elif isinstance(event, Submitted):
+                job = self.sizes.of_new(event.job, engine.cluster)
+                submitted[job.id] = job
+                batch.extend(self.admission.submitted(event if job is event.job else replace(event, job=job)))
+            elif isinstance(event, Lingering):
+                if self.prefill is not None:
+                    self.prefill.goes_on(event.job)
+                batch.append(event)
+            elif isinstance(event, Withdrawn):
+                batch.extend(self._not_begun(event, now))
+            elif isinstance(event, Cancelled | Requeued | Held | Released):
+                batch.extend(self._said(event, submitted))
+            else:
+                batch.append(event)
+        if ends:
+            ends = list({event.job: event for event in reversed(ends)}.values())[::-1]
+            if self._runs is not None:  # before the policy is asked again
+                self._runs.record([(engine.records[end.job], end) for end in ends], now, self.epoch)
+            for event in ends:
+                if event.state is State.OUT_OF_MEMORY:
+                    batch.extend(self._out_of_memory(event, now))
+                    continue
+                batch.append(event)
+                batch.extend(self._after(event, now))
+        if self.priorities is not None:
+            for event in ends:
+                self.priorities.ended(event.job, now)
+            batch = self.priorities.in_turn(batch, now, engine.records)
+        if batch and self.sizes.waiting:
+            batch.extend(self.sizes.due(engine.records, self._waits, engine.cluster))
+        wakes = engine.wake_times
+        if wakes and wakes[0] <= now:
+            del wakes[: bisect_right(wakes, now)]
+            batch.append(Woken())
+        self._stranded.heard(batch)
+        return batch
+
+    def _explained(self, event: Ended) -> Ended:
+        """The end of a job that never began under an outside scheduler, because we had it stopped: why."""
+        why = self._reasons.pop(event.job, "") if self._reasons else ""
+        if why and event.state is State.CANCELLED and event.job in self.engine.handed_over:
+            return replace(event, detail=why)
+        return event
+
+    def _not_begun(self, event: Withdrawn, now: Seconds) -> list[Event]:
+        """A job that was started behind others waits again; somebody may have wanted it stopped meanwhile."""
+        job = event.job
+        if job in self.engine.handed_over:
+            return [event]
+        if job not in self.engine.records or self._placed(job) is None:
+            return []
+        self._gone(job, now)
+        if self.priorities is not None:
+            self.priorities.ended(job, now)
+        self._moments.discard(job)
+        stopped, again = job in self._stopping, job in self._to_requeue
+        self._stopping.discard(job)
+        self._to_requeue.discard(job)
+        why = self._reasons.pop(job, "")
+        if not stopped or again or job in self.engine.preempted:
+            return [event]
+        ended = self.admission.ended(self.engine.records[job].job, State.CANCELLED)
+        return [event, Cancelled(job, why), *ended]
+
+    def _gone(self, job: JobId, now: Seconds) -> None:
+        """A job has ended, or will not begin: the time of those that waited for nobody else runs from now."""
+        for other in self.prefill.gone(job, now) if self.prefill is not None else ():
+            placed = self._placed(other)
+            if placed is not None:
+                self._watch(placed, now)
+
+    def _placed(self, job: JobId) -> Placed | None:
+        """A job that runs, also if its place has been given away."""
+        return self.engine.running.get(job) or self.engine.ending.get(job)
+
+    def _current(self, event: Ended) -> bool:
+        """Whether an end is news: of a job that runs, and of its present attempt."""
+        placed = self._placed(event.job)
+        if placed is None:
+            return event.job in self.engine.handed_over
+        return event.attempt in (None, placed.attempt)
+
+    def _lost_with(self, node: int) -> list[Ended]:
+        """Ends of the jobs that a lost node takes along; whoever runs them stops what is left of them."""
+        ends: list[Ended] = []
+        for placed in self.engine.occupancy.held_on(node):
+            name = self.engine.cluster.nodes[node].name
+            ends.append(Ended(placed.job.id, State.NODE_FAIL, None, f"node {name} was lost"))
+            self._orders.append(Stop(placed.job.id, placed.attempt, State.NODE_FAIL, f"node {name} was lost"))
+        return ends
+
+    def _said(
+        self, event: Cancelled | Requeued | Held | Released, new: Mapping[JobId, Job]
+    ) -> Iterable[Event]:
+        """What somebody wants of a job, as it stands (``new``: jobs that come in at this instant)."""
+        phase, admission = self.engine.phase(event.job), self.admission
+        runs = phase in AT_WORK
+        waits = phase in (Phase.HELD, Phase.QUEUED, Phase.BOUND) or event.job in new
+        job = new[event.job] if event.job in new else self.engine.records[event.job].job if waits else None
+        if isinstance(event, Cancelled):
+            if runs:
+                self._stop(event.job, State.CANCELLED, event.detail)
+            return [event, *admission.ended(job, State.CANCELLED)] if job is not None else []
+        if isinstance(event, Requeued):
+            if runs:
+                self._to_requeue.add(event.job)
+                self._stop(event.job, State.CANCELLED, "requeued")
+            if phase is not Phase.ENDED:
+                return []
+            return [event, *admission.again(self.engine.records[event.job].job)]
+        if isinstance(event, Held):
+            return admission.hold(job) if job is not None else []
+        return admission.release(event.job)
+
+    def _after(self, event: Ended, now: Seconds) -> list[Event]:
+        """What an end brings with it: another attempt, or news for those who wait for it."""
+        self._stopping.discard(event.job)
+        self._gone(event.job, now)
+        engine = self.engine
+        record = engine.records[event.job]
+        asked = event.job in engine.preempted or event.job in self._to_requeue
+        self._to_requeue.discard(event.job)
+        before = record.failures + sum(span.state in RETRIED for span in record.earlier)
+        # One that was refused before it ran would be refused again.
+        refused = event.state is State.FAILED and record.start is None
+        failed = event.state in RETRIED and before < record.job.retries and not refused
+        cut = event.state is State.TIMEOUT and event.job in engine.outside.cut
+        if (asked or failed or cut) and record.attempts <= self.options.requeues:
+            self.sizes.waits(record.job)
+            return [Requeued(event.job)]
+        self._ended.append(record)
+        return list(self.admission.ended(record.job, event.state))
+
+    def _out_of_memory(self, event: Ended, now: Seconds) -> list[Event]:
+        """A job was killed for memory: it waits again with more, or its end says why it does not."""
+        record = self.engine.records[event.job]
+        peak = 0 if event.usage is None else event.usage.peak_memory or 0
+        asked = event.job in self._to_requeue or event.job in self.engine.preempted
+        sized = self.sizes.after_kill(record, peak, self.engine.cluster)
+        if isinstance(sized, Sized) and record.attempts <= self.options.requeues:
+            self._stopping.discard(event.job)
+            self._to_requeue.discard(event.job)
+            self._gone(event.job, now)
+            return [event, Requeued(event.job), sized]
+        if isinstance(sized, str) and not asked:
+            event = replace(event, detail="; ".join(filter(None, (event.detail, sized))))
+        return [event, *self._after(event, now)]
+
+    def _waits(self, job: JobId) -> bool:
+        return self.engine.phase(job) in (Phase.QUEUED, Phase.HELD)
+
+    def _final_state(self, job: JobId) -> State | None:
+        record = self.engine.records.get(job)
+        if record is None:
+            return State.CANCELLED if job in self._rejected else self._ended_before(job)
+        return record.state if self.engine.phase(job) is Phase.ENDED else None
+
+    # -------------------------------------------------------------------- orders
+
+    def _order(self, decision: Decision, now: Seconds) -> None:
+        engine = self.engine
+        if isinstance(decision, Start):
+            placed = engine.running[decision.job]
+            self.sizes.begun(decision.job)
+            prefill = self.prefill
+            if prefill is None or prefill.started(placed, engine.records[decision.job].predicted, now):
+                self._watch(placed, now)
+            else:
+                self._moments.add((decision.job, *prefill.after(decision.job)))
+            self._orders.append(placed)
+            if self.priorities is not None:
+                self.priorities.started(placed, engine.cluster, now)
+        elif isinstance(decision, Submit):
+            if self.priorities is not None:
+                self.priorities.left(decision.job)
+            record = engine.records[decision.job]
+            self._orders.append(HandOver(record.job, decision, record.attempts + 1))
+        elif isinstance(decision, Inquire):
+            self._orders.append(Ask(decision.shape))
+        elif isinstance(decision, Migrate):
+            if decision.job in engine.moving:
+                self._orders.append(Move(*engine.moving[decision.job]))
+        elif isinstance(decision, Preempt) and decision.job in engine.handed_over:
+            self._orders.append(Withdraw(decision.job))
+        elif isinstance(decision, Preempt):
+            self._stop(decision.job, State.CANCELLED, decision.reason)
+
+    def _stop(self, job: JobId, state: State, detail: str = "") -> None:
+        if self._withheld.orders and self._withheld.drop(job):
+            self.pending.append(Ended(job, state, None, detail))
+        elif job not in self._stopping:
+            self._stopping.add(job)
+            if job in self.engine.handed_over or self.after(job):
+                self._reasons[job] = detail
+            if job in self.engine.handed_over:  # nor is it to go another way
+                self.engine.preempted.discard(job)
+            placed = self._placed(job)
+            self._orders.append(Stop(job, 1 if placed is None else placed.attempt, state, detail))
+
+    def _enforce(self, now: Seconds) -> None:
+        """Order what is due: signals, and the end of jobs at their limit."""
+        ending = self.engine.ending
+        at_work = {**ending, **self.engine.running} if ending else self.engine.running
+        for job, number in self._deadlines.due(now, at_work):
+            if number:
+                self._orders.append(Signal(job, number))
+            else:
+                self._stop(job, State.TIMEOUT)
+        if self.prefill is not None and not self.blocked:
+            self._orders.extend(Withdraw(job) for job in self.prefill.overdue(now))
+
+    def _watch(self, placed: Placed, since: Seconds) -> None:
+        if self.options.enforce and not placed.job.foreign:
+            self._deadlines.watch(placed, since)
+
+    # -------------------------------------------------------------------- result
+
+    def ended(self) -> list[Record]:
+        """Records of the jobs that have ended for good since this was last asked."""
+        ended, self._ended = self._ended, []
+        return ended
+
+    def retire(self, job: JobId) -> Record:
+        """Forget an ended job (see `Engine.retire`); who depends on it later asks ``ended_before``."""
+        return self.engine.retire(job)
+
+    def result(self, workload: Workload, records: Sequence[Record] | None = None, **about: object) -> Result:
+        """What became of the workload's jobs, in file order; ``about`` are further fields of the result.
+
+        ``records`` are those of a caller who has kept them, ``None``: the engine's.
+        """
+        engine, options = self.engine, self.options
+        if records is None:
+            known = map(engine.records.get, [job.id for job in sorted(workload.jobs, key=_file_order)])
+            records = [record for record in known if record is not None]
+        return Result(
+            policy=engine.policy_name,
+            options=options.policy_options,
+            workload=workload.name,
+            cluster=engine.cluster,
+            seed=options.seed,
+            records=records,
+            rejected=workload.rejected,
+            skipped=workload.skipped,
+            decision_seconds=engine.decision_seconds,
+            plan=engine.view.plan,
+            promises_broken=engine.promises.broken,
+            broken_by_overrun=engine.promises.broken_by_overrun,
+            overrun=options.overrun,
+            **about,  # type: ignore[arg-type]
+        )
+
+
+def _not_an_end(event: Event) -> bool:
+    return not isinstance(event, Ended)
+
+
+_file_order = attrgetter("index")

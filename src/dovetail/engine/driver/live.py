@@ -1,0 +1,404 @@
+"""Real time: the same driver, fed by an executor's events and the loop's clock.
+
+Only the event loop's clock is used, so that the very same code runs in virtual time under test.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from math import inf
+from signal import SIGKILL
+from typing import Literal, Protocol
+
+from dovetail.engine.driver.driver import Driver
+from dovetail.engine.driver.orders import Ask, HandOver, Move, Order, Signal, Stop, Withdraw
+from dovetail.engine.driver.quiet import Quiet
+from dovetail.engine.state.core import Engine
+from dovetail.errors import ExecutorError, UnsupportedWorkload
+from dovetail.interfaces import (
+    Executor,
+    HearsEvents,
+    LeavesJobs,
+    MigratesJobs,
+    SignalsJobs,
+    StartsAfter,
+    SubmitsJobs,
+    TakenAway,
+    TakesBack,
+    traits_of,
+)
+from dovetail.model import Ended, Event, Foreseen, Job, JobId, Migrated, Placed, Seconds, State, Submitted
+
+__all__ = ["LiveRun", "best_predicted", "check_executor"]
+
+TWICE: Seconds = 0.3
+"""Signals that come closer together than this are one press of Ctrl-C."""
+
+
+def check_executor(policy: object, name: str, executor: object, backend: str) -> None:
+    """Refuse a policy that decides what the executor cannot do, before anything runs.
+
+    A policy says in its `Traits` what it may decide. Raises `UnsupportedWorkload`.
+    """
+    traits = traits_of(policy)
+    for does, what in (
+        (traits.migrates, "moves jobs between devices while they run"),
+        (traits.borrows, "lends jobs the devices of other nodes"),
+    ):
+        if does and not isinstance(executor, MigratesJobs):
+            raise UnsupportedWorkload(
+                f"policy {name} {what}, which executor {backend} cannot do; "
+                "'lent', 'slurm?lend=DEVICE' and 'ray?lend=DEVICE' can"
+            )
+    if traits.submits and not isinstance(executor, SubmitsJobs):
+        raise UnsupportedWorkload(
+            f"policy {name} hands jobs to an outside scheduler, and executor {backend} has none"
+        )
+    if isinstance(executor, SubmitsJobs) and not traits.submits:
+        raise UnsupportedWorkload(
+            f"executor {backend} leaves it to the cluster's own scheduler when and where jobs start, which "
+            f"policy {name} decides itself; --policy earliest-completion is made for it"
+        )
+
+
+class Sharing(Protocol):
+    """Keeps apart those who use one machine (`dovetail.running.neighbours`)."""
+
+    due: Seconds
+
+    def before(self, driver: Driver, now: Seconds) -> None:
+        """Something is about to be decided: tell the driver what others use."""
+        ...
+
+    def after(self, driver: Driver) -> None:
+        """It was decided, and carried out."""
+        ...
+
+
+class LiveRun:
+    """Carries out a driver's orders with an executor, in real time.
+
+    ``arrivals`` are jobs (or their submissions) by submit time, counted from the start of `run`. ``stays``
+    keeps it going when nothing is left to do (a service), until `stop`. ``changed`` is called after every
+    instant, ``tell`` with each sentence that its user should read now; ``neighbours`` are others here.
+    ``halts`` is asked about the events of each instant before the policy is: ``soon`` cancels what waits,
+    ``now`` also stops what runs. ``elapsed`` is what the driver's clock shows when `run` begins.
+    """
+
+    def __init__(
+        self,
+        driver: Driver,
+        executor: Executor,
+        arrivals: Sequence[Job | Submitted] = (),
+        *,
+        stays: bool = False,
+        changed: Callable[[Engine], None] | None = None,
+        tell: Callable[[str], None] | None = None,
+        neighbours: Sharing | None = None,
+        halts: Callable[[Sequence[Event]], Literal["soon", "now"] | None] | None = None,
+        elapsed: Callable[[], Seconds] = lambda: 0.0,
+    ) -> None:
+        self.driver = driver
+        self.executor = executor
+        self.arrivals = [one if isinstance(one, Submitted) else Submitted(one) for one in arrivals]
+        self.stopped = False
+        self.troubles: list[str] = []  # sentences for people
+        self._stays = stays
+        self._leaving = False
+        self._neighbours = neighbours
+        self._changed = changed
+        self._halts = halts
+        self._elapsed = elapsed
+        self._spares_running = False
+        self._pressed = inf  # when Ctrl-C came first
+        self._hurried = False
+        self._tell = tell or self.troubles.append
+        self._quiet = Quiet(driver, executor, self._tell)
+        self._asks_whether: asyncio.Task[None] | None = None  # our place is taken away
+        self._blocked = False
+        self._wake = asyncio.Event()
+        self._failure: BaseException | None = None
+        self._start = 0.0
+        self._arrived = 0
+        self._starts_after = executor if isinstance(executor, StartsAfter) else None
+        if self._starts_after is not None and halts is None:  # a halt is to find nothing under way
+            driver.look_ahead()
+
+    @property
+    def now(self) -> Seconds:
+        """Seconds by the driver's clock; never before what the engine has seen."""
+        return max(asyncio.get_running_loop().time() - self._start, self.driver.engine.view.now)
+
+    def wake(self) -> None:
+        """Something has come in at the driver: have the next instant now."""
+        self._wake.set()
+
+    def interrupt(self) -> None:
+        """Cancel what waits and stop what runs; safe to call from a signal handler of the loop."""
+        self.stopped, self._spares_running = True, False
+        self._wake.set()
+
+    def terminate(self) -> None:
+        """Somebody ends us: `interrupt`, but where that is because our place is taken away with all jobs.
+
+        Then these end with it, what waits goes on waiting, and `run` returns when all that is told.
+        """
+        if isinstance(self.executor, TakenAway) and self._asks_whether is None and not self.stopped:
+            self._asks_whether = asyncio.get_running_loop().create_task(self._ask_whether(self.executor))
+        else:
+            self.interrupt()
+
+    async def _ask_whether(self, executor: TakenAway) -> None:
+        if not await executor.is_taken_away():
+            self.interrupt()
+
+    def press(self) -> None:
+        """Ctrl-C: `interrupt`; pressed again, what runs has had its grace, and is killed.
+
+        Some senders (GNU timeout) signal twice at once: that is one press.
+        """
+        now = asyncio.get_running_loop().time()
+        self._pressed = min(self._pressed, now)
+        self._hurried = self._hurried or now - self._pressed >= TWICE
+        self.interrupt()
+
+    def cancel_waiting(self) -> None:
+        """Cancel what waits; what runs goes on to its end."""
+        self.stopped = self._spares_running = True
+        self._wake.set()
+
+    def stop(self) -> None:
+        """Let what runs go on to its end and start nothing more; then `run` returns."""
+        self.driver.draining = True
+        self._stays = False
+        self._wake.set()
+
+    def fail(self, error: BaseException) -> None:
+        """Have `run` raise this at the next instant."""
+        self._failure = self._failure or error
+        self._wake.set()
+
+    def leave(self) -> None:
+        """Return from `run` now and let what runs go on without us, where the executor can do that."""
+        self._leaving = True
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Go from instant to instant. Raises what the policy or the events raise, after closing.
+
+        Where it `stays`, an error of ours ends no job either: the next start takes them up.
+        """
+        loop = asyncio.get_running_loop()
+        self._start = loop.time() - self._elapsed()
+        executor = self.executor
+        listener: asyncio.Future[None] = loop.create_future()
+        hears = isinstance(executor, HearsEvents)
+        if isinstance(executor, HearsEvents):
+            executor.listen(self._heard)
+        else:
+            listener = asyncio.create_task(self._listen())
+            listener.add_done_callback(self._heard_no_more)
+        if not self._stays:
+            self._quiet.begin()
+        try:
+            while not self._finished():
+                slept = await self._sleep()
+                if not hears:
+                    await self._settle()
+                elif not slept:
+                    await asyncio.sleep(0)  # signals and sockets have their turn
+                self._wake.clear()
+                if self._failure is not None:
+                    raise self._failure
+                await self._instant()
+        finally:
+            self._quiet.end()
+            listener.cancel()
+            await asyncio.gather(listener, return_exceptions=True)
+            if isinstance(executor, LeavesJobs) and (self._leaving or self._stays):
+                await executor.leave()
+            else:
+                await executor.close()
+
+    def _finished(self) -> bool:
+        driver = self.driver
+        if self._leaving:
+            return True
+        if driver.busy or not driver.idle or self._stays:
+            return False
+        if driver.draining:
+            return True
+        return not driver.waiting and (self.stopped or self._arrived == len(self.arrivals))
+
+    # -------------------------------------------------------------------- events
+
+    def _heard(self, event: Event) -> None:
+        if type(event) is not Foreseen:
+            self._quiet.stir()
+        self.driver.happened(event)
+        self._wake.set()
+
+    async def _listen(self) -> None:
+        async for event in self.executor.events():
+            self._heard(event)
+
+    def _heard_no_more(self, listener: asyncio.Future[None]) -> None:
+        if not listener.cancelled() and (error := listener.exception()) is not None:
+            self._failure = error
+            self._wake.set()
+
+    def _next_time(self) -> Seconds:
+        due = self.driver.next_time()
+        if self._neighbours is not None:
+            due = min(due, self._neighbours.due)
+        if self._arrived < len(self.arrivals) and not self.stopped:
+            due = min(due, self.arrivals[self._arrived].job.submit_time)
+        return due
+
+    async def _sleep(self) -> bool:
+        """Until an event comes or the next known moment; whether there was any waiting to do."""
+        until = self._next_time()
+        loop = asyncio.get_running_loop()
+        if self._wake.is_set() or not self.driver.idle or until <= loop.time() - self._start:
+            return False
+        if until == inf:
+            await self._wake.wait()
+            return True
+        timer = loop.call_at(self._start + until, self._wake.set)
+        try:
+            await self._wake.wait()
+        finally:
+            timer.cancel()
+        return True
+
+    async def _settle(self) -> None:
+        """Let all that happens at this instant come out of the executor's stream: then it is one instant."""
+        for _ in range(3):
+            await asyncio.sleep(0)
+
+    # ------------------------------------------------------------------- instants
+
+    async def _instant(self) -> None:
+        """One instant: what has happened, what is due, the policy's answer, and its execution."""
+        driver, now = self.driver, self.now
+        arrivals = self.arrivals
+        halted = None if self._halts is None or self.stopped else self._halts(driver.pending)
+        if halted is not None:
+            self.cancel_waiting() if halted == "soon" else self.interrupt()
+        while self._arrived < len(arrivals):
+            if arrivals[self._arrived].job.submit_time > now and not self.stopped:
+                break
+            driver.happened(arrivals[self._arrived])
+            self._arrived += 1
+        if self.stopped:  # jobs must be known before they can be cancelled: the policy sees none of it
+            driver.draining = True
+            await self._do(now)
+            driver.cancel_everything(running=not self._spares_running)
+        elif self._neighbours is not None:
+            self._neighbours.before(driver, now)
+        await self._do(now)
+        if not (self.stopped or self._stays):
+            driver.cancel_stranded()
+        if self._hurried and isinstance(self.executor, SignalsJobs):
+            for placed in list(driver.engine.at_work):
+                await self.executor.signal(placed.job.id, SIGKILL)
+        if self._neighbours is not None:
+            self._neighbours.after(driver)
+        if self._changed is not None:
+            self._changed(driver.engine)
+
+    async def _do(self, now: Seconds) -> None:
+        orders = self.driver.instant(now)
+        if any(type(order) is not Ask for order in orders):
+            self._quiet.stir()
+        if self.driver.blocked is not self._blocked:
+            self._say_whether_blocked()
+        try:
+            for order in orders:  # first: jobs start while the journal is written
+                await self._carry_out(order)
+        finally:
+            self.driver.note()
+
+    def _say_whether_blocked(self) -> None:
+        """Once when nothing can be kept on record any more, and once when it can again."""
+        self._blocked = self.driver.blocked
+        ledger = self.driver.ledger
+        if self._blocked and ledger is not None:
+            runs = len(list(self.driver.engine.at_work)) - self.driver.withheld
+            self._tell(
+                f"{ledger.why_blocked}: nothing starts until it is on record; what runs ({runs}) goes on"
+            )
+        else:
+            self._tell("what waited is on record again: jobs start")
+
+    async def _carry_out(self, order: Order) -> None:
+        """Give an order to the executor. What goes wrong with it is that job's end, not the run's."""
+        executor = self.executor
+        try:
+            if isinstance(order, Placed):
+                after = self.driver.after(order.job.id)
+                if after and self._starts_after is not None:
+                    await self._starts_after.launch_after(order, after)
+                else:
+                    await executor.launch(order)
+            elif isinstance(order, Withdraw) and isinstance(executor, StartsAfter | TakesBack):
+                await executor.withdraw(order.job)
+            elif isinstance(order, Stop):
+                await executor.stop(order.job, order.state.value)
+            elif isinstance(order, HandOver) and isinstance(executor, SubmitsJobs):
+                await executor.submit(order.job, order.decision, order.attempt)
+            elif isinstance(order, Ask) and isinstance(executor, SubmitsJobs):
+                await executor.inquire(order.shape)
+            elif isinstance(order, Move) and isinstance(executor, MigratesJobs):
+                await executor.migrate(order.placed, order.target)
+            elif isinstance(order, Signal):
+                if isinstance(executor, SignalsJobs):
+                    await executor.signal(order.job, order.number)
+            else:
+                raise ExecutorError(f"cannot {_WORDS[type(order)]}")
+        except Exception as error:  # noqa: BLE001 - a backend is a plugin: whatever it raises ends this job only
+            self._refused(order, error)
+
+    def _refused(self, order: Order, error: Exception) -> None:
+        """The executor raised at an order: the job fails, or stays where it is."""
+        why = str(error) or type(error).__name__
+        if isinstance(order, Move):
+            self._heard(Migrated(order.placed.job.id, why))
+        elif isinstance(order, Placed | HandOver):
+            detail = f"the executor could not start it: {why}"
+            attempt = order.attempt if isinstance(order, Placed) else None
+            self._heard(Ended(order.job.id, State.FAILED, None, detail, attempt=attempt, ran=False))
+        elif isinstance(order, Ask):
+            self._heard(Foreseen(order.shape, None, why=why))
+        elif isinstance(order, Withdraw):
+            self.troubles.append(f"jobs that were to follow job {order.job} could not be taken back: {why}")
+        else:
+            self.troubles.append(f"job {order.job} could not be told to end: {why}")
+
+
+_WORDS = {
+    Ask: "ask an outside scheduler",
+    HandOver: "hand a job over to an outside scheduler",
+    Move: "move a job",
+    Placed: "start a job",
+    Withdraw: "take back a start",
+}
+
+
+def best_predicted(engine: Engine, jobs: Sequence[Job]) -> dict[JobId, Seconds]:
+    """Each job's least predicted time now, or its own run time where that is less."""
+    best: dict[JobId, Seconds] = {}
+    for job in jobs:
+        known: list[Seconds] = []
+        for choice in job.asked or job.choices:
+            for device in engine.cluster.device_classes(choice.implementation.kind):
+                found = engine.predictions.predict(job, choice.implementation, choice.request, device)
+                if found is not None:
+                    known.append(found.expected)
+        record = engine.records.get(job.id)
+        if record is not None and record.run_time is not None and record.state is State.COMPLETED:
+            known.append(record.run_time)
+        if known:
+            best[job.id] = min(known)
+    return best

@@ -1,0 +1,1 @@
+"""Events, predictions and decisions as they are written down, read and replayed."""

@@ -1,0 +1,163 @@
+"""Whether what was read from a file is what its dataclass says: field by field, before anybody uses it.
+
+Our own files come back from disks, mails and editors. A dataclass takes whatever it is given, so a text where
+a number belongs would be found out far from here. Integers pass for floats; numbers are finite, and an
+integer that is no mask of nodes has at most 63 bits.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import types
+import typing
+from collections.abc import Callable, Mapping, Sequence, Set
+from enum import Enum
+from functools import cache
+from typing import Any, TypeVar
+
+from dovetail.model import Adopted, App, Choice, Launch, Part, Plan, Sizing
+from dovetail.model.node import Nodes
+
+__all__ = ["DAMAGED", "checked"]
+
+T = TypeVar("T")
+
+DAMAGED = (
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    LookupError,
+    RecursionError,
+    TypeError,
+    ValueError,
+)
+"""What taking apart a damaged form can raise."""
+
+_SHARED = (App,)
+"""What many others have in common: checked where it is made, not where it is named."""
+_OFTEN = (Choice, Launch, Sizing)
+"""What many have in common, too, and each names: remembered, so that it is checked once."""
+_MOST_KNOWN = 4096
+_known: dict[int, object] = {}  # by identity, which what is kept here secures
+_NO_DEFAULT = object()
+_ENDLESS: Mapping[type, tuple[str, ...]] = {Plan: ("objective", "bound", "seconds"), Adopted: ("limit",)}
+"""Numbers that may be infinite: of what nothing is known."""
+_Right = Callable[[Any], bool]
+
+
+def checked(made: T) -> T:
+    """The same object. Raises `ValueError` naming the first field that is not what its class says."""
+    kind: type = type(made)
+    for name, right, default in _fields(kind):
+        value = getattr(made, name)
+        if value is not default and not right(value):
+            raise ValueError(f"{kind.__name__} whose {name} is {getattr(made, name)!r:.60}")
+    return made
+
+
+@cache
+def _fields(kind: type) -> tuple[tuple[str, _Right, object], ...]:
+    """How the fields of a dataclass, or of a named tuple, are checked, and what need not be: a default."""
+    if kind is Part:
+        return (
+            ("nodes", _mask, _NO_DEFAULT),
+            *(
+                (name, _right(hint), _NO_DEFAULT)
+                for name, hint in typing.get_type_hints(kind).items()
+                if name != "nodes"
+            ),
+        )
+    hints = typing.get_type_hints(kind)
+    names = (
+        [f.name for f in dataclasses.fields(kind) if f.init]
+        if dataclasses.is_dataclass(kind)
+        else kind._fields  # type: ignore[attr-defined]
+    )
+    endless = _ENDLESS.get(kind, ())
+    defaults = {f.name: f.default for f in dataclasses.fields(kind)} if dataclasses.is_dataclass(kind) else {}
+    return tuple(
+        (
+            name,
+            _any_number if name in endless else _right(hints[name]),
+            _NO_DEFAULT if defaults.get(name, dataclasses.MISSING) is dataclasses.MISSING else defaults[name],
+        )
+        for name in names
+    )
+
+
+def _any_number(value: Any) -> bool:
+    return value is None or (type(value) in (int, float) and not math.isnan(value))
+
+
+def _mask(value: Any) -> bool:
+    return type(value) is int and 0 < value < 1 << (1 << 20)
+
+
+@cache
+def _right(hint: Any) -> _Right:
+    """The check of one type."""
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin in (typing.Union, types.UnionType):
+        rights = tuple(_right(argument) for argument in arguments if argument is not type(None))
+        if len(rights) == 1 < len(arguments):
+            (only,) = rights
+            return lambda value: value is None or only(value)
+        rights = tuple(map(_right, arguments))
+        return lambda value: any(right(value) for right in rights)
+    if origin is typing.Literal:
+        return lambda value: value in arguments
+    if origin is tuple and len(arguments) == 2 and arguments[1] is ...:
+        one = _right(arguments[0])
+        return lambda value: isinstance(value, tuple) and all(map(one, value))
+    if origin is tuple:
+        rights = tuple(map(_right, arguments))
+        return lambda value: (
+            isinstance(value, tuple)
+            and len(value) == len(rights)
+            and all(right(one) for right, one in zip(rights, value, strict=True))
+        )
+    if origin is not None and issubclass(origin, Mapping):
+        key, each = map(_right, arguments)
+        return lambda value: isinstance(value, Mapping) and all(key(k) and each(v) for k, v in value.items())
+    if origin is not None and issubclass(origin, Sequence | Set):
+        item = _right(arguments[0])
+        return lambda value: (
+            isinstance(value, list | tuple | Set | Nodes) and all(map(item, _distinct(value)))
+        )
+    return _plain(hint)
+
+
+def _distinct(values: Any) -> Any:
+    """What is to be checked: of a large cluster one node of each group, whose decoder has seen the names."""
+    return (node for node, _ in values.parts) if isinstance(values, Nodes) else values
+
+
+def _plain(hint: Any) -> _Right:
+    if hint is None or hint is type(None):
+        return lambda value: value is None
+    if hint is float:
+        return lambda value: (
+            type(value) in (int, float) and -math.inf < value < math.inf and abs(value) < 1e300
+        )
+    if hint is int:
+        return lambda value: type(value) is int and abs(value) < 1 << 63
+    if hint in (str, bool, bytes) or issubclass(hint, Enum):
+        return lambda value: isinstance(value, hint)
+    if hint in _SHARED:
+        return lambda value: isinstance(value, hint)
+
+    def nested(value: Any) -> bool:
+        if not isinstance(value, hint):
+            return False
+        if _known.get(id(value)) is not value:
+            checked(value)
+            if hint in _OFTEN:
+                if len(_known) >= _MOST_KNOWN:
+                    _known.clear()
+                _known[id(value)] = value
+        return True
+
+    if hint is Any:
+        return lambda value: True
+    return nested

@@ -1,0 +1,1 @@
+"""The loop of a simulation, and the compiled stand-in for rigid jobs."""

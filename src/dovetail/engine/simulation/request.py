@@ -1,0 +1,94 @@
+"""What a simulation is asked: the engine, or its compiled stand-in."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Literal
+
+from dovetail.engine.capacity.free import Placement
+from dovetail.engine.state.expectations import Expectations
+from dovetail.interfaces import Planner, Policy, RateModel, RuntimeModel
+from dovetail.model import Cluster, JobId, Seconds, TableTruth, Workload
+from dovetail.spec.values import Compilation, Overrun
+
+__all__ = ["MADE", "SimulationOptions", "SimulationRequest", "best_times", "rare_collections"]
+
+MADE = 200_000
+"""Objects made between two searches for reference cycles at least."""
+
+
+@dataclass(frozen=True, slots=True)
+class SimulationOptions:
+    """How a simulation treats walltimes and what it keeps.
+
+    ``overrun``: jobs that reach their walltime are killed, or run on. ``default_walltime``: of jobs
+    without one, in seconds; ``"actual"`` takes the true time. ``validate`` holds the engine's books against
+    each other after every instant, for tests. ``compiled``: the compiled stand-in takes the engine's
+    place where it models all that is asked for (`dovetail.engine.simulation.stand_in`), or never.
+    """
+
+    overrun: Overrun = "kill"
+    default_walltime: Seconds | Literal["actual"] = "actual"
+    placement: Placement = "pack"
+    seed: int | None = None
+    knowledge: str = "perfect"
+    policy_name: str = ""
+    policy_options: dict[str, object] = field(default_factory=dict)
+    keep_considered: bool = False
+    timer: Callable[[], float] | None = None
+    progress: Callable[[int, int], None] | None = None
+    validate: bool = False
+    compiled: Compilation = "off"
+
+
+@dataclass(frozen=True, slots=True)
+class SimulationRequest:
+    """What a simulation was asked; the workload has been prepared for the cluster."""
+
+    workload: Workload
+    cluster: Cluster
+    policy: Policy | Planner
+    runtimes: RuntimeModel
+    rates: RateModel | None
+    forecast: Expectations | None
+    options: SimulationOptions
+
+
+@contextmanager
+def rare_collections() -> Iterator[None]:
+    """Search for reference cycles rarely: what a run makes lives to its end or dies by its count."""
+    before = gc.get_threshold()
+    gc.set_threshold(max(before[0], MADE) if before[0] else 0, *before[1:])
+    try:
+        yield
+    finally:
+        if not gc.get_freeze_count():  # all that has been made counts as old: no search because of it
+            gc.freeze()
+            gc.unfreeze()
+        gc.set_threshold(*before)
+
+
+def best_times(workload: Workload) -> Mapping[JobId, Seconds]:
+    """Each job's least true time over its implementations at the node count that it asked for."""
+    if workload.table is not None:
+        return workload.table.times
+    truth = workload.truth
+    if isinstance(truth, TableTruth) and not truth.table:
+        return truth.fixed
+    best: dict[JobId, Seconds] = {}
+    seconds = truth.seconds
+    for job in workload.jobs:
+        if len(job.choices) == 1:
+            choice = job.choices[0]
+            only = seconds(job, choice.implementation, choice.request)
+            if only is not None:
+                best[job.id] = only
+            continue
+        choices = job.asked or job.choices
+        known = [t for c in choices if (t := seconds(job, c.implementation, c.request)) is not None]
+        if known:
+            best[job.id] = min(known)
+    return best

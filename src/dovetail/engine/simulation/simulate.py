@@ -1,0 +1,281 @@
+"""Virtual time: the same engine and policies, driven by true run times that no policy sees."""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections.abc import Iterator, Sequence
+from math import inf
+from operator import itemgetter
+
+import numpy as np
+
+from dovetail.engine.driver.driver import Driver, DriverOptions
+from dovetail.engine.driver.orders import Move, Order, Stop
+from dovetail.engine.driver.prepare import check_depends, check_policy, prepare
+from dovetail.engine.driver.priority import Priorities
+from dovetail.engine.driver.sinks import JournalSink
+from dovetail.engine.simulation.ended import EndedColumns, TimesByPlace
+from dovetail.engine.simulation.request import (
+    SimulationOptions,
+    SimulationRequest,
+    best_times,
+    rare_collections,
+)
+from dovetail.engine.simulation.stand_in import stand_in
+from dovetail.engine.state.expectations import Expectations, News
+from dovetail.engine.state.progress import Progress
+from dovetail.interfaces import History, Planner, Policy, RateModel, RuntimeModel
+from dovetail.model import (
+    Cluster,
+    Ended,
+    Event,
+    Implementation,
+    Job,
+    Migrated,
+    Placed,
+    Request,
+    Result,
+    Seconds,
+    Submitted,
+    Truth,
+    Workload,
+)
+from dovetail.runtimes.perfect import PerfectModel
+
+__all__ = ["SimulationOptions", "simulate"]
+
+
+def simulate(
+    workload: Workload,
+    cluster: Cluster,
+    policy: Policy | Planner,
+    runtimes: RuntimeModel,
+    *,
+    rates: RateModel | None = None,
+    forecast: Expectations | None = None,
+    observe: History | None = None,
+    journal: JournalSink | None = None,
+    options: SimulationOptions | None = None,
+    follow: Policy | None = None,
+    incidents: Sequence[tuple[Seconds, Event]] = (),
+    priorities: Priorities | None = None,
+) -> Result:
+    """Run a workload through a policy in virtual time.
+
+    ``observe`` is the history that a learning model is built on: every finished job is recorded in it
+    before the policy is asked again. ``incidents`` are what happens beside the jobs, by ascending time:
+    nodes lost, drained, back or new; jobs cancelled, held, released, requeued. A `Planner` plans whenever
+    jobs have been submitted, and ``follow`` carries its plan out. With ``priorities`` the policy sees jobs by
+    rank, as a service's does. Raises `UnsupportedWorkload`,
+    `PolicyError`.
+    """
+    opts = options or SimulationOptions()
+    ready = prepare(workload, cluster, need_truth=True)
+    check_depends(ready)
+    check_policy(policy, opts.policy_name or type(policy).__name__, ready, cluster)
+    beside = observe is not None or journal is not None or bool(incidents) or priorities is not None
+    if opts.compiled == "auto" and not beside:
+        found = stand_in(SimulationRequest(ready, cluster, policy, runtimes, rates, forecast, opts))
+        if found is not None:
+            return found
+    simulation = _Simulation(
+        ready, cluster, policy, runtimes, rates, forecast, observe, journal, opts, follow, list(incidents)
+    )
+    if priorities is not None:
+        simulation.order_by_priority(priorities)
+    with rare_collections():
+        return simulation.run()
+
+
+class _Simulation:
+    """One run: the clock, the true end times, the driver."""
+
+    def __init__(
+        self,
+        workload: Workload,
+        cluster: Cluster,
+        policy: Policy | Planner,
+        runtimes: RuntimeModel,
+        rates: RateModel | None,
+        forecast: Expectations | None,
+        observe: History | None,
+        journal: JournalSink | None,
+        options: SimulationOptions,
+        follow: Policy | None,
+        incidents: list[tuple[Seconds, Event]],
+    ) -> None:
+        self.workload = workload
+        self.options = options
+        self.truth: Truth = workload.truth
+        self.progress = Progress(rates)
+        self.rated = rates is not None
+        self.incidents = incidents
+        self.news = News()
+        walltime = options.default_walltime
+        self.kills = options.overrun == "kill"
+        self.unlimited = inf if isinstance(walltime, str) else walltime
+        special = rates or journal or incidents or options.validate or observe is not None
+        nothing_to_mind = (
+            not special
+            and isinstance(policy, Policy)
+            and (
+                workload.table is not None
+                or not any(
+                    job.depends or job.retries or job.throttles or job.sizing.auto for job in workload.jobs
+                )
+            )
+        )
+        self.foreseen = type(runtimes) is PerfectModel and runtimes.truth is workload.truth
+        """What is predicted is true."""
+        self.columns = EndedColumns.of(workload, cluster, runtimes, options) if nothing_to_mind else None
+        if self.columns is not None and workload.table is not None:
+            self.truth = TimesByPlace(workload.table)
+            runtimes = PerfectModel(self.truth)
+        self.driver = Driver(
+            cluster,
+            policy,
+            runtimes,
+            bound=self.bound,
+            history=observe,
+            journal=journal,
+            forecast=forecast,
+            follow=follow,
+            rejected=workload.rejected,
+            options=DriverOptions(
+                overrun=options.overrun,
+                default_walltime=None if isinstance(walltime, str) else walltime,
+                placement=options.placement,
+                seed=options.seed,
+                policy_name=options.policy_name,
+                policy_options=options.policy_options,
+                keep_considered=options.keep_considered,
+                timer=options.timer,
+            ),
+        )
+        self.driver.direct = nothing_to_mind
+
+    def order_by_priority(self, priorities: Priorities) -> None:
+        """Jobs come before the policy by rank."""
+        self.driver.order_by_priority(priorities, 0.0)
+        self.columns = None
+
+    def bound(self, job: Job, implementation: Implementation, request: Request) -> Seconds:
+        """Walltime, or what stands in for it."""
+        if job.walltime is not None:
+            return job.walltime
+        if self.options.default_walltime == "actual":
+            seconds = self.truth.seconds(job, implementation, request)
+            return inf if seconds is None else seconds
+        return self.options.default_walltime
+
+    def run(self) -> Result:
+        """Go from event to event until nothing is left to happen."""
+        jobs, incidents = self._line(), self.incidents
+        driver, progress = self.driver, self.progress
+        engine = driver.engine
+        engine.packs &= self.columns is None
+        columns, tell = self.columns, self.options.progress
+        total, done = len(self.workload.jobs), 0
+        wake_times, pending, priorities = engine.wake_times, driver.pending, driver.priorities
+        job = next(jobs, None)
+        next_submit = inf if job is None else job.submit_time
+        now = 0.0
+        while True:
+            end = now
+            if not pending and (priorities is None or not priorities.due):
+                now = end = progress.next_end()
+                if next_submit < now:
+                    now = next_submit
+                if incidents and incidents[0][0] < now:
+                    now = incidents[0][0]
+                if wake_times and wake_times[0] < now:
+                    now = wake_times[0]
+                if now == inf:
+                    break
+            ends = progress.ended(now) if end <= now else []
+            events: list[Event] = [*ends]
+            while next_submit <= now and job is not None:
+                events.append(Submitted(job))
+                job = next(jobs, None)
+                next_submit = inf if job is None else job.submit_time
+            while incidents and incidents[0][0] <= now:
+                events.append(incidents.pop(0)[1])
+            self._instant(now, events)
+            if ends:
+                if columns is not None:
+                    self._put_away(columns, ends)
+                if tell is not None:
+                    done += len(ends)
+                    tell(done, total)
+        return self._result()
+
+    def _line(self) -> Iterator[Job]:
+        """The jobs by submission, each made when its time comes where they are columns that nobody keeps."""
+        table = self.workload.table
+        return iter(self.workload.jobs) if table is None or self.columns is None else table.fleeting()
+
+    def _put_away(self, columns: EndedColumns, ends: Sequence[Ended]) -> None:
+        """What has ended leaves the engine."""
+        engine = self.driver.engine
+        records = engine.records
+        for end in ends:
+            if columns.take(records[end.job]):
+                engine.retire(end.job)
+
+    def _instant(self, now: Seconds, events: list[Event]) -> None:
+        driver = self.driver
+        orders = driver.instant(now, events)
+        for order in orders:
+            self._carry_out(order, now)
+        if driver.direct:
+            return
+        moves = [order for order in orders if isinstance(order, Move)]
+        if self.rated or moves:
+            self._shift(moves, now)
+        driver.note()
+        if self.options.validate:
+            driver.engine.validate()
+
+    def _carry_out(self, order: Order, now: Seconds) -> None:
+        """Do in virtual time what the driver orders."""
+        if isinstance(order, Placed):
+            self._begin(order, now)
+        elif isinstance(order, Stop):
+            self.progress.stop(order.job)
+            running = self.driver.engine.running.get(order.job)
+            if running is not None and running.attempt == order.attempt:
+                self.driver.happened(Ended(order.job, order.state, None, order.detail))
+
+    def _shift(self, moves: list[Move], now: Seconds) -> None:
+        """What started, ended and moved changes the rates; who moves holds its source while it is stalled."""
+        changes = self.driver.engine.changes
+        stalls = self.progress.shift(now, *self.news.of(changes))
+        for move in moves:
+            job = move.placed.job.id
+            arrives = now + stalls.get(job, 0.0)
+            insort(self.incidents, (arrives, Migrated(job)), key=itemgetter(0))
+
+    def _begin(self, placed: Placed, now: Seconds) -> None:
+        job = placed.job
+        seconds = placed.predicted
+        if not self.foreseen:
+            seconds = self.truth.seconds(job, placed.implementation, placed.allocation.request)
+        assert seconds is not None, "jobs without a true time were rejected"
+        limit = self.unlimited if job.walltime is None else job.walltime
+        self.progress.start(job.id, now, seconds, now + limit if self.kills else inf)
+
+    def _result(self) -> Result:
+        options, columns = self.options, self.columns
+        return self.driver.result(
+            self.workload,
+            records=None if columns is None else columns.records(self.driver.engine.records),
+            knowledge=options.knowledge,
+            best=best_times(self.workload),
+            default_walltime=options.default_walltime if self._some_without_walltime() else None,
+        )
+
+    def _some_without_walltime(self) -> bool:
+        table = self.workload.table
+        if table is not None:
+            return bool(np.isnan(table.walltime).any())
+        return any(job.walltime is None for job in self.workload.jobs)

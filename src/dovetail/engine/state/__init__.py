@@ -1,0 +1,1 @@
+"""The engine: events in, decisions out; no clock, no input or output."""

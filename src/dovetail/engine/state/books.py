@@ -1,0 +1,533 @@
+"""The books of a run: every job's place and every node's load, and the moves that keep them consistent.
+
+`Books` knows nothing of why something moves: `dovetail.engine.state.core` says what events and decisions
+mean.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from itertools import chain
+
+from dovetail.engine.capacity.free import Placement
+from dovetail.engine.capacity.gangs import gang_fault
+from dovetail.engine.capacity.occupancy import Occupancy
+from dovetail.engine.state.changes import InstantChanges
+from dovetail.engine.state.expectations import Expectations
+from dovetail.engine.state.horizon import Horizon
+from dovetail.engine.state.measured import Durations
+from dovetail.engine.state.outside import OutsideBook
+from dovetail.engine.state.phases import Phase
+from dovetail.engine.state.predictions import Predictions
+from dovetail.engine.state.profiles import ProfileBook
+from dovetail.engine.state.promises import PromiseBook
+from dovetail.engine.state.queue import JobQueue
+from dovetail.engine.state.recent import Recent
+from dovetail.engine.state.suspensions import Suspensions
+from dovetail.engine.state.view import EngineView
+from dovetail.errors import InvariantError
+from dovetail.interfaces import Policy, RuntimeModel, traits_of
+from dovetail.model import (
+    Allocation,
+    Choice,
+    Cluster,
+    DeviceClass,
+    Implementation,
+    Intend,
+    Job,
+    JobId,
+    Placed,
+    Prediction,
+    Record,
+    Request,
+    Seconds,
+    Span,
+    State,
+    Submit,
+    Unit,
+)
+
+__all__ = ["Books", "Bound", "no_bound"]
+
+Bound = Callable[[Job, Implementation, Request], Seconds]
+"""Upper bound of a job's run time: its walltime or what stands in for it; may be infinite."""
+
+SUSPENDED = "no way to run it is in service"
+"""How the reason begins of a job that waits for the end of a suspension."""
+PENDING, RUNNING = State.PENDING, State.RUNNING  # an enum's members are looked up slowly
+
+
+def no_bound(job: Job, implementation: Implementation, request: Request) -> Seconds:
+    """The walltime where the job has one, else infinite."""
+    return float("inf") if job.walltime is None else job.walltime
+
+
+class Books:
+    """The state of a run; see `dovetail.engine.state.core.Engine` for the parameters."""
+
+    __slots__ = (  # more than a dict of shared keys holds, so that it would be looked up slowly
+        "_bound_to",
+        "_classes",
+        "_expected",
+        "_keep_asked",
+        "_keep_considered",
+        "_user_bound",
+        "bound_of",
+        "cluster",
+        "decision_seconds",
+        "device_queues",
+        "ending",
+        "forecast",
+        "free",
+        "handed_over",
+        "held",
+        "horizon",
+        "incidents",
+        "intended",
+        "last_enqueued",
+        "layout",
+        "learned_bounds",
+        "looks_back",
+        "moving",
+        "occupancy",
+        "outside",
+        "policy",
+        "predictions",
+        "preempted",
+        "profiles",
+        "promises",
+        "queue",
+        "recent",
+        "records",
+        "releases",
+        "running",
+        "suspensions",
+        "view",
+        "wake_times",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        policy: Policy,
+        runtimes: RuntimeModel,
+        bound: Bound,
+        placement: Placement,
+        forecast: Expectations | None,
+        keep_asked: bool,
+        keep_considered: bool,
+    ) -> None:
+        self.cluster = cluster
+        self.policy = policy
+        self.predictions = Predictions(runtimes, keep=keep_asked)
+        self.forecast = forecast
+        self.occupancy = Occupancy(cluster, getattr(policy, "placement", None) or placement)
+        self.layout = self.occupancy.layout
+        self.free = self.occupancy.free
+        self.running = self.occupancy.running
+        self.releases = self.occupancy.releases
+        self.queue = JobQueue(self.limit)
+        self.held: dict[JobId, str] = {}  # waiting jobs that no policy sees, and why
+        self.outside = OutsideBook()
+        self.handed_over: dict[JobId, Submit] = self.outside.waiting
+        self.ending: dict[JobId, Placed] = {}  # run on for a moment, over who begins next in their place
+        self.moving: dict[JobId, tuple[Placed, Allocation]] = {}  # as it was, and where it goes
+        self.preempted: set[JobId] = set()
+        self.device_queues: dict[int, list[tuple[Job, Implementation]]] = {}
+        self.promises = PromiseBook()
+        self.horizon = Horizon(self.predictions, self._classes_of)
+        self.suspensions = Suspensions()
+        self.records: dict[JobId, Record] = {}
+        self.last_enqueued: int | None = None
+        self.decision_seconds = Durations()
+        self.wake_times: list[Seconds] = []  # ascending
+        self.recent = Recent()
+        self.looks_back = traits_of(policy).looks_back
+        self.intended: dict[JobId, Intend] = {}
+        self._bound_to: dict[JobId, int] = {}
+        self._user_bound = bound
+        self._expected = -1  # version of the predictions
+        self.learned_bounds = getattr(policy, "walltime", "user") == "learned"
+        self._keep_asked = keep_asked
+        self._keep_considered = keep_considered
+        self.bound_of = self.bound if self.learned_bounds or keep_asked else bound
+        """`bound`, without the steps that lead nowhere in this run."""
+        self.incidents = 0  # changes of the machine
+        self._classes: dict[str, DeviceClass | None] = {}
+        self.profiles = ProfileBook(self)
+        self.view = EngineView(self)
+
+    def _enter_queue(self, job: Job) -> None:
+        self.queue.add(job)
+        self.profiles.submitted(job)
+        if self.looks_back:
+            self.recent.submitted(job, self.limit(job))
+
+    def _hold_back(self, record: Record, reason: str) -> None:
+        self.queue.keep_place(record.job)
+        self.held[record.job.id] = record.wait_reason = reason
+
+    def _narrow(self, job: Job, now: Seconds, without: Choice | None = None) -> bool:
+        """Leave a waiting job the choices that end before the cluster does; whether that changed anything."""
+        left = self.horizon.narrow(job, now, without)
+        if left is job:
+            return False
+        record = self.records[job.id]
+        self._withdraw(job)
+        if left is None:
+            self._hold_back(record, self.horizon.reason(job, now))
+        else:
+            record.job = left
+            self._enter_queue(left)
+        self.view.changes.incident = True
+        return True
+
+    def _move_horizon(self, now: Seconds, left: Seconds | None) -> None:
+        """The cluster's end has moved: everybody has all choices again, for now."""
+        before, self.horizon.narrowed = self.horizon.narrowed, {}
+        self.horizon.move(now, left)
+        for name, job in before.items():
+            if name in self.held:
+                del self.held[name]
+            elif name in self.queue or name in self._bound_to:
+                self._withdraw(self.records[name].job)
+            else:
+                continue  # it runs, or has ended
+            self.records[name].job = job
+            self.records[name].wait_reason = ""
+            self._enter_queue(job)
+
+    def _suspensions_changed(self) -> None:
+        """Waiting jobs have all their choices again but for those that are suspended now."""
+        suspensions = self.suspensions
+        before, suspensions.narrowed, suspensions.changed = suspensions.narrowed, {}, False
+        for name, job in before.items():
+            phase = self.phase(name)
+            if phase in (Phase.UNKNOWN, Phase.ENDED):
+                continue
+            record = self.records[name]
+            if phase not in (Phase.QUEUED, Phase.BOUND, Phase.HELD):
+                suspensions.narrowed[name] = job  # it has its choices again when it has ended
+            elif phase is Phase.HELD and not self.held[name].startswith(SUSPENDED):
+                record.job = job
+            else:
+                if self.held.pop(name, None) is None:
+                    self._withdraw(record.job)
+                self.horizon.narrowed.pop(name, None)
+                record.job, record.wait_reason = job, ""
+                self._enter_queue(job)
+        if suspensions.active:
+            for job in [*self.queue, *(job for fifo in self.device_queues.values() for job, _ in fifo)]:
+                self._leave_out_suspended(job)
+        self.view.changes.incident = True
+
+    def _leave_out_suspended(self, job: Job) -> bool:
+        """Take from a waiting job what is suspended; whether that changed anything.
+
+        One that has nothing else waits until that ends, if the app is known to complete elsewhere.
+        """
+        left: list[Choice] = []
+        reason = ""
+        for choice in job.choices:
+            ways = [
+                (job.app.name, choice.implementation.name, device)
+                for device in self._classes_of(choice, None)
+            ]
+            blocked = [way for way in ways if self.suspensions.blocked(way)]
+            if not blocked:
+                left.append(choice)
+            elif len(blocked) == len(ways):
+                reason = self.suspensions.reason(blocked[0])
+            else:  # only devices have models that can be asked for
+                models = tuple(way[2].model for way in ways if way not in blocked)
+                left.append(
+                    replace(choice, request=replace(choice.request, models=models))
+                    if choice.request.devices
+                    else choice
+                )
+        unproven = not left and not all(
+            self.suspensions.proven((job.app.name, choice.implementation.name, device))
+            for choice in job.choices
+            for device in self._classes_of(choice, None)
+        )
+        if unproven or left == list(job.choices):
+            return False
+        record = self.records[job.id]
+        self.suspensions.narrowed.setdefault(job.id, job)
+        self._withdraw(job)
+        if left:
+            record.job = replace(job, choices=tuple(left))
+            self._enter_queue(record.job)
+        else:
+            self._hold_back(record, f"{SUSPENDED}: {reason}")
+        return True
+
+    def _classes_of(self, choice: Choice, place: Allocation | None) -> Sequence[DeviceClass]:
+        """The classes on which a choice may run, or does at a place."""
+        if place is not None:
+            return (self.class_of(choice.implementation, place),)
+        models = choice.request.models
+        found = self.cluster.device_classes(choice.implementation.kind)
+        return [one for one in found if one.model in models] if models else found
+
+    def _withdraw(self, job: Job) -> None:
+        """A waiting job leaves the queue or its FIFO, and what was promised to it."""
+        self._unqueue(job)
+        self.promises.drop(job.id)
+        self.intended.pop(job.id, None)
+        self.profiles.dropped(job.id)
+
+    def _unqueue(self, job: Job) -> None:
+        unit = self._bound_to.pop(job.id, None)
+        if unit is None:
+            self.queue.remove(job)
+            return
+        fifo = self.device_queues[unit]
+        if fifo[0][0] is job:
+            del fifo[0]
+        else:
+            del fifo[next(i for i, (waiting, _) in enumerate(fifo) if waiting is job)]
+        if not fifo:
+            del self.device_queues[unit]
+
+    def _close_span(self, record: Record, end: Seconds, state: State | None) -> None:
+        assert record.start is not None
+        assert record.allocation is not None
+        assert record.implementation is not None
+        start = record.start if record.since is None else record.since
+        detail = record.detail if state is not None else ""
+        span = Span(start, end, record.allocation, record.implementation, state, detail)
+        record.earlier = (*record.earlier, span)
+        record.since = None
+
+    def _fault(self, job: Job, allocation: Allocation) -> str | None:
+        """What keeps an allocation from being one of the job's; ``None`` if it is."""
+        choice = next((c for c in job.choices if c.request == allocation.request), None)
+        return "is no request of the job" if choice is None else gang_fault(self.cluster, choice, allocation)
+
+    def _run(
+        self,
+        record: Record,
+        implementation: Implementation,
+        allocation: Allocation,
+        device: DeviceClass,
+        start: Seconds,
+        *,
+        counted: bool = True,
+        expected: tuple[Seconds | None, Seconds] | None = None,
+    ) -> None:
+        """The job runs from ``start`` on what is reserved for it (not ``counted``: on nothing of ours).
+
+        ``expected`` is its expected time and bound where they are known already, else they are asked for.
+        """
+        job = record.job
+        if expected is None:
+            predictions = self.predictions
+            if self._keep_asked or self._keep_considered or job.id in predictions.cached:
+                prediction = predictions.predict(job, implementation, allocation.request, device)
+                if self._keep_considered:
+                    record.considered = self._considered(job)
+            else:  # nobody will ask again: nothing is cached
+                prediction = predictions.model.predict(job, implementation, allocation.request, device)
+            predicted = None if prediction is None else prediction.expected
+            bound = self.bound_of(job, implementation, allocation.request)
+        else:
+            predicted, bound = expected
+            prediction = None
+            if predicted is not None:
+                prediction = Prediction(predicted, float("inf"), 0, "as expected at its start")
+        if self.suspensions.active:
+            self.suspensions.started((job.app.name, implementation.name, device), job.id)
+        attempt = record.attempts = record.attempts + 1
+        placed = Placed(job, implementation, allocation, start, predicted, start + bound, device, attempt)
+        if counted:
+            self.occupancy.enter(placed)
+        else:
+            self.occupancy.enter_uncounted(placed)
+        if self.profiles.kept is not None:
+            self.profiles.started(placed)
+        self.view.changes.started.append(placed)
+        record.state = RUNNING
+        record.wait_reason = ""
+        record.start = start
+        record.implementation = implementation
+        record.allocation = allocation
+        record.device_class = device
+        record.predicted = prediction
+        if allocation.donors:
+            record.remote_gpus = len(allocation.donors)
+
+    def _considered(self, job: Job) -> tuple[tuple[str, Seconds | None], ...]:
+        """Every way to run the job that was looked at, and its expected time."""
+        return tuple(
+            (f"{name} on {cls}" + (f" x{nodes}" if job.moldable else ""), p.expected if p else None)
+            for (name, nodes, cls), p in self.predictions.known_of(job.id).items()
+        )
+
+    def _change_place(
+        self,
+        placed: Placed,
+        allocation: Allocation,
+        now: Seconds,
+        *,
+        expected: tuple[Seconds | None, Seconds] | None = None,
+    ) -> None:
+        """The job holds ``allocation`` from now on; with a new expected time and bound, if they are given.
+
+        Raises `ValueError`, nothing changed, if it is not free beside what the job holds.
+        """
+        predicted, bound = expected or (placed.predicted, placed.bound)
+        device = self.class_of(placed.implementation, allocation)
+        job, implementation, start, attempt = (
+            placed.job,
+            placed.implementation,
+            placed.start_time,
+            placed.attempt,
+        )
+        after = Placed(job, implementation, allocation, start, predicted, bound, device, attempt)
+        moved = self.occupancy.exchange(placed, after)
+        self.profiles.let_go()
+        record = self.records[job.id]
+        if (start if record.since is None else record.since) < now:
+            self._close_span(record, now, None)
+        record.since = now
+        record.allocation, record.device_class = moved.allocation, device
+
+    def _renewed(self, before: Placed, target: Allocation, now: Seconds) -> tuple[Seconds | None, Seconds]:
+        """Expected time and bound after a move: what is left takes as long as the new class needs."""
+        device = self.class_of(before.implementation, target)
+        if before.device_class == device:
+            return before.predicted, before.bound
+        new = self.predictions.predict(before.job, before.implementation, target.request, device)
+        if new is None or not before.predicted:
+            return None if new is None else new.expected, before.bound
+        spent = now - before.start_time
+        left = max(0.0, 1.0 - spent / before.predicted)
+        learned = self.learned_bounds and before.job.walltime is None
+        return spent + left * new.expected, now + left * new.upper if learned else before.bound
+
+    @property
+    def lost(self) -> set[int]:
+        """Nodes that are gone."""
+        return self.occupancy.lost
+
+    @property
+    def changes(self) -> InstantChanges:
+        """What happened since the policy was last asked."""
+        return self.view.changes
+
+    def bound(self, job: Job, implementation: Implementation, request: Request) -> Seconds:
+        """Upper bound of the run time: learned where the policy asks for that and something is known."""
+        if self.learned_bounds:
+            classes = self.cluster.device_classes(implementation.kind)
+            known = [self.predictions.predict(job, implementation, request, device) for device in classes]
+            uppers = [prediction.upper for prediction in known if prediction is not None]
+            if uppers:
+                return max(uppers)
+        if self._keep_asked:
+            return self._told_bound(job, implementation, request)
+        return self._user_bound(job, implementation, request)
+
+    def _learned_bound(self, job: Job, implementation: Implementation, request: Request) -> Seconds:
+        """The bound where it may change as more is learned; 0 where it cannot."""
+        return self.bound(job, implementation, request) if self.learned_bounds else 0.0
+
+    def _expect(self) -> None:
+        """Note what is known of the jobs that hold promises, if that is more than last time."""
+        version = self.predictions.version
+        if version != self._expected:
+            self._expected = version
+            for held in self.promises.held.values():
+                self.promises.expect(
+                    held.job.id, self.bound(held.job, held.implementation, held.allocation.request)
+                )
+
+    def limit(self, job: Job) -> Seconds:
+        """The largest bound of the job's run time over its choices, learned bounds aside."""
+        bound = self._told_bound if self._keep_asked else self._user_bound
+        if len(job.choices) == 1:
+            return bound(job, job.choices[0].implementation, job.choices[0].request)
+        return max(bound(job, choice.implementation, choice.request) for choice in job.choices)
+
+    def _told_bound(self, job: Job, implementation: Implementation, request: Request) -> Seconds:
+        """The bound by the walltime, kept for the journal: a replay asks for it again."""
+        return self.predictions.bound(job, implementation, request, self._user_bound)
+
+    def class_of(self, implementation: Implementation, allocation: Allocation) -> DeviceClass:
+        """The device class on which an allocation runs an implementation (of its first node)."""
+        kind = implementation.kind
+        only = self._classes.get(kind)
+        if only is None and kind not in self._classes:
+            classes = self.cluster.device_classes(kind)
+            only = self._classes[kind] = classes[0] if len(classes) == 1 else None
+        if only is not None:
+            return only
+        if not allocation.parts:  # it runs elsewhere, nobody said on what
+            classes = self.cluster.device_classes(kind)
+            return classes[0] if classes else DeviceClass(kind)
+        if allocation.donors and not any(part.devices for part in allocation.parts):
+            donor = allocation.donors[0]
+            return DeviceClass(kind, self.cluster.nodes[donor.donor].devices[donor.device].model)
+        part = allocation.parts[0]
+        node = self.cluster.nodes[allocation.first_node]
+        part = allocation.part_on(allocation.first_node) or part
+        if part.devices:
+            return DeviceClass(kind, node.devices[part.devices[0]].model)
+        return DeviceClass(kind, node.cpu_model)
+
+    def on_unit(self, unit: Unit) -> Sequence[Placed]:
+        """Jobs that use a unit; the index is built at the first question, then kept."""
+        return self.occupancy.on_unit(unit)
+
+    @property
+    def at_work(self) -> Iterator[Placed]:
+        """Jobs that run: those whose end is near enough to have given up their places come first."""
+        return chain(self.ending.values(), self.running.values())
+
+    def phase(self, job: JobId) -> Phase:
+        """Where a job stands, by the books. O(1)."""
+        record = self.records.get(job)
+        if record is None:
+            return Phase.UNKNOWN
+        if job in self.running:
+            return Phase.MOVING if job in self.moving else Phase.RUNNING
+        if job in self.ending:
+            return Phase.ENDING
+        if record.state is not PENDING:
+            return Phase.ENDED
+        if job in self.held:
+            return Phase.HELD
+        if job in self.handed_over:
+            return Phase.HANDED_OVER
+        return Phase.BOUND if job in self._bound_to else Phase.QUEUED
+
+    def validate(self) -> None:
+        """Hold all books against each other; raises `InvariantError`. O(known jobs): for tests."""
+        self.occupancy.validate()
+        queued = {job.id for job in self.queue}
+        bound = [job.id for fifo in self.device_queues.values() for job, _ in fifo]
+        if len(queued) != len(self.queue):
+            raise InvariantError("a job is in the queue twice")
+        if sorted(bound) != sorted(self._bound_to):
+            raise InvariantError("the FIFOs are not what jobs are bound to")
+        for job, record in self.records.items():
+            phase = self.phase(job)
+            places = (job in queued, job in self._bound_to, job in self.held, job in self.handed_over)
+            expected = [Phase.QUEUED, Phase.BOUND, Phase.HELD, Phase.HANDED_OVER]
+            if list(places) != [phase is one for one in expected]:
+                raise InvariantError(f"job {job} is {phase.value} and stands elsewhere too")
+            runs = phase in (Phase.RUNNING, Phase.MOVING, Phase.ENDING)
+            if runs != (record.state is RUNNING) or (phase is Phase.ENDED) != (record.end is not None):
+                raise InvariantError(f"job {job} is {phase.value} and on record as {record.state}")
+        at_work = {*self.handed_over, *self.running, *self.ending}
+        strangers = {*queued, *bound, *self.held, *at_work} - self.records.keys()
+        if strangers:
+            raise InvariantError(f"jobs without a record: {', '.join(sorted(strangers))}")
+        for job, promise in self.promises.held.items():
+            if self.phase(job) not in (Phase.QUEUED, Phase.BOUND):
+                raise InvariantError(f"job {job} holds a promise while it is {self.phase(job).value}")
+            if promise.job is not self.records[job].job:
+                raise InvariantError(f"the promise to job {job} is to another one")
+        if not self.moving.keys() <= self.running.keys():
+            raise InvariantError("a job moves that does not run")

@@ -1,0 +1,277 @@
+"""The profiles that a policy asks for, kept up to date from one question to the next."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from math import inf, nextafter
+from typing import TYPE_CHECKING, Any, Protocol
+
+from dovetail.engine.profile.count_cache import CountProfile, CountProfileCache
+from dovetail.engine.profile.node_cache import NodeProfileCache
+from dovetail.engine.profile.nodes import NodeProfile
+from dovetail.engine.profile.plain_counts import PlainCountProfile
+from dovetail.engine.profile.plan import PlainPlan, Slot
+from dovetail.interfaces import Profile
+from dovetail.model import Choice, Job, JobId, Placed, Promise, Renew, Request, Seconds
+from dovetail.native.library import library
+
+if TYPE_CHECKING:
+    from dovetail.engine.state.books import Books
+
+__all__ = ["ProfileBook"]
+
+Key = Callable[..., Any]
+
+PATIENCE = 64
+"""Ends of jobs for which a profile is kept while nobody holds a promise or asks for it."""
+
+
+class ProfileCache(Protocol):
+    """Keeps a profile with all promises in it: is told of every change, gives it to a policy to plan with."""
+
+    def plan(self, now: Seconds) -> Profile | None:
+        """The profile at this instant; ``None`` if what is kept is of no use any more."""
+        ...
+
+    def started(self, placed: Placed) -> None:
+        """A job has started, as it was promised or not."""
+        ...
+
+    def ended(self, placed: Placed, now: Seconds) -> None:
+        """A running job has ended, before its limit perhaps."""
+        ...
+
+    def overdue(self, now: Seconds) -> bool:
+        """Whether a promise should have been kept before."""
+        ...
+
+    def promised(self, promise: Promise, duration: Seconds) -> Promise:
+        """A start has been promised, or another one; the promise as it is to be held."""
+        ...
+
+    def renewed(self, decision: Renew) -> bool:
+        """Whether the decision is the renewal that has just been planned; it counts then."""
+        ...
+
+    def dropped(self, job: JobId) -> None:
+        """A job waits no more."""
+        ...
+
+    def let_go(self) -> list[Promise]:
+        """It is given up; the promises that stand nowhere but here."""
+        ...
+
+
+class ProfileBook:
+    """Makes profiles of an engine's running jobs and promises, and has them kept.
+
+    The engine tells it of what changes promises and running jobs. It keeps nothing as long as no policy asks.
+    """
+
+    def __init__(self, engine: Books) -> None:
+        self._engine = engine
+        self.counted = engine.free.alike()
+        """Whether all nodes are alike and every job so far takes whole nodes.
+
+        Then any set of free nodes is as good as any other of its size, and capacity over time is a count.
+        """
+        self._whole: set[Request] = set()  # looked at, and as long as ``counted`` they take whole nodes
+        self._last_choices: tuple[Choice, ...] | None = None
+        self.kept: ProfileCache | None = None
+        self._valid: tuple[Any, ...] = ()
+        self._unasked = 0
+
+    # ----------------------------------------------------------- what happens
+
+    def submitted(self, job: Job) -> None:
+        """Count no more if a job shares nodes."""
+        if not self.counted or job.choices is self._last_choices:
+            return
+        self._last_choices = job.choices
+        for choice in job.choices:
+            if choice.request not in self._whole:
+                self._whole.add(choice.request)
+                self.counted = self.counted and self._engine.free.takes_whole_nodes(choice.request)
+
+    def machine_changed(self) -> None:
+        """Nodes have gone, drained, come back or come new; count no more where they are not all alike.
+
+        Of a gang on drained nodes a part is counted, so its number of nodes says little.
+        """
+        self.let_go()
+        engine = self._engine
+        self._last_choices = None
+        self._whole.clear()
+        self.counted = self.counted and not engine.occupancy.drained and engine.free.alike()
+
+    def started(self, placed: Placed) -> None:
+        """A job runs."""
+        if self.kept is None:
+            return
+        if placed.start_time != self._engine.view.now:  # it has been running for a while
+            self.let_go()
+        elif placed.job.id not in self._engine.occupancy.uncounted:
+            self.kept.started(placed)
+
+    def ended(self, placed: Placed, now: Seconds) -> None:
+        """A running job has ended."""
+        if self.kept is not None:
+            if placed.job.id not in self._engine.occupancy.uncounted:
+                self.kept.ended(placed, now)
+            if not self._engine.promises.held:
+                self._unasked += 1
+                if self._unasked > PATIENCE:
+                    self.kept = None
+
+    def reserved(self, promise: Promise) -> None:
+        """A start has been promised."""
+        if self.kept is not None:
+            held = self.kept.promised(promise, self._duration(promise))
+            self._engine.promises.held[promise.job.id] = held
+
+    def renewed(self, decision: Renew) -> bool:
+        """Whether the decision is the renewal that has just been planned; it counts then."""
+        return self.kept is not None and self.kept.renewed(decision)
+
+    def dropped(self, job: JobId) -> None:
+        """A job waits no more."""
+        if self.kept is not None:
+            self.kept.dropped(job)
+
+    # ------------------------------------------------------ what policies ask
+
+    def running(self) -> Profile:
+        """What is free as running jobs end by their limits."""
+        return PlainPlan(self._counts() if self.counted else self._nodes(), [])
+
+    def promised(self, key: Key, bounded: bool) -> Profile | None:
+        """The same with all promises entered; ``None`` where an overrun has made them impossible."""
+        engine, now = self._engine, self._engine.view.now
+        self._unasked = 0
+        late = bool(engine.releases) and engine.releases[0][0] <= now  # somebody runs past its limit
+        valid = (
+            self.counted,
+            engine.incidents,
+            engine.predictions.version if engine.learned_bounds else 0,
+            key,
+        )
+        lasting = not late and self._lasting(engine.view.unpromised(key, bounded=bounded))
+        if self.kept is not None:
+            plan = self.kept.plan(now) if lasting and valid == self._valid else None
+            if plan is not None:
+                return None if self.kept.overdue(now) else plan
+            self.let_go()
+        if not self.counted:
+            self._name_nodes()
+        if any(promise.start < now for promise in engine.promises.held.values()):
+            return None
+        self._valid = valid
+        return self._make(key, bounded, lasting)
+
+    def let_go(self) -> None:
+        """Keep nothing any more: what has happened cannot be entered, or the order is another one."""
+        if self.kept is not None:
+            held = self._engine.promises.held
+            for promise in self.kept.let_go():
+                if promise.job.id in held:
+                    held[promise.job.id] = promise
+            self.kept = None
+
+    # ------------------------------------------------------------ making anew
+
+    def _make(self, key: Key, bounded: bool, keep: bool) -> Profile | None:
+        """A profile made anew, and kept unless something in it is true at this instant only.
+
+        Overdue jobs are expected to end at the next moment, again and again.
+        """
+        engine = self._engine
+        held = [(promise, self._duration(promise)) for promise in engine.promises.held.values()]
+        queue_order = engine.queue.place_in(key, bounded)
+        keep = keep and all(duration > 0 for _, duration in held)
+        if self.counted and keep and library() is not None:
+            return self._count(held, queue_order)
+        plain = self._counts() if self.counted else self._nodes()
+        slots: list[Slot] = [(promise.start, duration, promise.allocation) for promise, duration in held]
+        if not plain.hold_all(slots):
+            return None
+        in_order = sorted(held, key=lambda entry: queue_order(entry[0].job))
+        if self.counted or not keep:
+            return PlainPlan(plain, in_order)
+        assert isinstance(plain, NodeProfile)
+        self.kept = NodeProfileCache(plain, engine.running.values(), held, queue_order)
+        return self.kept.plan(engine.view.now)
+
+    def _count(self, held: list[tuple[Promise, Seconds]], queue_order: Key) -> Profile | None:
+        """A count of nodes made anew and kept."""
+        engine = self._engine
+        profile = CountProfile(
+            engine.view.now,
+            len(engine.cluster),
+            engine.free.unused(),
+            ((when, allocation.request.nodes) for when, allocation in engine.releases),
+        )
+        placed = sorted(((queue_order(p.job), p, d) for p, d in held), key=_place)
+        if not profile.enter(placed):
+            return None
+        self.kept = CountProfileCache(profile, queue_order)
+        for promise in profile.line:
+            engine.promises.held[promise.job.id] = promise
+        return self.kept.plan(engine.view.now)
+
+    def _lasting(self, new: Iterable[Job]) -> bool:
+        """Whether a profile in which these jobs are planned is good for more than this instant.
+
+        In the instant of a job of no length counts what began at its time when it was entered. And no nodes
+        are kept for jobs that hold less than they were given.
+        """
+        occupancy, bound = self._engine.occupancy, self._engine.bound
+        less = occupancy.uncounted or occupancy.drained
+        return (self.counted or not less) and all(
+            bound(job, choice.implementation, choice.request) > 0 for job in new for choice in job.choices
+        )
+
+    def _duration(self, promise: Promise) -> Seconds:
+        return self._engine.bound(promise.job, promise.implementation, promise.allocation.request)
+
+    def _counts(self) -> PlainCountProfile:
+        engine = self._engine
+        soon = nextafter(engine.view.now, inf)  # for jobs past their limit: they are not free now
+        releases = ((max(when, soon), allocation) for when, allocation in engine.releases)
+        return PlainCountProfile(engine.view.now, engine.free.unused(), releases)
+
+    def _nodes(self) -> NodeProfile:
+        engine = self._engine
+        now = engine.view.now
+        soon = nextafter(now, inf)
+        lost = sum(1 << node for node in engine.lost | engine.occupancy.drained)
+        idle = {state: mask & ~lost for state, mask in engine.layout.full.items() if mask & ~lost}
+        profile = NodeProfile(engine.layout, now, idle)
+        for placed in engine.running.values():
+            held = engine.occupancy.shown(placed)
+            if held is not None and not profile.take(now, max(placed.bound, soon), held):
+                raise ValueError(f"job {placed.job.id} runs on what is not there")
+        return profile
+
+    def _name_nodes(self) -> None:
+        """Choose nodes for promises that named none, now that nodes are counted no more.
+
+        By their starts: whoever starts later finds as many nodes as were counted. Where an overrun has
+        made that impossible, a promise stays without.
+        """
+        held, now = self._engine.promises.held, self._engine.view.now
+        if all(promise.allocation.parts for promise in held.values()):
+            return
+        profile = self._nodes()
+        timed = [(promise, self._duration(promise)) for promise in held.values()]
+        for promise, duration in sorted(timed, key=lambda entry: (entry[0].start, entry[1] > 0)):
+            start = max(promise.start, now)
+            found = profile.at(start, promise.allocation.request, duration)
+            if found is not None:
+                profile.hold(start, duration, found)
+                if promise.start >= now:
+                    named = Promise(promise.job, promise.implementation, found, promise.start)
+                    held[promise.job.id] = named
+
+
+def _place(entry: tuple[Any, Promise, Seconds]) -> Any:
+    return entry[0]

@@ -1,0 +1,128 @@
+"""The compiled part of Dovetail: `*.c` of this folder in one file, built with the package.
+
+Every function there has a Python one of the same name that is its specification, and takes its place where no
+C compiler was at hand. Nothing is compiled later, while somebody waits.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Iterable, Iterator
+from functools import cache, update_wrapper
+from inspect import get_annotations
+from pathlib import Path
+from typing import Any, Generic, ParamSpec, TypeVar
+
+import numpy as np
+
+__all__ = ["Kernel", "kernel", "library"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+PREFIX = "dovetail_"
+ARRAYS = {"Floats": np.dtype(np.float64), "Ints": np.dtype(np.int64), "Bools": np.dtype(np.bool_)}
+"""Annotations of arrays, and what these hold; each is passed as its address and its shape."""
+
+
+@cache
+def library() -> ctypes.CDLL | None:
+    """The compiled file; ``None`` where there is none, or none that this machine can load."""
+    path = Path(__file__).with_name("_native.so")
+    try:
+        return ctypes.CDLL(str(path)) if path.exists() else None
+    except OSError:  # of another machine
+        return None
+
+
+class Kernel(Generic[P, R]):
+    """A function on arrays and numbers, in C where the library is there; ``plain`` is its specification.
+
+    Arrays that it is given, and may write to, are contiguous and of the annotated type; named tuples of such
+    are passed field by field. It returns a number,
+    a truth, or nothing. Raises `MemoryError` where C finds no room to work in, and `TypeError` for another
+    array.
+    """
+
+    def __init__(self, plain: Callable[P, R]) -> None:
+        update_wrapper(self, plain)
+        self.plain = plain
+        annotations = list(get_annotations(plain).values())
+        self._result = annotations.pop()
+        self._names = [name for annotation in annotations for name in _leaves(plain, annotation)]
+        self._grouped = len(self._names) > len(annotations)
+        self._compiled: Callable[..., Any] | None = None
+        self._looked_for = False
+
+    def __call__(self, *arguments: P.args, **named: P.kwargs) -> R:
+        """Call the C function, or the specification."""
+        if not self._looked_for:
+            self._look(arguments)
+        if self._compiled is None:
+            with np.errstate(over="ignore", divide="ignore", invalid="ignore"):  # as in C
+                return self.plain(*arguments, **named)
+        found = self._compiled(*self._passed(arguments))
+        if self._result == "float":
+            if found != found:
+                raise MemoryError(f"no memory left to work in: {self.plain.__name__}")
+        elif self._result == "None":
+            if found:
+                raise MemoryError(f"no memory left to work in: {self.plain.__name__}")
+            return None  # type: ignore[return-value]
+        elif self._result == "bool":
+            return bool(found)  # type: ignore[return-value]
+        return found  # type: ignore[no-any-return]
+
+    def _look(self, arguments: tuple[Any, ...]) -> None:
+        """Find the function, and say what it takes: the numbers of dimensions are those of the first call."""
+        self._looked_for = True
+        found = library()
+        if found is None:
+            return
+        types: list[Any] = []
+        for name, argument in zip(self._names, _flat(arguments), strict=True):
+            if name in ARRAYS:
+                types += [ctypes.c_void_p, *[ctypes.c_int64] * argument.ndim]
+            else:
+                types.append(ctypes.c_double if name == "float" else ctypes.c_int64)
+        compiled = getattr(found, PREFIX + self.plain.__name__.strip("_"))
+        compiled.argtypes = types
+        compiled.restype = ctypes.c_double if self._result == "float" else ctypes.c_int64
+        self._compiled = compiled
+
+    def _passed(self, arguments: tuple[Any, ...]) -> list[Any]:
+        """Each array as its address and shape."""
+        flat: list[Any] = []
+        every = _flat(arguments) if self._grouped else arguments
+        for name, argument in zip(self._names, every, strict=True):
+            wanted = ARRAYS.get(name)
+            if wanted is None:
+                flat.append(argument)
+            elif argument.dtype == wanted and argument.flags.c_contiguous:
+                flat.append(argument.ctypes.data)
+                flat += argument.shape
+            else:
+                raise TypeError(f"{self.plain.__name__}: expected a contiguous array of {wanted}")
+        return flat
+
+
+def _leaves(plain: Callable[..., Any], annotation: str) -> list[str]:
+    """What is passed for an argument: the fields of a named tuple, or itself."""
+    group: object = plain.__globals__.get(annotation)
+    if isinstance(group, type) and issubclass(group, tuple):
+        return [field.__forward_arg__ for field in get_annotations(group).values()]
+    return [annotation]
+
+
+def _flat(arguments: Iterable[Any]) -> Iterator[Any]:
+    """Arguments, those of named tuples one by one."""
+    for argument in arguments:
+        if isinstance(argument, tuple):
+            yield from argument
+        else:
+            yield argument
+
+
+def kernel(plain: Callable[P, R]) -> Kernel[P, R]:
+    """Give a function on arrays its compiled side."""
+    return Kernel(plain)

@@ -1,0 +1,292 @@
+"""Charts as a few kinds of shapes: written as SVG here; as PNG and PDF by matplotlib.
+
+Lengths are points (1/72 inch) from the upper left corner.
+"""
+
+from __future__ import annotations
+
+import struct
+import warnings
+import zlib
+from base64 import b64encode
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+from rich.cells import cell_len
+
+from dovetail.extras import needing
+from dovetail.files.sentences import printable
+from dovetail.files.writing import write_text
+from dovetail.report.figures import GRID, INK, MUTED, save_figure, styled
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+__all__ = ["Drawing", "Label", "Line", "Rectangle", "Shading", "save", "text_width"]
+
+Point: TypeAlias = tuple[float, float]
+Floats = npt.NDArray[np.float64]
+Anchor = Literal["start", "middle", "end"]
+
+FONT = "'DejaVu Sans', sans-serif"
+LETTER = 0.6
+"""The width of a letter, as a share of its size."""
+HATCH = (
+    '<pattern id="hatch" width="5" height="5" patternUnits="userSpaceOnUse">'
+    '<path d="M-1 1L1 -1M0 5L5 0M4 6L6 4" stroke="#b3001b" stroke-width="0.8"/></pattern>'
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Rectangle:
+    """A filled box; ``edge`` is the colour of its outline, ``about`` what it says when it is pointed at."""
+
+    x: float
+    y: float
+    width: float
+    height: float
+    fill: str
+    opacity: float = 1.0
+    edge: str = ""
+    line: float = 0.0
+    hatched: bool = False
+    about: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A line through points, or the area within (``filled``); ``dots`` is the radius of a dot at each."""
+
+    points: Sequence[Point]
+    colour: str
+    width: float = 1.0
+    filled: bool = False
+    opacity: float = 1.0
+    dots: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Label:
+    """Text on one line; ``y`` is the line on which its letters stand."""
+
+    x: float
+    y: float
+    text: str
+    size: float = 8.0
+    colour: str = INK
+    anchor: Anchor = "start"
+    bold: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Shading:
+    """Boxes of one colour, ``share`` (rows, columns) from 0 to 1 saying how much of it each has."""
+
+    x: float
+    y: float
+    width: float
+    height: float
+    colour: str
+    share: Floats
+
+    def pixels(self) -> npt.NDArray[np.uint8]:
+        """Red, green, blue and opacity of each box, shape (rows, columns, 4)."""
+        colour = [int(self.colour[i : i + 2], 16) for i in (1, 3, 5)]
+        found = np.empty((*self.share.shape, 4), np.uint8)
+        found[..., :3] = colour
+        found[..., 3] = np.rint(255 * (0.05 + 0.95 * self.share))
+        return found
+
+
+Shape: TypeAlias = Rectangle | Line | Label | Shading
+
+
+@dataclass
+class Drawing:
+    """Shapes on a sheet of so many points, the later ones above the earlier ones."""
+
+    width: float
+    height: float
+    shapes: list[Shape] = field(default_factory=list)
+
+    def add(self, *shapes: Shape) -> None:
+        """Draw more."""
+        self.shapes += shapes
+
+    def heading(self, title: str, subtitle: str) -> None:
+        """Title and what it is about, at the upper left."""
+        self.add(Label(10, 20, title, 12, bold=True), Label(10, 36, subtitle, 8.5, MUTED))
+
+    def svg(self, title: str = "", *, page: bool = False) -> str:
+        """As SVG; on a ``page`` without background, its ink in the page's own text colour."""
+        hatched = any(isinstance(shape, Rectangle) and shape.hatched for shape in self.shapes)
+        ground = "" if page else f'<rect width="{self.width:g}" height="{self.height:g}" fill="white"/>\n'
+        body = "\n".join(map(_svg, self.shapes))
+        if page:
+            for colour, variable in ((INK, "var(--ink)"), (MUTED, "var(--muted)"), (GRID, "var(--line)")):
+                body = body.replace(colour, variable)
+        about = f' role="img" aria-label="{escape(title)}"' if title else ""
+        return (
+            f'<svg xmlns="http://www.w3.org/2000/svg" width="{self.width:g}pt" height="{self.height:g}pt" '
+            f'viewBox="0 0 {self.width:g} {self.height:g}" font-family="{FONT}"{about}>\n'
+            f"{f'<defs>{HATCH}</defs>' if hatched else ''}{ground}{body}\n</svg>\n"
+        )
+
+
+def save(drawing: Drawing, path: str | Path) -> None:
+    """Write to a file, whole or not at all; its ending says in which form.
+
+    Raises `InputError` if it cannot be written, or where matplotlib is missing for another form than SVG.
+    The same drawing always gives the same bytes of SVG.
+    """
+    if Path(path).suffix.lower() == ".svg":
+        write_text(path, '<?xml version="1.0" encoding="utf-8"?>\n' + drawing.svg())
+    else:
+        save_figure(_painted(drawing), path)
+
+
+def text_width(text: str, size: float) -> float:
+    """About how wide a text is, in points."""
+    return cell_len(text) * size * LETTER
+
+
+def _number(value: float) -> str:
+    return f"{value:.2f}".rstrip("0").rstrip(".")
+
+
+def _svg(shape: Shape) -> str:
+    if isinstance(shape, Rectangle):
+        return _rectangle(shape)
+    if isinstance(shape, Label):
+        weight = ' font-weight="bold"' if shape.bold else ""
+        anchor = "" if shape.anchor == "start" else f' text-anchor="{shape.anchor}"'
+        place = f'x="{_number(shape.x)}" y="{_number(shape.y)}" font-size="{_number(shape.size)}"'
+        text = escape(printable(shape.text), quote=False)
+        return f'<text {place} fill="{shape.colour}"{anchor}{weight}>{text}</text>'
+    if isinstance(shape, Line):
+        return _line(shape)
+    place = " ".join(f'{name}="{_number(getattr(shape, name))}"' for name in ("x", "y", "width", "height"))
+    data = b64encode(_png(shape.pixels())).decode()
+    how = 'preserveAspectRatio="none" style="image-rendering: pixelated"'
+    return f'<image {place} {how} href="data:image/png;base64,{data}"/>'
+
+
+def _rectangle(shape: Rectangle) -> str:
+    place = " ".join(f'{name}="{_number(getattr(shape, name))}"' for name in ("x", "y", "width", "height"))
+    how = f'fill="{shape.fill}"' + (f' fill-opacity="{shape.opacity:g}"' if shape.opacity < 1 else "")
+    if shape.edge:
+        how += f' stroke="{shape.edge}" stroke-width="{_number(shape.line)}"'
+    if not shape.about:
+        text = f"<rect {place} {how}/>"
+    else:
+        about = escape(printable(shape.about), quote=False)
+        text = f"<rect {place} {how}><title>{about}</title></rect>"
+    return text + (f'<rect {place} fill="url(#hatch)" pointer-events="none"/>' if shape.hatched else "")
+
+
+def _line(shape: Line) -> str:
+    opacity = f' opacity="{shape.opacity:g}"' if shape.opacity < 1 else ""
+    points = [f"{_number(x)} {_number(y)}" for x, y in shape.points]
+    text = ""
+    if shape.filled:
+        text = f'<path d="M{"L".join(points)}Z" fill="{shape.colour}"{opacity}/>'
+    elif shape.width and len(points) > 1:
+        how = f'fill="none" stroke="{shape.colour}" stroke-width="{_number(shape.width)}"{opacity}'
+        text = f'<path d="M{"L".join(points)}" {how}/>'
+    if shape.dots:
+        how = f'r="{_number(shape.dots)}" fill="{shape.colour}"{opacity}'
+        text += "".join(f'<circle cx="{_number(x)}" cy="{_number(y)}" {how}/>' for x, y in shape.points)
+    return text
+
+
+def _png(pixels: npt.NDArray[np.uint8]) -> bytes:
+    """The picture as PNG (ISO/IEC 15948): a header, the rows without filters, an end."""
+
+    def chunk(name: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
+
+    rows, columns, _ = pixels.shape
+    lines = np.zeros((rows, 1 + 4 * columns), np.uint8)
+    lines[:, 1:] = pixels.reshape(rows, -1)
+    head = struct.pack(">IIBBBBB", columns, rows, 8, 6, 0, 0, 0)
+    body = zlib.compress(lines.tobytes(), 6)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", body) + chunk(b"IEND", b"")
+
+
+# ------------------------------------------------------------------------------------------- other forms
+
+
+@styled
+def _painted(drawing: Drawing) -> Figure:
+    """The shapes on one axes that fills the figure, whose units are points."""
+    with needing("a chart as PNG or PDF"):
+        from matplotlib.figure import Figure as Canvas
+
+    figure = Canvas(figsize=(drawing.width / 72, drawing.height / 72), facecolor="white")
+    axes = figure.add_axes((0.0, 0.0, 1.0, 1.0))
+    axes.set_axis_off()
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph .* missing from font")
+        for shape in drawing.shapes:
+            _paint(axes, shape)
+    axes.set_xlim(0, drawing.width)
+    axes.set_ylim(drawing.height, 0)
+    axes.set_aspect("auto")
+    return figure
+
+
+def _paint(axes: Axes, shape: Shape) -> None:
+    from matplotlib.patches import Rectangle as Patch
+
+    if isinstance(shape, Rectangle):
+        edge = shape.edge or "none"
+        patch = Patch(
+            (shape.x, shape.y),
+            shape.width,
+            shape.height,
+            facecolor=shape.fill,
+            edgecolor=edge,
+            linewidth=shape.line,
+            hatch="////" if shape.hatched else None,
+            alpha=shape.opacity if shape.opacity < 1 else None,
+        )
+        axes.add_patch(patch)
+    elif isinstance(shape, Label):
+        side = {"start": "left", "middle": "center", "end": "right"}[shape.anchor]
+        weight = "bold" if shape.bold else "normal"
+        text = printable(shape.text)
+        axes.text(
+            shape.x,
+            shape.y,
+            text,
+            fontsize=shape.size,
+            color=shape.colour,
+            ha=side,
+            va="baseline",
+            weight=weight,
+        )
+    elif isinstance(shape, Line):
+        across, down = zip(*shape.points, strict=True)
+        if shape.filled:
+            axes.fill(across, down, color=shape.colour, alpha=shape.opacity, linewidth=0)
+        else:
+            marker, size = ("o" if shape.dots else ""), 2 * shape.dots
+            axes.plot(
+                across,
+                down,
+                color=shape.colour,
+                linewidth=shape.width,
+                alpha=shape.opacity,
+                marker=marker,
+                markersize=size,
+                markeredgewidth=0,
+            )
+    else:
+        extent = (shape.x, shape.x + shape.width, shape.y + shape.height, shape.y)
+        axes.imshow(shape.pixels(), interpolation="nearest", extent=extent)

@@ -1,0 +1,41 @@
+"""What is asked of results beyond what they are: a cut, break-downs, a reference, the energy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from dovetail.model import Result
+from dovetail.report.energy import Watts
+from dovetail.report.metrics import Cut
+
+__all__ = ["ReportOptions"]
+
+Case = tuple[str, int | None, int, float | None]
+"""Cluster, seed, replicate and load: what a result has in common with that of the reference policy."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReportOptions:
+    """``cut`` leaves out warm-up and cool-down, ``by`` names break-downs, ``watts`` gives the energy.
+
+    ``command`` is the command that made the results, for pages.
+    """
+
+    cut: Cut | None = None
+    by: Sequence[str] = ()
+    watts: Watts | None = None
+    command: str = ""
+    references: Mapping[Case, Result] = field(default_factory=dict)
+
+    def against(self, references: Iterable[Result]) -> ReportOptions:
+        """The same, with the results of the reference policy."""
+        return replace(self, references={_case(result): result for result in references})
+
+    def reference(self, result: Result) -> Result | None:
+        """The reference policy's result on the same cluster, with the same seed, replicate and load."""
+        return self.references.get(_case(result))
+
+
+def _case(result: Result) -> Case:
+    return result.cluster.label, result.seed, result.replicate.number, result.load

@@ -1,0 +1,432 @@
+"""The options of commands that are no options of a job: of a run, a service, a simulation, a map …
+
+They stand with the commands that take them; the same name may mean another thing elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from dovetail.spec.jobs import JOB
+from dovetail.spec.option import DURATION, SIZE, Option
+from dovetail.spec.values import DEFAULT_MODEL, MOST_RETRIES
+
+__all__ = ["commands", "option_of", "options_of"]
+
+_COMMANDS: Mapping[str, tuple[Option, ...]] = {
+    "submit": (
+        Option(
+            "what",
+            "A job file, a list of commands ('-': standard input), or a batch script and its arguments.",
+            "FILE.toml|COMMANDS|SCRIPT [ARGUMENTS]…",
+            positional=True,
+        ),
+        Option("wait", "Wait for the end; 1 if not all complete.", flags="--wait -W"),
+        Option("parsable", "Print the numbers alone."),
+    ),
+    "run": (
+        Option(
+            "file",
+            "Job file, or a list of commands, one a line; with --resume the id of a run.",
+            "FILE",
+            positional=True,
+        ),
+        Option("jobs", "At most so many jobs at once.", "N", "--jobs -j", least=1),
+        Option("retries", "How often a failed job starts again.", "N", least=0, most=MOST_RETRIES),
+        Option("memory", "A node, of jobs that give none. auto: learned.", "SIZE|auto", "--memory --mem"),
+        Option("keep_order", "Print what jobs write, in the order of the list.", flags="--keep-order -k"),
+        Option(
+            "halt",
+            "End early: now,fail=1 or soon,fail=10% (also success, done).",
+            "WHEN,WHAT",
+            default="never",
+        ),
+        Option("slurm", "Passed to sbatch for every job (slurm-queue).", "OPTION"),
+        Option(
+            "cut_walltimes",
+            "Restartable jobs with 20 known runs ask for the time that they need (slurm-queue).",
+        ),
+        Option("resume", "Take up a run whose Dovetail ended before its jobs (the newest one)."),
+        Option("run_dir", "Outputs and journal; must not hold a run yet.", "FOLDER"),
+    ),
+    "run, explain, serve, whatif, simulate": (
+        Option("cluster", "Cluster file, or e.g. 16x8cpu+1gpu. Default: this machine.", "FILE|SHORT"),
+    ),
+    "run, explain, serve, simulate": (
+        Option(
+            "policy",
+            "See 'dovetail policies'.",
+            "NAME[?OPTION=VALUE]",
+            default="history",
+            complete="policies",
+        ),
+    ),
+    "run, explain": (
+        Option("drop", "Leave a feature of plain commands out.", "FEATURE"),
+        Option("add", "Add a feature to plain commands.", "NAME=VALUE"),
+    ),
+    "run, serve, simulate, compare": (
+        Option("seed", "Draws, or shuffles, jobs submitted together.", "N", least=0),
+        Option("overrun", "At its walltime a job is killed, or runs on.", default="kill"),
+        Option("default_walltime", "Of jobs without a walltime ('actual' in simulation).", DURATION),
+    ),
+    "run, explain, serve, simulate, compare, history predict, model show": (
+        Option("model", "How run times are predicted.", "NAME", default=DEFAULT_MODEL, complete="models"),
+    ),
+    (
+        "run, explain, map, serve, simulate, compare, history list, history show, history predict, "
+        "history forget, history export, history import, history vacuum, history import-slurm, "
+        "history import-nextflow, history import-snakemake, model list, model show, model error"
+    ): (Option("history", "History database.", "FILE", complete="files"),),
+    "run, serve": (
+        Option("grace", "Between TERM and KILL.", DURATION, default=5.0),
+        Option("executor", "Where the jobs run.", "NAME[?option=value]", default="local"),
+    ),
+    "run, simulate": (
+        Option("csv", "Write one line a job (evalys columns).", "FILE"),
+        Option("gantt", "Draw the schedule to an SVG, PNG or PDF file.", "FILE"),
+        Option("idle_watts", "Of an idle processor, for the energy.", "W"),
+        Option("busy_watts", "Of a busy processor, for the energy.", "W"),
+    ),
+    "run, simulate, compare": (
+        Option("report", "Write an HTML page, charts, CSV and JSON there.", "FOLDER"),
+        Option("verbose", "Tell more: decision times, idle resources, predictions.", flags="--verbose -v"),
+    ),
+    "run, map, simulate, compare": (Option("quiet", "No progress.", flags="--quiet -q"),),
+    "queue": (
+        Option(
+            "jobs", "Only these, ended or not: numbers, ranges, a name, 'last'.", "[JOBS]…", positional=True
+        ),
+        Option("state", "Only in this state; repeatable.", "STATE", "--state -s"),
+        Option("user", "Only of this user.", "NAME", "--user -u"),
+        Option("name", "Only of this name.", "NAME", "--name -n"),
+        Option("ended", "Those that have ended, the last one first.", flags="--ended -e"),
+        Option("limit", "At most so many rows.", default=1000, least=1, most=100000),
+    ),
+    "queue, nodes": (Option("parsable", "Fields separated by '|', no header, no alignment."),),
+    "logs": (
+        Option("job", "A number, a name, 'last'.", "JOB", positional=True, required=True),
+        Option("follow", "Go on until the job ends.", flags="--follow -f"),
+        Option("err", "Standard error instead of output.", flags="--err -e"),
+        Option("attempt", "Of this attempt.", "N", least=1),
+        Option("tail", "Only the last so many bytes.", SIZE),
+        Option("run", "A job of this run, not of the service.", "RUN", complete="runs"),
+    ),
+    "wait, cancel, hold, release, requeue": (
+        Option(
+            "jobs",
+            "Numbers, 3-7, 3,5, 12_0-4, a name, 'last' or 'all'.",
+            "JOBS…",
+            positional=True,
+            required=True,
+        ),
+    ),
+    "wait": (Option("timeout", "Give up after this; exit status 124.", DURATION),),
+    "explain": (
+        Option(
+            "target",
+            "A run (its id or folder), a journal, a file of jobs, or jobs of the service. "
+            "Default: the last run.",
+            "RUN|JOURNAL|FILE|JOBS",
+            complete="runs",
+            positional=True,
+        ),
+        Option("job", "Only this job.", "ID"),
+    ),
+    "map": (
+        Option("items", "Files; - reads their names, one a line.", "ITEMS…", positional=True),
+        Option("cpu", "Program for a core: 'prog {in} {out}'.", "CMD"),
+        Option("gpu", "Program for a GPU, or an OpenCL device.", "CMD"),
+        Option("out", "Where results go.", "FOLDER"),
+        Option("reduce", "Program over all results: 'prog {ins} {out}'.", "CMD"),
+        Option("workers", "E.g. cpu:14,gpu:2; of each node with ray. Default: all.", "KIND:COUNT,…"),
+        Option("persistent", "Programs stay: one item a line in, one line out."),
+        Option("line", "With --persistent: the line sent. Default: {in}.", "TEMPLATE"),
+        Option("resume", "Do what is not done yet."),
+        Option("executor", "Where workers run.", "local|ray", "--executor --engine", default="local"),
+        Option("address", "Of a Ray cluster.", "HOST:PORT"),
+        Option("rule", "finish-time, shares or greedy.", "NAME", default="finish-time"),
+        Option("by_size", "The larger a file, the longer it takes."),
+        Option("retries", "How often a failed item is run again.", default=0, least=0),
+        Option(
+            "duplicate",
+            "A straggler at the end may run twice.",
+            flags="--duplicate/--no-duplicate",
+            default=True,
+        ),
+        Option("timeout", "Most that one item may take.", DURATION, least=0, above=True),
+        Option("memory", "Most that one process may allocate.", SIZE, "--memory --mem", least=1),
+        Option("submit", "Hand it to the service, as a job: seen in queue, cancelled there."),
+    ),
+    "serve, token add, token remove, token list": (
+        Option("folder", "Where it keeps everything. Default: in the XDG state folder.", "FOLDER"),
+    ),
+    "serve": (
+        Option("socket", "The socket, another than the default one.", "FILE"),
+        Option("group", "Let this group use the socket too (0660).", "GROUP"),
+        Option("listen", "Listen on the network too; takes tokens.", "HOST:PORT"),
+        Option("certificate", "Certificate chain (PEM).", "FILE", "--tls-cert"),
+        Option("key", "Its key, if not in the same file.", "FILE", "--tls-key"),
+        Option("insecure", "Listen without TLS beyond this machine: tokens can be read."),
+        Option("keep", "How long ended jobs stay in memory.", DURATION, default=3600.0),
+        Option("user_limit", "Jobs of one user that may run at once.", "N", least=1),
+        Option(
+            "half_life",
+            "Fair shares: after so long half of what was used is forgotten.",
+            DURATION,
+            least=0,
+            above=True,
+        ),
+        Option("share", "Fair shares: this user's, where all others have 1; repeatable.", "USER=N"),
+        Option("log_level", "From which level on the log tells.", default="info"),
+        Option("log_format", "Lines for people, or JSON for a collector.", default="text"),
+        Option("new", "Where the ledger has gone: begin with an empty queue."),
+        Option("drain", "Have the service that runs start nothing more and end."),
+        Option("stop", "End the service that runs; its jobs run on for the next one."),
+    ),
+    "info": (Option("job", "A job; default: the service.", "[JOB]", positional=True),),
+    "whatif": (
+        Option("policy", "See 'dovetail policies'. Default: as it is.", "NAME[?OPTION=VALUE]", default=""),
+    ),
+    "dashboard": (Option("browse", "Open a browser there.", flags="--browse/--no-browse", default=True),),
+    "token add, token remove": (
+        Option("name", "The user that its holder is to the service.", "NAME", positional=True, required=True),
+    ),
+    "token add": (Option("admin", "May do everything with everybody's jobs, and end the service."),),
+    "simulate, compare": (
+        Option(
+            "file",
+            "Job file, list, trace, an earlier run or a published workload.",
+            "FILE|RUN|published:NAME",
+            complete="sources",
+            positional=True,
+            required=True,
+        ),
+        Option("knowledge", "What policies know of run times."),
+        Option("rates", "Rate model of sharing.", "NAME"),
+        Option("compiled", "Compiled stand-in for large rigid workloads, the same schedule.", default="auto"),
+        Option("cpus_per_node", "Of a trace that counts processors.", "N", least=1),
+        Option("fields", "Numbers on a line of SWF, where more than 18; these are read.", "N", least=18),
+        Option(
+            "by",
+            "Break the outcome down by user, group, queue, app, implementation or size; can be repeated.",
+            "FIELD",
+        ),
+        Option("warmup", "Leave the first jobs out of means, e.g. 10%.", "DURATION|SHARE%"),
+        Option("cooldown", "The same at the end; default: as --warmup.", "DURATION|SHARE%"),
+        Option("reference", "Tell which jobs end later than under this policy.", "POLICY"),
+    ),
+    "simulate": (
+        Option("learn", "Write what ends into the history."),
+        Option("strict", "Exit with 2 if a job was rejected."),
+        Option("perfetto", "Write a Perfetto (Chrome) trace.", "FILE"),
+        Option("journal", "Write the journal, which can be replayed.", "FILE"),
+    ),
+    "simulate, compare, workload describe": (
+        Option("partition", "Nodes of a trace's partition, e.g. cpu=n[0-3]; repeatable.", "NAME=NODES"),
+    ),
+    (
+        "simulate, compare, workload describe, workload convert, workload cut, workload scale, "
+        "workload export, workload pack-nodes"
+    ): (Option("lenient", "Skip and count malformed lines of a trace."),),
+    "compare": (
+        Option(
+            "policy",
+            "Policies, joined by commas.",
+            "A,B,…",
+            default="history,best-device",
+            complete="policies",
+        ),
+        Option(
+            "cluster",
+            "Cluster file, or e.g. 16x8cpu+1gpu; can be repeated. Default: the trace's, else this machine.",
+            "FILE|SHORT",
+        ),
+        Option("seeds", "Seeds 1 to N.", "N", least=1),
+        Option(
+            "replicates", "Draws of a trace. Default: 10 up to 100,000 jobs, else 1, as it is.", "N", least=1
+        ),
+        Option("jitter", "By how much submissions of a replicate move. Default: 10m.", DURATION),
+        Option("bootstrap", "Draw weeks of a trace anew. Default: from 8 weeks on."),
+        Option("loads", "Scale to these offered loads, e.g. 0.8,0.9,1.0.", "X,Y,…"),
+        Option("workers", "Processes. Default: one for each CPU.", "N", least=1),
+        Option("live", "Really run, one policy after the other."),
+        Option("html", "Write one HTML page.", "FILE"),
+        Option("summary", "Write differences, intervals and verdicts by metric, as JSON.", "FILE"),
+    ),
+    (
+        "workload describe, workload convert, workload cut, workload scale, workload export, "
+        "workload pack-nodes"
+    ): (
+        Option(
+            "file",
+            "A trace, a job file, published:NAME or synthetic:KIND.",
+            "FILE",
+            positional=True,
+            required=True,
+        ),
+    ),
+    "workload describe, workload convert, workload cut, workload scale, workload export": (
+        Option("cluster", "Cluster file, or e.g. 256x1cpu; jobs too large are rejected.", "FILE|SHORT"),
+        Option("cpus_per_node", "CPUs of a node, for traces that count processors.", "N", least=1),
+    ),
+    "workload convert, workload cut, workload scale": (
+        Option(
+            "out",
+            "File to write: *.swf, *.swf.gz, or *.toml (a job file).",
+            "OUT",
+            positional=True,
+            required=True,
+        ),
+    ),
+    "workload cut": (
+        Option("begin", "First moment of submission.", DURATION, "--from"),
+        Option("end", "Moment after the last one.", DURATION, "--to"),
+        Option("jobs", "The first N of these jobs.", "N", least=1),
+    ),
+    "workload scale": (Option("load", "Offered load wanted, e.g. 0.9.", "X", required=True),),
+    "workload nodes": (
+        Option("file", "Node list of AAIC, Philly or openb (CSV).", "FILE", positional=True, required=True),
+    ),
+    "workload pack-nodes": (
+        Option("cluster", "A cluster with GPUs.", "FILE|SHORT", required=True),
+        Option(
+            "placement", "Placements to compare: pack, spread, first.", "A,B,…", default="pack,spread,first"
+        ),
+        Option("demand", "Go through the jobs until they asked for X times the GPUs.", "X", least=0.01),
+    ),
+    "replay": (
+        Option(
+            "run",
+            "A run (its id or folder, last), or a journal.",
+            "RUN|JOURNAL",
+            default="last",
+            complete="runs",
+            positional=True,
+        ),
+        Option("trust", "Execute the Python file that the journal names as its policy."),
+    ),
+    "split": (
+        Option("tasks", "Tasks of one size.", "N", least=1, most=10000000, required=True),
+        Option("cpu_slots", "CPU slots of a node.", "n", least=0, required=True),
+        Option("gpu_slots", "GPU slots of a node.", "m", least=0, required=True),
+        Option("cpu_time", "Of a task on a CPU slot.", DURATION, least=0, above=True, required=True),
+        Option("gpu_time", "Of a task on a GPU slot.", DURATION, least=0, above=True, required=True),
+        Option("nodes", "Nodes, all alike.", "K", default=1, least=1),
+    ),
+    "schema": (Option("out", "Write one file for each schema.", "FOLDER"),),
+    "history show, history predict, model show, model error": (
+        Option("app", "Name of the app.", "APP", complete="apps", positional=True, required=True),
+    ),
+    "history show, history predict, history forget, model show, model error": (
+        Option(
+            "device", "Only this kind or class of device, e.g. gpu, gpu:T4.", "KIND[:MODEL]", "--device -d"
+        ),
+        Option("implementation", "Only this implementation.", "NAME", "--implementation -I"),
+    ),
+    "history show": (Option("runs", "Show the last N runs instead.", "N", default=0, least=0),),
+    "history predict": (
+        Option("values", "Inputs, as with --input.", "[NAME=VALUE]…", positional=True),
+        Option("inputs", "An input, a number or a word; repeatable.", "NAME=VALUE", "--input -i"),
+        Option("nodes", "Nodes asked for.", least=1),
+        Option("cpus", "CPUs per node.", least=0),
+        Option("gpus", "Devices per node.", least=0),
+        Option("walltime", "Walltime, e.g. 1h30m.", DURATION),
+        Option("user", "User (for last-two)."),
+        Option("memory", "Its peak of memory instead of its time, and what to reserve."),
+    ),
+    "history forget": (
+        Option("app", "Name of the app.", "[APP]", complete="apps", positional=True),
+        Option("before", "Only runs that ended before this local time."),
+        Option("everything", "Of all apps.", flags="--all"),
+    ),
+    "history export, history import": (
+        Option("file", "*.jsonl, *.csv, or - for the terminal's.", "FILE", positional=True, required=True),
+        Option("form", "Default: by the file's ending.", "jsonl|csv", "--format"),
+    ),
+    "history export": (Option("app", "Only this app.", "APP", complete="apps"),),
+    "history import-slurm": (
+        Option(
+            "file", "What sacct --parsable2 printed, or -. Default: sacct is asked.", "FILE", positional=True
+        ),
+        Option(
+            "since", "Ask sacct for jobs that ended after it, e.g. 2026-01-31.", "DATE", default="now-90days"
+        ),
+    ),
+    "history import-nextflow": (Option("files", "Also .gz.", "FILE…", positional=True, required=True),),
+    "history import-snakemake": (
+        Option(
+            "files", "Benchmark files, or folders of them.", "FILE|FOLDER…", positional=True, required=True
+        ),
+        Option("app", "Default: the rule, else the file's folder.", "NAME"),
+    ),
+    "model show": (
+        Option("plot", "Draw times against size with the 90 % interval (PNG, SVG, PDF).", "FILE"),
+    ),
+    "model error": (Option("model", "Only these models; repeatable.", "NAME"),),
+    "memory": (
+        Option(
+            "run", "Id or folder of a run, or its journal.", "RUN|JOURNAL", default="last", positional=True
+        ),
+        Option("svg", "Draw it over time there (SVG, PDF, PNG).", "FILE"),
+    ),
+    "devices": (
+        Option("executor", "Show the nodes on which it runs jobs.", "NAME[?option=value]", default="local"),
+        Option("timeout", "How long drivers may take.", DURATION, default=20.0, least=0, above=True),
+    ),
+    "runs": (
+        Option("prune", "Remove runs that are older, e.g. 30d; none in which jobs run.", DURATION),
+        Option("limit", "Show so many, the newest first.", "N", default=20, least=1),
+    ),
+    "recover": (
+        Option("stop", "End what still runs."),
+        Option("give_up", "Look at this run no more, whatever of it is not recorded.", "RUN"),
+    ),
+    (
+        "submit, map, queue, logs, wait, cancel, explain, info, nodes, hold, release, requeue, top, "
+        "whatif, dashboard"
+    ): (
+        Option(
+            "at",
+            "Another service than this account's own. Default: $DOVETAIL_SERVICE.",
+            "URL|FOLDER",
+            "--service",
+        ),
+    ),
+    (
+        "run, submit, queue, wait, cancel, explain, map, info, nodes, hold, release, requeue, "
+        "whatif, dashboard, token list, simulate, compare, policies, workload describe, "
+        "workload pack-nodes, split, history list, history show, history predict, history forget, "
+        "history export, history import, history vacuum, history import-slurm, "
+        "history import-nextflow, history import-snakemake, model list, model show, model error, "
+        "memory, devices, runs, recover"
+    ): (Option("as_json", "Print JSON alone on standard output.", flags="--json"),),
+}
+"""Options by the commands that take them."""
+
+
+def _all() -> dict[tuple[str, str], Option]:
+    found = {(command, option.name): option for option in JOB for command in option.commands}
+    for at, options in _COMMANDS.items():
+        for option in options:
+            told = option._replace(at=at)
+            found |= {(command, option.name): told for command in told.commands}
+    return found
+
+
+_OPTIONS = _all()
+
+
+def option_of(command: str, name: str) -> Option:
+    """The option of that name of a command (``"history show"``); raises `KeyError`."""
+    return _OPTIONS[command, name]
+
+
+def options_of(command: str) -> list[Option]:
+    """All that a command takes, in the order of the tables."""
+    return [option for (of, _), option in _OPTIONS.items() if of == command]
+
+
+def commands() -> list[str]:
+    """All commands with options, in the order of the tables."""
+    return list(dict.fromkeys(command for command, _ in _OPTIONS))

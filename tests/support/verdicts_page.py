@@ -1,0 +1,21 @@
+"""What ``docs/reference/verdicts.md`` says of a study's claims."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+__all__ = ["ROWS", "texts"]
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "verdicts.md"
+TABLE = re.compile(r"(?ms)^<!-- figures: dovetail reproduce (\S+).*?-->\n(.*?)<!-- /figures")
+ROWS: dict[str, list[list[str]]] = {
+    study: [line.strip("| ").split(" | ") for line in part.splitlines() if line.startswith("| ")][2:]
+    for study, part in TABLE.findall(PAGE.read_text(encoding="utf-8"))
+}
+"""The cells of each claim, by study: its text first, the tests that hold it last."""
+
+
+def texts(study: str) -> list[str]:
+    """The claims of a study, in its order."""
+    return [row[0] for row in ROWS[study]]
