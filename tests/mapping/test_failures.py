@@ -12,6 +12,7 @@ import textwrap
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ import map_functions as mf
 import numpy as np
 import pytest
 from descendants import descendants
+from waiting import until
 
 import dovetail
 from dovetail.errors import InputError, ItemError, MapError
@@ -176,7 +178,7 @@ def test_a_function_that_workers_cannot_load_ends_the_map(
     before = descendants()
     with pytest.raises(MapError, match="a cpu worker cannot run the function: ImportError: no such driver"):
         list(dovetail.map(only_here.f, [1], workers="cpu:1"))
-    assert not descendants() - before
+    assert not descendants(but=before)
 
 
 def test_a_function_that_ends_its_worker_when_loaded_ends_the_map(
@@ -202,11 +204,17 @@ def test_arrays_are_named_by_their_shape() -> None:
 
 def workers_below(before: set[int]) -> list[int]:
     """Pids of the workers of maps of this process."""
-    return [
-        pid
-        for pid in descendants() - before
-        if b"mapping.worker" in Path(f"/proc/{pid}/cmdline").read_bytes()
-    ]
+    return below(before, b"mapping.worker")
+
+
+def below(before: set[int], word: bytes) -> list[int]:
+    """Pids of processes that were not there before, by a word of their command lines."""
+    found = []
+    for pid in descendants(but=before):
+        with suppress(FileNotFoundError, ProcessLookupError):  # it has just ended
+            if word in Path(f"/proc/{pid}/cmdline").read_bytes():
+                found.append(pid)
+    return found
 
 
 @pytest.mark.timeout(KILLED * 10)
@@ -222,28 +230,25 @@ def test_workers_killed_at_random_lose_no_result_and_give_none_twice() -> None:
             )  # fmt: skip
             found = [next(results)]
             time.sleep(chance.uniform(0, 0.1))
-            for pid in chance.sample(workers_below(before), k=1):
-                os.kill(pid, signal.SIGKILL)
+            victim = chance.choice(until(lambda: workers_below(before), "no worker runs"))
+            with suppress(ProcessLookupError):  # it ended by itself meanwhile
+                os.kill(victim, signal.SIGKILL)
             found += list(results)
             assert sorted(found) == list(range(60))
             lost += results.summary.lost_workers
     assert lost > KILLED // 4  # most were killed at work
-    assert not descendants() - before
+    assert not descendants(but=before)
 
 
 def test_the_supervisor_killed_is_replaced(two: dovetail.Workers) -> None:
     before = descendants()
     results = dovetail.map(mf.slow_plain, range(100), workers="cpu:2", history=False, ordered=True)
     found = [next(results)]
-    (supervisor,) = [
-        pid
-        for pid in descendants() - before
-        if b"mapping/supervisor.py" in Path(f"/proc/{pid}/cmdline").read_bytes()
-    ]
+    (supervisor,) = below(before, b"mapping/supervisor.py")
     os.kill(supervisor, signal.SIGKILL)
     found += list(results)
     assert found == list(range(100))
-    assert not descendants() - before
+    assert not descendants(but=before)
 
 
 SCRIPT = """

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Collection
 from pathlib import Path
 
 __all__ = ["descendants"]
 
 
-def descendants(of: int | None = None) -> set[int]:
-    """Processes below this one, or below another."""
+def descendants(of: int | None = None, *, but: Collection[int] = ()) -> set[int]:
+    """Processes below this one, or below another, but for some and what they have started.
+
+    What stays from one test to the next may start a process at any time: who asks what *it* has left behind
+    leaves those out with all that is below them.
+    """
     found: set[int] = set()
     todo = [of or os.getpid()]
     while todo:
@@ -19,6 +24,7 @@ def descendants(of: int | None = None) -> set[int]:
                 children = [int(word) for word in task.read_text().split()]
             except FileNotFoundError:
                 continue
-            found.update(children)
-            todo += children
+            new = set(children).difference(but)
+            found |= new
+            todo += new
     return found
