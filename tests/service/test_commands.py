@@ -13,6 +13,9 @@ from typing import Any
 
 import pytest
 from services import Serving, serving
+from waiting import until
+
+from dovetail.testing.processes import runs
 
 pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live")]
 
@@ -106,13 +109,11 @@ def test_requeue_is_another_attempt_and_each_is_recorded(service: Serving) -> No
 
 def test_a_running_job_is_cancelled_with_its_children(service: Serving) -> None:
     job = submitted(service, "--", "sh", "-c", "sleep 100 & echo $!; wait")
-    while not (told := service.dovetail("logs", job).stdout):
-        time.sleep(0.05)
+    told = until(lambda: service.dovetail("logs", job).stdout)
     assert service.dovetail("cancel", job).returncode == 0
     assert service.dovetail("wait", job).returncode == 1
     assert row(service, job)["state"] == "CANCELLED"
-    with pytest.raises(ProcessLookupError):
-        os.kill(int(told), 0)
+    until(lambda: not runs(int(told)))
 
 
 def test_logs_follow_until_the_end(service: Serving) -> None:
@@ -253,7 +254,7 @@ def test_memory_is_watched(service: Serving) -> None:
 
 def test_a_signal_comes_before_the_walltime(service: Serving) -> None:
     script = "trap 'echo told; exit 0' USR1; echo begun; while :; do sleep 0.05; done"
-    job = submitted(service, "-t", "4", "--signal", "USR1@3", "--", "sh", "-c", script)
+    job = submitted(service, "-t", "30", "--signal", "USR1@29", "--", "sh", "-c", script)
     assert service.dovetail("wait", job).returncode == 0
     assert service.dovetail("logs", job).stdout == "begun\ntold\n"
     late = submitted(service, "-t", "1", "--", "sleep", "30")
