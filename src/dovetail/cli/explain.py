@@ -46,7 +46,7 @@ from dovetail.model import (
     ways,
 )
 from dovetail.report import tables, wording
-from dovetail.running.folder import LAST, SHORT, journal_of, run_folders
+from dovetail.running.folder import SHORT, journal_of, run_folders
 from dovetail.service.client import VARIABLE
 from dovetail.service.folder import ServiceFolder
 
