@@ -203,7 +203,7 @@ def test_a_real_kernel_ends_what_needs_more_memory(tmp_path: Path) -> None:
     subprocess.run(boot, stdin=subprocess.DEVNULL, capture_output=True, timeout=300, check=False)
     *ends, groups = map(json.loads, out.read_text().splitlines())
     big, small, free = ends
-    assert big["stop"] == "FAILED"
+    assert big["stop"] == "OUT_OF_MEMORY"
     assert big["why"].startswith("memory: its processes needed more than the 60000000 bytes")
     assert os.WTERMSIG(big["status"]) == signal.SIGKILL
     assert small["status"] == free["status"] == 0

@@ -181,10 +181,10 @@ def test_selectors(service: Serving) -> None:
 def test_bad_input_is_one_sentence(service: Serving) -> None:
     for words, said in (
         (("-c", "99", "--", "true"), "dovetail: cpus: found 99, the largest node has 2\n"),
-        (("--on", "gpu", "--", "true"), "dovetail: job 1: asks for gpu, and there is only cpu\n"),
+        (("--on", "gpu", "--", "true"), "dovetail: found a job for gpu, and there is only cpu\n"),
         (("-a", "5-1", "--cpu", "true"), "dovetail: array: found '5-1', expected the lower index first"),
-        (("-p", "fast", "--", "true"), "dovetail: job 1: partition: found 'fast', expected one of none"),
-        (("-d", "afterok:999999", "--", "true"), "dovetail: job 1: depends: found 'afterok:999999'"),
+        (("-p", "fast", "--", "true"), "dovetail: partition: found 'fast', expected one of none"),
+        (("-d", "afterok:999999", "--", "true"), "dovetail: depends: found 'afterok:999999'"),
         ((), "dovetail: found several things to run, or none"),
     ):
         done = service.dovetail("submit", *words)
@@ -212,6 +212,15 @@ def test_explain_says_how_a_job_was_placed_and_how_long_it_took(service: Serving
     rows = json.loads(service.dovetail("explain", job, "--json").stdout)
     assert len(rows) == 80
     assert all(0.0001 < row["actual"] < 5 for row in rows), sorted(row["actual"] for row in rows)
+
+
+def test_explain_takes_names_as_all_commands_do(service: Serving) -> None:
+    for name in ("memhog", "train.py"):
+        job = submitted(service, "-J", name, "--hold", "--on", "cpu", "--", "/bin/true")
+        (row,) = json.loads(service.dovetail("explain", name, "--json").stdout)
+        assert (row["id"], row["reason"]) == (job, "held")
+    assert "no job" in service.dovetail("explain", "nobody").stderr
+    assert "expected a job file" in service.dovetail("explain", "no_file.toml").stderr
 
 
 def test_info_and_nodes(service: Serving) -> None:
