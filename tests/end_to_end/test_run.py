@@ -374,7 +374,7 @@ def test_another_writer_on_the_history_delays_no_walltime_and_kills_no_job(
         [*DOVETAIL, "run", jobs, "--cluster", one_core(tmp_path), "--history", "h.sqlite", "--json"],
         cwd=tmp_path, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
     )  # fmt: skip
-    until(lambda: on_record(tmp_path, "done", 4), "a job waits for the other writer")
+    until(lambda: on_record(tmp_path, "ends", 4), "a job waits for the other writer")
     time.sleep(full(25, 1))
     other.execute("ROLLBACK")
     other.close()

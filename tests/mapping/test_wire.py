@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gc
 import os
 import threading
 from collections.abc import Iterator
@@ -141,6 +142,7 @@ def test_a_receiver_that_lets_nothing_go_gets_new_memory_each_time(
 
 
 def test_no_descriptor_is_left(ends: tuple[Connection, Connection]) -> None:
+    gc.collect()
     before = len(os.listdir("/proc/self/fd"))
     for i in range(20):
         sent(ends, np.zeros(100_000 * (1 + i % 3)))
@@ -148,7 +150,7 @@ def test_no_descriptor_is_left(ends: tuple[Connection, Connection]) -> None:
             answered(ends)
     for end in ends:
         end.close()
-    assert len(os.listdir("/proc/self/fd")) == before - 2
+    assert len(os.listdir("/proc/self/fd")) <= before - 2
 
 
 def test_descriptors_travel_beside_a_parcel(ends: tuple[Connection, Connection], tmp_path: Path) -> None:
