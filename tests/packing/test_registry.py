@@ -101,10 +101,10 @@ def test_random_proc_ranges() -> None:
 def test_time_limits_are_kept(name: str) -> None:
     times = generate(260, 32, np.random.default_rng(1))
     solve(times[:30, :8], 4, name, Options(time_limit=0.2))  # kernels
-    begin = time.perf_counter()
+    begin = time.process_time()
     solution = solve(times, 32, name, Options(time_limit=1.0))
-    # A wide margin for a busy machine: without a limit these take from 10 s to minutes.
-    assert time.perf_counter() - begin < 8.0
+    # Of the CPU, whatever else the machine does: without a limit these take from 10 s to minutes.
+    assert time.process_time() - begin < 8.0
     assert solution.lower_bound is None or 0 < solution.lower_bound <= solution.metrics.cost
 
 

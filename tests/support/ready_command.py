@@ -6,6 +6,7 @@ Whatever a call does, it does in a process of its own, which ends as any other; 
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import random
@@ -49,7 +50,13 @@ def _door() -> tuple[str, subprocess.Popen[bytes]]:
     )
     name = listener.getsockname()
     listener.close()
+    atexit.register(_close, process)
     return name, process
+
+
+def _close(process: subprocess.Popen[bytes]) -> None:
+    with process:  # which closes its streams, and waits
+        process.kill()
 
 
 def run(
