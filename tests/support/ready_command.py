@@ -7,14 +7,18 @@ Whatever a call does, it does in a process of its own, which ends as any other; 
 from __future__ import annotations
 
 import atexit
+import gc
+import importlib
 import json
 import os
+import pkgutil
 import random
 import selectors
 import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -122,10 +126,19 @@ def serve(number: int) -> None:
     """Fork for each that knocks, until the tests have ended; in the fork, be the command."""
     import numba  # noqa: F401 - it takes as long as all the rest
 
-    from dovetail import api  # noqa: F401 - what most commands load
+    import dovetail
     from dovetail.cli import main
 
+    for module in pkgutil.walk_packages(dovetail.__path__, "dovetail."):
+        if (
+            not module.name.startswith(("dovetail.testing", "dovetail.native"))
+            and "__main__" not in module.name
+        ):
+            importlib.import_module(module.name)
     parent = os.getppid()
+    # What is here stays: a fork that looked through it would copy all of it, at its end at the latest.
+    gc.collect()
+    gc.freeze()
     listener = socket.socket(fileno=number)
     listener.settimeout(5.0)
     while os.getppid() == parent:
@@ -138,8 +151,20 @@ def serve(number: int) -> None:
         if os.fork() == 0:
             listener.close()
             _take(connection)
-            main.run_cli()  # which ends the process
+            try:
+                main.run_cli()
+            except SystemExit as left:
+                _leave(left.code)
         connection.close()
+
+
+def _leave(status: object) -> None:
+    """End as Python does, without taking apart all that was loaded, which takes longer than most commands."""
+    threading._shutdown()  # type: ignore[attr-defined]  # which waits for threads
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status if isinstance(status, int) else status is not None)
 
 
 def _reap() -> None:
