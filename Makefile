@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
-XDIST  ?= 2
+XDIST  ?= 3
 
 .DEFAULT_GOAL := help
 .PHONY: dist help slurm setup demo test test-all lint bench schemas figures docs requirements clean
