@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -20,7 +19,7 @@ from dovetail.workers import mapped
 if __name__ == "__main__":
     print("ready", flush=True)
     try:
-        mapped(time.sleep, [0.0, 60.0, 60.0, 60.0], 2, lambda done, total: print(done, flush=True))
+        mapped(time.sleep, [0.0, 600.0, 600.0, 600.0], 2, lambda done, total: print(done, flush=True))
     except KeyboardInterrupt:
         print("ended", flush=True)
 """
@@ -41,9 +40,7 @@ def test_an_interruption_ends_running_tasks(tmp_path: Path) -> None:
     )
     assert process.stdout is not None
     assert process.stdout.readline() == "ready\n"
-    assert process.stdout.readline() == "1\n"  # one has ended, two sleep for a minute
-    since = time.monotonic()
+    assert process.stdout.readline() == "1\n"  # one has ended, two sleep for long
     os.kill(process.pid, signal.SIGINT)
-    said, errors = process.communicate(timeout=50)
+    said, errors = process.communicate(timeout=280)
     assert (said, errors, process.returncode) == ("ended\n", "", 0)
-    assert time.monotonic() - since < 50

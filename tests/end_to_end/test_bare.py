@@ -94,7 +94,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def walked(commands: list[list[str]]) -> list[tuple[list[str], int, str]]:
     probe = [sys.executable, "-c", PROBE, json.dumps(list(EXTRAS)), json.dumps(commands)]
-    done = subprocess.run(probe, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(probe, capture_output=True, text=True, timeout=280)
     assert done.returncode == 0, done.stderr
     return [tuple(json.loads(line)) for line in done.stdout.splitlines()]
 

@@ -27,7 +27,7 @@ def simulated(
         cwd=folder,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=280,
         preexec_fn=bounded,
     )
 

@@ -103,7 +103,9 @@ def test_a_hard_limit_of_open_files_costs_nodes_and_not_the_run(
     """With 76 files 12 agents can be reached beside what Dovetail needs itself."""
     around = {**environment, **install(tmp_path / "bin", 16)}
     said = tmp_path / "said"
-    (tmp_path / "jobs.txt").write_text(f"sh -c 'echo $SLURMD_NODENAME >> {said}; sleep 0.2'\n" * 32)
+    # A job holds its node until all that can be reached have one, however late their agents come.
+    all_there = f"until test $(sort -u {said} | wc -l) -ge 12; do sleep 0.2; done"
+    (tmp_path / "jobs.txt").write_text(f"sh -c 'echo $SLURMD_NODENAME >> {said}; {all_there}'\n" * 32)
     done = subprocess.run(
         [*DOVETAIL, "run", "jobs.txt", "--executor", "slurm?poll=0.5", "--policy", "fcfs", "--json"],
         cwd=tmp_path,

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import sqlite3
 import sys
-import time
 from pathlib import Path
 
 import pytest
 from dovetail_command import run_command
 from services import Serving, serving, wait
+from waiting import until
 
 from dovetail.service.client import connection
 from dovetail.testing.builders import full
@@ -45,7 +45,7 @@ def job_file(folder: Path, each: int, memory: str) -> Path:
     """A queue of jobs of five programs whose peak follows their input."""
     eat, lines = program(folder), []
     for name, (base, slope) in PROGRAMS.items():
-        command = [sys.executable, "-I", "-S", str(eat), f"{{{'mb'}}}", "0.8"]
+        command = [sys.executable, "-I", "-S", str(eat), f"{{{'mb'}}}", str(full(0.8, 0.4))]
         lines += ["[[app]]", f'name = "{name}"', "[[app.implementation]]", 'name = "cpu"', "cpus = 1"]
         lines += [f"memory = {json.dumps(memory)}", f"command = {json.dumps(command)}"]
         for n in range(each):
@@ -127,16 +127,14 @@ def test_killed_between_the_kill_and_the_retry_the_retry_still_knows(
     try:
         with service.start() as client:
             # It holds nearly all of the node, so that the retry has to wait for it.
-            held = [sys.executable, "-I", "-S", str(eat), "1", "6"]
+            held = ["sh", "-c", f"until test -e {tmp_path}/over; do sleep 0.05; done"]
+            eats = [sys.executable, "-I", "-S", str(eat), "250", "3"]
             form = [
                 {"command": held, "app": "held", "memory": 700_000_000},
-                {"command": [*held[:-2], "250", "3"], "app": "eat", "memory": 60_000_000},
+                {"command": eats, "app": "eat", "memory": 60_000_000},
             ]
             first, second = client.post("/api/v1/jobs", {"jobs": form})["ids"]
-            deadline = time.monotonic() + 30
-            while not client.get(f"/api/v1/jobs/{second}")["earlier"]:
-                assert time.monotonic() < deadline
-                time.sleep(0.05)
+            until(lambda: client.get(f"/api/v1/jobs/{second}")["earlier"])
         service.kill()
         with service.start() as client:
             found = client.get(f"/api/v1/jobs/{second}")
@@ -146,6 +144,7 @@ def test_killed_between_the_kill_and_the_retry_the_retry_still_knows(
             explained = service.dovetail("explain", second)
             assert "memory of cpu: reserves 1,000 MB" in explained.stdout
             assert "waits for memory" in explained.stdout
+            (tmp_path / "over").touch()
             assert set(wait(client, [first, second]).values()) == {"COMPLETED"}
             found = client.get(f"/api/v1/jobs/{second}")
             assert [one["state"] for one in found["earlier"]] == ["OUT_OF_MEMORY"]

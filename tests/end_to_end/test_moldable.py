@@ -18,7 +18,7 @@ from slurm_cluster import NodeShape, SlurmCluster, needs_slurm
 
 from dovetail.testing.builders import full
 
-pytestmark = [needs_slurm, pytest.mark.live, pytest.mark.xdist_group("live"), pytest.mark.timeout(300)]
+pytestmark = [needs_slurm, pytest.mark.live, pytest.mark.xdist_group("live")]
 
 EXAMPLE = Path(__file__).parent.parent.parent / "examples" / "moldable"
 

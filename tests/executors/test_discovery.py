@@ -7,17 +7,18 @@ from __future__ import annotations
 import json
 import os
 import sys
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+from waiting import until
 
 from dovetail.executors import discovery
 from dovetail.executors.discovery import Cores, Inventory, discover, inventory, run_probes, usable_cores
 from dovetail.executors.probes import amd, nvidia
 from dovetail.model import CPU
+from dovetail.testing.processes import runs
 
 T4 = {"index": 0, "model": "NVIDIA T4", "uuid": "GPU-aa", "memory": 16, "driver": "1"}
 A100 = {"index": 1, "model": "NVIDIA A100", "uuid": "GPU-bb", "memory": 80, "driver": "1"}
@@ -130,13 +131,7 @@ def test_a_hanging_driver_takes_its_children_along_and_others_answer(tmp_path: P
     good = 'print(\'warming up\'); print(\'{"devices": [], "why": "none"}\')'
     answers = run_probes({"bad": ["-I", "-S", "-c", hangs], "good": ["-I", "-S", "-c", good]}, 3.0)
     assert answers == {"bad": "its driver did not answer within 3 s", "good": {"devices": [], "why": "none"}}
-    child = Path(f"/proc/{note.read_text()}")
-    for _ in range(500):
-        if not child.exists() or (child / "stat").read_text().rsplit(")", 1)[1].split()[0] in "ZX":
-            break
-        time.sleep(0.01)
-    else:
-        pytest.fail("the hanging probe's child runs on")
+    until(lambda: not runs(int(note.read_text())), "the hanging probe's child runs on")
 
 
 def test_amd_gpus_are_read_from_the_kernel(tmp_path: Path) -> None:

@@ -60,7 +60,7 @@ class Run:
         self.number = 0
 
     async def heard(self, count: int) -> dict[str, Ended]:
-        return await asyncio.wait_for(ends(self.executor, count), 20)
+        return await asyncio.wait_for(ends(self.executor, count), 200)
 
     async def take(self, step: Step) -> None:
         what, mark, where = step
@@ -148,7 +148,7 @@ def test_jobs_get_what_they_brought_along_in_any_order_of_events(steps: list[Ste
             await run.executor.close()
             for one in run.left:
                 if one._process is not None:
-                    one._process.wait(30)
+                    one._process.wait(100)
 
     before = link.MOST_SETUPS
     logging.disable(logging.ERROR)  # of nonsense and of deaths, which are meant here

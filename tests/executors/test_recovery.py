@@ -68,11 +68,7 @@ def kill(process: subprocess.Popen[bytes]) -> None:
 
 def final(folder: Path) -> Recovery:
     """The state when the last job has ended by itself."""
-    found = recover(folder)
-    while found.running:
-        time.sleep(0.01)
-        found = recover(folder)
-    return found
+    return until(lambda: found if not (found := recover(folder)).running else None)
 
 
 def test_killed_at_random_moments(tmp_path: Path) -> None:
@@ -102,7 +98,7 @@ def test_killed_at_random_moments(tmp_path: Path) -> None:
         assert not last.lost
         assert {job.job for job in last.ended} >= started.keys() >= ended
         assert all(job.event.state is State.COMPLETED for job in last.ended)
-        assert not any(runs(pid) for pid in started.values())
+        until(lambda started=started: not any(runs(pid) for pid in started.values()))
         assert max(Counter(job.run.uid for job in last.ended).values(), default=1) == 1
         for job in last.ended:  # once more, with those that had been recorded already
             history.record(job.run)
@@ -117,6 +113,7 @@ def test_killed_at_random_moments(tmp_path: Path) -> None:
 def test_what_still_runs_is_found_and_stopped(tmp_path: Path) -> None:
     driver = start_driver(tmp_path, LONG)
     until(lambda: len(truth(tmp_path)[0]) == 2)
+    until(lambda: len(read_log(tmp_path / "run" / "spawn.log").starts) == 2)
     alive = recover(tmp_path / "run")
     assert alive.in_use
     assert alive.stop() is alive
@@ -131,7 +128,7 @@ def test_what_still_runs_is_found_and_stopped(tmp_path: Path) -> None:
     after = found.stop()
     assert not after.running
     assert {job.job: job.event.state for job in after.ended} == dict.fromkeys(started, State.CANCELLED)
-    assert not any(runs(pid) for pid in started.values())
+    until(lambda: not any(runs(pid) for pid in started.values()))
     assert after.settle()
 
 
@@ -150,7 +147,7 @@ def test_the_supervisor_killed_too(tmp_path: Path) -> None:
     assert not any(job.watched for job in found.running)
     after = found.stop(grace=2.0)
     assert not after.running
-    assert not any(runs(pid) for pid in started.values())
+    until(lambda: not any(runs(pid) for pid in started.values()))
     assert all("exit code is not known" in job.reason for job in after.lost if job.job in started)
 
 

@@ -11,6 +11,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from waiting import until as soon
 
 from dovetail.executors.lent import LentExecutor
 from dovetail.executors.local import Local, LocalExecutor
@@ -34,13 +35,18 @@ from dovetail.testing.processes import cpu_cluster, placed, until
 async def main():
     run = Path(sys.argv[1])
     executor = LocalExecutor(cpu_cluster(), run, run_uid="uid")
-    await executor.launch(placed("a", "/bin/sleep", "1"))
+    await executor.launch(placed("a", "/bin/sh", "-c", sys.argv[2]))
     await executor.launch_after(placed("b", "/bin/true"), ["a"])
     await until(lambda: bool(read_log(run / "spawn.log").starts))
     await executor.leave()
 
 asyncio.run(main())
 """
+
+
+def until_touched(folder: Path) -> str:
+    """What lasts until there is a file ``over``."""
+    return f"until test -e {folder}/over; do sleep 0.01; done"
 
 
 async def heard(executor: LocalExecutor, count: int) -> list[Event]:
@@ -90,7 +96,7 @@ def test_jobs_follow_each_other_and_never_meet(tmp_path: Path) -> None:
         for i in range(30):
             await executor.launch_after(placed(f"j{i}", "/bin/sleep", "0.003"), before[-3:])
             before.append(f"j{i}")
-        found = await asyncio.wait_for(heard(executor, 30), 60)
+        found = await asyncio.wait_for(heard(executor, 30), 200)
         await executor.close()
         return found
 
@@ -121,7 +127,7 @@ def test_who_follows_one_that_cannot_begin_waits_for_those_before_it(
         await executor.launch(placed("a", "/bin/sleep", "0.3"))
         for job, program, after in chain:
             await executor.launch_after(placed(job, program), after)
-        found = await asyncio.wait_for(heard(executor, 4), 60)
+        found = await asyncio.wait_for(heard(executor, 4), 200)
         await executor.close()
         return found
 
@@ -142,14 +148,14 @@ def test_what_follows_a_job_that_goes_on_is_withdrawn(tmp_path: Path) -> None:
         await executor.launch_after(placed("b", "/bin/true"), ["a"])
         await executor.launch_after(placed("c", "/bin/true"), ["b"])
         await executor.withdraw("a")
-        first = await asyncio.wait_for(heard(executor, 3), 60)
+        first = await asyncio.wait_for(heard(executor, 3), 200)
         await executor.launch(placed("b", "/bin/echo", "b"))
-        second = await asyncio.wait_for(heard(executor, 1), 60)
+        second = await asyncio.wait_for(heard(executor, 1), 200)
         paths = executor.output_paths("b")
         assert paths is not None
         assert paths[0].name == "b.out"
         await executor.stop("a", "CANCELLED")
-        third = await asyncio.wait_for(heard(executor, 1), 60)
+        third = await asyncio.wait_for(heard(executor, 1), 200)
         await executor.withdraw("a")  # long gone: nothing happens
         await executor.close()
         return first, second, third
@@ -165,11 +171,12 @@ def test_what_follows_a_job_that_goes_on_is_withdrawn(tmp_path: Path) -> None:
 def test_a_job_that_is_stopped_before_it_begins_never_runs(tmp_path: Path) -> None:
     async def main() -> list[Event]:
         executor = LocalExecutor(cpu_cluster(), tmp_path / "run")
-        await executor.launch(placed("a", "/bin/sleep", "0.3"))
+        await executor.launch(placed("a", "/bin/sh", "-c", until_touched(tmp_path)))
         await executor.launch_after(placed("b", "/bin/true"), ["a"])
         await executor.launch_after(placed("c", "/bin/true"), ["b"])
         await executor.stop("b", "CANCELLED")
-        found = await asyncio.wait_for(heard(executor, 3), 60)
+        (tmp_path / "over").touch()
+        found = await asyncio.wait_for(heard(executor, 3), 200)
         await executor.close()
         return found
 
@@ -200,7 +207,7 @@ def test_a_killed_supervisor_takes_nobody_along_who_had_not_begun(tmp_path: Path
         await executor.launch_after(placed("c", "/bin/true"), ["a", "b"])
         await until(lambda: bool(read_log(log).starts))
         os.kill(read_log(log).supervisors[0]["pid"], signal.SIGKILL)
-        found = await asyncio.wait_for(heard(executor, 3), 60)
+        found = await asyncio.wait_for(heard(executor, 3), 200)
         await executor.close()
         return {event.job: event for event in found if isinstance(event, Ended)}
 
@@ -214,18 +221,20 @@ def test_who_takes_up_a_run_finds_nothing_of_what_had_not_begun(tmp_path: Path) 
     """The supervisor forgets it with its client: so nobody else can start it too."""
     folder = RunFolder(tmp_path / "run", "uid", str(tmp_path))
     log = folder.path / "spawn.log"
-    subprocess.run([sys.executable, "-c", LEAVES, folder.path], check=True, timeout=60)
+    lasts = until_touched(tmp_path)
+    subprocess.run([sys.executable, "-c", LEAVES, folder.path, lasts], check=True, timeout=100)
 
     async def second() -> list[Event]:
         executor, left = Local().resume(folder, cpu_cluster())
         assert [still.job for still in left.running] == ["a"]
         assert not left.ended
         assert not left.unknown
-        found = await asyncio.wait_for(heard(executor, 1), 60)
+        (tmp_path / "over").touch()
+        found = await asyncio.wait_for(heard(executor, 1), 200)
         await asyncio.sleep(0.2)
         await executor.close()
         return found
 
     assert names(asyncio.run(second())) == [("Ended", "a")]
     assert sorted(intent["job"] for intent in read_log(log).intents.values()) == ["a"]
-    assert not runs(next(iter(read_log(log).starts.values()))["pid"])
+    soon(lambda: not runs(next(iter(read_log(log).starts.values()))["pid"]))

@@ -11,7 +11,6 @@ import shutil
 import sqlite3
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +21,9 @@ import pytest
 from dovetail_command import DOVETAIL
 from mutations import Damage, Rng, bytes_damaged, json_damaged, text_damaged
 from sample_files import CLUSTER, JOBS, TRACES
+from waiting import until
 
+from dovetail.executors.spawnlog import read_log
 from dovetail.testing.builders import full
 
 pytestmark = pytest.mark.xdist_group("live")
@@ -106,7 +107,8 @@ def samples(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "cluster.toml").write_text(CLUSTER)
     for name, text in TRACES.items():
         (folder / name).write_text(text)
-    (folder / "line.txt").write_text("true\nfalse\nsleep 0.3\ntrue\n")
+    (folder / "job.sh").write_text("until test -e go; do sleep 0.02; done\n")
+    (folder / "line.txt").write_text("true\nfalse\nsh job.sh\ntrue\n")
     core = min(os.sched_getaffinity(0))
     (folder / "here.toml").write_text(f'[[node]]\nname = "here"\ncores = [{core}]\n')
     environment = {**os.environ, "XDG_STATE_HOME": str(folder / "state")}
@@ -115,14 +117,14 @@ def samples(tmp_path_factory: pytest.TempPathFactory) -> Path:
         cwd=folder, env=environment, text=True, stderr=subprocess.PIPE,
     )  # fmt: skip
     assert process.stderr is not None
-    while "sleep-1 starts" not in process.stderr.readline():
+    while "sh-1 starts" not in process.stderr.readline():
         assert process.poll() is None
-    time.sleep(0.2)
+    until(lambda: len(read_log(folder / "run" / "spawn.log").starts) == 3)
     process.kill()
     process.wait()
     process.stderr.close()
-    while b'"t":"done"' not in (folder / "run" / "spawn.log").read_bytes():
-        time.sleep(0.02)
+    (folder / "go").touch()
+    until(lambda: b'"t":"done"' in (folder / "run" / "spawn.log").read_bytes())
     for name in ("h.sqlite", "run/ledger.db"):
         with sqlite3.connect(folder / name) as database:
             database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
@@ -196,7 +198,7 @@ def test_a_damaged_file_is_answered(
     whole = (samples / kind.path).read_bytes()
     here = tmp_path / "here"
     faults: list[str] = []
-    for number in range(full(kind.count, max(10, kind.count // 50))):
+    for number in range(full(kind.count, max(8, kind.count // 100))):
         rng = np.random.Generator(np.random.PCG64([number, len(name)]))
         shutil.rmtree(here, ignore_errors=True)
         shutil.copytree(samples, here, symlinks=True)

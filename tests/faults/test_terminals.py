@@ -28,7 +28,10 @@ def prepared(tmp_path: Path, line: str, count: int) -> list[str]:
 
 def hung_up(tmp_path: Path, environment: dict[str, str], *, ignored: bool) -> tuple[int, list[str], str]:
     """SIGHUP while the first of two jobs runs: status, states, what was noted."""
-    arguments = prepared(tmp_path, "sleep 0.5", 2)
+    (tmp_path / "job.sh").write_text("test -e quick || exec sleep 600\nsleep 0.5\n")
+    if ignored:
+        (tmp_path / "quick").touch()
+    arguments = prepared(tmp_path, "sh job.sh", 2)
     process = subprocess.Popen(
         [*DOVETAIL, *arguments], cwd=tmp_path, env=environment, text=True,
         stdout=subprocess.PIPE, stderr=subprocess.PIPE,
@@ -37,7 +40,7 @@ def hung_up(tmp_path: Path, environment: dict[str, str], *, ignored: bool) -> tu
     assert process.stderr is not None
     assert "starts" in process.stderr.readline()
     process.send_signal(signal.SIGHUP)
-    out, noted = process.communicate(timeout=60)
+    out, noted = process.communicate(timeout=200)
     return process.returncode, [job["state"] for job in json.loads(out)["jobs"]], noted
 
 
@@ -47,6 +50,7 @@ def test_a_closed_terminal_stops_the_run_which_can_be_resumed(
     status, states, noted = hung_up(tmp_path, environment, ignored=False)
     assert (status, states) == (130, ["CANCELLED", "CANCELLED"])
     assert "1 job never started; 'dovetail run --resume" in noted
+    (tmp_path / "quick").touch()
     resumed = load(dovetail("run", "--resume", "--json"))
     assert "COMPLETED" in [job["state"] for job in resumed["jobs"]]
 
@@ -68,7 +72,7 @@ def test_a_second_interrupt_ends_the_grace(tmp_path: Path, environment: dict[str
     with pytest.raises(subprocess.TimeoutExpired):
         process.wait(timeout=1)
     process.send_signal(signal.SIGINT)
-    out, _ = process.communicate(timeout=30)
+    out, _ = process.communicate(timeout=200)
     assert process.returncode == 130
     assert [job["state"] for job in json.loads(out)["jobs"]] == ["CANCELLED", "CANCELLED"]
 
@@ -89,7 +93,7 @@ def test_a_line_that_cannot_be_printed_ends_no_run(
         cwd=tmp_path,
         env=environment,
         check=True,
-        timeout=60,
+        timeout=200,
     )
     found = json.loads((tmp_path / "out.json").read_text())
     assert [job["state"] for job in found["jobs"]] == ["COMPLETED"] * 3

@@ -26,7 +26,11 @@ def written(folder: Path, data: bytes, name: str = "x.txt") -> Path:
 texts = st.text(st.sampled_from("ab\r\n;é \ufeff"), max_size=60)
 
 
-@settings(deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
 @given(text=texts, block=st.integers(4, 12), piece=st.integers(1, 5), packed=st.booleans())
 def test_blocks_and_lines_are_those_of_the_whole_text(tmp_path, text, block, piece, packed):
     data = text.encode()

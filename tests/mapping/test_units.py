@@ -5,12 +5,13 @@ from __future__ import annotations
 import fcntl
 import os
 import threading
-import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import map_functions as mf
 import pytest
+from waiting import until
 
 import dovetail
 from dovetail.errors import DovetailWarning
@@ -18,7 +19,7 @@ from dovetail.executors.claims import Claims, holders
 from dovetail.mapping.places import parse_workers
 from dovetail.mapping.units import InUse, ThisMachine
 
-pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live"), pytest.mark.timeout(60)]
+pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live")]
 
 
 @pytest.fixture
@@ -145,19 +146,19 @@ def test_one_map_inside_another_and_inside_a_worker(folder: Path) -> None:
     for x in dovetail.map(mf.plain, iter(range(3)), workers=everything, batch=1, ordered=True, history=False):
         found += dovetail.map(within, [x + 3], workers=everything, history=False)
     assert found == [3, 6, 10]
-    assert holders(folder) == []
+    until(lambda: holders(folder) == [])
 
 
 def test_kept_workers_hold_their_cores_while_a_map_runs_only(folder: Path, stranger: Claims) -> None:
     every = [f"core:{core}" for core in sorted(os.sched_getaffinity(0))]
     with dovetail.Workers("cpu:1") as workers:
         first = set(dovetail.map(mf.device, range(3), workers=workers, history=False))
-        assert holders(folder) == []
+        until(lambda: holders(folder) == [])
         results = dovetail.map(mf.device, range(9), workers=workers, history=False, batch=1)
         again = {next(results)}
         (mine,) = holders(folder)
         again |= set(results)
-        assert holders(folder) == []
+        until(lambda: holders(folder) == [])
         assert mine.units <= set(every)
         assert len(mine.units) == 1
         assert again == first  # the same process
@@ -168,16 +169,26 @@ def test_kept_workers_hold_their_cores_while_a_map_runs_only(folder: Path, stran
 
 def test_a_map_that_waits_can_be_closed_and_goes_on_when_it_may(folder: Path, stranger: Claims) -> None:
     stranger.take(f"core:{core}" for core in os.sched_getaffinity(0))
+    given: list[int] = []
+
+    def gives(of: pytest.WarningsRecorder, results: Any, act: Callable[[], None]) -> list[int]:
+        """What the map gives when this is done as soon as it has said that it waits."""
+
+        def later() -> None:
+            until(lambda: len(of))
+            given.append(0)
+            act()
+
+        thread = threading.Thread(target=later)
+        thread.start()
+        found = [(x, len(given)) for x in results]
+        thread.join()
+        assert all(count == len(given) for _, count in found), "it did not wait"
+        return sorted(x for x, _ in found)
+
     waiting = dovetail.map(mf.plain, range(5), workers="cpu:1", history=False)
-    timer = threading.Timer(0.5, waiting.close)
-    timer.start()
-    with pytest.warns(DovetailWarning, match="the map waits for that"):
-        assert list(waiting) == []
-    timer.join()
-    timer = threading.Timer(0.6, stranger.keep, [()])
-    timer.start()
-    began = time.monotonic()
-    with pytest.warns(DovetailWarning, match="the map waits for that"):
-        assert sorted(dovetail.map(mf.plain, range(5), workers="cpu:1", history=False)) == [0, 1, 2, 3, 4]
-    assert time.monotonic() - began > 0.5
-    timer.join()
+    with pytest.warns(DovetailWarning, match="the map waits for that") as said:
+        assert gives(said, waiting, waiting.close) == []
+    results = dovetail.map(mf.plain, range(5), workers="cpu:1", history=False)
+    with pytest.warns(DovetailWarning, match="the map waits for that") as said:
+        assert gives(said, results, lambda: stranger.keep(())) == [0, 1, 2, 3, 4]

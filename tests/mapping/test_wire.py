@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from waiting import until
 
 from dovetail.mapping.wire import Closed, Connection, pack, unpack
 
@@ -65,10 +66,20 @@ def test_functions_without_a_module_travel_by_value(ends: tuple[Connection, Conn
     assert found(1) == 6
 
 
+OF_OTHERS: set[str] = set()
+
+
+@pytest.fixture(autouse=True)
+def only_ours() -> None:
+    """What earlier tests of this process have kept is not counted."""
+    OF_OTHERS.clear()
+    OF_OTHERS.update(pieces())
+
+
 def pieces() -> set[str]:
     """The inodes of shared memory that this process has mapped."""
     lines = Path("/proc/self/maps").read_text().splitlines()
-    return {line.split()[4] for line in lines if "memfd:dovetail" in line}
+    return {line.split()[4] for line in lines if "memfd:dovetail" in line} - OF_OTHERS
 
 
 def answered(ends: tuple[Connection, Connection]) -> None:
@@ -80,7 +91,7 @@ def answered(ends: tuple[Connection, Connection]) -> None:
 def test_shared_memory_has_no_name_and_goes_with_the_connection(ends: tuple[Connection, Connection]) -> None:
     before = set(os.listdir("/dev/shm"))
     found = sent(ends, np.zeros(1_000_000))
-    assert set(os.listdir("/dev/shm")) == before
+    until(lambda: set(os.listdir("/dev/shm")) <= before)  # others come and go there
     assert len(pieces()) == 1
     for end in ends:
         end.close()
@@ -130,14 +141,19 @@ def test_a_receiver_that_lets_nothing_go_gets_new_memory_each_time(
 
 
 def test_no_descriptor_is_left(ends: tuple[Connection, Connection]) -> None:
-    before = len(os.listdir("/proc/self/fd"))
+    def held() -> int:
+        """Of shared memory; what others have may be given back at any time."""
+        links = (os.path.join("/proc/self/fd", name) for name in os.listdir("/proc/self/fd"))
+        return sum(os.path.islink(link) and "memfd:dovetail" in os.readlink(link) for link in links)
+
+    before = held()
     for i in range(20):
         sent(ends, np.zeros(100_000 * (1 + i % 3)))
         if i % 2:
             answered(ends)
     for end in ends:
         end.close()
-    assert len(os.listdir("/proc/self/fd")) == before - 2
+    assert held() <= before
 
 
 def test_descriptors_travel_beside_a_parcel(ends: tuple[Connection, Connection], tmp_path: Path) -> None:

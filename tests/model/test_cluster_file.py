@@ -164,7 +164,11 @@ def test_a_missing_file_a_folder_and_binary_data(tmp_path: Path) -> None:
 ODD = ["-1", "nan", "inf", "true", '""', "[]", "{}", "1e400", "1979-05-27", "'x'", "0.5", "[[0]]", "7", "]"]
 
 
-@settings(deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
 @given(st.data())
 def test_any_damage_to_a_file_ends_in_a_cluster_or_a_sentence(tmp_path: Path, data: st.DataObject) -> None:
     lines = [line.partition("#")[0].rstrip() for line in CONTRACT.splitlines()]
@@ -176,7 +180,11 @@ def test_any_damage_to_a_file_ends_in_a_cluster_or_a_sentence(tmp_path: Path, da
     parsed_or_refused(written(tmp_path, "\n".join(lines)))
 
 
-@settings(deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
 @given(st.binary(max_size=60))
 def test_any_bytes_end_in_a_sentence(tmp_path: Path, data: bytes) -> None:
     path = tmp_path / "b.toml"

@@ -60,7 +60,7 @@ def program(served: Served) -> subprocess.Popen[str]:
 
 def closed(process: subprocess.Popen[str]) -> str:
     """What a program that has ended said on standard error."""
-    _, said = process.communicate(timeout=60)
+    _, said = process.communicate(timeout=200)
     return said
 
 
@@ -141,12 +141,12 @@ class Counting:
     def halt(self) -> None:
         """Whatever became of it."""
         self._stop.set()
-        self._thread.join(60)
+        self._thread.join(200)
 
     def stop(self) -> str | None:
         """How the device was lost, if it was; else every call has been carried out once."""
         self._stop.set()
-        self._thread.join(60)
+        self._thread.join(200)
         assert not self._thread.is_alive()
         assert self.wrong is None
         if self.lost is None:
@@ -199,8 +199,10 @@ def test_target_killed_while_large_arrays_move(tmp_path: Path) -> None:
         device = Device(home.address())
         xp = Namespace([device])
         x = xp.arange(5_000_000.0)
-        stayed = 0
-        for _ in range(ROUNDS):
+        stayed = tries = 0
+        while stayed < ROUNDS:
+            tries += 1
+            assert tries < 20 * ROUNDS
             until(lambda: "bytes" in away.status()[0])
             (target,) = away.workers()
             failed: list[str] = []
@@ -210,7 +212,7 @@ def test_target_killed_while_large_arrays_move(tmp_path: Path) -> None:
             os.kill(target, signal.SIGSTOP)
             time.sleep(0.05)
             os.kill(target, signal.SIGKILL)
-            thread.join(60)
+            thread.join(200)
             if not failed:  # it was there already: begin anew
                 device.close()
                 device = Device(home.address())
@@ -222,7 +224,6 @@ def test_target_killed_while_large_arrays_move(tmp_path: Path) -> None:
             assert "device server" in failed[0]
             assert device.address == home.address()
             assert float(x[0]) == float(x[4_999_999]) - 4_999_999
-        assert stayed > ROUNDS / 2
         device.close()
         until(lambda: home.status()[0]["bytes"] == 0)
 

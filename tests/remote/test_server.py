@@ -9,9 +9,7 @@ import signal
 import socket
 import stat
 import subprocess
-import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 from device_servers import ENVIRONMENT, serving, start_server
@@ -28,7 +26,7 @@ pytestmark = [pytest.mark.live, pytest.mark.xdist_group("remote")]
 
 
 def command(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    return run_command(["device-server", *arguments], Path.cwd(), {**os.environ, **environment}, timeout=60)
+    return run_command(["device-server", *arguments], Path.cwd(), {**os.environ, **environment}, timeout=120)
 
 
 def token(folder: Path, text: str = "0123456789abcdef") -> Path:
@@ -56,18 +54,18 @@ def test_a_server_says_where_it_is_and_leaves_nothing(tmp_path: Path) -> None:
     assert (device["number"], device["device"], device["bytes"], device["clients"]) == (0, "numpy", 0, [])
     assert device["memory"] == device["quota"] == 2_000_000_000
     process.send_signal(signal.SIGTERM)
-    assert process.wait(20) == 0
+    assert process.wait(100) == 0
     process.stdout.close()
     assert not path.exists()
-    assert not runs(device["pid"])
+    until(lambda: not runs(device["pid"]))
 
 
 def test_an_interrupt_ends_a_server_as_it_ends_other_commands(tmp_path: Path) -> None:
     with serving(tmp_path, "numpy") as served:
         (worker,) = served.workers()
         served.process.send_signal(signal.SIGINT)
-        assert served.process.wait(20) == 130
-        assert not runs(worker)
+        assert served.process.wait(100) == 130
+        until(lambda: not runs(worker))
         assert not Path(served.socket).exists()
 
 
@@ -130,7 +128,7 @@ def test_a_server_may_listen_on_the_network_alone(tmp_path: Path) -> None:
     assert process.stdout.readline().startswith("device 0: numpy")
     assert re.fullmatch(r"listening on tcp:127.0.0.1:\d+\n", process.stdout.readline())
     process.terminate()
-    assert process.wait(20) == 0
+    assert process.wait(100) == 0
     process.stdout.close()
     nowhere = command("--device", "numpy", "--socket", "-")
     assert nowhere.returncode == 2
@@ -237,12 +235,7 @@ def test_a_device_whose_process_dies_is_started_again(tmp_path: Path) -> None:
     with serving(tmp_path, "numpy") as served:
         (before,) = served.workers()
         os.kill(before, signal.SIGKILL)
-        until = time.monotonic() + 30
-        device: dict[str, Any] = {}
-        while "bytes" not in device and time.monotonic() < until:
-            time.sleep(0.1)
-            (device,) = served.status()
-        assert device["pid"] != before
+        until(lambda: "bytes" in served.status()[0] and served.workers() != [before])
         xp = dovetail.remote.namespace(served.address())
         assert float(xp.asarray(2)) == 2
         xp.device.close()

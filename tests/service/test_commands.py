@@ -13,6 +13,9 @@ from typing import Any
 
 import pytest
 from services import Serving, serving
+from waiting import until
+
+from dovetail.testing.processes import runs
 
 pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live")]
 
@@ -106,13 +109,11 @@ def test_requeue_is_another_attempt_and_each_is_recorded(service: Serving) -> No
 
 def test_a_running_job_is_cancelled_with_its_children(service: Serving) -> None:
     job = submitted(service, "--", "sh", "-c", "sleep 100 & echo $!; wait")
-    while not (told := service.dovetail("logs", job).stdout):
-        time.sleep(0.05)
+    told = until(lambda: service.dovetail("logs", job).stdout)
     assert service.dovetail("cancel", job).returncode == 0
     assert service.dovetail("wait", job).returncode == 1
     assert row(service, job)["state"] == "CANCELLED"
-    with pytest.raises(ProcessLookupError):
-        os.kill(int(told), 0)
+    until(lambda: not runs(int(told)))
 
 
 def test_logs_follow_until_the_end(service: Serving) -> None:
@@ -180,10 +181,10 @@ def test_selectors(service: Serving) -> None:
 def test_bad_input_is_one_sentence(service: Serving) -> None:
     for words, said in (
         (("-c", "99", "--", "true"), "dovetail: cpus: found 99, the largest node has 2\n"),
-        (("--on", "gpu", "--", "true"), "dovetail: job 1: asks for gpu, and there is only cpu\n"),
+        (("--on", "gpu", "--", "true"), "dovetail: found a job for gpu, and there is only cpu\n"),
         (("-a", "5-1", "--cpu", "true"), "dovetail: array: found '5-1', expected the lower index first"),
-        (("-p", "fast", "--", "true"), "dovetail: job 1: partition: found 'fast', expected one of none"),
-        (("-d", "afterok:999999", "--", "true"), "dovetail: job 1: depends: found 'afterok:999999'"),
+        (("-p", "fast", "--", "true"), "dovetail: partition: found 'fast', expected one of none"),
+        (("-d", "afterok:999999", "--", "true"), "dovetail: depends: found 'afterok:999999'"),
         ((), "dovetail: found several things to run, or none"),
     ):
         done = service.dovetail("submit", *words)
@@ -211,6 +212,15 @@ def test_explain_says_how_a_job_was_placed_and_how_long_it_took(service: Serving
     rows = json.loads(service.dovetail("explain", job, "--json").stdout)
     assert len(rows) == 80
     assert all(0.0001 < row["actual"] < 5 for row in rows), sorted(row["actual"] for row in rows)
+
+
+def test_explain_takes_names_as_all_commands_do(service: Serving) -> None:
+    for name in ("memhog", "train.py"):
+        job = submitted(service, "-J", name, "--hold", "--on", "cpu", "--", "/bin/true")
+        (row,) = json.loads(service.dovetail("explain", name, "--json").stdout)
+        assert (row["id"], row["reason"]) == (job, "held")
+    assert "no job" in service.dovetail("explain", "nobody").stderr
+    assert "expected a job file" in service.dovetail("explain", "no_file.toml").stderr
 
 
 def test_info_and_nodes(service: Serving) -> None:
@@ -253,7 +263,7 @@ def test_memory_is_watched(service: Serving) -> None:
 
 def test_a_signal_comes_before_the_walltime(service: Serving) -> None:
     script = "trap 'echo told; exit 0' USR1; echo begun; while :; do sleep 0.05; done"
-    job = submitted(service, "-t", "4", "--signal", "USR1@3", "--", "sh", "-c", script)
+    job = submitted(service, "-t", "30", "--signal", "USR1@29", "--", "sh", "-c", script)
     assert service.dovetail("wait", job).returncode == 0
     assert service.dovetail("logs", job).stdout == "begun\ntold\n"
     late = submitted(service, "-t", "1", "--", "sleep", "30")

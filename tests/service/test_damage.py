@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from services import Serving, serving, submit, wait
+from waiting import until
 
 from dovetail.errors import DovetailError
 from dovetail.executors.spawnlog import read_log
@@ -22,7 +23,7 @@ pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live")]
 
 def refused(service: Serving) -> str:
     """What `dovetail serve` says, which ends with status 2."""
-    done = service.dovetail("serve", "--folder", str(service.folder.path), timeout=60)
+    done = service.dovetail("serve", "--folder", str(service.folder.path), timeout=120)
     assert done.returncode == 2, done
     assert "Traceback" not in done.stderr
     return done.stderr
@@ -32,7 +33,7 @@ def as_it_says(service: Serving, said: str) -> subprocess.CompletedProcess[str]:
     """Do what a message names."""
     found = re.search(r"'dovetail ((?:recover|serve) --[^']*(?:'[^']*')?[^']*)'", said)
     assert found is not None, said
-    return service.dovetail(*shlex.split(found[1]), timeout=60)
+    return service.dovetail(*shlex.split(found[1]), timeout=120)
 
 
 def cut_in_front(log: Path) -> None:
@@ -54,7 +55,7 @@ def test_a_damaged_record_of_starts_is_put_aside_as_the_message_says(
     service = Serving(tmp_path, "--cluster", "1x1cpu")
     with service.start() as client:
         done, runs, waits = submit(
-            client, *({"command": words} for words in (["true"], ["sleep", "60"], ["true"]))
+            client, *({"command": words} for words in (["true"], ["sleep", "600"], ["true"]))
         )
         wait(client, [done])
         while client.get(f"/api/v1/jobs/{runs}")["state"] != "RUNNING":
@@ -120,7 +121,7 @@ def test_nothing_is_acknowledged_that_is_not_on_disk(tmp_path: Path) -> None:
         with pytest.raises(DovetailError, match=r"is gone|went away|closed|no service"):
             submit(client, {"command": ["true"]})
     assert service.process is not None
-    assert service.process.wait(30) not in (0, None)
+    assert service.process.wait(100) not in (0, None)
 
 
 @pytest.fixture
@@ -153,10 +154,11 @@ def test_a_job_that_ended_on_a_full_disk_took_as_long_as_the_spawn_log_says(
     service = Serving(tmp_path, "--cluster", "1x1cpu")
     log, ballast = small / "spawn.log", small / "ballast"
     with service.start() as client:
-        (job,) = submit(client, {"command": ["sleep", "0.5"]})
-        while not log.exists() or not read_log(log).starts:
-            time.sleep(0.02)
+        words = ["sh", "-c", f"until test -e {tmp_path}/full; do sleep 0.02; done"]
+        (job,) = submit(client, {"command": words})
+        until(lambda: log.exists() and read_log(log).starts)
         fill(ballast, log)
+        (tmp_path / "full").touch()
         assert wait(client, [job]) == {job: "COMPLETED"}
         service.kill()
     time.sleep(1)
@@ -175,7 +177,7 @@ def test_what_is_refused_on_a_full_disk_is_not_done(small: Path, tmp_path: Path)
     ballast, database = small / "ballast", small / "ledger.db-wal"
     with service.start() as client:
         done, runs, waits, held = submit(
-            client, {"command": ["true"]}, *3 * [{"command": ["sleep", "30"], "cpus": 1}]
+            client, {"command": ["true"]}, *3 * [{"command": ["sleep", "600"], "cpus": 1}]
         )
         wait(client, [done])
         client.post("/api/v1/hold", {"jobs": held})

@@ -12,7 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from queues import processes_of
 from services import Serving, serving, submit, wait
+from waiting import until
 
 from dovetail.errors import DovetailError
 from dovetail.executors.spawnlog import read_log
@@ -95,12 +97,8 @@ def test_killed_at_random_moments_under_load(tmp_path: Path, kind: Any, times: i
             found = wait_while_some_end(client, sorted({id.split("_")[0] for id in ids}))
             assert found.keys() >= set(ids), "none is lost"
             assert set(found.values()) <= FINAL
-            until = (
-                time.monotonic() + 60
-            )  # jobs that came in, and were not acknowledged any more, end as well
-            while client.get("/api/v1/jobs")["jobs"] and time.monotonic() < until:
-                time.sleep(0.1)
-            assert not client.get("/api/v1/jobs")["jobs"]
+            # Jobs that came in, and were not acknowledged any more, end as well.
+            until(lambda: not client.get("/api/v1/jobs")["jobs"], seconds=200)
             attempts = {
                 row["id"]: row["attempts"] for row in client.get("/api/v1/ended", limit=100_000)["jobs"]
             }
@@ -152,8 +150,7 @@ def test_cancel_and_requeue_are_kept_until_they_are_done(tmp_path: Path) -> None
         with connection(service.folder.path) as client:
             files = [tmp_path / "cancelled", tmp_path / "requeued"]
             ids = submit(client, *({"command": [*stubborn, str(file)]} for file in files))
-            while not all(file.exists() for file in files):
-                time.sleep(0.02)
+            until(lambda: all(file.exists() for file in files))
             client.post("/api/v1/cancel", {"jobs": ids[0]})
             client.post("/api/v1/requeue", {"jobs": ids[1]})
         service.kill()
@@ -176,13 +173,8 @@ def test_the_supervisor_is_killed_as_well(tmp_path: Path) -> None:
                 {"command": two, "retries": 1, "name": "again"},
                 {"command": ["true"], "depends": ["afterany:first"]},
             )
-            while not all(file.exists() for file in began):
-                time.sleep(0.02)
-        (pid,) = {
-            int(path.parent.name)
-            for path in Path("/proc").glob("[0-9]*/cmdline")
-            if str(service.folder.path).encode() in (found := path.read_bytes()) and b"supervisor.py" in found
-        }
+            until(lambda: all(file.exists() for file in began))
+        (pid,) = {*processes_of(str(service.folder.path))} & {*processes_of("supervisor.py")}
         service.kill()
         os.kill(pid, signal.SIGKILL)
         with service.start() as client:

@@ -16,7 +16,7 @@ from dovetail.service.usage import FairUse, Usage, parse_shares
 pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live")]
 
 SHORT = {"command": ["sleep", "0.1"], "app": "short", "cpus": 1}
-LONG = {"command": ["sleep", "60"], "app": "long", "cpus": 1}
+LONG = {"command": ["sleep", "600"], "app": "long", "cpus": 1}
 
 
 def order(service: Connection, *batches: list[str]) -> list[int]:
@@ -55,16 +55,16 @@ def test_who_used_much_goes_behind_who_used_little_also_after_a_restart(tmp_path
             wait(much, submit(much, {**SHORT, "command": ["sleep", "1.5"]}))
             (told,) = much.get("/api/v1/info")["fair"]["users"]
             assert told == {"user": "much", "used": told["used"], "share": 1.0, "standing": told["used"]}
-            assert told["used"] == pytest.approx(1.5, rel=0.5)
+            assert 1.5 <= told["used"] < 60
         said = here.dovetail("info").stdout
         assert "halved every 1:00:00" in said
         assert "          much: " in said
         assert here.process is not None
         here.process.send_signal(signal.SIGTERM)
-        here.process.wait(30)
+        here.process.wait(100)
         kept = json.loads(here.folder.usage.read_text())
         assert kept["shares"] == {"carol": 2.0}
-        assert kept["used"]["much"] == pytest.approx(1.5, rel=0.5)
+        assert kept["used"]["much"] == pytest.approx(told["used"], rel=0.1)
         here.start().close()
         much, little = people()
         with connection(here.folder.path) as service, much, little:

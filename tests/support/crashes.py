@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dovetail_command import DOVETAIL
+from waiting import until
 
 from dovetail.executors.spawnlog import read_log
 from dovetail.history.sqlite import SqliteHistory
@@ -63,7 +64,7 @@ def environment(folder: Path, **more: str) -> dict[str, str]:
 def command(folder: Path, *arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [*DOVETAIL, *arguments], cwd=folder, env=environment(folder, **more),
-        text=True, capture_output=True, check=False, timeout=90,
+        text=True, capture_output=True, check=False, timeout=280,
     )  # fmt: skip
 
 
@@ -142,10 +143,7 @@ def check(struck: Struck) -> None:
     assert silent <= seen(folder), (runs, started)
     named = {job.job for left in told for job in (*left.recovery.lost, *left.recovery.ended)}
     assert started.keys() <= runs.keys() | named, (started, runs, told, struck.said)
-    deadline = time.monotonic() + 20
-    while left_running(folder):  # the supervisor is the last to leave
-        assert time.monotonic() < deadline, left_running(folder)
-        time.sleep(0.02)
+    until(lambda: not left_running(folder), "something still runs")  # the supervisor is the last to leave
     if struck.status in (0, 1):
         whole(struck, runs)
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection
+from contextlib import suppress
 from pathlib import Path
 
-__all__ = ["descendants"]
+__all__ = ["below", "descendants"]
 
 
 def descendants(of: int | None = None, *, but: Collection[int] = ()) -> set[int]:
@@ -27,4 +28,14 @@ def descendants(of: int | None = None, *, but: Collection[int] = ()) -> set[int]
             new = set(children).difference(but)
             found |= new
             todo += new
+    return found
+
+
+def below(word: bytes, of: int | None = None, *, but: Collection[int] = ()) -> list[int]:
+    """Those of the `descendants` in whose command line the word stands; some may end while we look."""
+    found = []
+    for pid in descendants(of, but=but):
+        with suppress(FileNotFoundError, ProcessLookupError):
+            if word in Path(f"/proc/{pid}/cmdline").read_bytes():
+                found.append(pid)
     return found

@@ -28,7 +28,7 @@ def run_command(
     cwd: Path,
     environment: Mapping[str, str],
     *,
-    timeout: float = 120,
+    timeout: float = 280,
     input: str | None = None,  # noqa: A002 - as of `subprocess.run`
 ) -> subprocess.CompletedProcess[str]:
     """Run ``dovetail ARGUMENTS`` to its end, in a process of its own (`ready_command`)."""
@@ -58,7 +58,7 @@ def environment(state: Path) -> dict[str, str]:
 def dovetail(tmp_path: Path, environment: dict[str, str]) -> Callable[..., subprocess.CompletedProcess[str]]:
     """Run ``dovetail ARGUMENTS`` in the test's folder."""
 
-    def call(*arguments: str, timeout: float = 120) -> subprocess.CompletedProcess[str]:
+    def call(*arguments: str, timeout: float = 280) -> subprocess.CompletedProcess[str]:
         return run_command(arguments, tmp_path, environment, timeout=timeout)
 
     return call

@@ -7,11 +7,14 @@ import signal
 import sys
 import threading
 import time
+from pathlib import Path
 from typing import Any
+
+from waiting import until
 
 import dovetail
 
-__all__ = ["bad", "clever", "device", "double", "plain", "slow_plain", "slowly", "words"]
+__all__ = ["bad", "clever", "device", "double", "met", "plain", "slow_plain", "slowly", "words"]
 
 
 def plain(x: Any) -> Any:
@@ -39,6 +42,17 @@ def device(_: int) -> tuple[str, str | None, tuple[int, ...], int]:
 
 
 device.gpu(device.implementations["cpu"])
+
+
+@dovetail.function
+def met(_: int, *, folder: Path, count: int) -> tuple[str, str | None, tuple[int, ...], int]:
+    """What a worker finds around it, as soon as ``count`` workers have come to the folder."""
+    (folder / os.environ["DOVETAIL_DEVICE"]).touch()
+    until(lambda: len(list(folder.iterdir())) >= count)
+    return device(_)
+
+
+met.gpu(met.implementations["cpu"])
 
 
 @dovetail.function

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import signal
 import subprocess
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from dovetail_command import run_command
+from waiting import until
 
 from dovetail.service.client import Connection, NoService, connection
 from dovetail.service.folder import ServiceFolder
@@ -53,7 +55,8 @@ class Serving:
                 env=self.environment,
                 cwd=self.root,
             )
-        deadline = time.monotonic() + 60
+        atexit.register(self.process.kill)  # where a test fails before it stops it
+        deadline = time.monotonic() + 100
         while time.monotonic() < deadline:
             assert self.process.poll() is None, self.folder.log.read_text()
             try:
@@ -70,7 +73,7 @@ class Serving:
     def kill(self) -> None:
         assert self.process is not None
         self.process.kill()
-        self.process.wait()
+        self._ended()
 
     def stop(self) -> None:
         """End it and what it runs."""
@@ -79,11 +82,14 @@ class Serving:
         assert self.process is not None
         with connection(self.folder.path) as service:
             service.post("/api/v1/cancel", {"jobs": "all"})
-            deadline = time.monotonic() + 60
-            while service.get("/api/v1/jobs", limit=1)["total"] and time.monotonic() < deadline:
-                time.sleep(0.02)
+            until(lambda: not service.get("/api/v1/jobs", limit=1)["total"], "some jobs do not end")
         self.process.send_signal(signal.SIGTERM)
-        self.process.wait(30)
+        self._ended()
+
+    def _ended(self) -> None:
+        assert self.process is not None
+        self.process.wait(100)
+        atexit.unregister(self.process.kill)
 
     def dovetail(
         self,
@@ -113,7 +119,7 @@ def submit(service: Connection, *jobs: dict[str, Any], **more: Any) -> list[str]
     return ids
 
 
-def wait(service: Connection, ids: Sequence[str], timeout: float = 60) -> dict[str, str]:
+def wait(service: Connection, ids: Sequence[str], timeout: float = 200) -> dict[str, str]:
     """Final states by id."""
     deadline = time.monotonic() + timeout
     while True:

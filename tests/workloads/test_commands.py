@@ -165,7 +165,11 @@ def test_malformed_kinds_are_refused(on: list[str]) -> None:
         command_workload(["true"], on=on)
 
 
-@settings(deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
 @given(st.binary(max_size=80) | st.text("ab '\"\\|>&;#={}-19.\n", max_size=40).map(str.encode))
 def test_any_list_is_read_or_refused(tmp_path: Path, data: bytes) -> None:
     path = tmp_path / "c.txt"

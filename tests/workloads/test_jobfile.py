@@ -286,7 +286,7 @@ ODD = [
     deadline=None,
     derandomize=True,
     max_examples=300,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(st.data())
 def test_any_damage_ends_in_a_workload_or_a_sentence(tmp_path: Path, data: st.DataObject) -> None:
@@ -307,7 +307,11 @@ def test_any_damage_ends_in_a_workload_or_a_sentence(tmp_path: Path, data: st.Da
     assert "\n" not in message
 
 
-@settings(deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
 @given(st.binary(max_size=60))
 def test_any_bytes_end_in_a_sentence(tmp_path: Path, data: bytes) -> None:
     path = tmp_path / "b.toml"

@@ -108,7 +108,11 @@ def workloads(draw: st.DrawFn) -> Workload:
     return Workload("any", sorted(jobs, key=lambda j: (j.submit_time, j.index)), TableTruth(table))
 
 
-@settings(deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
 @given(workloads())
 def test_a_written_workload_reads_as_itself(tmp_path: Path, workload: Workload) -> None:
     assert essence(copied(workload, tmp_path)) == essence(workload)

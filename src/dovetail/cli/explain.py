@@ -46,7 +46,7 @@ from dovetail.model import (
     ways,
 )
 from dovetail.report import tables, wording
-from dovetail.running.folder import LAST, SHORT, journal_of, run_folders
+from dovetail.running.folder import SHORT, journal_of, run_folders
 from dovetail.service.client import VARIABLE
 from dovetail.service.folder import ServiceFolder
 
@@ -216,7 +216,7 @@ def _newest_journal() -> Path:
 
 
 def _is_of_service(target: str, at: str | None) -> bool:
-    """Whether the target names jobs of a service: a number, ``last`` or ``all``, and no file.
+    """Whether the target names jobs of a service: a number, a job's name, ``last`` or ``all``, and no file.
 
     Where no service runs, ``last`` is the last run; a run's id may happen to have digits only.
     """
@@ -224,11 +224,16 @@ def _is_of_service(target: str, at: str | None) -> bool:
         return False
     if at is not None or target == "all":
         return True
-    if target == LAST:
-        return bool(os.environ.get(VARIABLE)) or ServiceFolder(None).is_locked()
     if len(target) >= SHORT and any(run.name.startswith(target) for run in run_folders()):
         return False
-    return re.fullmatch(r"[0-9][0-9_,-]*", target) is not None
+    if re.fullmatch(r"[0-9][0-9_,-]*", target):
+        return True
+    if not (os.environ.get(VARIABLE) or ServiceFolder(None).is_locked()):
+        return False
+    if re.fullmatch(r"[\w-]+", target):
+        return True
+    with opened(at) as service:  # perhaps a job is called as a file may be: train.py
+        return service.ask("GET", "/api/v1/jobs", query={"jobs": target, "limit": 1}).status == 200
 
 
 def _of_service(target: str, at: str | None) -> list[dict[str, Any]]:

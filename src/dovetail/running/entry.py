@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from dovetail.model import Allocation, Job, Seconds, State
 
 __all__ = ["Entry"]
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(NamedTuple):
     """A job as the ledger has it; times are seconds since the epoch.
 
     ``number``, ``element`` and ``batch`` are those of a service. ``failures`` counts the earlier attempts

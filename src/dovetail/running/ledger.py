@@ -10,7 +10,6 @@ written, and who asks it starts nothing meanwhile.
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import sqlite3
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
@@ -38,7 +37,7 @@ from dovetail.engine.journal.codec import (
     encode_node,
     encode_run,
 )
-from dovetail.engine.journal.compact import encoded
+from dovetail.engine.journal.compact import decoded, encoded
 from dovetail.engine.state.core import Engine
 from dovetail.errors import HistoryError
 from dovetail.files.sentences import printable, shown
@@ -540,7 +539,7 @@ class Ledger:
     ) -> Entry:
         submitted, started, ended, predicted, exit_code, detail, batch, number, element, asked = times
         starts_in = None if launch is None else self._launch_of(launch)
-        data = json.loads(doc)
+        data = decoded(doc)
         if self.epoch:
             data["submit_time"] = submitted - self.epoch
         entry = Entry(
@@ -550,7 +549,7 @@ class Ledger:
             held or "",
             attempt,
             implementation,
-            None if allocation is None else decode_allocation(json.loads(allocation)),
+            None if allocation is None else decode_allocation(decoded(allocation)),
             nodes or "",
             tuple(devices.split(",")) if devices else (),
             submitted,
@@ -577,7 +576,7 @@ class Ledger:
         if app is None:
             ((name, doc),) = self._read("SELECT name, doc FROM app WHERE number = ?", (number,))
             _make_room(self._apps)
-            app = self._apps[number] = checked(decode_app(name, json.loads(doc)))
+            app = self._apps[number] = checked(decode_app(name, decoded(doc)))
         return app
 
     def _launch_of(self, number: int) -> Launch:
@@ -585,7 +584,7 @@ class Ledger:
         if launch is None:
             ((doc,),) = self._read("SELECT doc FROM launch WHERE number = ?", (number,))
             _make_room(self._launches)
-            launch = self._launches[number] = decode_launch(json.loads(doc))
+            launch = self._launches[number] = decode_launch(decoded(doc))
         return launch
 
     def _read(self, sql: str, values: tuple[object, ...] = ()) -> list[Any]:
@@ -600,7 +599,7 @@ class Ledger:
     def _made(self, what: str, make: Callable[[Any], T], doc: bytes) -> T:
         """What a row stands for. Raises `HistoryError` where that cannot be told."""
         try:
-            return checked(make(json.loads(doc)))
+            return checked(make(decoded(doc)))
         except DAMAGED as error:
             raise self._damaged(what, error) from error
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import os
 import signal
@@ -295,6 +296,7 @@ async def _opened(options: ServeOptions, where: Network | None, stack: ExitStack
     ledger.epoch = epoch = time.time()
     with rare_collections():  # a long queue is many objects, all of which stay
         waiting, adopted, ends, outside = sorted_out(ledger, left, epoch)
+    gc.freeze()
     waiting.sort(key=lambda one: by_submission(one.job))
     history = stack.enter_context(recording(store, folder.path, ledger, options.tell))
     workload = Workload(about.workload, (), TableTruth())

@@ -118,8 +118,9 @@ class _Maker:
 
     def made(self) -> Submission:
         for count, form in enumerate(self.form.jobs, 1):
-            where = f"job {count}" + (f" {form.id!r}" if form.id is not None else "")
-            self._add(form, where)
+            alone = len(self.form.jobs) == 1 and form.id is None  # then "job 1" would name nothing
+            id = f" {form.id!r}" if form.id is not None else ""
+            self._add(form, "" if alone else f"job {count}{id}")
         return self.found
 
     def _add(self, form: JobForm, where: str) -> None:
@@ -156,9 +157,7 @@ class _Maker:
         )
         admitted = self.gate.admit(template)
         if isinstance(admitted, Rejected):
-            alone = len(self.form.jobs) == 1 and form.id is None  # then "job 1" would name nothing
-            why = _why_too_large(template, self.cluster, admitted.reason)
-            raise InputError(why, where=None if alone and why.startswith("cpus") else where)
+            raise InputError(_why_too_large(template, self.cluster, admitted.reason), where=where)
         ids: list[JobId] = []
         for index in indices:
             id = f"{self.number}" if index is None else f"{self.number}_{index}"
@@ -417,14 +416,14 @@ def _why_too_large(job: Job, cluster: Cluster, reason: str) -> str:
     missing = [kind for kind in kinds if not cluster.device_classes(kind)]
     if len(missing) == len(kinds):
         there = ", ".join(dict.fromkeys(unit.kind for unit in cluster.units)) or "nothing"
-        return f"asks for {' or '.join(missing)}, and there is only {there}"
+        return f"found a job for {' or '.join(missing)}, and there is only {there}"
     most = max((node.cpus for node in cluster.nodes), default=0)
     asked = max((choice.request.cpus for choice in job.choices), default=0)
     if asked not in (WHOLE_POOL, HOST_CPUS) and asked > most:
         return f"cpus: found {asked}, the largest node has {most}"
     if job.nodes > len(cluster):
         return f"nodes: found {job.nodes}, and there are {len(cluster)}"
-    return f"is {reason}"
+    return f"found a job that is {reason}"
 
 
 def write_scripts(scripts: dict[str, str]) -> None:

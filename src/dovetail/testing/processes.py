@@ -94,7 +94,7 @@ def run_all(
                 await executor.launch(job)
             if meanwhile is not None:
                 await meanwhile(executor)
-            return await asyncio.wait_for(ends(executor, len(jobs)), 60)
+            return await asyncio.wait_for(ends(executor, len(jobs)), 200)
         finally:
             await executor.close()
             assert executor.settle()
@@ -102,7 +102,7 @@ def run_all(
     return asyncio.run(main())
 
 
-async def until(condition: Callable[[], bool], seconds: float = 30.0) -> None:
+async def until(condition: Callable[[], bool], seconds: float = 100.0) -> None:
     """Wait for something that must happen."""
     for _ in range(int(seconds / 0.01)):
         if condition():

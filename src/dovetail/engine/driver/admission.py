@@ -52,6 +52,9 @@ class Admission:
     def submitted(self, event: Submitted) -> Iterator[Event]:
         """The submission as the engine is to see it; and a cancellation where it can never start."""
         job = event.job
+        if not (job.depends or job.throttles or event.held):
+            yield event
+            return
         waiting = _Waiting(job, by_user=bool(event.held))
         for depends in job.depends:
             state = self._state_of(depends.job)

@@ -14,6 +14,7 @@ import typing
 from collections.abc import Callable, Mapping, Sequence, Set
 from enum import Enum
 from functools import cache
+from operator import attrgetter
 from typing import Any, TypeVar
 
 from dovetail.model import Adopted, App, Choice, Launch, Part, Plan, Sizing
@@ -49,41 +50,65 @@ _Right = Callable[[Any], bool]
 def checked(made: T) -> T:
     """The same object. Raises `ValueError` naming the first field that is not what its class says."""
     kind: type = type(made)
-    for name, right, default in _fields(kind):
-        value = getattr(made, name)
+    values_of, looked_at = _taken_apart(kind)
+    values = values_of(made)
+    found = tuple(map(type, values))
+    fields = looked_at.get(found)
+    if fields is None:
+        if len(looked_at) >= _MOST_KNOWN:
+            looked_at.clear()
+        told = enumerate(zip(found, _fields(kind), strict=True))
+        fields = looked_at[found] = [(at, *field[1:]) for at, (is_a, field) in told if is_a not in field[0]]
+    for at, name, right, default in fields:
+        value = values[at]
         if value is not default and not right(value):
-            raise ValueError(f"{kind.__name__} whose {name} is {getattr(made, name)!r:.60}")
+            raise ValueError(f"{kind.__name__} whose {name} is {value!r:.60}")
     return made
 
 
+_Looked = dict[tuple[type, ...], list[tuple[int, str, _Right, object]]]
+
+
 @cache
-def _fields(kind: type) -> tuple[tuple[str, _Right, object], ...]:
-    """How the fields of a dataclass, or of a named tuple, are checked, and what need not be: a default."""
-    if kind is Part:
-        return (
-            ("nodes", _mask, _NO_DEFAULT),
-            *(
-                (name, _right(hint), _NO_DEFAULT)
-                for name, hint in typing.get_type_hints(kind).items()
-                if name != "nodes"
-            ),
-        )
+def _taken_apart(kind: type) -> tuple[Callable[[Any], tuple[Any, ...]], _Looked]:
+    """How all values are had at once, and which of them are looked at, by the types of all."""
+    names = [name for _, name, *_ in _fields(kind)]
+    if issubclass(kind, tuple):
+        return tuple, {}
+    if len(names) > 1:
+        return attrgetter(*names), {}
+    return lambda made: tuple(getattr(made, name) for name in names), {}
+
+
+@cache
+def _fields(kind: type) -> tuple[tuple[frozenset[type], str, _Right, object], ...]:
+    """The types of which every value is right, name, check and default of each field."""
     hints = typing.get_type_hints(kind)
-    names = (
-        [f.name for f in dataclasses.fields(kind) if f.init]
-        if dataclasses.is_dataclass(kind)
-        else kind._fields  # type: ignore[attr-defined]
-    )
-    endless = _ENDLESS.get(kind, ())
-    defaults = {f.name: f.default for f in dataclasses.fields(kind)} if dataclasses.is_dataclass(kind) else {}
-    return tuple(
-        (
-            name,
-            _any_number if name in endless else _right(hints[name]),
-            _NO_DEFAULT if defaults.get(name, dataclasses.MISSING) is dataclasses.MISSING else defaults[name],
-        )
-        for name in names
-    )
+    defaults: dict[str, object] = {}
+    if dataclasses.is_dataclass(kind):
+        defaults = {f.name: f.default for f in dataclasses.fields(kind) if f.init}
+    else:
+        defaults = dict.fromkeys(kind._fields, dataclasses.MISSING)  # type: ignore[attr-defined]
+    found = []
+    for name, default in defaults.items():
+        right, enough = _right(hints[name]), _enough(hints[name])
+        if name in _ENDLESS.get(kind, ()):
+            right = _any_number
+        elif kind is Part and name == "nodes":
+            right = _mask
+        found.append((enough, name, right, _NO_DEFAULT if default is dataclasses.MISSING else default))
+    return tuple(found)
+
+
+@cache
+def _enough(hint: Any) -> frozenset[type]:
+    """The types of which every value is right."""
+    if typing.get_origin(hint) in (typing.Union, types.UnionType):
+        return frozenset[type]().union(*map(_enough, typing.get_args(hint)))
+    if hint is None or hint is type(None):
+        return frozenset((type(None),))
+    plain = isinstance(hint, type) and (hint in (str, bool, bytes, *_SHARED) or issubclass(hint, Enum))
+    return frozenset((hint,) if plain else ())
 
 
 def _any_number(value: Any) -> bool:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
+from operator import attrgetter
 from typing import Any, TypeVar
 
+from dovetail.engine.journal.compact import encoded
 from dovetail.files.sentences import shown
 from dovetail.model import (
     EMPTY,
@@ -263,6 +265,7 @@ _OPTIONAL = tuple(
     for field in dataclasses.fields(Job)
     if field.name not in ("id", "app", "choices", "launch")
 )
+_optional_of = attrgetter(*(name for name, _ in _OPTIONAL))
 
 
 def _command(command: Command | None) -> Json:
@@ -316,26 +319,27 @@ def _choices(job: Job) -> Json:
 def encode_job(job: Job, choices: Json = None) -> dict[str, Json]:
     """A job without its app and what it starts in; ``choices`` where they are encoded already."""
     data: dict[str, Json] = {"id": job.id, "choices": _choices(job) if choices is None else choices}
-    for name, default in _OPTIONAL:
-        value = getattr(job, name)
+    for (name, default), value in zip(_OPTIONAL, _optional_of(job), strict=True):
         if value is not default and value != default:
             data[name] = _PARTS[name][0](value) if name in _PARTS else value
     return data
 
 
 _MOST_CHOICES = 1024
-_choices_of_apps: dict[tuple[int, str], tuple[App, tuple[Choice, ...]]] = {}
+_choices_of_apps: dict[tuple[int, bytes], tuple[App, tuple[Choice, ...]]] = {}
 
 
 def decode_job(data: Mapping[str, Json], app: App, launch: Launch | None = None) -> Job:
     """The job of this app that `encode_job` wrote."""
-    parts = {name: _PARTS[name][1](value) for name, value in data.items() if name in _PARTS}
-    return Job(**{"launch": launch, **data, **parts, "app": app, "choices": _choices_from(data, app)})
+    fields = {"launch": launch, **data, "app": app, "choices": _choices_from(data, app)}
+    for name in _PARTS.keys() & data.keys():
+        fields[name] = _PARTS[name][1](data[name])
+    return Job(**fields)
 
 
 def _choices_from(data: Mapping[str, Json], app: App) -> tuple[Choice, ...]:
     """The choices of a job; the same object for jobs of one app that have the same."""
-    key = id(app), repr(data["choices"])
+    key = id(app), encoded(data["choices"])
     known = _choices_of_apps.get(key)
     if known is not None and known[0] is app:
         return known[1]

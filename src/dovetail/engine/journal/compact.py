@@ -7,7 +7,7 @@ from typing import Any
 
 import orjson
 
-__all__ = ["encoded"]
+__all__ = ["decoded", "encoded"]
 
 _SLOWLY = json.JSONEncoder(separators=(",", ":")).encode
 
@@ -18,3 +18,11 @@ def encoded(form: Any) -> bytes:
         return orjson.dumps(form)
     except TypeError:  # lone surrogates, integers beyond 64 bits
         return _SLOWLY(form).encode()
+
+
+def decoded(data: bytes) -> Any:
+    """The form again. Raises `ValueError` where it is none."""
+    try:
+        return orjson.loads(data)
+    except ValueError:
+        return json.loads(data)

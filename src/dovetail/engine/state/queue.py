@@ -139,11 +139,14 @@ class JobQueue:
         if place is None:
             place = self._place[job.id] = self._places
             self._places += 1
-            line._entries.append((0, place, job))
-        else:
-            line.add((0, place, job))
+        entry = (0, place, job)
+        line.add(entry)
         for of, lines in self._alike.items():
-            lines.setdefault(of(job), Line([])).add((0, place, job))
+            value = of(job)
+            alike = lines.get(value)
+            if alike is None:
+                alike = lines[value] = Line([])
+            alike.add(entry)
         for order in self._orders.values():
             key = order.key(job, self._limit(job)) if order.bounded else order.key(job)
             if empty:
