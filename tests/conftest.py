@@ -39,6 +39,22 @@ LONG = {
 }
 """Whole clusters are started and killed there, which takes minutes; `make test` has a few of each."""
 
+CLUSTERS = {
+    *("test_lent.py", "test_moldable.py", "test_ravi_gangs.py", "test_ray.py"),
+    *("test_slurm.py", "test_slurm_lending.py", "test_slurm_limits.py", "test_slurm_queue.py"),
+}
+LONGEST = tuple(
+    f"tests/{name}.py"
+    for name in (
+        "end_to_end/test_slurm*",
+        "end_to_end/test_ra*",
+        "mapping/test_ray",
+        "end_to_end/test_lent",
+        "end_to_end/test_moldable",
+    )
+)
+"""What begins first, since it takes longest."""
+
 # What a shell starts in the background ignores Ctrl-C, as does what it starts itself: ours are to hear it.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -57,8 +73,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Keep groups together, and leave the long ones to `make test-all`."""
     if hasattr(config, "workerinput"):
         _name_groups(items)
-        # The tests that run one after the other begin first: else one worker waits for the other at the end.
-        items.sort(key=lambda item: item.get_closest_marker("xdist_group") is None)
+        # The tests that run one after the other begin first, and the longest of those: else the last worker
+        # has one of them for itself when the others have done all.
+        items.sort(key=_turn)
     if full(1, 0):
         return
     here = Path(__file__).parent
@@ -70,12 +87,30 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.skip(reason="starts whole clusters: make test-all"))
 
 
+def _turn(item: pytest.Item) -> int:
+    """The place of a test among all: see `LONGEST`."""
+    if item.get_closest_marker("xdist_group") is None:
+        return len(LONGEST) + 1
+    return next((n for n, name in enumerate(LONGEST) if item.path.match(name)), len(LONGEST))
+
+
+def _group(item: pytest.Item, mark: pytest.Mark) -> str:
+    """Tests of real processes disturb each other within a file: there one runs after the other.
+
+    Those that start clusters are one group, since a cluster takes the machine for itself.
+    """
+    name = str(mark.args[0])
+    if name not in ("live", "remote"):
+        return name
+    return "clusters" if item.path.name in CLUSTERS else f"{item.path.parent.name}-{item.path.stem}"
+
+
 def _name_groups(items: list[pytest.Item]) -> None:
     """What pytest-xdist 3.8 does for ``--dist loadgroup``, and pytest 9.2 does not see any more."""
     for item in items:
-        group = item.get_closest_marker("xdist_group")
-        if group is not None and not item.nodeid.endswith(f"@{group.args[0]}"):
-            item._id = NodeId.parse(f"{item.nodeid}@{group.args[0]}")
+        mark = item.get_closest_marker("xdist_group")
+        if mark is not None and not item.nodeid.endswith(f"@{_group(item, mark)}"):
+            item._id = NodeId.parse(f"{item.nodeid}@{_group(item, mark)}")
 
 
 @pytest.fixture(autouse=True, scope="module")

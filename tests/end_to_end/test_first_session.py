@@ -51,7 +51,7 @@ SESSION: list[tuple[str, int, tuple[str, ...]]] = [
     ("dovetail", 2, ("Usage: dovetail", r"\n  run +Run jobs on this machine")),
     ("dovetail devices", 0, (r"\ncpu +.*\d+ of \d+ cores", "nvidia: ")),
     ("dovetail run commands.txt", 0, (r"\A6 of 6 jobs done in ", "journal of run [0-9a-f]{8}: ", "gzip-1")),
-    ("dovetail run commands.txt -q", 0, (r"\A6 of 6 jobs done in ", "predicted ms")),
+    ("dovetail run commands.txt -q", 0, (r"\A6 of 6 jobs done in ", "predicted m?s")),
     ("dovetail explain", 0, (r"python:scale.py-1  python:scale.py  .*rows=200000", "with the same inputs")),
     ("dovetail history list", 0, (r"python:scale.py +cpu .* 1 CPU +4 ", "sha256sum")),
     ("dovetail history show python:scale.py", 0, ("passes", "rows", r"\b200000\b")),

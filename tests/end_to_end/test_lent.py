@@ -99,7 +99,6 @@ def test_a_job_borrows_and_moves_home_while_it_computes(dovetail: Call, folder: 
     assert first["wide"]["start"] >= first["long"]["end"]
     assert stayed["began"] == stayed["ended"] == ["local:numpy", "local:numpy"]
     assert stayed["values"] == moved["values"]  # bit by bit
-    assert told["makespan"] < waited["makespan"]
     until(lambda: servers() == [], "the servers end")
 
 

@@ -45,7 +45,7 @@ def job_file(folder: Path, each: int, memory: str) -> Path:
     """A queue of jobs of five programs whose peak follows their input."""
     eat, lines = program(folder), []
     for name, (base, slope) in PROGRAMS.items():
-        command = [sys.executable, "-I", "-S", str(eat), f"{{{'mb'}}}", "0.8"]
+        command = [sys.executable, "-I", "-S", str(eat), f"{{{'mb'}}}", str(full(0.8, 0.4))]
         lines += ["[[app]]", f'name = "{name}"', "[[app.implementation]]", 'name = "cpu"', "cpus = 1"]
         lines += [f"memory = {json.dumps(memory)}", f"command = {json.dumps(command)}"]
         for n in range(each):

@@ -36,7 +36,7 @@ pytestmark = [needs_slurm, pytest.mark.live, pytest.mark.xdist_group("live"), py
 slowly = pytest.mark.skipif(not full(1, 0), reason="takes its time: DOVETAIL_TEST_FULL=1")
 CLUSTER = '[[node]]\nname = "n0"\ncpus = 1\ngpus = 2\n[[node]]\nname = "n1"\ncpus = 1\ngpus = 1\n'
 LENT = ("--cluster", "cluster.toml", "--executor", "slurm?poll=0.5&lend=numpy")
-QUICK: tuple[Row, ...] = (("short", 1, 20), ("long", 1, 120), ("wide", 2, 240))
+QUICK: tuple[Row, ...] = (("short", 1, 20), ("long", 1, 60), ("wide", 2, 160))
 Call = Callable[..., subprocess.CompletedProcess[str]]
 
 

@@ -132,7 +132,7 @@ def both(workload: Workload, cluster: Cluster, policy: Policy, **options: Any) -
 
 @pytest.mark.parametrize("block", range(4))
 def test_random_instances(block: int) -> None:
-    for seed in range(block, full(6_000, 200), 4):
+    for seed in range(block, full(6_000, 120), 4):
         rng = np.random.Generator(np.random.PCG64(seed))
         nodes = int(rng.integers(1, 12)) if rng.random() < 0.5 else int(rng.integers(12, 200))
         workload = rigid_workload(rng, nodes)
@@ -149,7 +149,7 @@ def test_random_instances(block: int) -> None:
 
 @pytest.mark.parametrize("block", range(4))
 def test_random_instances_of_conservative_backfilling(block: int) -> None:
-    for seed in range(block, full(6_000, 200), 4):
+    for seed in range(block, full(6_000, 120), 4):
         rng = np.random.Generator(np.random.PCG64([seed, 1]))
         nodes = int(rng.integers(1, 12)) if rng.random() < 0.5 else int(rng.integers(12, 200))
         workload = bounded_workload(rng, nodes)

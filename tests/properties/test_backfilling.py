@@ -47,7 +47,7 @@ def check(result: Result, workload: Workload) -> None:
 @pytest.mark.parametrize("block", range(4))
 def test_no_promise_is_broken_on_random_instances(block: int) -> None:
     """Capacity, gangs, work and promises of every policy on every kind of cluster."""
-    for seed in range(block, full(10_000, 240), 4):
+    for seed in range(block, full(10_000, 160), 4):
         rng = np.random.Generator(np.random.PCG64(seed))
         cluster = cluster_of(rng)
         workload = workload_of(rng, cluster)
@@ -58,7 +58,7 @@ def test_no_promise_is_broken_on_random_instances(block: int) -> None:
 def test_overruns_break_promises_only_with_an_excuse() -> None:
     """Jobs run on past their walltimes: what is broken then is counted apart, and nothing else is."""
     broken = 0
-    for seed in range(full(2000, 200)):
+    for seed in range(full(2000, 120)):
         rng = np.random.Generator(np.random.PCG64(50_000 + seed))
         cluster = cluster_of(rng)
         workload = workload_of(rng, cluster)
@@ -108,6 +108,6 @@ def test_no_promise_is_broken_on_a_trace(name: str, policy: Policy) -> None:
     machine = TRACE_FILES[name]
     nodes = read_openb_nodes(TRACES / machine) if machine.endswith(".csv") else Cluster.parse(machine)
     workload = load_workload(TRACES / name, nodes)
-    jobs = workload.jobs[: full(len(workload.jobs), 600)]
+    jobs = workload.jobs[: full(len(workload.jobs), 400)]
     workload = Workload(workload.name, jobs, workload.truth)
     check(simulate(workload, nodes, policy, PerfectModel(workload.truth)), workload)

