@@ -28,6 +28,7 @@ def made(job: dict[str, Any], **around: Any) -> Submission:
         {"inputs": {"n": 1.7e308}},
         {"inputs": {"a\x1b[2J": 1}},
         {"inputs": {"a\x1b[2J" + "x" * 10_000: 1}},
+        {"inputs": {f"i{n}": n for n in range(101)}},
         {"env": {"A=B": "x"}},
         {"env": {"": "x"}},
         {"env": {"A": "\0"}},
@@ -59,6 +60,12 @@ def test_what_is_taken_in_can_be_read_by_the_next_start(job: dict[str, Any], tmp
     with Ledger(tmp_path / "ledger.db") as ledger:
         kept = [entry.job for entry in ledger.open_entries()]
     assert [(job.id, dict(job.inputs)) for job in kept] == [(job.id, dict(job.inputs)) for job in found.jobs]
+
+
+def test_of_a_command_with_very_many_arguments_the_first_are_features() -> None:
+    """A model of run times with 200,000 features needs 300 GB: the service ended of one such job."""
+    (job,) = made({"command": ["true", *("x" for _ in range(20_000)), *["-f", "1"] * 10_000]}).jobs
+    assert len(job.inputs) == 100
 
 
 def test_a_job_that_is_named_a_thousand_times_is_looked_for_once() -> None:

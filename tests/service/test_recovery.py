@@ -71,7 +71,7 @@ class Load(threading.Thread):
 
 
 LONG = pytest.mark.skipif(not full(True, False), reason="200 kills: DOVETAIL_TEST_FULL=1")
-KINDS = ("service", "supervisor", "both", "job")
+KINDS = ("service", "supervisor", "job", "both")
 
 
 def strike(service: Serving, kind: str, rng: random.Random) -> bool:

@@ -14,7 +14,7 @@ from dovetail.workloads.jobfile_schema import (
     Argv,
     Depends,
     Env,
-    Input,
+    Inputs,
     Limit,
     Memory,
     Nodes,
@@ -80,7 +80,7 @@ class JobForm(Entry):
     on: list[Name] = field("on")
     script: Annotated[str, Field(max_length=LONGEST_SCRIPT)] | None = field("script")
     arguments: list[Word] = field("arguments")
-    inputs: dict[Name, Input] = field("inputs")
+    inputs: Inputs = field("inputs")
     env: Env = field("env")
     cpus: Cpus | None = field("cpus")
     gpus: Share | None = field("gpus")

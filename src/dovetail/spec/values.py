@@ -9,6 +9,7 @@ __all__ = [
     "MOST_CPUS",
     "MOST_DEVICES",
     "MOST_FACTOR",
+    "MOST_INPUTS",
     "MOST_NODES",
     "MOST_PRIORITY",
     "MOST_RETRIES",
@@ -29,6 +30,8 @@ RECORDED = "recorded"
 MOST_RETRIES = 1_000
 """So often, at most, may a job start again after failures."""
 MOST_NODES = 1_000_000
+MOST_INPUTS = 100
+"""Of a job: what a model of run times costs grows with the square of their number, and more."""
 MOST_CPUS = 1_000_000
 MOST_DEVICES = 10_000
 MOST_PRIORITY = 1_000_000

@@ -17,6 +17,7 @@ from pathlib import Path
 from dovetail.errors import InputError
 from dovetail.files.sentences import shown
 from dovetail.model.templates import DEVICE, escape
+from dovetail.spec.values import MOST_INPUTS
 from dovetail.workloads.shell_scripts import INSIDE_A_SHELL, OF_THE_SHELL, Simple, simple_commands
 from dovetail.workloads.wrappers import ASSIGNMENT, unwrap
 
@@ -277,6 +278,9 @@ class _Reading:
         """Flags with their values, and what belongs to no flag."""
         i = 0
         while i < len(words):
+            if len(self.inputs) >= MOST_INPUTS:
+                self.said.append(f"further arguments: left out, beyond {MOST_INPUTS} inputs")
+                return
             word, following = words[i], words[i + 1] if i + 1 < len(words) else None
             if not word.startswith("-") or word in ("-", "--"):
                 i += self._files(words, i) or self._positional(word)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Discriminator, Field, Tag, WithJsonSchema
+from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
 from dovetail.files.fields import (
@@ -25,7 +25,7 @@ from dovetail.files.fields import (
 from dovetail.files.units import LONGEST, MOST_BYTES, SIZE
 from dovetail.model import Dependency
 from dovetail.spec.jobs import job_option
-from dovetail.spec.values import MOST_CPUS, MOST_DEVICES, MOST_FACTOR, MOST_NODES, MOST_RETRIES
+from dovetail.spec.values import MOST_CPUS, MOST_DEVICES, MOST_FACTOR, MOST_INPUTS, MOST_NODES, MOST_RETRIES
 
 __all__ = [
     "AppEntry",
@@ -53,6 +53,12 @@ def _input(value: object) -> float | str:
 
 
 _sized, _factor = size(), real("a factor", most=MOST_FACTOR)
+
+
+def _few(value: dict[str, float | str]) -> dict[str, float | str]:
+    if len(value) > MOST_INPUTS:
+        raise PydanticCustomError("dovetail", f"expected at most {MOST_INPUTS} of them")
+    return value
 
 
 def _memory(value: object) -> int | str:
@@ -148,6 +154,7 @@ Input = Annotated[
     BeforeValidator(_input),
     WithJsonSchema({"anyOf": [{"type": "number", "minimum": 0}, {"type": "string"}]}),
 ]
+Inputs = Annotated[dict[Name, Input], AfterValidator(_few)]
 Env = dict[str, str]
 Depends = Annotated[
     Dependency,
@@ -225,7 +232,7 @@ class JobEntry(Entry):
 
     id: Name | None = Field(default=None, description="default APP-1, APP-2 …; with count ID-1, ID-2 …")
     app: Name | None = Field(default=None, description="may be left out where there is communication")
-    inputs: dict[Name, Input] = Field(default_factory=dict, description="features and categories")
+    inputs: Inputs = Field(default_factory=dict, description="features and categories")
     grid: dict[Name, Values] = Field(
         default_factory=dict,
         description="more inputs: a job for each combination; a list, or a text such as 1..5 or 0.1,0.01",
