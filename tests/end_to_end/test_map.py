@@ -338,7 +338,7 @@ def test_ended_at_any_moment_it_resumes_and_loses_nothing(
                 break
             time.sleep(0.005)
         process.send_signal(how)
-        _, said = process.communicate(timeout=60)
+        _, said = process.communicate(timeout=280)
         assert process.returncode in ((-9, 0) if how is signal.SIGKILL else (130, 0)), said
     done = dovetail("map", *BOTH, *data, "--resume", "--json")
     assert done.returncode == 0, done.stderr
@@ -361,7 +361,7 @@ def test_interrupted_it_says_how_much_is_left(
     )  # fmt: skip
     until(lambda: there(nap) or process.poll() is not None)
     process.send_signal(signal.SIGINT)
-    out, said = process.communicate(timeout=60)
+    out, said = process.communicate(timeout=280)
     assert process.returncode == 130
     assert json.loads(out)["items"] == 0
     assert said == "dovetail: interrupted: 12 of 12 items are not done; --resume does them\n"

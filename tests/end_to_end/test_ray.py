@@ -250,7 +250,7 @@ def test_devices_shows_the_nodes(runs: Runs, cluster: RayCluster) -> None:
         env=dict(runs.environment),
         text=True,
         capture_output=True,
-        timeout=60,
+        timeout=280,
         check=False,
     )
     nodes = json.loads(done.stdout)["nodes"]

@@ -117,7 +117,7 @@ def test_another_process_is_seen_at_the_next_question(tmp_path: Path) -> None:
             "with SqliteHistory(sys.argv[1]) as h:\n"
             "    print(h.record(run(3.0, uid='b')), h.record(run(9.0, uid='a')))\n"
         )
-        out, _ = python(code, path).communicate(timeout=60)
+        out, _ = python(code, path).communicate(timeout=280)
         assert out.split() == ["True", "False"]
         assert history.version > version
         assert history.stamp("mm") != stamp
@@ -336,7 +336,7 @@ def test_a_read_only_file_can_be_read_not_written(tmp_path: Path) -> None:
     for parent in folder.parents:  # pytest's folders are closed to other users
         if parent.name.startswith(("pytest-", "popen-")) or parent == tmp_path:
             parent.chmod(0o755)
-    out, _ = python(code, folder).communicate(timeout=60)
+    out, _ = python(code, folder).communicate(timeout=280)
     assert out.strip() == "1 history h.sqlite: cannot be written: the file or its folder is read-only"
 
 
@@ -363,7 +363,7 @@ def test_a_read_only_folder_can_be_looked_at(tmp_path: Path) -> None:
         if parent.name.startswith(("pytest-", "popen-")) or parent == tmp_path:
             parent.chmod(0o755)
     try:
-        out, _ = python(code, folder).communicate(timeout=60)
+        out, _ = python(code, folder).communicate(timeout=280)
     finally:
         folder.chmod(0o755)
     assert out.splitlines() == [
