@@ -28,7 +28,7 @@ pytest.importorskip("ray")
 
 pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live")]
 
-NODES = 4
+NODES = full(4, 2)
 SUPPORT = Path(__file__).parent.parent / "support"
 SCRIPT = """
 import os, sys, time

@@ -28,7 +28,7 @@ from dovetail.testing.processes import runs
 
 pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live")]
 
-KILLED = 100 if os.environ.get("DOVETAIL_TEST_FULL") else 12
+KILLED = 100 if os.environ.get("DOVETAIL_TEST_FULL") else 8
 
 
 @pytest.fixture(scope="module")

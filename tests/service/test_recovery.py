@@ -71,7 +71,7 @@ class Load(threading.Thread):
 
 
 @pytest.mark.timeout(full(3600, 280))
-@pytest.mark.parametrize(("kind", "times"), [(MIXED_JOBS, full(200, 6)), (SHORT_JOBS, full(200, 4))])
+@pytest.mark.parametrize(("kind", "times"), [(MIXED_JOBS, full(200, 4)), (SHORT_JOBS, full(200, 3))])
 def test_killed_at_random_moments_under_load(tmp_path: Path, kind: Any, times: int) -> None:
     rng = random.Random(14)
     notes = tmp_path / "notes"
