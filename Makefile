@@ -50,8 +50,9 @@ lint: $(STAMP)   ## format, lint, types, import contracts
 bench: $(STAMP)  ## benchmarks; each also asserts its result
 	$(BIN)/python -m pytest benchmarks -n0 -s --timeout=1200 --benchmark-only --benchmark-columns=median,iqr,rounds
 
-schemas: $(STAMP)  ## regenerate the JSON Schemas of the files that people write
+schemas: $(STAMP)  ## regenerate the JSON Schemas of the files that people write, and the list of policies
 	$(BIN)/dovetail schema --out docs/reference/schemas
+	$(BIN)/python tools/listed.py
 
 figures: $(STAMP)  ## the tables of the documentation that a command prints, by that command (7 minutes on 2 cores)
 	$(BIN)/python tools/figures.py docs/explanation/*.md docs/reference/verdicts.md

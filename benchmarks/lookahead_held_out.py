@@ -1,25 +1,37 @@
 """Which rule of `lookahead` is best on some traces, and what it then does on the one that had no say.
 
-    python benchmarks/lookahead_held_out.py FOLDER wait 1-4 >> wait.jsonl   # copies 1 to 4 of each trace
+    python benchmarks/lookahead_held_out.py FOLDER wait 1-24 >> wait.jsonl  # copies 1 to 24 of each trace
     python benchmarks/lookahead_held_out.py table wait.jsonl                # leave each trace out in turn
+    python benchmarks/lookahead_held_out.py check FOLDER 1-1                # counts beside the engine
 
 A copy is the trace with its submissions moved by up to ten minutes. Each is simulated under EASY in six
 orders and under each of the rules below; the measure is a rule's mean over that of the order that was best on
 that very copy, chosen afterwards. The rule for a trace is the one with the least geometric mean over the
 copies of all *other* traces.
+
+Slowdowns are the engine's. Waits are of `lookahead_counts.c`, which needs ``cc``: one pool of processors (of
+GPUs where jobs ask for them), the engine's starts to the last digit wherever nodes have one processor.
 """
 
 from __future__ import annotations
 
+import ctypes
 import json
+import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from math import exp, log, sqrt
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
 
 from dovetail.engine.simulation.simulate import SimulationOptions, simulate
+from dovetail.model import Cluster
 from dovetail.plugins import load_policy
 from dovetail.policies import lookahead_order, lookahead_room
 from dovetail.policies.parts.orders import ORDERS
@@ -28,14 +40,26 @@ from dovetail.runtimes.perfect import PerfectModel
 from dovetail.workloads.load import load_workload
 from dovetail.workloads.replicates import drawn, planned
 
-TRACES = {
+SWF = {
     "kth": ("kth-sp2-1996-2.1-cln.first8000.swf.gz", None),
     "hpc2n": ("hpc2n-2002-2.1.first3170.swf.gz", None),
     "theta": ("theta-2022.first8000.swf.gz", None),
     "lublin": ("lublin-256.swf.gz", None),
     "nasa": ("nasa-ipsc-1993-3.1-cln.first6000.swf.gz", None),
 }
-MEASURE = {"wait": "mean_wait", "slowdown": "mean_bounded_slowdown"}
+TRACES = {
+    "wait": {
+        **SWF,
+        "aaic, 40 nodes": ("aaicwl-2017Q3.csv.gz", "40x20cpu+8gpu"),
+        "aaic, 32 nodes": ("aaicwl-2017Q3.csv.gz", "32x20cpu+8gpu"),
+        "philly, 80 nodes": ("philly_jobs_2017-10-02_2017-10-08.csv.gz", "80x20cpu+8gpu"),
+        "rigid, load 0.9": ("synthetic:rigid?jobs=5000&nodes=128&load=0.9&seed=7", "128x1cpu"),
+        "model, load 0.7": ("synthetic:lublin?jobs=5000&nodes=128&load=0.7&seed=7", "128x1cpu"),
+        "model, load 0.95": ("synthetic:lublin?jobs=5000&nodes=256&load=0.95&seed=8", "256x1cpu"),
+    },
+    "slowdown": SWF,
+}
+"""Besides the five logs, where waits count: samples of other formats, and models."""
 
 Change = tuple[Any, str, Any]
 
@@ -44,24 +68,14 @@ def _tried(objective: str, *orders: str) -> Change:
     return lookahead_order, "TRIED", {**lookahead_order.TRIED, objective: orders}
 
 
-RULES: dict[str, dict[str, list[Change]]] = {
-    "wait": {
-        "as it is": [],
-        "one future": [(lookahead_order, "FUTURES", 1)],
-        "orders only": [(lookahead_order, "FUTURES", 8)],  # and as many roll-outs as there are orders
-        "saf stands": [_tried("wait", "saf", "sjf", "sqrtsaf")],
-        "no roll-outs": [_tried("wait", "sjf")],
-    },
-    "slowdown": {
-        "as it is": [],
-        "no room kept": [(lookahead_room, "worth_keeping", lambda *_: False)],
-        "saf beside": [_tried("slowdown", "sqrtsaf", "saf")],
-        "saf stands": [_tried("slowdown", "saf", "sjf")],
-        "no roll-outs": [_tried("slowdown", "sqrtsaf")],
-        "saf alone": [_tried("slowdown", "saf")],
-    },
+RULES: dict[str, list[Change]] = {
+    "as it is": [],
+    "no room kept": [(lookahead_room, "worth_keeping", lambda *_: False)],
+    "saf beside": [_tried("slowdown", "sqrtsaf", "saf")],
+    "saf stands": [_tried("slowdown", "saf", "sjf")],
+    "no roll-outs": [_tried("slowdown", "sqrtsaf")],
+    "saf alone": [_tried("slowdown", "saf")],
 }
-OPTIONS = {("wait", "orders only"): "&budget=3", ("wait", "no roll-outs"): "&budget=1"}
 
 
 @contextmanager
@@ -76,30 +90,141 @@ def _changed(changes: list[Change]) -> Iterator[None]:
             setattr(module, name, value)
 
 
-def measured(folder: Path, objective: str, copies: range, say: Callable[[str], None]) -> None:
-    """One JSON line for each trace, copy, and order or rule."""
-    for number in copies:
-        for trace, (file, shape) in TRACES.items():
-            workload = load_workload(str(folder / file), shape)
-            assert workload.machine is not None
+class Rule(ctypes.Structure):
+    """The struct of that name in `lookahead_counts.c`."""
+
+    _fields_ = (
+        *((name, ctypes.c_int64) for name in ("looks", "orders")),
+        ("tried", ctypes.c_int64 * 6),
+        *((name, ctypes.c_int64) for name in ("futures", "firsts", "lengths")),
+        ("age", ctypes.c_double),
+    )
+
+
+def rule(*orders: str, looks: bool = True, futures: int = 8, firsts: int = 8, lengths: int = 0) -> Rule:
+    """One of waits, without an argument what stands in the code."""
+    orders = orders or lookahead_order.TRIED["wait"]
+    places = (ctypes.c_int64 * 6)(*(list(ORDERS).index(order) for order in orders))
+    return Rule(int(looks), len(orders), places, futures, firsts, lengths, 90 * 86_400.0)
+
+
+WAITS = {
+    "as it is": rule(),
+    "one future": rule(futures=1),
+    "16 futures": rule(futures=16),
+    "walltimes": rule(lengths=1),
+    "orders only": rule(firsts=0),
+    "one order": rule("sjf", firsts=10),
+    "saf stands": rule("saf", "sjf", "sqrtsaf"),
+    "no roll-outs": rule("sjf", firsts=0),
+}
+
+
+class Counted(NamedTuple):
+    """The jobs of a copy that fit, by submission, and their one pool of processors or GPUs."""
+
+    capacity: int
+    submit: npt.NDArray[np.float64]
+    wall: npt.NDArray[np.float64]
+    run: npt.NDArray[np.float64]
+    width: npt.NDArray[np.int64]
+    user: npt.NDArray[np.int64]
+
+    @classmethod
+    def of(cls, workload: Any, cluster: Any) -> Counted:
+        requests = [job.choices[0].request for job in workload.jobs]
+        devices = all(request.devices for request in requests)
+        capacity = lookahead_order._capacity(cluster, devices)
+        width = np.array([lookahead_order._width(cluster, one, devices) for one in requests], np.int64)
+        choices = [(job, job.choices[0]) for job in workload.jobs]
+        run = np.array(
+            [workload.truth.seconds(job, c.implementation, c.request) for job, c in choices], float
+        )
+        wall = np.array([np.nan if job.walltime is None else job.walltime for job in workload.jobs], float)
+        users = {user: number for number, user in enumerate({job.user for job in workload.jobs})}
+        fits = (width <= capacity) & (run >= 0)
+        columns = (
+            np.array([job.submit_time for job in workload.jobs]), np.where(np.isfinite(wall), wall, run), run,
+            width, np.array([users[job.user] for job in workload.jobs], np.int64),
+        )  # fmt: skip
+        return cls(capacity, *(np.ascontiguousarray(column[fits]) for column in columns))
+
+    def mean_wait(self, how: Rule) -> float:
+        class Trace(ctypes.Structure):
+            _fields_ = (
+                *((name, ctypes.c_int64) for name in ("jobs", "capacity")),
+                *((name, ctypes.c_void_p) for name in self._fields[1:]),
+            )
+
+        trace = Trace(len(self.submit), self.capacity, *(column.ctypes.data for column in self[1:]))
+        starts = np.empty(len(self.submit))
+        assert not counts().simulate(
+            ctypes.byref(trace), ctypes.byref(how), ctypes.c_void_p(starts.ctypes.data)
+        )
+        return float((starts - self.submit).mean())
+
+
+@cache
+def counts() -> ctypes.CDLL:
+    """`lookahead_counts.c`, compiled."""
+    here = Path(__file__).parent
+    native = Path(lookahead_order.__file__).parents[1] / "native"
+    with tempfile.TemporaryDirectory() as folder:
+        made = f"{folder}/counts.so"
+        argv = ["cc", "-std=c11", "-O3", "-ffp-contract=off", "-shared", "-fPIC", f"-I{native}", "-o", made]
+        subprocess.run([*argv, str(here / "lookahead_counts.c"), "-lm"], check=True)
+        return ctypes.CDLL(made)
+
+
+def copies(folder: Path, objective: str, numbers: range) -> Iterator[tuple[str, int, Any, Any]]:
+    """Each copy of each trace: trace, number, workload, cluster."""
+    for trace, (file, shape) in TRACES[objective].items():
+        cluster = Cluster.parse(shape) if shape else None
+        workload = load_workload(file if ":" in file else str(folder / file), cluster)
+        machine = cluster or workload.machine
+        for number in numbers:
             replicate = planned(workload, replicates=number + 1, jitter=600.0, bootstrap="none")[number]
-            copy = drawn(workload, workload.machine, replicate)
+            yield trace, number, drawn(workload, machine, replicate), machine
 
-            def value(policy: str, copy: Any = copy, cluster: Any = workload.machine) -> float:
-                options = SimulationOptions(overrun="kill")
-                result = simulate(
-                    copy, cluster, load_policy(policy).policy, PerfectModel(copy.truth), options=options
-                )
-                return float(metrics(result)[MEASURE[objective]])
 
-            row: dict[str, Any] = {"objective": objective, "trace": trace, "copy": number}
-            row["orders"] = {order: value(f"easy?order={order}") for order in ORDERS}
+def simulated(policy: str, copy: Any, cluster: Any, metric: str) -> float:
+    """The engine's."""
+    options = SimulationOptions(overrun="kill")
+    result = simulate(copy, cluster, load_policy(policy).policy, PerfectModel(copy.truth), options=options)
+    return float(metrics(result)[metric])
+
+
+def measured(folder: Path, objective: str, numbers: range, say: Callable[[str], None]) -> None:
+    """One JSON line for each trace, copy, and order or rule."""
+    for trace, number, copy, cluster in copies(folder, objective, numbers):
+        row: dict[str, Any] = {"objective": objective, "trace": trace, "copy": number}
+        if objective == "wait":
+            jobs = Counted.of(copy, cluster)
+            row["orders"] = {order: jobs.mean_wait(rule(order, looks=False)) for order in ORDERS}
+            row["rules"] = {name: jobs.mean_wait(how) for name, how in WAITS.items()}
+        else:
+            metric = "mean_bounded_slowdown"
+            row["orders"] = {o: simulated(f"easy?order={o}", copy, cluster, metric) for o in ORDERS}
             row["rules"] = {}
-            for rule, changes in RULES[objective].items():
+            for name, changes in RULES.items():
                 with _changed(changes):
-                    name = f"lookahead?objective={objective}{OPTIONS.get((objective, rule), '')}"
-                    row["rules"][rule] = value(name)
-            say(json.dumps(row))
+                    policy = f"lookahead?objective={objective}"
+                    row["rules"][name] = simulated(policy, copy, cluster, metric)
+        say(json.dumps(row))
+
+
+def check(folder: Path, numbers: range) -> None:
+    """Mean waits of counts and of the engine, under the policy and in one order."""
+    for trace, number, copy, cluster in copies(folder, "wait", numbers):
+        jobs = Counted.of(copy, cluster)
+        for policy, how in (
+            ("lookahead?objective=wait", rule()),
+            ("easy?order=saf", rule("saf", looks=False)),
+        ):
+            found = simulated(policy, copy, cluster, "mean_wait")
+            print(
+                f"{trace} {number} {policy}: engine {found:.6f}, counts {jobs.mean_wait(how):.6f}", flush=True
+            )
 
 
 def table(path: Path) -> None:
@@ -129,9 +254,11 @@ def table(path: Path) -> None:
 
 
 if __name__ == "__main__":
+    first, _, last = sys.argv[-1].partition("-")
     if sys.argv[1] == "table":
         table(Path(sys.argv[2]))
+    elif sys.argv[1] == "check":
+        check(Path(sys.argv[2]), range(int(first), int(last or first) + 1))
     else:
-        first, _, last = sys.argv[3].partition("-")
         chosen = range(int(first), int(last or first) + 1)
         measured(Path(sys.argv[1]), sys.argv[2], chosen, lambda line: print(line, flush=True))

@@ -9,15 +9,11 @@ import warnings
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from operator import index
 from pathlib import Path
-from typing import Any, Literal, cast, get_args
-
-import numpy as np
+from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, cast, get_args
 
 from dovetail.engine.journal.journal import JournalWriter
-from dovetail.engine.simulation.recorded import RECORDED, recorded
-from dovetail.engine.simulation.simulate import SimulationOptions
-from dovetail.engine.simulation.simulate import simulate as _simulate
 from dovetail.engine.state.core import Engine
 from dovetail.engine.state.expectations import Expectations
 from dovetail.errors import DovetailWarning, InputError, NothingKnown
@@ -36,9 +32,7 @@ from dovetail.plugins import (
     named_backend,
     policy_for,
 )
-from dovetail.policies.follow_plan import FollowPlan
 from dovetail.rates.remote_gpu import RemoteGpu, with_communication
-from dovetail.report import Report
 from dovetail.report.wording import many
 from dovetail.running.folder import default_runs_folder, find_run
 from dovetail.running.halting import Halt
@@ -46,14 +40,15 @@ from dovetail.running.leftovers import Leftover, recover_left_behind
 from dovetail.running.leftovers import sentences as sentences_of_leftovers
 from dovetail.running.limits import limited
 from dovetail.running.session import RunOptions, Session, begin, take_up, warn
-from dovetail.runtimes.perfect import PerfectModel
 from dovetail.runtimes.registry import make_model
 from dovetail.runtimes.true_times import never_ran, told_or_expected, unknown_kinds
 from dovetail.runtimes.unnamed import named_as_known
-from dovetail.spec.values import DEFAULT_MODEL, Compilation, Knowledge, Overrun
+from dovetail.spec.values import DEFAULT_MODEL, RECORDED, Compilation, Knowledge, Overrun
 from dovetail.workloads.edit import scale
 from dovetail.workloads.load import is_trace, load_workload
-from dovetail.workloads.replicates import drawn
+
+if TYPE_CHECKING:  # a run imports what tells of it once its jobs run
+    from dovetail.report import Report
 
 __all__ = [
     "Leftover",
@@ -140,7 +135,7 @@ def _one_of(name: str, found: object, allowed: Sequence[object]) -> None:
 
 def check_whole(name: str, found: object, least: int) -> None:
     """Raises `InputError` for anything but a whole number of at least ``least``."""
-    if isinstance(found, bool) or not isinstance(found, int | np.integer) or found < least:
+    if isinstance(found, bool) or not isinstance(found, SupportsIndex) or index(found) < least:
         raise InputError(f"{name}: found {found!r}, expected a whole number of at least {least}")
 
 
@@ -216,6 +211,13 @@ def simulate(
     >>> round(report.makespan, 3)
     4.054
     """
+    from dovetail.engine.simulation.simulate import SimulationOptions
+    from dovetail.engine.simulation.simulate import simulate as simulated
+    from dovetail.policies.follow_plan import FollowPlan
+    from dovetail.report import Report
+    from dovetail.runtimes.perfect import PerfectModel
+    from dovetail.workloads.replicates import drawn
+
     if "policies" in reader:
         raise InputError("policies: found them for one simulation, expected policy=, or dovetail.compare")
     _one_of("knowledge", knowledge, (None, *get_args(Knowledge)))
@@ -285,7 +287,7 @@ def simulate(
             sink = _journal(journal, machine, loaded, **told)
             stack.callback(sink.close)
         before = time.process_time()
-        result = _simulate(
+        result = simulated(
             jobs,
             machine,
             loaded.policy,
@@ -406,6 +408,9 @@ def _not_as_named(result: Result, loaded: LoadedPolicy) -> list[Note]:
 def _as_recorded(
     jobs: Workload, machine: Cluster, seed: int | None, load: float | None, which: Replicate
 ) -> Report:
+    from dovetail.engine.simulation.recorded import recorded
+    from dovetail.report import Report
+
     if load is not None:
         raise InputError(
             f"found load {load:g}, expected none: a log has the load that it had", where=RECORDED
@@ -562,6 +567,8 @@ def run(
         tell=tell,
     )
     ran = begin(jobs, machine, loaded, options)
+    from dovetail.report import Report
+
     notes = [*ran.result.notes, *_not_as_named(ran.result, loaded)]
     return Report(replace(ran.result, ignores_priorities=_ignored(jobs, loaded), notes=notes))
 
@@ -578,7 +585,10 @@ def resume(
     What still runs is adopted, what waited is queued again, what has ended meanwhile is recorded; the report
     is of all jobs of the run. Raises `InputError` where nothing is left to do.
     """
-    return Report(take_up(find_run(run, maps=False), changed=changed, started=started, tell=tell).result)
+    ran = take_up(find_run(run, maps=False), changed=changed, started=started, tell=tell)
+    from dovetail.report import Report
+
+    return Report(ran.result)
 
 
 def _check_kinds(on: Sequence[str], machine: Cluster) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib.util
+import json
 import math
 import sys
 import types
@@ -16,15 +17,18 @@ import typing
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
-from typing import Any, Literal, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
 from dovetail.errors import InputError
 from dovetail.extras import needing
 from dovetail.files.sentences import closest
 from dovetail.files.specs import split_spec
-from dovetail.interfaces import Backend, History, Planner, Policy, RuntimeModel, traits_of
+
+if TYPE_CHECKING:  # a list of names waits for none of them
+    from importlib.metadata import EntryPoint
+
+    from dovetail.interfaces import Backend, History, Planner, Policy, RuntimeModel
 
 __all__ = [
     "LoadedPolicy",
@@ -84,6 +88,8 @@ LAB = ("mrq-aware", "pack")
 @cache
 def entries(group: str) -> dict[str, EntryPoint]:
     """What is registered under an entry-point group, by name."""
+    from importlib.metadata import entry_points
+
     return {entry.name: entry for entry in sorted(entry_points(group=group), key=lambda e: e.name)}
 
 
@@ -100,6 +106,8 @@ def named(group: str, name: str, what: str) -> Any:
 
 def load_policy(spec: str | Policy | Planner) -> LoadedPolicy:
     """A policy from its name with options, from a file, or as the object itself. Raises `InputError`."""
+    from dovetail.interfaces import Planner, Policy
+
     if not isinstance(spec, str):
         if isinstance(spec, type) or not isinstance(spec, Policy | Planner):
             raise InputError(f"policy: found {spec!r}, expected a name, a policy or a planner")
@@ -211,22 +219,36 @@ def needs_priorities(policy: object) -> bool:
 
     So it is of all that do not obey priorities, and of those that obey them on each unit alone.
     """
+    from dovetail.interfaces import traits_of
+
     traits = traits_of(policy)
     return not traits.priorities or traits.priorities_by_unit
 
 
-def policies() -> list[PolicyInfo]:
-    """All registered policies and planners, by name."""
-    found: list[PolicyInfo] = []
-    for name, entry in entries("dovetail.policies").items():
-        factory = entry.load()
-        doc = (factory.__doc__ or "").strip().splitlines()
-        hints = typing.get_type_hints(factory) if _fields(factory) else {}
-        parameters = {key: _describe(hints[key], field.default) for key, field in _fields(factory).items()}
-        kind: Literal["policy", "planner"] = "policy" if hasattr(factory, "decide") else "planner"
-        paper, obeyed = getattr(factory, "paper", "") or "", traits_of(factory).priorities
-        found.append(PolicyInfo(name, doc[0] if doc else "", paper, kind, parameters, obeyed))
-    return found
+LISTED = Path(__file__).with_name("policies") / "listed.json"
+"""What is said of our own policies, so that a list of them loads none (`make schemas` writes it)."""
+
+
+def policies(*, loading: bool = False) -> list[PolicyInfo]:
+    """All registered policies and planners, by name; with ``loading`` each is asked, also our own."""
+    told = {} if loading else json.loads(LISTED.read_text())
+    return [
+        PolicyInfo(**told[name])
+        if name in told and entry.value.startswith("dovetail.policies.")
+        else _info(name, entry.load())
+        for name, entry in entries("dovetail.policies").items()
+    ]
+
+
+def _info(name: str, factory: Any) -> PolicyInfo:
+    from dovetail.interfaces import traits_of
+
+    doc = (factory.__doc__ or "").strip().splitlines()
+    hints = typing.get_type_hints(factory) if _fields(factory) else {}
+    parameters = {key: _describe(hints[key], field.default) for key, field in _fields(factory).items()}
+    kind: Literal["policy", "planner"] = "policy" if hasattr(factory, "decide") else "planner"
+    paper, obeyed = getattr(factory, "paper", "") or "", traits_of(factory).priorities
+    return PolicyInfo(name, doc[0] if doc else "", paper, kind, parameters, obeyed)
 
 
 def _describe(kind: Any, default: Any) -> str:
@@ -234,7 +256,7 @@ def _describe(kind: Any, default: Any) -> str:
         return "|".join(str(arg) for arg in typing.get_args(kind)) + f" (default {default})"
     kinds = [one for one in typing.get_args(kind) or (kind,) if one is not type(None)]
     word = "|".join(_WORDS.get(one, getattr(one, "__name__", str(one))) for one in kinds)
-    return f"{word} (default {'none' if default is None else str(default).lower()})"
+    return f"{word} (default {'none' if default is None else str(default).lower() or 'empty'})"
 
 
 _WORDS = {bool: "true|false", int: "N", float: "NUMBER", str: "TEXT"}
@@ -263,13 +285,15 @@ def load_runtime_model(spec: str, history: History) -> RuntimeModel:
     missing = [word for word in ("predict", "runs", "version") if not hasattr(model, word)]
     if missing:
         raise InputError(f"has no {' and no '.join(missing)}", where=f"model {name}")
-    return cast(RuntimeModel, model)
+    return cast("RuntimeModel", model)
 
 
 def named_backend(spec: str) -> Backend:
     """A backend from ``NAME[?option=value]``; raises `InputError`."""
     name, texts = split_spec(spec)
     factory = named("dovetail.executors", name, "executor")
+    from dovetail.interfaces import Backend
+
     backend = _made(f"executor {name}", factory, texts)[0]
     if not isinstance(backend, Backend):
         raise InputError("has no discover() or open()", where=f"executor {name}")

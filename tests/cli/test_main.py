@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from dovetail import plugins
+
 DOVETAIL = [sys.executable, "-c", "from dovetail.cli.main import run_cli; run_cli()"]
 JOBS = """
 [[app]]
@@ -32,3 +34,12 @@ def test_names_that_the_terminal_cannot_spell_do_not_stop_the_output(tmp_path: P
     ]
     assert [(done.returncode, done.stderr) for done in found] == [(0, ""), (0, "")]
     assert json.loads(found[1].stdout)["jobs"][0]["id"] == "ж"
+
+
+def test_the_list_of_policies_is_what_they_say_themselves() -> None:
+    """Where this fails: `make schemas` writes the list anew."""
+    told = plugins.policies(loading=True)
+    assert plugins.policies() == told
+    listed = set(json.loads(plugins.LISTED.read_text()))
+    own = {n for n, e in plugins.entries("dovetail.policies").items() if e.value.startswith("dovetail.")}
+    assert listed == own

@@ -50,3 +50,19 @@ def test_help_of_any_command_waits_for_nothing_heavy() -> None:
 def test_the_probe_sees_what_is_loaded() -> None:
     with pytest.raises(AssertionError):
         assert loaded(["bench"]) == ""
+
+
+def test_a_list_of_policies_loads_none_and_a_run_loads_what_it_draws_later() -> None:
+    """Imported when a run begins: all that starts jobs, nothing that tells of them."""
+    program = """
+import sys
+import dovetail.api, dovetail.cli.live_progress, dovetail.cli.run
+found = [name for name in sys.argv[1:] if name in sys.modules]
+from dovetail.cli.main import status_of
+status_of(["policies"])
+print([*found, *(name for name in ("rich", "dovetail.policies.fms") if name in sys.modules)])
+"""
+    late = ("numpy", "rich", "dovetail.report.report", "dovetail.engine.simulation.simulate")
+    command = [sys.executable, "-c", program, *late]
+    told = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    assert told.stdout.splitlines()[-1] == "[]"

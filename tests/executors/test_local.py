@@ -18,7 +18,7 @@ from waiting import until as soon
 from dovetail.errors import ExecutorError, InputError
 from dovetail.executors.local import Local, LocalExecutor
 from dovetail.executors.outputs import Outputs
-from dovetail.executors.recovery import unsettled
+from dovetail.executors.recovery import recover, unsettled
 from dovetail.executors.spawnlog import read_log
 from dovetail.interfaces import RunFolder
 from dovetail.model import Cluster, Ended, Launch, Node, Placed, State
@@ -461,6 +461,33 @@ def test_a_job_that_had_ended_before_its_supervisor_died_was_not_ended_by_that(t
     end = asyncio.run(main())
     assert end.state is State.NODE_FAIL
     assert end.detail.startswith("it ended by itself, but the supervisor of this run ended (status -9)")
+
+
+@pytest.mark.parametrize("leaves", ["", "sleep 300 & "])
+def test_nor_is_that_said_of_one_that_had_ended_when_both_had_died(tmp_path: Path, leaves: str) -> None:
+    async def main() -> Ended:
+        executor = LocalExecutor(cpu_cluster(), tmp_path / "run")
+        log = tmp_path / "run" / "spawn.log"
+        await executor.launch(placed("a", "/bin/sh", "-c", f"{leaves}exec sleep 300"))
+        await until(lambda: bool(read_log(log).starts))
+        await executor.leave()
+        await until(lambda: not recover(tmp_path / "run").in_use)
+        supervisor = read_log(log).supervisors[0]["pid"]
+        os.kill(supervisor, signal.SIGSTOP)
+        (start,) = read_log(log).starts.values()
+        os.kill(start["pid"], signal.SIGKILL)
+        await until(lambda: not runs(start["pid"]))
+        os.kill(supervisor, signal.SIGKILL)
+        assert executor._process is not None
+        executor._process.wait()
+        executor = LocalExecutor(cpu_cluster(), tmp_path / "run", resume=True)
+        (end,) = executor.left_behind.unknown
+        await executor.close()
+        return end
+
+    end = asyncio.run(main())
+    assert end.state is State.NODE_FAIL
+    assert end.detail.startswith("it ended while neither Dovetail nor its supervisor lived")
 
 
 def test_a_full_disk_fails_the_job_and_nothing_else(tmp_path: Path) -> None:

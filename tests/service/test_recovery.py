@@ -17,7 +17,7 @@ from services import Serving, serving, submit, wait
 from waiting import until
 
 from dovetail.errors import DovetailError
-from dovetail.executors.spawnlog import read_log
+from dovetail.executors.spawnlog import read_log, started_at
 from dovetail.service.client import Connection, connection
 from dovetail.testing.builders import full
 
@@ -70,21 +70,83 @@ class Load(threading.Thread):
                 time.sleep(rng.random() * 0.01)
 
 
-@pytest.mark.timeout(full(3600, 280))
-@pytest.mark.parametrize(("kind", "times"), [(MIXED_JOBS, full(200, 4)), (SHORT_JOBS, full(200, 3))])
-def test_killed_at_random_moments_under_load(tmp_path: Path, kind: Any, times: int) -> None:
+LONG = pytest.mark.skipif(not full(True, False), reason="200 kills: DOVETAIL_TEST_FULL=1")
+KINDS = ("service", "supervisor", "both", "job")
+
+
+def strike(service: Serving, kind: str, rng: random.Random) -> bool:
+    """Kill -9 the service, its supervisor, both, or a job that runs; whether all of that lived."""
+    log, until = service.folder.path / "spawn.log", time.monotonic() + 10
+    order = ["service", "supervisor"] if rng.random() < 0.5 else ["supervisor", "service"]
+    struck = True
+    for what in order if kind == "both" else [kind]:
+        if what == "service":
+            service.kill()
+            time.sleep(rng.random() * 0.01)
+            continue
+        struck = any(killed(*one) for one in victims(log, what, rng))
+        while not struck and kind != "both" and time.monotonic() < until:  # the next one comes
+            time.sleep(0.002)
+            struck = any(killed(*one) for one in victims(log, what, rng))
+    if kind in ("service", "both"):
+        service.start().close()
+    return struck
+
+
+def victims(log: Path, what: str, rng: random.Random) -> list[tuple[int, float]]:
+    """(pid, when it lived) of the last supervisor, or of a job that runs, by the record of starts."""
+    try:
+        found = read_log(log)
+    except FileNotFoundError:  # nothing was started yet
+        return []
+    running = [found.starts[uid] for uid in found.unended() if uid in found.starts]
+    chosen = found.supervisors[-1:] if what == "supervisor" else rng.sample(running, min(1, len(running)))
+    return [(one["pid"], one["boot"]) for one in chosen]
+
+
+def killed(pid: int, boot: float) -> bool:
+    """Kill this very process; ``False`` where it lives no more, whoever has its number now."""
+    try:
+        fd = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return False
+    try:
+        now = started_at(pid)
+        if now is None or now > boot + 0.05:
+            return False
+        signal.pidfd_send_signal(fd, signal.SIGKILL)
+    except ProcessLookupError:
+        return False
+    finally:
+        os.close(fd)
+    return True
+
+
+@pytest.mark.timeout(full(7200, 590))
+@pytest.mark.parametrize(
+    ("jobs", "kinds", "times", "clients"),
+    [
+        (MIXED_JOBS, KINDS, full(200, 4), full(5, 2)),
+        (SHORT_JOBS, ("service",), full(200, 3), 2),
+        pytest.param(*(SHORT_JOBS, KINDS, 200, 5), marks=LONG),
+    ],
+)
+def test_killed_at_random_moments_under_load(
+    tmp_path: Path, jobs: Any, kinds: tuple[str, ...], times: int, clients: int
+) -> None:
     rng = random.Random(14)
+    struck: Counter[str] = Counter()
     notes = tmp_path / "notes"
     notes.touch()
     with serving(tmp_path, "--cluster", "1x2cpu", "--policy", "fcfs") as service:
-        loads = [Load(service, notes, seed, kind) for seed in range(2)]
+        loads = [Load(service, notes, seed, jobs) for seed in range(clients)]
         for load in loads:
             load.start()
         try:
-            for _ in range(times):
+            for n in range(times):
                 time.sleep(rng.random() * 0.5)
-                service.kill()
-                service.start().close()
+                kind = kinds[n % len(kinds)]
+                struck[kind] += strike(service, kind, rng)
         finally:
             for load in loads:
                 load.over.set()
@@ -102,8 +164,9 @@ def test_killed_at_random_moments_under_load(tmp_path: Path, kind: Any, times: i
             attempts = {
                 row["id"]: row["attempts"] for row in client.get("/api/v1/ended", limit=100_000)["jobs"]
             }
-    check_notes(notes, found, attempts)
-    if kind is SHORT_JOBS:
+    begun = check_notes(notes, found, attempts)
+    print(f"struck {dict(struck)}; {len(ids)} jobs were acknowledged, {begun} runs have begun")
+    if jobs is SHORT_JOBS:
         journals = [path.read_text() for path in (service.folder.path / "journal").iterdir()]
         assert any('["ending",' in text for text in journals), "places were given away"
 
@@ -119,8 +182,11 @@ def wait_while_some_end(client: Connection, ids: list[str]) -> dict[str, str]:
         left = found["left"]
 
 
-def check_notes(notes: Path, states: dict[str, str], attempts: dict[str, int]) -> None:
-    """Every attempt began once at most; those of completed jobs began; no core was used by two at a time."""
+def check_notes(notes: Path, states: dict[str, str], attempts: dict[str, int]) -> int:
+    """Every attempt began once at most; those of completed jobs began; no core was used by two at a time.
+
+    Returns how many have begun.
+    """
     lines = [line.split() for line in notes.read_text().splitlines()]
     begun = Counter(uid for uid, _, sign, _ in lines if sign == "+")
     assert set(begun.values()) <= {1}, "an attempt is executed once"
@@ -140,6 +206,7 @@ def check_notes(notes: Path, states: dict[str, str], attempts: dict[str, int]) -
                 assert busy.setdefault(core, uid) == uid, "a core belongs to one job at a time"
             else:
                 del busy[core]
+    return len(begun)
 
 
 def test_cancel_and_requeue_are_kept_until_they_are_done(tmp_path: Path) -> None:

@@ -12,15 +12,17 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, partial
-from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
 from dovetail.cli.usage import read_plainly
 from dovetail.errors import InputError
+
+if TYPE_CHECKING:  # who asks for a command of ours waits for no reader of metadata
+    from importlib.metadata import EntryPoint
 
 __all__ = ["LazyGroup", "Target", "here", "registered"]
 
@@ -45,6 +47,8 @@ def here(spec: str, line: str) -> Target:
 @cache
 def registered(group: str) -> dict[str, Target]:
     """The commands that packages register under an entry-point group, by name."""
+    from importlib.metadata import entry_points
+
     found = sorted(entry_points(group=group), key=lambda entry: entry.name)
     return {entry.name: Target(partial(_loaded, entry), partial(_line_of, entry)) for entry in found}
 

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+import sys
 import time
-from typing import TextIO
-
-from rich.console import Console
-from rich.live import Live
-from rich.table import Table
-from rich.text import Text
+from typing import TYPE_CHECKING, TextIO
 
 from dovetail.engine.state.core import Engine
 from dovetail.files.streams import note
 from dovetail.model import Placed, State
 from dovetail.report.wording import printable
+
+if TYPE_CHECKING:  # away from a terminal nothing is drawn
+    from rich.live import Live
+    from rich.table import Table
 
 __all__ = ["LiveProgress"]
 
@@ -24,7 +24,7 @@ class LiveProgress:
     """Shows what runs on each device, its predicted end, and what waits; on standard error."""
 
     def __init__(self, *, hidden: bool = False, file: TextIO | None = None) -> None:
-        self._console = Console(stderr=file is None, file=file, highlight=False)
+        self._file = file or sys.stderr
         self._hidden = hidden
         self._live: Live | None = None
         self._engine: Engine | None = None
@@ -46,11 +46,16 @@ class LiveProgress:
         if self._engine is None:
             self._engine = engine
             self._began = time.monotonic() - engine.view.now
-            if self._console.is_terminal:
-                self._live = Live(
-                    get_renderable=self._table, console=self._console, refresh_per_second=5, transient=True
-                )
-                self._live.start()
+            if self._file.isatty():
+                from rich.console import Console
+                from rich.live import Live
+
+                console = Console(file=self._file, highlight=False)
+                if console.is_terminal:
+                    self._live = Live(
+                        get_renderable=self._table, console=console, refresh_per_second=5, transient=True
+                    )
+                    self._live.start()
         if self._live is None:
             self._lines(engine)
 
@@ -74,6 +79,9 @@ class LiveProgress:
         note(f"[{now:8.2f} s] {text}")
 
     def _table(self) -> Table:
+        from rich.table import Table
+        from rich.text import Text
+
         engine = self._engine
         assert engine is not None
         now = time.monotonic() - self._began

@@ -102,7 +102,7 @@ def _print_json(form: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> None:
 
 
 def write_files(
-    report: Report, *, csv: Path | None, gantt: Path | None, folder: Path | None, asked: ReportOptions
+    report: Report, *, csv: Path | None, gantt: Path | None, folder: Path | None, asked: ReportOptions | None
 ) -> None:
     """The files that were asked for."""
     if csv is not None:
@@ -112,7 +112,7 @@ def write_files(
     if gantt is not None:
         report.gantt(gantt)
     if folder is not None:
-        write_folder([report.result], folder, asked)
+        write_folder([report.result], folder, asked or ReportOptions())
 
 
 def _energy(result: Result, watts: Watts) -> str:

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
+import sys
+import textwrap
 from dataclasses import asdict
-
-from rich.padding import Padding
-from rich.text import Text
 
 from dovetail import plugins
 from dovetail.cli import options as opt
-from dovetail.report import tables
 
 __all__ = ["policies"]
-
-INDENT = 4
 
 
 @opt.takes("policies")
@@ -24,16 +22,15 @@ def policies(as_json: bool) -> None:
     if as_json:
         print(json.dumps([asdict(info) for info in found], indent=2))
         return
-    console = tables.console()
+    styled = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+    width = max(40, shutil.get_terminal_size().columns)
     for info in found:
-        head = Text(info.name, style="bold")
-        head.append(f" ({info.kind})" if info.kind != "policy" else "", style="not bold")
-        console.print(head)
-        lines = [Text(info.summary)]
-        lines += [Text(f"?{name}={what}", style="dim") for name, what in info.parameters.items()]
-        lines += [Text(info.paper, style="dim italic")] if info.paper else []
-        for line in lines:  # what is too long for its line goes on below itself
-            console.print(Padding(line, (0, 0, 0, INDENT), expand=False))
+        name = f"\033[1m{info.name}\033[0m" if styled else info.name
+        print(name + (f" ({info.kind})" if info.kind != "policy" else ""))
+        for line in (info.summary, *(f"?{key}={what}" for key, what in info.parameters.items()), info.paper):
+            if line:  # what is too long for its line goes on below itself
+                print(textwrap.fill(line, width, initial_indent="    ", subsequent_indent="    "))
     obey = ", ".join(info.name for info in found if info.priorities)
-    console.print(f"\nPriorities of jobs count in {obey}; the others ignore them.")
-    console.print("Use one as NAME, NAME?option=value&…, or path/to/file.py:ClassName.")
+    print()
+    print(textwrap.fill(f"Priorities of jobs count in {obey}; the others ignore them.", width))
+    print("Use one as NAME, NAME?option=value&…, or path/to/file.py:ClassName.")

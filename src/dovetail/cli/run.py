@@ -76,15 +76,18 @@ def run(
     from dovetail import api
     from dovetail.cli.keep_order import KeepOrder
     from dovetail.cli.live_progress import LiveProgress
-    from dovetail.cli.output import ReportOptions, check_targets, watts_of
     from dovetail.model import Workload
 
     if keep_order and as_json:
         raise InputError(
             "found --keep-order with --json, expected one of them: both write to standard output"
         )
-    asked = ReportOptions(watts=watts_of(idle_watts, busy_watts))
-    check_targets(csv, gantt=gantt, folder=report)
+    asked = None
+    if any(given is not None for given in (csv, gantt, report, idle_watts, busy_watts)):
+        from dovetail.cli.output import ReportOptions, check_targets, watts_of  # else once all have run
+
+        asked = ReportOptions(watts=watts_of(idle_watts, busy_watts))
+        check_targets(csv, gantt=gantt, folder=report)
     asked_of_commands = opt.reader_options(
         on=opt.kinds(on), app=app, drop=drop, add=add, each=each, cpus=opt.cpus(cpus)
     )
@@ -148,7 +151,7 @@ class _Ended:
     csv: Path | None
     gantt: Path | None
     report: Path | None
-    asked: ReportOptions
+    asked: ReportOptions | None
     verbose: bool
     quiet: bool
     ordered: bool

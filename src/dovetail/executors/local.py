@@ -31,7 +31,7 @@ from dovetail.executors.claims import Claims
 from dovetail.executors.discovery import discover
 from dovetail.executors.environment import cores_of, driver_names
 from dovetail.executors.link import Link
-from dovetail.executors.recovery import end_lost, recover
+from dovetail.executors.recovery import end_lost, recover, why_lost
 from dovetail.executors.spawnlog import (
     LOG_NAME,
     SpawnLog,
@@ -336,7 +336,8 @@ class MachineExecutor(SupervisedExecutor):
             since = start["at"] if start is not None else time.time()
             running.append(StillRuns(intent["job"], intent.get("attempt", 1), since))
         why = "Dovetail and its supervisor were killed while it ran"
-        found = end_lost(self.run_dir / LOG_NAME, fd, lost, why, self.epoch) if lost else ()
+        over_before = why_lost(was_started=True, same_boot=log.header.get("boot_id", boot_id()) == boot_id())
+        found = end_lost(self.run_dir / LOG_NAME, fd, lost, why, self.epoch, over_before) if lost else ()
         unknown = [ended(log.intents[uid], end) for uid, end in found]
         over = [
             ended(log.intents[uid], end)

@@ -46,6 +46,7 @@ __all__ = [
     "recover",
     "unlink",
     "unsettled",
+    "why_lost",
 ]
 
 UNRECORDED = "unrecorded"
@@ -315,7 +316,9 @@ def _look(folder: Path, beside: Mapping[str, JobId]) -> tuple[Recovery, bool]:
             since = start["at"] if start is not None else log.header.get("time", 0.0)
             recovery.running.append(_running(log, uid, pid, boot, since, looked_after))
         else:
-            recovery.lost.append(LostJob(intent["job"], uid, _why_lost(start is not None, same_boot)))
+            recovery.lost.append(
+                LostJob(intent["job"], uid, why_lost(was_started=start is not None, same_boot=same_boot))
+            )
     for uid, job in unheard.items():
         if uid in strays:
             pid, boot = strays[uid][0]
@@ -355,7 +358,7 @@ def end_lost(
             "uid": uid,
             "from": start["at"] if start else now,
             "at": now,
-            "error": (why if lived or uid in strays else had_ended or why)
+            "error": (why if lived or start is None else had_ended or why)
             if ran
             else f"{why}; whether it had started is not known",
             "state": State.NODE_FAIL.value,
@@ -425,7 +428,8 @@ def _client_alive(log: SpawnLog) -> bool:
     return boot is not None and start is not None and abs(start - boot) < 0.5 / os.sysconf("SC_CLK_TCK")
 
 
-def _why_lost(was_started: bool, same_boot: bool) -> str:
+def why_lost(*, was_started: bool, same_boot: bool) -> str:
+    """Why nobody knows how a job ended that was started, or was to be."""
     if not same_boot:
         return "the machine was started anew, which ended it"
     if was_started:

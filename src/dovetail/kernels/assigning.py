@@ -10,15 +10,11 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
-from numpy.typing import NDArray
-
+from dovetail.files.arrays import Floats, Ints, np
 from dovetail.native.library import kernel
 
 __all__ = ["least_makespan", "least_total", "makespan_bound"]
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 MIN_MIN, MAX_MIN, SUFFERAGE = 0, 1, 2
 CLOSE_ENOUGH = 1.0005

@@ -10,9 +10,7 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
-
+from dovetail.files.arrays import Floats, Ints, np
 from dovetail.native.library import kernel
 
 __all__ = [
@@ -27,8 +25,6 @@ __all__ = [
     "worth_keeping",
 ]
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 WAIT, SLOWDOWN, LAST_END = 0, 1, 2
 """What is summed: waits, bounded slowdowns (10 s), or the last end alone with a little of the waits."""

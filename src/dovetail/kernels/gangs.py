@@ -9,16 +9,10 @@ is the compiled side.
 
 from __future__ import annotations
 
-import numpy as np
-from numpy.typing import NDArray
-
+from dovetail.files.arrays import Bools, Floats, Ints, np
 from dovetail.native.library import kernel
 
 __all__ = ["compiled_place", "occupy", "place"]
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
-Bools = NDArray[np.bool_]
 
 
 def _kth(row: Floats, eligible: Bools, lanes: int, first: int, last: int, k: int) -> float:

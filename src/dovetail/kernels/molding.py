@@ -11,17 +11,12 @@ import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
-
+from dovetail.files.arrays import Bools, Floats, Ints, np
 from dovetail.kernels.gangs import occupy, place
 from dovetail.native.library import kernel
 
 __all__ = ["Aim", "Gangs", "anneal", "where"]
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
-Bools = NDArray[np.bool_]
 
 HOT, COLD = 0.05, 0.0002
 """First and last temperature, as parts of the span of the plan that is begun with."""

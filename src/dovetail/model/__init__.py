@@ -1,92 +1,101 @@
-"""The frozen vocabulary: jobs, clusters, allocations, decisions, events, plans, records."""
+"""The frozen vocabulary: jobs, clusters, allocations, decisions, events, plans, records.
 
-from dovetail.model.allocation import Allocation, Donor, Part, bits, together, without_nodes
-from dovetail.model.cluster import Cluster, Unit
-from dovetail.model.decision import (
-    Decision,
-    Dequeue,
-    Enqueue,
-    Inquire,
-    Intend,
-    Migrate,
-    Preempt,
-    Renew,
-    Reserve,
-    Start,
-    Submit,
-    Wait,
-    spelt_out,
-)
-from dovetail.model.device_classes import class_of, class_on, classes_for
-from dovetail.model.event import (
-    Adopted,
-    Came,
-    Cancelled,
-    ClusterEnds,
-    Delayed,
-    Ended,
-    Ending,
-    Estimated,
-    Event,
-    Foreseen,
-    Held,
-    Lingering,
-    Migrated,
-    NodeDrained,
-    NodeJoined,
-    NodeLost,
-    Planned,
-    Ran,
-    Recalled,
-    Released,
-    Requeued,
-    Sized,
-    Started,
-    State,
-    Submitted,
-    Usage,
-    Withdrawn,
-    Woken,
-)
-from dovetail.model.fitting import device_kind, fits_node, fits_unit, units_for
-from dovetail.model.job import (
-    EMPTY,
-    FRACTION_UNITS,
-    HOST_CPUS,
-    WHOLE_POOL,
-    App,
-    Choice,
-    Command,
-    Communication,
-    Dependency,
-    Implementation,
-    Job,
-    JobId,
-    Launch,
-    Request,
-    Seconds,
-    Sizing,
-    Throttle,
-    request_for,
-)
-from dovetail.model.node import CPU, Device, DeviceClass, Node, NodeGroup
-from dovetail.model.note import Note
-from dovetail.model.outside import Begun, HandedOver, Outlook, Shape, TimeUsed
-from dovetail.model.plan import Plan, PlanItem
-from dovetail.model.promise import Promise
-from dovetail.model.record import Placed, Prediction, Record, Run, Span
-from dovetail.model.result import Replicate, Result
-from dovetail.model.ways import (
-    Foresight,
-    Way,
-    fastest,
-    one_node_choices,
-    predicted_seconds,
-    seconds_on,
-    way,
-    way_as_told,
-)
-from dovetail.model.workload import Rejected, TableTruth, Truth, Workload
+Parts are imported when they are first used: who reads a cluster file waits for no event.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from dovetail.model.allocation import Allocation, Donor, Part, bits, together, without_nodes
+    from dovetail.model.cluster import Cluster, Unit
+    from dovetail.model.decision import (
+        Decision,
+        Dequeue,
+        Enqueue,
+        Inquire,
+        Intend,
+        Migrate,
+        Preempt,
+        Renew,
+        Reserve,
+        Start,
+        Submit,
+        Wait,
+        spelt_out,
+    )
+    from dovetail.model.device_classes import class_of, class_on, classes_for
+    from dovetail.model.event import (
+        Adopted,
+        Came,
+        Cancelled,
+        ClusterEnds,
+        Delayed,
+        Ended,
+        Ending,
+        Estimated,
+        Event,
+        Foreseen,
+        Held,
+        Lingering,
+        Migrated,
+        NodeDrained,
+        NodeJoined,
+        NodeLost,
+        Planned,
+        Ran,
+        Recalled,
+        Released,
+        Requeued,
+        Sized,
+        Started,
+        State,
+        Submitted,
+        Usage,
+        Withdrawn,
+        Woken,
+    )
+    from dovetail.model.fitting import device_kind, fits_node, fits_unit, units_for
+    from dovetail.model.job import (
+        EMPTY,
+        FRACTION_UNITS,
+        HOST_CPUS,
+        WHOLE_POOL,
+        App,
+        Choice,
+        Command,
+        Communication,
+        Dependency,
+        Implementation,
+        Job,
+        JobId,
+        Launch,
+        Request,
+        Seconds,
+        Sizing,
+        Throttle,
+        request_for,
+    )
+    from dovetail.model.node import CPU, Device, DeviceClass, Node, NodeGroup
+    from dovetail.model.note import Note
+    from dovetail.model.outside import Begun, HandedOver, Outlook, Shape, TimeUsed
+    from dovetail.model.plan import Plan, PlanItem
+    from dovetail.model.promise import Promise
+    from dovetail.model.record import Placed, Prediction, Record, Run, Span
+    from dovetail.model.result import Replicate, Result
+    from dovetail.model.ways import (
+        Foresight,
+        Way,
+        fastest,
+        one_node_choices,
+        predicted_seconds,
+        seconds_on,
+        way,
+        way_as_told,
+    )
+    from dovetail.model.workload import Rejected, TableTruth, Truth, Workload
 
 __all__ = [
     "CPU",
@@ -197,3 +206,18 @@ __all__ = [
     "way_as_told",
     "without_nodes",
 ]
+
+_PARTS = (
+    "job", "node", "note", "cluster", "allocation", "outside", "plan", "decision", "event", "record",
+    "result", "workload", "promise", "device_classes", "fitting", "ways",
+)  # fmt: skip
+"""In this order: what is asked for most, and imports least, first."""
+
+
+def __getattr__(name: str) -> Any:
+    for part in _PARTS if name in __all__ else ():
+        found = getattr(import_module(f"{__name__}.{part}"), name, None)
+        if found is not None:
+            globals()[name] = found
+            return found
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

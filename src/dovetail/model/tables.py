@@ -9,22 +9,20 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
-from typing import Any, overload
+from typing import TYPE_CHECKING, Any, overload
 
-import numpy as np
-import numpy.typing as npt
-
+from dovetail.files.arrays import Bools, Floats, Ints, np
 from dovetail.model.allocation import Allocation, Part
 from dovetail.model.event import State
 from dovetail.model.job import EMPTY, App, Choice, Job, JobId, Seconds
 from dovetail.model.node import DeviceClass
 from dovetail.model.record import Prediction, Record
 
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
 __all__ = ["Form", "JobTable", "NumberedIds", "RecordTable", "Times"]
 
-Bools = npt.NDArray[np.bool_]
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 
 Form = tuple[App, tuple[Choice, ...]]
 """The app of a job and the one way in which it runs, which many jobs share."""
@@ -201,8 +199,8 @@ class RecordTable(Sequence[Record]):
     killed: Bools
     first: Ints
     runs: Ints
-    low: npt.NDArray[np.int32]
-    high: npt.NDArray[np.int32]
+    low: NDArray[np.int32]
+    high: NDArray[np.int32]
     pool: int
     device: DeviceClass
 
@@ -260,7 +258,7 @@ class RecordTable(Sequence[Record]):
         """Whether jobs were submitted in file order."""
         return bool((self.order[1:] > self.order[:-1]).all())
 
-    def in_order(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    def in_order(self, values: NDArray[Any]) -> NDArray[Any]:
         """A column in the order of the records."""
         return values if self.in_file_order else values[self.order]
 

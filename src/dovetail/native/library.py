@@ -13,7 +13,7 @@ from inspect import get_annotations
 from pathlib import Path
 from typing import Any, Generic, ParamSpec, TypeVar
 
-import numpy as np
+from dovetail.files.arrays import np
 
 __all__ = ["Kernel", "kernel", "library"]
 
@@ -21,7 +21,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 PREFIX = "dovetail_"
-ARRAYS = {"Floats": np.dtype(np.float64), "Ints": np.dtype(np.int64), "Bools": np.dtype(np.bool_)}
+ARRAYS = {"Floats": "float64", "Ints": "int64", "Bools": "bool"}
 """Annotations of arrays, and what these hold; each is passed as its address and its shape."""
 
 
@@ -51,6 +51,7 @@ class Kernel(Generic[P, R]):
         self._result = annotations.pop()
         self._names = [name for annotation in annotations for name in _leaves(plain, annotation)]
         self._grouped = len(self._names) > len(annotations)
+        self._wanted: list[Any] = []
         self._compiled: Callable[..., Any] | None = None
         self._looked_for = False
 
@@ -80,6 +81,7 @@ class Kernel(Generic[P, R]):
         if found is None:
             return
         types: list[Any] = []
+        self._wanted = [np.dtype(ARRAYS[name]) if name in ARRAYS else None for name in self._names]
         for name, argument in zip(self._names, _flat(arguments), strict=True):
             if name in ARRAYS:
                 types += [ctypes.c_void_p, *[ctypes.c_int64] * argument.ndim]
@@ -94,8 +96,7 @@ class Kernel(Generic[P, R]):
         """Each array as its address and shape."""
         flat: list[Any] = []
         every = _flat(arguments) if self._grouped else arguments
-        for name, argument in zip(self._names, every, strict=True):
-            wanted = ARRAYS.get(name)
+        for wanted, argument in zip(self._wanted, every, strict=True):
             if wanted is None:
                 flat.append(argument)
             elif argument.dtype == wanted and argument.flags.c_contiguous:

@@ -9,38 +9,32 @@ from __future__ import annotations
 import ctypes
 from functools import cache
 from math import inf
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import numpy.typing as npt
-
+from dovetail.files.arrays import Floats, Ints, np
 from dovetail.native.library import library
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 __all__ = ["FreeSteps"]
 
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 
 CAPACITY = DEPTH = 64
 MEMO = 256
 
-_BLOCK = np.dtype(
-    [
-        *((name, np.int64) for name in ("count", "added", "low", "high")),
-        ("free", np.int64, CAPACITY),
-        ("since", np.float64, CAPACITY),
-    ]
-)
-_LOG = np.dtype(
-    [
-        *((name, np.int64) for name in ("from", "to", "seen")),
-        ("version", np.int64, DEPTH),
-        ("when", np.float64, DEPTH),
-    ]
-)
-_MEMO = np.dtype(
-    [("nodes", np.int64), ("version", np.int64), ("duration", np.float64), ("before", np.float64)]
-)
+_BLOCK: Any = [
+    *((name, "i8") for name in ("count", "added", "low", "high")),
+    ("free", "i8", CAPACITY),
+    ("since", "f8", CAPACITY),
+]
+_LOG: Any = [
+    *((name, "i8") for name in ("from", "to", "seen")),
+    ("version", "i8", DEPTH),
+    ("when", "f8", DEPTH),
+]
+_MEMO: Any = [("nodes", "i8"), ("version", "i8"), ("duration", "f8"), ("before", "f8")]
+"""Records as NumPy describes them."""
 
 
 class _Steps(ctypes.Structure):
@@ -103,7 +97,7 @@ class FreeSteps:
         self._lie_in(blocks, np.arange(used))
         self._moved = ctypes.c_int64()
 
-    def _lie_in(self, blocks: npt.NDArray[Any], order: Ints) -> None:
+    def _lie_in(self, blocks: NDArray[Any], order: Ints) -> None:
         """Blocks, and those of them in use by time; the others are spare."""
         room = len(blocks)
         self._blocks, self._order = blocks, np.zeros(room, np.int64)

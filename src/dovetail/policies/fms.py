@@ -15,14 +15,13 @@ from itertools import product
 from math import inf
 from typing import ClassVar, Literal
 
-import numpy as np
-
+from dovetail.files.arrays import Floats, Ints, np
 from dovetail.interfaces import Traits, View
 from dovetail.model import CPU, Choice, Decision, Job, Seconds, Start, Wait, Way, way
 from dovetail.native.library import kernel
 from dovetail.policies.parts.asked_for import asked_for, by_kind, fastest_asked
-from dovetail.policies.parts.ready_times import Floats, ReadyTimes
-from dovetail.policies.parts.shape_tables import Ints, Shapes, Table, Tables
+from dovetail.policies.parts.ready_times import ReadyTimes
+from dovetail.policies.parts.shape_tables import Shapes, Table, Tables
 from dovetail.policies.parts.trials import Trials
 
 __all__ = ["Fms", "FmsNodes", "FmsOrder", "FmsType", "best_pair"]

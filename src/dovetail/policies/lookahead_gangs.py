@@ -13,9 +13,7 @@ from itertools import islice
 from math import inf
 from typing import NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
-
+from dovetail.files.arrays import Bools, Ints, np
 from dovetail.interfaces import Shadow, View
 from dovetail.kernels.molding import Aim, Gangs, anneal, where
 from dovetail.model import (
@@ -39,8 +37,6 @@ from dovetail.policies.lookahead_units import CAUTION, LEAST_SLOWDOWN, Objective
 
 __all__ = ["plan_gangs"]
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 WINDOW = 64
 """Waiting jobs that are planned, the others come after them."""
@@ -235,7 +231,7 @@ class _Machine:
             self._hold(placed)
         finite = self.ready[np.isfinite(self.ready)]
         self.last = float(finite.max()) if len(finite) else 0.0
-        self._able: dict[Request, NDArray[np.bool_]] = {}
+        self._able: dict[Request, Bools] = {}
 
     def _left(self, placed: Placed) -> Seconds:
         spent = self.view.now - placed.start_time
@@ -259,7 +255,7 @@ class _Machine:
         """Lanes that so many CPUs of a node are."""
         return min(self.lanes, -(-cpus * self.lanes // max(1, self.view.cluster.nodes[node].cpus)))
 
-    def able(self, request: Request) -> NDArray[np.bool_]:
+    def able(self, request: Request) -> Bools:
         """The nodes that could give one node's share if nothing ran."""
         found = self._able.get(request)
         if found is None:
@@ -274,7 +270,7 @@ class _Machine:
                 found[n] = fits and n not in self.view.cluster.gone
         return found
 
-    def allowed(self, request: Request) -> NDArray[np.bool_]:
+    def allowed(self, request: Request) -> Bools:
         """The columns of each node that may serve the request."""
         kinds = {kind for kind, _ in request.devices}
         allowed = np.zeros(self.ready.shape, np.bool_)

@@ -16,9 +16,7 @@ from __future__ import annotations
 from itertools import islice, takewhile
 from math import ceil, inf
 
-import numpy as np
-from numpy.typing import NDArray
-
+from dovetail.files.arrays import Floats, Ints, np
 from dovetail.interfaces import View
 from dovetail.kernels.backfilling import LAST_END, SLOWDOWN, WAIT, Jobs, expected, futures, roll_outs
 from dovetail.model import WHOLE_POOL, Cluster, Decision, Job, Request, Seconds, Wait
@@ -29,8 +27,6 @@ from dovetail.policies.parts.orders import ORDERS, Order
 
 __all__ = ["go_on_with_easy"]
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 TRIED: dict[Objective, tuple[Order, ...]] = {
     "makespan": ("sqrtsaf", "fcfs", "sjf", "f1", "largest", "saf"),

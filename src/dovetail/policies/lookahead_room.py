@@ -11,16 +11,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-from numpy.typing import NDArray
-
+from dovetail.files.arrays import Floats, Ints, np
 from dovetail.kernels.backfilling import worth_keeping
 from dovetail.model import Came, Job, JobId, Seconds
 
 __all__ = ["Coming", "Guess", "RoomForShortJobs"]
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 ENOUGH = 16
 """So many jobs must have come before they tell who will."""

@@ -13,9 +13,7 @@ from functools import cached_property
 from math import inf
 from typing import Literal, NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
-
+from dovetail.files.arrays import Floats, Ints, np
 from dovetail.interfaces import Free, View
 from dovetail.kernels.assigning import least_makespan, least_total
 from dovetail.model import (
@@ -46,8 +44,6 @@ __all__ = ["Objective", "go_on", "on_one_unit", "plan_units"]
 
 Objective = Literal["makespan", "response", "wait", "slowdown"]
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 KEPT = 1e-3
 """An end within this part of its prediction is no news."""

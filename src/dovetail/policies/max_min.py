@@ -6,8 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar
 
-import numpy as np
-
+from dovetail.files.arrays import np
 from dovetail.interfaces import Traits, View
 from dovetail.model import Decision
 from dovetail.policies.parts.batch_mapping import Completions, map_batch

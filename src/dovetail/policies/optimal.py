@@ -10,10 +10,9 @@ from dataclasses import dataclass
 from math import inf
 from typing import Any, ClassVar
 
-import numpy as np
-
 from dovetail.errors import InputError
 from dovetail.extras import needing
+from dovetail.files.arrays import np
 from dovetail.interfaces import Traits, View
 from dovetail.kernels import assigning
 from dovetail.model import Cluster, Job, Plan, PlanItem, Seconds, Unit, one_node_choices

@@ -10,9 +10,7 @@ from functools import partial
 from operator import is_
 from typing import cast
 
-import numpy as np
-import numpy.typing as npt
-
+from dovetail.files.arrays import Floats, np
 from dovetail.history.base import (
     Aggregate,
     Group,
@@ -143,7 +141,7 @@ class LogTimes:
         """Lose the oldest one."""
         self._start += 1
 
-    def values(self) -> npt.NDArray[np.float64]:
+    def values(self) -> Floats:
         """(n,), a view that is good until the next change."""
         return self._kept[self._start : self._end]
 

@@ -12,15 +12,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-import numpy as np
-import numpy.typing as npt
-
+from dovetail.files.arrays import Bools, Floats, np
 from dovetail.history.base import Aggregate, InputsKey, RequestKey
 from dovetail.runtimes.base import MAX_RUNS, TINY, KeyTimes, RecentRuns, key_of, numbers
 
 __all__ = ["COLD_SPREAD", "HALF_LIFE", "MAX_CELLS", "Cell", "Cells", "make_cells", "one_cell"]
 
-Floats = npt.NDArray[np.float64]
 
 MAX_CELLS = 32
 HALF_LIFE = 16
@@ -87,7 +84,7 @@ class _Typical:
 
     logs: Floats
     weights: Floats
-    kept: npt.NDArray[np.bool_]
+    kept: Bools
     y: float
     total: float
     weight: float
@@ -139,7 +136,7 @@ def _weights(n: int) -> Floats:
     return weights
 
 
-def _kept(logs: Floats) -> tuple[Floats, npt.NDArray[np.bool_]]:
+def _kept(logs: Floats) -> tuple[Floats, Bools]:
     """Weights of log times, oldest first, and which of them are no outliers."""
     weights = _weights(len(logs))
     if len(logs) == 2:

@@ -7,16 +7,13 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-import numpy.typing as npt
-
+from dovetail.files.arrays import Floats, np
 from dovetail.history.base import InputsKey, RequestKey
 from dovetail.runtimes.base import categories, numbers
 from dovetail.runtimes.cells import Cell
 
 __all__ = ["CATEGORY_SPREAD", "Design", "make_design"]
 
-Floats = npt.NDArray[np.float64]
 
 EXPONENT = 1.0
 """Expected power of a numeric input before anything is known: time in proportion to size …"""

@@ -6,9 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-import numpy.typing as npt
-
+from dovetail.files.arrays import Floats, np
 from dovetail.history.base import InputsKey, RequestKey
 from dovetail.runtimes.base import categories, numbers, scalar_size
 from dovetail.runtimes.cells import COLD_SPREAD, MAX_CELLS, NOISE_PRIOR, NOISE_PRIOR_WEIGHT, Cell, Cells
@@ -19,7 +17,6 @@ from dovetail.runtimes.laws import NO_OVERHEAD, Law, fit_laws
 
 __all__ = ["EXPONENTS", "Fit", "chosen_cells", "exponents_of", "fit_cells", "law_row"]
 
-Floats = npt.NDArray[np.float64]
 
 EXPONENTS = (0.5, 1.0, 1.5, 2.0, 3.0)
 """Powers of a single size that algorithms have; tried besides a free one."""

@@ -12,14 +12,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-import numpy.typing as npt
-
+from dovetail.files.arrays import Floats, np
 from dovetail.runtimes.laws import Law
 
 __all__ = ["ALONE", "CORRECTED", "Surface", "fit_surfaces"]
 
-Floats = npt.NDArray[np.float64]
 
 Form = tuple[float, float, float]
 ALONE = ((0.0, 1.0, 0.01), (0.0, 1.0, 0.06), (0.0, 1.0, 0.25))

@@ -10,12 +10,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-import numpy.typing as npt
+from dovetail.files.arrays import Floats, np
 
 __all__ = ["NO_OVERHEAD", "Law", "fit_laws"]
 
-Floats = npt.NDArray[np.float64]
 
 NO_OVERHEAD = -1e3
 """γ of a law without an overhead: exp(γ) is 0."""

@@ -12,8 +12,7 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-import numpy as np
-
+from dovetail.files.arrays import np
 from dovetail.history.base import Aggregate, InputsKey
 from dovetail.model import DeviceClass, Prediction, Seconds
 from dovetail.runtimes.base import TINY, HistoryModel, Query, shape_and_size

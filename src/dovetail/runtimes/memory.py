@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
+from dovetail.files.arrays import np
 from dovetail.history.base import canonical_inputs, request_key
 from dovetail.interfaces import History
 from dovetail.model import Prediction, Run

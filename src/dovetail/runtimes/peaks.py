@@ -20,12 +20,10 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-import numpy as np
-import numpy.typing as npt
+from dovetail.files.arrays import Floats, np
 
 __all__ = ["KILL_RISK", "Forecast", "Known", "forecasts"]
 
-Floats = npt.NDArray[np.float64]
 
 KILL_RISK = 0.05
 """The largest probability of a kill that is accepted, however cheap it would be."""
@@ -37,7 +35,7 @@ USUAL_WEIGHT = 1.0
 """… worth so many runs."""
 TAIL = 0.05
 """Probability below the lower end of the interval, and above its upper end."""
-STEPS = np.array([0.1, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0])
+STEPS = (0.1, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0)
 """Amounts that are tried beyond the largest miss, in units of the tail."""
 FEWEST_SIZED = 3
 """Runs from which on a law in a size is tried …"""
@@ -132,7 +130,7 @@ class Forecast:
         """
         middle = float(np.median(self.misses))
         upper = self.misses[self.misses >= middle]
-        margins = np.concatenate([upper, self.misses[-1] + self.above * STEPS])
+        margins = np.concatenate([upper, self.misses[-1] + self.above * np.array(STEPS)])
         chances = self._chances(margins)
         amounts = np.exp(np.minimum(self.asked + margins, LARGEST))
         # The expected peak is the same for every amount and left out.

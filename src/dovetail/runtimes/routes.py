@@ -12,8 +12,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
+from dovetail.files.arrays import np
 from dovetail.runtimes.base import key_of
 from dovetail.runtimes.drift import OWN, Timed
 from dovetail.runtimes.fits import FEWEST, Fit

@@ -12,6 +12,7 @@ __all__ = [
     "MOST_NODES",
     "MOST_PRIORITY",
     "MOST_RETRIES",
+    "RECORDED",
     "Bootstrap",
     "Breakdown",
     "Compilation",
@@ -23,6 +24,8 @@ __all__ = [
 
 DEFAULT_MODEL = "learned"
 """How run times are predicted where nothing else is said."""
+RECORDED = "recorded"
+"""In a policy's place: what a log itself tells of."""
 MOST_RETRIES = 1_000
 """So often, at most, may a job start again after failures."""
 MOST_NODES = 1_000_000

@@ -18,9 +18,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
-import numpy as np
-
 from dovetail.errors import InputError
+from dovetail.files.arrays import np
 from dovetail.files.sentences import closest, file_name, shown
 from dovetail.model import Cluster, Workload
 from dovetail.plugins import entries, named

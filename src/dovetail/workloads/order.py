@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import groupby
 
-import numpy as np
-
+from dovetail.files.arrays import np
 from dovetail.model import Job, Workload
 
 __all__ = ["shuffled"]

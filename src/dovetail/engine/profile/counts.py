@@ -10,9 +10,8 @@ from collections.abc import Iterable, Sequence
 from math import inf
 from typing import Any
 
-import numpy as np
-
 from dovetail.engine.profile.lineup import Lineup, PromiseInLine, Renewal
+from dovetail.files.arrays import np
 from dovetail.model import Allocation, JobId, Promise, Renew, Request, Seconds
 from dovetail.native.steps import FreeSteps
 

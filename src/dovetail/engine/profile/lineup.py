@@ -6,13 +6,8 @@ from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from typing import Any, overload
 
-import numpy as np
-import numpy.typing as npt
-
+from dovetail.files.arrays import Floats, Ints, np
 from dovetail.model import Allocation, Implementation, Job, JobId, Promise, Reserve, Seconds
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 
 __all__ = ["Lineup", "PromiseInLine", "Renewal"]
 

@@ -17,11 +17,9 @@ from dovetail.engine.driver.prepare import prepare
 from dovetail.engine.simulation.request import best_times
 from dovetail.errors import InputError
 from dovetail.model import Allocation, Cluster, Job, Note, Record, Result, Seconds, State, Workload
+from dovetail.spec.values import RECORDED
 
-__all__ = ["RECORDED", "recorded"]
-
-RECORDED = "recorded"
-"""The name under which this stands beside policies."""
+__all__ = ["recorded"]
 
 
 def recorded(workload: Workload, cluster: Cluster) -> Result:

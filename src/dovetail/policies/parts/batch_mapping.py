@@ -9,9 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-import numpy as np
-import numpy.typing as npt
-
+from dovetail.files.arrays import Bools, Floats, np
 from dovetail.interfaces import View
 from dovetail.model import (
     Choice,
@@ -28,7 +26,7 @@ from dovetail.policies.parts.trials import idle_trials
 
 __all__ = ["Completions", "Pick", "map_batch"]
 
-Times = npt.NDArray[np.float64]
+Times = Floats
 
 
 @dataclass(slots=True)
@@ -41,7 +39,7 @@ class Completions:
 
     best: Times
     second: Times
-    unmapped: npt.NDArray[np.bool_]
+    unmapped: Bools
 
 
 Pick = Callable[[Completions], int]

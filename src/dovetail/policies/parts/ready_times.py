@@ -12,9 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from math import inf, nextafter
 
-import numpy as np
-from numpy.typing import NDArray
-
+from dovetail.files.arrays import Bools, Floats, np
 from dovetail.interfaces import Free, View
 from dovetail.kernels.gangs import compiled_place
 from dovetail.model import (
@@ -40,7 +38,6 @@ from dovetail.model.fitting import cpus_on, share_of_device, suits, whole_device
 
 __all__ = ["Gang", "ReadyTimes", "Shape"]
 
-Floats = NDArray[np.float64]
 Column = tuple[int, int]
 """(node, column): column 0 is the CPU pool, column 1 + d is device d."""
 
@@ -51,8 +48,8 @@ class Shape:
 
     pool: bool
     count: int
-    eligible: NDArray[np.bool_]
-    able: NDArray[np.bool_]
+    eligible: Bools
+    able: Bools
 
 
 @lru_cache(maxsize=256)

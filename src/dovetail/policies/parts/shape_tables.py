@@ -9,15 +9,10 @@ from collections.abc import Sequence
 from math import inf
 from typing import NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
-
+from dovetail.files.arrays import Bools, Floats, Ints, np
 from dovetail.kernels.gangs import occupy, place
 from dovetail.model import Request, Seconds, Way
-from dovetail.policies.parts.ready_times import Floats, ReadyTimes, Shape
-
-Ints = NDArray[np.int64]
-Bools = NDArray[np.bool_]
+from dovetail.policies.parts.ready_times import ReadyTimes, Shape
 
 __all__ = ["Shapes", "Table", "Tables"]
 
