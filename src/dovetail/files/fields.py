@@ -77,8 +77,8 @@ def real(what: str, *, most: float = math.inf, above_zero: bool = False) -> Call
         if isinstance(value, int) and value.bit_length() > 1000:  # float() would overflow
             raise _wrong(f"{what}, a finite number")
         number = float(value)
-        if not math.isfinite(number) or number < 0:
-            raise _wrong(f"{what}, a finite number of at least 0")
+        if not 0 <= number < 1e300:  # what is kept of it could not be read back (`journal.checked`)
+            raise _wrong(f"{what}, a finite number of at least 0 and below 1e300")
         if above_zero and not number:
             raise _wrong(f"{what}, a finite number above 0")
         if number > most:
@@ -185,7 +185,7 @@ def _place(data: object, path: Sequence[str | int]) -> str:
     for step in path:
         data = _step(data, step)
         if isinstance(step, str):
-            words.append(step)
+            words.append(step if is_name(step) else shown(step))
             continue
         label = data.get("id", data.get("name")) if isinstance(data, Mapping) else None
         number = f"{step + 1} {shown(label)}" if isinstance(label, str) else f"{step + 1}"

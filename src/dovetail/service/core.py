@@ -51,6 +51,8 @@ MOST_KEPT = 10_000
 """Ended jobs in memory, however young."""
 LOOKS_AT_LOG = 256
 """Instants between two looks at how long the executor's record has grown."""
+MOST_SHOWN = 100
+"""Characters of an array's indices in a sentence."""
 PATIENCE: Seconds = 5.0
 """Within which what somebody wants must be on record, else they hear why not."""
 
@@ -594,4 +596,6 @@ def _shown(selector: Selector) -> str:
         return "of yours"
     first, last = selector.numbers
     elements = f"_{','.join(map(str, selector.elements))}" if selector.elements else ""
+    if len(elements) > MOST_SHOWN:
+        elements = f"{elements[:MOST_SHOWN]} … ({len(selector.elements)} elements)"
     return f"{first}{elements}" if first == last else f"{first}-{last}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, WithJsonSchema
+from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
 from dovetail.files.fields import Entry, Name, duration, number_or_text, real
@@ -37,6 +37,12 @@ def _cpus(value: object) -> int | str:
     raise PydanticCustomError("dovetail", "expected a number of CPUs, or 'all'")
 
 
+def _without_null(value: str) -> str:
+    if "\0" in value:
+        raise PydanticCustomError("dovetail", "expected text without a null character")
+    return value
+
+
 def _priority(value: object) -> int:
     if isinstance(value, int) and not isinstance(value, bool) and abs(value) <= MOST_PRIORITY:
         return value
@@ -54,7 +60,8 @@ Priority = Annotated[
     WithJsonSchema({"type": "integer", "minimum": -MOST_PRIORITY, "maximum": MOST_PRIORITY}),
 ]
 Risk = Annotated[float, BeforeValidator(real("a probability", most=1.0))]
-Text = Annotated[str, Field(min_length=1, max_length=4096)]
+Word = Annotated[str, AfterValidator(_without_null)]
+Text = Annotated[Word, Field(min_length=1, max_length=4096)]
 Patience = Annotated[float, Field(ge=0, le=60), BeforeValidator(duration()), number_or_text(most=60)]
 
 
@@ -72,7 +79,7 @@ class JobForm(Entry):
     command: Argv | None = field("command")
     on: list[Name] = field("on")
     script: Annotated[str, Field(max_length=LONGEST_SCRIPT)] | None = field("script")
-    arguments: list[str] = field("arguments")
+    arguments: list[Word] = field("arguments")
     inputs: dict[Name, Input] = field("inputs")
     env: Env = field("env")
     cpus: Cpus | None = field("cpus")
@@ -101,7 +108,7 @@ class SubmitForm(Entry):
     """Jobs that come in together: all or none."""
 
     folder: Text | None = Field(default=None, description="where they run; default: that of the service")
-    environment: dict[str, str] | None = Field(
+    environment: Env | None = Field(
         default=None, description="of their processes; default: that of the service"
     )
     apps: list[AppEntry] = Field(default_factory=list, description="as in a job file")

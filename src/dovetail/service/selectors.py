@@ -54,7 +54,7 @@ def parse_selectors(text: str) -> list[Selector]:
             found.append(Selector("name", name=part))
     if not found:
         raise InputError("jobs: found nothing, expected numbers, ranges, names, 'last' or 'all'")
-    return found
+    return list(dict.fromkeys(found))
 
 
 def _parts(text: str) -> list[str]:

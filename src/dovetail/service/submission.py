@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from dovetail.engine.driver.prepare import Validator
+from dovetail.engine.journal.checked import checked
 from dovetail.errors import InputError
 from dovetail.files.sentences import closest, shown
 from dovetail.files.units import seconds_of
@@ -37,7 +38,7 @@ from dovetail.service.errors import Full
 from dovetail.service.forms import JobForm, SubmitForm
 from dovetail.service.selectors import MOST_ELEMENTS, parse_array
 from dovetail.workloads.identity import Identity, identify
-from dovetail.workloads.jobfile import app_of_entry, auto_of_entry, split_command
+from dovetail.workloads.jobfile import app_of_entry, auto_of_entry, env_of, split_command
 
 __all__ = ["INDEX", "Submission", "Submitter", "output_path", "submission_of", "write_scripts"]
 
@@ -103,7 +104,7 @@ class _Maker:
         self.form, self.who, self.known, self.scripts = form, who, known, scripts
         self.cluster = cluster
         self.folder = _folder(form.folder)
-        self.environ = None if form.environment is None else _environ(form.environment)
+        self.environ = None if form.environment is None else env_of(form.environment, "", "environment")
         self.gate = Validator(cluster)
         self.partitions = {name for node in cluster.nodes for name in node.partitions}
         self.number = first
@@ -120,7 +121,14 @@ class _Maker:
         for count, form in enumerate(self.form.jobs, 1):
             alone = len(self.form.jobs) == 1 and form.id is None  # then "job 1" would name nothing
             id = f" {form.id!r}" if form.id is not None else ""
-            self._add(form, "" if alone else f"job {count}{id}")
+            where = "" if alone else f"job {count}{id}"
+            before = len(self.found.jobs)
+            self._add(form, where)
+            try:  # what could not be read back would end the next start
+                for job in self.found.jobs[before:]:
+                    checked(job)
+            except ValueError as error:
+                raise InputError(f"cannot be kept on record: {shown(str(error))}", where=where) from None
         return self.found
 
     def _add(self, form: JobForm, where: str) -> None:
@@ -237,7 +245,7 @@ class _Maker:
         self, form: JobForm, name: str, templates: Mapping[str, tuple[str, ...]], where: str
     ) -> tuple[App, tuple[Choice, ...]]:
         """App and choices; jobs that run the same share them."""
-        env = tuple(form.env.items())
+        env = env_of(form.env, where)
         request = (form.nodes, form.memory, form.partition, form.cpus, form.gpus, form.restartable)
         key = (name, tuple(templates.items()), env, request)
         if key not in self.shaped:
@@ -371,15 +379,6 @@ def _folder(given: str | None) -> str:
     if not os.path.isabs(folder) or "\0" in folder:
         raise InputError(f"folder: found {shown(folder)}, expected an absolute path")
     return folder
-
-
-def _environ(given: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
-    for name, value in given.items():
-        if not name or "=" in name or "\0" in name + value:
-            raise InputError(
-                f"environment: found {shown(name)}, expected names without '=', no null character"
-            )
-    return tuple(given.items())
 
 
 def _check_kind(kind: str, where: str) -> None:

@@ -51,7 +51,7 @@ from dovetail.workloads.jobfile_schema import (
     JobFile,
 )
 
-__all__ = ["COMMUNICATING", "app_of_entry", "auto_of_entry", "load_jobfile", "split_command"]
+__all__ = ["COMMUNICATING", "app_of_entry", "auto_of_entry", "env_of", "load_jobfile", "split_command"]
 
 COMMUNICATING = "communication"
 """The app of jobs that name none: their communication alone says how long they take."""
@@ -150,7 +150,7 @@ def _app(entry: AppEntry, where: str) -> _App:
         request = request_for(kind, cpus=form.cpus, gpus=form.gpus, memory=memory, models=form.models)
         if not request.devices and request.cpus == 0:
             raise InputError("cpus: found 0, expected at least 1 for kind cpu", where=place)
-        command, env = None, _env(form.env, place)
+        command, env = None, env_of(form.env, place)
         if form.command is not None:
             words = split_command(form.command, place)
             command = Command(after_prologue(entry.prologue, words), env, form.tasks)
@@ -197,11 +197,13 @@ def split_command(command: str | Sequence[str], where: str) -> tuple[str, ...]:
     return argv
 
 
-def _env(env: Mapping[str, str], where: str) -> tuple[tuple[str, str], ...]:
+def env_of(env: Mapping[str, str], where: str, called: str = "env") -> tuple[tuple[str, str], ...]:
+    """What a process can be given. Raises `InputError`."""
     for name, value in env.items():
         if not name or "=" in name or "\0" in name + value:
             raise InputError(
-                f"env: found {shown(name)} = {shown(value)}, expected a name without '=', no null character",
+                f"{called}: found {shown(name)} = {shown(value)}, "
+                "expected a name without '=', no null character",
                 where=where,
             )
     return tuple(env.items())
@@ -350,7 +352,7 @@ class _Jobs:
         needs = known.needs
         own: Command | None = None
         if entry.command is not None:
-            own = Command(split_command(entry.command, where), _env(entry.env, where))
+            own = Command(split_command(entry.command, where), env_of(entry.env, where))
             commands = tuple(own if one is None else replace(own, tasks=one.tasks) for one in commands)
             needs = [("", name) for name in _needs(own, where)]
         for implementation, name in needs:

@@ -1,0 +1,65 @@
+"""What is taken in can be read back, and run; what cannot is refused in one sentence."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dovetail.errors import InputError
+from dovetail.files.fields import validated
+from dovetail.model import Cluster
+from dovetail.running.ledger import Ledger
+from dovetail.service.forms import SubmitForm
+from dovetail.service.selectors import parse_selectors
+from dovetail.service.submission import Submission, Submitter, submission_of
+
+
+def made(job: dict[str, Any], **around: Any) -> Submission:
+    form = validated(SubmitForm, {"jobs": [{"command": ["true"]} | job], **around}, "request")
+    return submission_of(form, Submitter("ann", None), Cluster.parse("1x2cpu"), 1, "/scripts", {})
+
+
+@pytest.mark.parametrize(
+    "job",
+    [
+        {"inputs": {"n": 1e300}},
+        {"inputs": {"n": 1.7e308}},
+        {"inputs": {"a\x1b[2J": 1}},
+        {"inputs": {"a\x1b[2J" + "x" * 10_000: 1}},
+        {"env": {"A=B": "x"}},
+        {"env": {"": "x"}},
+        {"env": {"A": "\0"}},
+        {"stdout": "a\0b"},
+        {"script": "#!/bin/sh", "arguments": ["\0"]},
+        {"name": "\0"},
+    ],
+)
+def test_what_cannot_be_kept_or_run_is_refused(job: dict[str, Any]) -> None:
+    with pytest.raises(InputError) as refused:
+        made(job)
+    assert str(refused.value).isprintable()
+    assert len(str(refused.value)) < 500
+
+
+def test_an_environment_of_all_jobs_is_checked_as_that_of_one() -> None:
+    with pytest.raises(InputError, match=r"^environment: found 'A=B' = 'x', expected"):
+        made({}, environment={"A=B": "x"})
+
+
+@pytest.mark.parametrize(
+    "job",
+    [{"inputs": {"n": 2**70}}, {"inputs": {"n": 9e299, "t": "ü\x1b"}}, {"memory": 1e18}, {"array": "0-9%2"}],
+)
+def test_what_is_taken_in_can_be_read_by_the_next_start(job: dict[str, Any], tmp_path: Path) -> None:
+    found = made(job)
+    with Ledger(tmp_path / "ledger.db") as ledger:
+        ledger.submit(found.jobs, 0.0, batch=1, numbers=found.numbers)
+    with Ledger(tmp_path / "ledger.db") as ledger:
+        kept = [entry.job for entry in ledger.open_entries()]
+    assert [(job.id, dict(job.inputs)) for job in kept] == [(job.id, dict(job.inputs)) for job in found.jobs]
+
+
+def test_a_job_that_is_named_a_thousand_times_is_looked_for_once() -> None:
+    assert len(parse_selectors("1," * 1000 + "2")) == 2
