@@ -3,7 +3,10 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
+# More than cores: the tests of real processes mostly wait.
 XDIST  ?= 3
+# Hundreds of processes are started by the tests; where PYTHONDONTWRITEBYTECODE is set each would compile anew.
+COMPILE := $(BIN)/python -m compileall -q src packages/lab/src tests/support
 
 .DEFAULT_GOAL := help
 .PHONY: dist help slurm setup demo test test-all lint bench schemas figures docs requirements clean
@@ -28,11 +31,13 @@ slurm:           ## what the tests on a real Slurm cluster need (Debian, as root
 demo: $(STAMP)   ## learn six programs on two devices, then beat the best static placement (FULL=1: every one)
 	@$(BIN)/python examples/demo/demo.py $(if $(FULL),--full)
 
-test: $(STAMP)   ## the test suite, long runs at reduced counts (10 minutes on 2 cores, 20 on slow ones)
-	$(BIN)/python -m pytest -n $(XDIST) --dist loadgroup
+test: $(STAMP)   ## the test suite, long runs at reduced counts (7 minutes on 2 cores)
+	@$(COMPILE)
+	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $(XDIST) --dist loadgroup
 
 test-all: $(STAMP)  ## the suite with the long runs: statistics, faults, Slurm and Ray (`make slurm`)
-	DOVETAIL_TEST_FULL=1 $(BIN)/python -m pytest -n $(XDIST) --dist loadgroup
+	@$(COMPILE)
+	DOVETAIL_TEST_FULL=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $(XDIST) --dist loadgroup
 
 lint: $(STAMP)   ## format, lint, types, import contracts
 	$(BIN)/ruff format --check .

@@ -37,7 +37,7 @@ for command in sys.argv[2:]:
 
 def loaded(commands: list[str]) -> str:
     command = [sys.executable, "-c", PROBE, " ".join(HEAVY), *commands]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stderr
+    return subprocess.run(command, capture_output=True, text=True, timeout=280, check=True).stderr
 
 
 DAILY = ["", *(name for name in _table() if not name.startswith("bench"))]

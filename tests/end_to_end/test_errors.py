@@ -174,7 +174,7 @@ def test_shell_completion(
         text=True,
         capture_output=True,
         check=False,
-        timeout=60,
+        timeout=280,
     )
     assert set(expected) <= set(done.stdout.split())
     assert done.stderr == ""
@@ -223,7 +223,7 @@ def test_what_starts_quickly_loads_little(tmp_path: Path, environment: dict[str,
             text=True,
             capture_output=True,
             check=False,
-            timeout=60,
+            timeout=280,
         )
         assert (done.returncode, done.stderr) == (0, "[]\n"), arguments
 
@@ -257,7 +257,7 @@ def test_whoever_reads_the_output_may_leave(tmp_path: Path, environment: dict[st
             stderr=subprocess.PIPE,
             text=True,
             check=False,
-            timeout=60,
+            timeout=280,
         )
         os.close(writer)
         assert (done.returncode, done.stderr) == (141, ""), arguments
@@ -276,7 +276,7 @@ def test_the_package_is_the_command_too() -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=280,
     )
     assert (done.returncode, done.stdout) == (0, f"dovetail {dovetail.__version__}\n")
 
@@ -285,7 +285,7 @@ def test_a_closed_output_and_a_lost_folder(tmp_path: Path, environment: dict[str
     def shell(line: str) -> subprocess.CompletedProcess[str]:
         command = ["sh", "-c", line, "sh", *DOVETAIL]
         return subprocess.run(
-            command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False, timeout=60
+            command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False, timeout=280
         )
 
     done = shell('"$@" simulate published:gregg-table2 --cluster 1x1cpu+1gpu >&-')

@@ -116,14 +116,14 @@ def test_the_order_of_the_simulation_holds_live(tmp_path: Path, inside: dict[str
     for policy in ("fms", "mct", "torque"):
         done = subprocess.run(
             [*DOVETAIL, "simulate", "jobs.toml", "--cluster", "4x4cpu+2gpu", "--policy", policy, "--json"],
-            cwd=tmp_path, env=inside, text=True, capture_output=True, timeout=60, check=True,
+            cwd=tmp_path, env=inside, text=True, capture_output=True, timeout=280, check=True,
         )  # fmt: skip
         simulated[policy] = load(done)["makespan"]
         history = tmp_path / f"{policy}.db"
         learn = ["simulate", "jobs.toml", "--cluster", "4x4cpu+2gpu", "--policy", "torque", "--learn"]
         subprocess.run(
             [*DOVETAIL, *learn, "--history", str(history), "--json"],
-            cwd=tmp_path, env=inside, capture_output=True, timeout=60, check=True,
+            cwd=tmp_path, env=inside, capture_output=True, timeout=280, check=True,
         )  # fmt: skip
         arguments = ("--executor", "slurm?poll=0.5", "--policy", policy, "--history", str(history))
         live[policy] = run(tmp_path, inside, "jobs.toml", *arguments)["makespan"]

@@ -94,7 +94,7 @@ def test_what_runs_without_its_service_keeps_its_core(service: Serving, tmp_path
             time.sleep(0.02)
     service.kill()
     run = started(service, commands(tmp_path, "run", 2 * CORES, 0.2), "run")
-    out, err = run.communicate(timeout=60)
+    out, err = run.communicate(timeout=280)
     assert run.returncode == 0, (out, err)
     with service.start() as client:
         assert set(wait(client, ids).values()) == {"COMPLETED"}
@@ -244,7 +244,7 @@ def test_a_map_waits_says_for_whom_and_is_shown(claims: Path, tmp_path: Path) ->
     assert f"in use by {held[0].label}: {min(held[0].units)}" in done.stdout
     assert stranger.take(held[0].units).keys() == held[0].units
     (tmp_path / "seen").touch()
-    out, err = waits.communicate(timeout=60)
+    out, err = waits.communicate(timeout=280)
     assert waits.returncode == 0, (out, err)
     until(lambda: stranger.take(held[0].units) == {}, "not given back at the end")
     stranger.close()

@@ -28,7 +28,7 @@ pytest.importorskip("ray")
 
 pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live")]
 
-NODES = 4
+NODES = full(4, 2)
 SUPPORT = Path(__file__).parent.parent / "support"
 SCRIPT = """
 import os, sys, time
@@ -250,7 +250,7 @@ def test_devices_shows_the_nodes(runs: Runs, cluster: RayCluster) -> None:
         env=dict(runs.environment),
         text=True,
         capture_output=True,
-        timeout=60,
+        timeout=280,
         check=False,
     )
     nodes = json.loads(done.stdout)["nodes"]

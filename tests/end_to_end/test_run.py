@@ -87,16 +87,14 @@ def test_a_run_is_recorded_and_predicts_the_next(dovetail: Call, tmp_path: Path)
     [
         (["false"], "", "FAILED", "exit code 1"),
         (["no-such-program-anywhere"], "", "FAILED", "no-such-program-anywhere"),
-        (["sleep", "30"], "walltime = 0.3", "TIMEOUT", ""),
+        (["sleep", "600"], "walltime = 0.3", "TIMEOUT", ""),
     ],
 )
 def test_failures_end_in_a_clear_state(
     dovetail: Call, tmp_path: Path, command: list[str], more: str, state: str, words: str
 ) -> None:
     jobs = job_file(tmp_path, command, more=more)
-    found = dovetail(
-        "run", jobs, "--cluster", one_core(tmp_path), "--history", "h.sqlite", "--json", timeout=30
-    )
+    found = dovetail("run", jobs, "--cluster", one_core(tmp_path), "--history", "h.sqlite", "--json")
     assert found.returncode == 1
     assert states(load(found)) == [state]
     assert words in found.stderr

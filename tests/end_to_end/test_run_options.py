@@ -98,9 +98,9 @@ def test_soon_lets_what_runs_end_and_starts_nothing_more(dovetail: Call, tmp_pat
 
 
 def test_now_stops_what_runs(dovetail: Call, tmp_path: Path) -> None:
-    file = listed(tmp_path, "sleep 60", "sh -c 'sleep 0.2; exit 0'", "touch never")
+    file = listed(tmp_path, "sleep 600", "sh -c 'sleep 0.2; exit 0'", "touch never")
     found = dovetail(
-        "run", "--halt", "now,success=1", "--json", file, "--cluster", cores(tmp_path), "-j", "2", timeout=40
+        "run", "--halt", "now,success=1", "--json", file, "--cluster", cores(tmp_path), "-j", "2"
     )
     assert [job["state"] for job in load(found)["jobs"]] == ["CANCELLED", "COMPLETED", "CANCELLED"]
     assert not (tmp_path / "never").exists()

@@ -379,7 +379,7 @@ def test_with_cut_walltimes_jobs_are_backfilled_that_were_not_before(slurm: Slur
     assert not runs.said.exists()
     process.send_signal(signal.SIGINT)
     process.wait(30)
-    done = run(runs, "jobs.toml", "--executor", QUEUE, "--policy", only, *cpus, "--cut-walltimes", timeout=30)
+    done = run(runs, "jobs.toml", "--executor", QUEUE, "--policy", only, *cpus, "--cut-walltimes", timeout=50)
     assert load(done)["jobs"][0]["state"] == "COMPLETED"
 
 
@@ -405,7 +405,7 @@ def test_devices_shows_the_partitions(runs: Runs) -> None:
     def devices(*options: str) -> Any:
         argv = [*DOVETAIL, "devices", "--executor", *options]
         return subprocess.run(
-            argv, env=dict(runs.environment), text=True, capture_output=True, timeout=60, check=False
+            argv, env=dict(runs.environment), text=True, capture_output=True, timeout=280, check=False
         )
 
     shown = devices("slurm-queue")

@@ -171,7 +171,6 @@ def test_a_long_queue(policy: Policy) -> None:
 def test_sample_trace(read: Any, name: str, nodes: int) -> None:
     cluster = Cluster.uniform(nodes, 20, 8)
     workload = read(TRACES / f"{name}.csv.gz", cluster)
-    workload = replace(workload, jobs=workload.jobs[: full(len(workload.jobs), 1500)])
     for policy in (Conservative(), Easy(), Easy(order="sqrtsaf", placement="spread"), Fcfs(skip=8)):
         check_same(*both(workload, cluster, policy))
 

@@ -177,7 +177,7 @@ def test_many_jobs_that_run_at_once_and_end_by_the_same_bounds() -> None:
     ]
     fixed = {job.id: float(run) for job, run in zip(jobs, runs, strict=True)}
     workload = Workload("narrow", jobs, TableTruth(fixed=fixed))
-    for policy in [*POLICIES, *CONSERVATIVE]:
+    for policy in [*POLICIES, *CONSERVATIVE][:: full(1, 2)]:  # others: `test_random_instances`
         check_same(*both(workload, Cluster.uniform(600, 1), policy))
 
 

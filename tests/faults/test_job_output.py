@@ -44,7 +44,7 @@ def test_no_line_of_output_hangs_a_run_or_blocks_a_later_one(
     jobs = commands(tmp_path, ["cat said"])
     arguments = ("run", jobs, "--cluster", here(tmp_path), "--history", "h.sqlite", "--json")
     for _ in range(2):
-        done = dovetail(*arguments, timeout=60)
+        done = dovetail(*arguments, timeout=280)
         assert done.returncode == 0, done.stderr
         assert [job["state"] for job in load(done)["jobs"]] == ["COMPLETED"]
         assert ("what it reported of its transfers is ignored" in done.stderr) == ("bytes_to_device" in said)

@@ -201,7 +201,7 @@ def test_a_damaged_leftover_is_set_aside_and_stops_nobody(dovetail: Call, here: 
     before, run = recorded(here / "h.sqlite"), run_of(here)
     damage(here, run)
     history = ("--history", "other.sqlite")
-    done = dovetail("run", "jobs.txt", "--cluster", "cluster.toml", *history, "--json", timeout=60)
+    done = dovetail("run", "jobs.txt", "--cluster", "cluster.toml", *history, "--json", timeout=280)
     assert done.returncode == 0, done.stderr
     assert "internal error" not in done.stderr
     assert recorded(here / "other.sqlite") == 3

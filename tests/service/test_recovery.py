@@ -122,12 +122,12 @@ def killed(pid: int, boot: float) -> bool:
     return True
 
 
-@pytest.mark.timeout(full(7200, 280))
+@pytest.mark.timeout(full(7200, 590))
 @pytest.mark.parametrize(
     ("jobs", "kinds", "times", "clients"),
     [
-        (MIXED_JOBS, KINDS, full(200, 6), full(5, 2)),
-        (SHORT_JOBS, ("service",), full(200, 4), 2),
+        (MIXED_JOBS, KINDS, full(200, 4), full(5, 2)),
+        (SHORT_JOBS, ("service",), full(200, 3), 2),
         pytest.param(*(SHORT_JOBS, KINDS, 200, 5), marks=LONG),
     ],
 )

@@ -73,7 +73,7 @@ def token(service: Serving) -> str:
 
 
 def ask(place: str, method: str, path: str, body: Any = None, **headers: str) -> tuple[int, bytes]:
-    client = http.client.HTTPConnection(place, timeout=60)
+    client = http.client.HTTPConnection(place, timeout=280)
     try:
         named = {name.replace("_", "-"): value for name, value in headers.items()}
         client.request(method, path, body, named)
@@ -130,7 +130,7 @@ def test_the_one_time_address_becomes_a_strict_cookie(service: Serving, place: s
     with connection(service.folder.path) as client:
         url = client.post("/api/v1/dashboard")["url"]
     path = urlsplit(url).path
-    client_ = http.client.HTTPConnection(place, timeout=60)
+    client_ = http.client.HTTPConnection(place, timeout=280)
     client_.request("GET", path)
     answer = client_.getresponse()
     answer.read()
@@ -203,7 +203,7 @@ def test_a_huge_body_and_a_million_headers(service: Serving, place: str, token: 
 
 def test_slow_clients_are_not_waited_for(place: str) -> None:
     host, _, port = place.rpartition(":")
-    with socket.create_connection((host, int(port)), timeout=60) as slow:
+    with socket.create_connection((host, int(port)), timeout=280) as slow:
         slow.sendall(b"GET / HTTP/1.1\r\n")
         for _ in range(600):  # more than fit into the time that it waits
             try:
@@ -217,7 +217,7 @@ def test_slow_clients_are_not_waited_for(place: str) -> None:
 
 def test_many_connections_leave_the_socket_usable(service: Serving, place: str) -> None:
     host, _, port = place.rpartition(":")
-    crowd = [socket.create_connection((host, int(port)), timeout=60) for _ in range(600)]
+    crowd = [socket.create_connection((host, int(port)), timeout=280) for _ in range(600)]
     try:
         with connection(service.folder.path) as client:
             assert client.get("/api/v1/info")
@@ -340,7 +340,7 @@ def test_slow_strangers_do_not_shut_others_out(place: str, token: str) -> None:
     crowd = []
     try:
         for _ in range(600):
-            one = socket.create_connection((host, int(port)), timeout=60)
+            one = socket.create_connection((host, int(port)), timeout=280)
             one.sendall(head.encode())
             crowd.append(one)
         for _ in range(5):
@@ -426,7 +426,7 @@ def test_tls(tmp_path: Path) -> None:
         secret = service.folder.secret.read_text().strip()
         parts = urlsplit(url)
         context = ssl.create_default_context(cafile=str(certificate))
-        client = http.client.HTTPSConnection(parts.netloc, context=context, timeout=60)
+        client = http.client.HTTPSConnection(parts.netloc, context=context, timeout=280)
         client.request("GET", "/api/v1/info", headers=bearer(secret))
         assert client.getresponse().status == 200
         client.close()

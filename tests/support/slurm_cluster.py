@@ -168,7 +168,7 @@ class SlurmCluster:
         """Hold an allocation, and give the environment of a shell inside it."""
         argv = ["salloc", "--no-shell", *options]
         found = subprocess.run(
-            argv, env=self.environment, capture_output=True, text=True, timeout=60, check=True
+            argv, env=self.environment, capture_output=True, text=True, timeout=280, check=True
         )
         words = found.stderr.split()
         job = next(word for word, before in zip(words[1:], words, strict=False) if before == "allocation")
@@ -344,7 +344,7 @@ class SlurmCluster:
         data, user = self.folder / "db", getpass.getuser()
         made = ["mariadb-install-db", "--no-defaults", f"--datadir={data}", f"--user={user}"]
         made += ["--auth-root-authentication-method=normal", "--skip-test-db"]
-        subprocess.run(made, check=True, capture_output=True, timeout=60)
+        subprocess.run(made, check=True, capture_output=True, timeout=280)
         self.start_daemon("mariadbd")
         _until((self.folder / "db.sock").is_socket, "mariadbd does not start")
         self.start_daemon("slurmdbd")
