@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dovetail.splitting.finish_time import optimal_makespan
+from dovetail.splitting.known import makespan
 from dovetail.splitting.rules import RULES
-from dovetail.splitting.simulate import FileSystem, play
+from dovetail_lab.shirahata.play import FileSystem, play
 
 SLOTS = {"cpu": 14, "gpu": 2}
 PAPER = {"cpu": 77.4, "gpu": 27.9}
@@ -63,12 +64,15 @@ def test_with_known_times_finish_time_is_optimal_and_greedy_at_most_a_task_later
     ours = play(tasks, slots, seconds, RULES["finish-time"], nodes=nodes, known=True).makespan
     greedy = play(tasks, slots, seconds, RULES["greedy"], nodes=nodes, known=True).makespan
     assert ours == pytest.approx(best)
+    every = {kind: count * nodes for kind, count in slots.items()}
+    assert ours == makespan(tasks, every, seconds, RULES["finish-time"])
+    assert greedy == makespan(tasks, every, seconds, RULES["greedy"])
     assert best * (1 - 1e-9) <= greedy <= best + max(cpu, gpu) * (1 + 1e-9)
 
 
 def test_skipping_the_undecided_part_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     found = [play(3000, SLOTS, times(5.3), RULES["finish-time"], nodes=3, known=True)]
-    monkeypatch.setattr("dovetail.splitting.simulate.QUIET", 10**9)
+    monkeypatch.setattr("dovetail_lab.shirahata.play.QUIET", 10**9)
     found.append(play(3000, SLOTS, times(5.3), RULES["finish-time"], nodes=3, known=True))
     assert found[0].makespan == pytest.approx(found[1].makespan, rel=1e-12)
     assert found[0].tasks == found[1].tasks

@@ -15,8 +15,8 @@ import numpy as np
 from dovetail.report.intervals import Interval, interval
 from dovetail.splitting.finish_time import optimal_makespan
 from dovetail.splitting.rules import RULES
-from dovetail.splitting.simulate import FileSystem, Played, play
 from dovetail.workers import mapped
+from dovetail_lab.shirahata.play import FileSystem, Played, play
 
 __all__ = [
     "ALPHA",
