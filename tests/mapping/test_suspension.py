@@ -81,7 +81,8 @@ def test_a_gpu_that_fails_loses_no_item(how: str, good: int, retries: int) -> No
     )
     assert sorted(results) == [2 * x for x in range(100)]
     summary = results.summary
-    assert summary.tasks["cpu"] >= 100 - good
+    if how == "raises" or not good:  # a process in a lost one's place does as many again
+        assert summary.tasks["cpu"] >= 100 - good
     assert 1 <= summary.failed_on["gpu"] <= LIMIT
     assert set(summary.failed_on) == {"gpu"}
     assert set(summary.suspended) <= {"gpu"}
