@@ -79,18 +79,19 @@ def lifetimes(
     machine = cluster or workload.machine
     arrays: tuple[Columns, Machine] | None = None
     for policy in policies:
-        how = None
+        how, costs = None, None
         if machine is not None:
             chosen = load_policy(policy).policy
             work, nodes, model = with_communication(workload, machine, chosen, load_rates(rates))
-            how = options_of(chosen, model) if isinstance(model, RemoteGpu) else None
-            if how is not None and isinstance(model, RemoteGpu) and arrays is None:
-                arrays = arrays_of(prepare(work, nodes, need_truth=True), nodes, model)
-        if how is None or arrays is None or not isinstance(model, RemoteGpu):
+            if isinstance(model, RemoteGpu):
+                how, costs = options_of(chosen, model), model.constants
+                if how is not None and arrays is None:
+                    arrays = arrays_of(prepare(work, nodes, need_truth=True), nodes, model)
+        if how is None or costs is None or arrays is None:
             yield _in_full(workload, policy, cluster, rates)
             continue
         jobs, gpus = arrays
-        found = simulate_borrowing(jobs, gpus, costs_of(model.constants), how)
+        found = simulate_borrowing(jobs, gpus, costs_of(costs), how)
         yield Lifetimes(
             policy,
             jobs.submit,
