@@ -21,7 +21,7 @@ from typing import Any, Literal, TypeVar
 from dovetail.engine.driver.admission import HELD
 from dovetail.engine.driver.driver import INTERRUPTED
 from dovetail.engine.driver.orders import Order
-from dovetail.engine.driver.stranded import NO_NODE
+from dovetail.engine.driver.prepare import NO_NODE
 from dovetail.engine.journal.checked import DAMAGED, checked
 from dovetail.engine.journal.codec import (
     decode_allocation,
@@ -30,14 +30,15 @@ from dovetail.engine.journal.codec import (
     decode_launch,
     decode_node,
     decode_run,
+    decoded,
     encode_allocation,
     encode_app,
     encode_job,
     encode_launch,
     encode_node,
     encode_run,
+    encoded,
 )
-from dovetail.engine.journal.compact import decoded, encoded
 from dovetail.engine.state.core import Engine
 from dovetail.errors import HistoryError
 from dovetail.files.sentences import printable, shown

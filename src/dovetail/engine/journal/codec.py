@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Callable, Mapping, Sequence
 from operator import attrgetter
 from typing import Any, TypeVar
 
-from dovetail.engine.journal.compact import encoded
+import orjson
+
 from dovetail.files.sentences import shown
 from dovetail.model import (
     EMPTY,
@@ -88,6 +90,7 @@ __all__ = [
     "decode_launch",
     "decode_node",
     "decode_run",
+    "decoded",
     "encode_allocation",
     "encode_app",
     "encode_cluster",
@@ -95,6 +98,7 @@ __all__ = [
     "encode_launch",
     "encode_node",
     "encode_run",
+    "encoded",
 ]
 
 Json = Any
@@ -577,3 +581,22 @@ def _make(makers: Mapping[str, Callable[..., T]], data: Json) -> T:
     if name not in makers:
         raise ValueError(f"{shown(name)}, expected one of {', '.join(makers)}")
     return makers[name](*fields)
+
+
+_SLOWLY = json.JSONEncoder(separators=(",", ":")).encode
+
+
+def encoded(form: Any) -> bytes:
+    """A form as JSON: finite numbers only; names may be bytes that are no UTF-8."""
+    try:
+        return orjson.dumps(form)
+    except TypeError:  # lone surrogates, integers beyond 64 bits
+        return _SLOWLY(form).encode()
+
+
+def decoded(data: bytes) -> Any:
+    """The form again. Raises `ValueError` where it is none."""
+    try:
+        return orjson.loads(data)
+    except ValueError:
+        return json.loads(data)

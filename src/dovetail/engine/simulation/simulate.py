@@ -9,11 +9,10 @@ from operator import itemgetter
 
 import numpy as np
 
-from dovetail.engine.driver.driver import Driver, DriverOptions
+from dovetail.engine.driver.driver import Driver, DriverOptions, JournalSink
 from dovetail.engine.driver.orders import Move, Order, Stop
 from dovetail.engine.driver.prepare import check_depends, check_policy, prepare
 from dovetail.engine.driver.priority import Priorities
-from dovetail.engine.driver.sinks import JournalSink
 from dovetail.engine.simulation.ended import EndedColumns, TimesByPlace
 from dovetail.engine.simulation.request import (
     SimulationOptions,
@@ -22,8 +21,7 @@ from dovetail.engine.simulation.request import (
     rare_collections,
 )
 from dovetail.engine.simulation.stand_in import stand_in
-from dovetail.engine.state.expectations import Expectations, News
-from dovetail.engine.state.progress import Progress
+from dovetail.engine.state.progress import Expectations, News, Progress
 from dovetail.interfaces import History, Planner, Policy, RateModel, RuntimeModel
 from dovetail.model import (
     Cluster,

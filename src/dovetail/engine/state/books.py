@@ -13,17 +13,15 @@ from itertools import chain
 from dovetail.engine.capacity.free import Placement
 from dovetail.engine.capacity.gangs import gang_fault
 from dovetail.engine.capacity.occupancy import Occupancy
-from dovetail.engine.state.changes import InstantChanges
-from dovetail.engine.state.expectations import Expectations
 from dovetail.engine.state.horizon import Horizon
-from dovetail.engine.state.measured import Durations
 from dovetail.engine.state.outside import OutsideBook
 from dovetail.engine.state.phases import Phase
 from dovetail.engine.state.predictions import Predictions
 from dovetail.engine.state.profiles import ProfileBook
+from dovetail.engine.state.progress import Expectations
 from dovetail.engine.state.promises import PromiseBook
 from dovetail.engine.state.queue import JobQueue
-from dovetail.engine.state.recent import Recent
+from dovetail.engine.state.recent import Durations, InstantChanges, Recent
 from dovetail.engine.state.suspensions import Suspensions
 from dovetail.engine.state.view import EngineView
 from dovetail.errors import InvariantError

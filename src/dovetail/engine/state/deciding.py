@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Callable
 from dataclasses import replace
 from math import inf
+from typing import Any
 
 from dovetail.engine.capacity.gangs import gang_fault
 from dovetail.engine.state.books import PENDING, Books
@@ -51,31 +53,7 @@ class Decisions(Books):
 
     def _decide(self, decision: Decision, now: Seconds) -> bool:
         """Check and apply one decision; ``True`` if it changed anything that a policy sees."""
-        if isinstance(decision, Wait):
-            return self._wait(decision, now)
-        elif isinstance(decision, Reserve):
-            return self._reserve(decision, now)
-        elif isinstance(decision, Renew):
-            return self._renew(decision, now)
-        elif isinstance(decision, Enqueue):
-            self._enqueue(decision)
-        elif isinstance(decision, Dequeue):
-            job = self._record(decision.job).job
-            if decision.job not in self._bound_to:
-                raise self._wrong(decision.job, "is in no device's FIFO")
-            self._unqueue(job)
-            self.queue.add(job)
-        elif isinstance(decision, Intend):
-            return self._intend(decision)
-        elif isinstance(decision, Migrate):
-            self._migrate(decision, now)
-        elif isinstance(decision, Preempt):
-            return self._preempt(decision)
-        elif isinstance(decision, Submit):
-            self._hand_over(decision, now)
-        elif isinstance(decision, Inquire):
-            return self.outside.ask(decision.shape)
-        return True
+        return _APPLY[type(decision)](self, decision, now) is not False
 
     def _wrong(self, job: JobId, message: str) -> PolicyError:
         return PolicyError(self.policy_name, job, message)
@@ -132,7 +110,17 @@ class Decisions(Books):
         self._run(record, implementation, allocation, device, now)
         return True
 
-    def _enqueue(self, decision: Enqueue) -> None:
+    def _dequeue(self, decision: Dequeue, now: Seconds) -> None:
+        job = self._record(decision.job).job
+        if decision.job not in self._bound_to:
+            raise self._wrong(decision.job, "is in no device's FIFO")
+        self._unqueue(job)
+        self.queue.add(job)
+
+    def _inquire(self, decision: Inquire, now: Seconds) -> bool:
+        return self.outside.ask(decision.shape)
+
+    def _enqueue(self, decision: Enqueue, now: Seconds) -> None:
         job = self._record(decision.job).job
         if job not in self.queue:
             raise self._wrong(decision.job, "is bound to a device while it is not in the queue")
@@ -211,7 +199,7 @@ class Decisions(Books):
         record.migrations += max(0, len(before.allocation.donors) - len(target.donors))
         self.view.changes.migrated.append(self.running[placed.job.id])
 
-    def _preempt(self, decision: Preempt) -> bool:
+    def _preempt(self, decision: Preempt, now: Seconds) -> bool:
         record = self._record(decision.job)
         if (self.phase(decision.job), Preempt) not in STEPS:
             raise self._wrong(decision.job, f"is preempted while it is {self.phase(decision.job).value}")
@@ -235,7 +223,7 @@ class Decisions(Books):
         ]
         self.outside.hand_over(decision, record.job.walltime, now, known)
 
-    def _intend(self, decision: Intend) -> bool:
+    def _intend(self, decision: Intend, now: Seconds) -> bool:
         record = self._record(decision.job)
         if (self.phase(decision.job), Intend) not in STEPS:
             raise self._wrong(decision.job, f"is planned while it is {self.phase(decision.job).value}")
@@ -256,3 +244,19 @@ class Decisions(Books):
             at = bisect_left(wakes, until)
             if at == len(wakes) or wakes[at] != until:
                 wakes.insert(at, until)
+
+
+_APPLY: dict[type, Callable[[Decisions, Any, Seconds], bool | None]] = {
+    Start: Decisions._start,
+    Wait: Decisions._wait,
+    Reserve: Decisions._reserve,
+    Renew: Decisions._renew,
+    Enqueue: Decisions._enqueue,
+    Dequeue: Decisions._dequeue,
+    Intend: Decisions._intend,
+    Migrate: Decisions._migrate,
+    Preempt: Decisions._preempt,
+    Submit: Decisions._hand_over,
+    Inquire: Decisions._inquire,
+}
+"""What each decision does; ``False`` where that changed nothing that a policy sees."""
