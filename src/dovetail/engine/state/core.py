@@ -13,7 +13,7 @@ from typing import Any
 
 from dovetail.engine.capacity.free import Placement
 from dovetail.engine.capacity.sizing import resized
-from dovetail.engine.state.books import PENDING, Bound, no_bound
+from dovetail.engine.state.books import PENDING, Books, Bound, no_bound
 from dovetail.engine.state.deciding import Decisions
 from dovetail.engine.state.phases import STEPS, Phase
 from dovetail.engine.state.progress import Expectations
@@ -58,7 +58,7 @@ from dovetail.model.allocation import NARROW
 __all__ = ["Bound", "Engine", "no_bound"]
 
 
-class Engine(Decisions):
+class Engine(Books):
     """Holds the state of a run, asks the policy, checks and applies what it decides.
 
     ``timer`` is called around every ``decide`` and its differences kept in ``decision_seconds``.
@@ -67,7 +67,7 @@ class Engine(Decisions):
     source and target until `Migrated`; without, only where the policy asks for that.
     """
 
-    __slots__ = ("_settles", "_timer", "_told", "packs")
+    __slots__ = ("_decisions", "_settles", "_timer", "_told", "packs")
 
     def __init__(
         self,
@@ -85,13 +85,17 @@ class Engine(Decisions):
         hold_moves: bool = False,
     ) -> None:
         super().__init__(cluster, policy, runtimes, bound, placement, forecast, keep_asked, keep_considered)
-        self.policy_name = policy_name or type(policy).__name__
+        self._decisions = Decisions(self, policy_name or type(policy).__name__, hold_moves=hold_moves)
         self._settles = traits_of(policy).settles
         self._told = False
         self.packs = len(cluster) > NARROW
         """What ended jobs held is kept as runs of nodes: a mask of a wide machine takes kilobytes."""
         self._timer = timer
-        self.hold_moves = hold_moves
+
+    @property
+    def policy_name(self) -> str:
+        """For people."""
+        return self._decisions.policy_name
 
     # ------------------------------------------------------------------ events
 
@@ -121,7 +125,7 @@ class Engine(Decisions):
         self.predictions.refresh()
         if now >= self.horizon.next_look and self.horizon.due(now):
             for job in [*self.queue, *(job for fifo in self.device_queues.values() for job, _ in fifo)]:
-                self._narrow(job, now)
+                self.narrow(job, now)
         if self.suspensions.active or self.suspensions.changed:
             self._look_at_suspensions(now)
         bounds = self.occupancy.release_times
@@ -150,7 +154,7 @@ class Engine(Decisions):
             return True
         record = self.records[event.job]
         if event.job not in self.held:
-            self._withdraw(record.job)
+            self.withdraw(record.job)
         self._hold_back(record, event.reason)
         self.view.changes.withdrawn = True
         return False
@@ -177,7 +181,7 @@ class Engine(Decisions):
             sizes = [max(choice.request.memory, most) for choice in whole.choices]
             self.horizon.narrowed[event.job] = resized(whole, sizes, event.kills)
         if event.job not in self.held:
-            self._withdraw(before)
+            self.withdraw(before)
             self._enter_queue(record.job)
         if self.predictions.cached:
             self.predictions.drop(event.job)
@@ -200,7 +204,7 @@ class Engine(Decisions):
         except ValueError:
             counted = False
         device = event.device_class or self.class_of(implementation, allocation if counted else nowhere)
-        self._run(record, implementation, allocation, device, start, counted=counted)
+        self.run(record, implementation, allocation, device, start, counted=counted)
         return False
 
     def _adopt(self, event: Adopted, now: Seconds) -> None:
@@ -215,7 +219,7 @@ class Engine(Decisions):
         record.attempts = event.attempt - 1
         device = self.class_of(implementation, allocation)
         expected = None if event.limit is None else (event.predicted, event.limit)
-        self._run(record, implementation, allocation, device, event.start_time, expected=expected)
+        self.run(record, implementation, allocation, device, event.start_time, expected=expected)
 
     def _end(self, event: Ended, now: Seconds) -> None:
         record = self.records[event.job]
@@ -281,7 +285,7 @@ class Engine(Decisions):
         return any(
             device != record.device_class
             for choice in submitted.choices
-            for device in self._classes_of(choice, None)
+            for device in self.classes_of(choice, None)
         )
 
     def _completed_before(self, record: Record) -> bool:
@@ -301,10 +305,10 @@ class Engine(Decisions):
         for job in self.view.changes.submitted:
             record = self.records.get(job.id)
             if record is not None and record.job in self.queue:
-                self._leave_out_suspended(record.job)
+                self.leave_out_suspended(record.job)
         end = self.suspensions.next_end
         if end is not None:
-            self._wake_at(end, now)
+            self.wake_at(end, now)
 
     def _requeue(self, event: Requeued, now: Seconds) -> None:
         """An ended job waits again, at its old place; what it held so far stays on record."""
@@ -372,7 +376,7 @@ class Engine(Decisions):
             return True  # it runs, here or elsewhere: its driver stops it and reports the end
         record = self.records[job]
         if self.held.pop(job, None) is None:
-            self._withdraw(record.job)
+            self.withdraw(record.job)
         self.view.changes.withdrawn = True
         record.state, record.end, record.exit_code = State.CANCELLED, now, None
         record.detail = event.detail
@@ -385,11 +389,11 @@ class Engine(Decisions):
             return True  # it has ended meanwhile
         before, target = self.moving.pop(event.job)
         if event.failed:
-            self._change_place(placed, before.allocation, now)
+            self.change_place(placed, before.allocation, now)
             self.view.changes.incident = True
             self.view.changes.moved.append(self.running[event.job])
         else:
-            self._arrive(before, placed, target, now)
+            self.arrive(before, placed, target, now)
         return False
 
     def retire(self, job: JobId) -> Record:
@@ -421,7 +425,7 @@ class Engine(Decisions):
         for unit in self.cluster.units if self.device_queues else ():
             if unit.node == node:
                 for job, _ in list(self.device_queues.get(unit.index, ())):
-                    self._unqueue(job)
+                    self.unqueue(job)
                     self.queue.add(job)
         self._machine_changed()
         self.promises.drop_all()
@@ -433,7 +437,7 @@ class Engine(Decisions):
             raise ValueError(f"new node {event.new.name} has index {event.node}, not {len(self.cluster)}")
         else:
             self.cluster = self.occupancy.grow(event.new)
-            self._classes.clear()
+            self.only_class.clear()
         self._machine_changed()
 
     def _machine_changed(self) -> None:
@@ -453,7 +457,7 @@ class Engine(Decisions):
 
     def _cluster_ends(self, event: ClusterEnds, now: Seconds) -> None:
         self._move_horizon(now, event.left)
-        self._wake_at(self.horizon.end, now)
+        self.wake_at(self.horizon.end, now)
 
     def _planned(self, event: Planned, now: Seconds) -> None:
         self.view.plan = event.plan
@@ -471,7 +475,7 @@ class Engine(Decisions):
 
     def _ask(self, now: Seconds) -> list[Decision]:
         decided: list[Decision] = []
-        policy, view, timer = self.policy, self.view, self._timer
+        policy, view, timer, start = self.policy, self.view, self._timer, self._decisions.start
         rounds = 0
         self._told = True
         while True:
@@ -486,10 +490,10 @@ class Engine(Decisions):
             fresh = again = False
             for decision in batch:
                 if type(decision) is Start:
-                    if not self._start(decision, now):
+                    if not start(decision, now):
                         again = True
                         continue
-                elif not self._decide(decision, now):
+                elif not self._decisions.apply(decision, now):
                     continue
                 fresh = True
                 decided.append(decision)
@@ -505,7 +509,7 @@ class Engine(Decisions):
     def impose(self, now: Seconds, decisions: Iterable[Decision], enqueued: int | None) -> None:
         """Take decisions that were made before (`dovetail.engine.state.checkpoint`), checked as any other."""
         for decision in decisions:
-            self._decide(decision, now)
+            self._decisions.apply(decision, now)
         self.last_enqueued = enqueued
 
 
