@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from dovetail.report.figures import GRID, INK, MUTED, clean, heading, styled, styled_figure
+from dovetail.report.drawing import GRID, INK, MUTED, styled
+from dovetail_lab.figures import clean, heading, styled_figure
 from dovetail_lab.markthub.points import POLICIES, Found, Point, mixture, table_4
 from dovetail_lab.ravi.panels import COLOURS, Panel, parts
 from dovetail_lab.study import Chart, Table
