@@ -11,7 +11,7 @@ from gangs_on_gpus import random_cluster, random_gangs
 
 from dovetail.engine.driver.prepare import prepare
 from dovetail.engine.simulation.simulate import SimulationOptions, simulate
-from dovetail.engine.state.expectations import Expectations
+from dovetail.engine.state.progress import Expectations
 from dovetail.interfaces import Policy
 from dovetail.model import Cluster, Result, Workload
 from dovetail.policies.fcfs import Fcfs
