@@ -254,8 +254,7 @@ class LocalLink:
         if kind is list:
             return self._all(value)
         if isinstance(value, np.dtype | type):
-            known = known_dtype(value)
-            dtype = self._dtypes.get(known)
+            dtype = self._dtypes.get(value) or self._dtypes.get(known := known_dtype(value))
             if dtype is None:
                 raise TypeError(f"{self.library} has no {known}")
             return dtype

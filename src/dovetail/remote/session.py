@@ -12,13 +12,13 @@ from numpy.typing import NDArray
 from dovetail.errors import DeviceError
 from dovetail.remote.backends.base import Backend, Kernel
 from dovetail.remote.encoding import decode
-from dovetail.remote.failures import CALL_ERRORS, Failure
+from dovetail.remote.failures import CALL_ERRORS, FailedError, Failure
 from dovetail.remote.limits import ESTIMATES, Estimate
 from dovetail.remote.snapshot import Fill, Manifest, Source, load, snapshot
 from dovetail.remote.standard import FUNCTIONS, OPERATORS, UNARY_OPERATORS
 from dovetail.remote.wire import ProtocolError
 
-__all__ = ["MOST_ARRAYS", "FailedError", "Session"]
+__all__ = ["MOST_ARRAYS", "Session"]
 
 _Known = tuple[Callable[..., Any], int, frozenset[str], Estimate | None]
 """A function, how many arguments it takes by position, their names, and the size of its result."""
@@ -100,8 +100,8 @@ class Session:
                 raise ProtocolError("a call that is none") from None
             try:
                 self._carry_out(name, out, arguments, keywords)
-            except _Poisoned as poisoned:
-                self._poison(out, poisoned.failure)
+            except FailedError as failed:  # an argument is the result of a call that failed
+                self._poison(out, failed.failure)
             except self._errors as error:
                 self.fail(out, Failure.of(error, str(name), site))
             else:
@@ -171,7 +171,7 @@ class Session:
     def _missing(self, error: KeyError) -> Exception:
         handle = error.args[0]
         if handle in self.failed:
-            return _Poisoned(self.failed[handle])
+            return FailedError(self.failed[handle])
         return DeviceError(f"found no array {handle} of this client")
 
     def fail(self, out: Any, failure: Failure) -> None:
@@ -280,21 +280,6 @@ class Session:
             container.clear()
         self.used = 0
         self.backend.trim()
-
-
-class FailedError(Exception):
-    """An array that was asked for is not there, for this reason."""
-
-    def __init__(self, failure: Failure) -> None:
-        super().__init__(failure.message)
-        self.failure = failure
-
-
-class _Poisoned(Exception):  # noqa: N818 - never seen by anybody
-    """An argument is the result of a call that failed."""
-
-    def __init__(self, failure: Failure) -> None:
-        self.failure = failure
 
 
 def _checked(handle: Any) -> int:

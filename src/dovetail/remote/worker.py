@@ -25,8 +25,8 @@ from numpy.typing import NDArray
 from dovetail.channel import end_with
 from dovetail.errors import DovetailError
 from dovetail.remote.backends import Backend, open_backend
-from dovetail.remote.failures import CALL_ERRORS, Failure
-from dovetail.remote.session import FailedError, Session
+from dovetail.remote.failures import CALL_ERRORS, FailedError, Failure
+from dovetail.remote.session import Session
 from dovetail.remote.snapshot import parse_manifest
 from dovetail.remote.spares import Spares
 from dovetail.remote.standard import DTYPES
