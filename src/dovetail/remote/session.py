@@ -7,14 +7,12 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Any
 
-from numpy.typing import NDArray
-
 from dovetail.errors import DeviceError
 from dovetail.remote.backends.base import Backend, Kernel
 from dovetail.remote.encoding import decode
 from dovetail.remote.failures import CALL_ERRORS, FailedError, Failure
 from dovetail.remote.limits import ESTIMATES, Estimate
-from dovetail.remote.snapshot import Fill, Manifest, Source, load, snapshot
+from dovetail.remote.snapshot import Fill, Manifest, load
 from dovetail.remote.standard import FUNCTIONS, OPERATORS, UNARY_OPERATORS
 from dovetail.remote.wire import ProtocolError
 
@@ -189,10 +187,6 @@ class Session:
 
     # -- arrays ----------------------------------------------------------------------------------------
 
-    def put(self, handle: Any, array: NDArray[Any]) -> None:
-        """Take over an array of the host that nobody else uses."""
-        self.store(handle, self.backend.from_host(array))
-
     def store(self, handle: Any, value: Any) -> None:
         """Keep an array under a handle. Raises `MemoryError` beyond the quota."""
         known = self.values.get(_checked(handle))
@@ -249,20 +243,12 @@ class Session:
         failure = self.failed.get(handle) if type(handle) is int else None
         raise FailedError(failure or Failure("DeviceError", "found no such array of this client", "", -1))
 
-    def failure_heard(self) -> Failure | None:
-        """The oldest failure that the client has not heard of; it has, from now on."""
-        return self.unheard.popleft() if self.unheard else None
-
     def told_so_far(self) -> list[tuple[int, str, tuple[int, ...]]]:
         """Types and shapes that were to be told, and have been from now on."""
         told, self.told = self.told, []
         return told
 
     # -- moving ----------------------------------------------------------------------------------------
-
-    def snapshot(self) -> tuple[Manifest, list[Source]]:
-        """All arrays and failures."""
-        return snapshot(self.backend, self.values, self.failed)
 
     def load(self, manifest: Manifest, fill: Fill) -> None:
         """Take over a snapshot. Raises `MemoryError` or `TypeError`, nothing loaded."""
