@@ -175,9 +175,10 @@ def measure(
     seconds = ("local_call", "remote_call", "remote_call_cpu", "recorded_call", "round_trip", "prepared")
     rates = {name: name for name in ("put", "get", "put_first", "get_first", "local_put")}
     rates["raw_bandwidth"] = "raw"
+    values: dict[str, Any] = {name: medians[name] for name in seconds}
+    values |= {name: size / medians[took] for name, took in rates.items()}
     return Measured(
-        **{name: medians[name] for name in seconds},
-        **{name: size / medians[took] for name, took in rates.items()},
+        **values,
         shares={name: _share(found, name) for name in ("put", "get", "put_first", "get_first")},
         pauses={amount: medians[f"pause/{amount}"] for amount in sizes},
         returns={amount: medians[f"return/{amount}"] for amount in sizes},
