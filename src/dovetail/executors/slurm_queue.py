@@ -460,7 +460,7 @@ class SlurmQueueExecutor(Reporting):
         shape, _, tasks, own, cwd, brought = key
         batch = uuid.uuid4().hex[:12]
         outer = self._environ if brought is None else dict(brought)
-        options = [*job_options(shape, self._nodes_of(shape), tasks), *self._options.sbatch.split()]
+        options = self._options_for(shape, tasks)
         cpus = next(o.partition("=")[2] for o in options if o.startswith("--cpus-per-task="))
         handed = [one.handed for one in waiting]
         for number, one in enumerate(handed):
@@ -560,11 +560,29 @@ class SlurmQueueExecutor(Reporting):
             self._asks.clear()
 
     def _answer(self, shape: Shape) -> Foreseen:
-        """What Slurm says. Raises `SlurmError`. Blocks."""
-        options = [*job_options(shape, self._nodes_of(shape)), *self._options.sbatch.split()]
-        wait = max(0.0, foreseen(options) - time.time())
-        free = room(shape, options, self._nodes.facts().values()) if wait < 1.0 else 0
+        """What Slurm says. Raises `SlurmError`. Blocks.
+
+        Of a job that may go to several partitions it foresees the start in one of them, which need not be the
+        first: so it is asked about each.
+        """
+        options = self._options_for(shape)
+        wait, free = max(0.0, foreseen(options) - time.time()), 0
+        for name in shape.target.split(","):
+            one = replace(shape, target=name)
+            its = self._options_for(one)
+            try:
+                its_wait = wait if one == shape else max(0.0, foreseen(its) - time.time())
+            except SlurmError as error:
+                if error.passing or error.no_place:
+                    raise
+                continue  # not this one, but another
+            wait = min(wait, its_wait)
+            free += room(one, its, self._nodes.facts().values()) if its_wait < 1.0 else 0
         return Foreseen(shape, wait, free, used=self._time_used(shape))
+
+    def _options_for(self, shape: Shape, tasks: int = 1) -> list[str]:
+        """What sbatch is told of such a job."""
+        return [*job_options(shape, self._nodes_of(shape), tasks), *self._options.sbatch.split()]
 
     def _time_used(self, shape: Shape) -> TimeUsed | None:
         """What jobs there use of their walltimes, by the accounting of the last days. Blocks."""
