@@ -208,6 +208,8 @@ class SlurmQueueExecutor(Reporting):
         handed_over: list[tuple[Submit, int]] = []
         for one in last.values():
             self._outputs.paths[one.job] = one.files[0], one.files[1]
+            if self.files.is_claimed(one):  # it was to go another way
+                continue
             ran = self.files.run_of(one) is not None
             if not one.batch_id:  # Dovetail ended between sbatch and its answer
                 one.batch_id = by_name.get(_name(one.batch), UNKNOWN if ran else "")
@@ -328,16 +330,20 @@ class SlurmQueueExecutor(Reporting):
             await self._cancel([handed])
 
     async def withdraw(self, job: JobId) -> None:
-        """Take it out of Slurm's queue, unless it has started; `Withdrawn` follows when Slurm has let go."""
+        """Take it out of Slurm's queue, unless it has started; `Withdrawn` follows.
+
+        What counts is who makes the record of its run first, its node or we: ``scancel --state=PENDING``
+        would not start that race, but takes all tasks of an array that wait along with the one that it names.
+        """
         handed = self._handed.get(job)
-        if handed is None or handed.stop or handed.started or handed.withdrawn:
+        if handed is None or handed.stop or handed.started:
             return
         if self._backlog.take_out(lambda one: one.handed is handed):
             self._let_go(handed)
             return
-        if handed.batch_id in ("", UNKNOWN):
+        if handed.batch_id in ("", UNKNOWN) or not self.files.claim(handed):
             return
-        handed.withdrawn = True
+        self._let_go(handed)
         self._leaving.append(handed)
         if len(self._leaving) == 1:
             self._begin_task(self._withdraw_gathered())
@@ -347,15 +353,13 @@ class SlurmQueueExecutor(Reporting):
         await asyncio.sleep(GATHER)
         leaving, self._leaving = self._leaving, []
         try:
-            await asyncio.to_thread(call, ["scancel", "--state=PENDING", *(one.id for one in leaving)])
-        except SlurmError as error:  # of one at least; what became of each the next look will say
-            _log.info("not all of %d jobs could be taken back: %s", len(leaving), error)
-        self._looks.set()
+            await asyncio.to_thread(call, ["scancel", *(one.id for one in leaving)])
+        except SlurmError as error:  # should they start, they find that they are not wanted
+            _log.info("not all of %d jobs could be taken out of the queue: %s", len(leaving), error)
 
     def _let_go(self, handed: Handed) -> None:
-        """A job has left the queue for another way; should it start there after all, it finds that out."""
+        """A job goes another way."""
         if handed.batch:
-            self.files.fence(handed)
             self.files.note(t="withdrawn", batch=handed.batch, job=handed.job)
         self._handed.pop(handed.job, None)
         self._commands.pop(handed.job, None)
@@ -643,9 +647,6 @@ class SlurmQueueExecutor(Reporting):
             why = "Slurm has put it back into its queue while it ran"
             self._tell_end(handed, Ended(handed.job, State.NODE_FAIL, None, why))
             return True
-        if handed.withdrawn and not handed.stop and record is None and seen and seen.state == "CANCELLED":
-            self._let_go(handed)
-            return True
         if seen is None and record is None:
             return self._is_missing(handed, handed.batch_id in arrays)
         end = self._end_of(handed, seen, record)
@@ -661,12 +662,8 @@ class SlurmQueueExecutor(Reporting):
         again; should it turn up after all, it finds that it is not wanted.
         """
         handed.missed += 1
-        taken_out = handed.withdrawn and array_known  # as we have asked for
-        if handed.missed < MISSED and not taken_out:
+        if handed.missed < MISSED:
             return False
-        if handed.withdrawn and not handed.stop:
-            self._let_go(handed)
-            return True
         if array_known or handed.stop:
             now, state = time.time(), State(handed.stop or State.CANCELLED)
             why = "it was cancelled before it began"

@@ -42,6 +42,8 @@ MINUTE = 60.0
 UNTRIED, ENDS_FIRST = "tried for the first time", "ends first"
 FASTEST = "runs fastest, and no other way surely ends sooner"
 """Why a job goes its way."""
+NEAR = 1.2
+"""A way is as good as the fastest if a job runs at most so many times as long: predictions are no better."""
 LEAST = 2.0
 """Seconds by which another way must be sooner, if a job is to lose its place for it."""
 QUANTILE = 1.2816
@@ -295,7 +297,7 @@ class _Round:
             )
             return
         best, why = self._best(job, open_ways)
-        if not leaves and why == ENDS_FIRST and best.run > min(way.run for way in open_ways):
+        if not leaves and why == ENDS_FIRST and best.run > NEAR * min(way.run for way in open_ways):
             return
         decision = self._hand_over(job, best, why, open_ways)
         if self.policy.passive or len({way.choice for way in open_ways}) == 1 or why == UNTRIED:
@@ -554,8 +556,9 @@ class _Round:
         return min(ways, key=_by_start), "nothing is known of its run times, starts first"
 
     def _surest(self, ways: Sequence[Way]) -> Way:
-        """The fastest, unless another surely ends before it; among equally fast ones the earlier end."""
-        best = min(ways, key=lambda way: (way.run, way.end))
+        """The fastest, unless another surely ends before it; among nearly as fast ones the earlier end."""
+        shortest = min(way.run for way in ways)
+        best = min((way for way in ways if way.run <= NEAR * shortest), key=lambda way: (way.end, way.run))
         for way in sorted(ways, key=lambda way: way.end):
             if self._is_free(way):
                 sooner = way.end < best.end
