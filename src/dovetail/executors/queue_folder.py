@@ -168,13 +168,13 @@ class QueueFolder:
         with contextlib.suppress(OSError):
             Path(f"{self._run_path(handed)}.stop").touch(mode=0o600)
 
-    def said(self, batch: str) -> str:
-        """The last line that a batch's script wrote."""
+    def said(self, batch: str) -> list[str]:
+        """The lines that a batch's script wrote, and slurmstepd with it."""
         try:
             lines = (self.path / f"{batch}.log").read_text(errors="replace").strip().splitlines()
         except OSError:
-            return ""
-        return lines[-1][:200] if lines else ""
+            return []
+        return [line[:200] for line in lines]
 
     def tidy(self) -> None:
         """Remove logs in which nothing is."""

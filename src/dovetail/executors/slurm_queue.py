@@ -104,6 +104,8 @@ TERMINAL = {
 }
 AGAIN = ("PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT")
 """States of a job that has run and is to run again, which is not for Slurm to say: it is run once."""
+MEMORY_KILL = ("emory limit", "oom-kill", "oom_kill")
+"""What slurmstepd says where a job's memory was the reason of its end."""
 RUNS = ("RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "SIGNALING", "STAGE_OUT")
 
 
@@ -737,8 +739,11 @@ class SlurmQueueExecutor(Reporting):
         at = time.time()
         began = at if record is None else record.start["at"]
         said = f"Slurm: {seen.state if seen else ''}"
-        log = self.files.said(handed.batch) if state is State.FAILED else ""
-        detail = f"{said}: {log}" if log else said
+        log = self.files.said(handed.batch) if state is State.FAILED else []
+        killed = next((line for line in log if any(words in line for words in MEMORY_KILL)), "")
+        if killed:  # by Slurm's accounting, which calls that a failure; by a cgroup it has its own state
+            state = State.OUT_OF_MEMORY
+        detail = f"{said}: {killed or log[-1]}" if log else said
         return Ended(handed.job, self._asked_or(handed, state), None, detail, Usage(), began, at)
 
     @staticmethod
