@@ -10,8 +10,6 @@ from dovetail.cli import options as opt
 from dovetail.cli.history import history_app, many, opened, reading
 from dovetail.model import Run
 
-__all__ = ["history_app"]
-
 
 def _add(runs: Sequence[Run], history: Path | None, *, as_json: bool) -> None:
     """Record what is new, and say how many."""
