@@ -11,8 +11,6 @@ from dovetail.cli.history import history_app, opened, reading
 from dovetail.model import Run
 from dovetail.report import wording
 
-__all__ = ["history_app"]
-
 
 def _add(runs: Sequence[Run], history: Path | None, *, as_json: bool) -> None:
     """Record what is new, and say how many."""

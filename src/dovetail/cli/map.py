@@ -112,7 +112,7 @@ def map_command(
 def _app_of(commands: Mapping[str, str]) -> str:
     """What the history knows the programs by."""
     from dovetail.mapping.programs import IN, OUT, parse_command
-    from dovetail.workloads.commands import identify
+    from dovetail.workloads.identity import identify
 
     option = next((option for option in ("--cpu", "--gpu") if option in commands), None)
     if option is None:
@@ -123,9 +123,8 @@ def _app_of(commands: Mapping[str, str]) -> str:
 def _submit(paths: Sequence[str], workers: str | None, app: str, at: str | None, as_json: bool) -> int:
     """The same command, as a job of the service on all that its workers hold."""
     from dovetail.cli.submit import tell_submitted
-    from dovetail.mapping.places import parse_workers
+    from dovetail.mapping.places import devices_here, parse_workers
     from dovetail.mapping.run import app_name
-    from dovetail.mapping.units import devices_here
     from dovetail.model import CPU
     from dovetail.model.templates import escape
     from dovetail.service.requests import here
@@ -180,7 +179,7 @@ def _asked(
     from dovetail.mapping.function import Function
     from dovetail.mapping.programs import IN, OUT, Program, Staying, parse_command
     from dovetail.mapping.record import parts_of
-    from dovetail.workloads.commands import identify
+    from dovetail.workloads.identity import identify
 
     line = commands.get("--line")
     if line is not None and not persistent:

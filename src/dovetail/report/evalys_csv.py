@@ -18,7 +18,7 @@ from dovetail.model.masks import runs
 from dovetail.model.tables import NumberedIds
 from dovetail.report.columns import Columns, Floats, columns_of
 from dovetail.report.table_columns import TableColumns
-from dovetail.workloads.writers.swf import as_number
+from dovetail.workloads.swf_writer import as_number
 
 __all__ = ["COLUMNS", "FINAL_STATES", "ResourceNumbers", "csv_pieces", "to_evalys_csv", "write_csv"]
 
