@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
@@ -15,18 +14,7 @@ from dovetail.remote.backends.numpy import compat
 from dovetail.remote.encoding import LocalMemory
 from dovetail.remote.standard import DTYPES
 
-__all__ = ["CupyBackend", "cuda_kernel", "open_cuda"]
-
-
-def open_cuda(number: int) -> Backend:
-    """A CUDA device by CuPy, else by PyTorch. Raises `InputError`."""
-    if importlib.util.find_spec("cupy") is not None:
-        return CupyBackend(number)
-    if importlib.util.find_spec("torch") is None:
-        raise InputError(f"device 'cuda:{number}' is not there: CuPy and PyTorch are not installed")
-    from dovetail.remote.backends.torch import TorchBackend
-
-    return TorchBackend(f"cuda:{number}")
+__all__ = ["CupyBackend", "cuda_kernel"]
 
 
 class CupyBackend(Backend):
