@@ -85,15 +85,9 @@ def _memory(service: Service, job: Job, choice: Choice) -> Row:
 
 def _paths(service: Service, job: Job, attempt: int) -> tuple[Path, Path]:
     """Where an attempt of a job writes."""
-    launch = job.launch
-    out, err = map(Path, endless_paths(str(service.folder.path), job.id, max(1, attempt)))
-    if launch is not None:
-        base = Path(launch.folder or service.about.cwd)
-        if launch.stdout is not None:
-            out = err = base / launch.stdout
-        if launch.stderr is not None:
-            err = base / launch.stderr
-    return out, err
+    out, err = (None, None) if job.launch is None else job.launch.files(job.id, service.about.cwd)
+    ours = endless_paths(str(service.folder.path), job.id, max(1, attempt))
+    return Path(out or ours[0]), Path(err or ours[1])
 
 
 async def files(service: Service, id: JobId, person: Person, attempt: int | None = None) -> Files:
