@@ -33,7 +33,7 @@ import numpy.typing as npt
 from dovetail.engine.simulation.simulate import SimulationOptions, simulate
 from dovetail.model import Cluster
 from dovetail.plugins import load_policy
-from dovetail.policies import lookahead_order, lookahead_room
+from dovetail.policies import lookahead_order
 from dovetail.policies.parts.orders import ORDERS
 from dovetail.report.metrics import metrics
 from dovetail.runtimes.perfect import PerfectModel
@@ -70,7 +70,7 @@ def _tried(objective: str, *orders: str) -> Change:
 
 RULES: dict[str, list[Change]] = {
     "as it is": [],
-    "no room kept": [(lookahead_room, "worth_keeping", lambda *_: False)],
+    "no room kept": [(lookahead_order, "worth_keeping", lambda *_: False)],
     "saf beside": [_tried("slowdown", "sqrtsaf", "saf")],
     "saf stands": [_tried("slowdown", "saf", "sjf")],
     "no roll-outs": [_tried("slowdown", "sqrtsaf")],

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, cast, get_args
 
 from dovetail.engine.journal.journal import JournalWriter
 from dovetail.engine.state.core import Engine
-from dovetail.engine.state.expectations import Expectations
+from dovetail.engine.state.progress import Expectations
 from dovetail.errors import DovetailWarning, InputError, NothingKnown
 from dovetail.executors.discovery import discover
 from dovetail.files.sentences import closest

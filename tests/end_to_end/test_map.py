@@ -17,7 +17,7 @@ from dovetail_command import DOVETAIL, load
 from waiting import until
 
 from dovetail.history.sqlite import SqliteHistory
-from dovetail.mapping.units import devices_here
+from dovetail.mapping.places import devices_here
 from dovetail.testing.builders import full
 
 pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live"), pytest.mark.timeout(120)]

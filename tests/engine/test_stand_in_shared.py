@@ -12,7 +12,7 @@ import pytest
 from twins_compared import check_same, check_same_reports
 
 from dovetail.engine.simulation.simulate import SimulationOptions, simulate
-from dovetail.engine.state.measured import Durations
+from dovetail.engine.state.recent import Durations
 from dovetail.interfaces import Policy
 from dovetail.model import (
     App,

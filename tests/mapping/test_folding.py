@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dovetail.mapping.folding import ByKey, Fold, Intervals, Tree, fold_run
+from dovetail.mapping.folding import Fold, Tree, fold_run
 
 
 def cuts(count: int, seed: int) -> list[tuple[int, int]]:
@@ -67,7 +67,8 @@ def test_items_without_a_value_are_left_out(count: int, holes: set[int]) -> None
 
 @given(st.integers(1, 120), st.integers(0, 5))
 def test_by_key_values_come_in_the_order_of_the_items(count: int, seed: int) -> None:
-    fold, parts = ByKey(operator.add), Intervals(operator.add)
+    fold = Fold(operator.add, by_key=True)
+    parts = Tree(fold.both)
     call = fold.prepared(lambda i: [(i % 3, [i]), (i % 3, [-i]), ("all", [i])])
     for low, high in cuts(count, seed):
         parts.add(fold.folded(low, [call(i) for i in range(low, high)]))
@@ -78,9 +79,10 @@ def test_by_key_values_come_in_the_order_of_the_items(count: int, seed: int) -> 
 
 
 def test_a_mapping_is_pairs_too_and_one_item_alone_is_a_run() -> None:
-    fold, parts = ByKey(operator.add), Intervals(operator.add)
+    fold = Fold(operator.add, by_key=True)
+    parts = Tree(fold.both)
     call = fold.prepared(lambda _: {"a": 1})
-    parts.add(fold.alone(0, call(None)))
+    parts.add(fold.folded(0, [call(None)]))
     parts.skip(1)
-    parts.add(fold.alone(2, call(None)))
+    parts.add(fold.folded(2, [call(None)]))
     assert parts.result() == {"a": 2}

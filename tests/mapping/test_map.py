@@ -24,8 +24,7 @@ from waiting import until
 import dovetail
 from dovetail.errors import InputError, MapError
 from dovetail.history.sqlite import SqliteHistory
-from dovetail.mapping.places import Place
-from dovetail.mapping.units import ThisMachine
+from dovetail.mapping.places import Place, ThisMachine
 from dovetail.mapping.wire import Connection
 
 pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live")]
@@ -224,16 +223,18 @@ class Counted(ThisMachine):
         self.given.append(place)
 
 
-def test_units_are_held_while_used_and_given_back_early(tmp_path: Path) -> None:
+def test_units_are_held_while_used_and_given_back_early(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """One of three workers has a long item; of the others one stays to help, the other is let go."""
     units, over = Counted(), tmp_path / "over"
 
     def item(long: bool) -> None:
         until(lambda: over.exists() or not long)
 
-    workers = dovetail.Workers("cpu:3", units=units)
+    monkeypatch.setattr("dovetail.mapping.hiring.ThisMachine", lambda: units)
     results = dovetail.map(
-        item, [True, False, False], workers=workers, history=False, batch=1, duplicate=False
+        item, [True, False, False], workers="cpu:3", history=False, batch=1, duplicate=False
     )
     assert [next(results), next(results)] == [None, None]
     waits = threading.Thread(target=lambda: (until(lambda: units.given), time.sleep(0.5), over.touch()))

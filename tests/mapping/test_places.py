@@ -3,8 +3,7 @@ from __future__ import annotations
 import pytest
 
 from dovetail.errors import InputError
-from dovetail.mapping.places import Place, Wanted, default_workers, environment_of, parse_workers
-from dovetail.mapping.units import ThisMachine
+from dovetail.mapping.places import Place, ThisMachine, Wanted, default_workers, environment_of, parse_workers
 
 
 def test_workers_as_they_are_written() -> None:
@@ -37,8 +36,8 @@ def eight(monkeypatch: pytest.MonkeyPatch) -> ThisMachine:
     """A machine of eight cores, two GPUs and no OpenCL device."""
     monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(8)))
     devices = {"gpu": ((0, "T4"), (3, "A100"))}
-    monkeypatch.setattr("dovetail.mapping.units.devices_here", lambda kind: devices.get(kind, ()))
-    monkeypatch.setattr("dovetail.mapping.units._cpu_model", lambda: "EPYC")
+    monkeypatch.setattr("dovetail.mapping.places.devices_here", lambda kind: devices.get(kind, ()))
+    monkeypatch.setattr("dovetail.mapping.places._cpu_model", lambda: "EPYC")
     return ThisMachine()
 
 

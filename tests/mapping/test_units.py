@@ -16,8 +16,7 @@ from waiting import until
 import dovetail
 from dovetail.errors import DovetailWarning
 from dovetail.executors.claims import Claims, holders
-from dovetail.mapping.places import parse_workers
-from dovetail.mapping.units import InUse, ThisMachine
+from dovetail.mapping.places import InUse, ThisMachine, parse_workers
 
 pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live")]
 
@@ -33,7 +32,7 @@ def four(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine of four cores and two GPUs."""
     monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(4)))
     devices = {"gpu": ((0, "T4"), (1, "T4"))}
-    monkeypatch.setattr("dovetail.mapping.units.devices_here", lambda kind: devices.get(kind, ()))
+    monkeypatch.setattr("dovetail.mapping.places.devices_here", lambda kind: devices.get(kind, ()))
 
 
 @pytest.fixture

@@ -12,8 +12,7 @@ from PIL import Image
 
 from dovetail.model import Cluster, Prediction, Record, Result
 from dovetail.report import Comparison, plots
-from dovetail.report.drawing import Drawing, Label, Line, Rectangle, Shading
-from dovetail.report.figures import INK
+from dovetail.report.drawing import INK, Drawing, Label, Line, Rectangle, Shading
 
 Make = Callable[..., Record]
 Build = Callable[..., Result]

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dovetail.splitting.shares import shares
+from dovetail.splitting.known import shares
 
 
 def test_the_papers_times() -> None:

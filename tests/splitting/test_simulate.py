@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dovetail.splitting.finish_time import optimal_makespan
+from dovetail.splitting.known import makespan
 from dovetail.splitting.rules import RULES
-from dovetail.splitting.simulate import FileSystem, play
+from dovetail_lab.shirahata.play import FileSystem, play
 
 SLOTS = {"cpu": 14, "gpu": 2}
 PAPER = {"cpu": 77.4, "gpu": 27.9}
@@ -41,10 +42,8 @@ def rng(seed: int) -> np.random.Generator:
 def test_the_clean_model(alpha: float, nodes: int, greedy: float, finish_time: float) -> None:
     """An independent program's makespans of 4000 tasks."""
     for rule, expected in (("greedy", greedy), ("finish-time", finish_time), ("shares", greedy)):
-        found = play(4000, SLOTS, times(alpha), RULES[rule], nodes=nodes, known=True)
-        assert found.makespan == pytest.approx(expected, abs=0.05)
-        assert sum(found.tasks.values()) == 4000
-        assert found.mean_seconds == pytest.approx(times(alpha))
+        every = {kind: count * nodes for kind, count in SLOTS.items()}
+        assert makespan(4000, every, times(alpha), RULES[rule]) == pytest.approx(expected, abs=0.05)
 
 
 @given(
@@ -56,34 +55,30 @@ def test_with_known_times_finish_time_is_optimal_and_greedy_at_most_a_task_later
 ) -> None:
     if not cpus + gpus:
         with pytest.raises(ValueError, match="no slots"):
-            play(tasks, {"cpu": 0, "gpu": 0}, {"cpu": cpu, "gpu": gpu}, RULES["greedy"])
+            makespan(tasks, {"cpu": 0, "gpu": 0}, {"cpu": cpu, "gpu": gpu}, RULES["greedy"])
         return
-    slots, seconds = {"cpu": cpus, "gpu": gpus}, {"cpu": cpu, "gpu": gpu}
-    best = optimal_makespan(tasks, [(cpus * nodes, cpu), (gpus * nodes, gpu)])
-    ours = play(tasks, slots, seconds, RULES["finish-time"], nodes=nodes, known=True).makespan
-    greedy = play(tasks, slots, seconds, RULES["greedy"], nodes=nodes, known=True).makespan
-    assert ours == pytest.approx(best)
+    slots, seconds = {"cpu": cpus * nodes, "gpu": gpus * nodes}, {"cpu": cpu, "gpu": gpu}
+    best = optimal_makespan(tasks, [(slots[kind], seconds[kind]) for kind in slots])
+    greedy = makespan(tasks, slots, seconds, RULES["greedy"])
+    assert makespan(tasks, slots, seconds, RULES["finish-time"]) == pytest.approx(best)
     assert best * (1 - 1e-9) <= greedy <= best + max(cpu, gpu) * (1 + 1e-9)
 
 
 def test_skipping_the_undecided_part_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = [play(3000, SLOTS, times(5.3), RULES["finish-time"], nodes=3, known=True)]
-    monkeypatch.setattr("dovetail.splitting.simulate.QUIET", 10**9)
-    found.append(play(3000, SLOTS, times(5.3), RULES["finish-time"], nodes=3, known=True))
-    assert found[0].makespan == pytest.approx(found[1].makespan, rel=1e-12)
-    assert found[0].tasks == found[1].tasks
+    def found() -> list[float]:
+        slots = {"cpu": 42, "gpu": 6}
+        return [makespan(3000, slots, times(5.3), rule) for rule in RULES.values()]
+
+    skipped = found()
+    monkeypatch.setattr("dovetail.splitting.known.QUIET", 10**9)
+    assert found() == pytest.approx(skipped, rel=1e-12)
 
 
 def test_without_known_times_a_first_task_of_each_kind_is_measured() -> None:
     """The CPU would get none of three tasks; until the GPU's first has ended it takes one all the same."""
     found = play(3, {"cpu": 1, "gpu": 1}, {"cpu": 10.0, "gpu": 1.0}, RULES["finish-time"])
     assert found.tasks == {"cpu": 1, "gpu": 2}
-    assert play(
-        3, {"cpu": 1, "gpu": 1}, {"cpu": 10.0, "gpu": 1.0}, RULES["finish-time"], known=True
-    ).tasks == {
-        "cpu": 0,
-        "gpu": 3,
-    }
+    assert makespan(3, {"cpu": 1, "gpu": 1}, {"cpu": 10.0, "gpu": 1.0}, RULES["finish-time"]) == 3.0
 
 
 @pytest.mark.parametrize(

@@ -123,9 +123,8 @@ def _app_of(commands: Mapping[str, str]) -> str:
 def _submit(paths: Sequence[str], workers: str | None, app: str, at: str | None, as_json: bool) -> int:
     """The same command, as a job of the service on all that its workers hold."""
     from dovetail.cli.submit import tell_submitted
-    from dovetail.mapping.places import parse_workers
+    from dovetail.mapping.places import devices_here, parse_workers
     from dovetail.mapping.run import app_name
-    from dovetail.mapping.units import devices_here
     from dovetail.model import CPU
     from dovetail.model.templates import escape
     from dovetail.service.requests import here

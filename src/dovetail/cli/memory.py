@@ -15,15 +15,16 @@ __all__ = ["memory"]
 def memory(run: str, svg: Path | None, as_json: bool) -> None:
     """Show what jobs reserved, used and wasted of memory over time, and what --mem auto would have."""
     from dovetail.engine.journal.journal import read_journal
-    from dovetail.report.figures import save_figure
-    from dovetail.report.memory_use import memory_use, plot, text_chart, tries_of
+    from dovetail.report.memory_use import memory_use, text_chart, tries_of
     from dovetail.running.folder import journal_of
 
     journal = read_journal(journal_of(run) or Path(run))
     machine = max((group.node.memory or 0 for group in journal.cluster.groups), default=0)
     use = memory_use(tries_of(journal), machine)
     if svg is not None:
-        save_figure(plot(use), svg)
+        from dovetail.report import drawing, plots
+
+        drawing.save(plots.memory(use), svg)
     if as_json:
         print(json.dumps(use.as_dict()))
         return

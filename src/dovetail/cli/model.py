@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,9 +22,6 @@ if TYPE_CHECKING:
     from dovetail.runtimes.base import HistoryModel, Query
     from dovetail.runtimes.evaluation import HeldOut
     from dovetail.runtimes.fits import Fit
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 __all__ = ["model_app"]
 
@@ -267,74 +264,28 @@ def _error_form(row: HeldOut) -> dict[str, Any]:
 def _draw(
     app: str, predictor: HistoryModel, store: SqliteHistory, found: Sequence[Place], path: Path
 ) -> None:
-    from dovetail.report.figures import save_figure
+    """Draw run times over the first numeric input that varies; the others stay as in the last run.
+
+    Where none does, runs stand one after the other, each with what is predicted for its inputs.
+    """
+    from dovetail.report import drawing, plots
 
     if path.suffix.lower() not in (".png", ".svg", ".pdf"):
         raise InputError(f"found {path.suffix or 'no ending'!r}, expected .png, .svg or .pdf", where="--plot")
-    save_figure(_plot(app, predictor, store, found), path)
-
-
-def _plot(app: str, predictor: HistoryModel, store: SqliteHistory, found: Sequence[Place]) -> Figure:
-    """Measured times as dots, predictions as a line, the 90 % interval as a band; logarithmic axes.
-
-    The axis is the first numeric input that varies; the others stay as in the last run. Where none does,
-    runs stand one after the other, each with what is predicted for its inputs.
-    """
-    from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
-
-    from dovetail.report.figures import GRID, figure, heading, styled
-
-    @styled
-    def draw() -> Figure:
-        fig, axes, _ = figure(8.5, 4.6, left=0.9)
-        runs_of = {place: _runs(store, place, app) for place in found}
-        label = next((name for place in found if (name := _axis(place, runs_of[place]))), "run")
-        for place, colour in zip(found, _COLOURS * len(found), strict=False):
-            runs = runs_of[place]
-            if label != "run":
-                runs = [run for run in runs if _size(run, label) > 0]
-                xs = [_size(run, label) for run in runs]
-                sizes, middle, low, high = _curve(app, predictor, place, runs, label)
-            else:
-                xs = [float(i) for i in range(1, len(runs) + 1)]
-                sizes, middle, low, high = _steps(app, predictor, place, runs)
-            words = f"{place.device}, {place.implementation}"
-            axes.plot(xs, [run.seconds for run in runs], "o", ms=3.5, alpha=0.7, color=colour, label=words)
-            axes.plot(sizes, middle, color=colour, lw=1.4, marker="_" if len(sizes) == 1 else None, ms=14)
-            if len(sizes) == 1:
-                axes.vlines(sizes, low, high, color=colour, alpha=0.3, lw=6)
-            else:
-                axes.fill_between(sizes, low, high, color=colour, alpha=0.18, lw=0)
-        if label != "run":
-            axes.set_xscale("log")
-        axes.set_yscale("log")
-        for axis in (axes.xaxis, axes.yaxis):
-            if axis.get_scale() == "log":
-                least, most = axis.get_view_interval()
-                decades = abs(math.log10(most / least))
-                axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-                # Within a decade or two the powers of ten alone would leave the axis without numbers.
-                if decades < 2:
-                    axis.set_minor_locator(LogLocator(subs=range(1, 10) if decades < 0.7 else (2, 5)))
-                    axis.set_minor_formatter(FuncFormatter(lambda value, _: f"{value:.3g}"))
-                else:
-                    axis.set_minor_formatter(NullFormatter())
-            else:
-                axes.set_xlim(0.5, max(map(len, runs_of.values())) + 0.5)
-                axis.set_major_locator(MaxNLocator(integer=True))
-        axes.tick_params(which="both", labelsize=8.5)
-        axes.set_xlabel(wording.printable(label))
-        axes.set_ylabel("seconds")
-        axes.grid(color=GRID, linewidth=0.6)
-        axes.set_axisbelow(True)
-        axes.legend(frameon=False, fontsize=8.5)
-        heading(fig, f"Run times of {app}", "dots: measured; line: predicted; band: nine runs out of ten")
-        return fig
-
-    return draw()
-
-
-_COLOURS = ("#4269d0", "#efb118", "#3ca951", "#ff725c", "#a463f2", "#97bbf5")
+    runs_of = {place: _runs(store, place, app) for place in found}
+    axis = next((name for place in found if (name := _axis(place, runs_of[place]))), "")
+    learned = []
+    for place, runs in runs_of.items():
+        if axis:
+            measured = [(size, run.seconds) for run in runs if (size := _size(run, axis)) > 0]
+            asked = _sizes(place, [size for size, _ in measured], axis)
+        else:
+            measured = [(float(i), run.seconds) for i, run in enumerate(runs, 1)]
+            asked = [(float(i), run.inputs) for i, run in enumerate(runs, 1)]
+        answers = [(x, predictor.ask(place.query(app, canonical_inputs(inputs)))) for x, inputs in asked]
+        predicted = [(x, a.expected, max(a.lower, a.expected * 1e-3), a.upper) for x, a in answers if a]
+        learned.append(plots.Learned(f"{place.device}, {place.implementation}", measured, predicted))
+    drawing.save(plots.run_times(app, axis, learned), path)
 
 
 def _runs(store: SqliteHistory, place: Place, app: str) -> list[Run]:
@@ -353,48 +304,18 @@ def _size(run: Run, name: str) -> float:
 
 def _axis(place: Place, runs: Sequence[Run]) -> str | None:
     """The first numeric input that took more than one value above 0."""
-    from dovetail.runtimes.base import numbers
-
-    for name, _ in numbers(place.inputs):
-        if len({size for run in runs if (size := _size(run, name)) > 0}) > 1:
+    for name, value in place.inputs:
+        sizes = {size for run in runs if (size := _size(run, name)) > 0}
+        if not isinstance(value, str) and len(sizes) > 1:
             return name
     return None
 
 
-def _steps(
-    app: str, predictor: HistoryModel, place: Place, runs: Sequence[Run]
-) -> tuple[list[float], list[float], list[float], list[float]]:
-    """What is predicted for the inputs of each run, by its number."""
-    kept: list[tuple[float, float, float, float]] = []
-    for i, run in enumerate(runs, 1):
-        answer = predictor.ask(place.query(app, canonical_inputs(run.inputs)))
-        if answer is not None:
-            kept.append((float(i), answer.expected, max(answer.lower, answer.expected * 1e-3), answer.upper))
-    return _columns(kept)
-
-
-def _curve(
-    app: str, predictor: HistoryModel, place: Place, runs: Sequence[Run], name: str
-) -> tuple[list[float], list[float], list[float], list[float]]:
+def _sizes(place: Place, sizes: Sequence[float], name: str) -> list[tuple[float, Mapping[str, float | str]]]:
+    """Sizes about those measured, each with the inputs that have it."""
     import numpy as np
 
-    from dovetail.runtimes.base import categories, numbers
-
-    values = [_size(run, name) for run in runs]
-    if not values:
-        return [], [], [], []
-    sizes = np.geomspace(min(values) / 1.5, max(values) * 1.5, 60).tolist()
-    others = dict(numbers(place.inputs)) | dict(categories(place.inputs))
-    kept: list[tuple[float, float, float, float]] = []
-    for size in sizes:
-        answer = predictor.ask(place.query(app, canonical_inputs(others | {name: size})))
-        if answer is not None:
-            kept.append((size, answer.expected, max(answer.lower, answer.expected * 1e-3), answer.upper))
-    return _columns(kept)
-
-
-def _columns(
-    rows: Sequence[tuple[float, float, float, float]],
-) -> tuple[list[float], list[float], list[float], list[float]]:
-    x, middle, low, high = ([row[i] for row in rows] for i in range(4))
-    return x, middle, low, high
+    if not sizes:
+        return []
+    every = np.geomspace(min(sizes) / 1.5, max(sizes) * 1.5, 60).tolist()
+    return [(size, dict(place.inputs) | {name: size}) for size in every]

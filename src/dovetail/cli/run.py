@@ -188,7 +188,7 @@ class _Ended:
         """The exit status that says to scripts what became of the jobs, with a line where more is to do."""
 
         from dovetail.cli.output import note_rejected
-        from dovetail.engine.driver.stranded import NO_NODE
+        from dovetail.engine.driver.prepare import NO_NODE
         from dovetail.model import State
         from dovetail.report.run_summary import FAILED
         from dovetail.running.session import unfinished

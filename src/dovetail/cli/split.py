@@ -48,26 +48,19 @@ def makespans(
 ) -> dict[str, Any]:
     """All that the command prints. Slots are per node; seconds."""
     from dovetail.splitting.finish_time import optimal_makespan
+    from dovetail.splitting.known import makespan, shares
     from dovetail.splitting.rules import RULES
-    from dovetail.splitting.shares import shares
-    from dovetail.splitting.simulate import play
 
-    share = shares(tasks, cpu_slots * nodes, gpu_slots * nodes, cpu_time, gpu_time)
-    slots = {"cpu": cpu_slots, "gpu": gpu_slots}
+    slots = {"cpu": cpu_slots * nodes, "gpu": gpu_slots * nodes}
+    share = shares(tasks, slots["cpu"], slots["gpu"], cpu_time, gpu_time)
     seconds = {"cpu": cpu_time, "gpu": gpu_time}
-    played = {
-        name: play(tasks, slots, seconds, RULES[name], nodes=nodes, known=True).makespan
-        for name in ("greedy", "finish-time")
-    }
     return {
         "acceleration": share.acceleration,
         "cpu_tasks": share.cpu_tasks,
         "gpu_tasks": share.gpu_tasks,
         "fractional_makespan": share.makespan,
-        "optimal_makespan": optimal_makespan(
-            tasks, [(cpu_slots * nodes, cpu_time), (gpu_slots * nodes, gpu_time)]
-        ),
-        "greedy_makespan": played["greedy"],
-        "finish_time_makespan": played["finish-time"],
+        "optimal_makespan": optimal_makespan(tasks, [(slots[kind], seconds[kind]) for kind in slots]),
+        "greedy_makespan": makespan(tasks, slots, seconds, RULES["greedy"]),
+        "finish_time_makespan": makespan(tasks, slots, seconds, RULES["finish-time"]),
         "cpu_only_makespan": optimal_makespan(tasks, [((cpu_slots + gpu_slots) * nodes, cpu_time)]),
     }

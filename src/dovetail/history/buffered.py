@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Hashable, Iterable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
 from dovetail.errors import HistoryError
-from dovetail.history.base import Aggregate, Group, InputsKey, MeasuredHistory, RequestKey
 from dovetail.history.memory import MemoryHistory
 from dovetail.history.sqlite import HistoryBusy, SqliteHistory
-from dovetail.model import DeviceClass, Run, Seconds
+from dovetail.model import Run, Seconds
 
 __all__ = ["BufferedHistory", "Spool"]
 
@@ -45,7 +43,7 @@ class Spool(Protocol):
         ...
 
 
-class BufferedHistory:
+class BufferedHistory(MemoryHistory):
     """Measured runs of ``store`` and those that are still to be written to it.
 
     ``spool`` is told of every run before it is written, and after that; both from the thread that records.
@@ -60,15 +58,14 @@ class BufferedHistory:
         spool: Spool | None = None,
         tell: Callable[[str], None] = lambda sentence: None,
     ) -> None:
+        super().__init__(base=store)
         self.store = store
         self.tell = tell
         self._spool = spool
-        self._lock = threading.RLock()
-        self._some = threading.Condition(self._lock)
+        lock = threading.RLock()
+        self._lock, self._some = lock, threading.Condition(lock)
         self._waiting: list[Run] = []
         self._written: list[str] = []
-        self._ahead = MemoryHistory(base=store)
-        self._passed = 0  # changes of overlays before the present one
         self._hurried = self._closing = False
         self._trouble: str | None = None
         self._thread: threading.Thread | None = None
@@ -84,7 +81,7 @@ class BufferedHistory:
     def record_many(self, runs: Sequence[Run]) -> int:
         """Keep several runs; returns how many of them are new here."""
         with self._lock:
-            new = [run for run in runs if self._ahead.record(run)]
+            new = [run for run in runs if super(BufferedHistory, self).record(run)]
             written, self._written = self._written, []
             self._waiting += new
             if new and self._thread is None:
@@ -152,9 +149,7 @@ class BufferedHistory:
             self.store.record_many(piece)
             del self._waiting[: len(piece)]
             self._written += [run.uid for run in piece]
-            self._passed += self._ahead.changes
-            self._ahead = MemoryHistory(self._waiting, base=self.store)
-            self._passed -= self._ahead.changes
+            self._restart(self._waiting)
             self._some.notify_all()
         if self._trouble is not None:
             self._trouble = None
@@ -164,69 +159,3 @@ class BufferedHistory:
         if self._trouble is None:
             self._trouble = sentence
             self.tell(sentence)
-
-    # -------------------------------------------------------------------- asking
-
-    @property
-    def version(self) -> int:
-        """Grows with every change, by whomever; with those of other processes `GATHER` seconds late."""
-        with self._lock:
-            return self._passed + self._ahead.version
-
-    def stamp(self, app: str) -> Hashable:
-        """Changes whenever anything about this app has changed."""
-        with self._lock:
-            return self._ahead.stamp(app)
-
-    def still(self) -> AbstractContextManager[object]:
-        """For several questions at one moment (see the store)."""
-        return self.store.still()
-
-    def count(self, app: str, implementation: str, device: DeviceClass) -> int:
-        """Number of completed runs."""
-        with self._lock:
-            return self._ahead.count(app, implementation, device)
-
-    def runs(
-        self, app: str, implementation: str | None = None, device: DeviceClass | None = None
-    ) -> Sequence[Run]:
-        """Completed runs, oldest first."""
-        with self._lock:
-            return self._ahead.runs(app, implementation, device)
-
-    def recent(self, app: str, implementation: str, device: DeviceClass, limit: int) -> Sequence[Run]:
-        """The last ``limit`` completed runs, oldest first."""
-        with self._lock:
-            return self._ahead.recent(app, implementation, device, limit)
-
-    def total(self) -> int:
-        """Number of completed runs of all apps."""
-        with self._lock:
-            return self._ahead.total()
-
-    def latest(self, limit: int) -> Sequence[Run]:
-        """The last ``limit`` completed runs of any app, oldest first."""
-        with self._lock:
-            return self._ahead.latest(limit)
-
-    def aggregates(
-        self, app: str, implementation: str, device: DeviceClass, limit: int | None = None
-    ) -> Sequence[Aggregate]:
-        """Averages by key; the newest ``limit`` keys."""
-        with self._lock:
-            return self._ahead.aggregates(app, implementation, device, limit)
-
-    def aggregate(
-        self, app: str, implementation: str, device: DeviceClass, request: RequestKey, inputs: InputsKey
-    ) -> Aggregate | None:
-        """The averages of one key."""
-        with self._lock:
-            return self._ahead.aggregate(app, implementation, device, request, inputs)
-
-    def groups(self, app: str | None = None) -> Sequence[Group]:
-        """What there is, by app, implementation, class, request."""
-        with self._lock:
-            return self._ahead.groups(app)
-
-
-_: type[MeasuredHistory] = BufferedHistory

@@ -1,4 +1,4 @@
-"""History in memory: for simulations, and as an overlay on a database that must not be written."""
+"""History in memory: for simulations, as an overlay on a database, and for histories that keep runs alone."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ from dovetail.history.base import (
     check_run,
     request_key,
 )
+from dovetail.interfaces import History
 from dovetail.model import DeviceClass, Run, State
 
-__all__ = ["MemoryHistory"]
+__all__ = ["AveragedHistory", "MemoryHistory"]
 
 _Place = tuple[str, DeviceClass]
-_ALWAYS_STILL = nullcontext()
+_NOTHING: AbstractContextManager[object] = nullcontext()
 
 
 class _App:
@@ -39,7 +40,8 @@ class MemoryHistory:
     """Measured runs, kept in memory.
 
     With ``base`` it shows the base's runs too and keeps new ones to itself: a simulation that starts from
-    a real history learns on, and the database stays as it was.
+    a real history learns on, and the database stays as it was. ``_lock`` is held while a question is
+    answered, for a kind of history that several threads share (`dovetail.history.buffered`).
 
     >>> cpu = DeviceClass("cpu")
     >>> history = MemoryHistory([Run("mm", "cpu", cpu, 1, 1, 0.0, {"n": 512.0}, 1.5)])
@@ -49,6 +51,7 @@ class MemoryHistory:
 
     def __init__(self, runs: Iterable[Run] = (), *, base: MeasuredHistory | None = None) -> None:
         self._base = base
+        self._lock = _NOTHING
         self._apps: dict[str, _App] = {}
         self._uids: set[str] = set()
         self._version = 0
@@ -59,12 +62,12 @@ class MemoryHistory:
     @property
     def version(self) -> int:
         """Grows with every change, the base's included."""
-        return self._version if self._base is None else self._version + self._base.version
+        with self._lock:
+            return self._version if self._base is None else self._version + self._base.version
 
-    @property
-    def changes(self) -> int:
-        """How many changes there were here, the base's left out."""
-        return self._version
+    def _app(self, name: str) -> _App | None:
+        """What is kept of an app."""
+        return self._apps.get(name)
 
     def record(self, run: Run) -> bool:
         """Keep a run; ``False`` if its ``uid`` was there already. O(1). Raises `InputError`.
@@ -95,98 +98,162 @@ class MemoryHistory:
         self._version += 1
         return True
 
+    def _restart(self, runs: Sequence[Run]) -> None:
+        """Keep these alone: the base has the others now. `version` is not lowered."""
+        version = self._version
+        self._apps.clear()
+        self._uids.clear()
+        self._completed.clear()
+        for run in runs:
+            MemoryHistory.record(self, run)
+        self._version = version
+
     def stamp(self, app: str) -> Hashable:
         """Changes whenever anything about this app has changed. O(1)."""
-        own = self._apps.get(app)
-        changes = own.changes if own else 0
-        return changes if self._base is None else (changes, self._base.stamp(app))
+        with self._lock:
+            own = self._app(app)
+            changes = own.changes if own else 0
+            return changes if self._base is None else (changes, self._base.stamp(app))
 
     def still(self) -> AbstractContextManager[object]:
         """For several questions at one moment (see the base)."""
-        return _ALWAYS_STILL if self._base is None else self._base.still()
+        return _NOTHING if self._base is None else self._base.still()
 
     def count(self, app: str, implementation: str, device: DeviceClass) -> int:
         """Number of completed runs. O(1)."""
-        own = self._apps.get(app)
-        found = len(own.runs.get((implementation, device), ())) if own else 0
-        return found if self._base is None else found + self._base.count(app, implementation, device)
+        with self._lock:
+            own = self._app(app)
+            found = len(own.runs.get((implementation, device), ())) if own else 0
+            return found if self._base is None else found + self._base.count(app, implementation, device)
 
     def total(self) -> int:
         """Number of completed runs of all apps. O(1)."""
-        return len(self._completed) + (0 if self._base is None else self._base.total())
+        with self._lock:
+            return len(self._completed) + (0 if self._base is None else self._base.total())
 
     def latest(self, limit: int) -> Sequence[Run]:
         """The last ``limit`` completed runs of any app, in order of recording, oldest first. O(limit)."""
-        found = self._completed[-limit:] if limit > 0 else []
-        if self._base is not None and len(found) < limit:
-            found = [*self._base.latest(limit), *found][-limit:]  # it keeps an answer of one length at hand
-        return found
+        with self._lock:
+            found = self._completed[-limit:] if limit > 0 else []
+            if self._base is not None and len(found) < limit:
+                found = [*self._base.latest(limit), *found][
+                    -limit:
+                ]  # it keeps an answer of one length at hand
+            return found
 
     def runs(
         self, app: str, implementation: str | None = None, device: DeviceClass | None = None
     ) -> Sequence[Run]:
         """Completed runs, oldest first (by time, then order of recording). O(n log n)."""
-        found = list(self._base.runs(app, implementation, device)) if self._base is not None else []
-        own = self._apps.get(app)
-        if own:
-            for (name, where), runs in own.runs.items():
-                if implementation in (None, name) and device in (None, where):
-                    found.extend(runs)
-        found.sort(key=lambda run: run.when)
-        return found
+        with self._lock:
+            found = list(self._base.runs(app, implementation, device)) if self._base is not None else []
+            own = self._app(app)
+            if own:
+                for (name, where), runs in own.runs.items():
+                    if implementation in (None, name) and device in (None, where):
+                        found.extend(runs)
+            found.sort(key=lambda run: run.when)
+            return found
 
     def recent(self, app: str, implementation: str, device: DeviceClass, limit: int) -> Sequence[Run]:
         """The last ``limit`` completed runs, oldest first. O(limit)."""
-        own = self._apps.get(app)
-        found = list(own.runs.get((implementation, device), ())[-limit:]) if own and limit > 0 else []
-        if self._base is not None and len(found) < limit:
-            # Always the same limit: what a base has read for it, it keeps.
-            before = self._base.recent(app, implementation, device, limit)
-            found = [*before[-(limit - len(found)) :], *found]
-        return found
+        with self._lock:
+            own = self._app(app)
+            found = list(own.runs.get((implementation, device), ())[-limit:]) if own and limit > 0 else []
+            if self._base is not None and len(found) < limit:
+                before = self._base.recent(app, implementation, device, limit)
+                found = [*before[-(limit - len(found)) :], *found]
+            return found
 
     def aggregates(
         self, app: str, implementation: str, device: DeviceClass, limit: int | None = None
     ) -> Sequence[Aggregate]:
         """Averages by key, in the order in which keys appeared; the newest ``limit`` keys. O(keys)."""
-        own = self._apps.get(app)
-        kept = own.aggregates.get((implementation, device), {}) if own else {}
-        if self._base is None:
-            found = list(kept.values())
-        else:
-            both = {
-                (a.request, a.inputs): a for a in self._base.aggregates(app, implementation, device, limit)
-            }
-            for key, aggregate in kept.items():
-                below = self._base.aggregate(app, implementation, device, *key)
-                both[key] = aggregate if below is None else below.merged(aggregate)
-            found = list(both.values())
-        return found if limit is None else found[-limit:]
+        with self._lock:
+            own = self._app(app)
+            kept = own.aggregates.get((implementation, device), {}) if own else {}
+            if self._base is None:
+                found = list(kept.values())
+            else:
+                both = {
+                    (a.request, a.inputs): a
+                    for a in self._base.aggregates(app, implementation, device, limit)
+                }
+                for key, aggregate in kept.items():
+                    its = self._base.aggregate(app, implementation, device, *key)
+                    both[key] = aggregate if its is None else its.merged(aggregate)
+                found = list(both.values())
+            return found if limit is None else found[-limit:]
 
     def aggregate(
         self, app: str, implementation: str, device: DeviceClass, request: RequestKey, inputs: InputsKey
     ) -> Aggregate | None:
         """The averages of one key. O(1) beside the base's."""
-        own = self._apps.get(app)
-        found = own.aggregates.get((implementation, device), {}).get((request, inputs)) if own else None
-        if self._base is None:
-            return found
-        below = self._base.aggregate(app, implementation, device, request, inputs)
-        if below is None or found is None:
-            return found or below
-        return below.merged(found)
+        with self._lock:
+            own = self._app(app)
+            found = own.aggregates.get((implementation, device), {}).get((request, inputs)) if own else None
+            if self._base is None:
+                return found
+            below = self._base.aggregate(app, implementation, device, request, inputs)
+            if below is None or found is None:
+                return found or below
+            return below.merged(found)
 
     def groups(self, app: str | None = None) -> Sequence[Group]:
         """What there is, by app, implementation, class, request. O(groups)."""
-        counts: dict[tuple[str, str, DeviceClass, RequestKey], tuple[int, int]] = {}
-        if self._base is not None:
-            for group in self._base.groups(app):
-                place = (group.app, group.implementation, group.device_class, group.request)
-                counts[place] = (group.completed, group.failed)
-        for name, own in self._apps.items():
-            if app not in (None, name):
-                continue
-            for counted, (good, bad) in own.counts.items():
-                completed, failed = counts.get((name, *counted), (0, 0))
-                counts[name, *counted] = (completed + good, failed + bad)
-        return [Group(*place, *both) for place, both in sorted(counts.items())]
+        with self._lock:
+            counts: dict[tuple[str, str, DeviceClass, RequestKey], tuple[int, int]] = {}
+            if self._base is not None:
+                for group in self._base.groups(app):
+                    place = (group.app, group.implementation, group.device_class, group.request)
+                    counts[place] = (group.completed, group.failed)
+            for name, own in self._apps.items():
+                if app not in (None, name):
+                    continue
+                for counted, (good, bad) in own.counts.items():
+                    completed, failed = counts.get((name, *counted), (0, 0))
+                    counts[name, *counted] = (completed + good, failed + bad)
+            return [Group(*place, *both) for place, both in sorted(counts.items())]
+
+
+class AveragedHistory(MemoryHistory):
+    """Averages of a history that keeps raw runs only (a user's own): worked out anew when it changes."""
+
+    def __init__(self, history: History) -> None:
+        super().__init__()
+        self._history, self._seen = history, -1
+
+    @property
+    def version(self) -> int:
+        """Grows with every change of the history."""
+        return self._history.version
+
+    def _app(self, name: str) -> _App | None:
+        if self._seen != self._history.version:
+            self._apps.clear()
+            self._uids.clear()
+            self._seen = self._history.version
+        if name not in self._apps:
+            for run in self._history.runs(name):
+                super().record(run)
+        return self._apps.get(name)
+
+    def record(self, run: Run) -> bool:
+        """Into the history."""
+        return self._history.record(run)
+
+    def stamp(self, app: str) -> Hashable:
+        """Changes with anything in the history."""
+        return self._history.version
+
+    def groups(self, app: str | None = None) -> Sequence[Group]:
+        """Of one app; a history of this kind cannot be asked about all of them at once."""
+        return () if app is None else super().groups(app)
+
+    def total(self) -> int:
+        """Not known of all apps."""
+        return 0
+
+    def latest(self, limit: int) -> Sequence[Run]:
+        """Not known of all apps."""
+        return ()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 import weakref
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
@@ -12,13 +11,13 @@ from typing import Any
 
 from dovetail.errors import InputError, ItemError, MapError
 from dovetail.files.units import bytes_given, seconds_given
-from dovetail.mapping.folding import ByKey, Fold, Intervals, Tree
+from dovetail.mapping.folding import Fold, Tree
 from dovetail.mapping.function import Function, as_function, function
 from dovetail.mapping.hiring import Workers
 from dovetail.mapping.running import Caught, tried
 from dovetail.mapping.scheduler import Options
 from dovetail.mapping.session import Errors, HistoryLike, Plan, Session
-from dovetail.mapping.summary import MapSummary, Tally
+from dovetail.mapping.summary import MapSummary
 from dovetail.splitting.rules import DEFAULT_RULE, RULES
 
 __all__ = ["Map", "Workers", "function", "map"]
@@ -115,8 +114,7 @@ class Map:
         whose shape depends on nothing but the number of items: sums of floats are the same in every run.
         Raises `ItemError`, `MapError` for what ``combine`` raises, and `InputError` for a map of no items.
         """
-        tree = Tree(combine)
-        self._gather(Fold(combine), tree)
+        tree = self._gather(Fold(combine))
         if tree.empty:
             raise InputError(
                 "found no item that gave a result, expected at least one to reduce", where="reduce"
@@ -129,23 +127,24 @@ class Map:
         ``combine`` must be associative; values come to it in the items' order. Raises what `reduce` raises;
         a map of no items gives an empty dictionary.
         """
-        parts = Intervals(combine)
-        self._gather(ByKey(combine), parts)
-        found: dict[Any, Any] = _combined(parts.result)
+        tree = self._gather(Fold(combine, by_key=True))
+        found: dict[Any, Any] = {} if tree.empty else _combined(tree.result)
         return found
 
-    def _gather(self, fold: Fold, into: Tree | Intervals) -> None:
-        run = self._begin(fold)
+    def _gather(self, fold: Fold) -> Tree:
+        """The tree of all results."""
+        run, tree = self._begin(fold), Tree(fold.both)
         with ExitStack() as undo:
             undo.callback(self.close)
             while (segment := run.delivery.get()) is not None:
                 if not isinstance(segment, ItemError):
-                    _combined(into.add, segment)
+                    _combined(tree.add, segment)
                 elif self._plan.errors == "raise":
                     raise segment
                 else:
-                    into.skip(segment.index)
+                    tree.skip(segment.index)
             undo.pop_all()
+        return tree
 
     # -- the map itself --------------------------------------------------------------------------------
 
@@ -163,12 +162,7 @@ class Map:
     @property
     def summary(self) -> MapSummary:
         """What was done so far, or in all."""
-        if not self._runs or self._runs[0].tally is None:
-            return Tally({}).summary(0.0, (), 0)
-        run = self._runs[0]
-        assert run.tally is not None
-        seconds = run.seconds or time.monotonic() - run.began
-        return run.tally.summary(seconds, run.workers, run.checker.compared, run.health)
+        return self._runs[0].summary if self._runs else MapSummary()
 
     def close(self) -> None:
         """End the map: no worker is left when this returns. Results that were not fetched are lost."""
@@ -260,17 +254,7 @@ def map(  # noqa: A001 - what it is called
     options = Options(RULES[rule], retries, limit, batch, duplicate)
     return Map(
         Plan(
-            made,
-            items,
-            workers,
-            ordered,
-            dict(common or {}),
-            cost,
-            options,
-            errors,
-            verify,
-            agree,
-            progress,
-            history,
+            made, items, workers, ordered, dict(common or {}), cost, options, errors, verify, agree,
+            progress, history,
         )
-    )
+    )  # fmt: skip

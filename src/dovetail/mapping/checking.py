@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,7 +12,7 @@ from dovetail.errors import MapError
 from dovetail.mapping.health import Blame
 from dovetail.mapping.waiting import Task
 
-__all__ = ["Check", "CheckRun", "Checker", "agree"]
+__all__ = ["Check", "Checker", "agree"]
 
 TOLERANCE = 1e-5
 """Of the greatest absolute value: single precision, summed in another order."""
@@ -34,14 +34,6 @@ class Check:
     blames: list[Blame] = field(default_factory=list)
 
 
-@dataclass(eq=False, slots=True)
-class CheckRun:
-    """The run of a check on one kind."""
-
-    check: Check
-    kind: str
-
-
 class Checker:
     """Chooses the sample (a ``share`` of the items, the first one always) and compares.
 
@@ -61,24 +53,21 @@ class Checker:
         """Whether there is anything to compare."""
         return self._share > 0
 
-    def chosen(self, task: Task) -> list[Task]:
-        """The runs of the items of this task that are to be compared."""
+    def chosen(self, task: Task) -> Iterator[tuple[str, Task]]:
+        """The runs of the items of this task that are to be compared, and the kind for each."""
         if not self._share or task.tries or task.deaths:
-            return []
+            return
         indices = np.asarray(task.indices, dtype=np.uint64)
         # Knuth's multiplicative hash: spread evenly, and the same in every run.
         spread = (indices * np.uint64(2654435761) % np.uint64(1 << 32)).astype(float) / 2**32
-        found: list[Task] = []
         for place in np.flatnonzero(spread < self._share).tolist():
             index, item = task.indices[place], task.items[place]
             check = Check(index, item, self._kinds, left=len(self._kinds))
-            found += [Task([index], [item], check=CheckRun(check, kind)) for kind in self._kinds]
-        return found
+            yield from ((kind, Task([index], [item], check=check)) for kind in self._kinds)
 
-    def compare(self, run: CheckRun, value: Any) -> MapError | None:
+    def compare(self, check: Check, kind: str, value: Any) -> MapError | None:
         """Take one result in; the error if it differs from that of another kind."""
-        check = run.check
-        check.results[run.kind] = value
+        check.results[kind] = value
         if len(check.results) < len(check.kinds) or check.dropped:
             return None
         self.compared += 1

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 from dovetail.mapping.places import Place
 from dovetail.mapping.running import Failure, Work
 
-__all__ = ["Crew", "Event", "Finished", "Lost", "Order", "Ready", "Slot", "Unable", "WorkerTask"]
+__all__ = ["Crew", "Event", "Finished", "Lost", "Ready", "Slot", "Unable"]
 
 
 @dataclass(eq=False, slots=True)
@@ -33,27 +34,6 @@ class Slot:
     def name(self) -> str:
         """``gpu 1`` or ``gpu 1 of node``, for people."""
         return f"{self.place.name} of {self.node[:8]}" if self.node else self.place.name
-
-
-@dataclass(frozen=True, slots=True)
-class WorkerTask:
-    """What the crew is to do: the function for each kind (see `function.ship`), and what calls share."""
-
-    shipped: Mapping[str, bytes]
-    work: Work
-
-
-@dataclass(frozen=True, slots=True)
-class Order:
-    """Items for one worker. ``start`` is the first one's place if they are neighbours, else below 0.
-
-    ``plain``: results as the function gives them, whatever the map makes of them.
-    """
-
-    number: int
-    items: Sequence[Any]
-    start: int
-    plain: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,58 +88,64 @@ class Lost:
 Event: TypeAlias = Ready | Unable | Finished | Lost
 
 
-class Crew(Protocol):
-    """Workers of one engine. Used by one thread, but for `wake`."""
+class Crew(ABC):
+    """Workers of one engine. Used by one thread, but for `wake`.
 
-    engine: str
-    tells_position: bool
+    ``slots`` are all workers that there are; it may change during a `wait`. A crew that is ``kept`` serves
+    several maps.
+    """
+
+    tells_position: ClassVar[bool]
     """Whether it knows which item of an order a worker is at."""
     slots: list[Slot]
-    """All workers that there are; it may change during a `wait`."""
+    kept: bool
 
-    def begin(self, job: WorkerTask) -> None:
+    @abstractmethod
+    def begin(self, shipped: Mapping[str, bytes], work: Work) -> None:
         """Prepare all workers for a map; `Ready` follows for each. Raises `InputError`.
 
-        Nothing is heard any more of orders of a map before. Raises `InUse` while others have what the workers
-        need: then it is to be called again later.
+        ``shipped`` has the function for each kind (see `function.ship`). Nothing is heard any more of orders
+        of a map before. Raises `InUse` while others have what the workers need: to be called again later.
         """
-        ...
 
-    def send(self, slot: Slot, order: Order) -> None:
-        """Give a worker items, to be done after those that it has. Raises what pickling an item raises."""
-        ...
+    @abstractmethod
+    def send(self, slot: Slot, order: int, items: Sequence[Any], start: int, *, plain: bool = False) -> None:
+        """Give a worker items, to be done after those that it has. Raises what pickling an item raises.
 
+        ``start`` is the first one's place if they are neighbours, else below 0. ``plain``: results as the
+        function gives them, whatever the map makes of them.
+        """
+
+    @abstractmethod
     def wait(self, seconds: float | None) -> list[Event]:
         """What has happened; waits so long for something (``None``: without end, until woken)."""
-        ...
 
+    @abstractmethod
     def wake(self) -> None:
         """End a wait; from any thread."""
-        ...
 
+    @abstractmethod
     def position(self, slot: Slot) -> int | None:
         """Which item of its first order a worker is at, ``None`` if that is not known."""
-        ...
 
     def whereabouts(self, items: Sequence[Any]) -> Sequence[str] | None:
         """The node (as `Slot.node`) that holds each item's data; ``None`` where that plays no part."""
-        ...
+        return None
 
+    @abstractmethod
     def kill(self, slot: Slot, reason: str, *, trace: bool = False) -> None:
         """End a worker that is busy; `Lost` follows with this reason, then `Ready` of one in its place.
 
         ``trace``: with where it was, if that can be had.
         """
-        ...
 
-    def dismiss(self, slot: Slot) -> bool:
-        """Let an idle worker go for good, and give its place back; ``False`` if it is kept for other maps."""
-        ...
+    @abstractmethod
+    def dismiss(self, slot: Slot) -> None:
+        """Let an idle worker of a crew that is not kept go for good, and give its place back."""
 
-    def rest(self) -> None:
+    def rest(self) -> None:  # noqa: B027 - an engine may have nothing to give back
         """A map has ended: until the next one begins others may use what the workers need."""
-        ...
 
+    @abstractmethod
     def close(self) -> None:
         """End all workers, and give all places back. Nothing is left behind."""
-        ...

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-__all__ = ["ByKey", "Fold", "Intervals", "Tree", "fold_run"]
+__all__ = ["Fold", "Tree", "fold_run"]
 
 Node = tuple[int, int, Any]
 """Level, index and value: the value of items index * 2^level up to (index + 1) * 2^level."""
@@ -21,58 +21,38 @@ Node = tuple[int, int, Any]
 
 @dataclass(frozen=True, slots=True)
 class Fold:
-    """``reduce(combine)``: values are combined two by two, in the items' order."""
+    """How results are combined: two by two, in the items' order.
+
+    ``by_key``: every item gives (key, value) pairs, or a mapping, and the values of each key are combined.
+    """
 
     combine: Callable[[Any, Any], Any]
+    by_key: bool = False
 
     def prepared(self, call: Callable[[Any], Any]) -> Callable[[Any], Any]:
         """What a worker calls for each item."""
-        return call
+        return partial(_keyed, call, self.combine) if self.by_key else call
 
     def folded(self, start: int, values: Sequence[Any]) -> list[Node]:
         """The values of neighbouring items from ``start`` on, as few nodes as there can be."""
-        return fold_run(self.combine, start, values)
+        return fold_run(self.both, start, [dict(value) for value in values] if self.by_key else values)
 
-    def alone(self, index: int, value: Any) -> list[Node]:
-        """The node of one item."""
-        return [(0, index, value)]
-
-
-@dataclass(frozen=True, slots=True)
-class ByKey(Fold):
-    """``reduce_by_key(combine)``: every item gives (key, value) pairs, or a mapping."""
-
-    def prepared(self, call: Callable[[Any], Any]) -> Callable[[Any], Any]:
-        """The function's pairs as a dictionary."""
-        return partial(_keyed, call, self.combine)
-
-    def folded(self, start: int, values: Sequence[Any]) -> list[Node]:
-        """One dictionary for all of them: its level is not a power of two but their number."""
-        whole: dict[Any, Any] = {}
-        for value in values:
-            merge(self.combine, whole, value)
-        return [(len(values), start, whole)]
-
-    def alone(self, index: int, value: Any) -> list[Node]:
-        """The dictionary of one item."""
-        return [(1, index, value)]
+    def both(self, left: Any, right: Any) -> Any:
+        """The node of two neighbours; by key it is ``left``, which changes."""
+        if not self.by_key:
+            return self.combine(left, right)
+        for key, value in right.items():
+            left[key] = self.combine(left[key], value) if key in left else value
+        return left
 
 
 def _keyed(call: Callable[[Any], Any], combine: Callable[[Any, Any], Any], item: Any) -> dict[Any, Any]:
+    """The function's pairs as a dictionary."""
     found = call(item)
     whole: dict[Any, Any] = {}
     for key, value in found.items() if isinstance(found, Mapping) else found:
         whole[key] = combine(whole[key], value) if key in whole else value
     return whole
-
-
-def merge(
-    combine: Callable[[Any, Any], Any], left: dict[Any, Any], right: Mapping[Any, Any]
-) -> dict[Any, Any]:
-    """The values of both by key, those of ``left`` first; changes ``left``."""
-    for key, value in right.items():
-        left[key] = combine(left[key], value) if key in left else value
-    return left
 
 
 def fold_run(combine: Callable[[Any, Any], Any], start: int, values: Sequence[Any]) -> list[Node]:
@@ -135,37 +115,3 @@ class Tree:
         if isinstance(left, _Hole):
             return right
         return left if isinstance(right, _Hole) else self._combine(left, right)
-
-
-class Intervals:
-    """Dictionaries of neighbouring runs of items, merged in the items' order as soon as they meet."""
-
-    def __init__(self, combine: Callable[[Any, Any], Any]) -> None:
-        self._combine = combine
-        self._by_start: dict[int, tuple[int, dict[Any, Any]]] = {}
-        self._by_end: dict[int, int] = {}
-
-    def add(self, nodes: Iterable[Node]) -> None:
-        """Take runs in: (number of items, first item, dictionary)."""
-        for length, start, whole in nodes:
-            end = start + length
-            left = self._by_end.pop(start, None)
-            if left is not None:
-                _, before = self._by_start.pop(left)
-                start, whole = left, merge(self._combine, before, whole)
-            right = self._by_start.pop(end, None)
-            if right is not None:
-                del self._by_end[right[0]]
-                end, whole = right[0], merge(self._combine, whole, right[1])
-            self._by_start[start], self._by_end[end] = (end, whole), start
-
-    def skip(self, index: int) -> None:
-        """Item ``index`` has no value, and never will."""
-        self.add([(1, index, {})])
-
-    def result(self) -> dict[Any, Any]:
-        """All pairs by key."""
-        found: dict[Any, Any] = {}
-        for _, (_, whole) in sorted(self._by_start.items()):
-            merge(self._combine, found, whole)
-        return found

@@ -23,8 +23,10 @@ __all__ = ["FIRST_PAUSE", "IN_A_ROW", "MOST_TRIES", "Blame", "Health", "Standing
 
 FIRST_PAUSE, PAUSE_GROWTH, LONGEST_PAUSE = 5.0, 4.0, 3600.0
 """Seconds of the first suspension; each further one is longer by the factor, up to the longest."""
+DEATHS_COUNT = 100
+"""A worker that was lost is replaced, and begins well: its loss counts until so many items were done."""
 MOST_TRIES = 2 * IN_A_ROW + 2
-"""After so many failures in a row a worker is left out for the rest of the map."""
+"""After so many failures in a row (or losses) a worker is left out for the rest of the map."""
 
 
 class Standing(Enum):
@@ -38,17 +40,22 @@ class Standing(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Blame:
-    """A failure that nobody has explained yet: of this worker, in its row number ``row`` of failures."""
+    """A failure that nobody has explained yet: of this worker, in its row number ``row`` of failures.
+
+    ``lost``: its process was lost with it.
+    """
 
     slot: Slot
     row: int
+    lost: bool = False
 
 
 @dataclass(eq=False, slots=True)
 class _Worker:
     """What is known of one. ``failures`` are those in a row, without the excused ones.
 
-    ``alone`` are those whose items were tried nowhere else, ``until`` is when a suspension ends.
+    ``alone`` are those whose items were tried nowhere else, ``deaths`` those with which its process was lost,
+    and ``done`` items since the last of these. ``until`` is when a suspension ends, ``since`` when it began.
     """
 
     slot: Slot
@@ -56,20 +63,14 @@ class _Worker:
     failures: int = 0
     confirmed: int = 0
     alone: int = 0
+    deaths: int = 0
+    done: int = 0
     straight: int = 0
     successes: int = 0
     until: float | None = None
+    since: float = 0.0
     pauses: int = 0
     last: Failure | None = None
-
-
-@dataclass(eq=False, slots=True)
-class _Spell:
-    """Suspensions of one kind: how many workers are suspended now, since when, and seconds before that."""
-
-    workers: int = 0
-    since: float = 0.0
-    seconds: float = 0.0
 
 
 @dataclass(eq=False)
@@ -80,7 +81,7 @@ class Health:
     tries: dict[str, int] = field(default_factory=dict)
     """Tries that failed, by kind."""
     _workers: dict[int, _Worker] = field(default_factory=dict)
-    _spells: dict[str, _Spell] = field(default_factory=dict)
+    _pauses: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
     _told: set[str] = field(default_factory=set)
 
     def standing(self, slot: Slot) -> Standing:
@@ -98,17 +99,21 @@ class Health:
 
     # -- what happens ----------------------------------------------------------------------------------
 
-    def succeeded(self, slot: Slot, blames: Iterable[Blame]) -> None:
-        """A worker has done items on which the blamed ones had failed."""
+    def succeeded(self, slot: Slot, blames: Iterable[Blame], items: int = 1) -> None:
+        """A worker has done so many items, on which the blamed ones had failed."""
         worker = self._worker(slot)
         worker.successes += 1
+        worker.done += items
+        if worker.done >= DEATHS_COUNT:
+            worker.deaths = 0
         if worker.straight:
             self._reinstate(worker)
             worker.row += 1
-            worker.failures = worker.confirmed = worker.alone = worker.straight = 0
+            worker.confirmed = worker.alone = worker.straight = 0
+        worker.failures = min(worker.deaths, IN_A_ROW - 1)
         self.confirmed(blame for blame in blames if blame.slot is not slot)
 
-    def failed(self, slot: Slot, failure: Failure) -> Blame:
+    def failed(self, slot: Slot, failure: Failure, *, lost: bool = False) -> Blame:
         """A try on this worker has failed; whose fault it was is to be found out."""
         worker = self._worker(slot)
         worker.failures += 1
@@ -119,15 +124,20 @@ class Health:
             self._suspend(worker)  # it was on trial
         else:
             self._judge(worker)
-        return Blame(slot, worker.row)
+        return Blame(slot, worker.row, lost)
 
     def confirmed(self, blames: Iterable[Blame]) -> None:
         """What failed on these workers has been done by another."""
         for blame in blames:
             worker = self._worker(blame.slot)
-            if worker.row == blame.row and worker.failures:
-                worker.confirmed += 1
-                self._judge(worker)
+            if blame.lost:
+                worker.deaths, worker.done = worker.deaths + 1, 0
+            if worker.row != blame.row and blame.lost:
+                worker.failures += 1
+            elif worker.row != blame.row or not worker.failures:
+                continue
+            worker.confirmed += 1
+            self._judge(worker)
 
     def excused(self, blames: Iterable[Blame]) -> None:
         """An item has failed wherever it could be run."""
@@ -162,21 +172,14 @@ class Health:
         pause = min(LONGEST_PAUSE, FIRST_PAUSE * PAUSE_GROWTH**worker.pauses)
         worker.pauses += 1
         if worker.until is None:
-            spell = self._spells.setdefault(worker.slot.kind, _Spell())
-            if not spell.workers:
-                spell.since = now
-            spell.workers += 1
-        worker.until = math.inf if worker.failures >= MOST_TRIES else now + pause
+            worker.since = now
+        worker.until = math.inf if max(worker.failures, worker.deaths) >= MOST_TRIES else now + pause
         self._tell(worker)
 
     def _reinstate(self, worker: _Worker) -> None:
-        if worker.until is None:
-            return
-        worker.until = None
-        spell = self._spells[worker.slot.kind]
-        spell.workers -= 1
-        if not spell.workers:
-            spell.seconds += self.clock() - spell.since
+        if worker.until is not None:
+            worker.until = None
+            self._pauses.setdefault(worker.slot.kind, []).append((worker.since, self.clock()))
 
     def lift(self, slots: Iterable[Slot]) -> bool:
         """Nobody is in service: the one whose suspension ends first is tried now; whether there is one."""
@@ -217,12 +220,20 @@ class Health:
             self._reinstate(worker)
 
     def suspended(self) -> dict[str, float]:
-        """Seconds during which a worker of the kind was suspended, so far."""
+        """Seconds during which any worker of the kind was suspended, so far."""
         now = self.clock()
-        return {
-            kind: spell.seconds + (now - spell.since if spell.workers else 0.0)
-            for kind, spell in list(self._spells.items())
-        }
+        pauses = {kind: list(some) for kind, some in self._pauses.items()}
+        for worker in list(self._workers.values()):
+            if worker.until is not None:
+                pauses.setdefault(worker.slot.kind, []).append((worker.since, now))
+        found: dict[str, float] = {}
+        for kind, some in pauses.items():
+            seconds, last = 0.0, 0.0
+            for begin, end in sorted(some):
+                seconds += max(0.0, end - max(begin, last))
+                last = max(last, end)
+            found[kind] = seconds
+        return found
 
     def reasons(self) -> Mapping[str, Failure]:
         """The last failure of each kind."""

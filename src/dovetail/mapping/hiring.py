@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import threading
-import warnings
 from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
-from dovetail.errors import DovetailWarning, InputError
+from dovetail.errors import InputError
 from dovetail.executors.discovery import usable_cores
 from dovetail.mapping.crew import Crew
 from dovetail.mapping.local import LocalCrew
-from dovetail.mapping.places import Wanted, default_workers, parse_workers
-from dovetail.mapping.units import ThisMachine, Units, devices_here
-from dovetail.model import CPU
+from dovetail.mapping.places import ThisMachine, parse_workers
 
 if TYPE_CHECKING:
     from dovetail.mapping.run import MapRun
@@ -28,8 +25,8 @@ class Workers:
     """Workers that stay for several maps: ``with dovetail.Workers("cpu:6,gpu:1") as workers: …``.
 
     They are started by the first map and keep what functions keep in their modules (data, contexts, built
-    kernels). One map at a time. ``memory`` is the most bytes that one may allocate. ``units`` is where
-    their cores and devices come from. Raises `InputError` for workers that cannot be had.
+    kernels). One map at a time. ``memory`` is the most bytes that one may allocate. Raises
+    `InputError` for workers that cannot be had.
     """
 
     def __init__(
@@ -39,10 +36,9 @@ class Workers:
         engine: str = "local",
         address: str | None = None,
         memory: int | None = None,
-        units: Units | None = None,
     ) -> None:
         self._asked = None if workers is None else parse_workers(workers)
-        self._engine, self._address, self._memory, self._units = engine, address, memory, units
+        self._engine, self._address, self._memory = engine, address, memory
         if engine not in ENGINES:
             raise InputError(f"found {engine!r}, expected one of {', '.join(ENGINES)}", where="engine")
         if address is not None and engine != "ray":
@@ -90,10 +86,10 @@ class Workers:
             from dovetail.mapping.ray_crew import RayCrew
 
             return RayCrew(self._asked, kinds, address=self._address, kept=self._kept)
-        units = self._units or ThisMachine()
-        asked = self._asked or _by_default(kinds, units)
+        machine = ThisMachine()
+        asked = self._asked or machine.default_workers(kinds)
         memory = usable_cores().memory if self._memory is None else self._memory
-        return LocalCrew(units, asked, memory=memory, kept=self._kept)
+        return LocalCrew(machine, asked, memory=memory, kept=self._kept)
 
     def release(self) -> None:
         """A map has ended; workers of one map only end with it."""
@@ -104,24 +100,3 @@ class Workers:
                 self._crew.close()
                 self._crew = None
         self._busy.release()
-
-
-def _by_default(kinds: Sequence[str], units: Units) -> list[Wanted]:
-    """What there is now; says which kinds get no worker. Raises `InputError` where none gets one."""
-    counts = units.counts([CPU, *kinds])
-    found = default_workers(kinds, counts[CPU], counts)
-    for kind in kinds:
-        if kind == CPU or counts.get(kind):
-            continue
-        there = bool(devices_here(kind))
-        if there and not found:
-            return [Wanted(kind)]  # waits until one is free
-        if not found:
-            raise InputError(
-                f"found no {kind} device on this machine, expected one ({kind}:1 makes a worker without it)",
-                where="workers",
-            )
-        why = f"every {kind} device is in use" if there else f"this machine has no {kind} device"
-        how = "" if there else f" (workers {kind}:1 makes one all the same)"
-        warnings.warn(f"{why}: the map has no {kind} worker{how}", DovetailWarning, stacklevel=1)
-    return found

@@ -15,16 +15,15 @@ import subprocess
 import sys
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from dovetail.errors import ExecutorError, InputError
-from dovetail.mapping.crew import Event, Finished, Lost, Order, Ready, Slot, Unable, WorkerTask
-from dovetail.mapping.places import Place, Wanted, environment_of
-from dovetail.mapping.running import UNREADABLE, Caught, Failure, tried
-from dovetail.mapping.units import Units
+from dovetail.mapping.crew import Crew, Event, Finished, Lost, Ready, Slot, Unable
+from dovetail.mapping.places import Place, ThisMachine, Wanted, environment_of
+from dovetail.mapping.running import UNREADABLE, Caught, Failure, Work, tried
 from dovetail.mapping.wire import Closed, Connection, Parcel, pack, unpack
 from dovetail.mapping.worker import DUMP_SIGNAL, PAGE
 
@@ -86,18 +85,17 @@ class _Process:
             os.close(fd)
 
 
-class LocalCrew:
+class LocalCrew(Crew):
     """Worker processes of this machine.
 
     ``memory`` is the most bytes that one may allocate (0: no limit). ``kept`` crews serve several maps:
     their workers stay until `close`, and have their places only while a map runs.
     """
 
-    engine = "local"
     tells_position = True
 
     def __init__(
-        self, units: Units, wanted: Sequence[Wanted], *, memory: int = 0, kept: bool = False
+        self, units: ThisMachine, wanted: Sequence[Wanted], *, memory: int = 0, kept: bool = False
     ) -> None:
         self._units, self._memory, self.kept = units, memory, kept
         self._wanted = wanted
@@ -109,7 +107,7 @@ class LocalCrew:
         self._of_slot: dict[int, _Process] = {}
         self._false_starts = 0
         self._started = 0
-        self._job: tuple[int, WorkerTask, Parcel, dict[str, tuple[bytes, Parcel]]] | None = None
+        self._job: tuple[int, Parcel, dict[str, tuple[bytes, Parcel]]] | None = None
         self._jobs = 0
         self._events: list[Event] = []
         self._selector = selectors.DefaultSelector()
@@ -125,19 +123,19 @@ class LocalCrew:
 
     # -- for the scheduler -----------------------------------------------------------------------------
 
-    def begin(self, job: WorkerTask) -> None:
+    def begin(self, shipped: Mapping[str, bytes], work: Work) -> None:
         """Give all workers their function; starts those that do not run yet."""
         self._take_places()
         self._jobs += 1
         self._false_starts = 0
-        shipped = {
+        functions = {
             kind: (hashlib.blake2b(text, digest_size=16).digest(), Parcel([text]))
-            for kind, text in job.shipped.items()
+            for kind, text in shipped.items()
         }
-        parcel = tried(pack, job.work)
+        parcel = tried(pack, work)
         if isinstance(parcel, Caught):
             raise InputError(f"cannot be sent to a worker: {parcel.error}", where="common") from parcel.error
-        self._job = (self._jobs, job, parcel, shipped)
+        self._job = (self._jobs, parcel, functions)
         if self._supervisor is None:
             self._start_supervisor()
         for slot in self.slots:
@@ -168,13 +166,13 @@ class LocalCrew:
         for process in self._processes.values():
             process.connection.trim()
 
-    def send(self, slot: Slot, order: Order) -> None:
+    def send(self, slot: Slot, order: int, items: Sequence[Any], start: int, *, plain: bool = False) -> None:
         """Give a worker items."""
         process = self._of_slot[slot.number]
-        parcel = pack(order.items)
-        process.orders.append(order.number)
+        parcel = pack(items)
+        process.orders.append(order)
         with suppress(Closed):  # its end is on the way, and says that the order was lost
-            process.connection.send(("run", order.number, order.start, order.plain), parcel)
+            process.connection.send(("run", order, start, plain), parcel)
 
     def wait(self, seconds: float | None) -> list[Event]:
         """Happenings; see `Crew`."""
@@ -199,9 +197,6 @@ class LocalCrew:
         process = self._of_slot.get(slot.number)
         return process.position()[0] if process is not None else None
 
-    def whereabouts(self, items: Sequence[Any]) -> None:
-        """All on this machine."""
-
     def kill(self, slot: Slot, reason: str, *, trace: bool = False) -> None:
         """End a busy worker; on request it first writes down where it is."""
         process = self._of_slot[slot.number]
@@ -213,10 +208,8 @@ class LocalCrew:
                 time.sleep(0.005)
         self._kill(process)
 
-    def dismiss(self, slot: Slot) -> bool:
-        """Let a worker go; a crew that is kept keeps it."""
-        if self.kept:
-            return False
+    def dismiss(self, slot: Slot) -> None:
+        """Let a worker go."""
         self.slots.remove(slot)
         process = self._of_slot.get(slot.number)
         if process is None:
@@ -224,7 +217,6 @@ class LocalCrew:
         else:
             process.dismissed = True
             self._kill(process)
-        return True
 
     def close(self) -> None:
         """End the supervisor, and with it all workers and what they have started."""
@@ -297,7 +289,7 @@ class LocalCrew:
     def _prepare(self, process: _Process) -> None:
         """Send the map's function, if it is not there yet, and what its calls share."""
         assert self._job is not None
-        number, _, work, shipped = self._job
+        number, work, shipped = self._job
         digest, function = shipped[process.slot.kind]
         process.ready = False
         process.slot.warm = process.slot.warm and digest in process.knows
@@ -315,7 +307,7 @@ class LocalCrew:
                 received = process.connection.receive(wait=False)
                 if received is None:
                     return
-                (what, *about), parts, _ = received
+                (what, *about), parts = received
                 self._said(process, what, about, parts)
         except Closed:
             self._deaf(process)

@@ -64,10 +64,10 @@ class Outcomes:
                     return task
         return None
 
-    def put_back(self, task: Task) -> None:
+    def put_back(self, task: Task, slot: Slot) -> None:
         """A task that a worker had and did not begin."""
         if task.check is not None:
-            self.checks[task.check.kind].appendleft(task)
+            self.checks[slot.kind].appendleft(task)
         elif task.blames and len(task) == 1:
             self.failed.appendleft(task)
         else:
@@ -81,7 +81,7 @@ class Outcomes:
         for kind, runs in self.checks.items():
             if not any(self.health.standing(s) is not Standing.SUSPENDED for s in self._of(kind)):
                 for run in runs:
-                    self._drop(run.check.check)
+                    self._drop(run.check)
                 runs.clear()
         for _ in range(len(self.failed)):
             task = self.failed.popleft()
@@ -114,7 +114,7 @@ class Outcomes:
         if whole is not None:
             self._batch_failed(task, whole, event.slot)
         elif task.check is not None:
-            self._checked(task, event)
+            self._checked(task.check, event)
         else:
             if event.ran < len(task):
                 self.waiting.again(task.part(event.ran, len(task)))
@@ -123,11 +123,11 @@ class Outcomes:
             ended = 0
             for failure in event.failures:
                 if failure.position > ended:
-                    self.health.succeeded(event.slot, task.blames)
+                    self.health.succeeded(event.slot, task.blames, failure.position - ended)
                 self._failed(task, failure.position, failure, event.slot)
                 ended = failure.position + 1
             if ended < len(task):
-                self.health.succeeded(event.slot, task.blames)
+                self.health.succeeded(event.slot, task.blames, len(task) - ended)
 
     def copy_failed(self, event: Finished) -> None:
         """One of two workers that run a task has failed; what the other does counts."""
@@ -139,7 +139,7 @@ class Outcomes:
         self.tally.lost += 1
         task.done = True
         if task.check is not None:
-            self._check_failed(task.check.check, event.slot, Failure(0, "WorkerLost", event.reason, ""))
+            self._check_failed(task.check, event.slot, Failure(0, "WorkerLost", event.reason, ""))
             return
         low = event.position if event.position is not None else 0
         high = min(low + event.span, len(task)) if event.position is not None else len(task)
@@ -159,7 +159,7 @@ class Outcomes:
             self.waiting.again(task.part(middle, len(task)))
             self.waiting.again(task.part(0, middle))
         elif task.check is not None:
-            self._drop(task.check.check)
+            self._drop(task.check)
         else:
             self._give_up(task, describe(0, error), None)
 
@@ -183,7 +183,7 @@ class Outcomes:
                 continue
             for i in range(low, high):
                 value, index = event.values[i], task.indices[i]
-                alone = [value] if self.fold is None else self.fold.alone(index, value)
+                alone = [value] if self.fold is None else [(0, index, value)]
                 self.delivery.put(index, 1, alone, size)
                 size = 0
 
@@ -196,7 +196,7 @@ class Outcomes:
             error.add_note(f"In the worker:\n{failure.traceback.rstrip()}")
             raise error
         if task.check is not None:
-            self._check_failed(task.check.check, slot, failure)
+            self._check_failed(task.check, slot, failure)
         elif len(task) == 1:
             self._failed(task, 0, failure, slot)
         else:
@@ -207,13 +207,11 @@ class Outcomes:
         self.again(task.part(middle, len(task)))
         self.again(task.part(0, middle))
 
-    def _failed(
-        self, task: Task, position: int, failure: Failure, slot: Slot, *, killed: bool = False
-    ) -> None:
+    def _failed(self, task: Task, position: int, failure: Failure, slot: Slot, *, lost: bool = False) -> None:
         """An item raised something, hung, or lost its worker: on another kind, once more, or not."""
         alone = task.part(position, position + 1)
-        alone.blame(self.health.failed(slot, failure), failure)
-        alone.killed = killed
+        alone.blame(self.health.failed(slot, failure, lost=lost), failure)
+        alone.killed = failure.kind == "WorkerLost"
         if any(other.kind not in alone.errors for other in self._usable()):
             alone.elsewhere = True
             self._queue(alone)
@@ -241,12 +239,12 @@ class Outcomes:
         """It is known at which item the worker was."""
         kind = "TimeoutError" if timed_out else "SystemExit" if event.by_itself else "WorkerLost"
         failure = Failure(position, kind, event.reason, event.traceback)
-        self._failed(task, position, failure, event.slot, killed=kind == "WorkerLost")
+        self._failed(task, position, failure, event.slot, lost=True)
 
     def _lost_somewhere(self, task: Task, event: Lost) -> None:
         """It is not: the same items once more, then in halves."""
         failure = Failure(0, "WorkerLost", event.reason, event.traceback)
-        task.blames = (*task.blames, self.health.failed(event.slot, failure))
+        task.blames = (*task.blames, self.health.failed(event.slot, failure, lost=True))
         task.deaths += 1
         if task.deaths > 1:
             self._halves(task)
@@ -288,20 +286,19 @@ class Outcomes:
 
     # -- comparing -------------------------------------------------------------------------------------
 
-    def _checked(self, task: Task, event: Finished) -> None:
+    def _checked(self, check: Check, event: Finished) -> None:
         """One of the runs of an item whose results are compared."""
-        run = task.check
         if event.failures:  # the item's own run says what is wrong with it
-            self._check_failed(run.check, event.slot, event.failures[0])
+            self._check_failed(check, event.slot, event.failures[0])
             return
-        run.check.left -= 1
-        self.health.succeeded(event.slot, run.check.blames)
-        verdict = self.checker.compare(run, event.values[0])
+        check.left -= 1
+        self.health.succeeded(event.slot, check.blames)
+        verdict = self.checker.compare(check, event.slot.kind, event.values[0])
         if verdict is not None:
             raise verdict
 
     def _check_failed(self, check: Check, slot: Slot, failure: Failure) -> None:
-        blame = self.health.failed(slot, failure)
+        blame = self.health.failed(slot, failure, lost=failure.kind == "WorkerLost")
         if check.results:
             self.health.confirmed([blame])
         else:

@@ -1,20 +1,43 @@
-"""Workers as they are asked for (``cpu:14,gpu:2``), and what each is bound to."""
+"""Workers as they are asked for (``cpu:14,gpu:2``), and the cores and the device that each is bound to.
+
+A map is one job: it holds its workers' places while it uses them, gives each back as soon as nothing is left
+for it, and says nothing of its items.
+"""
 
 from __future__ import annotations
 
+import os
 import re
+import secrets
+import warnings
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 
-from dovetail.errors import InputError
+from dovetail.errors import DovetailWarning, InputError
+from dovetail.executors.claims import MAP, Claims, Holder, around
+from dovetail.executors.discovery import inventory
 from dovetail.executors.environment import THREAD_COUNTS, vendor, visible_name
 from dovetail.files.sentences import shown
 from dovetail.model import CPU, Device, DeviceClass
 
-__all__ = ["Place", "Wanted", "default_workers", "environment_of", "parse_workers"]
+__all__ = [
+    "InUse",
+    "Place",
+    "ThisMachine",
+    "Wanted",
+    "default_workers",
+    "devices_here",
+    "environment_of",
+    "parse_workers",
+]
 
 _WORKERS = re.compile(r"([A-Za-z][\w-]*)(?::(\d+)(?:x(\d+))?)?")
 MOST = 4096
+_MINE: set[str] = set()
+"""Who holds units for maps of this process; a process that was forked off has none."""
+os.register_at_fork(after_in_child=_MINE.clear)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,3 +139,179 @@ def default_workers(kinds: Sequence[str], cores: int, devices: Mapping[str, int]
     others = [Wanted(kind, devices[kind]) for kind in kinds if kind != CPU and devices.get(kind)]
     left = max(1, cores - sum(wanted.count for wanted in others))
     return ([Wanted(CPU, left)] if CPU in kinds else []) + others
+
+
+class InUse(Exception):  # noqa: N818 - not an error: it will be free later
+    """Others use what was asked for; says what and who."""
+
+
+class ThisMachine:
+    """The cores that this process may use, and the devices found, but for those that other Dovetails use.
+
+    Workers of a map get cores of their own while there are any, and then share them in turn; so it is with
+    the devices of a kind. Where there are none of a kind its worker i gets number i, which nobody claims.
+
+    Maps of one process (one inside the other, perhaps, in a single thread) never wait for each other: they
+    share what is left when all is in use.
+    """
+
+    def __init__(self) -> None:
+        self._claims = Claims(MAP + secrets.token_hex(4))
+        self._held: list[Place] = []
+
+    def counts(self, kinds: Sequence[str]) -> dict[str, int]:
+        """Cores and devices that no other Dovetail uses now; at least one core."""
+        others: Mapping[str, Holder] = {}
+        with suppress(OSError):
+            others = self._claims.others()
+        free = _Free(others)
+        found = {kind: len(free.devices(kind)) for kind in kinds if kind != CPU}
+        return {CPU: max(1, len(free.cores)), **found}
+
+    def default_workers(self, kinds: Sequence[str]) -> list[Wanted]:
+        """What there is now; says which kinds get no worker. Raises `InputError` where none gets one."""
+        counts = self.counts(kinds)
+        found = default_workers(kinds, counts[CPU], counts)
+        for kind in kinds:
+            if kind == CPU or counts[kind]:
+                continue
+            there = bool(devices_here(kind))
+            if there and not found:
+                return [Wanted(kind)]  # waits until one is free
+            if not found:
+                raise InputError(
+                    f"found no {kind} device on this machine, expected one "
+                    f"({kind}:1 makes a worker without it)",
+                    where="workers",
+                )
+            why = f"every {kind} device is in use" if there else f"this machine has no {kind} device"
+            how = "" if there else f" (workers {kind}:1 makes one all the same)"
+            warnings.warn(f"{why}: the map has no {kind} worker{how}", DovetailWarning, stacklevel=1)
+        return found
+
+    def take(self, wanted: Sequence[Wanted], before: Sequence[Place] = ()) -> list[Place]:
+        """A place for each worker, in the order asked for; those that they had before, if these are free.
+
+        All or none, never waiting: raises `InUse` where others have them now. The caller holds each place
+        until it gives it back.
+        """
+        places: list[Place] = []
+
+        def choose(others: Mapping[str, Holder]) -> set[str]:
+            free = _Free(others)
+            again = bool(before) and not any(map(free.taken, (u for place in before for u in _units(place))))
+            places.extend(before if again else free.places(wanted))
+            return {unit for place in (*self._held, *places) for unit in _units(place)}
+
+        try:
+            others = self._claims.choose(choose)
+            _MINE.add(self._claims.uid)
+        except TimeoutError as error:  # others are there, and what they use cannot be seen for now
+            raise InUse(f"{error}, so that nothing can be claimed on this machine") from None
+        except OSError as error:
+            warnings.warn(
+                f"other Dovetails on this machine are not seen: {error.strerror or error}",
+                DovetailWarning,
+                stacklevel=1,
+            )
+            others = {}
+            choose(others)
+        if not places:
+            raise InUse(_Free(others).holders(wanted))
+        self._held += places
+        return places
+
+    def give(self, place: Place) -> None:
+        """A worker has ended; what no other worker of the map uses is free for others."""
+        self._held.remove(place)
+        with suppress(OSError):  # somebody keeps the folder locked: with the next place, or at the end
+            self._claims.keep(unit for kept in self._held for unit in _units(kept))
+
+    def environment(self) -> Mapping[str, str]:
+        """Variables for the workers: a Dovetail in one of them may use what the map holds."""
+        return around(self._claims.uid)
+
+    def descriptors(self) -> Sequence[int]:
+        """For whoever ends the workers if we cannot: what is held stays so while one of these is open."""
+        try:
+            return (self._claims.descriptor,)
+        except OSError:
+            return ()
+
+    def close(self) -> None:
+        """Hold nothing any more."""
+        self._claims.close()
+        _MINE.discard(self._claims.uid)
+
+
+class _Free:
+    """What no other process uses: first what no other map of ours does either."""
+
+    def __init__(self, others: Mapping[str, Holder]) -> None:
+        self._others = others
+        self._cores = sorted(os.sched_getaffinity(0))
+        free = [core for core in self._cores if not self.taken(f"core:{core}")]
+        self.cores = sorted(free, key=lambda core: f"core:{core}" in others)
+
+    def taken(self, unit: str) -> bool:
+        """Whether another process has it."""
+        holder = self._others.get(unit)
+        return holder is not None and holder.uid not in _MINE
+
+    def devices(self, kind: str) -> list[tuple[int, str]]:
+        """Number and model of those of a kind."""
+        found = [one for one in devices_here(kind) if not self.taken(f"{kind}:{one[0]}")]
+        return sorted(found, key=lambda one: (f"{kind}:{one[0]}" in self._others, one[0]))
+
+    def places(self, wanted: Sequence[Wanted]) -> list[Place]:
+        """One for each worker; none where less is free than all workers can use of what there is."""
+        cores = sorted(self.cores[: sum(some.count * some.cores for some in wanted)])
+        if len(cores) < min(len(self._cores), sum(some.count * some.cores for some in wanted)):
+            return []
+        places: list[Place] = []
+        at = 0
+        for some in wanted:
+            devices = self.devices(some.kind)
+            if len(devices) < min(some.count, len(devices_here(some.kind))):
+                return []
+            for index in range(some.count):
+                mine = tuple(dict.fromkeys(cores[(at + i) % len(cores)] for i in range(some.cores)))
+                at += some.cores
+                device, model = devices[index % len(devices)] if devices else (index, "")
+                model = _cpu_model() if some.kind == CPU else model
+                places.append(Place(some.kind, index, mine, device, model))
+        return places
+
+    def holders(self, wanted: Sequence[Wanted]) -> str:
+        """Who has what of all that would do."""
+        units = [f"core:{core}" for core in self._cores]
+        units += [f"{some.kind}:{number}" for some in wanted for number, _ in devices_here(some.kind)]
+        taken = [unit for unit in units if self.taken(unit)]
+        labels = sorted({self._others[unit].label for unit in taken})
+        return f"{', '.join(taken)} in use by {', '.join(labels)}"
+
+
+def _units(place: Place) -> list[str]:
+    """As `claims` names them: cores, and the device if there is one."""
+    units = [f"core:{core}" for core in place.cores]
+    real = any(place.device == number for number, _ in devices_here(place.kind))
+    return [*units, f"{place.kind}:{place.device}"] if real else units
+
+
+@cache
+def devices_here(kind: str) -> tuple[tuple[int, str], ...]:
+    """Number and model of each of this machine's devices of a kind; looked up once.
+
+    Numbers of GPUs count among those that our own environment lets us see.
+    """
+    if kind == CPU:
+        return ()
+    probes = ("opencl",) if kind == "opencl" else ("nvidia", "amd")
+    found = [device for device in inventory(probes=probes).devices if device.kind == kind]
+    # Also an OpenCL device on the machine's own cores, which is used by those only who ask for it by name.
+    return tuple((number, device.model) for number, device in enumerate(found) if not device.broken)
+
+
+@cache
+def _cpu_model() -> str:
+    return inventory(probes=()).cores.model

@@ -22,10 +22,9 @@ from typing import Any
 from dovetail.errors import DovetailWarning, ExecutorError, InputError
 from dovetail.executors.ray_nodes import knock
 from dovetail.extras import needing
-from dovetail.mapping.crew import Event, Finished, Lost, Order, Ready, Slot, Unable, WorkerTask
-from dovetail.mapping.places import Place, Wanted, default_workers
+from dovetail.mapping.crew import Crew, Event, Finished, Lost, Ready, Slot, Unable
+from dovetail.mapping.places import Place, ThisMachine, Wanted, default_workers
 from dovetail.mapping.running import UNREADABLE, Failure, Work, describe, fold_batch, load, run_items
-from dovetail.mapping.units import ThisMachine
 from dovetail.model import CPU
 
 __all__ = ["RayCrew"]
@@ -85,7 +84,7 @@ class _Actor:
     resources: dict[str, float] = field(default_factory=dict)
 
 
-class RayCrew:
+class RayCrew(Crew):
     """Actors of a Ray cluster.
 
     ``asked`` workers are for each node; by default one for each GPU, and one for each CPU left. Where Ray
@@ -93,7 +92,6 @@ class RayCrew:
     `close`. Raises `InputError` where there is no Ray, or no such cluster.
     """
 
-    engine = "ray"
     tells_position = False
 
     def __init__(
@@ -111,7 +109,7 @@ class RayCrew:
         self._short: set[str] = set()
         self._numbers = 0
         self._jobs = 0
-        self._job: WorkerTask | None = None
+        self._shipped: Mapping[str, bytes] = {}
         self._work: Any = None
         self._looked = 0.0
         self._staffed = time.monotonic()
@@ -158,27 +156,27 @@ class RayCrew:
 
     # -- for the scheduler -----------------------------------------------------------------------------
 
-    def begin(self, job: WorkerTask) -> None:
+    def begin(self, shipped: Mapping[str, bytes], work: Work) -> None:
         """Give all actors their function."""
         self._jobs += 1
-        self._job = job
+        self._shipped = shipped
         try:
-            self._work = self._ray.put(self._ray.cloudpickle.dumps(job.work))
+            self._work = self._ray.put(self._ray.cloudpickle.dumps(work))
         except (TypeError, AttributeError, ValueError) as error:
             raise InputError(f"cannot be sent to a worker: {error}", where="common") from error
         for actor in self._actors.values():
             actor.orders.clear()
             self._prepare(actor)
 
-    def send(self, slot: Slot, order: Order) -> None:
+    def send(self, slot: Slot, order: int, items: Sequence[Any], start: int, *, plain: bool = False) -> None:
         """Give an actor items."""
         actor = self._actors[slot.number]
-        actor.orders.append(order.number)
-        if any(isinstance(item, self._ray.ObjectRef) for item in order.items):
-            ref = actor.handle.run.remote(order.start, order.plain, *order.items)
+        actor.orders.append(order)
+        if any(isinstance(item, self._ray.ObjectRef) for item in items):
+            ref = actor.handle.run.remote(start, plain, *items)
         else:
-            ref = actor.handle.run_list.remote(order.start, order.plain, list(order.items))
-        self._when_done(ref, "done", actor, order.number)
+            ref = actor.handle.run_list.remote(start, plain, list(items))
+        self._when_done(ref, "done", actor, order)
 
     def wait(self, seconds: float | None) -> list[Event]:
         """Happenings; see `Crew`."""
@@ -221,18 +219,12 @@ class RayCrew:
             actor.reason = reason
             self._ray.kill(actor.handle)
 
-    def dismiss(self, slot: Slot) -> bool:
-        """Let an actor go, and give its CPU or GPU back to Ray; a crew that is kept keeps it."""
-        if self.kept:
-            return False
+    def dismiss(self, slot: Slot) -> None:
+        """Let an actor go, and give its CPU or GPU back to Ray."""
         actor = self._actors.get(slot.number)
         self._forget(slot)
         if actor is not None:
             self._ray.kill(actor.handle)
-        return True
-
-    def rest(self) -> None:
-        """Ray keeps what its actors have asked for."""
 
     def close(self) -> None:
         """End all actors; a Ray of our own, or our connection, too."""
@@ -332,13 +324,12 @@ class RayCrew:
         ).remote(env)
         actor = _Actor(slot, handle, resources=resources, false_starts=false_starts)
         self._actors[slot.number] = actor
-        if self._job is not None:
+        if self._jobs:
             self._prepare(actor)
 
     def _prepare(self, actor: _Actor) -> None:
-        assert self._job is not None
         actor.ready = False
-        shipped = self._job.shipped.get(actor.slot.kind)
+        shipped = self._shipped.get(actor.slot.kind)
         actor.slot.warm = actor.slot.warm and shipped == actor.knows
         actor.knows = shipped
         if shipped is not None:

@@ -5,22 +5,22 @@ from __future__ import annotations
 import math
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 
 from dovetail.errors import MapError
 from dovetail.mapping.checking import Checker
-from dovetail.mapping.crew import Crew, Event, Finished, Lost, Order, Ready, Slot, Unable
+from dovetail.mapping.crew import Crew, Event, Finished, Lost, Ready, Slot, Unable
 from dovetail.mapping.delivery import Delivery
 from dovetail.mapping.health import Health, Standing
 from dovetail.mapping.outcomes import Outcomes
 from dovetail.mapping.pace import Pace
 from dovetail.mapping.running import Caught, tried
-from dovetail.mapping.source import Source
 from dovetail.mapping.summary import Tally
-from dovetail.mapping.waiting import Task, Waiting
+from dovetail.mapping.waiting import Items, Task, Waiting
 from dovetail.splitting.rules import Rule, Situation
 
 __all__ = ["BATCH_SECONDS", "MapScheduler", "Options"]
@@ -82,7 +82,7 @@ class MapScheduler:
 
     crew: Crew
     waiting: Waiting
-    source: Source
+    source: Items
     delivery: Delivery
     pace: Pace
     tally: Tally
@@ -90,7 +90,7 @@ class MapScheduler:
     checker: Checker
     health: Health
     outcomes: Outcomes
-    shown: Callable[[MapScheduler], None] | None
+    shown: Sequence[Callable[[MapScheduler], None]]
     clock: Callable[[], float] = time.monotonic
     queues: dict[int, deque[_Copy]] = field(default_factory=dict)
     _numbers: int = 0
@@ -110,8 +110,8 @@ class MapScheduler:
                 self._beat = now + BEAT
                 if self.options.timeout is not None:
                     self._look_at_times(now)
-                if self.shown is not None:
-                    self.shown(self)
+                for show in self.shown:
+                    show(self)
 
     def running(self) -> list[_Copy]:
         """The tasks that run, one for each busy worker."""
@@ -136,7 +136,7 @@ class MapScheduler:
 
     def _patience(self) -> float | None:
         """Seconds to wait for something to happen."""
-        return BEAT if any(self.queues.values()) or self.shown is not None else None
+        return BEAT if any(self.queues.values()) or self.shown else None
 
     # -- who does what ---------------------------------------------------------------------------------
 
@@ -171,8 +171,8 @@ class MapScheduler:
             task = self._task_for(slot, quota, at)
             if task is not None:
                 at.left -= len(task)
-                for run in self.checker.chosen(task):
-                    self.outcomes.checks.setdefault(run.check.kind, deque()).append(run)
+                for kind, run in self.checker.chosen(task):
+                    self.outcomes.checks.setdefault(kind, deque()).append(run)
                 self._send(slot, task, now)
         if idle and self.waiting.left == 0:
             self._help(now)
@@ -254,8 +254,8 @@ class MapScheduler:
     def _send(self, slot: Slot, task: Task, now: float) -> None:
         """Give a worker a task; an item that cannot be sent has failed."""
         self._numbers += 1
-        order = Order(self._numbers, task.items, task.start, task.check is not None)
-        sent = tried(self.crew.send, slot, order)
+        plain = task.check is not None
+        sent = tried(partial(self.crew.send, slot, self._numbers, task.items, task.start, plain=plain))
         if isinstance(sent, Caught):
             self.outcomes.unsendable(task, sent.error)
             self.crew.wake()  # perhaps nothing else happens: look at what waits, and at the end, again
@@ -263,7 +263,7 @@ class MapScheduler:
         task.copies += 1
         pace = self.pace.seconds(slot.kind)
         expected = None if pace is None else pace * task.cost(slot.kind)
-        self.queues[slot.number].append(_Copy(order.number, task, slot, now, expected, since=now))
+        self.queues[slot.number].append(_Copy(self._numbers, task, slot, now, expected, since=now))
 
     # -- near the end ----------------------------------------------------------------------------------
 
@@ -280,7 +280,8 @@ class MapScheduler:
         One of each kind stays: what fails on another kind is tried on it.
         """
         last = not any(other.kind == slot.kind for other in self.crew.slots if other is not slot)
-        if not last and not self.checker.active and self.crew.dismiss(slot):
+        if not (last or self.checker.active or self.crew.kept):
+            self.crew.dismiss(slot)
             del self.queues[slot.number]
 
     def _help(self, now: float) -> None:
@@ -381,7 +382,7 @@ class MapScheduler:
             if place == 0:
                 self.outcomes.lost(copy.task, event, timed_out=copy.timed_out)
             else:
-                self.outcomes.put_back(copy.task)
+                self.outcomes.put_back(copy.task, event.slot)
 
     def _look_at_times(self, now: float) -> None:
         """End workers whose item has run for longer than it may."""

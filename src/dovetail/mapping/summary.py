@@ -66,9 +66,7 @@ class Tally:
         """Of an item, by kind."""
         return {kind: self.seconds[kind] / count for kind, count in self.tasks.items() if count}
 
-    def summary(
-        self, seconds: float, workers: Sequence[str], compared: int, health: Health | None = None
-    ) -> MapSummary:
+    def summary(self, seconds: float, workers: Sequence[str], compared: int, health: Health) -> MapSummary:
         """What is said at the end."""
         mean = self.mean_seconds()
         other = next((kind for kind in mean if kind != CPU), None)
@@ -88,8 +86,8 @@ class Tally:
             compared=compared,
             failed=[{"index": e.index, "reason": str(e)} for e in self.failed],
             workers=list(workers),
-            suspended={} if health is None else health.suspended(),
-            failed_on={} if health is None else dict(health.tries),
+            suspended=health.suspended(),
+            failed_on=dict(health.tries),
         )
 
 
@@ -106,14 +104,14 @@ class MapSummary:
     ``failed_on`` how many tries of items failed on each kind, whatever became of the items.
     """
 
-    items: int
-    seconds: float
-    tasks: Mapping[str, int]
-    mean_seconds: Mapping[str, float]
-    acceleration: float | None
-    overhead_per_task: float | None
-    retried: int
-    duplicated: int
+    items: int = 0
+    seconds: float = 0.0
+    tasks: Mapping[str, int] = field(default_factory=dict)
+    mean_seconds: Mapping[str, float] = field(default_factory=dict)
+    acceleration: float | None = None
+    overhead_per_task: float | None = None
+    retried: int = 0
+    duplicated: int = 0
     lost_workers: int = 0
     compared: int = 0
     failed: Sequence[Mapping[str, Any]] = ()

@@ -1,11 +1,12 @@
-"""Which items wait, and how they become tasks for workers: neighbours, redone ones, the longest first."""
+"""A map's items: where they come from, which wait, how they become tasks: neighbours, the longest first."""
 
 from __future__ import annotations
 
 import math
+import threading
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,12 +15,11 @@ import numpy as np
 from dovetail.mapping.crew import Slot
 from dovetail.mapping.health import Blame
 from dovetail.mapping.running import Failure
-from dovetail.mapping.source import Source
 from dovetail.splitting.finish_time import Floats, fluid_finish
 from dovetail.splitting.rules import FinishTime, Rule, Situation
 from dovetail.splitting.sized import next_task
 
-__all__ = ["ByNode", "BySize", "InTurn", "Task", "Waiting"]
+__all__ = ["ByNode", "BySize", "InTurn", "Items", "Task", "Waiting"]
 
 LEAST = 1e-300
 """Sums of costs that are taken away one by one may end a little below 0."""
@@ -82,6 +82,85 @@ class Task:
         self.errors = {**self.errors, blame.slot.kind: failure}
 
 
+class Items:
+    """Items in their order: a sequence is cut, anything else is read ahead by a thread of its own.
+
+    So a slow generator keeps nobody from anything else. ``sequence`` is the sequence, ``None`` where there
+    is none. ``arrived`` is called when the first items come after none were there, and at the end. ``error``
+    is what the user's iterable raised; there are no items after it.
+    """
+
+    def __init__(self, items: Iterable[Any], arrived: Callable[[], None]) -> None:
+        # A list, a NumPy array, …
+        is_sequence = isinstance(items, Sequence) or hasattr(items, "__array_interface__")
+        self.sequence: Sequence[Any] | None = items if is_sequence else None  # type: ignore[assignment]
+        self._total: float = len(items) if isinstance(items, Sized) else math.inf
+        self._arrived = arrived
+        self._buffer: deque[Any] = deque()
+        self._most = 2
+        self._room = threading.Condition()
+        self._ended = self._closed = False
+        self.taken = 0
+        self.error: BaseException | None = None
+        if self.sequence is None:
+            read = threading.Thread(target=self._read, args=(items,), name="dovetail-map-items", daemon=True)
+            read.start()
+
+    @property
+    def left(self) -> float:
+        """Items not given out, as far as is known; infinite where more may come."""
+        if self._ended:
+            return len(self._buffer)
+        return max(self._total - self.taken, len(self._buffer))
+
+    @property
+    def at_hand(self) -> int:
+        """Items that can be had at once."""
+        return len(self._buffer) if self.sequence is None else int(self._total) - self.taken
+
+    def take(self, most: int) -> list[Any]:
+        """The next items, up to ``most``; fewer, or none, where there are no more at hand."""
+        count = min(most, self.at_hand)
+        if self.sequence is None:
+            with self._room:
+                found = [self._buffer.popleft() for _ in range(count)]
+                self._room.notify()
+        elif isinstance(self.sequence, list | tuple | range):
+            found = list(self.sequence[self.taken : self.taken + count])
+        else:
+            found = [self.sequence[i] for i in range(self.taken, self.taken + count)]
+        self.taken += count
+        return found
+
+    def ahead(self, items: int) -> None:
+        """How many items to hold ready."""
+        if items > self._most:
+            with self._room:
+                self._most = items
+                self._room.notify()
+
+    def close(self) -> None:
+        """No more are wanted: the thread ends at the next item."""
+        with self._room:
+            self._closed = True
+            self._room.notify()
+
+    def _read(self, items: Iterable[Any]) -> None:
+        try:
+            for item in items:
+                self._buffer.append(item)
+                if len(self._buffer) == 1:
+                    self._arrived()
+                with self._room:
+                    self._room.wait_for(lambda: self._closed or len(self._buffer) < self._most)
+                if self._closed:
+                    return
+        except BaseException as error:  # noqa: BLE001 - raised where the map is used
+            self.error = error
+        self._ended = True
+        self._arrived()
+
+
 class Waiting(ABC):
     """Items that have not been given to anybody; what comes back goes before all others."""
 
@@ -93,9 +172,19 @@ class Waiting(ABC):
     def fresh(self) -> float:
         """Items that were never given out; infinite where more may come."""
 
-    @abstractmethod
     def take(self, slot: Slot, most: int, cost: float) -> Task | None:
         """A task of up to ``most`` items and about this cost; ``None`` if there is nothing at hand."""
+        if not self._redo:
+            return self._take(slot, most, cost)
+        task = self._redo.popleft()
+        if len(task) > most:
+            self._redo.appendleft(task.part(most, len(task)))
+            task = task.part(0, most)
+        return task
+
+    @abstractmethod
+    def _take(self, slot: Slot, most: int, cost: float) -> Task | None:
+        """A task of items that were never given out."""
 
     @property
     def left(self) -> float:
@@ -128,31 +217,24 @@ class Waiting(ABC):
 class InTurn(Waiting):
     """Items of one size, in their order."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, items: Items) -> None:
         super().__init__()
-        self._source = source
+        self._items = items
 
     @property
     def fresh(self) -> float:
-        """What the source has left."""
-        return self._source.left
+        """What has not been taken."""
+        return self._items.left
 
     @property
     def at_hand(self) -> int:
         """Items that can be had at once."""
-        return self._source.at_hand + sum(map(len, self._redo))
+        return self._items.at_hand + sum(map(len, self._redo))
 
-    def take(self, slot: Slot, most: int, cost: float) -> Task | None:
-        """What comes back first, then the next neighbours; each costs 1."""
-        most = max(1, min(most, int(cost)))
-        if self._redo:
-            task = self._redo.popleft()
-            if len(task) > most:
-                self._redo.appendleft(task.part(most, len(task)))
-                task = task.part(0, most)
-            return task
-        start = self._source.taken
-        items = self._source.take(most)
+    def _take(self, slot: Slot, most: int, cost: float) -> Task | None:
+        """The next neighbours; each costs 1."""
+        start = self._items.taken
+        items = self._items.take(max(1, min(most, int(cost))))
         return Task(range(start, start + len(items)), items) if items else None
 
 
@@ -174,10 +256,8 @@ class ByNode(Waiting):
         """Those of all nodes."""
         return sum(map(len, self._of_node.values()))
 
-    def take(self, slot: Slot, most: int, cost: float) -> Task | None:
-        """What comes back first, then the worker's own node's items; each costs 1."""
-        if self._redo:
-            return self._redo.popleft()
+    def _take(self, slot: Slot, most: int, cost: float) -> Task | None:
+        """The worker's own node's items; each costs 1."""
         own = self._of_node.get(slot.node) or max(self._of_node.values(), key=len)
         indices = [own.popleft() for _ in range(min(len(own), max(1, min(most, int(cost)))))]
         return Task(indices, [self._items[i] for i in indices]) if indices else None
@@ -229,10 +309,8 @@ class BySize(Waiting):
         mean = {k: seconds * self._totals[k] / count for k, seconds in at.seconds.items()}
         return Situation(at.now, at.left, at.ready, mean)
 
-    def take(self, slot: Slot, most: int, cost: float) -> Task | None:
+    def _take(self, slot: Slot, most: int, cost: float) -> Task | None:
         """The item that was chosen, or the next; small ones with others that follow it."""
-        if self._redo:
-            return self._redo.popleft()
         if not self._order:
             return None
         at, self._chosen = self._chosen or 0, None

@@ -30,7 +30,6 @@ LARGE = 8 * 1024
 PACKET = 2 * INLINE + 32 * 1024
 """Bytes of the largest packet: the small tuple may be as large again."""
 ALIGN = 64
-MOST_FDS = 4
 MOST_IDLE = 2
 """Pieces of shared memory that are kept for the next parcel of about their size."""
 HEADER = struct.Struct("<I")
@@ -115,7 +114,7 @@ class _Room:
 
 
 class Connection:
-    """One end of a socket pair. A message is a small tuple and, if need be, a parcel and descriptors.
+    """One end of a socket pair. A message is a small tuple and, if need be, a parcel.
 
     Shared memory in which large arrays have travelled is used again as soon as the receiver has none of them
     any more, which it says with its next message: pages that are there already cost half of new ones.
@@ -137,7 +136,7 @@ class Connection:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         return Connection(ours), Connection(theirs)
 
-    def send(self, message: tuple[Any, ...], parcel: Parcel | None = None, fds: Sequence[int] = ()) -> None:
+    def send(self, message: tuple[Any, ...], parcel: Parcel | None = None) -> None:
         """Send one message. Raises `Closed`, also of our own end; `OSError` where shared memory is short."""
         if self.closed:
             raise Closed
@@ -154,7 +153,7 @@ class Connection:
             frame.extend(parts)
         made = [] if room is None or room.fd < 0 else [room.fd]
         try:
-            socket.send_fds(self.sock, frame, [*made, *fds])
+            socket.send_fds(self.sock, frame, made)
         except (BrokenPipeError, ConnectionResetError) as error:
             raise Closed from error
         finally:
@@ -192,14 +191,14 @@ class Connection:
                 room.close()
             self._dropped.append(number)
 
-    def receive(self, *, wait: bool = True) -> tuple[tuple[Any, ...], list[Any], list[int]] | None:
-        """One message, the parts of its parcel, and further descriptors; ``None`` if there is none yet.
+    def receive(self, *, wait: bool = True) -> tuple[tuple[Any, ...], list[Any]] | None:
+        """One message and the parts of its parcel; ``None`` if there is none yet.
 
         Raises `Closed` when the other side has gone.
         """
         flags = socket.MSG_CMSG_CLOEXEC | (0 if wait else socket.MSG_DONTWAIT)
         try:
-            data, ancillary, _, _ = self.sock.recvmsg(PACKET, socket.CMSG_SPACE(4 * MOST_FDS), flags)
+            data, ancillary, _, _ = self.sock.recvmsg(PACKET, socket.CMSG_SPACE(4), flags)
         except BlockingIOError:
             return None
         except ConnectionResetError as error:
@@ -215,9 +214,9 @@ class Connection:
         for number in dropped:
             del self._theirs[number]
         if place is None:
-            return message, [view[end:]] if end < len(view) else [], fds
+            return message, [view[end:]] if end < len(view) else []
         number, count = place
-        return message, self._mapped(number, count, fds), fds
+        return message, self._mapped(number, count, fds)
 
     def _mapped(self, number: int, count: int, fds: list[int]) -> list[memoryview]:
         """The parts of a parcel in shared memory, in place; it lives as long as something in it is used."""

@@ -96,7 +96,7 @@ class _Worker:
         while True:
             received = self._connection.receive()
             assert received is not None
-            (what, *about), parts, _ = received
+            (what, *about), parts = received
             if what == "function":
                 self._take_function(about[0], parts)
             elif what == "work":

@@ -6,15 +6,15 @@ is what the outside scheduler foresees and the run time is what was learned.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from math import ceil, exp, inf, log, sqrt
 from typing import ClassVar, NamedTuple
 
 from dovetail.interfaces import Traits, View
 from dovetail.model import (
-    HOST_CPUS,
-    WHOLE_POOL,
     Choice,
     Cluster,
     Decision,
@@ -33,6 +33,7 @@ from dovetail.model import (
     Wait,
 )
 from dovetail.model.batch_options import constraint_of, options_for, partition_of
+from dovetail.model.fitting import cpus_on, devices_on
 
 __all__ = ["EarliestCompletion"]
 
@@ -219,25 +220,20 @@ class _Round:
     trying: set[tuple[str, str]] = field(default_factory=set)
     asked: set[Shape] = field(default_factory=set)
     loads: dict[tuple[str, bool, Seconds], _Load] = field(default_factory=dict)
-    pending: dict[_Line, int] = field(default_factory=dict)
+    pending: Counter[_Line] = field(default_factory=Counter)
     keeps_back: bool = False
-    runs: dict[_Line, int] = field(default_factory=dict)
+    runs: Counter[_Line] = field(default_factory=Counter)
     delays: dict[_Line, Delay] = field(default_factory=dict)
-    places: dict[tuple[Request, str], Sequence[tuple[str, int]]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """What is on its way for the first time."""
         for job, submitted in self.view.outside.submitted.items():
             self.trying.add((self.view.job(job).app.name, submitted.implementation))
-            line = submitted.target, bool(submitted.request.devices)
-            self.pending[line] = self.pending.get(line, 0) + 1
+            self.pending[submitted.target, bool(submitted.request.devices)] += 1
         for placed in self.view.running.values():
             self.trying.add((placed.job.app.name, placed.implementation.name))
-            devices = bool(placed.allocation.request.devices)
-            for node in placed.allocation.nodes:
-                for target in self.view.cluster.nodes[node].partitions:
-                    self.runs[target, devices] = self.runs.get((target, devices), 0) + 1
-                break
+            first = self.view.cluster.nodes[placed.allocation.first_node]
+            self.runs.update((target, bool(placed.allocation.request.devices)) for target in first.partitions)
 
     def in_order(self) -> list[Job]:
         """The queue's order; of jobs that came together the shorter ones first, which shortens the mean.
@@ -278,18 +274,23 @@ class _Round:
             )
             return
         best, why = self._best(job, open_ways)
-        decision = self._hand_over(job, best, why, open_ways)
+        self.trying.add((job.app.name, best.choice.implementation.name))
+        self._count(best)  # those behind see it, also if it is kept back
+        decision = self._submit(job, best, why, open_ways)
         if self.policy.passive or len({way.choice for way in open_ways}) == 1 or why != "ends first":
             yield decision
         elif (probe := self._probe(best, open_ways)) is not None:
-            self._fill(probe)
+            self.pending[probe.line] += 1
             tried = "may begin sooner than foreseen, against another way"
             yield self._submit(job, probe, tried, open_ways)
         elif self._has_room(best):
-            self._fill(best)
+            self.pending[best.line] += 1
             yield decision
         else:
-            yield self._meanwhile(job, best, open_ways)
+            self.keeps_back = True
+            where = f"{best.choice.implementation.name} in {best.shape.target}"
+            text = f"kept back, best now as {where}: enough jobs wait there"
+            yield Wait(job.id, text, self.view.now + self.policy.fresh)
 
     def _nowhere(self, job: Job) -> str:
         """Why no partition can run it: the one that it asks for may not be there."""
@@ -302,13 +303,6 @@ class _Round:
         if asked and not set(asked.split(",")) & set(there):
             return f"it asks for partition {asked}, and there are {', '.join(there)}"
         return "no partition has nodes that can run it"
-
-    def _hand_over(self, job: Job, best: Way, why: str, ways: Sequence[Way]) -> Submit:
-        """The decision; those behind see it, also if it is kept back."""
-        name = best.choice.implementation.name
-        self.trying.add((job.app.name, name))
-        self._count(best)
-        return self._submit(job, best, why, ways)
 
     def _count(self, best: Way) -> None:
         """One more goes there."""
@@ -329,26 +323,15 @@ class _Round:
 
     # ------------------------------------------------------------- late, and not for good
 
-    def _meanwhile(self, job: Job, best: Way, ways: Sequence[Way]) -> Decision:
-        """Enough wait on the job's best way: it tries another that may begin sooner, or is kept back."""
-        now = self.view.now
-        where = f"{best.choice.implementation.name} in {best.shape.target}"
-        self.keeps_back = True
-        text = f"kept back, best now as {where}: enough jobs wait there"
-        return Wait(job.id, text, now + self.policy.fresh)
-
     def _probe(self, best: Way, ways: Sequence[Way]) -> Way | None:
         """Where it has to wait, another way that may end sooner by its lower bound, and few of ours wait."""
         if best.start <= self.view.now + SHORT:
             return None
         for way in sorted(ways, key=lambda way: way.end):
             hoped = max(self.view.now, way.bounds[0]) + way.end - way.start
-            if way is not best and hoped < best.end and self.pending.get(way.line, 0) < PROBES:
+            if way is not best and hoped < best.end and self.pending[way.line] < PROBES:
                 return way
         return None
-
-    def _fill(self, way: Way) -> None:
-        self.pending[way.line] = self.pending.get(way.line, 0) + 1
 
     def _has_room(self, way: Way) -> bool:
         """Whether fewer jobs wait there than keep the place fed until the policy is asked again."""
@@ -357,12 +340,9 @@ class _Round:
         room = 0 if outlook is None else outlook.room
         seconds = way.prediction.expected if way.prediction is not None else self.policy.lead
         fed = self.policy.lead / max(seconds, 1e-3)  # short jobs leave the queue before we look again
-        ends = way.slots * fed if fed > 1.0 else self._running_in(line) * fed
-        return self.pending.get(line, 0) < max(self.policy.few, room) + ceil(ends)
-
-    def _running_in(self, line: _Line) -> int:
-        names, devices = line
-        return sum(self.runs.get((name, devices), 0) for name in names.split(","))
+        running = sum(self.runs[name, line[1]] for name in line[0].split(","))
+        ends = (way.slots if fed > 1.0 else running) * fed
+        return self.pending[line] < max(self.policy.few, room) + ceil(ends)
 
     def reconsider(self) -> Iterator[Decision]:
         """Take back what would end sooner another way, by what is known now."""
@@ -391,12 +371,12 @@ class _Round:
             end = max(now, soonest) + mine[0].end - mine[0].start
             if end - best.end > max(LEAST, self.policy.margin * (end - now)):
                 self._count(best)
-                self._fill(best)
+                self.pending[best.line] += 1
                 yield Preempt(id, f"ends sooner another way: {best.words(now)}")
 
     def _is_open(self, way: Way) -> bool:
         """Whether a job may be moved there: it starts at once, or waits are learned and few wait there."""
-        few = way.learned and self.pending.get(way.line, 0) < PROBES
+        few = way.learned and self.pending[way.line] < PROBES
         return way.end < inf and (few or self._is_free(way))
 
     def _is_free(self, way: Way) -> bool:
@@ -438,7 +418,7 @@ class _Round:
             asked, feature = partition_of(options), self._model_of(options)
             able = [
                 (target, slots)
-                for target, slots in self._places(choice.request, feature)
+                for target, slots in places_for(self.view.cluster, choice.request, feature)
                 if not asked or target in asked.split(",")
             ]
             ways = [self._way(job, choice, target, slots, options, feature) for target, slots in able]
@@ -461,12 +441,6 @@ class _Round:
         """The CPU model that ``--constraint`` asks for, if nodes are told apart by that feature."""
         feature = constraint_of(options)
         return feature if any(feature == g.node.cpu_model for g in self.view.cluster.groups) else ""
-
-    def _places(self, request: Request, model: str = "") -> Sequence[tuple[str, int]]:
-        known = self.places.get((request, model))
-        if known is None:
-            known = self.places[request, model] = places_for(self.view.cluster, request, model)
-        return known
 
     def _prediction(self, job: Job, choice: Choice, target: str, model: str) -> Prediction | None:
         """Of the device classes of the partition the slowest: which of them it will be is not ours to say."""
@@ -516,7 +490,7 @@ class _Round:
         if load is None:
             load = self.loads[key] = _Load()
             for sent in self.view.outside.handed_over(shape.target, since):
-                places = dict(self._places(sent.request))
+                places = dict(places_for(self.view.cluster, sent.request))
                 slots = sum(places.get(name, 0) for name in shape.target.split(",")) or 1
                 if bool(sent.request.devices) == devices:
                     load.add(slots, sent.expected)
@@ -550,6 +524,7 @@ def _by_start(way: Way) -> tuple[Seconds, int, bool]:
     return way.start, way.turns, not way.shape.request.devices
 
 
+@lru_cache(maxsize=64)
 def places_for(cluster: Cluster, request: Request, model: str = "") -> Sequence[tuple[str, int]]:
     """Partitions with nodes enough (of a CPU ``model``, if asked for), and how many fit there. O(nodes)."""
     nodes: dict[str, int] = {}
@@ -568,17 +543,10 @@ def places_for(cluster: Cluster, request: Request, model: str = "") -> Sequence[
 
 def _times(node: Node, request: Request) -> int:
     """How many such jobs fit on an empty node. Outside schedulers give every job a CPU at least."""
-    wanted = {WHOLE_POOL: node.cpus, HOST_CPUS: node.host_cpus}.get(request.cpus, request.cpus)
-    fits = [node.cpus // max(1, wanted)]
+    fits = [node.cpus // max(1, cpus_on(request, node.cpus, node.host_cpus))]
     if request.memory and node.memory is not None:
         fits.append(node.memory // request.memory)
-    for kind, count in request.devices:
-        held = sum(
-            device.kind == kind and (not request.models or device.model in request.models)
-            for device in node.devices
-        )
-        fits.append(held // max(1, ceil(count)))
-    return min(fits)
+    return min([*fits, *(len(held) // count for count, held in devices_on(request, node.devices))])
 
 
 def classes_in(cluster: Cluster, choice: Choice, target: str, cpu: str = "") -> Sequence[DeviceClass]:

@@ -5,15 +5,18 @@ Lengths are points (1/72 inch) from the upper left corner.
 
 from __future__ import annotations
 
+import functools
+import io
 import struct
 import warnings
 import zlib
 from base64 import b64encode
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -22,14 +25,41 @@ from rich.cells import cell_len
 from dovetail.extras import needing
 from dovetail.files.sentences import printable
 from dovetail.files.writing import write_text
-from dovetail.report.figures import GRID, INK, MUTED, save_figure, styled
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["Drawing", "Label", "Line", "Rectangle", "Shading", "save", "text_width"]
+__all__ = [
+    "GRID",
+    "INK",
+    "MUTED",
+    "Drawing",
+    "Label",
+    "Line",
+    "Rectangle",
+    "Shading",
+    "save",
+    "save_figure",
+    "styled",
+    "text_width",
+    "writing",
+]
 
+INK = "#1b1b1f"
+MUTED = "#6b6e76"
+GRID = "#d9dbe0"
+
+STYLE: dict[Any, Any] = {
+    "font.family": "sans-serif",
+    "font.sans-serif": ["DejaVu Sans"],
+    "text.parse_math": False,
+    "svg.fonttype": "none",
+    "svg.hashsalt": "dovetail",
+    "hatch.linewidth": 0.6,
+}
+
+P = ParamSpec("P")
 Point: TypeAlias = tuple[float, float]
 Floats = npt.NDArray[np.float64]
 Anchor = Literal["start", "middle", "end"]
@@ -220,6 +250,42 @@ def _png(pixels: npt.NDArray[np.uint8]) -> bytes:
 
 
 # ------------------------------------------------------------------------------------------- other forms
+
+
+def styled(draw: Callable[P, Figure]) -> Callable[P, Figure]:
+    """Draw in our style: fonts, and names taken literally, ``$`` too."""
+
+    @functools.wraps(draw)
+    def drawn(*args: P.args, **kwargs: P.kwargs) -> Figure:
+        from matplotlib import rc_context
+
+        with rc_context(STYLE):
+            return draw(*args, **kwargs)
+
+    return drawn
+
+
+@contextmanager
+def writing() -> Iterator[None]:
+    """Our style while writing; characters that the font lacks are boxes, and no warning."""
+    from matplotlib import rc_context
+
+    with rc_context(STYLE), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph .* missing from font")
+        yield
+
+
+def save_figure(fig: Figure, path: str | Path) -> None:
+    """Write to a file, whole or not at all; its ending says in which form.
+
+    Raises `InputError` if it cannot be written. The same figure always gives the same bytes of SVG.
+    """
+    form = Path(path).suffix.lower().lstrip(".")
+    about = {"Date": None} if form == "svg" else {"CreationDate": None} if form == "pdf" else {}
+    drawn = io.BytesIO()
+    with writing():
+        fig.savefig(drawn, format=form, dpi=150, metadata=about)
+    write_text(path, drawn.getvalue())
 
 
 @styled

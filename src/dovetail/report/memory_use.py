@@ -10,7 +10,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dovetail.engine.journal.journal import Journal
 from dovetail.history.base import canonical_inputs
@@ -29,14 +29,10 @@ from dovetail.model import (
     Submitted,
     Usage,
 )
-from dovetail.report.figures import clean, figure, heading, styled
 from dovetail.runtimes.base import Query
 from dovetail.runtimes.memory import MemoryModel, second_try
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-__all__ = ["MemoryUse", "Try", "memory_use", "plot", "text_chart", "tries_of"]
+__all__ = ["MemoryUse", "Try", "memory_use", "text_chart", "tries_of"]
 
 GB_HOUR = 1e9 * 3600.0
 BLOCKS = " ▁▂▃▄▅▆▇█"
@@ -206,19 +202,3 @@ def text_chart(use: MemoryUse, width: int) -> str:
         rows[0][column], rows[1][column] = use.series[at][1] / top, use.series[at][2] / top
     lines = ("".join(BLOCKS[min(8, round(8 * share))] for share in row) for row in rows)
     return "\n".join(f"{name:<10}{line}" for name, line in zip(("reserved", "used"), lines, strict=True))
-
-
-@styled
-def plot(use: MemoryUse) -> Figure:
-    """Reserved and used memory in GB over time in seconds."""
-    fig, axes, _ = figure(8.0, 3.2, above=0.8)
-    clean(axes)
-    times = [moment for moment, _, _ in use.series]
-    for name, place in (("reserved", 1), ("used", 2)):
-        axes.step(times, [point[place] / 1e9 for point in use.series], where="post", label=name)
-    axes.set_xlabel("seconds")
-    axes.set_ylabel("GB")
-    axes.set_ylim(bottom=0.0)
-    axes.legend(frameon=False, fontsize=8)
-    heading(fig, "Memory", f"{use.wasted:,.2f} GB h wasted; {use.auto_wasted:,.2f} under auto")
-    return fig

@@ -7,14 +7,14 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from dovetail.model import Cluster, Result, State
 from dovetail.report import drawing, wording
 from dovetail.report.columns import Columns, Floats, Step, columns_of
-from dovetail.report.drawing import Drawing, Label, Line, Rectangle, text_width
-from dovetail.report.figures import GRID, INK, MUTED
+from dovetail.report.drawing import GRID, INK, MUTED, Drawing, Label, Line, Rectangle, text_width
 from dovetail.report.gantt.figure import WIDTH, time_axis
 from dovetail.report.gantt.lanes import OTHER, PALETTE, Span, span_of
 from dovetail.report.intervals import (
@@ -28,12 +28,18 @@ from dovetail.report.intervals import (
 )
 from dovetail.report.metrics import Cut, final_metrics
 
+if TYPE_CHECKING:
+    from dovetail.report.memory_use import MemoryUse
+
 __all__ = [
     "COMPARED",
+    "Learned",
     "comparison",
+    "memory",
     "over_load",
     "predicted_pairs",
     "predictions",
+    "run_times",
     "save_comparison",
     "save_over_load",
     "save_timeline",
@@ -135,9 +141,12 @@ class Box:
 def _decades(low: float, high: float) -> list[tuple[float, str]]:
     """Round numbers on a logarithmic axis."""
     exponents = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-    steps = (1, 2, 5) if len(exponents) < 4 else (1,)
-    values = [step * 10.0**e for e in exponents for step in steps]
-    return [(value, f"{value:g}") for value in values if low <= value <= high]
+    values: list[float] = []
+    for steps in ((1,), (1, 2, 5), range(1, 10), np.arange(1.0, 10.0, 0.1)):  # as few as tell two apart
+        values = [step * 10.0**e for e in exponents for step in steps if low <= step * 10.0**e <= high]
+        if len(values) > 2:
+            break
+    return [(value, f"{round(value, 12):g}") for value in values]
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,13 +183,17 @@ def _panel(drawn: Drawing, box: Box, panel: Panel, columns: Mapping[str, Columns
     names = ("0 %", "50 %", "100 %") if limited else ("0", "", f"{top:,.0f}")
     drawn.add(*box.grid(list(zip((0.0, top / 2, top), names, strict=True))))
     for times, values, colour in lines:
-        # Steps: each value holds until the next moment.
-        across, up = np.repeat(times, 2)[1:].tolist(), np.repeat(values, 2)[:-1].tolist()
-        points = [(box.x(x), box.y(y)) for x, y in zip(across, up, strict=True)]
+        points = _steps(box, times, values)
         if len(columns) == 1:
             ground = [(points[0][0], box.bottom), *points, (points[-1][0], box.bottom)]
             drawn.add(Line(ground, colour, filled=True, opacity=0.28))
         drawn.add(Line(points, colour, 1.1))
+
+
+def _steps(box: Box, times: Floats, values: Floats) -> list[tuple[float, float]]:
+    """The places of a step function: each value holds until the next moment."""
+    across, up = np.repeat(times, 2)[1:].tolist(), np.repeat(values, 2)[:-1].tolist()
+    return [(box.x(x), box.y(y)) for x, y in zip(across, up, strict=True)]
 
 
 def _series(step: Step, span: Span) -> tuple[Floats, Floats]:
@@ -328,6 +341,67 @@ def over_load(results: Sequence[Result], *, titled: bool = True, cut: Cut | None
     if titled:
         one = results[0]
         drawn.heading("Over the offered load", f"{wording.workload(one)} on {wording.machine(one.cluster)}")
+    return drawn
+
+
+def memory(use: MemoryUse) -> Drawing:
+    """Memory in GB that jobs reserved and used, over time."""
+    times = np.array([moment for moment, _, _ in use.series] or [0.0])
+    amounts = np.array([point[1:] for point in use.series] or [(0, 0)]) / 1e9
+    span, top = (float(times[0]), float(times[-1])), float(amounts.max()) or 1.0
+    box = Box(52, 72, WIDTH - 66, 180, span, (0.0, top * 1.04))
+    drawn = Drawing(WIDTH, box.bottom + 42)
+    drawn.add(box.title("GB"), *box.grid([(share * top, f"{share * top:.3g}") for share in (0.0, 0.5, 1.0)]))
+    for place in range(2):
+        drawn.add(Line(_steps(box, times, amounts[:, place]), _colour(place), 1.2))
+    time_axis(drawn, span, box.left, box.bottom, box.width)
+    _key(drawn, [("reserved", _colour(0)), ("used", _colour(1))], box.bottom + 36)
+    drawn.heading("Memory", f"{use.wasted:,.2f} GB h wasted; {use.auto_wasted:,.2f} under auto")
+    return drawn
+
+
+@dataclass(frozen=True, slots=True)
+class Learned:
+    """Run times of one place: (size, seconds) of its runs; (size, expected, lower, upper) as predicted."""
+
+    name: str
+    measured: Sequence[tuple[float, float]]
+    predicted: Sequence[tuple[float, float, float, float]]
+
+
+def run_times(app: str, axis: str, places: Sequence[Learned]) -> Drawing:
+    """Measured times as dots, predictions as a line, the 90 % interval as a band; logarithmic axes.
+
+    ``axis`` names the size; empty: runs stand one after the other.
+    """
+    across = [x for one in places for x, *_ in (*one.measured, *one.predicted)] or [1.0]
+    up = [y for one in places for _, *ys in (*one.measured, *one.predicted) for y in ys if y > 0] or [1.0]
+    low, high = min(up) * 0.8, max(up) * 1.25
+    along = (min(across) * 0.9, max(across) * 1.1) if axis else (0.5, max(across) + 0.5)
+    box = Box(58, 54, 520, 300, along, (low, high), math.log10, math.log10 if axis else float)
+    drawn = Drawing(600, box.bottom + 56)
+    numbers = sorted({float(round(n)) for n in np.linspace(1, max(across), 8)})
+    drawn.add(*box.grid(_decades(low, high)))
+    drawn.add(*box.grid_along(_decades(*along) if axis else [(n, f"{n:g}") for n in numbers]))
+    for place, one in enumerate(places):
+        colour = _colour(place)
+        if one.predicted:
+            xs = [box.x(row[0]) for row in one.predicted]
+            line, lower, upper = (
+                [(x, box.y(max(row[i], low))) for x, row in zip(xs, one.predicted, strict=True)]
+                for i in (1, 2, 3)
+            )
+            band = [*lower, *reversed(upper)]
+            if len(line) == 1:
+                drawn.add(Line(band, colour, 6.0, opacity=0.3), Line(line, colour, 0.0, dots=4.0))
+            else:
+                drawn.add(Line(band, colour, filled=True, opacity=0.18), Line(line, colour, 1.4))
+        dots = [(box.x(x), box.y(y)) for x, y in one.measured if y > 0]
+        drawn.add(Line(dots, colour, 0.0, opacity=0.7, dots=1.8))
+    drawn.add(Label(box.left + box.width / 2, box.bottom + 28, axis or "run", 8.5, MUTED, "middle"))
+    drawn.add(box.title("seconds"))
+    _key(drawn, [(one.name, _colour(place)) for place, one in enumerate(places)], box.bottom + 46, box.left)
+    drawn.heading(f"Run times of {app}", "dots: measured; line: predicted; band: nine runs out of ten")
     return drawn
 
 

@@ -13,14 +13,13 @@ from typing import cast
 from dovetail.files.arrays import Floats, np
 from dovetail.history.base import (
     Aggregate,
-    Group,
     InputsKey,
     MeasuredHistory,
     RequestKey,
     canonical_inputs,
     request_key,
 )
-from dovetail.history.memory import MemoryHistory
+from dovetail.history.memory import AveragedHistory
 from dovetail.interfaces import History
 from dovetail.model import DeviceClass, Implementation, Job, Prediction, Request, Run, Seconds
 from dovetail.model.frozen import frozen
@@ -283,67 +282,7 @@ class Sample:
 
 def measured(history: History) -> MeasuredHistory:
     """The history itself if it keeps averages, else a view that computes them from its runs."""
-    return history if isinstance(history, MeasuredHistory) else _Averaged(history)
-
-
-class _Averaged:
-    """Averages over a history that keeps raw runs only (a user's own): recomputed when it changes."""
-
-    def __init__(self, history: History) -> None:
-        self._history = history
-        self._seen = -1
-        self._apps: dict[str, MemoryHistory] = {}
-
-    def _memory(self, app: str) -> MemoryHistory:
-        if self._seen != self._history.version:
-            self._apps.clear()
-            self._seen = self._history.version
-        if app not in self._apps:
-            self._apps[app] = MemoryHistory(self._history.runs(app))
-        return self._apps[app]
-
-    @property
-    def version(self) -> int:
-        return self._history.version
-
-    def record(self, run: Run) -> bool:
-        return self._history.record(run)
-
-    def runs(
-        self, app: str, implementation: str | None = None, device: DeviceClass | None = None
-    ) -> Sequence[Run]:
-        return self._history.runs(app, implementation, device)
-
-    def count(self, app: str, implementation: str, device: DeviceClass) -> int:
-        return self._history.count(app, implementation, device)
-
-    def stamp(self, app: str) -> Hashable:
-        return self._history.version
-
-    def still(self) -> AbstractContextManager[object]:
-        return nullcontext()
-
-    def groups(self, app: str | None = None) -> Sequence[Group]:
-        return () if app is None else self._memory(app).groups(app)
-
-    def aggregates(
-        self, app: str, implementation: str, device: DeviceClass, limit: int | None = None
-    ) -> Sequence[Aggregate]:
-        return self._memory(app).aggregates(app, implementation, device, limit)
-
-    def aggregate(
-        self, app: str, implementation: str, device: DeviceClass, request: RequestKey, inputs: InputsKey
-    ) -> Aggregate | None:
-        return self._memory(app).aggregate(app, implementation, device, request, inputs)
-
-    def recent(self, app: str, implementation: str, device: DeviceClass, limit: int) -> Sequence[Run]:
-        return self._memory(app).recent(app, implementation, device, limit)
-
-    def total(self) -> int:
-        return 0  # it cannot be asked about all apps at once
-
-    def latest(self, limit: int) -> Sequence[Run]:
-        return ()
+    return history if isinstance(history, MeasuredHistory) else AveragedHistory(history)
 
 
 class Pending(ABC):

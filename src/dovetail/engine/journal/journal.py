@@ -15,12 +15,11 @@ from pathlib import Path
 from typing import IO, Any, cast
 
 from dovetail.engine.journal.checked import DAMAGED, checked
-from dovetail.engine.journal.codec import Codec, decode_cluster, encode_cluster
-from dovetail.engine.journal.compact import encoded
+from dovetail.engine.journal.codec import Codec, decode_cluster, encode_cluster, encoded
 from dovetail.engine.journal.plausible import Plausible, check_nodes
 from dovetail.engine.state.core import Engine
-from dovetail.engine.state.expectations import Expectations
 from dovetail.engine.state.predictions import Asked
+from dovetail.engine.state.progress import Expectations
 from dovetail.errors import InputError, JournalError, PolicyError
 from dovetail.files.reading import read_text
 from dovetail.files.sentences import printable, shown

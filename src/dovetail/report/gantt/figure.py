@@ -10,8 +10,7 @@ from pathlib import Path
 
 from dovetail.model import Result
 from dovetail.report import drawing, wording
-from dovetail.report.drawing import Drawing, Label, Line, Rectangle, Shading, text_width
-from dovetail.report.figures import INK, MUTED
+from dovetail.report.drawing import INK, MUTED, Drawing, Label, Line, Rectangle, Shading, text_width
 from dovetail.report.gantt.lanes import (
     MOST_BARS,
     MOST_LANES,

@@ -20,12 +20,13 @@ import typer
 
 from dovetail import InputError
 from dovetail.cli import options as opt
-from dovetail.report.figures import clean, heading, styled, styled_figure
+from dovetail.report.drawing import styled
 from dovetail.report.progress import Bar
 from dovetail.workers import mapped
 from dovetail_lab.aupy.claims import CONSTANTS, claims
 from dovetail_lab.aupy.found import ALGORITHMS, MEASURES, SETS, Floats, Found, Timing
 from dovetail_lab.claims import Chosen
+from dovetail_lab.figures import clean, heading, styled_figure
 from dovetail_lab.packing.registry import Options, solve
 from dovetail_lab.packing.synthetic import set_1_like, set_2, set_3
 from dovetail_lab.study import Chart, Out, Prose, Set, Study, Table, Workers, prepared, processes, publish

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dovetail.model import CPU
-from dovetail.report.figures import GRID, INK, MUTED, clean, figure, heading, styled, styled_figure
+from dovetail.report.drawing import GRID, INK, MUTED, styled
+from dovetail_lab.figures import clean, figure, heading, styled_figure
 from dovetail_lab.gregg.flows import Flow
 from dovetail_lab.gregg.placements import Found
 from dovetail_lab.gregg.predictions import Bar

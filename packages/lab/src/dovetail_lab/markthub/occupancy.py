@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 import dovetail
 from dovetail.model import Allocation, Record, Result, bits
-from dovetail.report.figures import MUTED, clean, heading, styled, styled_figure
+from dovetail.report.drawing import MUTED, styled
+from dovetail_lab.figures import clean, heading, styled_figure
 from dovetail_lab.ravi.panels import COLOURS
 from dovetail_lab.study import Chart, Prose
 

@@ -7,7 +7,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from dovetail.report import Interval
-from dovetail.report.figures import GRID, INK, MUTED, clean, heading, styled, styled_figure
+from dovetail.report.drawing import GRID, INK, MUTED, styled
+from dovetail_lab.figures import clean, heading, styled_figure
 from dovetail_lab.study import Chart, Table, shown
 
 if TYPE_CHECKING:

@@ -14,9 +14,10 @@ import numpy as np
 
 from dovetail.report.intervals import Interval, interval
 from dovetail.splitting.finish_time import optimal_makespan
+from dovetail.splitting.known import makespan
 from dovetail.splitting.rules import RULES
-from dovetail.splitting.simulate import FileSystem, Played, play
 from dovetail.workers import mapped
+from dovetail_lab.shirahata.play import FileSystem, Played, play
 
 __all__ = [
     "ALPHA",
@@ -88,17 +89,19 @@ class Case:
         """One play of it."""
         setting = setting or Setting()
         cpus, gpus, rule = POLICIES[self.policy]
-        noisy = self.noise is not None
+        slots, seconds = {"cpu": cpus, "gpu": gpus}, {"cpu": CPU_SECONDS, "gpu": CPU_SECONDS / self.alpha}
+        if self.noise is None and not self.shared:
+            every = {kind: count * self.nodes for kind, count in slots.items()}
+            return Played(makespan(TASKS, every, seconds, RULES[rule]), {}, {})
         return play(
             TASKS,
-            {"cpu": cpus, "gpu": gpus},
-            {"cpu": CPU_SECONDS, "gpu": CPU_SECONDS / self.alpha},
+            slots,
+            seconds,
             RULES[rule],
             nodes=self.nodes,
-            heartbeat=setting.heartbeat if noisy else 0.0,
+            heartbeat=0.0 if self.noise is None else setting.heartbeat,
             noise={"cpu": self.noise or 0.0, "gpu": setting.gpu_noise if self.noise else 0.0},
             file_system=FileSystem(setting.fs_seconds, setting.fs_streams) if self.shared else None,
-            known=not noisy and not self.shared,
             count_gap=self.count_gap,
             rng=np.random.Generator(np.random.PCG64(seed)),
         )

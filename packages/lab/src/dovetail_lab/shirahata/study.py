@@ -11,7 +11,7 @@ import typer
 from dovetail.cli import options as opt
 from dovetail.report.intervals import Interval
 from dovetail.report.progress import Bar
-from dovetail.splitting.shares import shares
+from dovetail.splitting.known import shares
 from dovetail_lab.claims import (
     TOLERANCE,
     Chosen,

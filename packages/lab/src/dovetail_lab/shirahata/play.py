@@ -2,7 +2,8 @@
 
 Each node has the same slots. Without heartbeats an idle slot is seen at once; with them, when its node next
 reports (every ``heartbeat`` seconds, at a random phase), and all idle slots of the node are then filled.
-Nothing here knows what a task will take before it has ended, unless the times are said to be ``known``.
+Nothing here knows what a task will take before it has ended; where times are known and nothing of this is
+there it is `dovetail.splitting.known`.
 """
 
 from __future__ import annotations
@@ -15,13 +16,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from dovetail.splitting.finish_time import CLOSE, Floats, fluid_finish, whole_tasks
+from dovetail.splitting.finish_time import CLOSE, Floats
 from dovetail.splitting.rules import Rule, Situation
 
 __all__ = ["FileSystem", "Played", "play"]
-
-QUIET = 3
-"""Times of the slowest task before the end, up to which no rule leaves a slot idle."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,10 +53,6 @@ class _Kind:
     sigma: float
     start: Floats
     busy: npt.NDArray[np.bool_]
-    anchor: Floats
-    """When the slot began the tasks that it does without a break."""
-    row: npt.NDArray[np.int64]
-    """How many of them it has begun."""
     tasks: int = 0
     total: float = 0.0
     reported: int = 0
@@ -111,11 +105,10 @@ class _Play:
         rng: np.random.Generator,
         heartbeat: float,
         reading: _Reading | None,
-        known: bool,
         count_gap: bool,
     ) -> None:
         self.kinds, self.left, self.nodes, self.rule, self.rng = kinds, tasks, nodes, rule, rng
-        self.heartbeat, self.reading, self.known, self.count_gap = heartbeat, reading, known, count_gap
+        self.heartbeat, self.reading, self.count_gap = heartbeat, reading, count_gap
         self.now = 0.0
         self.running = 0
         self.ends: list[tuple[float, int, int]] = []  # time, kind, slot
@@ -128,7 +121,7 @@ class _Play:
     def run(self) -> float:
         """Until the last task has ended."""
         finish = 0.0
-        if not self.heartbeat and not self.running:
+        if not self.heartbeat:
             self.fill(range(self.nodes))
         while self.left or self.running:
             read = self.reading.next_end() if self.reading else math.inf
@@ -178,9 +171,7 @@ class _Play:
         means = {}
         ready = {}
         for kind in self.kinds:
-            if self.known:
-                means[kind.name] = kind.time
-            elif kind.reported:
+            if kind.reported:
                 means[kind.name] = kind.reported_total / kind.reported
             expected = kind.start + means.get(kind.name, 0.0)
             ready[kind.name] = np.where(kind.busy, np.maximum(expected, self.now), self.now)
@@ -204,9 +195,7 @@ class _Play:
 
     def mean(self, kind: _Kind) -> float:
         """What is known of its time, for the order in which slots are asked."""
-        if self.known or not kind.reported:
-            return kind.time if self.known else 0.0
-        return kind.reported_total / kind.reported
+        return kind.reported_total / kind.reported if kind.reported else 0.0
 
     def begin(self, k: int, slot: int) -> None:
         """A task starts: first it reads, if there is a file system, then it computes."""
@@ -222,35 +211,8 @@ class _Play:
     def compute(self, k: int, slot: int) -> None:
         """The task computes from now on."""
         kind = self.kinds[k]
-        if kind.sigma or self.reading is not None:
-            noise = math.exp(kind.sigma * self.rng.standard_normal() - kind.sigma**2 / 2)
-            end = self.now + kind.time * noise
-        else:
-            # A product, no sum of a thousand times: slots that end together do so to the last digit.
-            if abs(kind.anchor[slot] + kind.row[slot] * kind.time - self.now) > CLOSE * self.now:
-                kind.anchor[slot], kind.row[slot] = self.now, 0
-            kind.row[slot] += 1
-            end = float(kind.anchor[slot] + kind.row[slot] * kind.time)
-        heapq.heappush(self.ends, (end, k, slot))
-
-    def skip(self) -> None:
-        """Begin where something is to be decided: long before the end every rule keeps all slots busy."""
-        ready = {kind.name: np.zeros(len(kind.start)) for kind in self.kinds}
-        times = {kind.name: kind.time for kind in self.kinds}
-        quiet = fluid_finish(ready, times, self.left) - QUIET * max(times.values())
-        done = [whole_tasks(quiet, kind.time) for kind in self.kinds]
-        if not all(done):
-            return
-        for k, (kind, waves) in enumerate(zip(self.kinds, done, strict=True)):
-            tasks = (waves - 1) * len(kind.start)  # those that have ended; the last wave runs
-            kind.tasks, kind.total = tasks, tasks * kind.time
-            self.left -= waves * len(kind.start)
-            self.running += len(kind.start)
-            kind.busy[:] = True
-            kind.start[:] = (waves - 1) * kind.time
-            kind.row[:] = waves
-            self.ends += [(waves * kind.time, k, slot) for slot in range(len(kind.start))]
-        heapq.heapify(self.ends)
+        noise = math.exp(kind.sigma * self.rng.standard_normal() - kind.sigma**2 / 2)
+        heapq.heappush(self.ends, (self.now + kind.time * noise, k, slot))
 
 
 def play(
@@ -263,15 +225,14 @@ def play(
     heartbeat: float = 0.0,
     noise: Mapping[str, float] | None = None,
     file_system: FileSystem | None = None,
-    known: bool = False,
     count_gap: bool = True,
     rng: np.random.Generator | None = None,
 ) -> Played:
     """Play a map of ``tasks`` tasks of one size on ``nodes`` nodes with these slots each.
 
     ``seconds`` is a task's time by kind, ``noise`` the standard deviation of its logarithm (the mean stays).
-    With ``known`` the rule knows the times from the start; else it learns means from what nodes report,
-    with ``count_gap`` from a task's start until its node's report, without it until its end. Random phases
+    The rule learns means from what nodes report, with ``count_gap`` from a task's start until its node's
+    report, without it until its end. Random phases
     and noise come from ``rng``. O((tasks + heartbeats) slots). Raises `ValueError` without slots.
     """
     noise = noise or {}
@@ -283,8 +244,6 @@ def play(
             noise.get(name, 0.0),
             np.zeros(count * nodes),
             np.zeros(count * nodes, dtype=bool),
-            np.zeros(count * nodes),
-            np.zeros(count * nodes, dtype=np.int64),
         )
         for name, count in slots.items()
         if count
@@ -294,9 +253,7 @@ def play(
     if rng is None:
         rng = np.random.Generator(np.random.PCG64(1))
     reading = _Reading(file_system) if file_system is not None else None
-    game = _Play(kinds, tasks, nodes, rule, rng, heartbeat, reading, known, count_gap)
-    if known and not heartbeat and file_system is None and not any(kind.sigma for kind in kinds):
-        game.skip()
+    game = _Play(kinds, tasks, nodes, rule, rng, heartbeat, reading, count_gap)
     makespan = game.run()
     return Played(
         makespan,
