@@ -32,14 +32,13 @@ from dovetail.history.sqlite import SqliteHistory, default_history_path
 from dovetail.interfaces import AdoptsJobs, Backend, Executor, LeavesJobs, LeftBehind
 from dovetail.model import Cluster, Ended, Job, Seconds, State, TableTruth, Usage, Workload
 from dovetail.plugins import LoadedPolicy, load_policy, named_backend, needs_priorities, policy_for
-from dovetail.running.assembly import driver_of, neighbours_of, recording
+from dovetail.running.assembly import driver_of, journal_at, neighbours_of, recording
 from dovetail.running.folder import About, as_run_folder, encoded_about, read_about
 from dovetail.running.ledger import Ledger, LedgerDamageError
 from dovetail.running.taking_up import by_submission, enter_adopted, enter_outside, sorted_out
 from dovetail.service.core import Options, Service
 from dovetail.service.daemon import Signs
 from dovetail.service.folder import Address, ServiceFolder, replace_file
-from dovetail.service.forecast import Forecast
 from dovetail.service.gate import Gate, Sessions
 from dovetail.service.http import Listeners, is_loopback, names_of, parse_listen, tls_context
 from dovetail.service.people import name_of
@@ -298,13 +297,8 @@ def _journal(folder: ServiceFolder, about: About, loaded: LoadedPolicy) -> Journ
     for number in numbers[: max(0, len(numbers) - MOST_SEGMENTS + 1)]:
         with suppress(OSError):  # something else has its name, or it has gone
             (folder.journals / f"{number:06d}.jsonl").unlink()
-    return JournalWriter(
-        folder.journals / f"{(numbers[-1] if numbers else 0) + 1:06d}.jsonl",
-        about.cluster,
-        policy=loaded.label,
-        placement=getattr(loaded.policy, "placement", "pack"),
-        about={"run": about.uid, "workload": about.workload, "hold_moves": True},
-    )
+    number = (numbers[-1] if numbers else 0) + 1
+    return journal_at(folder.journals / f"{number:06d}.jsonl", about, loaded)
 
 
 def _checker(loaded: LoadedPolicy) -> Callable[[Sequence[Job], Cluster], None]:
@@ -406,7 +400,6 @@ async def _served(
     hosts: list[str] = []
     gate = Gate(application(service, sessions, tokens), tokens, sessions, lambda: hosts, service.as_job)
     listeners = Listeners(gate)
-    forecast = Forecast(folder.path, lambda: service.changes)
     watching = asyncio.create_task(signs.watch())
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(_unforeseen)
@@ -425,7 +418,6 @@ async def _served(
         loop.add_signal_handler(signal.SIGHUP, options.reopen)
         service.listeners = listeners
         service.hosts = hosts
-        service.forecast = forecast
         options.ready(address)
         signs.send("READY=1", f"STATUS=listening at {path}")
         _log.info("service started: process %d, version %s, in %s", os.getpid(), __version__, folder.path)
@@ -437,7 +429,7 @@ async def _served(
         live.leave()
         await asyncio.gather(driving, return_exceptions=True)
         await listeners.close()
-        await forecast.close()
+        await service.forecast.close()
 
 
 def _unforeseen(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:

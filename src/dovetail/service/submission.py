@@ -12,8 +12,7 @@ from typing import Any
 
 from dovetail.engine.driver.prepare import Validator
 from dovetail.engine.journal.checked import checked
-from dovetail.engine.journal.codec import encode_job
-from dovetail.engine.journal.compact import encoded
+from dovetail.engine.journal.codec import encode_job, encoded
 from dovetail.errors import InputError
 from dovetail.files.sentences import closest, shown
 from dovetail.files.units import seconds_of
