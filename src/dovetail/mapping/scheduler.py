@@ -18,7 +18,7 @@ from dovetail.mapping.delivery import Delivery
 from dovetail.mapping.health import Health, Standing
 from dovetail.mapping.outcomes import Outcomes
 from dovetail.mapping.pace import Pace
-from dovetail.mapping.running import Caught, tried
+from dovetail.mapping.running import Caught, Failure, tried
 from dovetail.mapping.summary import Tally
 from dovetail.mapping.waiting import Items, Task, Waiting
 from dovetail.splitting.rules import Rule, Situation
@@ -356,10 +356,8 @@ class MapScheduler:
             queue[0].began = queue[0].since = now
         task, kind = copy.task, event.slot.kind
         task.copies -= 1
-        if task.done:
-            return  # another worker was faster
-        if event.failures and task.copies:
-            self.outcomes.copy_failed(event)
+        if task.done or (event.failures and task.copies):  # another worker was faster, or may do it yet
+            self.outcomes.copy_failed(task, event.slot, event.failures)
             return
         first, event.slot.warm = not event.slot.warm, True
         spent = now - copy.began
@@ -377,9 +375,10 @@ class MapScheduler:
         event.slot.warm = False
         for place, copy in enumerate(self.queues.pop(event.slot.number, ())):
             copy.task.copies -= 1
-            if copy.task.done or copy.task.copies:
-                continue  # another worker has done it, or will
-            if place == 0:
+            if copy.task.done or copy.task.copies:  # another worker has done it, or will
+                failure = Failure(0, "WorkerLost", event.reason, event.traceback)
+                self.outcomes.copy_failed(copy.task, event.slot, [failure] if place == 0 else [], lost=True)
+            elif place == 0:
                 self.outcomes.lost(copy.task, event, timed_out=copy.timed_out)
             else:
                 self.outcomes.put_back(copy.task, event.slot)

@@ -36,7 +36,7 @@ from dovetail.model import State
 from dovetail.splitting.finish_time import Floats
 
 if TYPE_CHECKING:  # the driver and all that it needs: imported while the workers start
-    from dovetail.mapping.run import MapJob
+    from dovetail.mapping.run import MapRun
 
 __all__ = ["Errors", "HistoryLike", "Plan", "Session"]
 
@@ -181,16 +181,16 @@ class Session:
                     left = bool(scheduler.waiting.left or scheduler.unfinished())
                     self._end_job(job, why, left=left)
 
-    def _as_job(self, history: SqliteHistory, inputs: Mapping[str, float]) -> MapJob | None:
+    def _as_job(self, history: SqliteHistory, inputs: Mapping[str, float]) -> MapRun | None:
         """The map as a job of the driver."""
         from dovetail.mapping.run import begin
 
         plan, workers = self.plan, self.plan.workers
         name, rule = plan.function.name, plan.options.rule.name
-        workers.run, job = begin(workers.run, name, rule, inputs, self._slots, history, self._began)
-        return job
+        workers.run = begin(workers.run, name, rule, inputs, self._slots, history, self._began)
+        return workers.run
 
-    def _end_job(self, job: MapJob, why: str, *, left: bool) -> None:
+    def _end_job(self, job: MapRun, why: str, *, left: bool) -> None:
         assert self._tally is not None
         state, detail = State.COMPLETED, ""
         if why or self._tally.failed:
