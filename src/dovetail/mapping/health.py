@@ -43,7 +43,7 @@ class Standing(Enum):
 class Blame:
     """A failure that nobody has explained yet: of this worker, in its row number ``row`` of failures.
 
-    ``lost``: its process was lost with it.
+    ``lost``: its process was lost with this very item.
     """
 
     slot: Slot

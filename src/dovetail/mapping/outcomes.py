@@ -133,7 +133,7 @@ class Outcomes:
     def copy_failed(self, task: Task, slot: Slot, failures: Sequence[Failure], *, lost: bool = False) -> None:
         """One of two workers that run a task has failed; what the other does counts."""
         for failure in failures:
-            blame = self.health.failed(slot, failure, lost=lost)
+            blame = self.health.failed(slot, failure, lost=lost and len(task) == 1)
             if task.done:
                 self.health.confirmed([blame])
             elif len(task) == 1:
@@ -249,7 +249,7 @@ class Outcomes:
     def _lost_somewhere(self, task: Task, event: Lost) -> None:
         """It is not: the same items once more, then in halves."""
         failure = Failure(0, "WorkerLost", event.reason, event.traceback)
-        task.blames = (*task.blames, self.health.failed(event.slot, failure, lost=True))
+        task.blames = (*task.blames, self.health.failed(event.slot, failure))
         task.deaths += 1
         if task.deaths > 1:
             self._halves(task)
