@@ -9,8 +9,8 @@ import pytest
 from dovetail.model import Cluster
 from dovetail.workloads.swf import swf_workload
 from dovetail.workloads.swf_arrays import SwfArrays, parse_swf, read_swf_arrays
+from dovetail.workloads.swf_writer import workload_as_swf
 from dovetail.workloads.synthetic import rigid_arrays, synthesize
-from dovetail.workloads.writers.swf import workload_as_swf
 
 LINES = 100_000
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, cast, get_args
 
 from dovetail.engine.journal.journal import JournalWriter
 from dovetail.engine.state.core import Engine
-from dovetail.engine.state.expectations import Expectations
+from dovetail.engine.state.progress import Expectations
 from dovetail.errors import DovetailWarning, InputError, NothingKnown
 from dovetail.executors.discovery import discover
 from dovetail.files.sentences import closest
@@ -34,9 +34,9 @@ from dovetail.plugins import (
 )
 from dovetail.rates.remote_gpu import RemoteGpu, with_communication
 from dovetail.report.wording import many
-from dovetail.running.folder import default_runs_folder, find_run
+from dovetail.running.folder import find_run
 from dovetail.running.halting import Halt
-from dovetail.running.leftovers import Leftover, recover_left_behind
+from dovetail.running.leftovers import recover_left_behind
 from dovetail.running.leftovers import sentences as sentences_of_leftovers
 from dovetail.running.limits import limited
 from dovetail.running.session import RunOptions, Session, begin, take_up, warn
@@ -49,22 +49,6 @@ from dovetail.workloads.load import is_trace, load_workload
 
 if TYPE_CHECKING:  # a run imports what tells of it once its jobs run
     from dovetail.report import Report
-
-__all__ = [
-    "Leftover",
-    "PathLike",
-    "check_whole",
-    "cluster_of",
-    "default_runs_folder",
-    "jobs_and_machine",
-    "listed",
-    "policy_label",
-    "recover_left_behind",
-    "resume",
-    "run",
-    "simulate",
-    "simulate_result",
-]
 
 KNOWN_KINDS = ("cpu", "gpu", "opencl")
 """Kinds of device that are known wherever there are none."""

@@ -4,8 +4,6 @@ import sys
 from importlib.util import find_spec
 from runpy import run_module
 
-__all__: list[str] = []
-
 if __name__ == "__main__":
     if find_spec("dovetail_lab") is None:
         print(

@@ -13,8 +13,6 @@ from importlib.util import find_spec
 
 from dovetail.errors import InputError
 
-__all__ = ["DISTRIBUTION", "EXTRAS", "MissingExtra", "missing", "need", "needing", "present"]
-
 DISTRIBUTION = "dovetail-scheduler"
 """What `pip install` takes."""
 

@@ -30,21 +30,6 @@ if TYPE_CHECKING:  # a list of names waits for none of them
 
     from dovetail.interfaces import Backend, History, Planner, Policy, RuntimeModel
 
-__all__ = [
-    "LoadedPolicy",
-    "PolicyInfo",
-    "entries",
-    "holding",
-    "load_policy",
-    "load_rates",
-    "load_runtime_model",
-    "named",
-    "named_backend",
-    "needs_priorities",
-    "policies",
-    "policy_for",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class LoadedPolicy:

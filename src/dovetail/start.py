@@ -2,8 +2,6 @@
 
 import sys
 
-__all__ = ["main"]
-
 
 def main() -> None:
     """Load the command line, and leave with its exit status; 130 where Ctrl-C comes before it is loaded."""

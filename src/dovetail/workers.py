@@ -16,8 +16,6 @@ from typing import Any, TypeVar
 
 from dovetail.errors import DovetailError, DovetailWarning
 
-__all__ = ["begin_worker", "interrupts_later", "mapped", "worker_pool"]
-
 Task = TypeVar("Task")
 Found = TypeVar("Found")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dovetail.engine.capacity.lacking import lacking
+from dovetail.engine.driver.prepare import lacking
 from dovetail.model import Choice, Cluster, Implementation, Request
 
 MACHINE = Cluster.parse("2x8cpu+1gpu")

@@ -12,7 +12,7 @@ import pytest
 from twins_compared import check_same, check_same_reports
 
 from dovetail.engine.simulation.simulate import SimulationOptions, simulate
-from dovetail.engine.state.measured import Durations
+from dovetail.engine.state.recent import Durations
 from dovetail.interfaces import Policy
 from dovetail.model import (
     App,
@@ -34,9 +34,8 @@ from dovetail.policies.fcfs import Fcfs
 from dovetail.runtimes.perfect import PerfectModel
 from dovetail.testing.builders import full
 from dovetail.testing.invariants import check_schedule
-from dovetail.workloads.aaic import read_aaic
 from dovetail.workloads.load import load_workload
-from dovetail.workloads.philly import read_philly
+from dovetail.workloads.tables import read_aaic, read_philly
 
 pytestmark = pytest.mark.skipif(library() is None, reason="no C compiler was here when the package was built")
 TRACES = Path(__file__).parents[3] / "shared" / "traces"

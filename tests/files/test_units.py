@@ -97,7 +97,7 @@ def test_a_duration_is_read_alike_wherever_one_is_taken(text: str, seconds: floa
     from dovetail.executors import slurm_commands
     from dovetail.report.metrics import Cut
     from dovetail.service.requests import slurm_seconds
-    from dovetail.workloads.timestamps import duration
+    from dovetail.workloads.slurm_accounting import duration
 
     assert seconds_of(text) == seconds_given(text, "grace") == seconds
     if not text.endswith("m"):  # accounting tools print none of these

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from dovetail.kernels import gangs
 from dovetail.policies import fms
-from dovetail.policies.parts.shape_tables import Shapes, Table
+from dovetail.policies.fms import Shapes, Table
 from dovetail.testing.builders import full
 
 

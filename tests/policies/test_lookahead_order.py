@@ -33,7 +33,6 @@ from dovetail.model import (
 from dovetail.plugins import load_policy
 from dovetail.policies import lookahead_order
 from dovetail.policies.easy import Easy
-from dovetail.policies.lookahead_room import Coming
 from dovetail.policies.parts.orders import ORDERS, Order
 from dovetail.testing.builders import Knowing, full, rigid, rigid_workload
 from dovetail.testing.invariants import check_schedule
@@ -234,10 +233,10 @@ def test_who_waits_alone_is_kept_from_nothing() -> None:
 def test_jobs_of_one_moment_do_not_foretell_more_of_them() -> None:
     came = [Came(None, 0.0, Request(1), 10.0)] * 40
     ones = np.ones(40, np.int64)
-    assert Coming.like(came, ones, np.ones(40), 100.0).rate == 0.0
+    assert lookahead_order.Coming.like(came, ones, np.ones(40), 100.0).rate == 0.0
     two = [*came[:20], *[Came(None, 60.0, Request(1), 10.0)] * 20]
-    assert Coming.like(two, ones, np.ones(40), 100.0).rate == pytest.approx(0.5 / 100)
-    few = Coming.like(came[:15], ones[:15], np.ones(15), 100.0)
+    assert lookahead_order.Coming.like(two, ones, np.ones(40), 100.0).rate == pytest.approx(0.5 / 100)
+    few = lookahead_order.Coming.like(came[:15], ones[:15], np.ones(15), 100.0)
     assert few.rate == 0.0
     assert not len(few.width)
 

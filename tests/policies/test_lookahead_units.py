@@ -18,8 +18,8 @@ from dovetail.plugins import load_policy
 from dovetail.runtimes.registry import make_model
 from dovetail.testing.builders import Knowing, full, workload
 from dovetail.testing.invariants import check_schedule
+from dovetail.workloads.edit import shuffled
 from dovetail.workloads.load import load_workload
-from dovetail.workloads.order import shuffled
 from dovetail_lab.published.ravi_single import ravi_single
 
 ONE, TWO = Cluster.parse("1x1cpu+1gpu"), Cluster.parse("2x1cpu+1gpu")

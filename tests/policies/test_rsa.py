@@ -8,8 +8,7 @@ from dovetail import api
 from dovetail.engine.simulation.simulate import simulate
 from dovetail.history.memory import MemoryHistory
 from dovetail.model import Cluster, TableTruth, Way, Workload
-from dovetail.policies.parts.speedups import speedups
-from dovetail.policies.rsa import Rsa
+from dovetail.policies.rsa import Rsa, speedups
 from dovetail.policies.rsc import Rsc
 from dovetail.runtimes.least_squares import LeastSquaresModel
 from dovetail.testing.builders import Knowing, timed, workload

@@ -19,7 +19,7 @@ from dovetail.runtimes.perfect import PerfectModel
 from dovetail.testing.builders import full
 from dovetail.testing.invariants import check_schedule
 from dovetail.workloads.load import load_workload
-from dovetail.workloads.openb import read_openb_nodes
+from dovetail.workloads.tables import read_openb_nodes
 
 TRACES = Path(__file__).parents[3] / "shared" / "traces"
 POLICIES: list[Policy] = [

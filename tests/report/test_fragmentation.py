@@ -10,7 +10,7 @@ from dovetail.engine.capacity.free import FreeCapacity, Layout
 from dovetail.errors import InputError
 from dovetail.model import Cluster, Request
 from dovetail.report.fragmentation import fill, typical, waste
-from dovetail.workloads.openb import read_openb, read_openb_nodes
+from dovetail.workloads.tables import read_openb, read_openb_nodes
 
 TRACES = Path(__file__).resolve().parents[3] / "shared" / "traces"
 needs_traces = pytest.mark.skipif(not TRACES.is_dir(), reason="the sample traces are not beside the repo")

@@ -8,7 +8,7 @@ import pytest
 
 from dovetail.errors import InputError
 from dovetail.model import HOST_CPUS, Cluster, Request
-from dovetail.workloads.aaic import read_aaic, read_aaic_nodes
+from dovetail.workloads.tables import read_aaic, read_aaic_nodes
 
 TRACES = Path(__file__).resolve().parents[3] / "shared" / "traces"
 needs_traces = pytest.mark.skipif(not TRACES.is_dir(), reason="the sample traces are not beside the repo")

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from dovetail.errors import InputError
 from dovetail.model import Cluster, Device, Node
+from dovetail.model.cluster_file import cluster_as_toml
 from dovetail.workloads.tables import read_node_list
-from dovetail.workloads.writers.clusterfile import cluster_as_toml
 
 NODES = "sn,cpu_milli,memory_mib,gpu,model\nb-01,32000,1024,0,\nb-02,32000,1024,0,\nb-03,64000,2048,2,T4\n"
 

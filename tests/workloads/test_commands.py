@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from dovetail.errors import InputError
 from dovetail.model import HOST_CPUS, WHOLE_POOL, Workload
 from dovetail.model.templates import render
-from dovetail.workloads.commands import command_workload, identify, load_commands
+from dovetail.workloads.commands import command_workload, load_commands
+from dovetail.workloads.identity import identify
 from dovetail.workloads.load import load_workload
 
 

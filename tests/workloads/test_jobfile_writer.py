@@ -81,7 +81,9 @@ def workloads(draw: st.DrawFn) -> Workload:
             choices += [Choice(i, i.request.on(n)) for n in counts]
             if len(counts) > 1 or draw(st.booleans()):
                 table.update({(f"j{index}", i.name, n): draw(SECONDS) for n in counts})
-        inputs = draw(st.dictionaries(NAMES, st.one_of(st.floats(0, 1e300), TEXTS), max_size=2))
+        inputs = draw(
+            st.dictionaries(NAMES, st.one_of(st.floats(0, 1e300, exclude_max=True), TEXTS), max_size=2)
+        )
         jobs.append(
             Job(
                 f"j{index}",

@@ -6,8 +6,8 @@ import pytest
 
 from dovetail.errors import InputError
 from dovetail.model import Cluster
+from dovetail.model.cluster_file import cluster_as_toml
 from dovetail.workloads.tables import read_node_list
-from dovetail.workloads.writers.clusterfile import cluster_as_toml
 
 HEADER = "sn,cpu_milli,memory_mib,gpu,model\n"
 

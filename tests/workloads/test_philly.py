@@ -9,7 +9,7 @@ import pytest
 
 from dovetail.errors import InputError
 from dovetail.model import HOST_CPUS, Cluster, Request
-from dovetail.workloads.philly import philly_request, read_philly, read_philly_machines
+from dovetail.workloads.tables import philly_request, read_philly, read_philly_machines
 
 TRACES = Path(__file__).resolve().parents[3] / "shared" / "traces"
 needs_traces = pytest.mark.skipif(not TRACES.is_dir(), reason="the sample traces are not beside the repo")

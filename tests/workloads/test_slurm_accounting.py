@@ -9,15 +9,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dovetail.errors import InputError
-from dovetail.files.tables import Malformed
+from dovetail.files.tables import Malformed, unix_seconds
 from dovetail.model import Cluster, Device, Node, Request
 from dovetail.workloads.slurm_accounting import (
+    duration,
     parse_tres,
     read_sacct,
     read_sacct_json,
     read_sacct_parsable,
 )
-from dovetail.workloads.timestamps import duration, unix_seconds
 
 HEADER = "JobID|User|Account|Partition|Submit|Start|Elapsed|Timelimit|State|NNodes|NCPUS|ReqTRES|AllocTRES\n"
 GIB = 2**30

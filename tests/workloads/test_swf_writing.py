@@ -13,8 +13,8 @@ from dovetail.workloads.edit import cut, scale
 from dovetail.workloads.load import load_workload
 from dovetail.workloads.swf import swf_request, swf_workload
 from dovetail.workloads.swf_arrays import parse_swf
+from dovetail.workloads.swf_writer import edited_swf, numbers_for, workload_as_swf
 from dovetail.workloads.synthetic import synthesize
-from dovetail.workloads.writers.swf import edited_swf, numbers_for, workload_as_swf
 
 
 def read(text, **options):

@@ -16,8 +16,6 @@ from dovetail.spec.values import Bootstrap, Breakdown, Compilation, Knowledge, O
 if TYPE_CHECKING:
     from dovetail.model import Result
 
-__all__ = ["compare"]
-
 
 @opt.takes("compare")
 def compare(
@@ -60,9 +58,10 @@ def compare(
     """Run or simulate a workload under several policies and put them side by side."""
     from dovetail import api
     from dovetail.cli.garbage import collect_rarely
-    from dovetail.cli.output import ReportOptions, check_targets, show_comparison, this_command
+    from dovetail.cli.output import check_targets, show_comparison, this_command
     from dovetail.comparison import compare as simulated
     from dovetail.model import State
+    from dovetail.report.options import ReportOptions
     from dovetail.report.progress import Bar
 
     collect_rarely()

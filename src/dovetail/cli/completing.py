@@ -13,8 +13,6 @@ from contextlib import contextmanager, redirect_stdout, suppress
 
 from dovetail.errors import DovetailError
 
-__all__ = ["VARIABLE", "apps", "models", "policies", "runs", "sources", "whole_words"]
-
 VARIABLE = "_DOVETAIL_COMPLETE"
 """Set by the shell that asks."""
 MOST_RUNS = 50

@@ -16,8 +16,6 @@ from dovetail.model import Cluster, Node
 from dovetail.model.hostlist import compress
 from dovetail.plugins import named_backend
 
-__all__ = ["devices"]
-
 
 @opt.takes("devices")
 def devices(executor: str, as_json: bool, timeout: float) -> None:

@@ -46,7 +46,7 @@ from dovetail.model import (
     ways,
 )
 from dovetail.report import tables, wording
-from dovetail.running.folder import SHORT, journal_of, run_folders
+from dovetail.running.folder import SHORT, default_runs_folder, journal_of, run_folders
 from dovetail.service.client import VARIABLE
 from dovetail.service.folder import ServiceFolder
 
@@ -207,9 +207,7 @@ def _add_items(rows: Sequence[dict[str, Any]], target: str | None) -> None:
 
 def _newest_journal() -> Path:
     """Of the run that was begun last. Raises `InputError` where nothing has run."""
-    from dovetail import api
-
-    runs = sorted(api.default_runs_folder().glob("*/journal.jsonl"), key=lambda path: path.stat().st_mtime)
+    runs = sorted(default_runs_folder().glob("*/journal.jsonl"), key=lambda path: path.stat().st_mtime)
     if not runs:
         raise InputError("there is no run to explain yet; expected a journal or a file of jobs")
     return runs[-1]

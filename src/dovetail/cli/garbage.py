@@ -7,8 +7,6 @@ import gc
 
 from dovetail.engine.simulation.request import MADE
 
-__all__ = ["collect_rarely"]
-
 
 def collect_rarely() -> None:
     """From now on: what is made lives to the end, or dies by its count. Nor is there a search at exit."""

@@ -8,8 +8,6 @@ import sys
 from threading import Event, Timer
 from types import FrameType
 
-__all__ = ["notice", "noticed"]
-
 COMPILER = f"{os.sep}llvmlite{os.sep}"
 """In the paths of the code that calls LLVM, and that LLVM calls back."""
 

@@ -13,8 +13,6 @@ from dovetail.interfaces import KeepsOutput
 from dovetail.model import JobId
 from dovetail.running.session import Session
 
-__all__ = ["KeepOrder"]
-
 
 class KeepOrder:
     """Copies outputs to ours: standard output to standard output, standard error to standard error."""

@@ -24,8 +24,6 @@ from dovetail.errors import InputError
 if TYPE_CHECKING:  # who asks for a command of ours waits for no reader of metadata
     from importlib.metadata import EntryPoint
 
-__all__ = ["LazyGroup", "Target", "here", "registered"]
-
 
 @dataclass(frozen=True, slots=True)
 class Target:

@@ -15,8 +15,6 @@ if TYPE_CHECKING:  # away from a terminal nothing is drawn
     from rich.live import Live
     from rich.table import Table
 
-__all__ = ["LiveProgress"]
-
 MOST_UNITS = 24
 
 

@@ -15,8 +15,6 @@ from dovetail.files.streams import note
 from dovetail.running.folder import find_run, read_about, run_folders, short_id
 from dovetail.service.client import Connection, NoService
 
-__all__ = ["logs"]
-
 WAIT = 20.0
 MOST_RUNS = 100
 """Newest runs in which a job is looked for."""

@@ -28,9 +28,6 @@ from dovetail.extras import missing
 from dovetail.files.sentences import printable
 from dovetail.files.streams import forgiving_stderr, whole
 
-__all__ = ["app", "run_cli"]
-
-
 _SECTIONS: Mapping[str, Mapping[str, tuple[str, str]]] = {
     "Every day": {
         "run": ("run:run", "Run jobs on this machine, for real, and learn from it."),

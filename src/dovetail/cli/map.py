@@ -112,7 +112,7 @@ def map_command(
 def _app_of(commands: Mapping[str, str]) -> str:
     """What the history knows the programs by."""
     from dovetail.mapping.programs import IN, OUT, parse_command
-    from dovetail.workloads.commands import identify
+    from dovetail.workloads.identity import identify
 
     option = next((option for option in ("--cpu", "--gpu") if option in commands), None)
     if option is None:
@@ -179,7 +179,7 @@ def _asked(
     from dovetail.mapping.function import Function
     from dovetail.mapping.programs import IN, OUT, Program, Staying, parse_command
     from dovetail.mapping.record import parts_of
-    from dovetail.workloads.commands import identify
+    from dovetail.workloads.identity import identify
 
     line = commands.get("--line")
     if line is not None and not persistent:

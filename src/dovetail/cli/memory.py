@@ -8,8 +8,6 @@ from pathlib import Path
 from dovetail.cli import options as opt
 from dovetail.report import tables
 
-__all__ = ["memory"]
-
 
 @opt.takes("memory")
 def memory(run: str, svg: Path | None, as_json: bool) -> None:

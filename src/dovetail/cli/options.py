@@ -32,28 +32,6 @@ if TYPE_CHECKING:  # arrays, models: who only reads the help waits for neither
     from dovetail.model import Cluster as Machine
     from dovetail.report.metrics import Cut
 
-__all__ = [
-    "BusyWatts",
-    "Cluster",
-    "HistoryFile",
-    "IdleWatts",
-    "Json",
-    "Quiet",
-    "cpus",
-    "cut",
-    "duration",
-    "group",
-    "inputs",
-    "kinds",
-    "machine",
-    "machines",
-    "or_journal",
-    "reader_options",
-    "size",
-    "takes",
-    "walltime",
-]
-
 R = TypeVar("R")
 
 # -- options from the specification --------------------------------------------------------------------

@@ -16,7 +16,7 @@ from rich.text import Text
 
 from dovetail.errors import InputError
 from dovetail.files.streams import note
-from dovetail.files.writing import make_folder, write_text
+from dovetail.files.writing import write_text
 from dovetail.model import Note, Result
 from dovetail.report import Report, tables, wording
 from dovetail.report.compared import (
@@ -35,20 +35,6 @@ from dovetail.report.options import ReportOptions
 from dovetail.report.outcome import breakdown_table, fairness_table, job_table, notes, summary
 from dovetail.report.report import check_figure
 from dovetail.report.verdicts import summary_of
-
-__all__ = [
-    "ReportOptions",
-    "check_targets",
-    "make_folder",
-    "note_rejected",
-    "show",
-    "show_comparison",
-    "this_command",
-    "watts_of",
-    "write_files",
-    "write_folder",
-    "write_text",
-]
 
 JOBS_SHOWN = 40
 ALL_JOBS, ALL_UNITS = 400, 40

@@ -12,8 +12,6 @@ from dataclasses import asdict
 from dovetail import plugins
 from dovetail.cli import options as opt
 
-__all__ = ["policies"]
-
 
 @opt.takes("policies")
 def policies(as_json: bool) -> None:

@@ -10,8 +10,6 @@ from dovetail.cli.service import clock, joined, opened, print_json, show_rows, s
 from dovetail.files.sentences import printable
 from dovetail.files.streams import note
 
-__all__ = ["COLUMNS", "info", "nodes", "queue", "queue_row"]
-
 PATIENCE = 2.0
 """Seconds that a new forecast may take, else an older one is shown."""
 COLUMNS = ("id", "name", "user", "state", "submitted", "start", "end", "where", "reason")

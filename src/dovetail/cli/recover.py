@@ -12,19 +12,16 @@ from dovetail.cli.serve import folder_of
 if TYPE_CHECKING:
     from dovetail.running.leftovers import Leftover
 
-__all__ = ["recover"]
-
 
 @opt.takes("recover")
 def recover(stop: bool, give_up: str | None, as_json: bool) -> None:
     """Record what ended, and show or stop what still runs, of runs whose Dovetail was killed."""
-    from dovetail import api
     from dovetail.report.wording import printable
     from dovetail.running import leftovers
 
     if give_up is not None:
         leftovers.give_up(give_up)
-    found = api.recover_left_behind(stop=stop)
+    found = leftovers.recover_left_behind(stop=stop)
     place = folder_of(None)
     served = None if place.is_locked() else leftovers.left_of_service(place.path, stop=stop)
     if as_json:

@@ -10,8 +10,6 @@ from dovetail.files.sentences import shown
 from dovetail.interfaces import Policy
 from dovetail.running.folder import journal_of
 
-__all__ = ["replay"]
-
 
 @opt.takes("replay")
 def replay(run: str, trust: bool) -> None:

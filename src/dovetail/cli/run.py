@@ -15,13 +15,11 @@ from dovetail.files.streams import note
 from dovetail.spec.values import Overrun
 
 if TYPE_CHECKING:
-    from dovetail.cli.output import ReportOptions
     from dovetail.engine.state.core import Engine
     from dovetail.model import Result, Workload
     from dovetail.report import Report
+    from dovetail.report.options import ReportOptions
     from dovetail.running.session import Session
-
-__all__ = ["run"]
 
 MOST_COMPARED = 2_000
 """Up to so many jobs, the run is compared with what the CPUs alone would have needed."""
@@ -84,7 +82,8 @@ def run(
         )
     asked = None
     if any(given is not None for given in (csv, gantt, report, idle_watts, busy_watts)):
-        from dovetail.cli.output import ReportOptions, check_targets, watts_of  # else once all have run
+        from dovetail.cli.output import check_targets, watts_of  # else once all have run
+        from dovetail.report.options import ReportOptions
 
         asked = ReportOptions(watts=watts_of(idle_watts, busy_watts))
         check_targets(csv, gantt=gantt, folder=report)
@@ -188,7 +187,7 @@ class _Ended:
         """The exit status that says to scripts what became of the jobs, with a line where more is to do."""
 
         from dovetail.cli.output import note_rejected
-        from dovetail.engine.driver.stranded import NO_NODE
+        from dovetail.engine.driver.prepare import NO_NODE
         from dovetail.model import State
         from dovetail.report.run_summary import FAILED
         from dovetail.running.session import unfinished

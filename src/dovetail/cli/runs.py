@@ -15,8 +15,6 @@ from dovetail.files.streams import note
 from dovetail.report import wording
 from dovetail.running.folder import MAP, default_runs_folder, read_about, run_folders, short_id
 
-__all__ = ["runs"]
-
 
 @opt.takes("runs")
 def runs(prune: float | None, limit: int, as_json: bool) -> int:

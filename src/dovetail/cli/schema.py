@@ -1,25 +1,45 @@
-"""``dovetail schema``: JSON Schemas of the files that people write."""
+"""``dovetail schema``: JSON Schemas of the files that people write, generated from the models that read them.
+
+They hold for one field at a time; what concerns several entries (names given twice, placeholders, node
+counts) is checked by the readers alone.
+"""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 from dovetail.cli import options as opt
 
-__all__ = ["schema"]
+
+def schemas() -> dict[str, dict[str, Any]]:
+    """Schemas by name (``jobfile`` and so on); ``docs/reference/schemas`` keeps them."""
+    from dovetail.model.cluster_file import ClusterFile
+    from dovetail.model.remote_costs import remote_costs_file
+    from dovetail.workloads.jobfile_schema import JobFile
+
+    models = {"jobfile": JobFile, "clusterfile": ClusterFile, "remotecosts": remote_costs_file()}
+    return {
+        name: {"$schema": "https://json-schema.org/draft/2020-12/schema", **model.model_json_schema()}
+        for name, model in models.items()
+    }
+
+
+def schema_text(schema: dict[str, Any]) -> str:
+    """A schema as the text of its file."""
+    return json.dumps(schema, indent=2) + "\n"
 
 
 @opt.takes("schema")
 def schema(out: Path | None) -> None:
     """Print the JSON Schemas of the files that people write, or write them to a folder."""
-    from dovetail.cli.output import make_folder, write_text
-    from dovetail.workloads.schemas import schemas
+    from dovetail.files.writing import make_folder, write_text
 
     found = schemas()
     if out is None:
-        print(json.dumps(found, indent=2))
+        print(schema_text(found), end="")
         return
     make_folder(out)
     for name, data in found.items():
-        write_text(out / f"{name}.schema.json", json.dumps(data, indent=2) + "\n")
+        write_text(out / f"{name}.schema.json", schema_text(data))

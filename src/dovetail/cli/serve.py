@@ -18,8 +18,6 @@ from dovetail.spec.values import LogFormat, LogLevel, Overrun
 if TYPE_CHECKING:
     from dovetail.service.usage import FairUse
 
-__all__ = ["folder_of", "serve"]
-
 
 @opt.takes("serve")
 def serve(

@@ -12,16 +12,6 @@ from dovetail.files.sentences import printable
 from dovetail.files.streams import note
 from dovetail.service.client import Connection, connection
 
-__all__ = [
-    "clock",
-    "joined",
-    "opened",
-    "print_json",
-    "show_rows",
-    "span",
-    "table_of",
-]
-
 
 def opened(at: str | None, *, start: bool = False) -> Connection:
     """The service; ``start`` one where none runs."""

@@ -9,8 +9,6 @@ from dovetail.cli import options as opt
 from dovetail.files.streams import note
 from dovetail.spec.values import Breakdown, Compilation, Knowledge, Overrun
 
-__all__ = ["simulate"]
-
 
 @opt.takes("simulate")
 def simulate(
@@ -53,14 +51,13 @@ def simulate(
     from dovetail import api
     from dovetail.cli.garbage import collect_rarely
     from dovetail.cli.output import (
-        ReportOptions,
         check_targets,
         note_rejected,
         show,
         this_command,
         watts_of,
-        write_text,
     )
+    from dovetail.report.options import ReportOptions
     from dovetail.report.progress import Bar
 
     collect_rarely()
@@ -95,6 +92,7 @@ def simulate(
     with Bar("simulating", hidden=quiet or as_json) as progress:
         found = simulated(policy=policy, learn=learn, journal=journal, progress=progress.wanted)
     if perfetto is not None:
+        from dovetail.files.writing import write_text
         from dovetail.report.perfetto import to_perfetto
 
         write_text(perfetto, to_perfetto(found.result))

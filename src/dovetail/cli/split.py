@@ -8,8 +8,6 @@ from typing import Any
 from dovetail.cli import options as opt
 from dovetail.errors import InputError
 
-__all__ = ["split"]
-
 MOST_TASKS, MOST_SLOTS = 10_000_000, 1_000_000
 LONGEST = 1e12
 

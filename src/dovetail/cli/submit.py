@@ -13,8 +13,6 @@ from dovetail.cli.service import opened, print_json
 from dovetail.errors import InputError
 from dovetail.files.streams import note
 
-__all__ = ["submit", "tell_submitted"]
-
 SCRIPTS = (".sh", ".bash", ".sbatch", ".slurm", ".py")
 """How files end that nobody takes for a list of commands."""
 

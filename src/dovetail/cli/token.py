@@ -11,8 +11,6 @@ from dovetail.cli.service import print_json, show_rows
 from dovetail.errors import InputError
 from dovetail.service.tokens import Tokens
 
-__all__ = ["token_app"]
-
 token_app = opt.group("Say who may come in over the network.")
 
 

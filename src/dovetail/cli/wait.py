@@ -9,8 +9,6 @@ from dovetail.cli.service import joined, opened, print_json
 from dovetail.files.streams import note
 from dovetail.service.client import Connection
 
-__all__ = ["cancel", "hold", "release", "requeue", "wait", "wait_for"]
-
 PATIENCE = 30.0
 """Seconds of one question; the service is asked again after that."""
 

@@ -19,8 +19,6 @@ from dovetail.files.writing import write_text
 if TYPE_CHECKING:
     from dovetail.model import Cluster, Workload
 
-__all__ = ["workload_app"]
-
 workload_app = opt.group("Look at traces and job files; convert, cut and scale them.")
 
 SWF = (".swf", ".swf.gz")
@@ -121,7 +119,7 @@ def _lines(found: Mapping[str, Any]) -> list[str]:
 
 
 def _as_swf(loaded: Loaded, workload: Workload) -> str:
-    from dovetail.workloads.writers.swf import workload_as_swf
+    from dovetail.workloads.swf_writer import workload_as_swf
 
     try:
         return workload_as_swf(workload, loaded.cluster)
@@ -132,7 +130,7 @@ def _as_swf(loaded: Loaded, workload: Workload) -> str:
 def _write(loaded: Loaded, workload: Workload, out: str) -> None:
     """Write by suffix; a part of an SWF log keeps its lines as they are."""
     from dovetail.workloads.jobfile_writer import dump_jobfile
-    from dovetail.workloads.writers.swf import edited_swf
+    from dovetail.workloads.swf_writer import edited_swf
 
     if out.lower().endswith(SWF):
         if loaded.log is not None:
@@ -202,8 +200,8 @@ def export(file: str, cluster: str | None, lenient: bool, cpus_per_node: int | N
 @opt.takes("workload nodes", workload_app)
 def nodes(file: str) -> None:
     """Print the node list that comes with a trace as a cluster file."""
+    from dovetail.model.cluster_file import cluster_as_toml
     from dovetail.workloads.tables import read_node_list
-    from dovetail.workloads.writers.clusterfile import cluster_as_toml
 
     print(cluster_as_toml(read_node_list(file)), end="")
 

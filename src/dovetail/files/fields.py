@@ -25,19 +25,6 @@ from dovetail.errors import InputError
 from dovetail.files.sentences import NAME, closest, is_name, shown
 from dovetail.files.units import DURATION, LONGEST, MOST_BYTES, SIZE, bytes_of, seconds_of
 
-__all__ = [
-    "Bytes",
-    "Entry",
-    "Name",
-    "Seconds",
-    "duration",
-    "number_or_text",
-    "real",
-    "size",
-    "validated",
-    "whole",
-]
-
 M = TypeVar("M", bound=BaseModel)
 
 
@@ -45,6 +32,15 @@ class Entry(BaseModel):
     """Base of all entries: no conversion between types, no unknown keys."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+def defaults(form: type[Entry]) -> dict[str, Any]:
+    """What each field of an entry is where a file does not give it; of those that it must give, nothing."""
+    return {
+        name: field.get_default(call_default_factory=True)
+        for name, field in form.model_fields.items()
+        if not field.is_required()
+    }
 
 
 # -- checks that give their own sentence ---------------------------------------------------------------

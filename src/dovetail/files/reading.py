@@ -19,17 +19,6 @@ from typing import BinaryIO
 from dovetail.errors import InputError
 from dovetail.files.sentences import file_name, reason, shown
 
-__all__ = [
-    "BYTE_ORDER_MARK",
-    "GZIP_MAGIC",
-    "MOST_BYTES",
-    "MOST_TEXT",
-    "blocks",
-    "lines",
-    "read_bytes",
-    "read_text",
-]
-
 GZIP_MAGIC = b"\x1f\x8b"
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 UTF_16 = (b"\xff\xfe", b"\xfe\xff")

@@ -6,8 +6,6 @@ import difflib
 import os
 from collections.abc import Callable, Iterable, Mapping
 
-__all__ = ["NAME", "closest", "file_name", "is_name", "printable", "reason", "shown"]
-
 NAME = "a name: text of 1 to 200 characters, no control characters, no blanks around it"
 
 

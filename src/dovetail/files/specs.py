@@ -7,8 +7,6 @@ from urllib.parse import unquote
 from dovetail.errors import InputError
 from dovetail.files.sentences import file_name, shown
 
-__all__ = ["split_spec"]
-
 
 def split_spec(spec: str) -> tuple[str, dict[str, str]]:
     """Name and options, in their order; raises `InputError` for no ``option=value``, or one given twice.

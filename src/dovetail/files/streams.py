@@ -13,8 +13,6 @@ from dovetail.files.sentences import printable
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
-__all__ = ["Forgiving", "forgiving_stderr", "note", "whole"]
-
 
 class Whole(io.FileIO):
     """A descriptor that takes everything or fails: full disks and slow pipes take a part at a time.

@@ -5,23 +5,13 @@ from __future__ import annotations
 import csv
 import re
 from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal, TypeVar
 
 from dovetail.errors import InputError
 from dovetail.files.reading import lines
 from dovetail.files.sentences import file_name, shown
-
-__all__ = [
-    "EMPTY_TABLE",
-    "LARGEST",
-    "Malformed",
-    "WrongCount",
-    "job_id",
-    "number",
-    "parse_table",
-    "whole",
-]
 
 T = TypeVar("T")
 
@@ -30,6 +20,7 @@ CELL = 40
 """Characters of a cell that a message shows."""
 LARGEST = 2.0**53
 """Numbers from here on are not exact as floats; no trace means them."""
+_SECONDS = re.compile(r"\d{1,12}", re.ASCII)
 _NO_UTF8 = re.compile("[\udc80-\udcff]")
 
 
@@ -137,3 +128,26 @@ def whole(row: Mapping[str, str], field: str, *, least: int | None = None) -> in
     if value != int(value):
         raise Malformed(field, row[field], "a whole number")
     return int(value)
+
+
+def unix_seconds(text: str) -> float:
+    """Seconds since 1970 of an ISO moment or of a count of seconds. Raises `ValueError`.
+
+    A moment without a zone is taken as it stands: differences within one log are right except across a
+    change of daylight saving time.
+    """
+    if _SECONDS.fullmatch(text):
+        return float(text)
+    moment = datetime.fromisoformat(text)
+    try:
+        return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+    except OverflowError as error:
+        raise ValueError(text) from error
+
+
+def wall_clock(row: Mapping[str, str], field: str) -> float:
+    """A column that holds a moment, as seconds. Raises `Malformed`."""
+    try:
+        return unix_seconds(row[field])
+    except ValueError:
+        raise Malformed(field, row[field], "a moment such as 2017-10-02 00:01:55") from None

@@ -1,21 +1,21 @@
-"""Reading TOML: within bounds, a fault named with its line."""
+"""TOML: read within bounds, a fault named with its line; written one field a line."""
 
 from __future__ import annotations
 
 import os
 import re
 import tomllib
+from collections.abc import Mapping
 from typing import Any
 
 from dovetail.errors import InputError
 from dovetail.files.reading import read_text
 from dovetail.files.sentences import file_name
 
-__all__ = ["read_toml"]
-
 MOST_PARTS = 64
 """Parts of a dotted key. The parser keeps every prefix of a key, so its memory grows with their square."""
 
+_BARE = re.compile(r"[A-Za-z0-9_-]+")
 _TOKEN = re.compile(
     r'"""(?:\\.|[^\\])*?"""'  # strings of several lines hold what looks like keys
     r"|'''.*?'''"
@@ -75,3 +75,37 @@ def _syntax(message: str, text: str) -> str:
     if fault.startswith("Expected "):
         return f"{place}: found a fault in the TOML, e{fault[1:]}"
     return f"{place}: found a fault in the TOML ({fault[:1].lower()}{fault[1:]}), expected 'key = value'"
+
+
+def toml_lines(said: Mapping[str, object], defaults: Mapping[str, object]) -> list[str]:
+    """``key = value`` for each field, but for those that are ``None`` or what a reader takes by default."""
+    given = {key: list(value) if isinstance(value, tuple) else value for key, value in said.items()}
+    return [
+        f"{_key(key)} = {toml_value(value)}"
+        for key, value in given.items()
+        if value is not None and value != defaults.get(key)
+    ]
+
+
+def toml_value(value: object) -> str:
+    """A text, a number, a list or a table, on one line; whole numbers are written without a point.
+
+    >>> toml_value({"n": 2.0, "a b": ["x", True]})
+    '{ n = 2, "a b" = ["x", true] }'
+    """
+    if isinstance(value, str):
+        escaped = value.replace("\\", "\\\\").replace('"', '\\"')
+        return '"' + re.sub(r"[\x00-\x1f\x7f]", lambda m: f"\\u{ord(m[0]):04x}", escaped) + '"'
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, Mapping):
+        return "{ " + ", ".join(f"{_key(str(key))} = {toml_value(one)}" for key, one in value.items()) + " }"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(toml_value, value))}]"
+    if isinstance(value, float):
+        return str(int(value)) if value.is_integer() and value < 1e15 else repr(value)
+    return str(value)
+
+
+def _key(key: str) -> str:
+    return key if _BARE.fullmatch(key) else toml_value(key)

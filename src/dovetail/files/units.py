@@ -14,17 +14,6 @@ from contextlib import suppress
 from dovetail.errors import InputError
 from dovetail.files.sentences import shown
 
-__all__ = [
-    "DURATION",
-    "LONGEST",
-    "MOST_BYTES",
-    "SIZE",
-    "bytes_given",
-    "bytes_of",
-    "seconds_given",
-    "seconds_of",
-]
-
 LONGEST = 1e12
 """Seconds; more than 30,000 years is taken for a mistake, and sums of times stay finite."""
 MOST_BYTES = 10**18

@@ -14,8 +14,6 @@ from typing import BinaryIO, cast
 from dovetail.errors import InputError
 from dovetail.files.sentences import file_name, reason
 
-__all__ = ["create", "make_folder", "private_folder", "write_all", "write_text"]
-
 NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 

@@ -18,94 +18,16 @@ Times are seconds, memory is bytes.
 
 from __future__ import annotations
 
-from dovetail.interfaces.execution import (
-    AdoptsJobs,
-    Backend,
-    ChecksJobs,
-    Executor,
-    HearsEvents,
-    KeepsOutput,
-    LeavesJobs,
-    LeftBehind,
-    MigratesJobs,
-    RunFolder,
-    ShortensLog,
-    SignalsJobs,
-    StartsAfter,
-    StillRuns,
-    SubmitsJobs,
-    TakenAway,
-    TakesBack,
-    TellsTrouble,
-)
-from dovetail.interfaces.learning import (
-    Expected,
-    Forecast,
-    History,
-    PricesBorrowing,
-    RateModel,
-    RuntimeModel,
-    SeesProgress,
-)
-from dovetail.interfaces.policy import (
-    Planner,
-    Policy,
-    Traits,
-    traits_of,
-)
-from dovetail.interfaces.reading import (
-    WorkloadReader,
-)
-from dovetail.interfaces.views import (
-    Changes,
-    Deadlines,
-    Free,
-    Outside,
-    Profile,
-    Queue,
-    Recent,
-    Shadow,
-    View,
-)
+from dovetail.interfaces import execution, learning, policy, reading, views
+from dovetail.interfaces.execution import *
+from dovetail.interfaces.learning import *
+from dovetail.interfaces.policy import *
+from dovetail.interfaces.reading import *
+from dovetail.interfaces.views import *
 
-__all__ = [
-    "AdoptsJobs",
-    "Backend",
-    "Changes",
-    "ChecksJobs",
-    "Deadlines",
-    "Executor",
-    "Expected",
-    "Forecast",
-    "Free",
-    "HearsEvents",
-    "History",
-    "KeepsOutput",
-    "LeavesJobs",
-    "LeftBehind",
-    "MigratesJobs",
-    "Outside",
-    "Planner",
-    "Policy",
-    "PricesBorrowing",
-    "Profile",
-    "Queue",
-    "RateModel",
-    "Recent",
-    "RunFolder",
-    "RuntimeModel",
-    "SeesProgress",
-    "Shadow",
-    "ShortensLog",
-    "SignalsJobs",
-    "StartsAfter",
-    "StillRuns",
-    "SubmitsJobs",
-    "TakenAway",
-    "TakesBack",
-    "TellsTrouble",
-    "Traits",
-    "View",
-    "WorkloadReader",
-    "traits_of",
-]
+__all__: list[str] = []
+__all__ += execution.__all__
+__all__ += learning.__all__
+__all__ += policy.__all__
+__all__ += reading.__all__
+__all__ += views.__all__

@@ -33,6 +33,7 @@ __all__ = [
     "RunFolder",
     "ShortensLog",
     "SignalsJobs",
+    "StartsAfter",
     "StillRuns",
     "SubmitsJobs",
     "TakenAway",

@@ -18,7 +18,7 @@ from dovetail.model.job import EMPTY, FRACTION_UNITS, Request
 from dovetail.model.masks import runs
 from dovetail.model.node import Node
 
-__all__ = ["NARROW", "Allocation", "Donor", "Part", "bits", "together", "without_nodes"]
+__all__ = ["Allocation", "Donor", "Part", "bits", "together", "without_nodes"]
 
 NARROW = 2048
 """Up to so many nodes a mask is small enough to be kept, and remembered."""

@@ -7,8 +7,6 @@ from collections.abc import Sequence
 
 from dovetail.model.job import Implementation
 
-__all__ = ["constraint_of", "folded", "options_for", "partition_of"]
-
 _RESTRICTED = re.compile(r"([^-:][^:]*):(-.*)", re.DOTALL)
 """``KIND:--option``: for the implementations of that kind, or of that name."""
 

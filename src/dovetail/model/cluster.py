@@ -22,7 +22,10 @@ from dovetail.model.node import (
     uniform_node,
 )
 
-__all__ = ["Cluster", "Unit", "Units"]
+__all__ = [
+    "Cluster",
+    "Unit",
+]
 
 MADE_AT_ONCE = 20_000
 """Up to so many nodes all are made at once, which is quickest where every one is looked at."""

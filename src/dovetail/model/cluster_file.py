@@ -9,19 +9,19 @@ import os
 import re
 from collections import Counter
 from collections.abc import Sequence
-from typing import Annotated, TypeAlias
+from itertools import groupby
+from typing import Annotated, Any, TypeAlias
 
 from pydantic import BeforeValidator, Field
 
 from dovetail.errors import InputError
-from dovetail.files.fields import Bytes, Entry, Name, real, validated, whole
+from dovetail.files.fields import Bytes, Entry, Name, defaults, real, validated, whole
 from dovetail.files.sentences import file_name, shown
-from dovetail.files.toml import read_toml
-from dovetail.model.hostlist import MOST_NAMES, expand
+from dovetail.files.toml import read_toml, toml_lines
+from dovetail.model.cluster import Cluster
+from dovetail.model.hostlist import MOST_NAMES, compress, expand
 from dovetail.model.node import CPU, Device, Node, Numbered, short_form, uniform_node
 from dovetail.spec.values import MOST_CPUS, MOST_DEVICES
-
-__all__ = ["ClusterFile", "Group", "is_short", "parse_groups"]
 
 SHORT = "'16x8cpu+1gpu'"
 
@@ -199,3 +199,51 @@ def _unique(cores: tuple[int, ...] | list[int], what: str, where: str) -> None:
     if len(set(cores)) < len(cores):
         core = next(core for core, count in Counter(cores).items() if count > 1)
         raise InputError(f"{what}: found core {core} twice, expected each core once", where=where)
+
+
+# -- writing -------------------------------------------------------------------------------------------
+
+LONGEST_NAME = 200
+"""Characters that a cluster file takes for a name."""
+
+
+def cluster_as_toml(cluster: Cluster) -> str:
+    """A cluster file with the same nodes in the same order; alike neighbours share an entry. O(nodes).
+
+    Raises `InputError` for a cluster without nodes.
+    """
+    if not cluster.nodes:
+        raise InputError(f"{cluster.label or 'cluster'}: found no node, expected at least one")
+    lines = [f"# {' '.join(cluster.label.split())}"]
+    for group in cluster.groups:
+        names = [node.name for node in cluster.nodes[group.first : group.first + group.count]]
+        for name in _hostlists(names):
+            entry = {"name": name, **_entry(group.node)}
+            lines += ["", "[[node]]", *toml_lines(entry, defaults(NodeEntry))]
+    return "\n".join(lines) + "\n"
+
+
+def _hostlists(names: list[str]) -> list[str]:
+    """Hostlists that are short enough for a name, and keep the order, which breaks ties."""
+    together = compress(names)
+    if len(names) == 1 or (len(together) <= LONGEST_NAME and expand(together) == names):
+        return [together]
+    half = len(names) // 2
+    return _hostlists(names[:half]) + _hostlists(names[half:])
+
+
+def _entry(node: Node) -> dict[str, Any]:
+    hosts = [core for device in node.devices for core in device.cores]
+    cores = sorted({*node.cores, *hosts})
+    alike = groupby(node.devices, key=lambda device: (device.kind, device.model, len(device.cores)))
+    plain = cores == list(range(len(cores)))
+    said: dict[str, Any] = {"cpus": len(cores)} if plain else {"cores": cores}
+    said["devices"] = [_devices(list(devices)) for _, devices in alike]
+    fields = ("memory", "host_cpus", "cpu_model", "partitions", "network_bandwidth", "gpu_bandwidth")
+    return said | {field: getattr(node, field) for field in fields}
+
+
+def _devices(devices: Sequence[Device]) -> dict[str, Any]:
+    said: dict[str, Any] = {"kind": devices[0].kind, "model": devices[0].model}
+    said["cores"] = [core for device in devices for core in device.cores]
+    return {field: value for field, value in said.items() if value} | {"count": len(devices)}

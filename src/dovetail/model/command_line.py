@@ -8,8 +8,6 @@ from dovetail.errors import InputError
 from dovetail.model.record import Placed
 from dovetail.model.templates import DEVICE, device_word, escape, render
 
-__all__ = ["after_prologue", "argv"]
-
 
 def argv(placed: Placed) -> list[str]:
     """The command to run. Raises `InputError` where there is none, or a placeholder has no value."""

@@ -14,15 +14,10 @@ from dovetail.model.job import FRACTION_UNITS, HOST_CPUS, WHOLE_POOL, Request
 from dovetail.model.node import CPU, Device, Node
 
 __all__ = [
-    "cpus_on",
     "device_kind",
-    "devices_on",
     "fits_node",
     "fits_unit",
-    "share_of_device",
-    "suits",
     "units_for",
-    "whole_devices",
 ]
 
 

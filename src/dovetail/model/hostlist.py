@@ -12,8 +12,6 @@ from itertools import product
 
 from dovetail.errors import InputError
 
-__all__ = ["MOST_NAMES", "compress", "expand"]
-
 MOST_NAMES = 1_000_000
 """A hostlist that stands for more names is refused: it would exhaust memory before anything else."""
 

@@ -9,8 +9,6 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-__all__ = ["runs", "runs_of_many"]
-
 MANY, WIDE = 32, 2048
 """Runs found one by one, and bits left, from which it is quicker to look at all bits at once."""
 

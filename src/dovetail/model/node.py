@@ -10,15 +10,10 @@ from typing import NamedTuple, overload
 
 __all__ = [
     "CPU",
-    "HERE",
     "Device",
     "DeviceClass",
     "Node",
     "NodeGroup",
-    "Nodes",
-    "Numbered",
-    "short_form",
-    "uniform_node",
 ]
 
 CPU = "cpu"

@@ -15,7 +15,6 @@ A file may give some of the constants; the others keep the paper's values.
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
@@ -24,16 +23,7 @@ from typing import Annotated, Any
 
 from dovetail.errors import InputError
 from dovetail.files.sentences import file_name
-from dovetail.files.toml import read_toml
-
-__all__ = [
-    "CONSTANTS",
-    "Constant",
-    "RemoteCosts",
-    "read_remote_costs",
-    "remote_costs_file",
-    "remote_costs_text",
-]
+from dovetail.files.toml import read_toml, toml_value
 
 SECTION_2 = "Markthub 2015, section 2.2"
 TABLE_1 = "Markthub 2015, Table 1"
@@ -177,14 +167,14 @@ def remote_costs_text(costs: RemoteCosts, measured: str) -> str:
     """The constants as the text of a file; `read_remote_costs` gives them back."""
     lines = [
         "# What a borrowed GPU costs (Equations 1 to 12 of Markthub 2015), as simulations take it.",
-        f"measured = {json.dumps(measured)}",
+        f"measured = {toml_value(measured)}",
     ]
     for constant in costs.constants():
         lines += [
             "",
             f"[{constant.name}]  # {constant.meaning}",
             f"value = {constant.value!r}",
-            f"unit = {json.dumps(constant.unit)}",
-            f"source = {json.dumps(constant.source)}",
+            f"unit = {toml_value(constant.unit)}",
+            f"source = {toml_value(constant.source)}",
         ]
     return "\n".join(lines) + "\n"

@@ -21,9 +21,6 @@ from dovetail.model.record import Prediction, Record
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["Form", "JobTable", "NumberedIds", "RecordTable", "Times"]
-
-
 Form = tuple[App, tuple[Choice, ...]]
 """The app of a job and the one way in which it runs, which many jobs share."""
 CHUNK = 10_000

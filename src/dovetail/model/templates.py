@@ -8,8 +8,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 
-__all__ = ["DEVICE", "bind", "device_word", "escape", "placeholders", "render"]
-
 DEVICE = "device"
 """The placeholder that stands for the device."""
 

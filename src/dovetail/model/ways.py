@@ -19,11 +19,8 @@ from dovetail.model.record import Prediction
 
 __all__ = [
     "Foresight",
-    "ModelOn",
     "Way",
-    "considered",
     "fastest",
-    "known",
     "one_node_choices",
     "predicted_seconds",
     "seconds_on",

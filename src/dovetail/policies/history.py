@@ -8,8 +8,7 @@ from operator import itemgetter
 from typing import ClassVar
 
 from dovetail.model import CPU, Job, Seconds
-from dovetail.policies.parts.backlog import Backlog, Place
-from dovetail.policies.parts.dynamic_queue import DynamicQueue
+from dovetail.policies.parts.backlog import Backlog, DynamicQueue, Place
 
 __all__ = ["History"]
 

@@ -15,8 +15,7 @@ from typing import ClassVar, NamedTuple
 
 from dovetail.interfaces import View
 from dovetail.model import CPU, Decision, Dequeue, Job, Seconds
-from dovetail.policies.parts.backlog import Backlog, Place, place_of, places_for
-from dovetail.policies.parts.dynamic_queue import DynamicQueue
+from dovetail.policies.parts.backlog import Backlog, DynamicQueue, Place, place_of, places_for
 
 __all__ = ["HistoryGuarded"]
 

@@ -19,7 +19,6 @@ from dovetail.kernels.molding import Aim, Gangs, anneal, where
 from dovetail.model import (
     CPU,
     HOST_CPUS,
-    WHOLE_POOL,
     Choice,
     Decision,
     Dequeue,
@@ -33,7 +32,9 @@ from dovetail.model import (
     bits,
     predicted_seconds,
 )
+from dovetail.model.fitting import cpus_on
 from dovetail.policies.lookahead_units import CAUTION, LEAST_SLOWDOWN, Objective
+from dovetail.policies.parts.ready_times import shape_of
 
 __all__ = ["plan_gangs"]
 
@@ -221,17 +222,15 @@ class _Machine:
         self.view = view
         nodes = view.cluster.nodes
         self.lanes = _lanes(view, waiting)
-        self.columns = self.lanes + max((len(node.devices) for node in nodes), default=0)
-        self.ready = np.full((len(nodes), self.columns), inf)
-        for n, node in enumerate(nodes):
-            if n not in view.cluster.gone:
-                self.ready[n, : self.lanes if node.cpus else 0] = 0.0
-                self.ready[n, self.lanes : self.lanes + len(node.devices)] = 0.0
+        devices = max((len(node.devices) for node in nodes), default=0)
+        self.there = np.array([n not in view.cluster.gone for n in range(len(nodes))])
+        self.pools = np.array([[node.cpus > 0] * self.lanes for node in nodes])
+        held = np.arange(devices) < np.array([[len(node.devices)] for node in nodes])
+        self.ready = np.where(np.hstack([self.pools, held]) & self.there[:, None], 0.0, inf)
         for placed in sorted(view.running.values(), key=self._left):
             self._hold(placed)
         finite = self.ready[np.isfinite(self.ready)]
         self.last = float(finite.max()) if len(finite) else 0.0
-        self._able: dict[Request, Bools] = {}
 
     def _left(self, placed: Placed) -> Seconds:
         spent = self.view.now - placed.start_time
@@ -257,29 +256,12 @@ class _Machine:
 
     def able(self, request: Request) -> Bools:
         """The nodes that could give one node's share if nothing ran."""
-        found = self._able.get(request)
-        if found is None:
-            one = request.on(1)
-            allowed = self.allowed(one)
-            found = self._able[request] = np.zeros(len(self.ready), np.bool_)
-            count = _devices(one)
-            for n, node in enumerate(self.view.cluster.nodes):
-                cpus = cpus_on(one, node.cpus, node.host_cpus)
-                fits = cpus <= node.cpus and allowed[n, self.lanes :].sum() >= count
-                fits = fits and (cpus > 0 or count > 0) and (node.memory is None or one.memory <= node.memory)
-                found[n] = fits and n not in self.view.cluster.gone
-        return found
+        able: Bools = shape_of(self.view.cluster, request.on(1)).able & self.there
+        return able
 
     def allowed(self, request: Request) -> Bools:
         """The columns of each node that may serve the request."""
-        kinds = {kind for kind, _ in request.devices}
-        allowed = np.zeros(self.ready.shape, np.bool_)
-        for n, node in enumerate(self.view.cluster.nodes):
-            allowed[n, : self.lanes] = node.cpus > 0
-            for d, device in enumerate(node.devices):
-                allowed[n, self.lanes + d] = device.kind in kinds and (
-                    not request.models or device.model in request.models
-                )
+        allowed: Bools = np.hstack([self.pools, shape_of(self.view.cluster, request.on(1)).eligible[:, 1:]])
         return allowed
 
     def could_run(self, job: Job) -> bool:
@@ -289,15 +271,6 @@ class _Machine:
     def any_free(self) -> bool:
         """Whether some lane or device is free now."""
         return bool((self.ready <= 0.0).any())
-
-
-def cpus_on(request: Request, cpus: int, host_cpus: int) -> int:
-    """CPUs that a request takes of a node with so many."""
-    return {WHOLE_POOL: cpus, HOST_CPUS: host_cpus}.get(request.cpus, request.cpus)
-
-
-def _devices(request: Request) -> int:
-    return sum(max(1, int(count)) for _, count in request.devices)
 
 
 def _lanes(view: View, waiting: Sequence[Job]) -> int:
@@ -328,7 +301,7 @@ def _gangs(machine: _Machine, options: Sequence[Sequence[Option]]) -> Gangs:
         np.array([o.seconds for o in rows], np.float64),
         np.cumsum([0, *(len(row) for row in options)]),
         np.array(pool),
-        np.array([_devices(request) for request in numbers]),
+        np.array([shape_of(machine.view.cluster, request).count for request in numbers]),
         np.stack([machine.allowed(request) for request in numbers]),
         np.stack([machine.able(request) for request in numbers]),
     )

@@ -8,20 +8,34 @@ before all others of its priority. The order that stands unless another promises
 work for a unit of weight first) where slowdowns count: a job weighs one over its length, which makes
 ``sqrtsaf``; where waits count it is ``sjf``. A known queue ends and the real one does not: where it would
 fill the machine many times, roll-outs for slowdowns put wide jobs off for ever, and ``saf`` stands without.
-Where slowdowns count, room is also kept for short jobs to come (`dovetail.policies.lookahead_room`).
+
+Where slowdowns count, room is also kept for short jobs that are likely to come. Most of the mean slowdown of
+a busy machine is that of jobs of seconds that came while all was taken by jobs of hours. How many come, how
+wide and how long, is told by the last ones that came. A long job that fits now waits for the next end if the
+slowdowns that this spares them are more than those it costs: its own, and, as what is left free delays the
+whole line, that of everybody who waits.
 """
 
 from __future__ import annotations
 
 from itertools import islice, takewhile
 from math import ceil, inf
+from typing import NamedTuple
 
 from dovetail.files.arrays import Floats, Ints, np
 from dovetail.interfaces import View
-from dovetail.kernels.backfilling import LAST_END, SLOWDOWN, WAIT, Jobs, expected, futures, roll_outs
-from dovetail.model import WHOLE_POOL, Cluster, Decision, Job, Request, Seconds, Wait
+from dovetail.kernels.backfilling import (
+    LAST_END,
+    SLOWDOWN,
+    WAIT,
+    Jobs,
+    expected,
+    futures,
+    roll_outs,
+    worth_keeping,
+)
+from dovetail.model import WHOLE_POOL, Came, Cluster, Decision, Job, JobId, Request, Seconds, Wait
 from dovetail.policies.easy import Easy
-from dovetail.policies.lookahead_room import Coming, Guess, RoomForShortJobs
 from dovetail.policies.lookahead_units import Objective
 from dovetail.policies.parts.orders import ORDERS, Order
 
@@ -42,6 +56,8 @@ DEEP = 12
 FUTURES = 8
 """Where waits count, so many futures are summed: one alone hangs on lengths that nobody knows."""
 KEPT = "fits, but room is kept for short jobs that may come"
+ENOUGH = 16
+"""So many jobs must have come before they tell who will."""
 ASK_AGAIN = 60.0
 """Whom room is kept from is looked at again when an end is due: at full minutes, so that there are few."""
 LONGEST = 1e9
@@ -63,7 +79,7 @@ def go_on_with_easy(view: View, objective: Objective, roll_outs: int, age: Secon
     standing: Order = "saf" if deep else TRIED[objective][0]
     line = _Line(view, standing, capacity, devices, objective)
     rank = line.rank(standing) if deep else _best_rank(line, objective, roll_outs)
-    room = line.room(view, capacity, devices) if slowdown else None
+    room = _RoomForShortJobs(view, line, capacity, devices) if slowdown else None
     decisions = Easy(standing).decide(view, [line.jobs[at] for at in np.argsort(rank)], room)
     if room is not None and room.first_kept_from is not None:
         again = ceil((view.now + room.next_end) / ASK_AGAIN) * ASK_AGAIN  # also if nothing ends by then
@@ -142,10 +158,11 @@ class _Line:
         self.free = capacity - int(self.running_width.sum())
         owners = [job.user for job in jobs] + [placed.job.user for placed in running]
         walls = np.concatenate((self.wall, spent + self.running_bound))
+        past = _Past.of(view, owners)
         if objective == "makespan":  # the last end of all is certain by walltimes only
             lengths = self.harmonic = walls
         else:
-            lengths, self.harmonic = _lengths(view, owners, walls)
+            lengths, self.harmonic = past.lengths(walls)
             if objective == "slowdown":  # what Smith's rule needs where a job weighs one over its length
                 lengths = np.sqrt(lengths * self.harmonic)
         self.length = lengths[: len(jobs)]
@@ -153,7 +170,7 @@ class _Line:
         if objective in ("wait", "response"):
             started = np.concatenate((np.zeros(len(jobs)), spent))
             since = [*self.since, *(placed.job.submit_time for placed in running)]
-            drawn = _futures(view, owners, walls, started, since)
+            drawn = past.futures(walls, started, since)
         else:
             drawn = lengths[None, :]
         self.long = np.minimum(drawn[:, : len(jobs)], self.wall)
@@ -195,31 +212,6 @@ class _Line:
         wider[at] = wider[self.priority == self.priority[at]].min() - 1
         return wider
 
-    def room(self, view: View, capacity: int, devices: bool) -> RoomForShortJobs:
-        """What is to be kept free, by the expected lengths of all."""
-
-        def other(job: Job) -> Guess:
-            choice = job.choices[0]
-            bound = view.bound(job, choice.implementation, choice.request)
-            return Guess(_width(view.cluster, choice.request, devices), bound, max(1.0, bound))
-
-        harmonic = self.harmonic[: len(self.jobs)]
-        thought = zip(self.width.tolist(), self.long[0].tolist(), harmonic.tolist(), strict=True)
-        came = list(view.recent.came)
-        widths = [_width(view.cluster, one.request, devices) for one in came]
-        long, _ = _lengths(view, [one.user for one in came], np.array([one.bound for one in came]))
-        return RoomForShortJobs(
-            self.jobs,
-            [Guess(*one) for one in thought],
-            other,
-            Coming.like(came, np.array(widths, np.int64), long, view.now),
-            None if self.head < 0 else self.jobs[self.head],
-            self.free,
-            capacity,
-            self.running_long[0],
-            self.running_width,
-        )
-
     def score(self, rank: Ints, summed: int, enough: float) -> float:
         """What EASY is expected to come to in this order, over all futures; infinity above ``enough``."""
         jobs = Jobs(
@@ -229,32 +221,119 @@ class _Line:
         return roll_outs(jobs, rank, self.head, summed, enough)
 
 
-def _lengths(view: View, owners: list[str | None], walls: Floats) -> tuple[Floats, Floats]:
-    """How long jobs with these users and walltimes are expected to run, and the harmonic means."""
-    users, past_users, past_walls, past = _past(view, owners)
-    return expected(users, walls, past_users, past_walls, past)
+class Coming(NamedTuple):
+    """Jobs that are likely to come: the last ones that came, and how many of each kind come a second."""
+
+    width: Ints
+    long: Floats
+    rate: float
+
+    @staticmethod
+    def like(came: list[Came], width: Ints, long: Floats, now: Seconds) -> Coming:
+        """Those that came at one moment are one event, after which as many may come again, or nobody."""
+        if len(came) < ENOUGH:
+            return Coming(width[:0], long[:0], 0.0)
+        moments = {one.submit_time for one in came}
+        return Coming(width, long, (1 - 1 / len(moments)) / max(1.0, now - min(moments)))
 
 
-def _futures(
-    view: View, owners: list[str | None], walls: Floats, spent: Floats, since: list[Seconds]
-) -> Floats:
-    """How long they run in `FUTURES`, a row each; one row where all are alike."""
-    users, past_users, past_walls, past = _past(view, owners)
-    numbers = (np.array(since) * 1000).astype(np.int64)  # what tells jobs apart after a restart too
-    found = futures(FUTURES, numbers, users, walls, spent, past_users, past_walls, past)
-    return found[:1] if (found == found[0]).all() else found
+class _Guess(NamedTuple):
+    """What is thought of a waiting job: its part of the capacity, and how long it runs.
+
+    ``harmonic``: seconds in which its slowdown is expected to grow by one.
+    """
+
+    width: int
+    long: Seconds
+    harmonic: Seconds
 
 
-def _past(view: View, owners: list[str | None]) -> tuple[Ints, Ints, Floats, Floats]:
-    """The owners as numbers; whose the last runs were, their walltimes and lengths."""
-    ran = list(view.recent.ran)
-    number = {user: at for at, user in enumerate({*owners, *(one.user for one in ran)})}
-    return (
-        np.array([number[user] for user in owners], np.int64),
-        np.array([number[one.user] for one in ran], np.int64),
-        np.array([one.bound for one in ran], np.float64),
-        np.array([one.seconds for one in ran], np.float64),
-    )
+class _RoomForShortJobs:
+    """Whom to keep waiting while EASY decides. Implements `dovetail.policies.easy.Room`.
+
+    The promised job starts as soon as it fits, and so does who has a higher priority than another one: nobody
+    passes it.
+    """
+
+    def __init__(self, view: View, line: _Line, capacity: int, devices: bool) -> None:
+        thought = zip(line.width.tolist(), line.long[0].tolist(), line.harmonic.tolist(), strict=False)
+        self._guesses = {job.id: _Guess(*one) for job, one in zip(line.jobs, thought, strict=True)}
+        self._least_priority = min(job.priority for job in line.jobs)
+        self._promised = None if line.head < 0 else line.jobs[line.head]
+        self._view, self._devices, self._free = view, devices, line.free
+        came = list(view.recent.came)
+        widths = np.array([_width(view.cluster, one.request, devices) for one in came], np.int64)
+        past = _Past.of(view, [one.user for one in came])
+        long, _ = past.lengths(np.array([one.bound for one in came]))
+        self._coming = Coming.like(came, widths, long, view.now)
+        self.first_kept_from: JobId | None = None
+        order = np.argsort(line.running_long[0])
+        self._ends, self._widths = line.running_long[0][order], line.running_width[order]
+        self.next_end = float(self._ends[0]) if len(order) else 0.0
+        """When the first of the running jobs is expected to end, from now."""
+        self._price = sum(1 / guess.harmonic for guess in self._guesses.values()) / capacity
+        """What a second costs in which one part of the capacity is free."""
+
+    def is_kept_from(self, job: Job) -> bool:
+        """Whether the job fits now and had better wait for the next end; the first such one is noted."""
+        guess = self._guesses.get(job.id)
+        if guess is None:  # nobody behind the front goes before those who wait there for room
+            return self.first_kept_from is not None
+        if guess.width > self._free or job is self._promised or job.priority > self._least_priority:
+            return False
+        second = 1 / guess.harmonic + self._price * guess.width
+        kept: bool = worth_keeping(
+            guess.width, guess.long, second, self._free, self._ends, self._widths,
+            self._coming.width, self._coming.long, self._coming.rate,
+        )  # fmt: skip
+        if kept and self.first_kept_from is None:
+            self.first_kept_from = job.id
+        return kept
+
+    def started(self, job: Job) -> None:
+        """It runs from now on."""
+        guess = self._guesses.get(job.id)
+        if guess is None:  # from behind the front
+            choice = job.choices[0]
+            bound = self._view.bound(job, choice.implementation, choice.request)
+            guess = _Guess(_width(self._view.cluster, choice.request, self._devices), bound, max(1.0, bound))
+        self._free -= guess.width
+        at = int(np.searchsorted(self._ends, guess.long))
+        self._ends = np.insert(self._ends, at, guess.long)
+        self._widths = np.insert(self._widths, at, guess.width)
+
+
+class _Past(NamedTuple):
+    """Of some jobs their owners as numbers; whose the last runs were, their walltimes and lengths."""
+
+    users: Ints
+    past_users: Ints
+    past_walls: Floats
+    past: Floats
+
+    @staticmethod
+    def of(view: View, owners: list[str | None]) -> _Past:
+        """What is remembered."""
+        ran = list(view.recent.ran)
+        number: dict[str | None, int] = {}
+        users = [number.setdefault(user, len(number)) for user in owners]
+        past_users = [number.setdefault(one.user, len(number)) for one in ran]
+        return _Past(
+            np.array(users, np.int64),
+            np.array(past_users, np.int64),
+            np.array([one.bound for one in ran], np.float64),
+            np.array([one.seconds for one in ran], np.float64),
+        )
+
+    def lengths(self, walls: Floats) -> tuple[Floats, Floats]:
+        """How long jobs with these walltimes are expected to run, and the harmonic means."""
+        return expected(self.users, walls, self.past_users, self.past_walls, self.past)
+
+    def futures(self, walls: Floats, spent: Floats, since: list[Seconds]) -> Floats:
+        """How long they run in `FUTURES`, a row each; one row where all are alike."""
+        numbers = (np.array(since) * 1000).astype(np.int64)  # what tells jobs apart after a restart too
+        found = futures(FUTURES, numbers, self.users, walls, spent, *self[1:])
+        return found[:1] if (found == found[0]).all() else found
 
 
 def _capacity(cluster: Cluster, devices: bool) -> int:

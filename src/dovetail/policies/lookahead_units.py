@@ -18,8 +18,6 @@ from dovetail.interfaces import Free, View
 from dovetail.kernels.assigning import least_makespan, least_total
 from dovetail.model import (
     CPU,
-    HOST_CPUS,
-    WHOLE_POOL,
     Choice,
     Decision,
     Dequeue,
@@ -38,6 +36,7 @@ from dovetail.model import (
     fits_unit,
     one_node_choices,
 )
+from dovetail.model.fitting import cpus_on
 from dovetail.policies.parts.backlog import NOWHERE
 
 __all__ = ["Objective", "go_on", "on_one_unit", "plan_units"]
@@ -243,7 +242,7 @@ def _share(view: View, request: Request, unit: Unit) -> float:
     if unit.device is not None:
         return min(1.0, max(request.gpus, 1e-3))
     node = view.cluster.nodes[unit.node]
-    cpus = {WHOLE_POOL: node.cpus, HOST_CPUS: node.host_cpus}.get(request.cpus, request.cpus)
+    cpus = cpus_on(request, node.cpus, node.host_cpus)
     memory = request.memory / node.memory if node.memory else 0.0
     return min(1.0, max(cpus / node.cpus, memory, 1e-3))
 

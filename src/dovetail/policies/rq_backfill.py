@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
 from operator import itemgetter
@@ -11,40 +11,71 @@ from typing import ClassVar, Literal
 from dovetail.interfaces import Free, Traits, View
 from dovetail.model import (
     Allocation,
-    Cluster,
     Decision,
     JobId,
     Request,
     Reserve,
     Seconds,
     Start,
+    fastest,
     without_nodes,
 )
 from dovetail.policies.easy import promised_choice
 from dovetail.policies.parts.lending import borrow
 from dovetail.policies.parts.orders import priority_first
-from dovetail.policies.parts.shadow import PlacingShadow, Releases, backfill, promised_first
 
 __all__ = ["RqBackfill", "lend_and_backfill"]
 
+Releases = Sequence[tuple[Seconds, Allocation]]
 
-class LendingShadow(PlacingShadow):
-    """The head's reservation, at home; a candidate that finds no room beside it may borrow."""
 
-    def __init__(
-        self, head: Request, free: Free, releases: Releases, now: Seconds, cluster: Cluster, local: int
-    ) -> None:
-        super().__init__(head, free, releases, now)
-        self._cluster, self._local = cluster, local
+class _Shadow:
+    """The head's reservation at home: of each node it is known what is free at the shadow time.
 
-    def place(self, request: Request, free: Free, in_time: bool) -> Allocation | None:
-        """Where a candidate starts, if the head is not delayed by it. O(nodes · log nodes)."""
-        allocation = super().place(request, free, in_time)
+    A candidate that runs past it uses only extra nodes if the head still fits then; tried are the normal
+    placement, nodes outside those planned for the head, and borrowed GPUs.
+    """
+
+    def __init__(self, head: Request, free: Free, releases: Releases, view: View, local: int) -> None:
+        found = free.earliest(head, releases, view.now)
+        self.start = inf if found is None else found[0]
+        self.allocation = None if found is None or self.start == inf else found[1]
+        self._head, self._free, self._cluster, self._local = head, free, view.cluster, local
+        self._then = free.copy()
+        for when, allocation in releases:
+            if when > self.start:
+                break
+            self._then.give(allocation)
+
+    def start_beside(self, request: Request, in_time: bool) -> Allocation | None:
+        """Take the place where a candidate starts, if the head is not delayed by it. O(nodes · log nodes)."""
+        allocation = self._at_home(request, in_time)
         if allocation is None:
-            allocation = borrow(free, self._cluster, request, local=self._local)
-            if allocation is not None and not in_time and not self.fits_beside(allocation):
+            allocation = borrow(self._free, self._cluster, request, local=self._local)
+            if allocation is not None and not in_time and not self._fits_beside(allocation):
                 return None
+        if allocation is not None:
+            self._free.take(allocation)
+            if not in_time:
+                self._then.take(allocation)
         return allocation
+
+    def _at_home(self, request: Request, in_time: bool) -> Allocation | None:
+        allocation = self._free.fit(request)
+        if allocation is None or in_time:
+            return allocation
+        planned = self._then.fit(self._head)
+        if planned is None:
+            return None  # the head never fits: nothing may make that worse
+        if not planned.mask & allocation.mask or self._fits_beside(allocation):
+            return allocation
+        return self._free.fit(request, within=~planned.mask)
+
+    def _fits_beside(self, allocation: Allocation) -> bool:
+        """Whether the head fits at its time where this is still held then."""
+        without = self._then.copy()
+        without.take(allocation)
+        return without.fit(self._head) is not None
 
 
 def lend_and_backfill(
@@ -59,7 +90,8 @@ def lend_and_backfill(
         return []
     promise = next(iter(view.reservations.values()), None)
     line = view.queue.by(priority_first)
-    waiting = iter(line) if promise is None else promised_first(promise.job, line)
+    promised = None if promise is None else promise.job
+    waiting = iter(sorted(line, key=lambda job: job is not promised))  # a stable sort
     decisions: list[Decision] = []
     releases = _releases(view, moves or {})
     for head in waiting:
@@ -73,11 +105,24 @@ def lend_and_backfill(
     else:
         return decisions
     releases.sort(key=itemgetter(0))
-    shadow = LendingShadow(choice.request, free, releases, view.now, view.cluster, local)
-    promised = inf if promise is None or promise.job is not head else promise.start
-    if shadow.start < promised and shadow.allocation is not None:
+    shadow = _Shadow(choice.request, free, releases, view, local)
+    latest = inf if promise is None or promise.job is not head else promise.start
+    if shadow.start < latest and shadow.allocation is not None:
         decisions.append(Reserve(head.id, choice.implementation.name, shadow.allocation, shadow.start))
-    return [*decisions, *backfill(view, waiting, free, shadow)]
+    refused: set[tuple[Request, bool]] = set()  # as long as nothing more starts
+    for job in waiting:
+        choice = fastest(view, job)
+        bound = view.bound(job, choice.implementation, choice.request)
+        in_time = view.now + bound <= shadow.start < inf
+        if (choice.request, in_time) in refused:
+            continue
+        allocation = shadow.start_beside(choice.request, in_time)
+        if allocation is None:
+            refused.add((choice.request, in_time))
+            continue
+        refused.clear()
+        decisions.append(Start(job.id, choice.implementation.name, allocation))
+    return decisions
 
 
 def _releases(view: View, moves: Mapping[JobId, Allocation]) -> list[tuple[Seconds, Allocation]]:

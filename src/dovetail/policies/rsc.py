@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from dovetail.model import Unit
 from dovetail.policies.parts.idle_units import Assignment, IdleUnits
-from dovetail.policies.parts.speedups import RelativeSpeedup, SpeedupQueues
+from dovetail.policies.rsa import RelativeSpeedup, SpeedupQueues
 
 __all__ = ["Rsc"]
 
@@ -20,4 +20,4 @@ class Rsc(RelativeSpeedup):
 
     def choose(self, unit: Unit, units: IdleUnits, queues: SpeedupQueues) -> Assignment | None:
         """From the unit's own queue only."""
-        return units.first_fit(queues.own(unit.kind), unit)
+        return units.first_fit(queues.own[unit.kind], unit)

@@ -14,9 +14,8 @@ from typing import ClassVar
 
 from dovetail.interfaces import Traits, View
 from dovetail.model import CPU, Decision, Job, Seconds, Wait
-from dovetail.policies.parts.backlog import NOWHERE, Backlog, Place, places_for
+from dovetail.policies.parts.backlog import NOWHERE, Backlog, Place, UnitFifos, places_for
 from dovetail.policies.parts.trials import Trials, nothing_known
-from dovetail.policies.parts.unit_fifos import UnitFifos
 
 __all__ = ["BestDevice", "CpuOnly", "GpuOnly"]
 

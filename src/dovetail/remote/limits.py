@@ -29,13 +29,21 @@ def _size(value: Any) -> int:
     return math.prod(_shape(value))
 
 
-def _item(given: Given, named: Named) -> int:
-    """Bytes of an element: of the type asked for, else of the largest argument's."""
-    wanted = named.get("dtype")
-    sizes = [getattr(value, "itemsize", 0) for value in given]
-    if wanted is not None:
-        sizes = [getattr(wanted, "itemsize", 8)]
-    return max((s for s in sizes if isinstance(s, int)), default=0) or 8
+def _bytes_of(elements: Estimate, typed_by: int | None = None) -> Estimate:
+    """Bytes of a result from its elements: of the type asked for, else of the largest argument's type.
+
+    ``typed_by`` is how many of the arguments count for that, where not all do.
+    """
+
+    def estimate(given: Given, named: Named) -> int:
+        wanted = named.get("dtype")
+        if wanted is not None:
+            return elements(given, named) * getattr(wanted, "itemsize", 8)
+        values = [v for g in given[:typed_by] for v in (g if isinstance(g, list | tuple) else (g,))]
+        sizes = [size for v in values if isinstance(size := getattr(v, "itemsize", 0), int)]
+        return elements(given, named) * (max(sizes, default=0) or 8)
+
+    return estimate
 
 
 def _broadcast(given: Given, named: Named) -> int:
@@ -45,17 +53,17 @@ def _broadcast(given: Given, named: Named) -> int:
     size = 1
     for lengths in zip(*[reversed((1,) * 64 + shape) for shape in shapes], strict=False):
         size *= max(lengths) if 0 not in lengths else 0
-    return size * _item(given, named)
+    return size
 
 
 def _new(given: Given, named: Named) -> int:
     shape = given[0] if given else named.get("shape", ())
-    return math.prod(shape) * _item((), named) if isinstance(shape, tuple | list) else int(shape) * 8
+    return math.prod(shape) if isinstance(shape, tuple | list) else int(shape)
 
 
 def _eye(given: Given, named: Named) -> int:
     rows, columns = [*given, None][:2]
-    return int(rows) * int(rows if columns is None else columns) * _item((), named)
+    return int(rows) * int(rows if columns is None else columns)
 
 
 def _arange(given: Given, named: Named) -> int:
@@ -63,78 +71,43 @@ def _arange(given: Given, named: Named) -> int:
     if stop is None:
         start, stop = 0, start
     step = 1 if step is None else step
-    return max(0, math.ceil((stop - start) / step)) * _item((), named) if step else 0
-
-
-def _linspace(given: Given, named: Named) -> int:
-    count = given[2] if len(given) > 2 else named.get("num", 0)
-    return int(count) * _item((), named)
-
-
-def _count(given: Given, named: Named) -> int:
-    return int(given[0]) * 8
+    return max(0, math.ceil((stop - start) / step)) if step else 0
 
 
 def _outer(given: Given, named: Named) -> int:
-    return math.prod(map(_size, given)) * _item(given, named)
+    return math.prod(map(_size, given))
 
 
 def _matmul(given: Given, named: Named) -> int:
     left, right = map(_shape, given[:2])
     rows = left[-2] if len(left) > 1 else 1
     columns = right[-1] if len(right) > 1 else 1
-    batch = max(math.prod(left[:-2]), 1) * max(math.prod(right[:-2]), 1)
-    return rows * columns * batch * _item(given, named)
+    return rows * columns * max(math.prod(left[:-2]), 1) * max(math.prod(right[:-2]), 1)
 
 
 def _tensordot(given: Given, named: Named) -> int:
     left = _shape(given[0])
     axes = named.get("axes", 2)
-    summed = (
-        math.prod(left[len(left) - axes :]) if isinstance(axes, int) else math.prod(left[a] for a in axes[0])
-    )
-    return (_size(given[0]) // max(summed, 1)) * (_size(given[1]) // max(summed, 1)) * _item(given, named)
-
-
-def _repeat(given: Given, named: Named) -> int:
-    times = given[1]
-    return _size(given[0]) * times * _item(given[:1], named) if isinstance(times, int) else 0
-
-
-def _tile(given: Given, named: Named) -> int:
-    return _size(given[0]) * math.prod(given[1]) * _item(given[:1], named)
-
-
-def _meshgrid(given: Given, named: Named) -> int:
-    return _outer(given, named) * len(given)
-
-
-def _joined(given: Given, named: Named) -> int:
-    return sum(map(_size, given[0])) * _item(given[0], named)
-
-
-def _taken(given: Given, named: Named) -> int:
-    shape = _shape(given[0])
-    return _size(given[1]) * math.prod(n for n in shape[1:]) * _item(given[:1], named)
+    over = left[len(left) - axes :] if isinstance(axes, int) else [left[a] for a in axes[0]]
+    summed = max(math.prod(over), 1)
+    return (_size(given[0]) // summed) * (_size(given[1]) // summed)
 
 
 def _indexed(given: Given, named: Named) -> int:
     keys = given[1] if isinstance(given[1], tuple) else (given[1],)
     arrays = [key for key in keys if _shape(key)]
-    if not arrays:
-        return 0
-    return math.prod(map(_size, arrays)) * math.prod(_shape(given[0])[len(arrays) :]) * _item(given[:1], {})
+    rest = _shape(given[0])[len(arrays) :]
+    return math.prod(map(_size, arrays)) * math.prod(rest) if arrays else 0
 
 
 def _square(given: Given, named: Named) -> int:
     """Of factorizations: square matrices of the longer side."""
     shape = _shape(given[0])
-    side = max(shape[-2:], default=0)
-    return side * side * max(math.prod(shape[:-2]), 1) * _item(given, named)
+    return max(shape[-2:], default=0) ** 2 * max(math.prod(shape[:-2]), 1)
 
 
 def _padded(given: Given, named: Named) -> int:
-    """Of transforms, which may pad: to ``n`` along an axis, or to ``s`` along several."""
+    """Of transforms, which may pad: to ``n`` along an axis, or to ``s`` along several. Of complex numbers."""
     shape, size = _shape(given[0]), _size(given[0])
     lengths, axes = named.get("s"), named.get("axes")
     if lengths is None:
@@ -144,24 +117,31 @@ def _padded(given: Given, named: Named) -> int:
     return size * 16
 
 
-#: By name, of functions whose result can be much larger than their arguments.
-ESTIMATES: Mapping[str, Estimate] = {
+_BY_ALL: dict[str, Estimate] = {
     **{name: _broadcast for name, f in FUNCTIONS.items() if f.elementwise and f.most == 2},
     **dict.fromkeys([*BINARY_OPERATORS, *REFLECTED_OPERATORS, "where", "clip"], _broadcast),
     **dict.fromkeys(("__matmul__", "__rmatmul__", "matmul", "linalg.matmul"), _matmul),
     **dict.fromkeys(("zeros", "ones", "empty", "full"), _new),
-    **dict.fromkeys(("fft.fftfreq", "fft.rfftfreq"), _count),
+    **dict.fromkeys(("fft.fftfreq", "fft.rfftfreq"), lambda given, named: int(given[0])),
     **dict.fromkeys(("tensordot", "linalg.tensordot"), _tensordot),
-    **dict.fromkeys(("concat", "stack"), _joined),
+    **dict.fromkeys(("concat", "stack"), lambda given, named: sum(map(_size, given[0]))),
     **dict.fromkeys(("linalg.qr", "linalg.svd", "linalg.pinv"), _square),
-    **{name: _padded for name in FUNCTIONS if name.startswith("fft.") and name.endswith(("fft", "fftn"))},
     "arange": _arange,
     "eye": _eye,
-    "linspace": _linspace,
+    "linspace": lambda given, named: int(given[2] if len(given) > 2 else named.get("num", 0)),
     "linalg.outer": _outer,
-    "meshgrid": _meshgrid,
-    "repeat": _repeat,
-    "take": _taken,
-    "tile": _tile,
+    "meshgrid": lambda given, named: _outer(given, named) * len(given),
+}
+_BY_FIRST: dict[str, Estimate] = {
+    "repeat": lambda given, named: _size(given[0]) * given[1] if isinstance(given[1], int) else 0,
+    "take": lambda given, named: _size(given[1]) * math.prod(_shape(given[0])[1:]),
+    "tile": lambda given, named: _size(given[0]) * math.prod(given[1]),
     "__getitem__": _indexed,
+}
+
+#: By name, of functions whose result can be much larger than their arguments.
+ESTIMATES: Mapping[str, Estimate] = {
+    **{name: _bytes_of(elements) for name, elements in _BY_ALL.items()},
+    **{name: _bytes_of(elements, 1) for name, elements in _BY_FIRST.items()},
+    **{name: _padded for name in FUNCTIONS if name.startswith("fft.") and name.endswith(("fft", "fftn"))},
 }

@@ -6,7 +6,6 @@ here. Source: the standard's specification, data-apis.org/array-api/2025.12.
 
 from __future__ import annotations
 
-import ast
 import inspect
 import operator
 from collections import namedtuple
@@ -209,25 +208,10 @@ def _parsed(line: str) -> Function:
     said, _, properties = line.partition("  # ")
     head, _, names = said.partition(" -> ")
     name, _, parameters = head.partition("(")
-    found = ast.parse(f"def f({parameters}: ...").body[0]
-    assert isinstance(found, ast.FunctionDef)
-    given = found.args
-    kind = inspect.Parameter
-    made: list[inspect.Parameter] = []
-    kinds = [kind.POSITIONAL_ONLY] * len(given.posonlyargs) + [kind.POSITIONAL_OR_KEYWORD] * len(given.args)
-    positional = list(zip([*given.posonlyargs, *given.args], kinds, strict=True))
-    without = len(positional) - len(given.defaults)
-    for k, (argument, how) in enumerate(positional):
-        default = ast.literal_eval(given.defaults[k - without]) if k >= without else kind.empty
-        made.append(kind(argument.arg, how, default=default))
-    if given.vararg is not None:
-        made.append(kind(given.vararg.arg, kind.VAR_POSITIONAL))
-    for argument, value in zip(given.kwonlyargs, given.kw_defaults, strict=True):
-        assert value is not None
-        made.append(kind(argument.arg, kind.KEYWORD_ONLY, default=ast.literal_eval(value)))
+    signature = inspect.signature(eval(f"lambda {parameters.removesuffix(')')}: None"))  # of our own tables
     short = name.rpartition(".")[2]
     results = namedtuple(f"{short}_result", names.split()) if names else None
-    return Function(name, inspect.Signature(made), results, frozenset(properties.split()))
+    return Function(name, signature, results, frozenset(properties.split()))
 
 
 def _table() -> dict[str, Function]:

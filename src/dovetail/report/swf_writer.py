@@ -6,7 +6,7 @@ from pathlib import Path
 
 from dovetail.files.writing import write_text
 from dovetail.model import Record, Result, State
-from dovetail.workloads.writers.swf import SwfLine, legend, numbers_for, swf_header
+from dovetail.workloads.swf_writer import legend, numbers_for, swf_header, swf_line
 
 __all__ = ["to_swf", "write_swf"]
 
@@ -32,19 +32,11 @@ def to_swf(result: Result) -> str:
     lines = swf_header(result.workload, len(records), capacity, notes)
     for record in records:
         job = record.job
-        line = SwfLine()
-        line.set(1, numbers[job.id])
-        line.set(2, job.submit_time)
+        fields = {1: numbers[job.id], 2: job.submit_time, 9: job.walltime, 11: STATUS.get(record.state)}
         if record.start is not None:
-            line.set(3, record.start - job.submit_time)
-            line.set(4, record.run_time)
-            line.set(5, _processors(record))
-        line.set(9, job.walltime)
-        line.set(11, STATUS.get(record.state))
-        line.set(12, users.get(job.user))
-        line.set(13, groups.get(job.group))
-        line.set(15, queues.get(job.queue))
-        lines.append(str(line))
+            fields |= {3: record.start - job.submit_time, 4: record.run_time, 5: _processors(record)}
+        names = {12: users.get(job.user), 13: groups.get(job.group), 15: queues.get(job.queue)}
+        lines.append(swf_line({**fields, **names}))
     return "\n".join(lines) + "\n"
 
 

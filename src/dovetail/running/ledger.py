@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import os
 import sqlite3
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
@@ -21,23 +21,18 @@ from typing import Any, Literal, TypeVar
 from dovetail.engine.driver.admission import HELD
 from dovetail.engine.driver.driver import INTERRUPTED
 from dovetail.engine.driver.orders import Order
-from dovetail.engine.driver.stranded import NO_NODE
+from dovetail.engine.driver.prepare import NO_NODE
 from dovetail.engine.journal.checked import DAMAGED, checked
 from dovetail.engine.journal.codec import (
-    decode_allocation,
+    decode,
     decode_app,
     decode_job,
-    decode_launch,
-    decode_node,
-    decode_run,
-    encode_allocation,
+    decoded,
+    encode,
     encode_app,
     encode_job,
-    encode_launch,
-    encode_node,
-    encode_run,
+    encoded,
 )
-from dovetail.engine.journal.compact import decoded, encoded
 from dovetail.engine.state.core import Engine
 from dovetail.errors import HistoryError
 from dovetail.files.sentences import printable, shown
@@ -53,6 +48,7 @@ from dovetail.model import (
     JobId,
     Launch,
     Migrated,
+    Node,
     NodeJoined,
     Placed,
     Released,
@@ -69,7 +65,7 @@ from dovetail.model.hostlist import compress
 from dovetail.running.entry import Entry
 from dovetail.running.ledger_schema import VERSION, create_or_migrate
 
-__all__ = ["Action", "Entry", "Ledger", "Number"]
+__all__ = ["Action", "Entry", "Ledger", "LedgerDamageError", "Number"]
 
 _CLEARED = {
     "state": State.PENDING.value,
@@ -124,6 +120,10 @@ Number = tuple[int, int | None]
 _Statement = tuple[str, tuple[object, ...]]
 
 
+class LedgerDamageError(HistoryError):
+    """The file cannot be understood, and will not be by waiting."""
+
+
 class Ledger:
     """The jobs of one run or service, of which it is the only writer. Use it in the thread that made it.
 
@@ -148,7 +148,7 @@ class Ledger:
             self._db = sqlite3.connect(self.path, isolation_level=None, timeout=1.0)
             self._prepare(durable)
         except sqlite3.Error as error:
-            raise HistoryError(
+            raise LedgerDamageError(
                 f"{self.path}: this is no ledger that can be read: {_reason(error)}"
             ) from error
         except OSError as error:
@@ -306,7 +306,7 @@ class Ledger:
         known = self._numbers.get(id(launch))
         if known is not None:
             return known[1]
-        doc = encoded(encode_launch(launch))
+        doc = encoded(encode(launch))
         return self._number_of(
             "launch", launch, {"hash": hashlib.blake2b(doc, digest_size=16).digest(), "doc": doc}
         )
@@ -367,7 +367,7 @@ class Ledger:
         elif isinstance(event, Started) and event.job in engine.running:
             add.append(self._started(engine.running[event.job], engine))
         elif isinstance(event, NodeJoined) and event.new is not None:
-            doc = encoded(encode_node(event.new))
+            doc = encoded(encode(event.new))
             add.append(("INSERT OR REPLACE INTO node VALUES (?, ?)", (event.node, doc)))
         elif isinstance(event, Migrated) and event.job in engine.running:
             where = self._where(engine.running[event.job].allocation, engine)
@@ -388,7 +388,7 @@ class Ledger:
             cluster = engine.cluster
             nodes = compress(allocation.node_names(cluster))
             devices = ",".join(allocation.device_names(cluster))
-            found = self._places[key] = encoded(encode_allocation(allocation)), nodes, devices
+            found = self._places[key] = encoded(encode(allocation)), nodes, devices
         return found
 
     def _started(self, placed: Placed, engine: Engine) -> _Statement:
@@ -440,7 +440,7 @@ class Ledger:
     def spool(self, runs: Iterable[Run]) -> None:
         """Keep runs, with the next instant, until they are known to be in the history."""
         sql = "INSERT OR IGNORE INTO unrecorded VALUES (?, ?)"
-        self._owed += [(sql, (_text(run.uid), encoded(encode_run(run)))) for run in runs]
+        self._owed += [(sql, (_text(run.uid), encoded(encode(run)))) for run in runs]
 
     def recorded(self, uids: Iterable[str]) -> None:
         """These are in the history: forget them with the next instant."""
@@ -449,7 +449,7 @@ class Ledger:
     def unrecorded(self) -> list[Run]:
         """Runs that are not known to be in the history."""
         rows = self._read("SELECT uid, doc FROM unrecorded")
-        return [self._made(f"run {uid}", decode_run, doc) for uid, doc in rows]
+        return [self._made(f"run {uid}", Run, doc) for uid, doc in rows]
 
     # ------------------------------------------------------------------- reading
 
@@ -481,7 +481,7 @@ class Ledger:
         rows = self._read("SELECT number, doc FROM node ORDER BY number")
         if not rows:
             return begun_with
-        joined = tuple(self._made(f"node {number}", decode_node, doc) for number, doc in rows)
+        joined = tuple(self._made(f"node {number}", Node, doc) for number, doc in rows)
         return Cluster((*begun_with.nodes, *joined), begun_with.label)
 
     def state(self, job: JobId) -> State | None:
@@ -549,7 +549,7 @@ class Ledger:
             held or "",
             attempt,
             implementation,
-            None if allocation is None else decode_allocation(decoded(allocation)),
+            None if allocation is None else decode(Allocation, decoded(allocation)),
             nodes or "",
             tuple(devices.split(",")) if devices else (),
             submitted,
@@ -584,7 +584,7 @@ class Ledger:
         if launch is None:
             ((doc,),) = self._read("SELECT doc FROM launch WHERE number = ?", (number,))
             _make_room(self._launches)
-            launch = self._launches[number] = decode_launch(decoded(doc))
+            launch = self._launches[number] = decode(Launch, decoded(doc))
         return launch
 
     def _read(self, sql: str, values: tuple[object, ...] = ()) -> list[Any]:
@@ -594,17 +594,17 @@ class Ledger:
         except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
             if isinstance(error, _OURS):
                 raise
-            raise HistoryError(f"{self.path}: cannot be read: {printable(str(error))}") from error
+            raise LedgerDamageError(f"{self.path}: cannot be read: {printable(str(error))}") from error
 
-    def _made(self, what: str, make: Callable[[Any], T], doc: bytes) -> T:
+    def _made(self, what: str, kind: type[T], doc: bytes) -> T:
         """What a row stands for. Raises `HistoryError` where that cannot be told."""
         try:
-            return checked(make(decoded(doc)))
+            return checked(decode(kind, decoded(doc)))
         except DAMAGED as error:
             raise self._damaged(what, error) from error
 
-    def _damaged(self, what: str, error: Exception) -> HistoryError:
-        return HistoryError(f"{self.path}: {what} is damaged: {shown(str(error))}")
+    def _damaged(self, what: str, error: Exception) -> LedgerDamageError:
+        return LedgerDamageError(f"{self.path}: {what} is damaged: {shown(str(error))}")
 
 
 def _make_room(known: dict[int, Any]) -> None:

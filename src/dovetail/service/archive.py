@@ -9,8 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from dovetail.engine.journal.codec import decode_allocation, decode_app, decode_job
-from dovetail.model import App, Cluster, JobId, Seconds, State
+from dovetail.engine.journal.codec import decode, decode_app, decode_job
+from dovetail.model import Allocation, App, Cluster, JobId, Seconds, State
 from dovetail.running.ledger import Entry
 from dovetail.service.rows import Row, row_of_entry
 
@@ -79,7 +79,7 @@ class Archive:
                     held=held or "",
                     attempt=attempt,
                     implementation=implementation,
-                    allocation=None if place is None else decode_allocation(json.loads(place)),
+                    allocation=None if place is None else decode(Allocation, json.loads(place)),
                     nodes=nodes or "",
                     devices=tuple(devices.split(",")) if devices else (),
                     submitted=submitted,

@@ -11,8 +11,6 @@ from dovetail.spec.jobs import JOB
 from dovetail.spec.option import DURATION, SIZE, Option
 from dovetail.spec.values import DEFAULT_MODEL, MOST_RETRIES
 
-__all__ = ["commands", "option_of", "options_of"]
-
 _COMMANDS: Mapping[str, tuple[Option, ...]] = {
     "submit": (
         Option(

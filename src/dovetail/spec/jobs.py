@@ -9,8 +9,6 @@ from __future__ import annotations
 from dovetail.spec.option import DURATION, Option
 from dovetail.spec.values import MOST_NODES, MOST_PRIORITY, MOST_RETRIES
 
-__all__ = ["JOB", "OF_PYTHON", "job_option"]
-
 JOB: tuple[Option, ...] = (
     Option("id", form="its name in `depends` of other jobs of this request"),
     Option(

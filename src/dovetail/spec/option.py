@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-__all__ = ["DURATION", "SIZE", "Option"]
-
 DURATION = "DURATION"
 """Stands for the value of an option that takes seconds, or a text such as ``1h30m``."""
 SIZE = "SIZE"

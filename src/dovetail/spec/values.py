@@ -4,25 +4,6 @@ from __future__ import annotations
 
 from typing import Literal, TypeAlias
 
-__all__ = [
-    "DEFAULT_MODEL",
-    "MOST_CPUS",
-    "MOST_DEVICES",
-    "MOST_FACTOR",
-    "MOST_INPUTS",
-    "MOST_NODES",
-    "MOST_PRIORITY",
-    "MOST_RETRIES",
-    "RECORDED",
-    "Bootstrap",
-    "Breakdown",
-    "Compilation",
-    "Knowledge",
-    "LogFormat",
-    "LogLevel",
-    "Overrun",
-]
-
 DEFAULT_MODEL = "learned"
 """How run times are predicted where nothing else is said."""
 RECORDED = "recorded"

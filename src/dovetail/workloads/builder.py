@@ -19,9 +19,7 @@ from dovetail.model import (
     TableTruth,
     Workload,
 )
-from dovetail.workloads.fitting import Fitting
-
-__all__ = ["MOST_JOBS", "UNKNOWN_LENGTH", "Interned", "TraceBuilder", "gpu_request", "unique_ids"]
+from dovetail.workloads.resources import Fitting
 
 UNKNOWN_LENGTH = "unknown length"
 MOST_JOBS = 12_000_000

@@ -6,13 +6,14 @@ expanded, everything else that only a shell understands is refused. docs/referen
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 from dovetail.errors import InputError
 from dovetail.files.reading import read_text
@@ -21,21 +22,9 @@ from dovetail.model import App, Choice, Command, Implementation, Job, TableTruth
 from dovetail.model.job import WHOLE_POOL
 from dovetail.model.templates import DEVICE
 from dovetail.workloads.grids import combinations, parse_each
-from dovetail.workloads.identity import Identity, identify
-from dovetail.workloads.mistaken import refuse_what_is_no_list, refuse_what_no_command_begins_with
+from dovetail.workloads.identity import identify
 from dovetail.workloads.shell_words import Piece, Quote, Unexpandable, Word, split
-from dovetail.workloads.wrappers import ASSIGNMENT
-
-__all__ = [
-    "STDIN",
-    "CommandOptions",
-    "Cpus",
-    "Identity",
-    "command_workload",
-    "identify",
-    "load_commands",
-    "read_commands",
-]
+from dovetail.workloads.wrappers import ASSIGNMENT, word_set
 
 STDIN = "-"
 """The name that stands for standard input."""
@@ -48,7 +37,13 @@ Cpus = int | Literal["all"] | None
 
 @dataclass(frozen=True, slots=True)
 class CommandOptions:
-    """What is asked of all commands of a list; `load_commands` says what each means."""
+    """What is asked of all commands of a list.
+
+    ``on`` are the kinds of device for which each command can run (default: cpu), ``cpus`` the CPUs that it
+    asks for there (default: 1; ``all``: those of the node). Each is repeated for every combination of the
+    values of ``each`` (``NAME=VALUES``) whose ``{NAME}`` it holds. Files are looked up from ``cwd``. ``app``,
+    ``drop`` and ``add`` change what it is taken for (`identify`).
+    """
 
     on: Sequence[str] = ()
     cwd: str | os.PathLike[str] = "."
@@ -73,35 +68,18 @@ class _Line:
         return [*(word for _, word in self.env), *self.words]
 
 
-def load_commands(
-    path: str | os.PathLike[str],
-    *,
-    on: Sequence[str] = (),
-    cwd: str | os.PathLike[str] = ".",
-    app: str | None = None,
-    drop: Sequence[str] = (),
-    add: Sequence[str] = (),
-    each: Sequence[str] = (),
-    cpus: Cpus = None,
-) -> Workload:
+def load_commands(path: str | os.PathLike[str], **options: Any) -> Workload:
     """The jobs of a list of commands, one a line; ``#`` begins a comment, ``-`` is standard input.
 
-    ``on`` are the kinds of device for which each command can run (default: cpu), ``cpus`` the CPUs that it
-    asks for there (default: 1; ``all``: those of the node). Each line is repeated for every combination of
-    the values of ``each`` (``NAME=VALUES``) whose ``{NAME}`` it holds. Raises `InputError` with file and
-    line; nothing of a list runs then. Linear.
+    ``options`` are those of `CommandOptions`. Raises `InputError` with file and line; nothing of a list runs
+    then. Linear.
     """
-    return read_commands(path, CommandOptions(on, cwd, app, drop, add, each, cpus))
-
-
-def read_commands(path: str | os.PathLike[str], options: CommandOptions) -> Workload:
-    """`load_commands`, with its options as one object."""
     if os.fspath(path) == STDIN:
         text, source = _standard_input(), "standard input"
     else:
         text, source = read_text(path, _EXPECTED), file_name(path)
     raw = text.splitlines()
-    refuse_what_is_no_list(raw, source)
+    _refuse_what_is_no_list(raw, source)
     lines = [
         line
         for number, words in enumerate(raw, 1)
@@ -109,7 +87,7 @@ def read_commands(path: str | os.PathLike[str], options: CommandOptions) -> Work
     ]
     if not lines:
         raise InputError("found only comments, expected commands, one a line", where=source)
-    return _Builder(source, options).workload(lines, expand=True)
+    return _Builder(source, CommandOptions(**options)).workload(lines, expand=True)
 
 
 def _standard_input() -> str:
@@ -126,17 +104,7 @@ def _standard_input() -> str:
     return text
 
 
-def command_workload(
-    argv: Sequence[str],
-    *,
-    on: Sequence[str] = (),
-    cwd: str | os.PathLike[str] = ".",
-    app: str | None = None,
-    drop: Sequence[str] = (),
-    add: Sequence[str] = (),
-    each: Sequence[str] = (),
-    cpus: Cpus = None,
-) -> Workload:
+def command_workload(argv: Sequence[str], **options: Any) -> Workload:
     """One command as a workload: what ``dovetail run -- COMMAND`` runs. Raises `InputError`.
 
     Whoever typed it had a shell that expanded its words, so nothing is expanded again.
@@ -150,8 +118,7 @@ def command_workload(
     if not argv or not argv[0]:
         raise InputError("command: found no program, expected a program and its arguments")
     line = _Line("command", (), tuple(Word(((word, ""),)) for word in argv))
-    options = CommandOptions(on, cwd, app, drop, add, each, cpus)
-    return _Builder(shlex.join(argv), options).workload([line], expand=False)
+    return _Builder(shlex.join(argv), CommandOptions(**options)).workload([line], expand=False)
 
 
 def _line(raw: str, where: str) -> _Line | None:
@@ -164,7 +131,7 @@ def _line(raw: str, where: str) -> _Line | None:
         raise InputError(f"found {error}, expected words as a shell splits them", where=where) from None
     if not words:
         return None
-    refuse_what_no_command_begins_with(words, where)
+    _refuse_what_no_command_begins_with(words, where)
     shell = next((word.text for word in words if _only_a_shell(word.bare)), None)
     if shell is not None:
         raise InputError(
@@ -317,3 +284,75 @@ def _forms(on: Sequence[str], cpus: Cpus) -> list[Implementation]:
         Implementation(kind, kind, request_for(kind, cpus=asked if kind.startswith("cpu") else None))
         for kind in kinds
     ]
+
+
+# -- what is no list --------------------------------------------------------------------------------
+#
+# Accounting, traces, tables, job files: a table read as commands would run whatever programs its first column
+# happens to name, so a list is refused as a whole at the first line that no person means as a command.
+
+# A job id, a moment, a share, a row of dashes: digits and what stands between them, no program's name.
+_NUMERIC = re.compile(r"[0-9][0-9.,:;_+/\[\]%TZ-]*|-[0-9.]+|-{2,}|[0-9]+[._+][a-z_]+")
+_STATES = word_set(
+    "BOOT_FAIL CANCELLED CANCELLED+ COMPLETED COMPLETING DEADLINE FAILED NODE_FAIL OUT_OF_MEMORY OUT_OF_ME+ "
+    "PENDING PREEMPTED REQUEUED RESIZING RUNNING SUSPENDED TIMEOUT"
+)
+_ACCOUNTING = "the output of sacct; for a trace: sacct --parsable2 with its header, then sacct:PATH"
+_OPENINGS = (
+    (re.compile(r"\[\[?[ \w.\"'-]+\]\]?\s*(#.*)?$"), "TOML; the name of a job file ends in .toml"),
+    (re.compile(r"[{\[]"), "JSON; a trace is named FORMAT:PATH"),
+    (re.compile(r"<[!?a-zA-Z]"), "HTML or XML, expected commands, one a line"),
+    (re.compile(r";"), "a comment of SWF; a trace is named swf:PATH"),
+    (re.compile(r"\s*JobID(Raw)?\b"), _ACCOUNTING),
+)
+_GRAMMAR = word_set(
+    "if then else elif fi for while until do done case esac in function select { } ! [[ ]] (( cd export "
+    "source . set unset alias eval exit return shift shopt trap local ulimit umask module pushd popd"
+)
+
+
+def _refuse_what_is_no_list(lines: Sequence[str], source: str) -> None:
+    """Raise `InputError` if the text as a whole is another kind of file. O(lines)."""
+    for number, line in enumerate(lines, 1):
+        if not line.strip() or line.lstrip().startswith("#"):
+            continue
+        for pattern, what in _OPENINGS:
+            if pattern.match(line):
+                raise InputError(f"line {number}: found {what}", where=source)
+        break
+    told = [(number, line.split()) for number, line in enumerate(lines, 1) if line.strip()]
+    told = [(number, words) for number, words in told if not words[0].startswith("#")]
+    if told and all(_tells_a_state(words) for _, words in told):
+        raise InputError(f"line {told[0][0]}: found {_ACCOUNTING}", where=source)
+
+
+def _tells_a_state(words: Sequence[str]) -> bool:
+    """Whether a word is a state of Slurm's and no option's value."""
+    return any(word in _STATES and not before.startswith("-") for before, word in itertools.pairwise(words))
+
+
+def _refuse_what_no_command_begins_with(words: Sequence[Word], where: str) -> None:
+    """Raise `InputError` for a line whose first word names no program: a number, a column, shell grammar."""
+    first = words[0].bare
+    if _NUMERIC.fullmatch(first):
+        raise InputError(
+            f"found {shown(words[0].text)}, expected a program: this looks like a table, which is never run "
+            "(a trace is named FORMAT:PATH)",
+            where=where,
+        )
+    table = next((word.text for word in words if "|" in word.bare.strip("|&")), None)
+    if table is None and first.count(",") > 1 and "/" not in first:
+        table = words[0].text
+    if table is not None:
+        raise InputError(
+            f"found {shown(table)}, expected one program and its arguments: no shell reads this line, and a "
+            "table is never run (quotes make '|' text, sh -c '…' starts a shell, a trace is sacct:PATH)",
+            where=where,
+        )
+    if first in _GRAMMAR:
+        raise InputError(
+            f"found {shown(first)}, which only a shell knows, expected a program (sh -c '…' starts a shell)",
+            where=where,
+        )
+    if first.startswith("-"):
+        raise InputError(f"found {shown(first)}, expected a program and its arguments", where=where)

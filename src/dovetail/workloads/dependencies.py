@@ -10,8 +10,6 @@ from dovetail.errors import InputError
 from dovetail.files.sentences import closest
 from dovetail.model import Dependency, Job, JobId
 
-__all__ = ["EntryJobs", "resolved"]
-
 
 @dataclass(slots=True)
 class EntryJobs:

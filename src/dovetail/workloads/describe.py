@@ -11,8 +11,6 @@ import numpy as np
 from dovetail.model import Cluster, Workload
 from dovetail.workloads.resources import asked_request, counts, offered_load, span, uses_devices
 
-__all__ = ["describe"]
-
 MOST_NAMED = 10
 
 

@@ -1,16 +1,16 @@
-"""Changing a workload: a part of it, or another load."""
+"""Changing a workload: a part of it, another load, another order of what comes together."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import replace
+from itertools import groupby
 
 from dovetail.errors import InputError
+from dovetail.files.arrays import np
 from dovetail.files.tables import LARGEST
-from dovetail.model import Cluster, Seconds, Workload
+from dovetail.model import Cluster, Job, Seconds, Workload
 from dovetail.workloads.resources import offered_load
-
-__all__ = ["cut", "scale"]
 
 
 def cut(
@@ -58,3 +58,15 @@ def scale(workload: Workload, load: float, cluster: Cluster) -> Workload:
             raise InputError(f"load: found {load:g}, expected one that keeps times below 2^53 s")
         moved.append(replace(job, submit_time=float(round(submit)) if whole else submit))
     return replace(workload, jobs=moved)
+
+
+def shuffled(workload: Workload, rng: np.random.Generator) -> Workload:
+    """The workload with the jobs that are submitted together in a random order. Linear.
+
+    Their places in the file change; ids, times and everything else stay.
+    """
+    jobs: list[Job] = []
+    for _, together in groupby(workload.jobs, key=lambda job: job.submit_time):
+        group = list(together)
+        jobs.extend(group[i] for i in rng.permutation(len(group)))
+    return replace(workload, jobs=[replace(job, index=i) for i, job in enumerate(jobs)])

@@ -17,8 +17,6 @@ from dovetail.errors import InputError
 from dovetail.files.sentences import shown
 from dovetail.model.templates import DEVICE
 
-__all__ = ["MOST_VALUES", "combinations", "parse_each", "parse_values"]
-
 T = TypeVar("T")
 
 MOST_VALUES = 1_000_000

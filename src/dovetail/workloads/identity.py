@@ -18,10 +18,8 @@ from dovetail.errors import InputError
 from dovetail.files.sentences import shown
 from dovetail.model.templates import DEVICE, escape
 from dovetail.spec.values import MOST_INPUTS
-from dovetail.workloads.shell_scripts import INSIDE_A_SHELL, OF_THE_SHELL, Simple, simple_commands
+from dovetail.workloads.shell_words import INSIDE_A_SHELL, OF_THE_SHELL, Simple, simple_commands
 from dovetail.workloads.wrappers import ASSIGNMENT, unwrap
-
-__all__ = ["Identity", "file_size", "identify", "number_of", "with_file_sizes"]
 
 SCRIPT_SUFFIXES = (
     *(".py", ".ipynb", ".sh", ".bash", ".zsh", ".r", ".jl", ".pl", ".rb", ".js", ".mjs", ".ts", ".lua"),

@@ -51,8 +51,6 @@ from dovetail.workloads.jobfile_schema import (
     JobFile,
 )
 
-__all__ = ["COMMUNICATING", "app_of_entry", "auto_of_entry", "env_of", "load_jobfile", "split_command"]
-
 COMMUNICATING = "communication"
 """The app of jobs that name none: their communication alone says how long they take."""
 _NO_DEVICE = {DEVICE: "{" + DEVICE + "}"}

@@ -27,15 +27,6 @@ from dovetail.model import Dependency
 from dovetail.spec.jobs import job_option
 from dovetail.spec.values import MOST_CPUS, MOST_DEVICES, MOST_FACTOR, MOST_INPUTS, MOST_NODES, MOST_RETRIES
 
-__all__ = [
-    "AppEntry",
-    "CommunicationEntry",
-    "ImplementationEntry",
-    "JobEntry",
-    "JobFile",
-    "field",
-]
-
 MOST_COPIES = 10_000_000
 MOST_RATIO = 1e12
 HIGHEST_PRIORITY = 1e15

@@ -8,18 +8,20 @@ name, since an app is there once in a job file.
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Iterable, Mapping
-from dataclasses import fields, replace
+from collections.abc import Mapping
+from dataclasses import asdict
+from functools import cache
+from typing import Any
 
 from dovetail.errors import InputError
+from dovetail.files.fields import Entry, defaults
 from dovetail.files.sentences import NAME, is_name, shown
+from dovetail.files.toml import toml_lines, toml_value
 from dovetail.files.units import LONGEST, MOST_BYTES
 from dovetail.model import (
     HOST_CPUS,
     WHOLE_POOL,
     Command,
-    Communication,
     Implementation,
     Job,
     Request,
@@ -29,11 +31,31 @@ from dovetail.model import (
 from dovetail.model.cluster_file import is_short
 from dovetail.spec.values import MOST_CPUS, MOST_DEVICES, MOST_NODES, MOST_RETRIES
 from dovetail.workloads.jobfile import COMMUNICATING
-from dovetail.workloads.jobfile_schema import HIGHEST_PRIORITY, MOST_RATIO
+from dovetail.workloads.jobfile_schema import (
+    HIGHEST_PRIORITY,
+    MOST_RATIO,
+    AppEntry,
+    CommunicationEntry,
+    ImplementationEntry,
+    JobEntry,
+)
 
-__all__ = ["dump_jobfile"]
-
-_BARE = re.compile(r"[A-Za-z0-9_-]+")
+NAMES = ("name", "kind", "implementation", "user", "group", "queue")
+"""Fields that hold a name."""
+MOST: Mapping[str, float] = {
+    "cpus": MOST_CPUS,
+    "gpus": MOST_DEVICES,
+    "memory": MOST_BYTES,
+    "times": LONGEST,
+    "sequential": LONGEST,
+    "speedup": MOST_RATIO,
+    "submit": LONGEST,
+    "nodes": MOST_NODES,
+    "walltime": LONGEST,
+    "priority": HIGHEST_PRIORITY,
+    "retries": MOST_RETRIES,
+}
+"""The largest numbers that a job file takes, by field."""
 _Commands = tuple[Command | None, ...]
 _Shape = tuple[str, bool, tuple[tuple[str, str, Request, int, bool], ...], _Commands]
 
@@ -53,7 +75,7 @@ def dump_jobfile(workload: Workload) -> str:
     taken: set[str] = set()
     head: list[str] = [f"# {' '.join(workload.name.split())}", ""]
     if workload.machine is not None and is_short(workload.machine.label):
-        head += [f"cluster = {_text(workload.machine.label)}", ""]
+        head += [f"cluster = {toml_value(workload.machine.label)}", ""]
     body: list[str] = []
     for job in jobs:
         if _needs_no_app(job):
@@ -107,100 +129,59 @@ def _unused(name: str, taken: set[str]) -> str:
 
 def _app(name: str, job: Job) -> list[str]:
     app = job.app
-    lines = ["[[app]]", f"name = {_text(_named(name, 'app'))}"]
-    lines += ["restartable = true", ""] if app.restartable else [""]
+    lines = ["[[app]]", *_lines(AppEntry, {"name": name, "restartable": app.restartable}, "app"), ""]
     for i in app.implementations:
         where = f"app {app.name!r}, implementation {i.name!r}"
-        lines += ["[[app.implementation]]", f"name = {_text(_named(i.name, where))}"]
-        if i.kind != i.name:
-            lines.append(f"kind = {_text(_named(i.kind, where))}")
+        said = {"name": i.name, "kind": None if i.kind == i.name else i.kind}
         if i.command is not None:
-            lines += _command(i.command)
-        lines += [*_request(i, where, learned=i.name in job.sizing.auto), ""]
+            said |= _command(i.command) | {"tasks": i.command.tasks}
+        said |= _request(i, where, learned=i.name in job.sizing.auto)
+        lines += ["[[app.implementation]]", *_lines(ImplementationEntry, said, where), ""]
     return lines
 
 
-def _command(command: Command) -> list[str]:
-    lines = [f"command = [{', '.join(map(_text, command.argv))}]"]
-    if command.env:
-        lines.append(f"env = {_table((key, _text(value)) for key, value in command.env)}")
-    if command.tasks != 1:
-        lines.append(f"tasks = {command.tasks}")
-    return lines
+def _command(command: Command) -> dict[str, Any]:
+    return {"command": command.argv, "env": dict(command.env)}
 
 
-def _request(implementation: Implementation, where: str, *, learned: bool = False) -> list[str]:
+def _request(implementation: Implementation, where: str, *, learned: bool = False) -> dict[str, Any]:
     """What differs from the default request of the kind; ``learned`` is its memory."""
     kind, request = implementation.kind, implementation.request
-    lines: list[str] = []
     device = kind.removeprefix("cpu+")
     default = HOST_CPUS if device == kind != "cpu" else WHOLE_POOL
     if [k for k, _ in request.devices] != ([] if kind == "cpu" else [device]):
         asked = ", ".join(k for k, _ in request.devices) or "none"
         raise InputError(f"{where}: found devices {asked}, expected those of its kind {kind!r}")
-    if request.cpus != default:
-        if request.cpus < 0:
-            raise InputError(
-                f"{where}: found a request for CPUs that a job file cannot say, expected a number"
-            )
-        lines.append(f"cpus = {_number(request.cpus, where, MOST_CPUS)}")
-    if request.devices and request.devices[0][1] != 1:
-        lines.append(f"gpus = {_number(request.devices[0][1], where, MOST_DEVICES)}")
-    if request.models:
-        lines.append(f"models = [{', '.join(map(_text, request.models))}]")
-    if learned:
-        lines.append('memory = "auto"')
-    elif request.memory:
-        lines.append(f"memory = {_number(request.memory, where, MOST_BYTES)}")
-    return lines
+    if request.cpus < 0 and request.cpus != default:
+        raise InputError(f"{where}: found a request for CPUs that a job file cannot say, expected a number")
+    gpus = request.devices[0][1] if request.devices else 1
+    return {
+        "cpus": None if request.cpus == default else request.cpus,
+        "gpus": None if gpus == 1 else gpus,
+        "models": request.models,
+        "memory": "auto" if learned else request.memory,
+    }
 
 
 def _job(
     job: Job, app: str | None, command: Command | None, times: Mapping[str, Seconds | Mapping[int, Seconds]]
 ) -> list[str]:
     where = f"job {job.id!r}"
-    lines = ["[[job]]", f"id = {_text(_named(job.id, 'job'))}"]
-    lines += _request(job.app.implementations[0], where) if app is None else [f"app = {_text(app)}"]
-    if job.inputs:
-        pairs = ((_named(k, where), _value(v, where)) for k, v in job.inputs.items())
-        lines.append(f"inputs = {_table(pairs)}")
-    if command is not None:
-        lines += _command(replace(command, tasks=1))  # how many start is said by the app
-    if times:
-        lines.append(f"times = {_table((name, _seconds(t, where)) for name, t in times.items())}")
-    if job.sequential is not None:
-        lines.append(f"sequential = {_number(job.sequential, where, LONGEST)}")
-    if job.speedup:
-        lines.append(
-            f"speedup = {_table((name, _number(s, where, MOST_RATIO)) for name, s in job.speedup.items())}"
-        )
-    if job.submit_time:
-        lines.append(f"submit = {_number(job.submit_time, where, LONGEST)}")
-    if job.nodes != 1:
-        lines.append(f"nodes = {_number(job.nodes, where, MOST_NODES)}")
-    for key, value in (("implementation", job.implementation), ("user", job.user)):
-        lines += [f"{key} = {_text(_named(value, where))}"] if value is not None else []
-    for key, value in (("group", job.group), ("queue", job.queue)):
-        lines += [f"{key} = {_text(_named(value, where))}"] if value is not None else []
-    if job.walltime is not None:
-        lines.append(f"walltime = {_number(job.walltime, where, LONGEST)}")
-    if job.priority:
-        lines.append(f"priority = {_number(job.priority, where, HIGHEST_PRIORITY)}")
-    if job.depends:
-        lines.append(f"depends = [{', '.join(_text(str(one)) for one in job.depends)}]")
-    if job.retries:
-        lines.append(f"retries = {_number(job.retries, where, MOST_RETRIES)}")
-    if job.sizing.retry != "learned":
-        retry = job.sizing.retry
-        lines.append(f"retry_memory = {_text(retry) if isinstance(retry, str) else _number(retry, where)}")
-    if job.slurm:
-        lines.append(f"slurm = [{', '.join(map(_text, job.slurm))}]")
+    said: dict[str, Any] = {"id": _named(job.id, "job"), "app": app}
+    if app is None:
+        said |= _request(job.app.implementations[0], where)
+        del said["models"]  # a job of its own has none
+    said |= {"inputs": {_named(name, where): value for name, value in job.inputs.items()}}
+    said |= {} if command is None else _command(command)
+    said |= {"times": times, "sequential": job.sequential, "speedup": dict(job.speedup)}
+    said |= {"submit": job.submit_time}
+    for field in ("nodes", "implementation", "user", "group", "queue", "walltime", "priority"):
+        said[field] = getattr(job, field)
+    said |= {"depends": [str(one) for one in job.depends], "retries": job.retries}
+    said |= {"retry_memory": job.sizing.retry, "slurm": job.slurm}
+    lines = ["[[job]]", *_lines(JobEntry, said, where)]
     if job.communication is not None:
-        said = [(field.name, getattr(job.communication, field.name)) for field in fields(Communication)]
-        lines += [
-            "[job.communication]",
-            *(f"{name} = {_number(n, where)}" for name, n in said if n or name == "other"),
-        ]
+        lines += ["[job.communication]", *_lines(CommunicationEntry, asdict(job.communication), where)]
     return [*lines, ""]
 
 
@@ -228,43 +209,31 @@ def _times(job: Job, workload: Workload) -> dict[str, Seconds | Mapping[int, Sec
 # -- values --------------------------------------------------------------------------------------------
 
 
-def _seconds(value: Seconds | Mapping[int, Seconds], where: str) -> str:
+_defaults = cache(defaults)
+
+
+def _lines(form: type[Entry], said: Mapping[str, Any], where: str) -> list[str]:
+    """The fields of an entry that differ from its defaults. Raises `InputError` for what it cannot hold."""
+    for field, value in said.items():
+        if field in NAMES and value is not None:
+            _named(value, where)
+        _check(value, where, MOST.get(field, math.inf))
+    return toml_lines(said, _defaults(form))
+
+
+def _check(value: object, where: str, most: float) -> None:
     if isinstance(value, Mapping):
-        return _table(
-            (_number(nodes, where, MOST_NODES), _number(seconds, where, LONGEST))
-            for nodes, seconds in value.items()
-        )
-    return _number(value, where, LONGEST)
-
-
-def _value(value: float | str, where: str) -> str:
-    return _text(value) if isinstance(value, str) else _number(value, where)
-
-
-def _number(value: float, where: str, most: float = math.inf) -> str:
-    if not math.isfinite(value) or value < 0:
-        raise InputError(f"{where}: found {value!r}, expected a finite number of at least 0")
-    if value > most:
-        raise InputError(f"{where}: found {value!r}, expected at most {most:g}, as a job file holds")
-    whole = isinstance(value, int) or (value.is_integer() and value < 1e15)
-    return str(int(value)) if whole else repr(float(value))
+        for key, one in value.items():
+            _check(key, where, MOST_NODES)  # times by node count
+            _check(one, where, most)
+    elif isinstance(value, int | float):
+        if not math.isfinite(value) or value < 0:
+            raise InputError(f"{where}: found {value!r}, expected a finite number of at least 0")
+        if value > most:
+            raise InputError(f"{where}: found {value!r}, expected at most {most:g}, as a job file holds")
 
 
 def _named(name: str, where: str) -> str:
     if not is_name(name):
         raise InputError(f"{where}: found {shown(name)}, expected {NAME}")
     return name
-
-
-def _table(pairs: Iterable[tuple[str, str]]) -> str:
-    return "{ " + ", ".join(f"{_key(key)} = {value}" for key, value in pairs) + " }"
-
-
-def _key(key: str) -> str:
-    return key if _BARE.fullmatch(key) else _text(key)
-
-
-def _text(text: str) -> str:
-    """A TOML basic string."""
-    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
-    return '"' + re.sub(r"[\x00-\x1f\x7f]", lambda m: f"\\u{ord(m[0]):04x}", escaped) + '"'

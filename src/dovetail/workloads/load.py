@@ -23,12 +23,10 @@ from dovetail.files.arrays import np
 from dovetail.files.sentences import closest, file_name, shown
 from dovetail.model import Cluster, Workload
 from dovetail.plugins import entries, named
-from dovetail.workloads.commands import STDIN, CommandOptions, Cpus, read_commands
-from dovetail.workloads.order import shuffled
+from dovetail.workloads.commands import STDIN, Cpus, load_commands
+from dovetail.workloads.edit import shuffled
 from dovetail.workloads.partitions import warn_of_unmapped
 from dovetail.workloads.slurm_accounting import is_sacct
-
-__all__ = ["formats", "is_trace", "load_workload"]
 
 Reader = Callable[..., Workload]
 
@@ -80,7 +78,7 @@ def load_workload(
         _no_options("a synthetic workload", options, os.fspath(spec))
         return synthesize(os.fspath(spec), cluster, seed=seed)
     else:
-        commands = CommandOptions(on, app=app, drop=drop, add=add, each=each, cpus=cpus)
+        commands = {"on": on, "app": app, "drop": drop, "add": add, "each": each, "cpus": cpus}
         workload = _from_file(os.fspath(spec), cluster, options, commands, lenient=lenient)
     if seed is None:
         return workload
@@ -107,44 +105,45 @@ def formats() -> list[str]:
 
 
 def _from_file(
-    spec: str, cluster: Cluster | None, options: Mapping[str, Any], commands: CommandOptions, *, lenient: bool
+    spec: str,
+    cluster: Cluster | None,
+    options: Mapping[str, Any],
+    commands: Mapping[str, Any],
+    *,
+    lenient: bool,
 ) -> Workload:
     known = formats()
+    of_lists = {name: commands[name] for name in ("each", "cpus") if commands[name]}  # they mean nothing else
     prefix, colon, rest = spec.partition(":")
     suffix = "" if spec == STDIN else _suffix(spec)
     if colon and prefix in known:
-        _no_options("a trace", _of_lists(commands), spec)
+        _no_options("a trace", of_lists, spec)
         return _trace(prefix, rest, cluster, lenient, options)
     if suffix == ".toml":
-        _no_options("a job file", {**options, **_of_lists(commands)}, spec)
+        _no_options("a job file", {**options, **of_lists}, spec)
         from dovetail.workloads.jobfile import load_jobfile  # and pydantic
 
         return load_jobfile(spec)
     if suffix[1:] in known:
-        _no_options("a trace", _of_lists(commands), spec)
+        _no_options("a trace", of_lists, spec)
         return _trace(suffix[1:], spec, cluster, lenient, options)
     if colon and not os.path.exists(spec) and prefix.isidentifier():
         choices = ["published", "synthetic", *known]
         raise InputError(
             f"found the unknown format {prefix!r}{closest(prefix, choices)}", where=file_name(spec)
         )
-    if suffix not in _LISTS and not (commands.on and os.path.exists(spec)):
+    if suffix not in _LISTS and not (commands["on"] and os.path.exists(spec)):
         raise InputError(
             f"found a file name that ends in {shown(suffix)}, expected .toml (a job file), .txt (commands), "
             f"published:NAME, or FORMAT:PATH with one of {', '.join(known)}",
             where=file_name(spec),
         )
     # A pipe can be read once: accounting from one must be named sacct:PATH, and is refused otherwise.
-    if not commands.on and os.path.isfile(spec) and is_sacct(spec):
-        _no_options("a trace", _of_lists(commands), spec)
+    if not commands["on"] and os.path.isfile(spec) and is_sacct(spec):
+        _no_options("a trace", of_lists, spec)
         return _trace("sacct", spec, cluster, lenient, options)
     _no_options("a list of commands", options, spec)
-    return read_commands(spec, commands)
-
-
-def _of_lists(commands: CommandOptions) -> dict[str, Any]:
-    """Options that were given and mean something for lists of commands alone."""
-    return {name: value for name, value in (("each", commands.each), ("cpus", commands.cpus)) if value}
+    return load_commands(spec, **commands)
 
 
 def _trace(

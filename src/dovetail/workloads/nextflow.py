@@ -30,12 +30,9 @@ from pathlib import Path
 from dovetail.errors import InputError
 from dovetail.files.reading import lines
 from dovetail.files.sentences import file_name
-from dovetail.files.tables import Malformed, number, parse_table
+from dovetail.files.tables import Malformed, number, parse_table, unix_seconds
 from dovetail.files.units import seconds_of
 from dovetail.model import CPU, DeviceClass, Run, Seconds, Usage
-from dovetail.workloads.timestamps import unix_seconds
-
-__all__ = ["READ_BYTES", "Task", "read_nextflow", "run_of"]
 
 REQUIRED = ("task_id", "status", "realtime", "peak_rss")
 READ_BYTES = "read_bytes"

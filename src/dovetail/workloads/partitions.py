@@ -11,8 +11,6 @@ from dovetail.files.sentences import closest, is_name, shown
 from dovetail.model import Cluster
 from dovetail.model.hostlist import expand
 
-__all__ = ["warn_of_unmapped", "with_partitions"]
-
 MOST_NAMED = 5
 
 

@@ -19,8 +19,6 @@ from dovetail.files.units import LONGEST
 from dovetail.model import Workload
 from dovetail.plugins import entries
 
-__all__ = ["describe_published", "load_published", "published", "takes_seed"]
-
 Maker = Callable[..., Workload]
 
 

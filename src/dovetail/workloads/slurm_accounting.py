@@ -42,22 +42,11 @@ from typing import Any
 from dovetail.errors import InputError
 from dovetail.files.reading import GZIP_MAGIC, read_text
 from dovetail.files.sentences import file_name
-from dovetail.files.tables import LARGEST, Malformed, job_id, parse_table
+from dovetail.files.tables import LARGEST, Malformed, job_id, parse_table, wall_clock
+from dovetail.files.units import seconds_of
 from dovetail.model import Cluster, Request, Workload
 from dovetail.workloads.builder import UNKNOWN_LENGTH, TraceBuilder, gpu_request
-from dovetail.workloads.fitting import Fitting
-from dovetail.workloads.timestamps import duration, wall_clock
-
-__all__ = [
-    "STEP",
-    "elapsed_of",
-    "is_sacct",
-    "parse_tres",
-    "read_sacct",
-    "read_sacct_json",
-    "read_sacct_parsable",
-    "timelimit_of",
-]
+from dovetail.workloads.resources import Fitting
 
 REQUIRED = ("JobID", "Submit", "State")
 UNFINISHED = ("PENDING", "RUNNING", "SUSPENDED", "REQUEUED", "REQUEUE_HOLD", "CONFIGURING", "RESIZING")
@@ -79,6 +68,7 @@ UNKNOWN = ("", "None", "Unknown", "N/A", "INVALID")
 UNLIMITED = ("UNLIMITED", "Partition_Limit", "PARTITION_LIMIT")
 UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40, "P": 2**50}
 AMOUNT = re.compile(r"(\d{1,20}(?:\.\d{1,6})?)([KMGTP]?)", re.ASCII)
+PRINTED = re.compile(r"[0-9:.-]+")
 STEP = re.compile(r"\d+(?:_\d+|\+\d+)?\.", re.ASCII)
 MEBIBYTE = 2**20
 LONGEST_HEADER = 10_000
@@ -160,6 +150,20 @@ def _unfinished(state: str, run: float | None, *, started: bool) -> str | None:
     if not started and not run:
         return f"never started (state {word})"
     return None
+
+
+def duration(text: str) -> float:
+    """Seconds of ``[DAYS-][HOURS:]MINUTES:SECONDS``, or of a plain count of seconds.
+
+    With days, hours come first: ``1-02:03`` is a day, two hours and three minutes. Raises `ValueError`.
+
+    >>> duration("1-02:03"), duration("00:02:00"), duration("90")
+    (93780.0, 120.0, 90.0)
+    """
+    seconds = seconds_of(text) if PRINTED.fullmatch(text) else LARGEST
+    if seconds >= LARGEST:
+        raise ValueError(text)
+    return seconds
 
 
 def elapsed_of(row: Mapping[str, str]) -> float | None:

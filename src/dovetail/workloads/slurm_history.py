@@ -34,8 +34,6 @@ from dovetail.workloads.slurm_accounting import (
     timelimit_of,
 )
 
-__all__ = ["COLUMNS", "runs_of"]
-
 COLUMNS = "JobID,JobName,User,Submit,End,ElapsedRaw,TimelimitRaw,State,NNodes,NCPUS,AllocTRES,MaxRSS"
 NEEDED = ("JobID", "JobName", "End", "State", "NNodes", "NCPUS", "AllocTRES")
 OURS = "dovetail-"

@@ -28,8 +28,6 @@ from dovetail.files.sentences import file_name, reason
 from dovetail.files.tables import number, parse_table
 from dovetail.model import CPU, DeviceClass, Run, Usage
 
-__all__ = ["benchmark_files", "read_snakemake"]
-
 REQUIRED = ("s", "max_rss")
 UNKNOWN = ("", "-", "NA")
 MEBIBYTE = 2**20

@@ -35,10 +35,8 @@ from dovetail.model import EMPTY, Cluster, JobId, Rejected, Request, TableTruth,
 from dovetail.model.hostlist import MOST_NAMES
 from dovetail.model.tables import JobTable, NumberedIds, Times
 from dovetail.workloads.builder import Interned, unique_ids
-from dovetail.workloads.fitting import Fitting
+from dovetail.workloads.resources import Fitting
 from dovetail.workloads.swf_arrays import WIDTH, Ints, SwfArrays, read_swf_arrays
-
-__all__ = ["read_swf", "swf_cluster", "swf_machine", "swf_request", "swf_workload"]
 
 
 def read_swf(

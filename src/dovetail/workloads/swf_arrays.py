@@ -21,8 +21,6 @@ from dovetail.files.sentences import file_name
 from dovetail.files.tables import LARGEST, Malformed, WrongCount
 from dovetail.workloads.builder import MOST_JOBS
 
-__all__ = ["FIELDS", "SwfArrays", "parse_swf", "read_swf_arrays", "readable_lines"]
-
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]

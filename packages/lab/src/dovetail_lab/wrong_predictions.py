@@ -25,7 +25,7 @@ from dovetail.report import interval
 from dovetail.report.drawing import styled
 from dovetail.report.progress import Bar
 from dovetail.workers import mapped
-from dovetail.workloads.order import shuffled
+from dovetail.workloads.edit import shuffled
 from dovetail_lab.figures import clean, figure, heading
 from dovetail_lab.mistaken import MistakenModel
 from dovetail_lab.study import Chart, Out, Study, Table, Workers, prepared, processes, publish

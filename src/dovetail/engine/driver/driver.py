@@ -21,24 +21,22 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
+from typing import Protocol
 
 from dovetail.engine.capacity.free import Placement
 from dovetail.engine.capacity.sizing import Sizes
 from dovetail.engine.driver.admission import Admission
-from dovetail.engine.driver.deadlines import Deadlines
-from dovetail.engine.driver.measured_moments import MeasuredMoments
-from dovetail.engine.driver.orders import Ask, HandOver, Move, Order, Signal, Stop, Withdraw
+from dovetail.engine.driver.moments import Deadlines, MeasuredMoments
+from dovetail.engine.driver.orders import Ask, HandOver, Move, Order, Signal, Stop, Withdraw, Withheld
 from dovetail.engine.driver.prefill import Prefill
+from dovetail.engine.driver.prepare import Stranded
 from dovetail.engine.driver.priority import Priorities
 from dovetail.engine.driver.runs import RunRecorder
-from dovetail.engine.driver.sinks import JournalSink, LedgerSink
-from dovetail.engine.driver.stranded import Stranded
-from dovetail.engine.driver.withheld import Withheld
 from dovetail.engine.state.books import Bound
 from dovetail.engine.state.checkpoint import checkpoint
 from dovetail.engine.state.core import Engine
-from dovetail.engine.state.expectations import Expectations
 from dovetail.engine.state.phases import AT_WORK, Phase
+from dovetail.engine.state.progress import Expectations
 from dovetail.interfaces import History, Planner, Policy, RuntimeModel
 from dovetail.model import (
     Adopted,
@@ -76,7 +74,7 @@ from dovetail.model import (
 )
 from dovetail.spec.values import Overrun
 
-__all__ = ["INTERRUPTED", "RETRIED", "Driver", "DriverOptions"]
+__all__ = ["INTERRUPTED", "RETRIED", "Driver", "DriverOptions", "JournalSink", "LedgerSink"]
 
 INFINITE = float("inf")
 RETRIED = (State.FAILED, State.NODE_FAIL)
@@ -698,3 +696,45 @@ def _not_an_end(event: Event) -> bool:
 
 
 _file_order = attrgetter("index")
+
+
+class JournalSink(Protocol):
+    """Takes what happened at each instant (see `dovetail.engine.journal.journal`)."""
+
+    def batch(
+        self,
+        now: Seconds,
+        events: Sequence[Event],
+        engine: Engine,
+        decisions: Sequence[Decision],
+        *,
+        ask: bool = True,
+        imposed: bool = False,
+    ) -> None:
+        """One call of the engine: its events, the predictions used, its decisions; was the policy asked.
+
+        ``imposed`` decisions were made before.
+        """
+        ...
+
+
+class LedgerSink(Protocol):
+    """Keeps what every job has become, before anything is done about it (`dovetail.running.ledger`)."""
+
+    @property
+    def blocked(self) -> bool:
+        """Whether something could not be kept yet: until it is, nothing is to start."""
+        ...
+
+    @property
+    def why_blocked(self) -> str:
+        """A sentence for people: what keeps it from being kept."""
+        ...
+
+    def settle(self) -> bool:
+        """Try again to keep it; whether nothing is left to keep."""
+        ...
+
+    def keep(self, now: Seconds, events: Sequence[Event], orders: Sequence[Order], engine: Engine) -> None:
+        """One instant: what the engine was told, and what is to be carried out now."""
+        ...

@@ -1,11 +1,16 @@
-"""What a driver wants carried out: by a simulation, an executor, an outside scheduler."""
+"""What a driver wants carried out: by a simulation, an executor, an outside scheduler.
+
+Orders that would begin something wait while they are not on record (the disk is full).
+"""
 
 from __future__ import annotations
 
-from dovetail.model import Allocation, Job, JobId, Placed, Shape, State, Submit
+from collections.abc import Sequence
+
+from dovetail.model import Allocation, Job, JobId, Placed, Seconds, Shape, State, Submit
 from dovetail.model.frozen import frozen
 
-__all__ = ["Ask", "HandOver", "Move", "Order", "Signal", "Stop", "Withdraw"]
+__all__ = ["Ask", "HandOver", "Move", "Order", "Signal", "Stop", "Withdraw", "Withheld"]
 
 
 @frozen(frozen=True, slots=True)
@@ -59,3 +64,41 @@ class Withdraw:
 
 Order = Placed | Stop | Signal | Move | HandOver | Ask | Withdraw
 """What is to be carried out; a `Placed` is to be started."""
+
+
+INFINITE = float("inf")
+PATIENCE: Seconds = 1.0
+"""Between attempts to keep what could not be kept."""
+
+
+class Withheld:
+    """They are given as soon as they are on record; ``retry`` is when that is to be tried again."""
+
+    def __init__(self) -> None:
+        self.orders: list[Order] = []
+        self.retry: Seconds = INFINITE
+
+    def keep_back(self, orders: Sequence[Order], now: Seconds) -> list[Order]:
+        """Keep those that would begin something; returns the others, which may be given."""
+        begins = (Placed, HandOver, Move)
+        self.orders += [order for order in orders if isinstance(order, begins)]
+        if self.retry == INFINITE:
+            self.postpone(now)
+        return [order for order in orders if not isinstance(order, begins)]
+
+    def postpone(self, now: Seconds) -> None:
+        """They are not on record yet."""
+        self.retry = now + PATIENCE
+
+    def let_go(self) -> list[Order]:
+        """They are on record: give them."""
+        self.retry = INFINITE
+        orders, self.orders = self.orders, []
+        return orders
+
+    def drop(self, job: JobId) -> bool:
+        """Whether the order that would have begun the job was kept back; it will not be given then."""
+        left = [one for one in self.orders if not isinstance(one, Placed | HandOver) or one.job.id != job]
+        found = len(left) < len(self.orders)
+        self.orders = left
+        return found

@@ -1,20 +1,49 @@
-"""What is checked before a job may enter: impossible choices go, impossible jobs are rejected."""
+"""Which jobs a cluster can run at all: impossible choices go, impossible jobs are rejected with a reason.
+
+The same is looked at again where nodes have left for good.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from graphlib import CycleError, TopologicalSorter
 from operator import is_not
 
 from dovetail.engine.capacity.free import FreeCapacity, Layout
-from dovetail.engine.capacity.lacking import lacking
+from dovetail.engine.state.core import Engine
 from dovetail.errors import InputError, UnsupportedWorkload
 from dovetail.interfaces import traits_of
-from dovetail.model import Choice, Cluster, Job, JobId, Rejected, Request, Truth, Workload
+from dovetail.model import (
+    HOST_CPUS,
+    WHOLE_POOL,
+    Choice,
+    Cluster,
+    Event,
+    Job,
+    JobId,
+    Node,
+    NodeJoined,
+    NodeLost,
+    Rejected,
+    Request,
+    Requeued,
+    Submitted,
+    Truth,
+    Workload,
+)
 from dovetail.model.tables import JobTable
 
-__all__ = ["MOST_UNITS", "Validator", "check_depends", "check_policy", "prepare"]
+__all__ = [
+    "MOST_UNITS",
+    "NO_NODE",
+    "Stranded",
+    "Validator",
+    "check_depends",
+    "check_policy",
+    "lacking",
+    "prepare",
+]
 
 MOST_UNITS = 250_000
 """CPU pools and devices of the largest cluster for policies that look at each of them at every instant."""
@@ -127,3 +156,111 @@ def check_depends(workload: Workload) -> None:
     except CycleError as error:
         circle = " -> ".join(error.args[1])
         raise InputError(f"dependencies go round in a circle: {circle}", where=workload.name) from None
+
+
+def lacking(choices: tuple[Choice, ...], cluster: Cluster) -> str:
+    """What the machine lacks for each of the choices, none of which fits. O(shapes of nodes) a choice."""
+    nodes = [group.node for group in cluster.groups]
+    found = dict.fromkeys(_lack(choice.request, nodes, cluster) for choice in choices)
+    return "; ".join(found)
+
+
+def _lack(request: Request, nodes: list[Node], cluster: Cluster) -> str:
+    """The first thing of which no node has enough, else that too few nodes have all of it."""
+    for kind, count in request.devices:
+        most = max((sum(d.kind == kind for d in node.devices) for node in nodes), default=0)
+        if not most:
+            return f"needs a device of kind {kind}, and there is none"
+        if count > most:
+            return f"asks for {count:g} {kind} on a node, and no node has more than {most}"
+    if request.models and not any(d.model in request.models for node in nodes for d in node.devices):
+        return f"needs a device of model {' or '.join(request.models)}, and there is none"
+    cpus = max((node.cpus for node in nodes), default=0)
+    if request.cpus in (WHOLE_POOL, HOST_CPUS):
+        if not cpus and not request.devices:
+            return "needs a CPU, and there is none"
+    elif request.cpus > cpus:
+        asked = "1 CPU" if request.cpus == 1 else f"{request.cpus} CPUs"
+        return f"asks for {asked} on a node, and no node has more than {cpus}"
+    memory = [node.memory for node in nodes]
+    if all(size is not None and size < request.memory for size in memory):
+        most_memory = max((size or 0 for size in memory), default=0)
+        asked, there = _size(request.memory), _size(most_memory)
+        return f"asks for {asked} of memory on a node, and no node has more than {there}"
+    if request.nodes > len(cluster.nodes):
+        return f"asks for {request.nodes} nodes, and there are {len(cluster.nodes)}"
+    return "larger than the machine: too few nodes have all that it asks for at once"
+
+
+def _size(count: float) -> str:
+    """Bytes in the unit in which they read well.
+
+    >>> _size(34_359_738_368), _size(512)
+    ('34.4 GB', '512 bytes')
+    """
+    for power, unit in ((4, "TB"), (3, "GB"), (2, "MB"), (1, "kB")):
+        if count >= 1000**power:
+            return f"{count / 1000**power:.3g} {unit}"
+    return f"{count:g} bytes"
+
+
+NO_NODE = "no node is left that could run it"
+"""How the detail begins of jobs that were cancelled for that: another cluster can take them up."""
+
+
+class Stranded:
+    """Nodes that are gone for good, and the jobs that came to wait since it was last asked."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._gone: set[int] = set()
+        self._validator: Validator | None = None  # of the nodes that are left
+        self._came: list[JobId] = []
+
+    def heard(self, batch: Iterable[Event]) -> None:
+        """Take in what has happened. O(batch)."""
+        for event in batch:
+            if isinstance(event, NodeLost) and event.for_good:
+                self._gone.add(event.node)
+                self._validator = None
+            elif isinstance(event, NodeJoined):
+                self._gone.discard(event.node)
+                self._validator = None
+            elif self._gone and isinstance(event, Submitted | Requeued):
+                self._came.append(event.job.id if isinstance(event, Submitted) else event.job)
+
+    def find(self) -> Mapping[JobId, str]:
+        """Jobs that can never start, and why; those that wait for others come first.
+
+        O(queue) after nodes have left, else O(jobs that came since).
+        """
+        engine, validator = self._engine, self._validator
+        if not self._gone:
+            return {}
+        came, self._came = [job for job in self._came if engine.records[job].end is None], []
+        if validator is None:
+            left = [node for n, node in enumerate(engine.cluster.nodes) if n not in self._gone]
+            validator = self._validator = Validator(Cluster(left))
+            bound = [job.id for fifo in engine.device_queues.values() for job, _ in fifo]
+            came = [*(job.id for job in engine.queue), *bound, *engine.held]
+        found: dict[JobId, str] = {}
+        for job in map(self._as_submitted, came):
+            told = validator.admit(job)
+            if isinstance(told, Rejected):
+                found[job.id] = f"{NO_NODE}: {told.reason}"
+        behind = self._waiting_for(found)
+        while behind:
+            found |= behind
+            behind = self._waiting_for(found)
+        return dict(reversed(found.items()))
+
+    def _as_submitted(self, job: JobId) -> Job:
+        """With all its choices, also those that cannot end before the cluster does."""
+        return self._engine.horizon.narrowed.get(job) or self._engine.records[job].job
+
+    def _waiting_for(self, found: Mapping[JobId, str]) -> dict[JobId, str]:
+        """Jobs, not among these, that wait for one of these."""
+        engine = self._engine
+        held: Sequence[Job] = [engine.records[job].job for job in engine.held if job not in found]
+        first = {job.id: next((d.job for d in job.depends if d.job in found), None) for job in held}
+        return {job: f"{NO_NODE}: it waits for job {other}" for job, other in first.items() if other}

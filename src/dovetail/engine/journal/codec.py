@@ -1,13 +1,24 @@
-"""Events, decisions and predictions as plain JSON values, and back. The vocabulary of the journal."""
+"""Events, decisions and predictions as plain JSON values, and back. The vocabulary of the journal.
+
+How a class is written follows from its fields: as the list of their values, or as an object by their names.
+Written by hand is only what has a form of its own.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+import json
+import re
+import types
+import typing
 from collections.abc import Callable, Mapping, Sequence
+from enum import Enum
+from functools import cache
 from operator import attrgetter
 from typing import Any, TypeVar
 
-from dovetail.engine.journal.compact import encoded
+import orjson
+
 from dovetail.files.sentences import shown
 from dovetail.model import (
     EMPTY,
@@ -15,99 +26,160 @@ from dovetail.model import (
     Allocation,
     App,
     Came,
-    Cancelled,
     Choice,
     Cluster,
-    ClusterEnds,
     Command,
-    Communication,
     Decision,
-    Delayed,
     Dependency,
-    Dequeue,
-    Device,
     DeviceClass,
     Donor,
     Ended,
-    Ending,
-    Enqueue,
-    Estimated,
     Event,
     Foreseen,
-    Held,
     Implementation,
-    Inquire,
-    Intend,
     Job,
-    JobId,
     Launch,
-    Lingering,
-    Migrate,
-    Migrated,
     Node,
-    NodeDrained,
-    NodeJoined,
-    NodeLost,
     Part,
-    Plan,
-    PlanItem,
-    Planned,
     Prediction,
-    Preempt,
     Ran,
-    Recalled,
-    Released,
     Request,
-    Requeued,
-    Reserve,
-    Run,
     Shape,
-    Sized,
-    Sizing,
-    Start,
     Started,
     State,
     Submit,
     Submitted,
     Throttle,
     TimeUsed,
-    Usage,
-    Wait,
-    Withdrawn,
-    Woken,
 )
 from dovetail.model.hostlist import MOST_NAMES
 from dovetail.model.node import Nodes, Numbered
 
 __all__ = [
     "Codec",
-    "decode_allocation",
+    "decode",
     "decode_app",
     "decode_cluster",
     "decode_job",
-    "decode_launch",
-    "decode_node",
-    "decode_run",
-    "encode_allocation",
+    "decoded",
+    "encode",
     "encode_app",
     "encode_cluster",
     "encode_job",
-    "encode_launch",
-    "encode_node",
-    "encode_run",
+    "encoded",
 ]
 
 Json = Any
 T = TypeVar("T")
 
 
+def _named(kinds: Any) -> dict[str, type]:
+    """Events or decisions by their names in a journal."""
+    named = {
+        re.sub("(?<=[a-z])(?=[A-Z])", "_", kind.__name__).lower(): kind for kind in typing.get_args(kinds)
+    }
+    return dict(sorted(named.items()))
+
+
+_EVENTS, _DECISIONS = _named(Event), _named(Decision)
+_NAMES = {kind: name for known in (_EVENTS, _DECISIONS) for name, kind in known.items()}
+_LISTS = (Dependency, DeviceClass, Donor, Ran, Came, Shape, Throttle, TimeUsed)
+"""Written as the list of their fields; other dataclasses as objects."""
+_SCALARS = frozenset((str, int, float, bool, type(None)))
+
+
+# ------------------------------------------------------------------------- by the fields of a class
+
+
+def decode(kind: type[T], data: Json) -> T:
+    """The value of that class that `encode` wrote."""
+    hint: Any = kind
+    return _reader(hint)(data)  # type: ignore[no-any-return]
+
+
+@cache
+def _names(kind: Any) -> tuple[str, ...]:
+    if dataclasses.is_dataclass(kind):
+        return tuple(field.name for field in dataclasses.fields(kind))
+    return kind._fields  # type: ignore[no-any-return]
+
+
+def _plain(item: Any) -> dict[str, Json]:
+    return {name: encode(getattr(item, name)) for name in _names(item.__class__)}
+
+
+def _listed(item: Any) -> list[Json]:
+    return [encode(getattr(item, name)) for name in _names(item.__class__)]
+
+
+def encode(value: Any) -> Json:
+    """A value of the model as JSON; jobs, apps and clusters have functions of their own."""
+    kind = type(value)
+    if kind in _SCALARS:
+        return value
+    if kind in _OWN_FORMS:
+        return _OWN_FORMS[kind][0](value)
+    if kind in _LISTS:
+        return _listed(value)
+    if isinstance(value, Mapping):
+        return dict(value)
+    if isinstance(value, list | tuple):
+        return list(map(encode, value))
+    return _plain(value) if dataclasses.is_dataclass(kind) else value
+
+
+@cache
+def _readers(kind: Any) -> Mapping[str, Callable[[Json], Any]]:
+    """How each field of a class is read, in order."""
+    hints = typing.get_type_hints(kind)
+    return {name: _reader(hints[name]) for name in _names(kind)}
+
+
+@cache
+def _reader(hint: Any) -> Callable[[Json], Any]:
+    """How a value of a type is read; what is nothing but text, a number or a switch is taken as it stands."""
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin in (typing.Union, types.UnionType) and type(None) in arguments:
+        read = _reader(next(one for one in arguments if one is not type(None)))
+        return lambda data: None if data is None else read(data)
+    if origin is tuple and arguments[-1] is ...:
+        each = _reader(arguments[0])
+        return lambda data: tuple(map(each, data))
+    if origin is tuple or origin is Mapping:
+        return tuple if origin is tuple else dict
+    if hint in _OWN_FORMS:
+        return _OWN_FORMS[hint][1]
+    if hint in _LISTS:
+        return lambda data: _of_list(hint, data)
+    if dataclasses.is_dataclass(hint):
+        return lambda data: _of_object(hint, data)
+    return hint if isinstance(hint, type) and issubclass(hint, Enum) else lambda data: data
+
+
+def _of_list(kind: Any, fields: Sequence[Json]) -> Any:
+    """What `_listed` wrote; fields at the end that have a default may be missing."""
+    readers = _readers(kind)
+    if len(fields) > len(readers):
+        raise TypeError("more fields than there are")
+    return kind(*(read(value) for read, value in zip(readers.values(), fields, strict=False)))
+
+
+def _of_object(kind: Any, data: Mapping[str, Json]) -> Any:
+    """What `_plain` wrote."""
+    readers = _readers(kind)
+    return kind(**{name: readers[name](value) if name in readers else value for name, value in data.items()})
+
+
+# ------------------------------------------------------------------------------- clusters and nodes
+
+
 def encode_cluster(cluster: Cluster) -> Json:
     """A cluster as JSON: node by node, a large one group by group, numbered names as their stem and count."""
     if not isinstance(cluster.nodes, Nodes):
-        return {"label": cluster.label, "nodes": [encode_node(node) for node in cluster.nodes]}
+        return {"label": cluster.label, "nodes": [_plain(node) for node in cluster.nodes]}
     groups = [
         {
-            "node": encode_node(node),
+            "node": _plain(node),
             "names": [names.stem, len(names)] if isinstance(names, Numbered) else list(names),
         }
         for node, names in cluster.nodes.parts
@@ -115,39 +187,18 @@ def encode_cluster(cluster: Cluster) -> Json:
     return {"label": cluster.label, "groups": groups}
 
 
-def encode_node(node: Node) -> Json:
-    """A node as JSON."""
-    return {**_plain(node), "devices": [_plain(device) for device in node.devices]}
-
-
-def decode_node(data: Json) -> Node:
-    """The node that `encode_node` wrote."""
-    devices = tuple(Device(**{**device, "cores": tuple(device["cores"])}) for device in data["devices"])
-    return Node(
-        data["name"],
-        tuple(data["cores"]),
-        devices,
-        data["memory"],
-        data["host_cpus"],
-        data["cpu_model"],
-        tuple(data.get("partitions", ())),
-        data.get("network_bandwidth"),
-        data.get("gpu_bandwidth"),
-    )
-
-
 def decode_cluster(data: Json) -> Cluster:
     """The cluster that `encode_cluster` wrote. Raises `ValueError` where it has too many nodes."""
     if "groups" not in data:
-        return Cluster(tuple(decode_node(n) for n in data["nodes"]), data["label"])
-    groups = [(decode_node(group["node"]), _names(group["names"])) for group in data["groups"]]
+        return Cluster(tuple(_node_from(n) for n in data["nodes"]), data["label"])
+    groups = [(_node_from(group["node"]), _node_names(group["names"])) for group in data["groups"]]
     found = sum(len(names) for _, names in groups)
     if found > MOST_NAMES:
         raise ValueError(f"{shown(found)} nodes")
     return Cluster.of(groups, data["label"])
 
 
-def _names(data: Json) -> Sequence[str]:
+def _node_names(data: Json) -> Sequence[str]:
     """The names of a group: all of them, or a stem and a count."""
     if len(data) == 2 and type(data[1]) is int:
         stem, count = data
@@ -159,33 +210,13 @@ def _names(data: Json) -> Sequence[str]:
     return list(data)
 
 
-_SIMPLE: dict[type, str] = {
-    Cancelled: "cancelled",
-    ClusterEnds: "cluster_ends",
-    Delayed: "delayed",
-    Ending: "ending",
-    Estimated: "estimated",
-    Held: "held",
-    Lingering: "lingering",
-    Migrated: "migrated",
-    NodeDrained: "node_drained",
-    NodeLost: "node_lost",
-    Released: "released",
-    Requeued: "requeued",
-    Sized: "sized",
-    Withdrawn: "withdrawn",
-    Woken: "woken",
-}
-"""Events that are their fields."""
-
-_NAMES: dict[type, tuple[str, ...]] = {}
+def _node_from(data: Json) -> Node:
+    early = ("name", "cores", "devices", "memory", "host_cpus", "cpu_model")  # in files of all versions
+    fields = {name: data[name] for name in _names(Node) if name in early or name in data}
+    return _of_object(Node, fields)  # type: ignore[no-any-return]
 
 
-def _plain(item: Any) -> dict[str, Any]:
-    kind = type(item)
-    if kind not in _NAMES:
-        _NAMES[kind] = tuple(field.name for field in dataclasses.fields(kind))
-    return {name: getattr(item, name) for name in _NAMES[kind]}
+# --------------------------------------------------------------------------- places, apps and jobs
 
 
 def _request(request: Request) -> Json:
@@ -199,10 +230,7 @@ def _request_from(data: Json) -> Request:
     return Request(nodes, cpus, shares, memory, tuple(models), *partition)
 
 
-def encode_allocation(allocation: Allocation | None) -> Json:
-    """An allocation; ``None`` as it is."""
-    if allocation is None:
-        return None
+def _allocation(allocation: Allocation) -> Json:
     return {
         "request": _request(allocation.request),
         "parts": [[format(part.nodes, "x"), *part[1:]] for part in allocation.parts],
@@ -211,9 +239,7 @@ def encode_allocation(allocation: Allocation | None) -> Json:
     }
 
 
-def _allocation_from(data: Json) -> Allocation | None:
-    if data is None:
-        return None
+def _allocation_from(data: Json) -> Allocation:
     return Allocation(
         _request_from(data["request"]),
         tuple(
@@ -225,47 +251,16 @@ def _allocation_from(data: Json) -> Allocation | None:
     )
 
 
-def decode_allocation(data: Json) -> Allocation:
-    """The allocation that `encode_allocation` wrote."""
-    allocation = _allocation_from(data)
-    assert allocation is not None
-    return allocation
-
-
-def _plan(plan: Plan) -> Json:
-    items = [{**_plain(item), "request": _request(item.request)} for item in plan.items]
-    return {**_plain(plan), "items": items}
-
-
-def _plan_from(data: Json) -> Plan:
-    items = tuple(PlanItem(**{**item, "request": _request_from(item["request"])}) for item in data["items"])
-    return Plan(**{**data, "items": items})
-
-
-_PARTS: dict[str, tuple[Callable[[Any], Json], Callable[[Json], Any]]] = {
-    "inputs": (dict, dict),
-    "speedup": (dict, dict),
-    "depends": (
-        lambda depends: [[one.kind, one.job] for one in depends],
-        lambda data: tuple(Dependency(kind, job) for kind, job in data),
-    ),
-    "communication": (lambda found: _plain(found), lambda data: Communication(**data)),
-    "throttles": (
-        lambda throttles: [[one.key, one.limit] for one in throttles],
-        lambda data: tuple(Throttle(key, limit) for key, limit in data),
-    ),
-    "launch": (lambda found: encode_launch(found), lambda data: decode_launch(data)),
-    "slurm": (list, tuple),
-    "sizing": (lambda found: _plain(found), lambda data: Sizing(**{**data, "auto": tuple(data["auto"])})),
-}
-"""Fields of a job that are not plain values: how they are written and read."""
-
 _OPTIONAL = tuple(
     (field.name, field.default)
     for field in dataclasses.fields(Job)
     if field.name not in ("id", "app", "choices", "launch")
 )
 _optional_of = attrgetter(*(name for name, _ in _OPTIONAL))
+_NESTED = frozenset(
+    ("depends", "communication", "inputs", "launch", "sizing", "slurm", "speedup", "throttles")
+)
+"""Fields of a job that are not read as they stand."""
 
 
 def _command(command: Command | None) -> Json:
@@ -286,13 +281,7 @@ def encode_app(app: App) -> dict[str, Json]:
     """An app without its name."""
     data: dict[str, Json] = {
         "implementations": [
-            [
-                i.name,
-                i.kind,
-                _request(i.request),
-                _command(i.command),
-            ]
-            for i in app.implementations
+            [i.name, i.kind, _request(i.request), _command(i.command)] for i in app.implementations
         ]
     }
     return {**data, "restartable": True} if app.restartable else data
@@ -301,12 +290,7 @@ def encode_app(app: App) -> dict[str, Json]:
 def decode_app(name: str, data: Mapping[str, Json]) -> App:
     """The app that `encode_app` wrote."""
     implementations = tuple(
-        Implementation(
-            name,
-            kind,
-            _request_from(request),
-            _command_from(command),
-        )
+        Implementation(name, kind, _request_from(request), _command_from(command))
         for name, kind, request, command in data["implementations"]
     )
     return App(name, implementations, data.get("restartable", False))
@@ -321,7 +305,7 @@ def encode_job(job: Job, choices: Json = None) -> dict[str, Json]:
     data: dict[str, Json] = {"id": job.id, "choices": _choices(job) if choices is None else choices}
     for (name, default), value in zip(_OPTIONAL, _optional_of(job), strict=True):
         if value is not default and value != default:
-            data[name] = _PARTS[name][0](value) if name in _PARTS else value
+            data[name] = encode(value)
     return data
 
 
@@ -332,8 +316,9 @@ _choices_of_apps: dict[tuple[int, bytes], tuple[App, tuple[Choice, ...]]] = {}
 def decode_job(data: Mapping[str, Json], app: App, launch: Launch | None = None) -> Job:
     """The job of this app that `encode_job` wrote."""
     fields = {"launch": launch, **data, "app": app, "choices": _choices_from(data, app)}
-    for name in _PARTS.keys() & data.keys():
-        fields[name] = _PARTS[name][1](data[name])
+    readers = _readers(Job)
+    for name in _NESTED & data.keys():
+        fields[name] = readers[name](data[name])
     return Job(**fields)
 
 
@@ -350,29 +335,15 @@ def _choices_from(data: Mapping[str, Json], app: App) -> tuple[Choice, ...]:
     return choices
 
 
-def encode_launch(launch: Launch) -> Json:
-    """What a job starts in."""
-    return _plain(launch)
+_OWN_FORMS: dict[Any, tuple[Callable[[Any], Json], Callable[[Json], Any]]] = {
+    Allocation: (_allocation, _allocation_from),
+    Node: (_plain, _node_from),
+    Request: (_request, _request_from),
+    State: (attrgetter("value"), State),
+}
 
 
-def decode_launch(data: Json) -> Launch:
-    """The launch that `encode_launch` wrote."""
-    environ = data.get("environ")
-    return Launch(**{**data, "environ": None if environ is None else tuple(map(tuple, environ))})
-
-
-def encode_run(run: Run) -> Json:
-    """A measured run."""
-    usage = None if run.usage is None else _plain(run.usage)
-    device = [run.device_class.kind, run.device_class.model]
-    return {**_plain(run), "device_class": device, "inputs": dict(run.inputs), "usage": usage}
-
-
-def decode_run(data: Json) -> Run:
-    """The run that `encode_run` wrote."""
-    usage = None if data["usage"] is None else Usage(**data["usage"])
-    device = DeviceClass(*data["device_class"])
-    return Run(**{**data, "device_class": device, "usage": usage, "state": State(data["state"])})
+# ----------------------------------------------------------------------------- a journal's lines
 
 
 class Codec:
@@ -381,8 +352,6 @@ class Codec:
     def __init__(self) -> None:
         self._apps: dict[str, App] = {}
         self._choices: tuple[tuple[Choice, ...], Json] = ((), [])
-
-    # ------------------------------------------------------------------- jobs
 
     def _job(self, job: Job) -> Json:
         data = {**encode_job(job, self._choices_of(job)), "app": job.app.name}
@@ -406,133 +375,49 @@ class Codec:
             del data["implementations"]
         return decode_job(data, self._apps[name])
 
-    # ----------------------------------------------------------------- events
-
     def event(self, event: Event) -> Json:
         """An event as a list: its name, then its fields."""
+        name = _NAMES[type(event)]
         if isinstance(event, Submitted):
             job = self._job(event.job)
             if event.attempts:
-                return ["submitted", job, event.held, event.attempts, event.failures]
-            return ["submitted", job, event.held] if event.held else ["submitted", job]
+                return [name, job, event.held, event.attempts, event.failures]
+            return [name, job, event.held] if event.held else [name, job]
+        form = [name, *_listed(event)]
         if isinstance(event, Started):
-            device = event.device_class
-            place = None if device is None else [device.kind, device.model]
-            return ["started", event.job, encode_allocation(event.allocation), place, event.at]
-        if isinstance(event, Adopted):
-            allocation = encode_allocation(event.allocation)
-            limit = None if event.limit == float("inf") else event.limit
-            known = event.limit is not None  # an infinite one is written as nothing
-            start, predicted = event.start_time, event.predicted
-            told: list[Json] = [event.job, event.implementation, allocation, start, event.attempt]
-            return ["adopted", *told, predicted, limit, known]
-        if isinstance(event, Ended):
-            usage = None if event.usage is None else _plain(event.usage)
-            told = [] if event.ran else [None, False]
-            return [
-                "ended",
-                event.job,
-                event.state.value,
-                event.exit_code,
-                event.detail,
-                usage,
-                event.started_at,
-                event.ended_at,
-                *told,
-            ]
-        if isinstance(event, NodeJoined):
-            return ["node_joined", event.node, None if event.new is None else encode_node(event.new)]
-        if isinstance(event, Planned):
-            return ["planned", _plan(event.plan)]
-        if isinstance(event, Recalled):
-            came = [[one.user, one.submit_time, _request(one.request), one.bound] for one in event.came]
-            return ["recalled", [list(one) for one in event.ran], came]
-        if isinstance(event, Foreseen):
-            used = [] if event.used is None else [list(event.used)]
-            return ["foreseen", _shape(event.shape), event.wait, event.room, event.why, *used]
-        name = _SIMPLE[type(event)]
-        return [name, *_plain(event).values()]
+            del form[5:]  # its own moment is told by the one before
+        elif isinstance(event, Adopted):
+            form[7:] = [None if event.limit == float("inf") else event.limit, event.limit is not None]
+        elif isinstance(event, Ended):
+            form[8:] = [] if event.ran else [None, False]
+        elif isinstance(event, Foreseen) and event.used is None:
+            del form[5:]
+        return form
 
     def event_from(self, data: Json) -> Event:
         """The event that `event` encoded."""
-        makers: dict[str, Callable[..., Event]] = {
-            **{name: kind for kind, name in _SIMPLE.items()},
-            "submitted": lambda job, *told: Submitted(self._job_from(job), *told),
-            "started": lambda job, allocation, device=None, at=None: Started(
-                job, _allocation_from(allocation), None if device is None else DeviceClass(*device), at
-            ),
-            "adopted": _adopted,
-            "sized": lambda job, memory, kills=0: Sized(job, tuple(memory), kills),
-            "ended": lambda job, state, code, detail, usage, *told: Ended(
-                job, State(state), code, detail, None if usage is None else Usage(**usage), *told
-            ),
-            "node_joined": lambda node, new=None: NodeJoined(node, None if new is None else decode_node(new)),
-            "planned": lambda plan: Planned(_plan_from(plan)),
-            "recalled": lambda ran, came=(): Recalled(
-                tuple(Ran(*one) for one in ran),
-                tuple(Came(user, at, _request_from(request), bound) for user, at, request, bound in came),
-            ),
-            "foreseen": lambda shape, wait, room=0, why="", used=None: Foreseen(
-                _shape_from(shape), wait, room, why, None if used is None else TimeUsed(*used)
-            ),
-        }
-        return _make(makers, data)
+        name, *fields = data
+        if name == "submitted":
+            job, *told = fields
+            return Submitted(self._job_from(job), *told)
+        if name == "adopted" and len(fields) == 8:
+            known = fields.pop()
+            fields[6] = float("inf") if known and fields[6] is None else fields[6]
+        return _of_list(_kind(_EVENTS, name), fields)  # type: ignore[no-any-return]
 
-    # -------------------------------------------------------------- decisions
-
-    def decision(self, decision: Decision) -> Json:
+    @staticmethod
+    def decision(decision: Decision) -> Json:
         """A decision as a list: its name, then its fields."""
-        if isinstance(decision, Start):
-            return ["start", decision.job, decision.implementation, encode_allocation(decision.allocation)]
-        if isinstance(decision, Enqueue):
-            return ["enqueue", decision.job, decision.implementation, decision.unit]
-        if isinstance(decision, Dequeue):
-            return ["dequeue", decision.job]
-        if isinstance(decision, Intend):
-            return ["intend", *_plain(decision).values()]
-        if isinstance(decision, Reserve):
-            allocation = encode_allocation(decision.allocation)
-            return ["reserve", decision.job, decision.implementation, allocation, decision.start]
-        if isinstance(decision, Migrate):
-            return ["migrate", decision.job, encode_allocation(decision.allocation), decision.held]
-        if isinstance(decision, Preempt):
-            return ["preempt", decision.job, decision.reason]
-        if isinstance(decision, Submit):
-            request = _request(decision.request)
-            return [
-                "submit",
-                decision.job,
-                decision.implementation,
-                request,
-                decision.target,
-                decision.walltime,
-                decision.reason,
-                *(() if decision.foreseen is None else (decision.foreseen,)),
-            ]
-        if isinstance(decision, Inquire):
-            return ["inquire", _shape(decision.shape)]
-        assert isinstance(decision, Wait), "renewals are spelt out"
-        return ["wait", decision.job, decision.reason, decision.until]
+        form = [_NAMES[type(decision)], *_listed(decision)]  # renewals are spelt out
+        if isinstance(decision, Submit) and decision.foreseen is None:
+            del form[7:]
+        return form
 
-    def decision_from(self, data: Json) -> Decision:
+    @staticmethod
+    def decision_from(data: Json) -> Decision:
         """The decision that `decision` encoded."""
-        makers: dict[str, Callable[..., Decision]] = {
-            "start": lambda job, name, allocation: Start(job, name, decode_allocation(allocation)),
-            "enqueue": Enqueue,
-            "dequeue": Dequeue,
-            "intend": Intend,
-            "reserve": lambda job, name, allocation, at: Reserve(
-                job, name, decode_allocation(allocation), at
-            ),
-            "migrate": lambda job, allocation, held=False: Migrate(job, decode_allocation(allocation), held),
-            "preempt": Preempt,
-            "submit": lambda job, name, request, *told: Submit(job, name, _request_from(request), *told),
-            "inquire": lambda shape: Inquire(_shape_from(shape)),
-            "wait": Wait,
-        }
-        return _make(makers, data)
-
-    # -------------------------------------------------------------- questions
+        name, *fields = data
+        return _of_list(_kind(_DECISIONS, name), fields)  # type: ignore[no-any-return]
 
     @staticmethod
     def asked(asked: tuple[Any, ...]) -> Json:
@@ -548,32 +433,26 @@ class Codec:
         return plain
 
 
-def _adopted(
-    job: JobId,
-    name: str,
-    allocation: Json,
-    start: float,
-    attempt: int,
-    predicted: float | None = None,
-    limit: float | None = None,
-    known: bool = False,
-) -> Adopted:
-    if known and limit is None:
-        limit = float("inf")
-    return Adopted(job, name, decode_allocation(allocation), start, attempt, predicted, limit)
+def _kind(known: Mapping[str, type], name: Json) -> type:
+    if name not in known:
+        raise ValueError(f"{shown(name)}, expected one of {', '.join(known)}")
+    return known[name]
 
 
-def _shape(shape: Shape) -> Json:
-    return [shape.target, _request(shape.request), shape.walltime, list(shape.options)]
+_SLOWLY = json.JSONEncoder(separators=(",", ":")).encode
 
 
-def _shape_from(data: Json) -> Shape:
-    target, request, walltime, options = data
-    return Shape(target, _request_from(request), walltime, tuple(options))
+def encoded(form: Any) -> bytes:
+    """A form as JSON: finite numbers only; names may be bytes that are no UTF-8."""
+    try:
+        return orjson.dumps(form)
+    except TypeError:  # lone surrogates, integers beyond 64 bits
+        return _SLOWLY(form).encode()
 
 
-def _make(makers: Mapping[str, Callable[..., T]], data: Json) -> T:
-    name, *fields = data
-    if name not in makers:
-        raise ValueError(f"{shown(name)}, expected one of {', '.join(makers)}")
-    return makers[name](*fields)
+def decoded(data: bytes) -> Any:
+    """The form again. Raises `ValueError` where it is none."""
+    try:
+        return orjson.loads(data)
+    except ValueError:
+        return json.loads(data)

@@ -12,15 +12,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import Any, cast
 
 from dovetail.engine.journal.checked import DAMAGED, checked
-from dovetail.engine.journal.codec import Codec, decode_cluster, encode_cluster
-from dovetail.engine.journal.compact import encoded
+from dovetail.engine.journal.codec import Codec, decode_cluster, encode_cluster, encoded
 from dovetail.engine.journal.plausible import Plausible, check_nodes
 from dovetail.engine.state.core import Engine
-from dovetail.engine.state.expectations import Expectations
 from dovetail.engine.state.predictions import Asked
+from dovetail.engine.state.progress import Expectations
 from dovetail.errors import InputError, JournalError, PolicyError
 from dovetail.files.reading import read_text
 from dovetail.files.sentences import printable, shown
@@ -70,28 +69,23 @@ _ENCODE = json.JSONEncoder(separators=(",", ":")).encode
 class JournalWriter:
     """Appends one line an instant; each is handed to the operating system at once.
 
-    ``path`` is created with mode 0600 and must not exist, unless ``file`` gives an open stream. What a full
-    disk does not take is kept and written with a later line, or when the journal is closed.
+    ``path`` is created with mode 0600 and must not exist. What a full disk does not take is kept and written
+    with a later line, or when the journal is closed.
     """
 
     def __init__(
         self,
-        path: str | Path | None,
+        path: str | Path,
         cluster: Cluster,
         *,
         policy: str,
         placement: str = "pack",
         about: Mapping[str, Any] | None = None,
-        file: IO[str] | None = None,
     ) -> None:
-        self._file = file
-        self._descriptor = -1
         self._owed = b""
         self.size = 0
-        if file is None:
-            assert path is not None
-            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC
-            self._descriptor = os.open(path, flags, 0o600)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC
+        self._descriptor = os.open(path, flags, 0o600)
         self._codec = Codec()
         header = {
             "dovetail_journal": VERSION,
@@ -104,9 +98,6 @@ class JournalWriter:
 
     def _line(self, line: bytes) -> None:
         self.size += len(line) + 1
-        if self._file is not None:
-            self._file.write(line.decode() + "\n")
-            return
         owed = self._owed + line + b"\n" if self._owed else line + b"\n"
         try:
             while owed:
@@ -151,8 +142,6 @@ class JournalWriter:
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
-        if self._file is not None:
-            self._file.close()
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,11 +7,18 @@ from heapq import nsmallest
 from math import inf, nextafter
 
 from dovetail.engine.capacity.free import Fits, FreeCapacity, Layout, Share
-from dovetail.engine.profile.plan import Slot, instants_first
 from dovetail.engine.profile.timeline import NodeTimeline
 from dovetail.model import FRACTION_UNITS, Allocation, Request, Seconds, bits
 
-__all__ = ["NodeProfile"]
+__all__ = ["NodeProfile", "Slot", "instants_first"]
+
+Slot = tuple[Seconds, Seconds, Allocation]
+"""Start, duration, and what is held."""
+
+
+def instants_first(slots: Iterable[Slot]) -> list[Slot]:
+    """Slots of no length go before others of their time."""
+    return sorted(slots, key=lambda slot: slot[1] > 0)
 
 
 class NodeProfile:

@@ -11,7 +11,7 @@ from itertools import accumulate
 from math import inf
 from operator import sub
 
-from dovetail.engine.profile.plan import Slot, instants_first
+from dovetail.engine.profile.nodes import Slot, instants_first
 from dovetail.model import Allocation, Request, Seconds
 
 __all__ = ["PlainCountProfile"]

@@ -1,14 +1,17 @@
-"""A profile in the hands of a policy, slot by slot: on any nodes, and where counting must be spelt out."""
+"""Profiles in the hands of a policy, slot by slot; that of any nodes is kept from instant to instant."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
-from dovetail.model import Allocation, Promise, Renew, Request, Reserve, Seconds
+from dovetail.engine.profile.nodes import NodeProfile
+from dovetail.engine.profile.plain_counts import PlainCountProfile
+from dovetail.interfaces import Profile
+from dovetail.model import Allocation, Job, JobId, Placed, Promise, Renew, Request, Reserve, Seconds
 
-__all__ = ["Change", "PlainPlan", "Slot", "SlotProfile", "change_of", "instants_first"]
+__all__ = ["Change", "NodeProfileCache", "PlainPlan", "change_of"]
 
 Change = tuple[int, Seconds, Seconds, tuple[Any, ...]]
 """+1 for a slot that is taken, -1 for one that is given back; start, end, and what it holds."""
@@ -19,39 +22,12 @@ def change_of(sign: int, start: Seconds, end: Seconds, allocation: Allocation) -
     return sign, start, end, (allocation.request.nodes, allocation.parts, allocation.donors)
 
 
-Slot = tuple[Seconds, Seconds, Allocation]
-"""Start, duration, and what is held."""
-
-
-def instants_first(slots: Iterable[Slot]) -> list[Slot]:
-    """Slots of no length go before others of their time."""
-    return sorted(slots, key=lambda slot: slot[1] > 0)
-
-
-class SlotProfile(Protocol):
-    """Free capacity over time in which slots are held; `NodeProfile` and `PlainCountProfile`."""
-
-    now: Seconds
-
-    def earliest(self, request: Request, duration: Seconds) -> tuple[Seconds, Allocation] | None:
-        """The first gap, and where."""
-        ...
-
-    def hold(self, start: Seconds, duration: Seconds, allocation: Allocation) -> bool:
-        """Take a slot; ``False``, nothing changed, if it is not free."""
-        ...
-
-    def pull(
-        self, start: Seconds, duration: Seconds, allocation: Allocation
-    ) -> tuple[Seconds, Allocation] | None:
-        """Move a held slot to the first gap that begins earlier; where to, or ``None`` if it stays."""
-        ...
-
-
 class PlainPlan:
     """Implements `dovetail.interfaces.Profile` over slots; ``promises`` with their durations, in order."""
 
-    def __init__(self, profile: SlotProfile, promises: Sequence[tuple[Promise, Seconds]]) -> None:
+    def __init__(
+        self, profile: NodeProfile | PlainCountProfile, promises: Sequence[tuple[Promise, Seconds]]
+    ) -> None:
         self.profile = profile
         self.changes: Counter[Change] = Counter()
         self._promises = list(promises)
@@ -100,3 +76,135 @@ class PlainPlan:
 
 def _start(promise: Promise) -> Seconds:
     return promise.start
+
+
+Interval = tuple[Seconds, Seconds, Allocation]
+"""Start, end, and what is held."""
+
+
+class NodeProfileCache:
+    """A policy plans in a copy. If what it decides is what it has planned, the copy is kept; else the changes
+    are entered one by one.
+    """
+
+    def __init__(
+        self,
+        profile: NodeProfile,
+        running: Iterable[Placed],
+        held: Iterable[tuple[Promise, Seconds]],
+        place_in_queue: Callable[[Job], Any],
+    ) -> None:
+        self._profile = profile
+        self._place = place_in_queue
+        self._slots: dict[JobId, Interval] = {
+            placed.job.id: (profile.now, placed.bound, placed.allocation) for placed in running
+        }
+        self._held: dict[JobId, tuple[Promise, Seconds]] = {}
+        for promise, duration in held:
+            self._slots[promise.job.id] = promise.start, promise.start + duration, promise.allocation
+            self._held[promise.job.id] = promise, duration
+        self._in_order: list[tuple[Promise, Seconds]] | None = None
+        self._plan: PlainPlan | None = None
+        self._whole = True
+        """Whether all changes so far went in."""
+        self._before: dict[JobId, Interval | None] = {}  # jobs whose slot has changed: the one in the profile
+
+    def plan(self, now: Seconds) -> Profile | None:
+        """A copy to plan with; ``None`` if the changes do not fit into what is kept."""
+        if not self._whole or not self._settle():
+            return None
+        self._profile.now = now
+        if self._in_order is None:
+            self._in_order = sorted(self._held.values(), key=lambda entry: self._place(entry[0].job))
+        self._plan = PlainPlan(self._profile.copy(), self._in_order)
+        return self._plan
+
+    def overdue(self, now: Seconds) -> bool:
+        """Whether a promise should have been kept before."""
+        return any(promise.start < now for promise, _ in self._held.values())
+
+    def _settle(self) -> bool:
+        """Enter what has changed, the plan as a whole if just that was decided; ``False`` if it won't fit."""
+        plan, self._plan = self._plan, None
+        gone: list[Interval] = []
+        new: list[Interval] = []
+        for job, old in self._before.items():
+            slot = self._slots.get(job)
+            if old is None or slot is None or change_of(1, *old) != change_of(1, *slot):
+                gone += [] if old is None else [old]
+                new += [] if slot is None else [slot]
+        self._before.clear()
+        if plan is not None and plan.changes == _changes(gone, new):
+            assert isinstance(plan.profile, NodeProfile)
+            self._profile = plan.profile
+            for _, _, allocation in gone:
+                self._profile.forget(allocation)
+            return True
+        profile = self._profile
+        for start, end, allocation in gone:
+            profile.forget(allocation)
+            if end > profile.now:
+                profile.give(max(start, profile.now), end, allocation)
+            profile.rest(allocation)
+        return all(profile.take(max(start, profile.now), end, allocation) for start, end, allocation in new)
+
+    def _change(self, job: JobId, slot: Interval | None) -> None:
+        """A job has another slot, or none."""
+        old = self._slots.pop(job, None)
+        self._before.setdefault(job, old)
+        if slot is not None:
+            self._slots[job] = slot
+
+    def _forget(self, job: JobId) -> None:
+        if self._held.pop(job, None) is not None:
+            self._in_order = None
+
+    def started(self, placed: Placed) -> None:
+        """A job has started."""
+        slot = self._slots.get(placed.job.id)
+        self._forget(placed.job.id)
+        if slot is None or not _as_promised(slot, placed):
+            self._change(placed.job.id, (placed.start_time, placed.bound, placed.allocation))
+
+    def ended(self, placed: Placed, now: Seconds) -> None:
+        """A running job has ended, before its limit perhaps."""
+        if self._plan is not None:
+            self._whole = self._settle() and self._whole
+        self._profile.now = now
+        self._change(placed.job.id, None)
+
+    def promised(self, promise: Promise, duration: Seconds) -> Promise:
+        """A start has been promised, or another one."""
+        self._held[promise.job.id] = promise, duration
+        self._in_order = None
+        self._change(promise.job.id, (promise.start, promise.start + duration, promise.allocation))
+        return promise
+
+    def renewed(self, decision: Renew) -> bool:
+        """Promises on nodes are renewed one by one."""
+        return False
+
+    def dropped(self, job: JobId) -> None:
+        """A job waits no more."""
+        if self._plan is not None:
+            self._whole = self._settle() and self._whole
+        self._forget(job)
+        self._change(job, None)
+
+    def let_go(self) -> list[Promise]:
+        """None stands here only."""
+        return []
+
+
+def _changes(gone: Iterable[Interval], new: Iterable[Interval]) -> Counter[Change]:
+    """Slots that are given back and taken, as a plan notes them."""
+    changes = Counter(change_of(-1, *slot) for slot in gone)
+    changes.update(change_of(1, *slot) for slot in new)
+    return changes
+
+
+def _as_promised(slot: Interval, placed: Placed) -> bool:
+    """Whether a job has started just as it was promised, so that it holds the very slot."""
+    start, end, allocation = slot
+    same = placed.allocation.parts == allocation.parts and not placed.allocation.donors
+    return same and start <= placed.start_time and end == placed.bound

@@ -16,7 +16,18 @@ from dovetail.engine.capacity.free import FreeCapacity, Layout
 from dovetail.engine.driver.prepare import prepare
 from dovetail.engine.simulation.request import best_times
 from dovetail.errors import InputError
-from dovetail.model import Allocation, Cluster, Job, Note, Record, Result, Seconds, State, Workload
+from dovetail.model import (
+    Allocation,
+    Cluster,
+    Implementation,
+    Job,
+    Note,
+    Record,
+    Result,
+    Seconds,
+    State,
+    Workload,
+)
 from dovetail.spec.values import RECORDED
 
 __all__ = ["recorded"]
@@ -84,12 +95,10 @@ class _Ledger:
         """The job starts, on what is free, else on what is not."""
         self.until(at)
         there = self._placed.get(job.id)
-        if there is not None:
-            self._as_it_was(job, at, *there)
+        if there is not None:  # the log says in which implementation and where it ran
+            self._begin(job, at, job.app.implementation(there[0]), there[1], taken=False)
             return
         choice = job.choices[0]
-        seconds = self._truth.seconds(job, choice.implementation, choice.request)
-        assert seconds is not None, "jobs without a true time were rejected"
         found = self._free.fit(choice.request)
         taken = found is not None
         if found is None:
@@ -98,23 +107,18 @@ class _Ledger:
         else:
             self._free.take(found)
             found = replace(found, cores=self._cores.assign(found))
-        cpus = sum(part.nodes.bit_count() * part.cpus for part in found.parts)
-        amounts = (float(cpus), choice.request.nodes * choice.request.gpus)
-        self._hold(amounts, 1)
-        heappush(self._running, (at + seconds, job.index, found, taken, amounts))
-        self.records[job.id] = Record(
-            job, State.COMPLETED, choice.implementation, found, at, at + seconds, exit_code=0
-        )
+        self._begin(job, at, choice.implementation, found, taken=taken)
 
-    def _as_it_was(self, job: Job, at: Seconds, name: str, place: Allocation) -> None:
-        """The log says in which implementation and where it ran."""
-        implementation = job.app.implementation(name)
+    def _begin(
+        self, job: Job, at: Seconds, implementation: Implementation, place: Allocation, *, taken: bool
+    ) -> None:
+        """The job runs on this place, which is ``taken`` from what was free."""
         seconds = self._truth.seconds(job, implementation, place.request)
         assert seconds is not None, "jobs without a true time were rejected"
         cpus = sum(part.nodes.bit_count() * part.cpus for part in place.parts)
         amounts = (float(cpus), place.request.nodes * place.request.gpus)
         self._hold(amounts, 1)
-        heappush(self._running, (at + seconds, job.index, place, False, amounts))
+        heappush(self._running, (at + seconds, job.index, place, taken, amounts))
         self.records[job.id] = Record(
             job, State.COMPLETED, implementation, place, at, at + seconds, exit_code=0
         )

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from dovetail.engine.capacity.free import Placement
-from dovetail.engine.state.expectations import Expectations
+from dovetail.engine.state.progress import Expectations
 from dovetail.interfaces import Planner, Policy, RateModel, RuntimeModel
 from dovetail.model import Cluster, JobId, Seconds, TableTruth, Workload
 from dovetail.spec.values import Compilation, Overrun

@@ -9,11 +9,10 @@ from operator import itemgetter
 
 import numpy as np
 
-from dovetail.engine.driver.driver import Driver, DriverOptions
+from dovetail.engine.driver.driver import Driver, DriverOptions, JournalSink
 from dovetail.engine.driver.orders import Move, Order, Stop
 from dovetail.engine.driver.prepare import check_depends, check_policy, prepare
 from dovetail.engine.driver.priority import Priorities
-from dovetail.engine.driver.sinks import JournalSink
 from dovetail.engine.simulation.ended import EndedColumns, TimesByPlace
 from dovetail.engine.simulation.request import (
     SimulationOptions,
@@ -22,8 +21,7 @@ from dovetail.engine.simulation.request import (
     rare_collections,
 )
 from dovetail.engine.simulation.stand_in import stand_in
-from dovetail.engine.state.expectations import Expectations, News
-from dovetail.engine.state.progress import Progress
+from dovetail.engine.state.progress import Expectations, News, Progress
 from dovetail.interfaces import History, Planner, Policy, RateModel, RuntimeModel
 from dovetail.model import (
     Cluster,
@@ -74,13 +72,12 @@ def simulate(
     check_depends(ready)
     check_policy(policy, opts.policy_name or type(policy).__name__, ready, cluster)
     beside = observe is not None or journal is not None or bool(incidents) or priorities is not None
+    request = SimulationRequest(ready, cluster, policy, runtimes, rates, forecast, opts)
     if opts.compiled == "auto" and not beside:
-        found = stand_in(SimulationRequest(ready, cluster, policy, runtimes, rates, forecast, opts))
+        found = stand_in(request)
         if found is not None:
             return found
-    simulation = _Simulation(
-        ready, cluster, policy, runtimes, rates, forecast, observe, journal, opts, follow, list(incidents)
-    )
+    simulation = _Simulation(request, observe, journal, follow, list(incidents))
     if priorities is not None:
         simulation.order_by_priority(priorities)
     with rare_collections():
@@ -92,29 +89,24 @@ class _Simulation:
 
     def __init__(
         self,
-        workload: Workload,
-        cluster: Cluster,
-        policy: Policy | Planner,
-        runtimes: RuntimeModel,
-        rates: RateModel | None,
-        forecast: Expectations | None,
+        request: SimulationRequest,
         observe: History | None,
         journal: JournalSink | None,
-        options: SimulationOptions,
         follow: Policy | None,
         incidents: list[tuple[Seconds, Event]],
     ) -> None:
-        self.workload = workload
-        self.options = options
+        self.workload = workload = request.workload
+        self.options = options = request.options
+        cluster, policy, runtimes = request.cluster, request.policy, request.runtimes
         self.truth: Truth = workload.truth
-        self.progress = Progress(rates)
-        self.rated = rates is not None
+        self.progress = Progress(request.rates)
+        self.rated = request.rates is not None
         self.incidents = incidents
         self.news = News()
         walltime = options.default_walltime
         self.kills = options.overrun == "kill"
         self.unlimited = inf if isinstance(walltime, str) else walltime
-        special = rates or journal or incidents or options.validate or observe is not None
+        special = request.rates or journal or incidents or options.validate or observe is not None
         nothing_to_mind = (
             not special
             and isinstance(policy, Policy)
@@ -138,7 +130,7 @@ class _Simulation:
             bound=self.bound,
             history=observe,
             journal=journal,
-            forecast=forecast,
+            forecast=request.forecast,
             follow=follow,
             rejected=workload.rejected,
             options=DriverOptions(

@@ -6,25 +6,23 @@ mean.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from itertools import chain
+from math import inf
 
 from dovetail.engine.capacity.free import Placement
 from dovetail.engine.capacity.gangs import gang_fault
 from dovetail.engine.capacity.occupancy import Occupancy
-from dovetail.engine.state.changes import InstantChanges
-from dovetail.engine.state.expectations import Expectations
-from dovetail.engine.state.horizon import Horizon
-from dovetail.engine.state.measured import Durations
+from dovetail.engine.state.choices import ChoiceLimits
 from dovetail.engine.state.outside import OutsideBook
 from dovetail.engine.state.phases import Phase
 from dovetail.engine.state.predictions import Predictions
 from dovetail.engine.state.profiles import ProfileBook
+from dovetail.engine.state.progress import Expectations
 from dovetail.engine.state.promises import PromiseBook
 from dovetail.engine.state.queue import JobQueue
-from dovetail.engine.state.recent import Recent
-from dovetail.engine.state.suspensions import Suspensions
+from dovetail.engine.state.recent import Durations, InstantChanges, Recent
 from dovetail.engine.state.view import EngineView
 from dovetail.errors import InvariantError
 from dovetail.interfaces import Policy, RuntimeModel, traits_of
@@ -53,8 +51,6 @@ __all__ = ["Books", "Bound", "no_bound"]
 Bound = Callable[[Job, Implementation, Request], Seconds]
 """Upper bound of a job's run time: its walltime or what stands in for it; may be infinite."""
 
-SUSPENDED = "no way to run it is in service"
-"""How the reason begins of a job that waits for the end of a suspension."""
 PENDING, RUNNING = State.PENDING, State.RUNNING  # an enum's members are looked up slowly
 
 
@@ -67,13 +63,13 @@ class Books:
     """The state of a run; see `dovetail.engine.state.core.Engine` for the parameters."""
 
     __slots__ = (  # more than a dict of shared keys holds, so that it would be looked up slowly
-        "_bound_to",
-        "_classes",
         "_expected",
         "_keep_asked",
         "_keep_considered",
         "_user_bound",
         "bound_of",
+        "bound_to",
+        "choices",
         "cluster",
         "decision_seconds",
         "device_queues",
@@ -91,6 +87,7 @@ class Books:
         "looks_back",
         "moving",
         "occupancy",
+        "only_class",
         "outside",
         "policy",
         "predictions",
@@ -136,8 +133,8 @@ class Books:
         self.preempted: set[JobId] = set()
         self.device_queues: dict[int, list[tuple[Job, Implementation]]] = {}
         self.promises = PromiseBook()
-        self.horizon = Horizon(self.predictions, self._classes_of)
-        self.suspensions = Suspensions()
+        self.choices = ChoiceLimits(self)
+        self.horizon, self.suspensions = self.choices.horizon, self.choices.suspensions
         self.records: dict[JobId, Record] = {}
         self.last_enqueued: int | None = None
         self.decision_seconds = Durations()
@@ -145,7 +142,7 @@ class Books:
         self.recent = Recent()
         self.looks_back = traits_of(policy).looks_back
         self.intended: dict[JobId, Intend] = {}
-        self._bound_to: dict[JobId, int] = {}
+        self.bound_to: dict[JobId, int] = {}
         self._user_bound = bound
         self._expected = -1  # version of the predictions
         self.learned_bounds = getattr(policy, "walltime", "user") == "learned"
@@ -154,116 +151,23 @@ class Books:
         self.bound_of = self.bound if self.learned_bounds or keep_asked else bound
         """`bound`, without the steps that lead nowhere in this run."""
         self.incidents = 0  # changes of the machine
-        self._classes: dict[str, DeviceClass | None] = {}
+        self.only_class: dict[str, DeviceClass | None] = {}
         self.profiles = ProfileBook(self)
         self.view = EngineView(self)
 
-    def _enter_queue(self, job: Job) -> None:
+    def enter_queue(self, job: Job) -> None:
+        """A job waits, and the policy sees it."""
         self.queue.add(job)
         self.profiles.submitted(job)
         if self.looks_back:
             self.recent.submitted(job, self.limit(job))
 
-    def _hold_back(self, record: Record, reason: str) -> None:
+    def hold_back(self, record: Record, reason: str) -> None:
+        """A job waits, and no policy sees it; it keeps its place."""
         self.queue.keep_place(record.job)
         self.held[record.job.id] = record.wait_reason = reason
 
-    def _narrow(self, job: Job, now: Seconds, without: Choice | None = None) -> bool:
-        """Leave a waiting job the choices that end before the cluster does; whether that changed anything."""
-        left = self.horizon.narrow(job, now, without)
-        if left is job:
-            return False
-        record = self.records[job.id]
-        self._withdraw(job)
-        if left is None:
-            self._hold_back(record, self.horizon.reason(job, now))
-        else:
-            record.job = left
-            self._enter_queue(left)
-        self.view.changes.incident = True
-        return True
-
-    def _move_horizon(self, now: Seconds, left: Seconds | None) -> None:
-        """The cluster's end has moved: everybody has all choices again, for now."""
-        before, self.horizon.narrowed = self.horizon.narrowed, {}
-        self.horizon.move(now, left)
-        for name, job in before.items():
-            if name in self.held:
-                del self.held[name]
-            elif name in self.queue or name in self._bound_to:
-                self._withdraw(self.records[name].job)
-            else:
-                continue  # it runs, or has ended
-            self.records[name].job = job
-            self.records[name].wait_reason = ""
-            self._enter_queue(job)
-
-    def _suspensions_changed(self) -> None:
-        """Waiting jobs have all their choices again but for those that are suspended now."""
-        suspensions = self.suspensions
-        before, suspensions.narrowed, suspensions.changed = suspensions.narrowed, {}, False
-        for name, job in before.items():
-            phase = self.phase(name)
-            if phase in (Phase.UNKNOWN, Phase.ENDED):
-                continue
-            record = self.records[name]
-            if phase not in (Phase.QUEUED, Phase.BOUND, Phase.HELD):
-                suspensions.narrowed[name] = job  # it has its choices again when it has ended
-            elif phase is Phase.HELD and not self.held[name].startswith(SUSPENDED):
-                record.job = job
-            else:
-                if self.held.pop(name, None) is None:
-                    self._withdraw(record.job)
-                self.horizon.narrowed.pop(name, None)
-                record.job, record.wait_reason = job, ""
-                self._enter_queue(job)
-        if suspensions.active:
-            for job in [*self.queue, *(job for fifo in self.device_queues.values() for job, _ in fifo)]:
-                self._leave_out_suspended(job)
-        self.view.changes.incident = True
-
-    def _leave_out_suspended(self, job: Job) -> bool:
-        """Take from a waiting job what is suspended; whether that changed anything.
-
-        One that has nothing else waits until that ends, if the app is known to complete elsewhere.
-        """
-        left: list[Choice] = []
-        reason = ""
-        for choice in job.choices:
-            ways = [
-                (job.app.name, choice.implementation.name, device)
-                for device in self._classes_of(choice, None)
-            ]
-            blocked = [way for way in ways if self.suspensions.blocked(way)]
-            if not blocked:
-                left.append(choice)
-            elif len(blocked) == len(ways):
-                reason = self.suspensions.reason(blocked[0])
-            else:  # only devices have models that can be asked for
-                models = tuple(way[2].model for way in ways if way not in blocked)
-                left.append(
-                    replace(choice, request=replace(choice.request, models=models))
-                    if choice.request.devices
-                    else choice
-                )
-        unproven = not left and not all(
-            self.suspensions.proven((job.app.name, choice.implementation.name, device))
-            for choice in job.choices
-            for device in self._classes_of(choice, None)
-        )
-        if unproven or left == list(job.choices):
-            return False
-        record = self.records[job.id]
-        self.suspensions.narrowed.setdefault(job.id, job)
-        self._withdraw(job)
-        if left:
-            record.job = replace(job, choices=tuple(left))
-            self._enter_queue(record.job)
-        else:
-            self._hold_back(record, f"{SUSPENDED}: {reason}")
-        return True
-
-    def _classes_of(self, choice: Choice, place: Allocation | None) -> Sequence[DeviceClass]:
+    def classes_of(self, choice: Choice, place: Allocation | None) -> Sequence[DeviceClass]:
         """The classes on which a choice may run, or does at a place."""
         if place is not None:
             return (self.class_of(choice.implementation, place),)
@@ -271,15 +175,16 @@ class Books:
         found = self.cluster.device_classes(choice.implementation.kind)
         return [one for one in found if one.model in models] if models else found
 
-    def _withdraw(self, job: Job) -> None:
-        """A waiting job leaves the queue or its FIFO, and what was promised to it."""
-        self._unqueue(job)
+    def withdraw(self, job: Job) -> None:
+        """It leaves them, and what was promised to it and intended for it is void."""
+        self.unqueue(job)
         self.promises.drop(job.id)
         self.intended.pop(job.id, None)
         self.profiles.dropped(job.id)
 
-    def _unqueue(self, job: Job) -> None:
-        unit = self._bound_to.pop(job.id, None)
+    def unqueue(self, job: Job) -> None:
+        """A waiting job leaves the queue or its FIFO."""
+        unit = self.bound_to.pop(job.id, None)
         if unit is None:
             self.queue.remove(job)
             return
@@ -291,7 +196,8 @@ class Books:
         if not fifo:
             del self.device_queues[unit]
 
-    def _close_span(self, record: Record, end: Seconds, state: State | None) -> None:
+    def close_span(self, record: Record, end: Seconds, state: State | None) -> None:
+        """What the job held until now goes on record; ``state`` where the attempt has ended with it."""
         assert record.start is not None
         assert record.allocation is not None
         assert record.implementation is not None
@@ -306,7 +212,7 @@ class Books:
         choice = next((c for c in job.choices if c.request == allocation.request), None)
         return "is no request of the job" if choice is None else gang_fault(self.cluster, choice, allocation)
 
-    def _run(
+    def run(
         self,
         record: Record,
         implementation: Implementation,
@@ -365,7 +271,7 @@ class Books:
             for (name, nodes, cls), p in self.predictions.known_of(job.id).items()
         )
 
-    def _change_place(
+    def change_place(
         self,
         placed: Placed,
         allocation: Allocation,
@@ -390,7 +296,7 @@ class Books:
         self.profiles.let_go()
         record = self.records[job.id]
         if (start if record.since is None else record.since) < now:
-            self._close_span(record, now, None)
+            self.close_span(record, now, None)
         record.since = now
         record.allocation, record.device_class = moved.allocation, device
 
@@ -406,6 +312,21 @@ class Books:
         left = max(0.0, 1.0 - spent / before.predicted)
         learned = self.learned_bounds and before.job.walltime is None
         return spent + left * new.expected, now + left * new.upper if learned else before.bound
+
+    def arrive(self, before: Placed, placed: Placed, target: Allocation, now: Seconds) -> None:
+        """The work has moved: the old place is free, and what is expected of the job is renewed."""
+        self.change_place(placed, target, now, expected=self._renewed(before, target, now))
+        record = self.records[placed.job.id]
+        record.migrations += max(0, len(before.allocation.donors) - len(target.donors))
+        self.view.changes.migrated.append(self.running[placed.job.id])
+
+    def wake_at(self, until: Seconds, now: Seconds) -> None:
+        """Have the policy asked then, whatever happens."""
+        wakes = self.wake_times
+        if now < until < inf:
+            at = bisect_left(wakes, until)
+            if at == len(wakes) or wakes[at] != until:
+                wakes.insert(at, until)
 
     @property
     def lost(self) -> set[int]:
@@ -429,11 +350,11 @@ class Books:
             return self._told_bound(job, implementation, request)
         return self._user_bound(job, implementation, request)
 
-    def _learned_bound(self, job: Job, implementation: Implementation, request: Request) -> Seconds:
+    def learned_bound(self, job: Job, implementation: Implementation, request: Request) -> Seconds:
         """The bound where it may change as more is learned; 0 where it cannot."""
         return self.bound(job, implementation, request) if self.learned_bounds else 0.0
 
-    def _expect(self) -> None:
+    def expect(self) -> None:
         """Note what is known of the jobs that hold promises, if that is more than last time."""
         version = self.predictions.version
         if version != self._expected:
@@ -457,10 +378,10 @@ class Books:
     def class_of(self, implementation: Implementation, allocation: Allocation) -> DeviceClass:
         """The device class on which an allocation runs an implementation (of its first node)."""
         kind = implementation.kind
-        only = self._classes.get(kind)
-        if only is None and kind not in self._classes:
+        only = self.only_class.get(kind)
+        if only is None and kind not in self.only_class:
             classes = self.cluster.device_classes(kind)
-            only = self._classes[kind] = classes[0] if len(classes) == 1 else None
+            only = self.only_class[kind] = classes[0] if len(classes) == 1 else None
         if only is not None:
             return only
         if not allocation.parts:  # it runs elsewhere, nobody said on what
@@ -500,7 +421,7 @@ class Books:
             return Phase.HELD
         if job in self.handed_over:
             return Phase.HANDED_OVER
-        return Phase.BOUND if job in self._bound_to else Phase.QUEUED
+        return Phase.BOUND if job in self.bound_to else Phase.QUEUED
 
     def validate(self) -> None:
         """Hold all books against each other; raises `InvariantError`. O(known jobs): for tests."""
@@ -509,11 +430,11 @@ class Books:
         bound = [job.id for fifo in self.device_queues.values() for job, _ in fifo]
         if len(queued) != len(self.queue):
             raise InvariantError("a job is in the queue twice")
-        if sorted(bound) != sorted(self._bound_to):
+        if sorted(bound) != sorted(self.bound_to):
             raise InvariantError("the FIFOs are not what jobs are bound to")
         for job, record in self.records.items():
             phase = self.phase(job)
-            places = (job in queued, job in self._bound_to, job in self.held, job in self.handed_over)
+            places = (job in queued, job in self.bound_to, job in self.held, job in self.handed_over)
             expected = [Phase.QUEUED, Phase.BOUND, Phase.HELD, Phase.HANDED_OVER]
             if list(places) != [phase is one for one in expected]:
                 raise InvariantError(f"job {job} is {phase.value} and stands elsewhere too")

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from typing import Any
 
 from dovetail.engine.capacity.free import Placement
 from dovetail.engine.capacity.sizing import resized
-from dovetail.engine.state.books import PENDING, Bound, no_bound
+from dovetail.engine.state.books import PENDING, Books, Bound, no_bound
 from dovetail.engine.state.deciding import Decisions
-from dovetail.engine.state.expectations import Expectations
 from dovetail.engine.state.phases import STEPS, Phase
+from dovetail.engine.state.progress import Expectations
 from dovetail.errors import PolicyError
 from dovetail.interfaces import Policy, RuntimeModel, traits_of
 from dovetail.model import (
@@ -56,44 +57,8 @@ from dovetail.model.allocation import NARROW
 
 __all__ = ["Bound", "Engine", "no_bound"]
 
-# At one instant ends come first, then what became of nodes, then submissions and what people say of jobs;
-# then the policy is asked.
-_ORDER: dict[type, int] = {
-    kind: rank
-    for rank, kinds in enumerate(
-        (
-            (Ended,),
-            (Withdrawn,),
-            (Lingering,),
-            (Ending,),
-            (Migrated,),
-            (NodeLost, NodeDrained, NodeJoined),  # as they came: a node may join and be lost at once
-            (ClusterEnds,),
-            (Submitted,),
-            (Adopted,),
-            (Requeued,),
-            (Sized,),
-            (Held,),
-            (Released,),
-            (Cancelled,),
-            (Started,),
-            (Delayed,),
-            (Estimated,),
-            (Foreseen,),
-            (Planned,),
-            (Recalled,),
-            (Woken,),
-        )
-    )
-    for kind in kinds
-}
 
-
-def _rank(event: Event) -> int:
-    return _ORDER[type(event)]
-
-
-class Engine(Decisions):
+class Engine(Books):
     """Holds the state of a run, asks the policy, checks and applies what it decides.
 
     ``timer`` is called around every ``decide`` and its differences kept in ``decision_seconds``.
@@ -102,7 +67,7 @@ class Engine(Decisions):
     source and target until `Migrated`; without, only where the policy asks for that.
     """
 
-    __slots__ = ("_settles", "_timer", "_told", "packs")
+    __slots__ = ("_decisions", "_settles", "_timer", "_told", "packs")
 
     def __init__(
         self,
@@ -120,13 +85,17 @@ class Engine(Decisions):
         hold_moves: bool = False,
     ) -> None:
         super().__init__(cluster, policy, runtimes, bound, placement, forecast, keep_asked, keep_considered)
-        self.policy_name = policy_name or type(policy).__name__
+        self._decisions = Decisions(self, policy_name or type(policy).__name__, hold_moves=hold_moves)
         self._settles = traits_of(policy).settles
         self._told = False
         self.packs = len(cluster) > NARROW
         """What ended jobs held is kept as runs of nodes: a mask of a wide machine takes kilobytes."""
         self._timer = timer
-        self.hold_moves = hold_moves
+
+    @property
+    def policy_name(self) -> str:
+        """For people."""
+        return self._decisions.policy_name
 
     # ------------------------------------------------------------------ events
 
@@ -145,24 +114,16 @@ class Engine(Decisions):
             events = sorted(events, key=_rank)
         quiet = True
         for event in events:
-            if type(event) is Ended:
-                self._end(event, now)
-                quiet = False
-            elif type(event) is Submitted:
-                self._submit(event)
-                quiet = False
-            else:
-                quiet = self._apply_event(event, now) and quiet
+            _, apply, incident = _STEPS[type(event)]
+            if incident:
+                view.changes.incident = True
+            quiet = apply(self, event, now) is True and quiet
         if quiet or not ask:
             if self.forecast is not None and not quiet:
                 self.forecast.shift(now, self.changes)
             return ()
         self.predictions.refresh()
-        if now >= self.horizon.next_look and self.horizon.due(now):
-            for job in [*self.queue, *(job for fifo in self.device_queues.values() for job, _ in fifo)]:
-                self._narrow(job, now)
-        if self.suspensions.active or self.suspensions.changed:
-            self._look_at_suspensions(now)
+        self.choices.look(now)
         bounds = self.occupancy.release_times
         if bounds and bounds[0] < now:
             self.promises.overran(now)
@@ -171,88 +132,39 @@ class Engine(Decisions):
             self.forecast.shift(now, self.changes)
         return decided
 
-    def _apply_event(self, event: Event, now: Seconds) -> bool:
-        """Apply one event; ``True`` if the policy need not be asked because of it."""
-        if isinstance(event, Started):
-            return self._started(event, now)
-        elif isinstance(event, Cancelled):
-            return self._cancel(event, now)
-        elif isinstance(event, Held):
-            return self._hold(event)
-        elif isinstance(event, Released):
-            return self._let_go(event.job)
-        elif isinstance(event, Sized):
-            return self._size(event)
-        elif isinstance(event, Migrated):
-            return self._migrated(event, now)
-        elif isinstance(event, Ending):
-            return self._give_place_away(event.job, now)
-        elif isinstance(event, Delayed):
-            submitted = self.handed_over.get(event.job)
-            if submitted is not None:
-                self.records[event.job].wait_reason = event.reason or submitted.reason
-            return True
-        elif isinstance(event, Woken):
-            return False
-        self.view.changes.incident = True
-        if isinstance(event, Adopted):
-            self._adopt(event)
-        elif isinstance(event, Requeued):
-            self._requeue(event.job)
-        elif isinstance(event, Withdrawn):
-            self._not_begun(event.job)
-        elif isinstance(event, Lingering):
-            self._take_place_back(event.job)
-        elif isinstance(event, NodeLost):
-            self._lose(event.node, now)
-        elif isinstance(event, NodeDrained):
-            self._drain(event.node)
-        elif isinstance(event, NodeJoined):
-            self._join(event)
-        elif isinstance(event, ClusterEnds):
-            self._move_horizon(now, event.left)
-            self._wake_at(self.horizon.end, now)
-        elif isinstance(event, Planned):
-            self.view.plan = event.plan
-        elif isinstance(event, Recalled):
-            self.recent.recall(event.ran, event.came)
-        elif isinstance(event, Foreseen):
-            self.outside.answered(event, now)
-        return False
-
-    def _submit(self, event: Submitted) -> None:
+    def _submit(self, event: Submitted, now: Seconds) -> None:
         job = event.job
         record = Record(job)
         record.attempts, record.failures = event.attempts, event.failures
         if self.records.setdefault(job.id, record) is not record:
             raise ValueError(f"job {job.id} was submitted twice")
         if event.held:
-            self._hold_back(record, event.held)
+            self.hold_back(record, event.held)
         else:
-            self._enter_queue(job)
+            self.enter_queue(job)
         self.view.changes.submitted.append(job)
 
-    def _hold(self, event: Held) -> bool:
+    def _hold(self, event: Held, now: Seconds) -> bool:
         """A job that waits is held back; one that runs, or is not known, is left alone."""
         if (self.phase(event.job), Held) not in STEPS:
             return True
         record = self.records[event.job]
         if event.job not in self.held:
-            self._withdraw(record.job)
-        self._hold_back(record, event.reason)
+            self.withdraw(record.job)
+        self.hold_back(record, event.reason)
         self.view.changes.withdrawn = True
         return False
 
-    def _let_go(self, job: JobId) -> bool:
-        if self.held.pop(job, None) is None:
+    def _let_go(self, event: Released, now: Seconds) -> bool:
+        if self.held.pop(event.job, None) is None:
             return True
-        record = self.records[job]
+        record = self.records[event.job]
         record.wait_reason = ""
-        self._enter_queue(record.job)
+        self.enter_queue(record.job)
         self.view.changes.submitted.append(record.job)
         return False
 
-    def _size(self, event: Sized) -> bool:
+    def _size(self, event: Sized, now: Seconds) -> bool:
         """A waiting job asks for other amounts of memory; one that runs meanwhile is left alone."""
         if (self.phase(event.job), Sized) not in STEPS:
             return True
@@ -265,8 +177,8 @@ class Engine(Decisions):
             sizes = [max(choice.request.memory, most) for choice in whole.choices]
             self.horizon.narrowed[event.job] = resized(whole, sizes, event.kills)
         if event.job not in self.held:
-            self._withdraw(before)
-            self._enter_queue(record.job)
+            self.withdraw(before)
+            self.enter_queue(record.job)
         if self.predictions.cached:
             self.predictions.drop(event.job)
         self.view.changes.incident = True
@@ -288,10 +200,10 @@ class Engine(Decisions):
         except ValueError:
             counted = False
         device = event.device_class or self.class_of(implementation, allocation if counted else nowhere)
-        self._run(record, implementation, allocation, device, start, counted=counted)
+        self.run(record, implementation, allocation, device, start, counted=counted)
         return False
 
-    def _adopt(self, event: Adopted) -> None:
+    def _adopt(self, event: Adopted, now: Seconds) -> None:
         """The job runs already: its place is a fact, which must be free."""
         record = self.records[event.job]
         implementation = record.job.app.implementation(event.implementation)
@@ -303,7 +215,7 @@ class Engine(Decisions):
         record.attempts = event.attempt - 1
         device = self.class_of(implementation, allocation)
         expected = None if event.limit is None else (event.predicted, event.limit)
-        self._run(record, implementation, allocation, device, event.start_time, expected=expected)
+        self.run(record, implementation, allocation, device, event.start_time, expected=expected)
 
     def _end(self, event: Ended, now: Seconds) -> None:
         record = self.records[event.job]
@@ -326,7 +238,7 @@ class Engine(Decisions):
                 self.recent.ended(placed, now)
             if event.job in self.moving:  # it held both places to the last, and has arrived nowhere
                 before, _ = self.moving.pop(event.job)
-                self._close_span(record, now, None)
+                self.close_span(record, now, None)
                 record.since, record.allocation = now, before.allocation
         if self.outside.cut:
             self.outside.ended(event.job, at_limit=event.state is State.TIMEOUT)
@@ -342,66 +254,17 @@ class Engine(Decisions):
         suspensions = self.suspensions
         several = len(record.job.choices) > 1
         if several or event.state is State.FAILED or suspensions.active or suspensions.narrowed:
-            self._weigh(record, event, now)
+            self.choices.weigh(record, event, now)
 
-    def _weigh(self, record: Record, event: Ended, now: Seconds) -> None:
-        """What an end says of the device: whether the app's implementation fails there at once, or works."""
-        if record.implementation is not None and record.device_class is not None and record.start is not None:
-            way = (record.job.app.name, record.implementation.name, record.device_class)
-            if event.state is State.COMPLETED and not self.suspensions.active:
-                self.suspensions.completed(way)
-            else:
-                self.suspensions.ended(
-                    way,
-                    event.job,
-                    event.state,
-                    now - record.start,
-                    now,
-                    known=lambda: self._completed_before(record),
-                    elsewhere=lambda: self._could_run_elsewhere(record),
-                )
-        if self.suspensions.narrowed:
-            record.job = self.suspensions.narrowed.pop(event.job, record.job)
-
-    def _could_run_elsewhere(self, record: Record) -> bool:
-        """Whether there is another class here on which the job could have run."""
-        submitted = self.suspensions.narrowed.get(record.job.id, record.job)
-        return any(
-            device != record.device_class
-            for choice in submitted.choices
-            for device in self._classes_of(choice, None)
-        )
-
-    def _completed_before(self, record: Record) -> bool:
-        """Whether the app is known to have completed on another class than the job's, in any run."""
-        app = record.job.app
-        return any(
-            other != record.device_class and self.predictions.runs(app.name, one.name, other)
-            for one in app.implementations
-            for other in self.cluster.device_classes(one.kind)
-        )
-
-    def _look_at_suspensions(self, now: Seconds) -> None:
-        """Jobs that came in lose what is suspended; whose pause is over may be tried with one job."""
-        self.suspensions.lapse(now)
-        if self.suspensions.changed:
-            self._suspensions_changed()
-        for job in self.view.changes.submitted:
-            record = self.records.get(job.id)
-            if record is not None and record.job in self.queue:
-                self._leave_out_suspended(record.job)
-        end = self.suspensions.next_end
-        if end is not None:
-            self._wake_at(end, now)
-
-    def _requeue(self, job: JobId) -> None:
+    def _requeue(self, event: Requeued, now: Seconds) -> None:
         """An ended job waits again, at its old place; what it held so far stays on record."""
+        job = event.job
         record = self.records[job]
         if self.phase(job) is not Phase.ENDED:
             raise ValueError(f"job {job} is requeued while it is {self.phase(job).value}")
         self.preempted.discard(job)
         if record.start is not None and record.end is not None:
-            self._close_span(record, record.end, record.state)
+            self.close_span(record, record.end, record.state)
         elif record.state in (State.FAILED, State.NODE_FAIL):
             record.failures += 1  # it never began, under an outside scheduler
         self._waits_again(record)
@@ -410,13 +273,14 @@ class Engine(Decisions):
         record.state, record.start, record.end = PENDING, None, None
         record.implementation, record.allocation, record.device_class = None, None, None
         record.exit_code, record.predicted, record.promised, record.usage = None, None, None, None
-        self._enter_queue(record.job)
+        self.enter_queue(record.job)
         self.view.changes.submitted.append(record.job)
 
     # ------------------------------------------------- places given away a moment early
 
-    def _give_place_away(self, job: JobId, now: Seconds) -> bool:
+    def _give_place_away(self, event: Ending, now: Seconds) -> bool:
         """Free the place of a job that is about to end; ``True``, nothing changed, if it cannot be freed."""
+        job = event.job
         placed = self.running.get(job)
         if placed is None or job in self.moving or job in self.occupancy.uncounted:
             return True
@@ -427,16 +291,17 @@ class Engine(Decisions):
         self.view.changes.ended.append(placed)
         return False
 
-    def _take_place_back(self, job: JobId) -> None:
+    def _take_place_back(self, event: Lingering, now: Seconds) -> None:
         """It goes on after all; who was to follow it there was `Withdrawn` before."""
-        placed = self.ending.pop(job, None)
+        placed = self.ending.pop(event.job, None)
         if placed is not None:
             self.profiles.let_go()
             placed = self.occupancy.retake(placed)
-            self.records[job].allocation = placed.allocation
+            self.records[event.job].allocation = placed.allocation
 
-    def _not_begun(self, job: JobId) -> None:
+    def _not_begun(self, event: Withdrawn, now: Seconds) -> None:
         """A job that follows one that goes on: as if it had not been started."""
+        job = event.job
         placed = self.running.get(job)
         if placed is not None:
             self.profiles.let_go()
@@ -457,7 +322,7 @@ class Engine(Decisions):
             return True  # it runs, here or elsewhere: its driver stops it and reports the end
         record = self.records[job]
         if self.held.pop(job, None) is None:
-            self._withdraw(record.job)
+            self.withdraw(record.job)
         self.view.changes.withdrawn = True
         record.state, record.end, record.exit_code = State.CANCELLED, now, None
         record.detail = event.detail
@@ -470,11 +335,11 @@ class Engine(Decisions):
             return True  # it has ended meanwhile
         before, target = self.moving.pop(event.job)
         if event.failed:
-            self._change_place(placed, before.allocation, now)
+            self.change_place(placed, before.allocation, now)
             self.view.changes.incident = True
             self.view.changes.moved.append(self.running[event.job])
         else:
-            self._arrive(before, placed, target, now)
+            self.arrive(before, placed, target, now)
         return False
 
     def retire(self, job: JobId) -> Record:
@@ -487,41 +352,39 @@ class Engine(Decisions):
 
     # ------------------------------------------------------------------- nodes
 
-    def _lose(self, node: int, now: Seconds) -> None:
+    def _lose(self, event: NodeLost, now: Seconds) -> None:
+        node = event.node
         if node in self.lost or node >= len(self.cluster):
             return
         for placed in self.occupancy.held_on(node):
             self._end(Ended(placed.job.id, State.NODE_FAIL, None, "a node was lost"), now)
         self.occupancy.lose(node)
-        self._leave_fifos(node)
+        self._take_no_more(node)
+
+    def _drain(self, event: NodeDrained, now: Seconds) -> None:
+        if event.node < len(self.cluster):
+            self.occupancy.drain(event.node)
+            self._take_no_more(event.node)
+
+    def _take_no_more(self, node: int) -> None:
+        """Jobs that were bound to a node wait for any node again, and nothing that was promised holds."""
+        for unit in self.cluster.units if self.device_queues else ():
+            if unit.node == node:
+                for job, _ in list(self.device_queues.get(unit.index, ())):
+                    self.unqueue(job)
+                    self.queue.add(job)
         self._machine_changed()
         self.promises.drop_all()
 
-    def _drain(self, node: int) -> None:
-        if node >= len(self.cluster):
-            return
-        self.occupancy.drain(node)
-        self._leave_fifos(node)
-        self._machine_changed()
-        self.promises.drop_all()
-
-    def _join(self, event: NodeJoined) -> None:
+    def _join(self, event: NodeJoined, now: Seconds) -> None:
         if event.new is None:
             self.occupancy.join(event.node)
         elif event.node != len(self.cluster):
             raise ValueError(f"new node {event.new.name} has index {event.node}, not {len(self.cluster)}")
         else:
             self.cluster = self.occupancy.grow(event.new)
-            self._classes.clear()
+            self.only_class.clear()
         self._machine_changed()
-
-    def _leave_fifos(self, node: int) -> None:
-        """Jobs that were bound to a node which takes none any more wait for any node again."""
-        for unit in self.cluster.units if self.device_queues else ():
-            if unit.node == node:
-                for job, _ in list(self.device_queues.get(unit.index, ())):
-                    self._unqueue(job)
-                    self.queue.add(job)
 
     def _machine_changed(self) -> None:
         self.incidents += 1
@@ -529,11 +392,36 @@ class Engine(Decisions):
         gone = frozenset(self.occupancy.lost | self.occupancy.drained)
         self.view.cluster = replace(self.cluster, gone=gone) if gone else self.cluster
 
+    # ------------------------------------------------------------- what others say
+
+    def _delayed(self, event: Delayed, now: Seconds) -> bool:
+        """An outside scheduler says why a job still waits there."""
+        submitted = self.handed_over.get(event.job)
+        if submitted is not None:
+            self.records[event.job].wait_reason = event.reason or submitted.reason
+        return True
+
+    def _cluster_ends(self, event: ClusterEnds, now: Seconds) -> None:
+        self.choices.move_horizon(now, event.left)
+        self.wake_at(self.horizon.end, now)
+
+    def _planned(self, event: Planned, now: Seconds) -> None:
+        self.view.plan = event.plan
+
+    def _recall(self, event: Recalled, now: Seconds) -> None:
+        self.recent.recall(event.ran, event.came)
+
+    def _foreseen(self, event: Foreseen, now: Seconds) -> None:
+        self.outside.answered(event, now)
+
+    def _nothing(self, event: Event, now: Seconds) -> None:
+        """The policy is asked: that is all."""
+
     # --------------------------------------------------------------- decisions
 
     def _ask(self, now: Seconds) -> list[Decision]:
         decided: list[Decision] = []
-        policy, view, timer = self.policy, self.view, self._timer
+        policy, view, timer, start = self.policy, self.view, self._timer, self._decisions.start
         rounds = 0
         self._told = True
         while True:
@@ -548,15 +436,15 @@ class Engine(Decisions):
             fresh = again = False
             for decision in batch:
                 if type(decision) is Start:
-                    if not self._start(decision, now):
+                    if not start(decision, now):
                         again = True
                         continue
-                elif not self._decide(decision, now):
+                elif not self._decisions.apply(decision, now):
                     continue
                 fresh = True
                 decided.append(decision)
             if self.suspensions.changed:  # a trial began: it is the only one
-                self._look_at_suspensions(now)
+                self.choices.look_at_suspensions(now)
                 again = True
             if not again and (not fresh or self._settles):
                 return decided
@@ -567,5 +455,41 @@ class Engine(Decisions):
     def impose(self, now: Seconds, decisions: Iterable[Decision], enqueued: int | None) -> None:
         """Take decisions that were made before (`dovetail.engine.state.checkpoint`), checked as any other."""
         for decision in decisions:
-            self._decide(decision, now)
+            self._decisions.apply(decision, now)
         self.last_enqueued = enqueued
+
+
+_Apply = Callable[[Engine, Any, Seconds], bool | None]
+
+# At one instant ends come first, then what became of nodes, then submissions and what people say of jobs;
+# then the policy is asked. What is done returns ``True`` where the policy need not be asked because of it.
+# An incident is a change that the lists of `InstantChanges` do not tell.
+_STEPS: dict[type, tuple[int, _Apply, bool]] = {
+    Ended: (0, Engine._end, False),
+    Withdrawn: (1, Engine._not_begun, True),
+    Lingering: (2, Engine._take_place_back, True),
+    Ending: (3, Engine._give_place_away, False),
+    Migrated: (4, Engine._migrated, False),
+    NodeLost: (5, Engine._lose, True),  # nodes as they came: one may join and be lost at once
+    NodeDrained: (5, Engine._drain, True),
+    NodeJoined: (5, Engine._join, True),
+    ClusterEnds: (6, Engine._cluster_ends, True),
+    Submitted: (7, Engine._submit, False),
+    Adopted: (8, Engine._adopt, True),
+    Requeued: (9, Engine._requeue, True),
+    Sized: (10, Engine._size, False),
+    Held: (11, Engine._hold, False),
+    Released: (12, Engine._let_go, False),
+    Cancelled: (13, Engine._cancel, False),
+    Started: (14, Engine._started, False),
+    Delayed: (15, Engine._delayed, False),
+    Estimated: (16, Engine._nothing, True),
+    Foreseen: (17, Engine._foreseen, True),
+    Planned: (18, Engine._planned, True),
+    Recalled: (19, Engine._recall, True),
+    Woken: (20, Engine._nothing, False),
+}
+
+
+def _rank(event: Event) -> int:
+    return _STEPS[type(event)][0]

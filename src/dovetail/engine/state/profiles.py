@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from math import inf, nextafter
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
-from dovetail.engine.profile.count_cache import CountProfile, CountProfileCache
-from dovetail.engine.profile.node_cache import NodeProfileCache
-from dovetail.engine.profile.nodes import NodeProfile
+from dovetail.engine.profile.counts import CountProfile, CountProfileCache
+from dovetail.engine.profile.nodes import NodeProfile, Slot
 from dovetail.engine.profile.plain_counts import PlainCountProfile
-from dovetail.engine.profile.plan import PlainPlan, Slot
+from dovetail.engine.profile.plan import NodeProfileCache, PlainPlan
 from dovetail.interfaces import Profile
 from dovetail.model import Choice, Job, JobId, Placed, Promise, Renew, Request, Seconds
 from dovetail.native.library import library
@@ -24,42 +23,6 @@ Key = Callable[..., Any]
 
 PATIENCE = 64
 """Ends of jobs for which a profile is kept while nobody holds a promise or asks for it."""
-
-
-class ProfileCache(Protocol):
-    """Keeps a profile with all promises in it: is told of every change, gives it to a policy to plan with."""
-
-    def plan(self, now: Seconds) -> Profile | None:
-        """The profile at this instant; ``None`` if what is kept is of no use any more."""
-        ...
-
-    def started(self, placed: Placed) -> None:
-        """A job has started, as it was promised or not."""
-        ...
-
-    def ended(self, placed: Placed, now: Seconds) -> None:
-        """A running job has ended, before its limit perhaps."""
-        ...
-
-    def overdue(self, now: Seconds) -> bool:
-        """Whether a promise should have been kept before."""
-        ...
-
-    def promised(self, promise: Promise, duration: Seconds) -> Promise:
-        """A start has been promised, or another one; the promise as it is to be held."""
-        ...
-
-    def renewed(self, decision: Renew) -> bool:
-        """Whether the decision is the renewal that has just been planned; it counts then."""
-        ...
-
-    def dropped(self, job: JobId) -> None:
-        """A job waits no more."""
-        ...
-
-    def let_go(self) -> list[Promise]:
-        """It is given up; the promises that stand nowhere but here."""
-        ...
 
 
 class ProfileBook:
@@ -77,7 +40,7 @@ class ProfileBook:
         """
         self._whole: set[Request] = set()  # looked at, and as long as ``counted`` they take whole nodes
         self._last_choices: tuple[Choice, ...] | None = None
-        self.kept: ProfileCache | None = None
+        self.kept: NodeProfileCache | CountProfileCache | None = None
         self._valid: tuple[Any, ...] = ()
         self._unasked = 0
 

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 from operator import itemgetter
 
-from dovetail.interfaces import RateModel, SeesProgress
+from dovetail.engine.state.recent import InstantChanges
+from dovetail.interfaces import Expected, RateModel, SeesProgress
 from dovetail.model import Ended, JobId, Placed, Seconds, State
 
-__all__ = ["Progress", "Work"]
+__all__ = ["Expectations", "News", "Progress", "Work"]
 
 INFINITE = float("inf")
 COMPLETED, TIMEOUT = State.COMPLETED, State.TIMEOUT  # an enum's members are looked up slowly
@@ -135,3 +136,41 @@ class Progress:
             if end != INFINITE:
                 heappush(self._heap, (end, 0, work.order, work.version, Ended(job, COMPLETED, 0)))
         return stalls
+
+
+class News:
+    """What is new in an engine's changes since the last look: they grow until its policy has been asked."""
+
+    def __init__(self) -> None:
+        self._looked: tuple[int, tuple[int, int, int]] = (0, (0, 0, 0))
+
+    def of(self, changes: InstantChanges) -> tuple[list[Placed], list[Placed], list[Placed]]:
+        """Who started, ended and moved (as it will be) since then."""
+        lists = changes.started, changes.ended, changes.moved
+        before = self._looked[1] if self._looked[0] == changes.instant else (0, 0, 0)
+        self._looked = changes.instant, (len(lists[0]), len(lists[1]), len(lists[2]))
+        return lists[0][before[0] :], lists[1][before[1] :], lists[2][before[2] :]
+
+
+class Expectations:
+    """Implements `Forecast`: running jobs progress at a rate model's rates over their predicted times."""
+
+    def __init__(self, rates: RateModel) -> None:
+        self.rates = rates
+        self._progress = Progress(rates)
+        self._news = News()
+
+    def shift(self, now: Seconds, changes: InstantChanges) -> None:
+        """What an instant has changed. O(what changed)."""
+        started, ended, moved = self._news.of(changes)
+        for placed in ended:
+            self._progress.stop(placed.job.id)
+        for placed in started:
+            if placed.predicted is not None:
+                self._progress.start(placed.job.id, placed.start_time, placed.predicted, float("inf"))
+        self._progress.shift(now, started, ended, moved)
+
+    def expected(self, job: JobId) -> Expected | None:
+        """What is left of a running job; ``None`` where nothing was predicted."""
+        work = self._progress.work(job)
+        return None if work is None else Expected(work.total, work.left, work.since, work.rate)

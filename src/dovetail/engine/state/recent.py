@@ -1,4 +1,4 @@
-"""What happened lately, for policies that learn from it: kept only for those that look back."""
+"""What happened at this instant and before it: changes, jobs that came and ended, how long decisions took."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from math import inf
 
 from dovetail.model import Came, Job, Placed, Ran, Seconds
 
-__all__ = ["Recent"]
+__all__ = ["Durations", "InstantChanges", "Recent"]
 
 ENDS, SUBMISSIONS = 256, 64
 
 
 class Recent:
-    """The last jobs that ended, and the last ones that came. Implements `dovetail.interfaces.Recent`."""
+    """The last jobs that ended, and the last that came; implements `dovetail.interfaces.Recent`."""
 
     def __init__(self) -> None:
         self.ran: deque[Ran] = deque(maxlen=ENDS)
@@ -37,3 +37,70 @@ class Recent:
         self.ran.extend(ran)
         self.came.clear()
         self.came.extend(came)
+
+
+class InstantChanges:
+    """What happened since the policy was last asked, as of the first call after it happened."""
+
+    __slots__ = ("ended", "incident", "instant", "migrated", "moved", "started", "submitted", "withdrawn")
+
+    def __init__(self) -> None:
+        self.instant = 0
+        """Another number for every instant."""
+        self.submitted: list[Job] = []
+        self.ended: list[Placed] = []
+        self.started: list[Placed] = []
+        self.moved: list[Placed] = []
+        """As they will be, at the decision."""
+        self.migrated: list[Placed] = []
+        """When they have arrived."""
+        self.incident = self.withdrawn = False
+
+    @property
+    def otherwise(self) -> bool:
+        """Whether anything changed that the lists do not say."""
+        return self.incident or self.withdrawn
+
+    def begin(self) -> None:
+        """Another instant: lists that somebody has kept of the last one stay as they are."""
+        self.instant += 1
+        if self.submitted:
+            self.submitted = []
+        if self.ended:
+            self.ended = []
+        if self.started:
+            self.started = []
+        if self.moved:
+            self.moved = []
+        if self.migrated:
+            self.migrated = []
+        self.incident = self.withdrawn = False
+
+
+MOST = 1 << 17
+
+
+class Durations(list[float]):
+    """Seconds of calls, in order; of very many, every second, fourth, … is kept.
+
+    Once ``MOST`` are kept every other one is dropped, and from then on every second call is kept, and so on:
+    mean and quantiles stay those of an even sample.
+    """
+
+    __slots__ = ("_skip", "_stride")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._stride = 1
+        self._skip = 0
+
+    def add(self, seconds: float) -> None:
+        """One call. O(1) in the mean."""
+        if self._skip:
+            self._skip -= 1
+            return
+        self.append(seconds)
+        self._skip = self._stride - 1
+        if len(self) >= MOST:
+            del self[1::2]
+            self._stride *= 2

@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from dovetail.engine.profile.shadow import CountShadow, NodeShadow
-from dovetail.engine.state.changes import InstantChanges
+from dovetail.engine.state.recent import InstantChanges
 from dovetail.interfaces import Forecast, Free, Outside, Profile, Queue, Recent, RuntimeModel, Shadow
 from dovetail.model import (
     Allocation,

@@ -1,10 +1,12 @@
 """Units with a first-in-first-out queue each, and when each will be done with what it has.
 
-A node's CPU pool is one unit, so is every device (contracts: "several nodes and devices").
+A node's CPU pool is one unit, so is every device (contracts: "several nodes and devices"). Rules 1 and 4 of
+Gregg 2011, section 4.1, are here; which unit a job goes to (rules 2 and 3) is the policy's.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import NamedTuple
@@ -20,20 +22,25 @@ from dovetail.model import (
     Implementation,
     Job,
     JobId,
+    Request,
     Seconds,
     Start,
     Unit,
+    Wait,
     class_of,
     class_on,
     one_node_choices,
     units_for,
 )
+from dovetail.policies.parts.one_node import OneNode
 
 __all__ = [
     "NOWHERE",
     "Ahead",
     "Backlog",
+    "DynamicQueue",
     "Place",
+    "UnitFifos",
     "place_of",
     "places_for",
     "places_in_device_order",
@@ -230,3 +237,47 @@ class Backlog:
             self._add(used.index, seconds)
             self.idle[used.index] = False
         return decision
+
+
+class UnitFifos(OneNode, ABC):
+    """What has reached the front of a FIFO starts (rule 1); else the main queue is looked at."""
+
+    def decide(self, view: View) -> Iterable[Decision]:
+        """Start the heads; where there are none, assign what is in the main queue."""
+        heads = list(start_heads(view))
+        if heads or not len(view.queue):
+            return heads  # asked again once they run
+        return self.assign(view, Backlog(view))
+
+    @abstractmethod
+    def assign(self, view: View, backlog: Backlog) -> Iterable[Decision]:
+        """Where the jobs of the main queue go."""
+
+
+class DynamicQueue(UnitFifos):
+    """While a unit is idle, the next job of the main queue goes to a unit, or into its FIFO."""
+
+    def assign(self, view: View, backlog: Backlog) -> Iterable[Decision]:
+        """Go through the queue once (rule 4); through what is new where the rest cannot run here anyway."""
+        jobs: Iterable[Job] = view.queue
+        if not view.changes.incident and not any(_fits(view, request) for request in view.queue.requests()):
+            jobs = [job for job in view.changes.submitted if job in view.queue]
+        for job in jobs:
+            places = places_in_device_order(view, job)
+            if not places:
+                yield Wait(job.id, NOWHERE)
+                continue
+            if not any(backlog.idle) and not any(backlog.can_start(place) for place in places):
+                return
+            place = self.place(backlog, job, places)
+            if place is not None:
+                yield backlog.assign(job, place)
+
+    @abstractmethod
+    def place(self, backlog: Backlog, job: Job, places: Sequence[Place]) -> Place | None:
+        """Where the next job goes: started there if it can be, else into the FIFO; ``None``: it waits."""
+
+
+def _fits(view: View, request: Request) -> bool:
+    """Whether a job that asks for this can run on a unit of a node that is there. O(1) mostly."""
+    return request.nodes == 1 and bool(units_for(view.cluster, request))

@@ -36,7 +36,7 @@ from dovetail.model import (
 )
 from dovetail.model.fitting import cpus_on, share_of_device, suits, whole_devices
 
-__all__ = ["Gang", "ReadyTimes", "Shape"]
+__all__ = ["Gang", "ReadyTimes", "Shape", "shape_of"]
 
 Column = tuple[int, int]
 """(node, column): column 0 is the CPU pool, column 1 + d is device d."""
@@ -53,7 +53,7 @@ class Shape:
 
 
 @lru_cache(maxsize=256)
-def _shape(cluster: Cluster, request: Request) -> Shape:
+def shape_of(cluster: Cluster, request: Request) -> Shape:
     """The shape of a request for one node, on a cluster of which no node is lost."""
     columns = 1 + max((len(node.devices) for node in cluster.nodes), default=0)
     eligible = np.zeros((len(cluster), columns), np.bool_)
@@ -171,7 +171,7 @@ class ReadyTimes:
         one = request.on(1)
         found = self._shapes.get(one)
         if found is None:
-            found = self._without_lost(_shape(self.view.cluster, one), one)
+            found = self._without_lost(shape_of(self.view.cluster, one), one)
             found = self._shapes[one] = self._beside_devices(found, one) if self._each else found
         return found
 

@@ -17,7 +17,7 @@ import dovetail
 from dovetail import Cluster, Job, Report, Workload
 from dovetail.model import CPU, JobId, Result, Seconds
 from dovetail.workers import mapped
-from dovetail.workloads.order import shuffled
+from dovetail.workloads.edit import shuffled
 from dovetail_lab.published.gregg import TABLE_2, gregg_table2
 
 __all__ = [

@@ -18,12 +18,9 @@ from dovetail_lab.markthub.borrowing_arrays import (
     SPARES,
     Borrowing,
     Columns,
-    Floats,
+    Costs,
     Machine,
-    Outcome,
     State,
-    new_moves,
-    new_outcome,
     new_state,
 )
 from dovetail_lab.markthub.borrowing_room import bits, borrow, fit, go_home, lowest, uncounted
@@ -40,25 +37,20 @@ __all__ = ["simulate_borrowing", "worth_borrowing"]
 
 LEAST_GAIN = 1e-9
 """Part of what waiting costs by which borrowing must cost less: roundings are no gain."""
-NO_MOVES = new_moves(0)
-"""Where nobody wants to know what moved."""
 
 
-def simulate_borrowing(jobs: Columns, machine: Machine, costs: Floats, how: Borrowing) -> Outcome:
+def simulate_borrowing(jobs: Columns, machine: Machine, costs: Costs, how: Borrowing) -> State:
     """Run all jobs to their ends. O(jobs · (nodes + running jobs · their nodes, GPUs)), roll-outs apart."""
     state = new_state(jobs, machine)
-    scratch = new_state(jobs, machine) if how.looks else state
-    found = new_outcome(jobs)
-    _simulate(jobs, machine, costs, how, state, scratch, NO_MOVES, found)
-    found.end[:] = state.ends
-    return found
+    _simulate(jobs, machine, costs, how, state, new_state(jobs, machine) if how.looks else state)
+    return state
 
 
 def worth_borrowing(
-    jobs: Columns, machine: Machine, costs: Floats, how: Borrowing, state: State, scratch: State, now: float
+    jobs: Columns, machine: Machine, costs: Costs, how: Borrowing, state: State, scratch: State, now: float
 ) -> bool:
     """Whether the head of the queue is to start with borrowed GPUs now, by roll-outs over who waits."""
-    return bool(_worth(jobs, machine, costs, how, state, scratch, NO_MOVES, now))
+    return bool(_worth(jobs, machine, costs, how, state, scratch, now))
 
 
 @uncounted(forceinline=True)
@@ -91,7 +83,7 @@ def _end(jobs, how, state, now):  # type: ignore[no-untyped-def]
 
 
 @uncounted(forceinline=True)
-def _homes(jobs, machine, costs, how, state, now, log):  # type: ignore[no-untyped-def]
+def _homes(jobs, machine, costs, how, state, now):  # type: ignore[no-untyped-def]
     """Migrations, until nothing changes; stalls by what was there before anything moves."""
     lent, before = state.lent, state.before
     any_moved = False
@@ -109,7 +101,7 @@ def _homes(jobs, machine, costs, how, state, now, log):  # type: ignore[no-untyp
         again = False
         for i in range(state.at[RUNNING]):
             s = state.order[i]
-            if before.borrowed[s] and lent.borrowed[s] and go_home(state, s, now, log):
+            if before.borrowed[s] and lent.borrowed[s] and go_home(state, s):
                 again = any_moved = state.moved[s] = True
     if not any_moved:
         return
@@ -240,7 +232,7 @@ def _copy(source, target, looks):  # type: ignore[no-untyped-def]
 
 
 @uncounted()
-def _roll(jobs, machine, costs, how, state, nothing, now, borrow_now, borrow_later, enough):  # type: ignore[no-untyped-def]
+def _roll(jobs, machine, costs, how, state, now, borrow_now, borrow_later, enough):  # type: ignore[no-untyped-def]
     """From here to the end of all that runs or waits, nothing else coming; the sum of the ends from now.
 
     Infinite where that is at least ``enough``, or the head never starts; who never finds room behind it is
@@ -267,42 +259,28 @@ def _roll(jobs, machine, costs, how, state, nothing, now, borrow_now, borrow_lat
             return np.inf
         _end(jobs, how, state, now)
         total += (before - state.at[RUNNING]) * (now - began)
-        _homes(jobs, machine, costs, how, state, now, nothing)
+        _homes(jobs, machine, costs, how, state, now)
         started = state.at[RUNNING]
         may = borrow_later
 
 
 @uncounted()
-def _worth(jobs, machine, costs, how, state, scratch, nothing, now):  # type: ignore[no-untyped-def]
+def _worth(jobs, machine, costs, how, state, scratch, now):  # type: ignore[no-untyped-def]
     """Borrow now, or wait: whatever is done about those behind, which of the two ends everything sooner."""
     best = np.inf
     for later in (False, True):
         _copy(state, scratch, how.looks)
-        best = min(best, _roll(jobs, machine, costs, how, scratch, nothing, now, False, later, best))
+        best = min(best, _roll(jobs, machine, costs, how, scratch, now, False, later, best))
     best *= 1 - LEAST_GAIN
     for later in (False, True):
         _copy(state, scratch, how.looks)
-        if _roll(jobs, machine, costs, how, scratch, nothing, now, True, later, best) < best:
+        if _roll(jobs, machine, costs, how, scratch, now, True, later, best) < best:
             return True
     return False
 
 
-@uncounted(forceinline=True)
-def _note_start(out, state, s, j, now):  # type: ignore[no-untyped-def]
-    """Where a job is from its start on."""
-    held, lent = state.held, state.lent
-    out.start[j], out.borrowed[j] = now, lent.borrowed[s]
-    at = out.first_node[j]
-    for k in range(held.nodes[s]):
-        out.node[at + k], out.mask[at + k] = held.node[s, k], held.gpus[s, k]
-    at = out.first_lent[j]
-    for k in range(lent.borrowed[s]):
-        out.client[at + k] = lent.client[s, k]
-        out.donor[at + k], out.gpu[at + k] = lent.donor[s, k], lent.gpu[s, k]
-
-
 @uncounted()
-def _simulate(jobs, machine, costs, how, state, scratch, nothing, out):  # type: ignore[no-untyped-def]
+def _simulate(jobs, machine, costs, how, state, scratch):  # type: ignore[no-untyped-def]
     """From instant to instant: ends, submissions, migrations, starts, rates."""
     total = len(jobs.submit)
     at = state.at
@@ -318,17 +296,13 @@ def _simulate(jobs, machine, costs, how, state, scratch, nothing, out):  # type:
             at[LAST] += 1
             at[ARRIVED] += 1
         if how.migrates:
-            _homes(jobs, machine, costs, how, state, now, out.moves)
+            _homes(jobs, machine, costs, how, state, now)
         started, place, passed = at[RUNNING], at[FIRST], 0
         while place < at[LAST]:
             j, s = state.queue[place], state.spare[at[SPARES] - 1]
             may = how.borrows and passed == 0
             found = _find(jobs, how, state, j, s, may)
-            if (
-                found == 2
-                and how.looks
-                and not _worth(jobs, machine, costs, how, state, scratch, nothing, now)
-            ):
+            if found == 2 and how.looks and not _worth(jobs, machine, costs, how, state, scratch, now):
                 found = 0
             if not found:
                 passed += 1
@@ -338,7 +312,7 @@ def _simulate(jobs, machine, costs, how, state, scratch, nothing, out):  # type:
                 continue
             at[SPARES] -= 1
             _start(jobs, how, state, s, j, now)
-            _note_start(out, state, s, j, now)
+            state.starts[j], state.borrowed[j] = now, state.lent.borrowed[s]
             _pop(state, place)
             place += 1
         _rates(jobs, machine, costs, how, state, now, started)

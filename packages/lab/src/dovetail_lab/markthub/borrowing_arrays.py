@@ -6,64 +6,70 @@ a node are bits of a mask. A `State` is everything that changes; a roll-out runs
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from collections import namedtuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from dovetail.model.cluster import Cluster
+from dovetail.model.job import Communication, Job, Request, Seconds
+from dovetail.model.node import Node
+from dovetail.model.remote_costs import CONSTANTS, RemoteCosts
+
 __all__ = [
+    "MOST_DEVICES",
     "Borrowing",
     "Columns",
+    "Costs",
     "Held",
     "Lent",
     "Machine",
-    "Moves",
-    "Outcome",
     "Row",
     "State",
     "columns",
-    "machine",
-    "new_moves",
-    "new_outcome",
+    "costs_of",
+    "machine_of",
     "new_state",
+    "row_of",
 ]
+
+MOST_DEVICES = 62
+"""GPUs of a node, and its cores, that fit into a mask."""
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
-# Columns of ``costs``, in the order of `RemoteCosts`.
-(
-    REMOTE_LATENCY,
-    REMOTE_OVERHEAD,
-    NETWORK_LATENCY,
-    NETWORK_BANDWIDTH,
-    GPU_LATENCY,
-    GPU_BANDWIDTH,
-    RECORD_PER_CALL,
-    RECORD_CONSTANT,
-    REPLAY_PER_CALL,
-    REPLAY_CONSTANT,
-    COPY_PER_BYTE,
-    COPY_BANDWIDTH,
-    SYNC_PER_BYTE,
-    SYNC_CONSTANT,
-    HELPER_PER_BYTE,
-    HELPER_PER_CALL,
-    HELPER_CONSTANT,
-    ACTIVE_MEMORY,
-) = range(18)
+Costs = namedtuple("Costs", tuple(CONSTANTS))  # type: ignore[misc]  # no literal
+"""The constants of `RemoteCosts`, by their names."""
+
+
+class Row(NamedTuple):
+    """One job: what it asks for on each of ``nodes``, its seconds alone, and its communication."""
+
+    submit: float
+    nodes: int
+    gpus: int
+    cpus: int
+    memory: float
+    base: float
+    other: float
+    calls: float
+    size: float
+    net_calls: float
+    net_size: float
 
 
 class Columns(NamedTuple):
-    """Jobs as arrays, by submission: what they ask for on each of ``nodes``, and their communication."""
+    """Jobs as arrays, by submission: the fields of `Row`."""
 
     submit: Floats
     nodes: Ints
     gpus: Ints
     cpus: Ints
     memory: Floats
-    base: Floats  # seconds alone
+    base: Floats
     other: Floats
     calls: Floats
     size: Floats
@@ -94,39 +100,6 @@ class Borrowing(NamedTuple):
     recorded: bool
     per_gpu: bool
     looks: int
-
-
-class Moves(NamedTuple):
-    """GPUs that moved home, ``made[0]`` of them in order: whose and when (seconds); ``gpu`` of ``donor``
-    was given back for ``home`` of ``client`` (masks of one bit)."""
-
-    made: Ints
-    job: Ints
-    time: Floats
-    client: Ints
-    donor: Ints
-    gpu: Ints
-    home: Ints
-
-
-class Outcome(NamedTuple):
-    """By job: start and end (seconds), how many GPUs it has borrowed then, and where it starts.
-
-    From place ``first_node[j]`` on ``node`` and ``mask`` list the nodes of job ``j`` and their GPUs, from
-    ``first_lent[j]`` on ``client``, ``donor`` and ``gpu`` what it borrows. ``moves`` are what changes later.
-    """
-
-    start: Floats
-    end: Floats
-    borrowed: Ints
-    first_node: Ints
-    node: Ints
-    mask: Ints
-    first_lent: Ints
-    client: Ints
-    donor: Ints
-    gpu: Ints
-    moves: Moves
 
 
 class Held(NamedTuple):
@@ -172,7 +145,11 @@ class State(NamedTuple):
     stall: Floats
     moved: npt.NDArray[np.bool_]
     queue: Ints
-    ends: Floats  # by job, of those that have ended
+    # By job, where it has started: when, and with how many GPUs of others; its end; GPUs that moved home.
+    starts: Floats
+    borrowed: Ints
+    ends: Floats
+    moves: Ints
 
 
 RUNNING, SPARES, FIRST, LAST, ARRIVED = range(5)
@@ -192,9 +169,7 @@ def new_state(jobs: Columns, machine: Machine) -> State:
     def lists() -> Lent:
         return Lent(np.zeros(slots, np.int64), rows(2 * most), rows(2 * most), rows(2 * most))
 
-    def floats() -> Floats:
-        return np.zeros(slots)
-
+    times = {name: np.zeros(slots) for name in ("left", "since", "rate", "due", "took", "stall")}
     return State(
         at=np.array([0, slots, 0, 0, 0]),
         free=machine.gpus.copy(),
@@ -210,89 +185,61 @@ def new_state(jobs: Columns, machine: Machine) -> State:
         order=np.zeros(slots, np.int64),
         spare=np.arange(slots)[::-1].copy(),
         job=np.zeros(slots, np.int64),
-        left=floats(),
-        since=floats(),
-        rate=floats(),
-        due=floats(),
-        took=floats(),
-        stall=floats(),
+        **times,
         moved=np.zeros(slots, np.bool_),
         queue=np.zeros(total, np.int64),
-        ends=np.full(total, np.nan),
-    )
-
-
-def new_moves(most: int) -> Moves:
-    """None yet, at most so many."""
-    job, client, donor, gpu, home = np.zeros((5, most), np.int64)
-    return Moves(np.zeros(1, np.int64), job, np.zeros(most), client, donor, gpu, home)
-
-
-def new_outcome(jobs: Columns) -> Outcome:
-    """To be filled in; what is never used of it takes no memory."""
-    total, nodes, gpus = len(jobs.submit), jobs.nodes, jobs.nodes * jobs.gpus
-    places, lent = int(nodes.sum()), int(gpus.sum())
-    return Outcome(
-        start=np.full(total, np.nan),
-        end=np.full(total, np.nan),
+        starts=np.full(total, np.nan),
         borrowed=np.zeros(total, np.int64),
-        first_node=np.cumsum(nodes) - nodes,
-        node=np.zeros(places, np.int64),
-        mask=np.zeros(places, np.int64),
-        first_lent=np.cumsum(gpus) - gpus,
-        client=np.zeros(lent, np.int64),
-        donor=np.zeros(lent, np.int64),
-        gpu=np.zeros(lent, np.int64),
-        moves=new_moves(lent),
+        ends=np.full(total, np.nan),
+        moves=np.zeros(total, np.int64),
     )
 
 
-class Row(NamedTuple):
-    """One job: what it asks for on each of ``nodes``, its seconds alone, and its communication."""
-
-    submit: float
-    nodes: int
-    gpus: int
-    cpus: int
-    memory: float
-    base: float
-    other: float
-    calls: float
-    size: float
-    net_calls: float
-    net_size: float
+def costs_of(costs: RemoteCosts) -> Costs:
+    """The constants as compiled code takes them."""
+    return Costs(*[float(getattr(costs, name)) for name in CONSTANTS])
 
 
 def columns(rows: Sequence[Row]) -> Columns:
     """Rows as columns. O(rows)."""
+    return Columns(*_arrays(rows, "fiii" + "f" * 7))
 
-    def whole(values: Iterable[int]) -> npt.NDArray[np.int64]:
-        return np.array(list(values), dtype=np.int64)
 
-    def real(values: Iterable[float]) -> npt.NDArray[np.float64]:
-        return np.array(list(values), dtype=np.float64)
-
-    return Columns(
-        submit=real(row.submit for row in rows),
-        nodes=whole(row.nodes for row in rows),
-        gpus=whole(row.gpus for row in rows),
-        cpus=whole(row.cpus for row in rows),
-        memory=real(row.memory for row in rows),
-        base=real(row.base for row in rows),
-        other=real(row.other for row in rows),
-        calls=real(row.calls for row in rows),
-        size=real(row.size for row in rows),
-        net_calls=real(row.net_calls for row in rows),
-        net_size=real(row.net_size for row in rows),
+def own_devices(node: Node, kind: str, models: Sequence[str] = ()) -> int:
+    """Mask of a node's devices of a kind (and of these models, where there are any)."""
+    return sum(
+        1 << d
+        for d, device in enumerate(node.devices)
+        if device.kind == kind and (not models or device.model in models)
     )
 
 
-def machine(rows: Sequence[tuple[int, int, float, float, float]]) -> Machine:
-    """Nodes from (CPUs, mask of GPUs, bytes of memory, bandwidths of network and GPUs in bytes a second)."""
-    return Machine(
-        np.array([cpus for cpus, *_ in rows], dtype=np.int64),
-        np.array([gpus for _, gpus, *_ in rows], dtype=np.int64),
-        np.array([memory for _, _, memory, *_ in rows], dtype=np.float64),
-        np.array([network for *_, network, _ in rows], dtype=np.float64),
-        np.array([gpu for *_, gpu in rows], dtype=np.float64),
-    )
+def row_of(job: Job, request: Request, communication: Communication, base: Seconds, cpus: int) -> Row:
+    """A job that takes ``base`` seconds alone, as a row."""
+    count = request.devices[0][1] if len(request.devices) == 1 else 0
+    rest = communication.gpu_calls, communication.gpu_bytes, communication.net_calls, communication.net_bytes
+    asked = job.submit_time, request.nodes, int(count), cpus, float(request.memory)
+    return Row(*asked, base, communication.other, *rest)
+
+
+def machine_of(cluster: Cluster, costs: RemoteCosts, kind: str, models: Sequence[str] = ()) -> Machine:
+    """The nodes that are there, with devices of a kind; ``costs`` has bandwidths where they give none."""
+    rows = []
+    for n, node in enumerate(cluster.nodes):
+        memory = float("inf") if node.memory is None else float(node.memory)
+        there = (node.cpus, own_devices(node, kind, models), memory)
+        bandwidths = (
+            node.network_bandwidth or costs.network_bandwidth,
+            node.gpu_bandwidth or costs.gpu_bandwidth,
+        )
+        rows.append((*((0, 0, -1.0) if n in cluster.gone else there), *bandwidths))
+    return Machine(*_arrays(rows, "iifff"))
+
+
+def _arrays(rows: Sequence[Sequence[float]], kinds: str) -> list[Any]:
+    """Columns of rows: whole numbers (``i``) and others (``f``)."""
+    columns = zip(*rows, strict=True) if rows else [()] * len(kinds)
+    return [
+        np.array(column, np.int64 if kind == "i" else np.float64)
+        for column, kind in zip(columns, kinds, strict=True)
+    ]

@@ -129,17 +129,7 @@ def donors(jobs, j, count, rest, held, lent, s, missing):  # type: ignore[no-unt
 
 
 @uncounted(forceinline=True)
-def _log(log, j, now, client, donor, gpu, home):  # type: ignore[no-untyped-def]
-    """Note one GPU's move; a log without room wants to know nothing."""
-    if len(log.job):
-        at = log.made[0]
-        log.job[at], log.time[at] = j, now
-        log.client[at], log.donor[at], log.gpu[at], log.home[at] = client, donor, gpu, home
-        log.made[0] = at + 1
-
-
-@uncounted(forceinline=True)
-def go_home(state, s, now, log):  # type: ignore[no-untyped-def]
+def go_home(state, s):  # type: ignore[no-untyped-def]
     """Take home what has a free local GPU now, how many; what it frees elsewhere serves others later."""
     free, count, held, lent = state.free, state.idle, state.held, state.lent
     kept, freed, width = 0, 0, lent.client.shape[1]
@@ -156,7 +146,6 @@ def go_home(state, s, now, log):  # type: ignore[no-untyped-def]
             freed += 1
             # Kept at the end of the list until all have been looked at: nobody may take it before.
             lent.donor[s, width - freed], lent.gpu[s, width - freed] = donor, gpu
-            _log(log, state.job[s], now, client, donor, gpu, low)
         else:
             lent.client[s, kept], lent.donor[s, kept], lent.gpu[s, kept] = client, donor, gpu
             kept += 1
@@ -165,4 +154,5 @@ def go_home(state, s, now, log):  # type: ignore[no-untyped-def]
         free[n] |= lent.gpu[s, width - i]
         count[n] += 1
     lent.borrowed[s] = kept
+    state.moves[state.job[s]] += freed
     return freed

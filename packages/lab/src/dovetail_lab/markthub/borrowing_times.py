@@ -7,25 +7,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from dovetail_lab.markthub.borrowing_arrays import (
-    ACTIVE_MEMORY,
-    COPY_BANDWIDTH,
-    COPY_PER_BYTE,
-    GPU_LATENCY,
-    HELPER_CONSTANT,
-    HELPER_PER_BYTE,
-    HELPER_PER_CALL,
-    NETWORK_BANDWIDTH,
-    NETWORK_LATENCY,
-    RECORD_CONSTANT,
-    RECORD_PER_CALL,
-    REMOTE_LATENCY,
-    REMOTE_OVERHEAD,
-    REPLAY_CONSTANT,
-    REPLAY_PER_CALL,
-    SYNC_CONSTANT,
-    SYNC_PER_BYTE,
-)
 from dovetail_lab.markthub.borrowing_room import bits, uncounted
 
 __all__ = ["count_processes", "fraction_done", "longest_stall", "pays", "recount", "time_as_it_stands"]
@@ -47,35 +28,33 @@ def time_as_it_stands(jobs, machine, costs, how, processes, j, s, held, lent):  
         n = held.node[s, k]
         slowest = min(slowest, share_of_network(machine, processes, n))
         if held.gpus[s, k]:
-            took = calls * costs[GPU_LATENCY] + size / machine.gpu[n]
+            took = calls * costs.gpu_latency + size / machine.gpu[n]
             if not how.per_gpu and held.home[s, k] >= 2:
-                took += (
-                    costs[HELPER_PER_BYTE] * size + costs[HELPER_PER_CALL] * calls + costs[HELPER_CONSTANT]
-                )
+                took += costs.helper_per_byte * size + costs.helper_per_call * calls + costs.helper_constant
             worst = max(worst, took)
     for k in range(lent.borrowed[s]):
         here = share_of_network(machine, processes, lent.client[s, k])
         there = share_of_network(machine, processes, lent.donor[s, k])
-        latency = costs[REMOTE_LATENCY] + costs[NETWORK_LATENCY]
-        took = calls * latency + costs[REMOTE_OVERHEAD] * size / min(here, there)
+        latency = costs.remote_latency + costs.network_latency
+        took = calls * latency + costs.remote_overhead * size / min(here, there)
         if how.recorded:
-            took += costs[RECORD_PER_CALL] * calls + costs[RECORD_CONSTANT]
+            took += costs.record_per_call * calls + costs.record_constant
         worst = max(worst, took)
-    network = costs[NETWORK_LATENCY] * jobs.net_calls[j] + jobs.net_size[j] / slowest
+    network = costs.network_latency * jobs.net_calls[j] + jobs.net_size[j] / slowest
     return network + worst + jobs.other[j]
 
 
 @uncounted(forceinline=True)
 def stall(jobs, costs, j, done, bandwidth):  # type: ignore[no-untyped-def]
     """Equations 5 to 7."""
-    replay = costs[REPLAY_PER_CALL] * (jobs.calls[j] * done) + costs[REPLAY_CONSTANT]
-    size = min(jobs.size[j], costs[ACTIVE_MEMORY])
+    replay = costs.replay_per_call * (jobs.calls[j] * done) + costs.replay_constant
+    size = min(jobs.size[j], costs.active_memory)
     copy = 0.0
     if size > 0:
-        copy = size / min(size * costs[COPY_PER_BYTE], costs[COPY_BANDWIDTH])
-    sync = copy + costs[SYNC_PER_BYTE] * size + costs[SYNC_CONSTANT]
-    latency = costs[REMOTE_LATENCY] + costs[NETWORK_LATENCY]
-    return replay + sync + (latency + costs[REMOTE_OVERHEAD] * size / bandwidth)
+        copy = size / min(size * costs.copy_bandwidth_per_byte, costs.copy_bandwidth)
+    sync = copy + costs.sync_per_byte * size + costs.sync_constant
+    latency = costs.remote_latency + costs.network_latency
+    return replay + sync + (latency + costs.remote_overhead * size / bandwidth)
 
 
 @uncounted(forceinline=True)
@@ -97,15 +76,15 @@ def pays(jobs, machine, costs, how, state, s, now):  # type: ignore[no-untyped-d
         came = held.home[s, k]
         for i in range(lent.borrowed[s]):
             came += lent.client[s, i] == held.node[s, k]
-        took = jobs.calls[j] * costs[GPU_LATENCY] + jobs.size[j] / machine.gpu[held.node[s, k]]
+        took = jobs.calls[j] * costs.gpu_latency + jobs.size[j] / machine.gpu[held.node[s, k]]
         if not how.per_gpu and came >= 2:
             took += (
-                costs[HELPER_PER_BYTE] * jobs.size[j]
-                + costs[HELPER_PER_CALL] * jobs.calls[j]
-                + costs[HELPER_CONSTANT]
+                costs.helper_per_byte * jobs.size[j]
+                + costs.helper_per_call * jobs.calls[j]
+                + costs.helper_constant
             )
         worst = max(worst, took)
-    network = costs[NETWORK_LATENCY] * jobs.net_calls[j] + jobs.net_size[j] / costs[NETWORK_BANDWIDTH]
+    network = costs.network_latency * jobs.net_calls[j] + jobs.net_size[j] / costs.network_bandwidth
     at_home = network + worst + jobs.other[j]
     done = fraction_done(jobs, state, s, now)
     longest = 0.0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -21,7 +20,6 @@ __all__ = [
     "DEFAULT",
     "READINGS",
     "SKIPPED",
-    "Line",
     "crowded",
     "curve",
     "figure_7",
@@ -166,32 +164,25 @@ def points() -> Iterator[Point]:
 # ------------------------------------------------------------------------------------------------ panels
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
-    """A policy's row of a figure, and what the reference found at each point."""
-
-    policy: str
-    reference: tuple[float | None, ...] = ()
-
-
 def curve(
     found: Found,
     name: str,
     axis: str,
     series: Mapping[float, Point],
-    rows: Sequence[Line],
+    references: Sequence[Mapping[float, float]] = (),
     *,
     logarithmic: bool = False,
     note: str = "",
 ) -> tuple[Panel, Table, Chart]:
-    """The decrease of lifetimes along an axis: the numbers, the table and the chart."""
-    values = tuple(tuple(found.decrease(point, row.policy) for point in series.values()) for row in rows)
+    """The decrease of lifetimes along an axis under `POLICIES`: the numbers, the table and the chart.
+
+    ``references`` are what an independent program found at some points, for the first of the policies.
+    """
+    values = tuple(tuple(found.decrease(point, policy) for point in series.values()) for policy in POLICIES)
+    told = [*references, *[{}] * (len(POLICIES) - len(references))]
+    known = tuple(tuple(one.get(x) for x in series) for one in told) if references else ()
     columns = tuple(f"{x:g}" for x in series)
-    told = tuple(row.reference or (None,) * len(series) for row in rows)
-    known = told if any(row.reference for row in rows) else ()
-    panel = Panel(
-        name, f"median decrease in % by {axis}", columns, tuple(row.policy for row in rows), values, known
-    )
+    panel = Panel(name, f"median decrease in % by {axis}", columns, POLICIES, values, known)
     table, bars = parts(panel, "markthub", note)
     chart = Chart(bars.name, name, partial(lines, panel, axis, tuple(series), logarithmic), note=note)
     return panel, table, chart

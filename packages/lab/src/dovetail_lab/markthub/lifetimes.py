@@ -1,7 +1,8 @@
 """When jobs on borrowed GPUs start and end under several policies: columns, no records.
 
 For sweeps of thousands of simulations, of which only a few numbers are kept: jobs and machine are made into
-arrays once, and the compiled simulation runs on them under one policy after the other.
+arrays once, and the compiled simulation runs on them under one policy after the other. Its outcome is that of
+the engine, job by job, to the last bit; what it does not model the engine simulates.
 """
 
 from __future__ import annotations
@@ -10,21 +11,33 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from dovetail import api
 from dovetail.engine.driver.prepare import prepare
-from dovetail.engine.simulation.request import SimulationOptions
-from dovetail.model import Cluster, Workload
+from dovetail.model import Cluster, Job, Truth, Workload
+from dovetail.model import remote_times as times
 from dovetail.plugins import load_policy, load_rates
-from dovetail.rates.remote_gpu import with_communication
-from dovetail_lab.markthub.arrays import Arrays, arrays_of, under
+from dovetail.policies.fcfs import Fcfs
+from dovetail.policies.mrq import Mrq
+from dovetail.policies.rq import Rq
+from dovetail.rates.remote_gpu import RemoteGpu, with_communication
 from dovetail_lab.markthub.borrowing import simulate_borrowing
+from dovetail_lab.markthub.borrowing_arrays import (
+    MOST_DEVICES,
+    Borrowing,
+    Columns,
+    Floats,
+    Ints,
+    Machine,
+    Row,
+    columns,
+    costs_of,
+    machine_of,
+    row_of,
+)
+from dovetail_lab.markthub.mrq_aware import MrqAware
 
-__all__ = ["Lifetimes", "lifetimes"]
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
+__all__ = ["Lifetimes", "arrays_of", "lifetimes", "options_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,39 +74,34 @@ def lifetimes(
 ) -> Iterator[Lifetimes]:
     """Simulate jobs that communicate under each policy, on the cluster or the machine that they name.
 
-    What the compiled simulation does not model takes the ordinary path, with the same outcome. Raises
-    `InputError`, as `api.simulate` does.
+    Raises `InputError`, as `api.simulate` does.
     """
     machine = cluster or workload.machine
-    arrays: Arrays | None = None
+    arrays: tuple[Columns, Machine] | None = None
     for policy in policies:
-        found = None if machine is None else _arrays(workload, machine, policy, rates, arrays)
-        if found is None:
+        how, costs = None, None
+        if machine is not None:
+            chosen = load_policy(policy).policy
+            work, nodes, model = with_communication(workload, machine, chosen, load_rates(rates))
+            if isinstance(model, RemoteGpu):
+                how, costs = options_of(chosen, model), model.constants
+                if how is not None and arrays is None:
+                    arrays = arrays_of(prepare(work, nodes, need_truth=True), nodes, model)
+        if how is None or costs is None or arrays is None:
             yield _in_full(workload, policy, cluster, rates)
             continue
-        arrays = found
-        outcome = simulate_borrowing(arrays.jobs, arrays.machine, arrays.costs, arrays.how)
+        jobs, gpus = arrays
+        found = simulate_borrowing(jobs, gpus, costs_of(costs), how)
         yield Lifetimes(
             policy,
-            arrays.jobs.submit,
-            outcome.start,
-            outcome.end,
-            arrays.jobs.nodes * arrays.jobs.gpus,
-            outcome.borrowed,
-            int(outcome.moves.made[0]),
-            sum(int(mask).bit_count() for mask in arrays.machine.gpus),
+            jobs.submit,
+            found.starts,
+            found.ends,
+            jobs.nodes * jobs.gpus,
+            found.borrowed,
+            int(found.moves.sum()),
+            sum(int(mask).bit_count() for mask in gpus.gpus),
         )
-
-
-def _arrays(
-    workload: Workload, machine: Cluster, policy: str, rates: str, known: Arrays | None
-) -> Arrays | None:
-    """What the compiled simulation takes; ``known`` is the same for another policy."""
-    chosen = load_policy(policy).policy
-    work, cluster, model = with_communication(workload, machine, chosen, load_rates(rates))
-    if known is None:
-        return arrays_of(prepare(work, cluster, need_truth=True), cluster, chosen, model, SimulationOptions())
-    return under(known, chosen, model)
 
 
 def _in_full(workload: Workload, policy: str, cluster: Cluster | None, rates: str) -> Lifetimes:
@@ -109,3 +117,64 @@ def _in_full(workload: Workload, policy: str, cluster: Cluster | None, rates: st
         sum(record.migrations for record in result.records),
         sum(len(node.devices) for node in result.cluster.nodes),
     )
+
+
+def options_of(policy: object, rates: RemoteGpu) -> Borrowing | None:
+    """The policy's options as the kernel takes them; a class of a user's own is nothing it knows."""
+    recorded, per_gpu = rates.recorded == "yes", rates.processes == "gpu"
+    if type(policy) is Fcfs and policy.placement == "pack":
+        return Borrowing(False, False, 0, policy.skip, recorded, per_gpu, 0)
+    if type(policy) is Rq:
+        return Borrowing(True, False, policy.local, policy.skip, recorded, per_gpu, 0)
+    if type(policy) in (Mrq, MrqAware) and not policy.held:  # type: ignore[attr-defined]
+        looks = policy.looks if isinstance(policy, MrqAware) else 0
+        return Borrowing(True, True, policy.local, policy.skip, recorded, per_gpu, looks)  # type: ignore[attr-defined]
+    return None
+
+
+def arrays_of(workload: Workload, cluster: Cluster, rates: RemoteGpu) -> tuple[Columns, Machine] | None:
+    """Jobs and nodes of a prepared workload; ``None`` where the kernel does not model something. O(jobs)."""
+    # A node's cores and devices have to fit into masks; and all have to be there.
+    if cluster.gone or any(max(len(n.devices), n.cpus) > MOST_DEVICES for n in cluster.nodes):
+        return None
+    kind = _kind_of_all(workload.jobs, cluster)
+    rows = None if kind is None else _rows(workload.jobs, workload.truth, rates)
+    if kind is None or rows is None:
+        return None
+    return columns(rows), machine_of(cluster, rates.constants, kind)
+
+
+def _kind_of_all(jobs: Sequence[Job], cluster: Cluster) -> str | None:
+    """The kind of which all jobs want whole devices, all of one class.
+
+    ``None`` too where a job can run in several ways, or asks for anything special.
+    """
+    kinds: set[str] = set()
+    for job in jobs:
+        if len(job.choices) != 1 or job.communication is None or job.walltime is not None:
+            return None
+        if job.priority or job.depends or job.retries or job.throttles or job.foreign:
+            return None
+        choice = job.choices[0]
+        request = choice.request
+        if request.cpus < 0 or request.partition or request.models or len(request.devices) != 1:
+            return None
+        kind, count = request.devices[0]
+        if count < 1 or count != int(count) or choice.implementation.kind != kind:
+            return None
+        kinds.add(kind)
+    found = kinds.pop() if len(kinds) == 1 else None
+    return found if found is not None and len(cluster.device_classes(found)) == 1 else None
+
+
+def _rows(jobs: Sequence[Job], truth: Truth, rates: RemoteGpu) -> list[Row] | None:
+    """The jobs; ``None`` where one takes another time alone than its communication says."""
+    rows = []
+    for job in jobs:
+        assert job.communication is not None
+        choice = job.choices[0]
+        base = times.alone(rates.constants, job.communication)
+        if base <= 0 or truth.seconds(job, choice.implementation, choice.request) != base:
+            return None
+        rows.append(row_of(job, choice.request, job.communication, base, choice.request.cpus))
+    return rows

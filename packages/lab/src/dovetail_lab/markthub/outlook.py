@@ -34,9 +34,11 @@ from dovetail_lab.markthub.borrowing_arrays import (
     Row,
     State,
     columns,
+    costs_of,
+    machine_of,
     new_state,
+    row_of,
 )
-from dovetail_lab.markthub.remote_arrays import costs_array, machine_of, row_of
 
 __all__ = ["Outlook"]
 
@@ -163,7 +165,7 @@ class Outlook:
         how = Borrowing(
             True, True, self._local, 0, rates.recorded == "yes", rates.processes == "gpu", self._looks
         )
-        return worth_borrowing(jobs, machine, costs_array(rates.constants), how, state, scratch, view.now)
+        return worth_borrowing(jobs, machine, costs_of(rates.constants), how, state, scratch, view.now)
 
     def _running(self, home: Sequence[Migrate]) -> list[_Runs]:
         moves = {move.job: move.allocation for move in home}

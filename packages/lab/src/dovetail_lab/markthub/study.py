@@ -17,7 +17,7 @@ from dovetail.report.progress import Bar
 from dovetail_lab.claims import Chosen
 from dovetail_lab.markthub import figures
 from dovetail_lab.markthub.claims import CONSTANTS, claims
-from dovetail_lab.markthub.figures import DEFAULT, Line, curve
+from dovetail_lab.markthub.figures import DEFAULT, curve
 from dovetail_lab.markthub.occupancy import occupancy
 from dovetail_lab.markthub.points import AWARE, POLICIES, Found, Lives, Point, mixture, play_all
 from dovetail_lab.ravi.panels import Panel
@@ -81,7 +81,7 @@ def study(
     """All figures, and what they rest on."""
     found = play_all(list(figures.points()), jobs=jobs, seeds=seeds, workers=workers, tell=tell)
     both, picture, words = occupancy()
-    curves = [*_figure_7(found), *_figure_8(found), *_figure_9(found), *_figure_11(found), _figure_12(found)]
+    curves = _curves(found)
     shown_parts = [part for _, table, chart in curves for part in (table, chart)]
     about = (
         f"Table 4's jobs on 100 nodes of 3 GPUs (Table 3): {jobs:,} a seed, {seeds} seeds; what the paper "
@@ -110,87 +110,46 @@ def study(
     return Study("markthub", title, about, (words, picture, *parts), made, numbers, chosen), found
 
 
-Curve = tuple[Panel, Table, Chart]
+CALLS, SECONDS, NODES = (
+    "calls (power of ten)",
+    "seconds of everything but communication",
+    "mean number of nodes",
+)
+NOTE_8 = "The reference crosses zero at 31 to 38 s (rq) and 14 to 23 s (mrq) for 1e9 to 1e11 bytes."
+NOTE_9 = (
+    "More than 100 nodes are clipped to 100, so that beyond a mean of 30 ever more jobs take all of them."
+)
+NOTE_11 = "The paper's axis ends at 3; it can only be a power of ten: at 3 s all is overload."
+NOTE_12 = "Table 4's jobs with the case study's shares of GPUs: the log itself cannot be had."
 
 
-def _lines(*references: Mapping[float, float], xs: Sequence[float]) -> list[Line]:
-    """RQ, MRQ and the policy of ours, with the reference's values where it has some."""
-    told = [tuple(one.get(x) for x in xs) for one in references]
-    return [Line(policy, told[i] if i < len(told) else ()) for i, policy in enumerate(POLICIES)]
-
-
-def _figure_7(found: Found) -> list[Curve]:
-    return [
-        curve(
-            found,
-            f"Figure 7, 1e{size} bytes: communication",
-            "calls (power of ten)",
-            figures.figure_7(size),
-            _lines(*REFERENCE_7[size], xs=figures.CALLS),
-        )
-        for size in figures.SIZES
+def _curves(found: Found) -> list[tuple[Panel, Table, Chart]]:
+    """Figures 7 to 9, 11 and 12; of each the reference's values for RQ and MRQ, where it has some."""
+    arrivals = "mean seconds between arrivals (power of ten)"
+    shown: list[tuple[str, str, Mapping[float, Point], Sequence[Mapping[float, float]], str]] = [
+        *(
+            (f"7, 1e{n} bytes: communication", CALLS, figures.figure_7(n), REFERENCE_7[n], "")
+            for n in figures.SIZES
+        ),
+        *((f"8, 1e{n} bytes: lengths", SECONDS, figures.figure_8(n), (), NOTE_8) for n in figures.SIZES),
+        *(
+            (
+                f"9, 1e{n} bytes: sizes",
+                NODES,
+                series,
+                [dict(zip(series, row, strict=True)) for row in rows],
+                NOTE_9,
+            )
+            for n, rows in REFERENCE_9.items()
+            for series in [figures.figure_9(n)]
+        ),
+        *((f"11, 1e{n} bytes: waiting jobs", arrivals, figures.figure_11(n), (), NOTE_11) for n in (9, 12)),
+        ("12: the case study's GPUs", CALLS, figures.figure_12(), (), NOTE_12),
     ]
-
-
-def _figure_8(found: Found) -> list[Curve]:
-    axis = "seconds of everything but communication"
-    note = "The reference crosses zero at 31 to 38 s (rq) and 14 to 23 s (mrq) for 1e9 to 1e11 bytes."
     return [
-        curve(
-            found,
-            f"Figure 8, 1e{size} bytes: lengths",
-            axis,
-            figures.figure_8(size),
-            _lines(xs=()),
-            logarithmic=True,
-            note=note,
-        )
-        for size in figures.SIZES
+        curve(found, f"Figure {name}", axis, series, told, logarithmic=axis == SECONDS, note=note)
+        for name, axis, series, told, note in shown
     ]
-
-
-def _figure_9(found: Found) -> list[Curve]:
-    note = (
-        "More than 100 nodes are clipped to 100, so that beyond a mean of 30 ever more jobs take all of them."
-    )
-    return [
-        curve(
-            found,
-            f"Figure 9, 1e{size} bytes: sizes",
-            "mean number of nodes",
-            figures.figure_9(size),
-            _lines(*(dict(zip(figures.figure_9(size), row, strict=True)) for row in rows), xs=figures.NODES),
-            note=note,
-        )
-        for size, rows in REFERENCE_9.items()
-    ]
-
-
-def _figure_11(found: Found) -> list[Curve]:
-    note = "The paper's axis ends at 3; it can only be a power of ten: at 3 s all is overload."
-    return [
-        curve(
-            found,
-            f"Figure 11, 1e{size} bytes: waiting jobs",
-            "mean seconds between arrivals (power of ten)",
-            figures.figure_11(size),
-            _lines(xs=()),
-            note=note,
-        )
-        for size in (9, 12)
-    ]
-
-
-def _figure_12(found: Found) -> Curve:
-    note = "Table 4's jobs with the case study's shares of GPUs: the log itself cannot be had."
-    return curve(
-        found,
-        "Figure 12: the case study's GPUs",
-        "calls (power of ten)",
-        figures.figure_12(),
-        _lines(xs=()),
-        note=note,
-    )
 
 
 # ------------------------------------------------------------------------------------------------ tables

@@ -18,7 +18,7 @@ from dovetail.model import (
     Request,
     TableTruth,
 )
-from dovetail.workloads.order import shuffled
+from dovetail.workloads.edit import shuffled
 from dovetail_lab.mistaken import MistakenModel
 from dovetail_lab.published.ravi_multi import MIXES as GANG_MIXES
 from dovetail_lab.published.ravi_multi import ravi_multi

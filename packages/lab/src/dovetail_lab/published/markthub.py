@@ -22,7 +22,7 @@ from dovetail.model import (
     Workload,
 )
 from dovetail.model.remote_times import MEMORY
-from dovetail.workloads.draws import streams
+from dovetail.workloads.synthetic import streams
 
 __all__ = ["NODES", "markthub", "markthub_machine"]
 

@@ -18,18 +18,21 @@ from numpy.typing import NDArray
 from dovetail.remote.backends.base import Backend, Kernel, Place, View, default_dtypes
 from dovetail.remote.backends.numpy import NumpyBackend
 from dovetail.remote.backends.opencl import products, reductions
-from dovetail.remote.backends.opencl.elementwise import EXPRESSIONS, NotHere, apply, converted, elementwise
+from dovetail.remote.backends.opencl.elementwise import (
+    EXPRESSIONS,
+    NotHere,
+    clip,
+    converted,
+    elementwise,
+    where,
+)
 from dovetail.remote.backends.opencl.queue import QUIET, ClArray, Queue, strides_of
-from dovetail.remote.backends.opencl.shaping import Shaping
+from dovetail.remote.backends.opencl.shaping import SHAPING, broadcast_to, getitem, setitem
 from dovetail.remote.encoding import LocalMemory
 from dovetail.remote.standard import DTYPES, FUNCTIONS, INPLACE_OPERATORS, OPERATOR_FUNCTIONS, operators_by
 
 __all__ = ["ON_HOST", "OpenCLBackend"]
 
-_SHAPING = (
-    "broadcast_arrays", "broadcast_to", "concat", "expand_dims", "flip", "matrix_transpose", "moveaxis",
-    "permute_dims", "repeat", "reshape", "roll", "squeeze", "stack", "tile", "unstack",
-)  # fmt: skip
 _OTHERS = (
     "all", "any", "argmax", "argmin", "astype", "clip", "count_nonzero", "empty", "empty_like", "full",
     "full_like", "linalg.matmul", "linalg.matrix_transpose", "linalg.outer", "linalg.tensordot",
@@ -41,9 +44,7 @@ _TYPED = ("clip", "full", "full_like", "where")
 """Functions, beside the element-wise ones, of numbers that have a type."""
 
 #: Functions that NumPy computes on the server's host.
-ON_HOST = frozenset(FUNCTIONS) - {
-    *EXPRESSIONS, *_SHAPING, *_OTHERS,
-}  # fmt: skip
+ON_HOST = frozenset(FUNCTIONS) - {*EXPRESSIONS, *SHAPING, *_OTHERS}
 
 
 class OpenCLBackend(Backend):
@@ -74,26 +75,34 @@ class OpenCLBackend(Backend):
         self.functions = self._functions()
 
     def _functions(self) -> dict[str, Callable[..., Any]]:
-        queue, shaping = self._queue, Shaping(self._queue)
-        here: dict[str, Callable[..., Any]] = {name: getattr(shaping, name) for name in _SHAPING}
-        for name in EXPRESSIONS:
-            here[name] = partial(elementwise, queue, name)
-        for name in reductions.REDUCTIONS:
-            here[name] = partial(reductions.reduce, queue, name)
-        for name in ("argmax", "argmin"):
-            here[name] = partial(reductions.arg_extreme, queue, name)
-        for name in ("matmul", "outer", "tensordot", "vecdot"):
-            here[name] = here[f"linalg.{name}"] = partial(getattr(products, name), queue)
-        del here["outer"]
-        here["linalg.matrix_transpose"] = shaping.matrix_transpose
-        here["mean"], here["var"] = partial(reductions.mean, queue), partial(reductions.variance, queue)
-        for name in ("astype", "clip", "count_nonzero", "empty", "full", "std", "where"):
-            here[name] = getattr(self, f"_{name}")
+        queue = self._queue
+        with_queue: dict[str, Callable[..., Any]] = {
+            **SHAPING,
+            **{name: getattr(products, name) for name in ("matmul", "tensordot", "vecdot")},
+            **{f"linalg.{name}": getattr(products, name) for name in products.__all__},
+            "linalg.matrix_transpose": SHAPING["matrix_transpose"],
+            "mean": reductions.mean,
+            "std": reductions.deviation,
+            "var": reductions.variance,
+            "count_nonzero": reductions.count_nonzero,
+            "astype": converted,
+            "clip": clip,
+            "where": where,
+            "__getitem__": getitem,
+            "__setitem__": setitem,
+        }
+        here: dict[str, Callable[..., Any]] = {n: partial(f, queue) for n, f in with_queue.items()}
+        for table, function in (
+            (EXPRESSIONS, elementwise),
+            (reductions.REDUCTIONS, reductions.reduce),
+            (("argmax", "argmin"), reductions.arg_extreme),
+        ):
+            here |= {name: partial(function, queue, name) for name in table}
+        here["empty"], here["full"] = self._empty, self._full
         for name, value in (("ones", 1), ("zeros", 0)):
             here[name] = _filled(self._full, value)
         for name in ("empty", "full", "ones", "zeros"):
             here[f"{name}_like"] = _like(here[name])
-        here["__getitem__"], here["__setitem__"] = shaping.getitem, shaping.setitem
         found = {name: self._on_host(name) for name in (*FUNCTIONS, "__getitem__")}
         found["__setitem__"] = self._set_on_host
         for name, function in here.items():
@@ -103,32 +112,6 @@ class OpenCLBackend(Backend):
             found[method] = self._in_place(found[OPERATOR_FUNCTIONS[method]])
         return found
 
-    # -- functions that are short ----------------------------------------------------------------------
-
-    def _count_nonzero(self, x: ClArray, *, axis: Any = None, keepdims: bool = False) -> ClArray:
-        truth = elementwise(self._queue, "not_equal", x, 0)
-        return reductions.reduce(self._queue, "sum", truth, axis=axis, keepdims=keepdims)
-
-    def _std(
-        self, x: ClArray, *, axis: Any = None, correction: float = 0.0, keepdims: bool = False
-    ) -> ClArray:
-        named = {"axis": axis, "correction": correction, "keepdims": keepdims}
-        return elementwise(self._queue, "sqrt", reductions.variance(self._queue, x, **named))
-
-    def _astype(self, x: ClArray, dtype: np.dtype[Any], *, copy: bool = True) -> ClArray:
-        return converted(self._queue, x, dtype, copy=copy)
-
-    def _where(self, condition: ClArray, x1: Any, x2: Any) -> ClArray:
-        given = [v.dtype if isinstance(v, ClArray) else v for v in (x1, x2)]
-        dtype = np.result_type(*given)
-        types = [np.dtype("bool"), dtype, dtype]
-        return apply(self._queue, "where", "a ? b : c", [condition, x1, x2], types, dtype)
-
-    def _clip(self, x: ClArray, min: Any = None, max: Any = None) -> ClArray:  # noqa: A002 - the standard's
-        clipped = x if min is None else elementwise(self._queue, "maximum", x, min)
-        clipped = clipped if max is None else elementwise(self._queue, "minimum", clipped, max)
-        return converted(self._queue, clipped, clipped.dtype) if clipped is x else clipped
-
     def _empty(self, shape: Any, *, dtype: Any = None) -> ClArray:
         return self._queue.empty((shape,) if isinstance(shape, int) else shape, dtype or self._real)
 
@@ -137,7 +120,7 @@ class OpenCLBackend(Backend):
             dtype = np.result_type(fill_value)
             dtype = np.dtype(self.default_dtypes.get(_KINDS.get(dtype.kind, ""), dtype.name))
         one = self._queue.upload(np.full((), fill_value, dtype=dtype))
-        return Shaping(self._queue).broadcast_to(one, shape)
+        return broadcast_to(self._queue, one, shape)
 
     # -- on the host -----------------------------------------------------------------------------------
 

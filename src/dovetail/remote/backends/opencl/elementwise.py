@@ -16,7 +16,7 @@ from dovetail.remote.backends.opencl.strided import (
     merged,
 )
 
-__all__ = ["EXPRESSIONS", "NotHere", "apply", "converted", "elementwise", "prelude", "scalar"]
+__all__ = ["EXPRESSIONS", "NotHere", "apply", "clip", "converted", "elementwise", "where"]
 
 
 class NotHere(Exception):  # noqa: N818 - asks for the host, no fault
@@ -294,3 +294,16 @@ def converted(queue: Queue, x: ClArray, dtype: np.dtype[Any], *, copy: bool = Tr
     if x.dtype == dtype and not copy:
         return x
     return apply(queue, "convert", "a", [x], [dtype], dtype)
+
+
+def where(queue: Queue, condition: ClArray, x1: Any, x2: Any) -> ClArray:
+    """Elements of one or the other, which may be numbers."""
+    dtype = np.result_type(*[v.dtype if isinstance(v, ClArray) else v for v in (x1, x2)])
+    return apply(queue, "where", "a ? b : c", [condition, x1, x2], [np.dtype("bool"), dtype, dtype], dtype)
+
+
+def clip(queue: Queue, x: ClArray, min: Any = None, max: Any = None) -> ClArray:  # noqa: A002 - the standard's
+    """No smaller and no larger than these."""
+    clipped = x if min is None else elementwise(queue, "maximum", x, min)
+    clipped = clipped if max is None else elementwise(queue, "minimum", clipped, max)
+    return converted(queue, clipped, clipped.dtype) if clipped is x else clipped

@@ -12,7 +12,7 @@ from dovetail.remote.backends.opencl.elementwise import NotHere, apply, converte
 from dovetail.remote.backends.opencl.queue import C_TYPES, ClArray, Queue
 from dovetail.remote.backends.opencl.strided import axis_of, viewed
 
-__all__ = ["REDUCTIONS", "arg_extreme", "mean", "reduce", "variance"]
+__all__ = ["REDUCTIONS", "arg_extreme", "count_nonzero", "deviation", "mean", "reduce", "variance"]
 
 LANES = 4096
 """Results, or parts of results, that are computed at once."""
@@ -160,6 +160,16 @@ def variance(
     total = reduce(queue, "sum", apart, axis=axis, keepdims=keepdims)
     count = x.size // total.size if total.size else 0
     return _divided(queue, total, max(count - correction, 0.0))
+
+
+def deviation(queue: Queue, x: ClArray, **named: Any) -> ClArray:
+    """The square root of the variance."""
+    return elementwise(queue, "sqrt", variance(queue, x, **named))
+
+
+def count_nonzero(queue: Queue, x: ClArray, **named: Any) -> ClArray:
+    """How many elements are not 0."""
+    return reduce(queue, "sum", elementwise(queue, "not_equal", x, 0), **named)
 
 
 def arg_extreme(

@@ -4,10 +4,10 @@ from pathlib import Path
 import jsonschema
 import pytest
 
+from dovetail.cli.schema import schema_text, schemas
 from dovetail.model.remote_costs import RemoteCosts, remote_costs_text
 from dovetail.workloads.jobfile_writer import dump_jobfile
 from dovetail.workloads.load import load_workload
-from dovetail.workloads.schemas import schema_text, schemas
 
 FOLDER = Path(__file__).parents[2] / "docs" / "reference" / "schemas"
 JOB = "[[app]]\nname = 'm'\non = ['cpu']\n[[job]]\napp = 'm'\n"

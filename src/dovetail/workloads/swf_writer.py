@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from dovetail.errors import InputError
 from dovetail.files.tables import LARGEST
 from dovetail.model import Cluster, Workload
 from dovetail.workloads.resources import counts, uses_devices
 from dovetail.workloads.swf_arrays import readable_lines
-
-__all__ = ["SwfLine", "as_number", "edited_swf", "numbers_for", "swf_header", "workload_as_swf"]
 
 UNKNOWN = "-1"
 
@@ -21,21 +19,13 @@ def as_number(value: float) -> str:
     return str(int(value)) if value == math.floor(value) else repr(value)
 
 
-class SwfLine:
-    """One job line under construction; every field is unknown (-1) until it is set."""
-
-    __slots__ = ("_fields",)
-
-    def __init__(self) -> None:
-        self._fields = [UNKNOWN] * 18
-
-    def set(self, field: int, value: float | str | None) -> None:
-        """Set a field, counted from 1; ``None`` leaves it unknown."""
+def swf_line(fields: Mapping[int, float | str | None]) -> str:
+    """A job line of its fields, counted from 1; those that are ``None`` or missing are unknown (-1)."""
+    words = [UNKNOWN] * 18
+    for field, value in fields.items():
         if value is not None:
-            self._fields[field - 1] = value if isinstance(value, str) else as_number(value)
-
-    def __str__(self) -> str:
-        return " ".join(self._fields)
+            words[field - 1] = value if isinstance(value, str) else as_number(value)
+    return " ".join(words)
 
 
 def swf_header(name: str, jobs: int, processors: int | None, notes: Iterable[str] = ()) -> list[str]:
@@ -94,20 +84,12 @@ def workload_as_swf(workload: Workload, cluster: Cluster | None = None) -> str:
     lines = swf_header(workload.name, len(ids), capacity, notes)
     for job, size in zip(workload.jobs, sizes, strict=True):
         choice = job.choices[0]
-        line = SwfLine()
-        line.set(1, numbers[job.id])
-        line.set(2, job.submit_time)
         run = workload.truth.seconds(job, choice.implementation, choice.request)
         if max(job.submit_time, run or 0, size or 0, job.walltime or 0) >= LARGEST:
             raise InputError(f"job {job.id}: found a number of 2^53 or more, expected what SWF can hold")
-        line.set(4, run)
-        line.set(5, size)
-        line.set(8, size)
-        line.set(9, job.walltime)
-        line.set(12, users.get(job.user))
-        line.set(13, groups.get(job.group))
-        line.set(15, queues.get(job.queue))
-        lines.append(str(line))
+        fields = {1: numbers[job.id], 2: job.submit_time, 4: run, 5: size, 8: size, 9: job.walltime}
+        names = {12: users.get(job.user), 13: groups.get(job.group), 15: queues.get(job.queue)}
+        lines.append(swf_line({**fields, **names}))
     return "\n".join(lines) + "\n"
 
 

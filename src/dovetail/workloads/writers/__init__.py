@@ -1,1 +1,0 @@
-"""Writers: workloads as SWF, clusters as cluster files."""
