@@ -147,6 +147,7 @@ class _Line:
         self.wall = np.minimum(np.array(bounds, np.float64), LONGEST)
         self.since = np.array([job.submit_time for job in jobs], np.float64)
         self.submit = self.since - now
+        self.numbers = np.array([job.index for job in jobs])
         self.priority = np.array([job.priority for job in jobs], np.float64)
         running = sorted(view.running.values(), key=lambda placed: placed.bound)
         self.running_width = np.array(
@@ -185,18 +186,16 @@ class _Line:
 
         ``f1`` goes by walltimes, the requested times of its paper.
         """
-        width, length = self.width, self.length
-        keys: dict[Order, Floats] = {
-            "fcfs": self.since,
-            "sjf": length,
-            "largest": -width.astype(np.float64),
-            "f1": np.log10(np.maximum(1.0, self.wall)) * width + 870 * np.log10(np.maximum(1.0, self.since)),
-            "saf": length * width,
-            "sqrtsaf": length * np.sqrt(width),
-        }
+        key: Floats
+        if order == "f1":
+            requested, since = np.maximum(1.0, self.wall), np.maximum(1.0, self.since)
+            key = np.log10(requested) * self.width + 870 * np.log10(since)
+        elif order in ("fcfs", "largest"):
+            key = self.since if order == "fcfs" else -self.width.astype(np.float64)
+        else:
+            key = self.length * self.width ** {"sjf": 0.0, "sqrtsaf": 0.5, "saf": 1.0}[order]
         rank = np.empty(len(self.jobs), np.int64)
-        numbers = np.array([job.index for job in self.jobs])
-        rank[np.lexsort((numbers, self.since, keys[order], -self.priority))] = np.arange(len(self.jobs))
+        rank[np.lexsort((self.numbers, self.since, key, -self.priority))] = np.arange(len(self.jobs))
         return rank
 
     def fitting(self, rank: Ints) -> list[int]:
