@@ -1,6 +1,6 @@
 """Forty jobs as a guest of a busy Slurm queue, beside three fixed rules: on a real cluster, or replayed.
 
-    python benchmarks/guest_mode.py real --load light --seeds 1 2 3
+    python benchmarks/guest_mode.py real --load light --seeds 1 2 3 --scale 2
     python benchmarks/guest_mode.py replayed --seeds 20
 
 A job takes some seconds on a CPU, and half to ten times as fast on a GPU; all come at once, while others use
@@ -83,37 +83,41 @@ echo "$2 $(date +%s.%N)" >> "$1"
 """
 
 
-def real(load: str, seeds: Sequence[int], rules: Sequence[str]) -> None:
-    """All rules for each seed, one after the other."""
+def real(load: str, seeds: Sequence[int], rules: Sequence[str], scale: int) -> None:
+    """All rules for each seed, one after the other; all times are ``scale`` times as long."""
     shapes = (NodeShape(2, cpus=4, gpus=0, partition="cpu"), NodeShape(2, cpus=4, gpus=2, partition="gpu"))
     with SlurmCluster(shapes) as cluster, tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "job.sh").write_text(SCRIPT)
         for only in ("cpu", "gpu"):  # the history: two runs of each
-            write(folder, folder / "warm", [factor for factor in FACTORS for _ in range(2)])
+            write(folder, folder / "warm", [factor for factor in FACTORS for _ in range(2)], scale)
             dovetail(cluster, folder, f"earliest-completion?only={only}")
         for seed in seeds:
             for rule in rules:
                 said = folder / f"{rule}-{seed}"
-                found = one_real(cluster, folder, said, load, seed, rule)
+                found = one_real(cluster, folder, said, load, seed, rule, scale)
                 print(load, seed, rule, round(found, 2), flush=True)
 
 
-def one_real(cluster: SlurmCluster, folder: Path, said: Path, load: str, seed: int, rule: str) -> float:
+def one_real(
+    cluster: SlurmCluster, folder: Path, said: Path, load: str, seed: int, rule: str, scale: int
+) -> float:
     """The mean response under one rule."""
     over = threading.Event()
-    others = threading.Thread(target=use, args=(cluster, LOADS[load], random.Random(1000 + seed), over))
+    others = threading.Thread(
+        target=use, args=(cluster, LOADS[load], random.Random(1000 + seed), over, scale)
+    )
     others.start()
-    time.sleep(8.0)
+    time.sleep(8.0 * scale)
     factors, began = order(seed), time.time()
     if rule == "dovetail":
-        write(folder, said, factors)
+        write(folder, said, factors, scale)
         dovetail(cluster, folder, "earliest-completion")
     else:
         for number, factor in enumerate(factors):
-            submit(cluster, folder, said, number, factor, rule)
+            submit(cluster, folder, said, number, factor, rule, scale)
     while not said.exists() or said.read_text().count("\n") < COUNT:
-        if time.time() - began > 280.0:
+        if time.time() - began > 280.0 * scale:
             raise SystemExit(f"{rule}: not all jobs have ended")
         time.sleep(0.3)
     over.set()
@@ -123,51 +127,53 @@ def one_real(cluster: SlurmCluster, folder: Path, said: Path, load: str, seed: i
     return fmean(float(line.split()[1]) - began for line in said.read_text().splitlines())
 
 
-def use(cluster: SlurmCluster, part: float, rng: random.Random, over: threading.Event) -> None:
+def use(cluster: SlurmCluster, part: float, rng: random.Random, over: threading.Event, scale: int) -> None:
     """Be the others: so much of the CPUs (two a job) and of the GPUs."""
     pools = {("-p", "cpu,gpu", "-c2"): 8, ("-p", "gpu", "--gres=gpu:1", "-c1"): 4}
-    mean = sum(OTHERS) / 2
+    mean = scale * sum(OTHERS) / 2
     for options, slots in pools.items():
         for _ in range(round(slots * part * (1.5 if part > 0.8 else 1.0))):
-            other(cluster, options, rng)
+            other(cluster, options, rng, scale)
     due = {options: rng.expovariate(part * slots / mean) for options, slots in pools.items()}
     began = time.monotonic()
     while not over.is_set():
         options = min(due, key=due.__getitem__)
         if over.wait(max(0.0, began + due[options] - time.monotonic())):
             return
-        other(cluster, options, rng)
+        other(cluster, options, rng, scale)
         due[options] += rng.expovariate(part * pools[options] / mean)
 
 
-def other(cluster: SlurmCluster, options: Sequence[str], rng: random.Random) -> None:
+def other(cluster: SlurmCluster, options: Sequence[str], rng: random.Random, scale: int) -> None:
     """One job of theirs."""
-    seconds = f"sleep {rng.uniform(*OTHERS):.1f}"
-    cluster.call("sbatch", "-J", "other", "-t", "1", "-o", "/dev/null", *options, "--wrap", seconds)
+    seconds = f"sleep {scale * rng.uniform(*OTHERS):.1f}"
+    cluster.call("sbatch", "-J", "other", "-t", str(scale), "-o", "/dev/null", *options, "--wrap", seconds)
 
 
-def submit(cluster: SlurmCluster, folder: Path, said: Path, number: int, factor: float, rule: str) -> None:
+def submit(
+    cluster: SlurmCluster, folder: Path, said: Path, number: int, factor: float, rule: str, scale: int
+) -> None:
     """One job of ours under a fixed rule."""
     kinds = {"cpu": ["cpu"], "race": ["cpu", "gpu"], "fastest": ["gpu" if factor > 1.0 else "cpu"]}[rule]
     lock = [f"{said}.lock{number}"] if rule == "race" else []
     for kind in kinds:
-        seconds = CPU_SECONDS / (factor if kind == "gpu" else 1.0)
+        seconds = scale * CPU_SECONDS / (factor if kind == "gpu" else 1.0)
         where = ["-p", "cpu,gpu", "-c2"] if kind == "cpu" else ["-p", "gpu", "--gres=gpu:1", "-c1"]
         words = [str(folder / "job.sh"), str(said), str(number), str(seconds), *lock]
-        cluster.call("sbatch", "-J", f"race{number}", "-t", "1", "-o", "/dev/null", *where, *words)
+        cluster.call("sbatch", "-J", f"race{number}", "-t", str(scale), "-o", "/dev/null", *where, *words)
 
 
-def write(folder: Path, said: Path, factors: Sequence[float]) -> None:
+def write(folder: Path, said: Path, factors: Sequence[float], scale: int) -> None:
     """The job file."""
     text = ""
     for factor in FACTORS:
         text += f'[[app]]\nname = "f{factor:g}"\n'
         for kind, cpus, faster in (("cpu", 2, 1.0), ("gpu", 1, factor)):
-            words = ["sh", str(folder / "job.sh"), str(said), "{i}", str(CPU_SECONDS / faster)]
+            words = ["sh", str(folder / "job.sh"), str(said), "{i}", str(scale * CPU_SECONDS / faster)]
             text += f'[[app.implementation]]\nname = "{kind}"\ncpus = {cpus}\n'
             text += f"command = {json.dumps(words)}\n"
     for number, factor in enumerate(factors):
-        text += f'[[job]]\napp = "f{factor:g}"\nwalltime = {LIMIT}\ninputs = {{ i = "{number}" }}\n'
+        text += f'[[job]]\napp = "f{factor:g}"\nwalltime = {scale * LIMIT}\ninputs = {{ i = "{number}" }}\n'
     (folder / "jobs.toml").write_text(text)
 
 
@@ -180,7 +186,7 @@ def dovetail(cluster: SlurmCluster, folder: Path, policy: str) -> None:
         env={**cluster.environment, "XDG_STATE_HOME": str(folder / "state")},
         capture_output=True,
         text=True,
-        timeout=280,
+        timeout=900,
         check=False,
     )
     if done.returncode:
@@ -424,10 +430,11 @@ def main() -> None:
     here.add_argument("--load", choices=LOADS, default="light")
     here.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
     here.add_argument("--rules", nargs="+", choices=RULES, default=RULES)
+    here.add_argument("--scale", type=int, default=1, help="times as long as said above")
     commands.add_parser("replayed").add_argument("--seeds", type=int, default=20)
     given = parser.parse_args()
     if given.what == "real":
-        real(given.load, given.seeds, given.rules)
+        real(given.load, given.seeds, given.rules, given.scale)
     else:
         replayed(given.seeds)
 

@@ -1,11 +1,13 @@
 """How often a 95 % interval of `compare` holds the truth: docs/explanation/trace-studies.md.
 
     python benchmarks/interval_coverage.py model "lublin?jobs=1600&nodes=4&load=0.5" fcfs,easy 60
+    python benchmarks/interval_coverage.py figures "rigid?jobs=1500&nodes=1&load=0.6" 150
     python benchmarks/interval_coverage.py halves LOG.swf.gz 100x1cpu easy,conservative
 
 ``model``: traces are drawn from a model, and for each there is an interval from its replicates alone; the
-truth is the mean over 300 fresh draws. ``halves``: the interval from the first half of a log, and whether it
-holds the figure of the second.
+truth is the mean over 300 fresh draws. ``figures``: the same for first come, first served alone, in counts
+(`lookahead_counts.c`), for several factors 1 + FEW / weeks. ``halves``: the interval from the first half of
+a log, and whether it holds the figure of the second.
 """
 
 from __future__ import annotations
@@ -17,9 +19,10 @@ import numpy as np
 
 from dovetail import Cluster, load_workload
 from dovetail.comparison import compare
-from dovetail.report.intervals import interval, of_replicates, variants
+from dovetail.report.intervals import FEW, interval, of_replicates, student, variants
 from dovetail.report.metrics import final_metrics
 from dovetail.workloads.edit import cut
+from dovetail.workloads.replicates import drawn, planned
 
 METRICS = ("mean_wait", "mean_bounded_slowdown", "p95_wait", "max_wait")
 TRUTHS = 300
@@ -62,6 +65,35 @@ def _count(held, kind, results, first, second):
         held[kind, metric, "difference"] += difference.low <= truth <= difference.high
 
 
+def figures(spec: str, traces: str) -> None:
+    """Coverage of waits, slowdowns and p95 waits for each FEW, in a fraction of the time of ``model``."""
+    from lookahead_held_out import Counted, rule
+
+    nodes = spec.partition("nodes=")[2].partition("&")[0]
+    machine, in_order = Cluster.parse(f"{nodes}x1cpu"), rule("fcfs", looks=False)
+
+    def found(workload):
+        jobs = Counted.of(workload, machine)
+        wait, run = jobs.starts(in_order) - jobs.submit, np.minimum(jobs.run, jobs.wall)
+        slowdown = np.maximum(1, (wait + run) / np.maximum(run, 10))
+        return wait.mean(), slowdown.mean(), np.percentile(wait, 95)
+
+    fresh = (load_workload(f"synthetic:{spec}&seed={seed}", machine) for seed in range(1, TRUTHS + 1))
+    truth = np.mean([found(one) for one in fresh], axis=0)
+    means, spreads, weeks = [], [], []
+    for seed in range(10_000, 10_000 + int(traces)):
+        trace = load_workload(f"synthetic:{spec}&seed={seed}", machine)
+        plan = planned(trace, replicates=10)
+        if plan[0].bootstrap:
+            values = [found(drawn(trace, machine, one)) for one in plan]
+            means.append(np.mean(values, axis=0))
+            spreads.append(np.std(values, axis=0, ddof=1))
+            weeks.append([plan[0].weeks])
+    for few in (0.0, 6.0, FEW):
+        half = student(9, 0.95) * np.array(spreads) * (1 + few / np.array(weeks)) * np.sqrt(1.1)
+        print(spec, len(weeks), np.mean(weeks), few, (abs(means - truth) <= half).mean(axis=0).round(3))
+
+
 def halves(log: str, cluster: str, policies: str) -> None:
     """Whether the interval from the first half holds the second half's figure."""
     machine = Cluster.parse(cluster)
@@ -89,4 +121,4 @@ def halves(log: str, cluster: str, policies: str) -> None:
 
 
 if __name__ == "__main__":
-    {"model": model, "halves": halves}[sys.argv[1]](*sys.argv[2:])
+    {"model": model, "figures": figures, "halves": halves}[sys.argv[1]](*sys.argv[2:])

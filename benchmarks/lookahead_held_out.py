@@ -110,13 +110,9 @@ def rule(*orders: str, looks: bool = True, futures: int = 8, firsts: int = 8, le
 
 WAITS = {
     "as it is": rule(),
-    "one future": rule(futures=1),
     "16 futures": rule(futures=16),
-    "walltimes": rule(lengths=1),
+    "16 futures, three jobs": rule(futures=16, firsts=3),
     "orders only": rule(firsts=0),
-    "one order": rule("sjf", firsts=10),
-    "saf stands": rule("saf", "sjf", "sqrtsaf"),
-    "no roll-outs": rule("sjf", firsts=0),
 }
 
 
@@ -149,7 +145,9 @@ class Counted(NamedTuple):
         )  # fmt: skip
         return cls(capacity, *(np.ascontiguousarray(column[fits]) for column in columns))
 
-    def mean_wait(self, how: Rule) -> float:
+    def starts(self, how: Rule) -> npt.NDArray[np.float64]:
+        """When each job starts."""
+
         class Trace(ctypes.Structure):
             _fields_ = (
                 *((name, ctypes.c_int64) for name in ("jobs", "capacity")),
@@ -161,7 +159,10 @@ class Counted(NamedTuple):
         assert not counts().simulate(
             ctypes.byref(trace), ctypes.byref(how), ctypes.c_void_p(starts.ctypes.data)
         )
-        return float((starts - self.submit).mean())
+        return starts
+
+    def mean_wait(self, how: Rule) -> float:
+        return float((self.starts(how) - self.submit).mean())
 
 
 @cache

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
+import sqlite3
 import stat
 import subprocess
 import sys
@@ -209,6 +211,23 @@ def test_a_job_is_stopped_with_all_that_it_has_started(runs: Runs, cluster: RayC
     done = run(runs, "jobs.toml", "--executor", executor(cluster), "--grace", "0.5")
     assert [row["state"] for row in load(done)["jobs"]] == ["TIMEOUT"]
     until(lambda: not processes_of("sleep\x00987"), "its child has ended", 10)
+
+
+def test_a_job_that_holds_more_than_it_may_is_ended_and_tried_again_with_more(
+    runs: Runs, cluster: RayCluster
+) -> None:
+    inner = "x = bytearray(150_000_000); import time; time.sleep(2)"  # in a process that the job has started
+    outer = f"import subprocess, sys; subprocess.check_call([sys.executable, '-I', '-S', '-c', {inner!r}])"
+    (runs.tmp_path / "jobs.txt").write_text(f"{shlex.join([sys.executable, '-I', '-S', '-c', outer])}\n")
+    where = ("--executor", executor(cluster), "--run-dir", "run", "--history", "h.db")
+    done = run(runs, "jobs.txt", *where, "--policy", "fcfs", "--memory", "60MB")
+    assert done.returncode == 0, done.stderr
+    with sqlite3.connect(runs.tmp_path / "run" / "ledger.db") as db:
+        tries = db.execute("SELECT state FROM attempt ORDER BY attempt").fetchall()
+    assert [state for (state,) in tries] == ["OUT_OF_MEMORY", "COMPLETED"]
+    with sqlite3.connect(runs.tmp_path / "h.db") as db:
+        (peak,) = db.execute("SELECT max(peak_memory) FROM runs WHERE state = 0").fetchone()
+    assert 150e6 < peak < 220e6, "of both processes together"
 
 
 def test_killed_and_taken_up(runs: Runs, cluster: RayCluster) -> None:

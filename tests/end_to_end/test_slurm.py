@@ -540,12 +540,19 @@ def test_memory_is_learned_and_a_kill_is_tried_again_where_our_agent_measures(
 ) -> None:
     eat = "import sys, time; x = bytearray(int(float(sys.argv[1]) * 1e6)); time.sleep(0.8)"
     lines = []
-    for name, base, slope in (("line", 20, 12.0), ("flat", 60, 0.0)):
+    programs = (
+        ("line", 20, 12.0),
+        ("flat", 60, 0.0),
+        ("steep", 10, 14.0),
+        ("small", 30, 1.0),
+        ("large", 80, 10),
+    )
+    for name, base, slope in programs:
         command = [sys.executable, "-I", "-S", "-c", eat, "{mb}"]
         lines += ["[[app]]", f'name = "{name}"', "[[app.implementation]]", 'name = "cpu"', "cpus = 1"]
         lines += ['memory = "auto"', f"command = {json.dumps(command)}"]
-        for n in range(30):
-            lines += ["[[job]]", f'app = "{name}"', f"inputs = {{ mb = {base + slope * (1 + n % 15):g} }}"]
+        for n in range(12):
+            lines += ["[[job]]", f'app = "{name}"', f"inputs = {{ mb = {base + slope * (1 + n):g} }}"]
     (tmp_path / "jobs.toml").write_text("\n".join(lines) + "\n")
     arguments = ("--executor", HERE, "--policy", "fcfs", "--json", "--history", "h.db", "--run-dir", "run")
     done = inside("run", "jobs.toml", *arguments)

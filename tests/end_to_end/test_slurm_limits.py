@@ -120,3 +120,49 @@ def test_a_typo_is_refused_before_anything_runs(
     assert sentence in done.stderr
     assert not (tmp_path / "said.txt").exists()
     assert not list(Path(environment["XDG_STATE_HOME"]).glob("dovetail/runs/*/ledger.db"))
+
+
+def test_what_slurm_does_to_a_job_is_told_as_what_it_is(tmp_path: Path, environment: dict[str, str]) -> None:
+    """One preempted, one on a node that goes down, one on a node that is drained, one that eats too much."""
+    settings = {
+        "JobAcctGatherType": "jobacct_gather/linux",
+        "JobAcctGatherFrequency": "task=1",
+        "JobAcctGatherParams": "OverMemoryKill",
+        "PreemptType": "preempt/partition_prio",
+        "PreemptMode": "CANCEL",
+    }
+    nap = '[[app]]\nname = "nap"\n[[app.implementation]]\nname = "cpu"\ncpus = 4\ncommand = ["sleep", "8"]\n'
+    eats = json.dumps(["python3", "-c", "import time; x = bytearray(400_000_000); time.sleep(60)"])
+    text = f'{nap}[[app]]\nname = "eats"\n[[app.implementation]]\nname = "cpu"\ncpus = 1\nmemory = 1e8\n'
+    text += f'command = {eats}\n[[job]]\nid = "big"\napp = "eats"\nretry_memory = "no"\n'
+    for name in ("preempted", "downed", "drained"):
+        text += f'[[job]]\nid = "{name}"\napp = "nap"\nretries = {int(name == "downed")}\n'
+    (tmp_path / "jobs.toml").write_text(text)
+    with SlurmCluster((NodeShape(4, cpus=4, gpus=0),), settings) as cluster:
+        cluster.call("scontrol", "create", "PartitionName=first", "Nodes=ALL", "PriorityTier=9")
+        process = subprocess.Popen(
+            [*DOVETAIL, "run", "jobs.toml", "--json", "--quiet", "--executor", f"{QUEUE}&partitions=all"],
+            cwd=tmp_path,
+            env={**environment, **cluster.environment, "XDG_STATE_HOME": environment["XDG_STATE_HOME"]},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        until(lambda: cluster.call("squeue", "-h", "-t", "R").count("\n") == 4, "all run", 60)
+        places = cluster.call("squeue", "-h", "-r", "-t", "R", "-o", "%C %N").splitlines()
+        nodes = sorted(line.split()[1] for line in places if line.startswith("4 "))
+        cluster.call("scontrol", "update", f"NodeName={nodes[2]}", "State=DRAIN", "Reason=test")
+        cluster.call("scontrol", "update", f"NodeName={nodes[1]}", "State=DOWN", "Reason=test")
+        limits = ("-p", "first", "-w", nodes[0], "-c4", "-t", "1", "-o", "/dev/null")
+        cluster.call("sbatch", *limits, "--wrap", "sleep 1")
+        out, err = process.communicate(timeout=120)
+    assert process.returncode == 1, err
+    rows = {row["id"]: row for row in json.loads(out)["jobs"]}
+    assert {id: row["state"] for id, row in rows.items()} == {
+        "big": "OUT_OF_MEMORY",
+        "preempted": "NODE_FAIL",
+        "downed": "COMPLETED",
+        "drained": "COMPLETED",
+    }
+    assert "Slurm: PREEMPTED" in rows["preempted"]["detail"]
+    assert "emory limit" in rows["big"]["detail"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import time
@@ -139,6 +140,14 @@ def exactly_once(runs: Runs, rows: Mapping[str, tuple[str, int, str]]) -> None:
     until(lambda: not processes_of(str(runs.tmp_path / "job.py")), "nothing is left running", 15)
 
 
+def hold(slurm: SlurmCluster, *nodes: str, minutes: int) -> None:
+    """Be somebody else who has all CPUs of a node, or on one with GPUs these."""
+    for node in nodes:
+        what = ("-p", "gpu", "--gres=gpu:2") if node in ("n2", "n3") else ("-p", "cpu", "-c4")
+        limits = ("-w", node, "-t", str(minutes), "-J", f"held-{node}", "-o", "/dev/null")
+        slurm.call("sbatch", *what, *limits, "--wrap", "sleep 100")
+
+
 # ------------------------------------------------------------------------------------ where jobs go, and why
 
 
@@ -151,21 +160,7 @@ def test_the_cpu_is_taken_when_the_gpus_are_busy_for_long_and_else_the_gpu(
     assert [row["implementation"] for row in load(done)["jobs"]] == ["gpu", "gpu"]
     assert [row["nodes"] for row in load(done)["jobs"]] <= ["n2", "n3"]
     assert load(done)["policy"] == "earliest-completion"
-    for node in ("n2", "n3"):
-        slurm.call(
-            "sbatch",
-            "-o",
-            "/dev/null",
-            "-p",
-            "gpu",
-            "-w",
-            node,
-            "--gres=gpu:2",
-            "-t",
-            "30",
-            "--wrap",
-            "sleep 100",
-        )
+    hold(slurm, "n2", "n3", minutes=30)
     until(lambda: slurm.call("squeue", "-h", "-t", "R").count("\n") == 2, "the GPUs are busy")
     done = run(runs, "jobs.toml", "--executor", QUEUE)
     assert [row["implementation"] for row in load(done)["jobs"]] == ["cpu", "cpu"], done.stderr
@@ -176,6 +171,28 @@ def test_the_cpu_is_taken_when_the_gpus_are_busy_for_long_and_else_the_gpu(
     assert "; against " in reason
     waits = float(reason.partition("gpu in gpu: starts in ")[2].split()[0])
     assert 0.4 * 1500 < waits <= 0.4 * 1800 + 1, "two fifths of what is foreseen"
+
+
+def test_jobs_of_an_array_that_go_another_way_leave_the_others_where_they_are(
+    slurm: SlurmCluster, runs: Runs
+) -> None:
+    """All wait for GPUs as one array; a node comes free on which one at a time can run as ``cpu``."""
+    learned(runs)
+    shutil.rmtree(last_folder(runs))
+    write(runs, {"id": "j", "count": 6})
+    hold(slurm, "n0", "n1", "n2", "n3", minutes=2)
+    until(lambda: slurm.call("squeue", "-h", "-t", "R").count("\n") == 4, "all is busy")
+    process = runs.go("jobs.toml", "--executor", QUEUE, "--quiet", environment=runs.environment)
+    until(lambda: slurm.call("squeue", "-h", "-r", "-t", "PD").count("\n") == 6, "all wait")
+    slurm.call("scancel", "--name=held-n0")
+    runs.wait_for(1)
+    slurm.call("scancel", "--name=held-n2,held-n3")
+    assert process.wait(60) == 0, runs.complaints
+    rows = runs.rows()
+    exactly_once(runs, rows)
+    where = {line.split()[2] for line in runs.said.read_text().splitlines()}
+    assert "n0" in where
+    assert where & {"n2", "n3"}
 
 
 def test_many_small_jobs_are_one_array_and_each_is_run_once(slurm: SlurmCluster, runs: Runs) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -105,14 +104,12 @@ def test_when_the_cluster_has_ended_nothing_starts_and_the_run_is_over() -> None
 
 def test_a_replay_decides_the_same(tmp_path: Path) -> None:
     jobs = rigid([(float(i % 3), 1 + i % 2, 3.0 + i, 3.0 + i) for i in range(9)])
-    text = StringIO()
-    writer = JournalWriter(None, Cluster.parse("2x1cpu"), policy="easy", file=text)
+    path = tmp_path / "journal.jsonl"
+    writer = JournalWriter(path, Cluster.parse("2x1cpu"), policy="easy")
     _, driver = drive(jobs, "2x1cpu", "easy", [(0.0, ClusterEnds(30.0)), (4.0, ClusterEnds(20.0))], writer)
     assert driver.left_over
-    path = tmp_path / "journal.jsonl"
-    path.write_text(text.getvalue())
     assert replay(read_journal(path), load_policy("easy").policy) > 0
-    assert any("cluster_ends" in line for line in map(json.dumps, text.getvalue().splitlines()))
+    assert any("cluster_ends" in line for line in map(json.dumps, path.read_text().splitlines()))
 
 
 def test_every_schedule_ends_before_the_cluster_does() -> None:

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dovetail.errors import InputError
-from dovetail.history.exchange import read_csv, read_json_lines, write_csv, write_json_lines
+from dovetail.history.exchange import csv_lines, json_lines, read_csv, read_json_lines
 from dovetail.model import DeviceClass, Run, State, Usage
 
 names = st.text(st.characters(codec="utf-8", exclude_categories=["Cc", "Cs"]), min_size=1, max_size=8)
@@ -42,9 +42,7 @@ runs = st.builds(
 @settings(deadline=None, derandomize=True, max_examples=100)
 @given(st.lists(runs, max_size=4))
 def test_json_lines_give_back_what_was_written(given_runs: list[Run]) -> None:
-    out = io.StringIO()
-    assert write_json_lines(given_runs, out) == len(given_runs)
-    assert list(read_json_lines(io.StringIO(out.getvalue()), "x.jsonl")) == given_runs
+    assert list(read_json_lines(json_lines(given_runs), "x.jsonl")) == given_runs
 
 
 def test_csv_gives_back_what_was_written() -> None:
@@ -56,9 +54,8 @@ def test_csv_gives_back_what_was_written() -> None:
             "fft", "cpu", cpu, 1, -1, 0.0, usage=Usage(1.0, 2, 3.0), uid="3", user="1e3", first_on_device=True
         ),
     ]
-    out = io.StringIO()
-    write_csv(given_runs, {"n", "kind", "m"}, out)
-    assert list(read_csv(io.StringIO(out.getvalue()), "x.csv")) == given_runs
+    text = "".join(csv_lines(given_runs, {"n", "kind", "m"}))
+    assert list(read_csv(io.StringIO(text), "x.csv")) == given_runs
 
 
 def test_little_is_enough() -> None:
@@ -161,9 +158,8 @@ def test_any_text_is_read_or_answered(data: bytes) -> None:
 @given(st.dictionaries(names, words | st.sampled_from(["inf", "nan", "5", "1e3", '"5"', '"', "true", ""])))
 def test_csv_keeps_words_apart_from_numbers(inputs: dict[str, str]) -> None:
     run = Run("a", "cpu", DeviceClass("cpu"), 1, -1, 0.0, inputs, 1.0, uid="1")
-    out = io.StringIO()
-    write_csv([run], inputs, out)
-    assert [found.inputs for found in read_csv(io.StringIO(out.getvalue()), "x.csv")] == [inputs]
+    text = "".join(csv_lines([run], inputs))
+    assert [found.inputs for found in read_csv(io.StringIO(text), "x.csv")] == [inputs]
 
 
 @pytest.mark.parametrize(

@@ -160,24 +160,57 @@ def test_what_was_handed_over_counts_for_those_behind() -> None:
 def test_most_of_a_queue_is_kept_back_and_few_a_kind_wait_outside() -> None:
     world = World(many(40, {"cpu": 50.0, "gpu": 40.0}), {"cpu": 300.0, "gpu": 310.0}, few=2)
     lines = Counter((decision.target, decision.implementation) for decision in world.go())
-    assert lines == {("cpu,gpu", "cpu"): 2, ("gpu", "gpu"): 2}
+    assert lines == {("gpu", "gpu"): 2}
     assert "kept back, best now as" in world.engine.records["j30"].wait_reason
 
 
+def test_where_all_have_to_wait_a_job_goes_where_it_runs_fastest_unless_the_bounds_say_otherwise() -> None:
+    """What is foreseen of GPUs may be ten times too late, and is not compared with what is of CPUs."""
+    times = {"cpu": 20.0, "gpu": 2.0}
+    (sent,) = World(one(times), {"cpu": 30.0, "gpu": 300.0}).go()
+    assert sent.implementation == "gpu"
+    assert sent.reason.startswith("runs fastest, and no other way surely ends sooner: gpu in gpu")
+    (sent,) = World(one(times), {"cpu": 30.0, "gpu": 3000.0}).go()  # a tenth of that is too late
+    assert sent.implementation == "cpu"
+
+
+def test_free_places_go_first_to_jobs_that_run_fastest_there() -> None:
+    """Four places for CPUs are free, none for GPUs: those that run fastest there have them, though longer."""
+    fast, truth = timed("f", {"cpu": 3.0, "gpu": 1.0})
+    jobs = [fast]
+    for i in range(1, 5):
+        job, its = timed(f"s{i}", {"cpu": 6.0, "gpu": 12.0}, index=i)
+        jobs.append(job)
+        truth |= its
+    found = World(Workload("made", jobs, TableTruth(truth)), {"cpu": 0.0, "gpu": 14.0}, room=2).go()
+    slow = {f"s{i}": "cpu" for i in range(1, 5)}
+    assert {sent.job: sent.implementation for sent in found} == {"f": "gpu", **slow}
+    assert found[0].job == "f"  # of those that came together the shorter one is still the first
+    alone = World(Workload("made", jobs[:1], TableTruth(truth)), {"cpu": 0.0, "gpu": 14.0}, room=2).go()
+    assert [sent.implementation for sent in alone] == ["cpu"]
+
+
 def test_what_waits_is_taken_back_where_it_would_start_at_once_another_way() -> None:
-    """Jobs wait for CPUs, two try the GPUs, where all is busy for longer; then two of these come free."""
-    world = World(many(6, {"cpu": 20.0, "gpu": 2.0}), {"cpu": 30.0, "gpu": 200.0}, fresh=5.0, room=2)
+    """Jobs wait for GPUs; then a place for CPUs comes free: one of them is run as that."""
+    world = World(many(6, {"cpu": 8.0, "gpu": 2.0}), {"cpu": 200.0, "gpu": 200.0}, room=1)
     sent = world.go()
-    assert Counter(decision.implementation for decision in sent) == {"cpu": 4, "gpu": 2}
-    assert sent[0].reason.startswith("may begin sooner than foreseen, against another way: gpu in gpu")
-    world.waits = {"cpu": 30.0, "gpu": 0.0}
-    decided = list(world.engine.handle(6.0, [Started(sent[2].job)]))
+    assert Counter(decision.implementation for decision in sent) == {"gpu": 6}
+    world.waits = {"cpu": 0.0, "gpu": 200.0}
+    decided = list(world.engine.handle(6.0, [Started(sent[0].job)]))
     decided = list(world.engine.handle(6.0, world.answers(decided)))
     taken = {decision.job for decision in decided if isinstance(decision, Preempt)}
-    assert len(taken) == 2
+    assert len(taken) == 1
     again = world.engine.handle(9.0, [Withdrawn(job) for job in taken])
     world.engine.validate()
-    assert {d.implementation for d in again if isinstance(d, Submit)} == {"gpu"}
+    assert {d.implementation for d in again if isinstance(d, Submit)} == {"cpu"}
+
+
+def test_lines_are_handed_over_side_by_side() -> None:
+    """Jobs for GPUs do not stand before all those for CPUs: in one partition they wait for each other."""
+    world = World(many(6, {"cpu": 20.0, "gpu": 19.0}), {"cpu": 0.0, "gpu": 0.0}, room=1)
+    lines = [sent.implementation for sent in world.go()]
+    assert Counter(lines)["gpu"] >= 2
+    assert len(set(lines[:2])) == 2
 
 
 def test_of_jobs_that_came_together_the_shorter_go_first() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from functools import cache
-from io import StringIO
 from pathlib import Path
 
 import pytest
@@ -67,15 +66,14 @@ def test_an_app_is_tried_by_one_job_on_each_class(policy: str) -> None:
 
 
 def test_a_replay_tries_the_same(tmp_path: Path) -> None:
-    text, cluster = StringIO(), Cluster.parse("1x1cpu+1gpu")
-    journal = JournalWriter(None, cluster, policy="asjf", file=text)
+    path, cluster = tmp_path / "journal.jsonl", Cluster.parse("1x1cpu+1gpu")
+    journal = JournalWriter(path, cluster, policy="asjf")
     history = MemoryHistory()
     simulate(
         apps("gpu"), cluster, load_policy("asjf").policy, make_model("learned", history), observe=history,
         journal=journal,
     )  # fmt: skip
-    (tmp_path / "journal.jsonl").write_text(text.getvalue())
-    assert replay(read_journal(tmp_path / "journal.jsonl"), load_policy("asjf").policy) == 12
+    assert replay(read_journal(path), load_policy("asjf").policy) == 12
 
 
 def test_under_the_papers_model_policies_are_the_papers() -> None:

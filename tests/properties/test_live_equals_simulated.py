@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -148,9 +147,9 @@ def test_a_torn_last_line_is_passed_over_and_a_torn_middle_is_not(tmp_path: Path
 
     w = jobs([("a", {"cpu": 3.0}, 0.0), ("b", {"cpu": 2.0}, 1.0)])
     cluster = Cluster.parse("1x1cpu")
-    text = io.StringIO()
-    run_simulated(w, cluster, "fcfs", False, JournalWriter(None, cluster, policy="fcfs", file=text))
-    whole = text.getvalue()
+    path = tmp_path / "whole.jsonl"
+    run_simulated(w, cluster, "fcfs", False, JournalWriter(path, cluster, policy="fcfs"))
+    whole = path.read_text()
     torn = tmp_path / "torn.jsonl"
     torn.write_text(whole[:-25])
     assert len(read_journal(torn).batches) == whole.count("\n") - 2

@@ -95,6 +95,15 @@ def test_shapes_are_learned(ahead: Namespace, numpy_server: Served) -> None:
     assert again[4].shape == (2,)
 
 
+def test_after_a_question_all_that_was_sent_ahead_is_known(ahead: Namespace, numpy_server: Served) -> None:
+    xp = ahead
+    x = xp.ones((2, 3))
+    y = xp.sum(x, axis=0)
+    xp.device.synchronize()
+    with stopped(numpy_server):
+        assert [(a.shape, a.dtype.name) for a in (x, y)] == [((2, 3), "float64"), ((3,), "float64")]
+
+
 def test_shapes_of_numbers_that_json_lacks_are_learned(xp: Namespace) -> None:
     for value in (float("inf"), float("nan"), complex(0, float("inf")), complex(float("nan"), 1)):
         for shape in ((2,), (2, 3)):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import stat
+import subprocess
 import time
 from collections.abc import Iterator
 from itertools import pairwise
@@ -12,9 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from dovetail_command import DOVETAIL
 from services import Serving, serving
 from waiting import until
 
+from dovetail.service.client import connection
 from dovetail.testing.processes import runs
 
 pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live")]
@@ -43,6 +46,28 @@ def test_a_job_runs_in_the_folder_and_environment_of_its_submitter(service: Serv
     job = submitted(service, "--", "sh", "-c", "pwd; echo $COLOUR", cwd=tmp_path, env=environment)
     assert service.dovetail("wait", job).returncode == 0
     assert service.dovetail("logs", job).stdout == f"{tmp_path}\nblue\n"
+
+
+def test_names_that_are_no_utf8_are_submitted_as_they_are(service: Serving, tmp_path: Path) -> None:
+    """One such variable in an environment had every submission refused as "no JSON"."""
+    folder = tmp_path / os.fsdecode(b"d\xff")
+    folder.mkdir()
+    script = "printf '%s\\n' $0 $COLOUR; touch $0.there"
+    words = [*DOVETAIL, "submit", "--parsable", "--", "sh", "-c", script]
+    done = subprocess.run(
+        [*map(os.fsencode, words), b"a\xe9"],
+        cwd=folder,
+        env={**service.environment, "COLOUR": os.fsdecode(b"r\xf6t")},
+        capture_output=True,
+        check=True,
+        timeout=280,
+    )
+    job = done.stdout.decode().strip()
+    assert service.dovetail("wait", job).returncode == 0
+    with connection(service.folder.path) as client:
+        assert client.ask("GET", f"/api/v1/jobs/{job}/log").body == b"a\xe9\nr\xf6t\n"
+    assert (folder / os.fsdecode(b"a\xe9.there")).exists()
+    assert service.dovetail("info", job).returncode == 0
 
 
 def test_an_array_has_a_job_for_each_index_and_a_limit(service: Serving) -> None:

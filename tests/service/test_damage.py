@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 import shutil
+import sqlite3
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -15,7 +16,7 @@ from services import Serving, serving, submit, wait
 from waiting import until
 
 from dovetail.errors import DovetailError
-from dovetail.executors.spawnlog import read_log
+from dovetail.executors.spawnlog import is_alive, read_log
 from dovetail.service.client import connection
 
 pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live")]
@@ -95,6 +96,104 @@ def test_a_queue_whose_ledger_has_gone_is_not_a_new_one(tmp_path: Path) -> None:
         assert wait(client, [job]) == {job: "COMPLETED"}
     output = service.folder.path / "output" / "0"
     assert [(output / f"{n}.out").read_text() for n in (1, 2, 3, 4)] == ["0\n", "1\n", "2\n", "new\n"]
+    service.stop()
+
+
+def no_database(ledger: Path) -> None:
+    emptied(ledger)
+    ledger.write_bytes(b"x" * 5000)
+
+
+def emptied(ledger: Path) -> None:
+    ledger.write_bytes(b"")
+    for more in ("-wal", "-shm"):
+        ledger.with_name(ledger.name + more).unlink(missing_ok=True)
+
+
+def test_what_runs_though_its_record_was_deleted_is_ended_before_anything_else_starts(tmp_path: Path) -> None:
+    """It had its core beside the next job, for as long as it liked."""
+    service = Serving(tmp_path, "--cluster", "1x1cpu")
+    with service.start() as client:
+        runs, waits = submit(
+            client, {"command": ["sh", "-c", f"touch {tmp_path}/on; sleep 600"]}, {"command": ["true"]}
+        )
+        until((tmp_path / "on").exists)
+    (process,) = read_log(service.folder.path / "spawn.log").starts.values()
+    service.kill()
+    (service.folder.path / "spawn.log").unlink()
+    with service.start() as client:
+        assert wait(client, [runs, waits]) == {runs: "NODE_FAIL", waits: "COMPLETED"}
+        assert not is_alive(process["pid"], process["boot"])
+    service.stop()
+
+
+def a_wrong_cell(ledger: Path) -> None:
+    with sqlite3.connect(ledger) as database:
+        database.execute("UPDATE job SET doc = '[1]'")
+    database.close()
+
+
+@pytest.mark.parametrize("damage", [no_database, emptied, a_wrong_cell])
+def test_a_damaged_ledger_is_put_aside_as_the_message_says(
+    tmp_path: Path, damage: Callable[[Path], None]
+) -> None:
+    service = Serving(tmp_path, "--cluster", "1x1cpu")
+    with service.start() as client:
+        before = submit(client, {"command": ["true"]}, {"command": ["true"], "hold": True})
+        wait(client, before[:1])
+    service.kill()
+    damage(service.folder.ledger)
+    said = refused(service)
+    assert "'dovetail serve --new'" in said
+    service.options = (*service.options, "--new")
+    with service.start() as client:
+        (job,) = submit(client, {"command": ["true"]})
+        assert int(job) == 2, "after the one of which there is output"
+        assert wait(client, [job]) == {job: "COMPLETED"}
+    assert len(list(service.folder.path.glob("ledger.db*.damaged"))) == (damage is not emptied)
+    service.stop()
+
+
+NESTED = "[" * 100_000
+
+
+def test_what_a_service_can_do_without_stops_no_start(tmp_path: Path) -> None:
+    service = Serving(tmp_path, "--cluster", "1x1cpu", "--half-life", "1d")
+    with service.start() as client:
+        (runs,) = submit(
+            client, {"command": ["sh", "-c", f"until test -e {tmp_path}/go; do sleep 0.02; done"]}
+        )
+        until(lambda: client.get(f"/api/v1/jobs/{runs}")["state"] == "RUNNING")
+    service.kill()
+    folder = service.folder.path
+    (folder / "address.json").write_text(NESTED)
+    (folder / "usage.json").write_text('{"half_life": "x", "shares": 1, "at": [], "used": {"ann": "y"}}')
+    for number in range(10, 20):
+        (folder / "journal" / f"{number:06d}.jsonl").mkdir()
+    (folder / "run.json").write_text(NESTED)
+    assert "run.json: is no JSON" in (said := refused(service))
+    assert "without this file the next start writes it anew" in said
+    (folder / "run.json").unlink()
+    with service.start() as client:
+        assert client.get(f"/api/v1/jobs/{runs}")["state"] == "RUNNING"
+        (tmp_path / "go").touch()
+        assert wait(client, [runs]) == {runs: "COMPLETED"}
+    service.stop()
+    assert "usage.json cannot be read" in service.folder.log.read_text()
+
+
+@pytest.mark.parametrize("damage", [NESTED, '[{"name": 5, "digest": 7, "created": "x"}]'])
+def test_damaged_tokens_are_made_anew_as_the_message_says(tmp_path: Path, damage: str) -> None:
+    service = Serving(tmp_path, "--cluster", "1x1cpu", "--listen", "127.0.0.1:0")
+    service.folder.make()
+    service.folder.tokens.write_text(damage)
+    said = service.dovetail("serve", *service.options, "--folder", str(service.folder.path), timeout=120)
+    assert said.returncode == 2
+    assert "tokens.json: is damaged" in said.stderr
+    assert "without this file" in said.stderr
+    service.folder.tokens.unlink()
+    service.start().close()
+    assert service.dovetail("token", "add", "ann").returncode == 0
     service.stop()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,16 +10,16 @@ import pytest
 
 from dovetail.errors import InputError
 from dovetail.files.fields import validated
-from dovetail.model import Cluster
+from dovetail.model import EMPTY, Cluster
 from dovetail.running.ledger import Ledger
 from dovetail.service.forms import SubmitForm
 from dovetail.service.selectors import parse_selectors
 from dovetail.service.submission import Submission, Submitter, submission_of
 
 
-def made(job: dict[str, Any], **around: Any) -> Submission:
-    form = validated(SubmitForm, {"jobs": [{"command": ["true"]} | job], **around}, "request")
-    return submission_of(form, Submitter("ann", None), Cluster.parse("1x2cpu"), 1, "/scripts", {})
+def made(job: dict[str, Any], known: Mapping[str, Sequence[str]] = EMPTY, **around: Any) -> Submission:
+    form = validated(SubmitForm, {"folder": "/", "jobs": [{"command": ["true"]} | job], **around}, "request")
+    return submission_of(form, Submitter("ann", None), Cluster.parse("1x2cpu"), 1, "/scripts", known)
 
 
 @pytest.mark.parametrize(
@@ -66,6 +67,29 @@ def test_of_a_command_with_very_many_arguments_the_first_are_features() -> None:
     """A model of run times with 200,000 features needs 300 GB: the service ended of one such job."""
     (job,) = made({"command": ["true", *("x" for _ in range(20_000)), *["-f", "1"] * 10_000]}).jobs
     assert len(job.inputs) == 100
+
+
+@pytest.mark.parametrize(
+    ("job", "said"),
+    [
+        ({"depends": ["afterok:other"]}, "have one job wait for all of these"),
+        ({"inputs": {"text": "x" * 1_000_000}}, "fewer elements"),
+        ({"sbatch": ["--comment=" + "x" * 1_000_000]}, "fewer elements"),
+    ],
+)
+def test_an_array_that_would_fill_disk_and_memory_is_refused(job: dict[str, Any], said: str) -> None:
+    """10,000 jobs that each wait for 10,000 others took 4 GB of the ledger, and the service for minutes."""
+    known = {"other": [f"1_{n}" for n in range(1001)]}
+    with pytest.raises(InputError, match=said):
+        made({"array": "0-999", **job}, known=known)
+
+
+def test_elements_of_an_array_share_what_they_start_in() -> None:
+    """With a file of its own for each, an environment of 5 kB was on record 100,000 times: 1 GB."""
+    jobs = made({"array": "0-9", "stdout": "%x-%A_%a.%j"}, environment={"A": "x" * 5000}).jobs
+    assert len({id(job.launch) for job in jobs}) == 1
+    assert jobs[7].launch is not None
+    assert jobs[7].launch.files(jobs[7].id, "/home") == ("/true-1_7.1_7",) * 2
 
 
 def test_a_job_that_is_named_a_thousand_times_is_looked_for_once() -> None:

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
-import secrets
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import datetime
-from io import TextIOWrapper
 from math import inf
 from pathlib import Path
 from shutil import copyfileobj
@@ -19,9 +16,9 @@ from typing import TYPE_CHECKING, Any, TextIO
 from dovetail.cli import options as opt
 from dovetail.errors import InputError
 from dovetail.files.sentences import closest
-from dovetail.files.writing import create
+from dovetail.files.writing import write_text
 from dovetail.history import Aggregate, Group, SqliteHistory
-from dovetail.history.base import canonical_inputs, request_key
+from dovetail.history.base import RequestKey, canonical_inputs, request_key
 from dovetail.model import DeviceClass, Prediction, Run, Usage
 from dovetail.report import tables, wording
 
@@ -32,7 +29,6 @@ __all__ = [
     "history_app",
     "inputs_columns",
     "inputs_words",
-    "many",
     "opened",
     "places",
     "reading",
@@ -107,23 +103,25 @@ def list_apps(history: Path | None, as_json: bool) -> None:
         groups = store.groups()
         peaks = [_largest_peak(store, group) for group in groups]
     if as_json:
-        forms = [_group_form(g) | {"largest_peak": peak} for g, peak in zip(groups, peaks, strict=True)]
+        forms = [
+            {"app": g.app, **place_form(g.implementation, g.device_class, g.request)}
+            | {"runs": g.completed, "failed": g.failed, "largest_peak": peak}
+            for g, peak in zip(groups, peaks, strict=True)
+        ]
         print(json.dumps(forms, indent=2))
         return
-    console = tables.console()
     if not groups:
         print("The history is empty.")
         return
-    columns = [
-        tables.Cells("App", [wording.printable(g.app) for g in groups], right=False),
-        tables.Cells("Implementation", [wording.printable(g.implementation) for g in groups], right=False),
-        tables.Cells("Device class", [wording.printable(str(g.device_class)) for g in groups], right=False),
-        tables.Cells("Request", [request_words(g.request) for g in groups], right=False, rank=1),
+    tables.show(
+        tables.names("App", (g.app for g in groups)),
+        tables.names("Implementation", (g.implementation for g in groups)),
+        tables.names("Device class", (g.device_class for g in groups)),
+        tables.names("Request", (request_words(g.request) for g in groups), 1),
         tables.Cells("Runs", [wording.count(g.completed) for g in groups]),
         tables.Cells("Memory", [_megabytes(peak) if peak else "-" for peak in peaks], rank=3),
         tables.Cells("Failed", [wording.count(g.failed) for g in groups], rank=2),
-    ]
-    console.print(tables.table(columns, width=console.width))
+    )
 
 
 def _largest_peak(store: SqliteHistory, group: Group) -> int | None:
@@ -133,17 +131,12 @@ def _largest_peak(store: SqliteHistory, group: Group) -> int | None:
     return max(peaks, default=0) or None
 
 
-def _group_form(group: Group) -> dict[str, Any]:
-    nodes, cpus, gpus = group.request
+def place_form(implementation: str, device: DeviceClass, request: RequestKey) -> dict[str, Any]:
+    """Where and with what runs ran, as JSON has it."""
     return {
-        "app": group.app,
-        "implementation": group.implementation,
-        "device": str(group.device_class),
-        "nodes": nodes,
-        "cpus": cpus,
-        "gpus": gpus,
-        "runs": group.completed,
-        "failed": group.failed,
+        "implementation": implementation,
+        "device": str(device),
+        **dict(zip(("nodes", "cpus", "gpus"), request, strict=True)),
     }
 
 
@@ -168,12 +161,11 @@ def show(
     if as_json:
         print(json.dumps([_aggregate_form(a) for a in aggregates], indent=2))
         return
-    console = tables.console()
     seconds = [wording.seconds(a.mean) if a.count else "-" for a in aggregates]
-    columns = [
-        tables.Cells("Device class", [wording.printable(str(a.device_class)) for a in aggregates], False),
-        tables.Cells("Implementation", [wording.printable(a.implementation) for a in aggregates], False, 3),
-        tables.Cells("Request", [request_words(a.request) for a in aggregates], right=False, rank=4),
+    tables.show(
+        tables.names("Device class", (a.device_class for a in aggregates)),
+        tables.names("Implementation", (a.implementation for a in aggregates), 3),
+        tables.names("Request", (request_words(a.request) for a in aggregates), 4),
         *inputs_columns([dict(a.inputs) for a in aggregates]),
         tables.Cells("Runs", [wording.count(a.count) for a in aggregates]),
         tables.Cells("Mean", seconds),
@@ -181,8 +173,7 @@ def show(
         tables.Cells("Min", [wording.seconds(a.minimum) if a.count else "-" for a in aggregates], rank=2),
         tables.Cells("Max", [wording.seconds(a.maximum) if a.count else "-" for a in aggregates], rank=2),
         tables.Cells("Failed", [str(a.failed or "-") for a in aggregates], rank=1),
-    ]
-    console.print(tables.table(columns, width=console.width))
+    )
 
 
 def inputs_columns(rows: Sequence[Mapping[str, float | str]]) -> list[tables.Cells]:
@@ -195,41 +186,34 @@ def inputs_columns(rows: Sequence[Mapping[str, float | str]]) -> list[tables.Cel
         values = [row.get(name, "-") for row in rows]
         figures = all(isinstance(value, float | int) or value == "-" for value in values)
         cells = [v if isinstance(v, str) else format(v, ".10g") for v in values]
-        columns.append(tables.Cells(wording.printable(name), list(map(wording.printable, cells)), figures))
+        columns.append(tables.Cells(name, cells, figures))
     return columns
 
 
 def _print_runs(runs: Sequence[Run]) -> None:
     """Runs as a table, oldest first on each device."""
-    console = tables.console()
     usages = [run.usage or Usage() for run in runs]
-    ended = [
+    ended = (
         datetime.fromtimestamp(run.when).strftime("%Y-%m-%d %H:%M:%S") if run.when else "-" for run in runs
-    ]
-    columns = [
-        tables.Cells("Ended", ended, right=False, rank=1),
-        tables.Cells("Device class", [wording.printable(str(r.device_class)) for r in runs], False, 2),
-        tables.Cells("Implementation", [wording.printable(r.implementation) for r in runs], False, 4),
+    )
+    tables.show(
+        tables.names("Ended", ended, 1),
+        tables.names("Device class", (r.device_class for r in runs), 2),
+        tables.names("Implementation", (r.implementation for r in runs), 4),
         *inputs_columns([r.inputs for r in runs]),
-        tables.Cells("State", [str(r.state) for r in runs], right=False, rank=3),
+        tables.names("State", (r.state for r in runs), 3),
         tables.Cells("Seconds", [wording.seconds(r.seconds) for r in runs]),
         tables.Cells("CPU", [wording.seconds(u.cpu_time) if u.cpu_time else "-" for u in usages], rank=1),
         tables.Cells(
             "Memory MB", [f"{u.peak_memory / 1e6:,.0f}" if u.peak_memory else "-" for u in usages], rank=5
         ),
-    ]
-    console.print(tables.table(columns, width=console.width))
+    )
 
 
 def _aggregate_form(a: Aggregate) -> dict[str, Any]:
-    nodes, cpus, gpus = a.request
     form: dict[str, Any] = {
         "app": a.app,
-        "implementation": a.implementation,
-        "device": str(a.device_class),
-        "nodes": nodes,
-        "cpus": cpus,
-        "gpus": gpus,
+        **place_form(a.implementation, a.device_class, a.request),
         "inputs": dict(a.inputs),
         "count": a.count,
         "failed": a.failed,
@@ -298,18 +282,16 @@ def predict(
             )
         )
         return
-    console = tables.console()
     said = _megabytes if memory else wording.seconds
-    columns = [
-        tables.Cells("Device class", [wording.printable(str(q.device)) for q, _ in rows], right=False),
-        tables.Cells("Implementation", [wording.printable(q.implementation) for q, _ in rows], False, 2),
-        tables.Cells("Request", [request_words(q.request) for q, _ in rows], right=False, rank=3),
+    tables.show(
+        tables.names("Device class", (q.device for q, _ in rows)),
+        tables.names("Implementation", (q.implementation for q, _ in rows), 2),
+        tables.names("Request", (request_words(q.request) for q, _ in rows), 3),
         tables.Cells("Expected", [said(p.expected) if p else "nothing known" for _, p in rows]),
         tables.Cells("90 % between", [f"{said(p.lower)} and {said(p.upper)}" if p else "-" for _, p in rows]),
         *([tables.Cells("Reserve", [said(r) if r else "-" for r in reserved])] if memory else []),
         tables.Cells("Runs", [wording.count(p.samples) if p else "-" for _, p in rows], rank=1),
-    ]
-    console.print(tables.table(columns, width=console.width))
+    )
     for query, answer in rows:
         if answer is not None:
             print(f"{query.device}: {answer.basis}")
@@ -362,13 +344,8 @@ def _refuse_unknown(
 
 
 def _prediction_form(query: Query, answer: Prediction | None) -> dict[str, Any]:
-    nodes, cpus, gpus = query.request
     return {
-        "implementation": query.implementation,
-        "device": str(query.device),
-        "nodes": nodes,
-        "cpus": cpus,
-        "gpus": gpus,
+        **place_form(query.implementation, query.device, query.request),
         "expected": answer.expected if answer else None,
         "lower": answer.lower if answer else None,
         "upper": answer.upper if answer else None,
@@ -399,26 +376,34 @@ def forget(
         else:
             kept = {(g.implementation, g.device_class) for g in places(store, app, device, implementation)}
             deleted = sum(store.forget(app, *place, before=limit) for place in sorted(kept))
-    print(json.dumps({"deleted": deleted}) if as_json else f"{many(deleted)} deleted.")
+    print(json.dumps({"deleted": deleted}) if as_json else f"{wording.many(deleted, 'run')} deleted.")
 
 
 @opt.takes("history export", history_app)
 def export(file: str, app: str | None, form: str | None, history: Path | None, as_json: bool) -> None:
     """Write all runs, failed ones too, to a JSON Lines or CSV file."""
-    from dovetail.history.exchange import write_csv, write_json_lines
+    from dovetail.history.exchange import csv_lines, json_lines
 
-    form = _form(file, form)
+    form, count = _form(file, form), 0
     with opened(history) as store:
         if app is not None:
             places(store, app, None, None)
         names = {name for run in store.all_runs(app) for name in run.inputs} if form == "csv" else set()
-        with _writing(file) as out:
-            runs = store.all_runs(app)
-            count = write_csv(runs, names, out) if form == "csv" else write_json_lines(runs, out)
+
+        def counted() -> Iterator[Run]:
+            nonlocal count
+            for count, run in enumerate(store.all_runs(app), 1):  # noqa: B007 - told at the end
+                yield run
+
+        lines = csv_lines(counted(), names) if form == "csv" else json_lines(counted())
+        if file == "-":
+            sys.stdout.writelines(lines)
+        else:
+            write_text(file, lines)
     if as_json:
         print(json.dumps({"runs": count, "file": file}), file=sys.stderr if file == "-" else sys.stdout)
     elif file != "-":
-        print(f"{many(count)} written to {file}.")
+        print(f"{wording.many(count, 'run')} written to {file}.")
 
 
 @opt.takes("history import", history_app)
@@ -443,14 +428,9 @@ def import_runs(file: str, form: str | None, history: Path | None, as_json: bool
     if as_json:
         print(json.dumps({"read": read, "new": new, "known": read - new}))
     else:
-        print(
-            f"{many(new)} added"
-            + (
-                f", {read - new:,} {'was' if read - new == 1 else 'were'} known already."
-                if read > new
-                else "."
-            )
-        )
+        were = "was" if read - new == 1 else "were"
+        known = f", {read - new:,} {were} known already" if read > new else ""
+        print(f"{wording.many(new, 'run')} added{known}.")
 
 
 @opt.takes("history vacuum", history_app)
@@ -464,44 +444,12 @@ def vacuum(history: Path | None, as_json: bool) -> None:
         print(f"{before / 1e6:,.1f} MB before, {after / 1e6:,.1f} MB now.")
 
 
-def many(count: int, what: str = "run") -> str:
-    """``1 run``, ``2 runs``."""
-    return f"{count:,} {what}{'' if count == 1 else 's'}"
-
-
 def _form(file: str, form: str | None) -> str:
     if form is None:
         return "csv" if file.lower().endswith(".csv") else "jsonl"
     if form not in ("jsonl", "csv"):
         raise InputError(f"found {form!r}, expected jsonl or csv", where="--format")
     return form
-
-
-@contextmanager
-def _writing(file: str) -> Iterator[TextIO]:
-    """A new file beside the wanted one, put in its place when all is written.
-
-    A pipe or a device (``/dev/stdout``) is written to: it must not be replaced by a file.
-    """
-    if file == "-":
-        yield sys.stdout
-        return
-    wanted = os.path.realpath(file)
-    into = os.path.exists(wanted) and not os.path.isfile(wanted)
-    part = wanted if into else f"{wanted}.{secrets.token_hex(8)}.part"
-    try:
-        raw = open(part, "wb") if into else create(part, private=False)  # noqa: SIM115 - closed with the text
-        with TextIOWrapper(raw, encoding="utf-8", newline="") as out:
-            yield out
-        if not into:
-            os.replace(part, wanted)
-    except BrokenPipeError:
-        raise
-    except OSError as error:
-        raise InputError(f"cannot be written: {error.strerror}", where=file) from error
-    finally:
-        if not into:
-            Path(part).unlink(missing_ok=True)
 
 
 @contextmanager

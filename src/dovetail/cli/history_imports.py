@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from dovetail.cli import options as opt
-from dovetail.cli.history import history_app, many, opened, reading
+from dovetail.cli.history import history_app, opened, reading
 from dovetail.model import Run
+from dovetail.report import wording
 
 
 def _add(runs: Sequence[Run], history: Path | None, *, as_json: bool) -> None:
@@ -21,10 +22,8 @@ def _add(runs: Sequence[Run], history: Path | None, *, as_json: bool) -> None:
         known = len(runs) - new
         print(json.dumps({"read": len(runs), "new": new, "known": known, "apps": apps, "peaks": peaks}))
     else:
-        print(
-            f"{many(new)} of {many(apps, 'app')} added, {len(runs) - new:,} known already; "
-            f"{peaks:,} with their peak of memory."
-        )
+        added = f"{wording.many(new, 'run')} of {wording.many(apps, 'app')} added"
+        print(f"{added}, {len(runs) - new:,} known already; {peaks:,} with their peak of memory.")
 
 
 @opt.takes("history import-slurm", history_app)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dovetail.cli import options as opt
-from dovetail.cli.history import inputs_columns, many, opened, places
+from dovetail.cli.history import inputs_columns, opened, places
 from dovetail.errors import InputError
 from dovetail.history import Group, SqliteHistory
 from dovetail.history.base import InputsKey, RequestKey, canonical_inputs, request_key
@@ -84,17 +84,15 @@ def list_models(history: Path | None, as_json: bool) -> None:
     if not rows:
         print("The history is empty.")
         return
-    console = tables.console()
-    columns = [
-        tables.Cells("App", [wording.printable(r["app"]) for r in rows], right=False),
-        tables.Cells("Device class", [wording.printable(r["device"]) for r in rows], right=False),
-        tables.Cells("Implementation", [wording.printable(r["implementation"]) for r in rows], False, 3),
-        tables.Cells("Law", [r["law"] or "-" for r in rows], right=False),
-        tables.Cells("Seconds", [r["formula"] or "-" for r in rows], right=False, rank=2),
+    tables.show(
+        tables.names("App", (r["app"] for r in rows)),
+        tables.names("Device class", (r["device"] for r in rows)),
+        tables.names("Implementation", (r["implementation"] for r in rows), 3),
+        tables.names("Law", (r["law"] or "-" for r in rows)),
+        tables.names("Seconds", (r["formula"] or "-" for r in rows), 2),
         tables.Cells("Inputs", [str(r["keys"]) for r in rows], rank=1),
         tables.Cells("Runs", [wording.count(r["runs"]) for r in rows]),
-    ]
-    console.print(tables.table(columns, width=console.width))
+    )
 
 
 def _row(app: str, place: Place, fit: Fit | None, predictor: HistoryModel | None = None) -> dict[str, Any]:
@@ -153,11 +151,8 @@ def show(
         return
     console = tables.console()
     for row, sample in zip(rows, samples, strict=True):
-        console.print(
-            wording.printable(f"{row['device']}, {row['implementation']}: {many(row['runs'])}"),
-            markup=False,
-            style="bold",
-        )
+        head = f"{row['device']}, {row['implementation']}: {wording.many(row['runs'], 'run')}"
+        console.print(wording.printable(head), style="bold")
         if row["law"]:
             print(f"  seconds = {row['formula']}")
             words = [f"{name} {share:.0%}" for name, share in row["shares"].items() if share >= 0.01]
@@ -169,19 +164,15 @@ def show(
             )
         if row["left_out_error"] is not None:
             print(f"  median error of an input predicted from the others: {row['left_out_error']:.1%}")
-        columns = [
+        between = [f"{wording.seconds(s['lower'])} and {wording.seconds(s['upper'])}" for s in sample]
+        tables.show(
             *inputs_columns([dict(s["inputs"]) for s in sample]),
             tables.Cells("Runs", [wording.count(s["count"]) for s in sample]),
             tables.Cells("Mean", [wording.seconds(s["mean"]) for s in sample]),
             tables.Cells("Predicted", [wording.seconds(s["expected"]) for s in sample]),
-            tables.Cells(
-                "90 % between",
-                [f"{wording.seconds(s['lower'])} and {wording.seconds(s['upper'])}" for s in sample],
-                rank=1,
-            ),
-        ]
-        console.print(tables.table(columns, width=console.width))
-        console.print()
+            tables.Cells("90 % between", between, rank=1),
+        )
+        print()
     if plot is not None:
         print(f"Plot: {plot}")
 
@@ -233,18 +224,16 @@ def error(
     if not found:
         print(f"{app} has run with fewer than two different inputs on each device: nothing to hold out.")
         return
-    console = tables.console()
-    columns = [
-        tables.Cells("Device class", [wording.printable(str(row.device)) for row in found], right=False),
-        tables.Cells("Implementation", [wording.printable(row.implementation) for row in found], False, 2),
-        tables.Cells("Model", [row.model for row in found], right=False),
+    tables.show(
+        tables.names("Device class", (row.device for row in found)),
+        tables.names("Implementation", (row.implementation for row in found), 2),
+        tables.names("Model", (row.model for row in found)),
         tables.Cells("Inputs", [str(row.keys) for row in found], rank=1),
         tables.Cells("Median error", [wording.percent(row.median) for row in found]),
         tables.Cells("Mean error", [wording.percent(row.mean) for row in found]),
         tables.Cells("In 90 % interval", [wording.percent(row.covered) for row in found]),
         tables.Cells("Unpredicted", [wording.count(row.unpredicted) for row in found], rank=1),
-    ]
-    console.print(tables.table(columns, width=console.width))
+    )
 
 
 def _error_form(row: HeldOut) -> dict[str, Any]:

@@ -273,7 +273,9 @@ class MachineExecutor(SupervisedExecutor):
             before = recover(self.run_dir)  # waits until the supervisor knows that its client is gone
             fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
         except OSError as error:
-            raise ExecutorError(f"{path}: the spawn log cannot be read: {error.strerror}") from error
+            raise InputError(
+                f"cannot be read: {error.strerror}, {_unknown(self.run_dir)}", where=str(path)
+            ) from error
         if before.in_use:
             os.close(fd)
             raise ExecutorError(f"the Dovetail of run {self.run_uid} still lives")
@@ -293,9 +295,7 @@ class MachineExecutor(SupervisedExecutor):
         if log.damage():
             os.close(fd)
             raise InputError(
-                f"is damaged: {log.damage()}, so which jobs have run is not known; "
-                f"'dovetail recover --give-up {shlex.quote(str(self.run_dir))}' puts it aside: then the next "
-                "start ends the jobs that ran, and goes on with those that waited",
+                f"is damaged: {log.damage()}, {_unknown(self.run_dir)}",
                 where=str(path),
             )
         self._link.first_setup = log.next_number
@@ -476,6 +476,15 @@ class LocalExecutor(MachineExecutor):
             request = self._link.requests.get(said["of"])
             if request is not None:
                 self._happened(Lingering(request["job"]))
+
+
+def _unknown(run_dir: Path) -> str:
+    """What follows where a spawn log tells nothing, and the way out."""
+    aside = f"dovetail recover --give-up {shlex.quote(str(run_dir))}"
+    return (
+        f"so which jobs have run is not known; '{aside}' puts it aside: then the next start ends the jobs "
+        "that ran, and goes on with those that waited"
+    )
 
 
 def _lock(fd: int) -> bool:

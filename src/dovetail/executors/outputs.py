@@ -42,23 +42,16 @@ class Outputs:
         self.paths: dict[JobId, tuple[str, str]] = {}
 
     def of(self, job: Job, attempt: int, cwd: str) -> tuple[tuple[str, str], bool]:
-        """Paths for standard output and error, and whether the user chose them (then they may be there).
-
-        A user who names only standard output gets both there.
-        """
-        launch = job.launch
-        out, err = (None, None) if launch is None else (launch.stdout, launch.stderr)
-        base = cwd if launch is None else launch.folder or cwd
-        if out is not None:
-            out = os.path.join(base, out)
-            files = out, out if err is None else os.path.join(base, err)
-        else:
-            files = self._bucketed(job.id, attempt) if self._endless else self._fresh(job.id, attempt)
-            if err is not None:
-                files = files[0], os.path.join(base, err)
+        """Paths for standard output and error, and whether the user chose them (then they may be there)."""
+        out, err = (None, None) if job.launch is None else job.launch.files(job.id, cwd)
+        chosen = err is not None  # also where only standard output is
+        if out is None or err is None:
+            ours = self._bucketed(job.id, attempt) if self._endless else self._fresh(job.id, attempt)
+            out, err = out or ours[0], err or ours[1]
+        files = out, err
         if not self._endless:
             self.paths[job.id] = files
-        return files, out is not None or err is not None
+        return files, chosen
 
     def give_back(self, job: JobId) -> None:
         """The job has not begun after all: its names may be given again."""

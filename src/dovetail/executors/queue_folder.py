@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from dovetail.errors import ExecutorError
+from dovetail.files.writing import create
 from dovetail.model import JobId, Request, Submit
 
 __all__ = ["Handed", "QueueFolder", "RunRecord"]
@@ -32,8 +33,7 @@ class Handed:
     """One start of a job that was handed over, as the ``number``-th command of a batch.
 
     ``id`` is Slurm's, empty before it is known. ``stop`` is the state in which it is to end, if somebody
-    wants that (``withdrawn``: it is to go another way, unless it has started), ``said`` why Slurm keeps it,
-    where that is out of the ordinary.
+    wants that, ``said`` why Slurm keeps it, where that is out of the ordinary.
     """
 
     job: JobId
@@ -51,7 +51,6 @@ class Handed:
     stop: str = ""
     said: str = ""
     missed: int = 0
-    withdrawn: bool = False
 
     @property
     def id(self) -> str:
@@ -149,18 +148,33 @@ class QueueFolder:
                 end = record
         return None if start is None else RunRecord(start, end)
 
+    def claim(self, handed: Handed) -> bool:
+        """Make the record of its run before its node does, which will not run it then; whether we did."""
+        try:
+            with create(self._run_path(handed)) as file:
+                file.write(b'{"t":"withdrawn"}\n')
+        except FileExistsError:
+            return False
+        except OSError as error:
+            raise ExecutorError(f"{self._run_path(handed)}: cannot be written: {error.strerror}") from error
+        return True
+
+    def is_claimed(self, handed: Handed) -> bool:
+        """Whether it was withdrawn before it began, though this may not have been noted any more."""
+        return any(record.get("t") == "withdrawn" for record in self._records(self._run_path(handed)))
+
     def fence(self, handed: Handed) -> None:
         """Have the node end the command, should it still run there."""
         with contextlib.suppress(OSError):
             Path(f"{self._run_path(handed)}.stop").touch(mode=0o600)
 
-    def said(self, batch: str) -> str:
-        """The last line that a batch's script wrote."""
+    def said(self, batch: str) -> list[str]:
+        """The lines that a batch's script wrote, and slurmstepd with it."""
         try:
             lines = (self.path / f"{batch}.log").read_text(errors="replace").strip().splitlines()
         except OSError:
-            return ""
-        return lines[-1][:200] if lines else ""
+            return []
+        return [line[:200] for line in lines]
 
     def tidy(self) -> None:
         """Remove logs in which nothing is."""

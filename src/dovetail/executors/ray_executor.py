@@ -30,6 +30,7 @@ from dovetail.executors.outputs import Outputs
 from dovetail.executors.ray_nodes import draining, import_ray, nodes_of
 from dovetail.executors.reporting import Reporting
 from dovetail.executors.spawnlog import ended, uid_of
+from dovetail.executors.supervised import limit_of
 from dovetail.interfaces import LeftBehind, RunFolder
 from dovetail.model import (
     Cluster,
@@ -249,6 +250,7 @@ class RayExecutor(Reporting):
             "gpus": 0 if part is None else len(part.devices),
             "grace": self._grace,
             "marker": str(self._marker),
+            **limit_of(placed),
         }
 
     async def stop(self, job: JobId, reason: str) -> None:

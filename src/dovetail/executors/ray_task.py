@@ -26,6 +26,8 @@ FENCE = (
     + r"""
 import json, os, select, signal, subprocess, sys, time
 
+WATCH = 0.5  # seconds between looks at the memory of the command
+
 def descendants(pid):
     children = {}
     for name in os.listdir("/proc"):
@@ -41,6 +43,21 @@ def descendants(pid):
         todo += children.get(current := todo.pop(), [])
         found += children.get(current, [])
     return found
+
+def held(pid):
+    # bytes in memory of a process and all that it has started; its threads' children count
+    pages, todo = 0, [pid]
+    while todo:
+        place = f"/proc/{todo.pop()}"
+        try:
+            with open(f"{place}/statm") as file:
+                pages += int(file.read().split()[1])
+            for thread in os.listdir(f"{place}/task"):
+                with open(f"{place}/task/{thread}/children") as file:
+                    todo += map(int, file.read().split())
+        except (OSError, ValueError, IndexError):
+            continue
+    return pages * os.sysconf("SC_PAGE_SIZE")
 
 def send(pids, number):
     for pid in pids:
@@ -80,13 +97,18 @@ except OSError as error:
     print(json.dumps({"from": began, "at": time.time(),
                       "error": f"program {what!r} cannot be started: {error.strerror}"}), flush=True)
     sys.exit()
-stop = deadline = None
+stop = deadline = why = None
 forced = False
+peak, limit = 0, spec.get("memory")
 while True:
     ended, status, used = os.wait4(process.pid, os.WNOHANG)
     if ended:
         break
-    left = None if deadline is None else max(0.0, deadline - time.monotonic())
+    now = held(process.pid)
+    peak = max(peak, now)
+    if limit and now > limit and stop is None:
+        stop, why, deadline = "memory", f"memory: its processes held {now} bytes, and may hold {limit}", 0.0
+    left = WATCH if deadline is None else max(0.0, min(WATCH, deadline - time.monotonic()))
     ready, _, _ = select.select([0, woken] if stop is None else [woken], [], [], left)
     if woken in ready:
         os.read(woken, 4096)
@@ -110,7 +132,9 @@ while left := descendants(os.getpid()):
         pass
     time.sleep(0.01)
 end = {"from": began, "at": time.time(), "status": status, "cpu": used.ru_utime + used.ru_stime,
-       "rss": used.ru_maxrss * 1024, "forced": forced, "survivors": bool(survivors)}
+       "rss": max(used.ru_maxrss * 1024, peak), "forced": forced, "survivors": bool(survivors)}
+if why:
+    end |= {"stop": "OUT_OF_MEMORY", "why": why}
 try:
     print(json.dumps(end), flush=True)
 except BrokenPipeError:
@@ -147,6 +171,7 @@ def run_command(spec: dict[str, Any]) -> dict[str, Any]:
     files = spec["files"] if folder is None else [os.path.join(folder, name) for name in ("out", "err")]
     cwd = spec["cwd"] if os.path.isdir(spec["cwd"]) else os.path.expanduser("~")
     order = {"argv": spec["argv"], "files": files, "cwd": cwd, "env": env, "grace": spec["grace"]}
+    order["memory"] = spec.get("memory")
     fence = subprocess.Popen(
         [sys.executable, "-I", "-S", "-c", FENCE], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )

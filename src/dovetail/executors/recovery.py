@@ -42,6 +42,7 @@ __all__ = [
     "RunningJob",
     "describe",
     "end_lost",
+    "end_unlogged",
     "link",
     "recover",
     "unlink",
@@ -367,6 +368,15 @@ def end_lost(
         with contextlib.suppress(OSError):  # a full disk: the event that follows still tells the caller
             append(fd, end)
         yield uid, end
+
+
+def end_unlogged(uids: Set[str]) -> set[str]:
+    """Kill what runs of these attempts, of which no record is left; returns those of which something ran."""
+    strays = _processes_of(uids, SpawnLog())
+    for pid, boot in (one for found in strays.values() for one in found):
+        if is_alive(pid, boot):
+            kill_group(pid, signal.SIGKILL)
+    return set(strays)
 
 
 def kill_group(pid: int, number: signal.Signals) -> None:

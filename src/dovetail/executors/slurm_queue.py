@@ -47,6 +47,7 @@ from dovetail.executors.slurm_batch import (
     times_used,
 )
 from dovetail.executors.slurm_commands import NodeTable, SlurmError, call, configuration
+from dovetail.executors.slurm_steps import GANG_TASK
 from dovetail.executors.spawnlog import ended, uid_of
 from dovetail.interfaces import LeftBehind, RunFolder
 from dovetail.model import (
@@ -104,6 +105,8 @@ TERMINAL = {
 }
 AGAIN = ("PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT")
 """States of a job that has run and is to run again, which is not for Slurm to say: it is run once."""
+MEMORY_KILL = ("emory limit", "oom-kill", "oom_kill")
+"""What slurmstepd says where a job's memory was the reason of its end."""
 RUNS = ("RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "SIGNALING", "STAGE_OUT")
 
 
@@ -208,6 +211,8 @@ class SlurmQueueExecutor(Reporting):
         handed_over: list[tuple[Submit, int]] = []
         for one in last.values():
             self._outputs.paths[one.job] = one.files[0], one.files[1]
+            if self.files.is_claimed(one):  # it was to go another way
+                continue
             ran = self.files.run_of(one) is not None
             if not one.batch_id:  # Dovetail ended between sbatch and its answer
                 one.batch_id = by_name.get(_name(one.batch), UNKNOWN if ran else "")
@@ -286,7 +291,7 @@ class SlurmQueueExecutor(Reporting):
         shape = Shape(decision.target, decision.request, decision.walltime, own_options)
         key = (shape, decision.implementation, tasks, own, cwd, outer)
         if decision.request.nodes > 1 or tasks > 1:
-            words = [*self._srun(decision, tasks), sys.executable, "-I", "-S", str(TASK), "--rank", *words]
+            words = [*self._srun(decision, tasks), sys.executable, "-I", "-S", str(GANG_TASK), *words]
         names = {"DOVETAIL_JOB": job.id, "DOVETAIL_UID": uid}
         names["DOVETAIL_DEVICE"] = device_word(implementation.kind)
         run = {"argv": words, "files": files, "chosen": chosen, "env": names}
@@ -328,16 +333,20 @@ class SlurmQueueExecutor(Reporting):
             await self._cancel([handed])
 
     async def withdraw(self, job: JobId) -> None:
-        """Take it out of Slurm's queue, unless it has started; `Withdrawn` follows when Slurm has let go."""
+        """Take it out of Slurm's queue, unless it has started; `Withdrawn` follows.
+
+        What counts is who makes the record of its run first, its node or we: ``scancel --state=PENDING``
+        would not start that race, but takes all tasks of an array that wait along with the one that it names.
+        """
         handed = self._handed.get(job)
-        if handed is None or handed.stop or handed.started or handed.withdrawn:
+        if handed is None or handed.stop or handed.started:
             return
         if self._backlog.take_out(lambda one: one.handed is handed):
             self._let_go(handed)
             return
-        if handed.batch_id in ("", UNKNOWN):
+        if handed.batch_id in ("", UNKNOWN) or not self.files.claim(handed):
             return
-        handed.withdrawn = True
+        self._let_go(handed)
         self._leaving.append(handed)
         if len(self._leaving) == 1:
             self._begin_task(self._withdraw_gathered())
@@ -347,15 +356,13 @@ class SlurmQueueExecutor(Reporting):
         await asyncio.sleep(GATHER)
         leaving, self._leaving = self._leaving, []
         try:
-            await asyncio.to_thread(call, ["scancel", "--state=PENDING", *(one.id for one in leaving)])
-        except SlurmError as error:  # of one at least; what became of each the next look will say
-            _log.info("not all of %d jobs could be taken back: %s", len(leaving), error)
-        self._looks.set()
+            await asyncio.to_thread(call, ["scancel", *(one.id for one in leaving)])
+        except SlurmError as error:  # should they start, they find that they are not wanted
+            _log.info("not all of %d jobs could be taken out of the queue: %s", len(leaving), error)
 
     def _let_go(self, handed: Handed) -> None:
-        """A job has left the queue for another way; should it start there after all, it finds that out."""
+        """A job goes another way."""
         if handed.batch:
-            self.files.fence(handed)
             self.files.note(t="withdrawn", batch=handed.batch, job=handed.job)
         self._handed.pop(handed.job, None)
         self._commands.pop(handed.job, None)
@@ -460,7 +467,7 @@ class SlurmQueueExecutor(Reporting):
         shape, _, tasks, own, cwd, brought = key
         batch = uuid.uuid4().hex[:12]
         outer = self._environ if brought is None else dict(brought)
-        options = [*job_options(shape, self._nodes_of(shape), tasks), *self._options.sbatch.split()]
+        options = self._options_for(shape, tasks)
         cpus = next(o.partition("=")[2] for o in options if o.startswith("--cpus-per-task="))
         handed = [one.handed for one in waiting]
         for number, one in enumerate(handed):
@@ -560,11 +567,29 @@ class SlurmQueueExecutor(Reporting):
             self._asks.clear()
 
     def _answer(self, shape: Shape) -> Foreseen:
-        """What Slurm says. Raises `SlurmError`. Blocks."""
-        options = [*job_options(shape, self._nodes_of(shape)), *self._options.sbatch.split()]
-        wait = max(0.0, foreseen(options) - time.time())
-        free = room(shape, options, self._nodes.facts().values()) if wait < 1.0 else 0
+        """What Slurm says. Raises `SlurmError`. Blocks.
+
+        Of a job that may go to several partitions it foresees the start in one of them, which need not be the
+        first: so it is asked about each.
+        """
+        options = self._options_for(shape)
+        wait, free = max(0.0, foreseen(options) - time.time()), 0
+        for name in shape.target.split(","):
+            one = replace(shape, target=name)
+            its = self._options_for(one)
+            try:
+                its_wait = wait if one == shape else max(0.0, foreseen(its) - time.time())
+            except SlurmError as error:
+                if error.passing or error.no_place:
+                    raise
+                continue  # not this one, but another
+            wait = min(wait, its_wait)
+            free += room(one, its, self._nodes.facts().values()) if its_wait < 1.0 else 0
         return Foreseen(shape, wait, free, used=self._time_used(shape))
+
+    def _options_for(self, shape: Shape, tasks: int = 1) -> list[str]:
+        """What sbatch is told of such a job."""
+        return [*job_options(shape, self._nodes_of(shape), tasks), *self._options.sbatch.split()]
 
     def _time_used(self, shape: Shape) -> TimeUsed | None:
         """What jobs there use of their walltimes, by the accounting of the last days. Blocks."""
@@ -625,9 +650,6 @@ class SlurmQueueExecutor(Reporting):
             why = "Slurm has put it back into its queue while it ran"
             self._tell_end(handed, Ended(handed.job, State.NODE_FAIL, None, why))
             return True
-        if handed.withdrawn and not handed.stop and record is None and seen and seen.state == "CANCELLED":
-            self._let_go(handed)
-            return True
         if seen is None and record is None:
             return self._is_missing(handed, handed.batch_id in arrays)
         end = self._end_of(handed, seen, record)
@@ -643,12 +665,8 @@ class SlurmQueueExecutor(Reporting):
         again; should it turn up after all, it finds that it is not wanted.
         """
         handed.missed += 1
-        taken_out = handed.withdrawn and array_known  # as we have asked for
-        if handed.missed < MISSED and not taken_out:
+        if handed.missed < MISSED:
             return False
-        if handed.withdrawn and not handed.stop:
-            self._let_go(handed)
-            return True
         if array_known or handed.stop:
             now, state = time.time(), State(handed.stop or State.CANCELLED)
             why = "it was cancelled before it began"
@@ -722,8 +740,11 @@ class SlurmQueueExecutor(Reporting):
         at = time.time()
         began = at if record is None else record.start["at"]
         said = f"Slurm: {seen.state if seen else ''}"
-        log = self.files.said(handed.batch) if state is State.FAILED else ""
-        detail = f"{said}: {log}" if log else said
+        log = self.files.said(handed.batch) if state is State.FAILED else []
+        killed = next((line for line in log if any(words in line for words in MEMORY_KILL)), "")
+        if killed:  # by Slurm's accounting, which calls that a failure; by a cgroup it has its own state
+            state = State.OUT_OF_MEMORY
+        detail = f"{said}: {killed or log[-1]}" if log else said
         return Ended(handed.job, self._asked_or(handed, state), None, detail, Usage(), began, at)
 
     @staticmethod

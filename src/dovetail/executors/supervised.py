@@ -22,7 +22,7 @@ from dovetail.interfaces import RunFolder
 from dovetail.model import EMPTY, Cluster, Ended, Job, JobId, Placed, State, Usage
 from dovetail.model.command_line import argv
 
-__all__ = ["SupervisedExecutor"]
+__all__ = ["SupervisedExecutor", "limit_of"]
 
 
 class SupervisedExecutor(Reporting):
@@ -103,7 +103,7 @@ class SupervisedExecutor(Reporting):
                 "walltime": job.walltime,
                 "user": job.user,
                 **order,
-                **_limit_of(placed),
+                **limit_of(placed),
                 **self._of_this_job(job),
                 **({"after": before} if before else {}),
             }
@@ -197,7 +197,7 @@ class SupervisedExecutor(Reporting):
         return job
 
 
-def _limit_of(placed: Placed) -> dict[str, int]:
+def limit_of(placed: Placed) -> dict[str, int]:
     """The memory beyond which a job is ended: what it reserves, where that is a limit."""
     job, memory = placed.job, placed.allocation.request.memory
     asked = job.launch is not None and job.launch.memory is not None

@@ -14,13 +14,13 @@ import json
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, TextIO
+from typing import Any
 
 from dovetail.errors import InputError
 from dovetail.history.base import check_run
 from dovetail.model import HOST_CPUS, WHOLE_POOL, DeviceClass, Run, State, Usage
 
-__all__ = ["FIELDS", "as_dict", "read_csv", "read_json_lines", "write_csv", "write_json_lines"]
+__all__ = ["FIELDS", "as_dict", "csv_lines", "json_lines", "read_csv", "read_json_lines"]
 
 FIELDS: Mapping[str, str] = {
     "app": "name of the app",
@@ -78,28 +78,28 @@ def as_dict(run: Run) -> dict[str, Any]:
     return found
 
 
-def write_json_lines(runs: Iterable[Run], out: TextIO) -> int:
-    """One JSON object a line; returns how many."""
-    count = 0
-    for run in runs:
-        out.write(json.dumps(as_dict(run), separators=(",", ":")) + "\n")
-        count += 1
-    return count
+def json_lines(runs: Iterable[Run]) -> Iterator[str]:
+    """One JSON object a line."""
+    return (json.dumps(as_dict(run), separators=(",", ":")) + "\n" for run in runs)
 
 
-def write_csv(runs: Iterable[Run], names: Iterable[str], out: TextIO) -> int:
-    """A header and a line a run; ``names`` are the inputs that get a column. Returns how many."""
+def csv_lines(runs: Iterable[Run], names: Iterable[str]) -> Iterator[str]:
+    """A header and a line a run; ``names`` are the inputs that get a column."""
     columns = [name for name in FIELDS if name != "inputs"]
-    writer = csv.writer(out, lineterminator="\n")
     inputs = sorted(names)
-    writer.writerow([*columns, *(f"inputs.{name}" for name in inputs)])
-    count = 0
+    writer: Any = csv.writer(_AsText(), lineterminator="\n")
+    yield writer.writerow([*columns, *(f"inputs.{name}" for name in inputs)])
     for run in runs:
         row = as_dict(run)
         cells = (_cell(run.inputs[name]) if name in run.inputs else "" for name in inputs)
-        writer.writerow([*(row.get(name, "") for name in columns), *cells])
-        count += 1
-    return count
+        yield writer.writerow([*(row.get(name, "") for name in columns), *cells])
+
+
+class _AsText:
+    """A file that gives back what it was to write."""
+
+    def write(self, text: str) -> str:
+        return text
 
 
 def read_json_lines(lines: Iterable[str], where: str) -> Iterator[Run]:

@@ -6,6 +6,7 @@ import math
 import re
 import sqlite3
 from collections.abc import Sequence
+from operator import attrgetter
 from typing import Any
 
 from dovetail.history.base import (
@@ -54,10 +55,21 @@ RUN_TABLES = (
     "runs JOIN groups g ON g.id = runs.group_id JOIN keys ON keys.id = runs.key_id "
     "LEFT JOIN users ON users.id = runs.user_id"
 )
-KEY_COLUMNS = (
-    "keys.inputs, keys.count, keys.mean, keys.minimum, keys.maximum, keys.m2, keys.transfers, keys.sent, "
-    "keys.sent_time, keys.received, keys.received_time, keys.failed"
+_FIGURES = (
+    *("count", "mean", "minimum", "maximum", "m2"),
+    *("transfers", "sent", "sent_time", "received", "received_time", "failed"),
 )
+"""Averages of a key: the names of columns, and of the fields of `Aggregate`."""
+_figures = attrgetter(*_FIGURES)
+KEY_COLUMNS = ", ".join(f"keys.{name}" for name in ("inputs", *_FIGURES))
+_UPDATE = f"UPDATE keys SET {', '.join(f'{name} = ?' for name in _FIGURES)} WHERE id = ?"
+_USAGE = ("cpu_time", "peak_memory", "sent", "sent_time", "received", "received_time")
+_usage = attrgetter(*_USAGE)
+_WRITTEN = (
+    *("group_id", "key_id", "uid", "state", "seconds", "finished", "job", "user_id", "walltime"),
+    *("first_on_device", *_USAGE),
+)
+_INSERT = f"INSERT OR IGNORE INTO runs ({', '.join(_WRITTEN)}) VALUES ({', '.join('?' * len(_WRITTEN))})"
 _Place = tuple[str, str, str, str, int, int, float]
 _NO_USAGE = Usage()
 
@@ -124,30 +136,9 @@ class Writer:
         check_run(run)
         group = self._id_of_group(run)
         key, aggregate = self._key(group, run)
-        usage = run.usage or _NO_USAGE
-        added = self._db.execute(
-            "INSERT OR IGNORE INTO runs (group_id, key_id, uid, state, seconds, finished, job, user_id, "
-            "walltime, first_on_device, cpu_time, peak_memory, sent, sent_time, received, received_time) "
-            "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            (
-                group,
-                key,
-                pack_uid(run.uid),
-                _STATE_NUMBER[run.state],
-                run.seconds,
-                run.when,
-                run.job or None,
-                self._id_of_user(run.user),
-                run.walltime,
-                int(run.first_on_device),
-                usage.cpu_time,
-                usage.peak_memory,
-                usage.sent,
-                usage.sent_time,
-                usage.received,
-                usage.received_time,
-            ),
-        )
+        own = pack_uid(run.uid), _STATE_NUMBER[run.state], run.seconds, run.when, run.job or None
+        more = self._id_of_user(run.user), run.walltime, int(run.first_on_device)
+        added = self._db.execute(_INSERT, (group, key, *own, *more, *_usage(run.usage or _NO_USAGE)))
         if not added.rowcount:
             return False
         aggregate.add(run)
@@ -161,26 +152,11 @@ class Writer:
         Keys and groups that were made for runs known already disappear again.
         """
         execute = self._db.execute
-        for key, a in self._changed.items():
-            several = a.count > 1
-            execute(
-                "UPDATE keys SET count = ?, mean = ?, minimum = ?, maximum = ?, m2 = ?, transfers = ?, "
-                "sent = ?, sent_time = ?, received = ?, received_time = ?, failed = ? WHERE id = ?",
-                (
-                    a.count,
-                    a.mean,
-                    a.minimum if several else None,
-                    a.maximum if several else None,
-                    a.m2,
-                    a.transfers,
-                    a.sent,
-                    a.sent_time,
-                    a.received,
-                    a.received_time,
-                    a.failed,
-                    key,
-                ),
-            )
+        for key, aggregate in self._changed.items():
+            figures = _figures(aggregate)
+            if aggregate.count < 2:  # then the least and the most are the mean: the database saves the space
+                figures = (*figures[:2], None, None, *figures[4:])
+            execute(_UPDATE, (*figures, key))
         for group, (completed, failed) in self._touched.items():
             execute(
                 "UPDATE groups SET completed = completed + ?, failed = failed + ?, changes = changes + 1 "
@@ -278,7 +254,7 @@ def aggregate_of(
     """The averages of one row of `KEY_COLUMNS`. Raises `ValueError` and the like for what cannot be one."""
     _check_numbers((*row[1:3], *row[5:]), row[3:5])
     inputs, (count, mean, minimum, maximum) = inputs_from_text(row[0]), row[1:5]
-    if minimum is None:  # fewer than two runs: the database saves the space
+    if minimum is None:
         minimum, maximum = (mean, mean) if count else (math.inf, 0.0)
     return Aggregate(
         app, implementation, device, request, inputs, count, mean, minimum, maximum, row[5], *row[6:]

@@ -15,8 +15,8 @@ from dovetail.mapping.folding import Fold, Tree
 from dovetail.mapping.function import Function, as_function, function
 from dovetail.mapping.hiring import Workers
 from dovetail.mapping.running import Caught, tried
-from dovetail.mapping.scheduler import Options
-from dovetail.mapping.session import Errors, HistoryLike, Plan, Session
+from dovetail.mapping.scheduler import Errors, HistoryLike, Plan
+from dovetail.mapping.session import Session
 from dovetail.mapping.summary import MapSummary
 from dovetail.splitting.rules import DEFAULT_RULE, RULES
 
@@ -251,10 +251,10 @@ def map(  # noqa: A001 - what it is called
     made = as_function(function)
     for kind in workers.kinds:
         made.needed(kind)
-    options = Options(RULES[rule], retries, limit, batch, duplicate)
     return Map(
         Plan(
-            made, items, workers, ordered, dict(common or {}), cost, options, errors, verify, agree,
-            progress, history,
+            function=made, items=items, workers=workers, ordered=ordered, common=dict(common or {}),
+            cost=cost, rule=RULES[rule], retries=retries, timeout=limit, batch=batch, errors=errors,
+            duplicate=duplicate, verify=verify, agree=agree, progress=progress, history=history,
         )
     )  # fmt: skip

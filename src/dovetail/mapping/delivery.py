@@ -25,8 +25,7 @@ class Delivery:
         self._ordered, self._most, self._most_bytes, self._wanted = ordered, most, most_bytes, wanted
         self._changed = threading.Condition()
         self._ready: deque[tuple[Segment, int]] = deque()
-        self._early: dict[int, tuple[Segment, int]] = {}
-        self._lengths: dict[int, int] = {}
+        self._early: dict[int, tuple[int, Segment, int]] = {}
         self._next = 0
         self._bytes = 0
         self._ended = False
@@ -48,12 +47,11 @@ class Delivery:
             if not self._ordered:
                 self._ready.append((segment, size))
             else:
-                self._early[start] = (segment, size)
-                self._lengths[start] = count
+                self._early[start] = (count, segment, size)
                 while self._next in self._early:
-                    start = self._next
-                    self._next += self._lengths.pop(start)
-                    self._ready.append(self._early.pop(start))
+                    count, segment, size = self._early.pop(self._next)
+                    self._next += count
+                    self._ready.append((segment, size))
             if self._ready:
                 self._tell()
 

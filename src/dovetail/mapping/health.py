@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 import time
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum, auto
@@ -42,7 +43,7 @@ class Standing(Enum):
 class Blame:
     """A failure that nobody has explained yet: of this worker, in its row number ``row`` of failures.
 
-    ``lost``: its process was lost with it.
+    ``lost``: its process was lost with this very item.
     """
 
     slot: Slot
@@ -54,8 +55,9 @@ class Blame:
 class _Worker:
     """What is known of one. ``failures`` are those in a row, without the excused ones.
 
-    ``alone`` are those whose items were tried nowhere else, ``deaths`` those with which its process was lost,
-    and ``done`` items since the last of these. ``until`` is when a suspension ends, ``since`` when it began.
+    ``tries`` are all that failed, ``alone`` those in a row whose items were tried nowhere else, ``deaths``
+    the losses of its process that others explain, ``done`` items since the last of these. ``until`` is when
+    a suspension ends, ``since`` when it began.
     """
 
     slot: Slot
@@ -65,7 +67,7 @@ class _Worker:
     alone: int = 0
     deaths: int = 0
     done: int = 0
-    straight: int = 0
+    tries: int = 0
     successes: int = 0
     until: float | None = None
     since: float = 0.0
@@ -78,8 +80,6 @@ class Health:
     """The standing of all workers of one map. ``clock`` gives seconds."""
 
     clock: Callable[[], float] = time.monotonic
-    tries: dict[str, int] = field(default_factory=dict)
-    """Tries that failed, by kind."""
     _workers: dict[int, _Worker] = field(default_factory=dict)
     _pauses: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
     _told: set[str] = field(default_factory=set)
@@ -106,10 +106,10 @@ class Health:
         worker.done += items
         if worker.done >= DEATHS_COUNT:
             worker.deaths = 0
-        if worker.straight:
+        if worker.failures or worker.alone or worker.until is not None:
             self._reinstate(worker)
             worker.row += 1
-            worker.confirmed = worker.alone = worker.straight = 0
+            worker.confirmed = worker.alone = 0
         worker.failures = min(worker.deaths, IN_A_ROW - 1)
         self.confirmed(blame for blame in blames if blame.slot is not slot)
 
@@ -117,9 +117,8 @@ class Health:
         """A try on this worker has failed; whose fault it was is to be found out."""
         worker = self._worker(slot)
         worker.failures += 1
-        worker.straight += 1
+        worker.tries += 1
         worker.last = failure
-        self.tries[slot.kind] = self.tries.get(slot.kind, 0) + 1
         if worker.until is not None:
             self._suspend(worker)  # it was on trial
         else:
@@ -158,7 +157,7 @@ class Health:
         """A worker cannot load the function, or does not start: it is of no use in this map."""
         worker = self._worker(slot)
         worker.last = failure
-        worker.failures = worker.straight = MOST_TRIES
+        worker.failures = MOST_TRIES
         self._suspend(worker)
 
     def _judge(self, worker: _Worker) -> None:
@@ -195,10 +194,9 @@ class Health:
         return True
 
     def hopeless(self, slots: Iterable[Slot]) -> bool:
-        """Whether every worker that is not suspended has failed at all of its last `IN_A_ROW` tries."""
-        return all(
-            self._worker(slot).until is not None or self._worker(slot).straight >= IN_A_ROW for slot in slots
-        )
+        """Whether every worker that is not suspended has failed often, where nothing has succeeded yet."""
+        workers = map(self._worker, slots)
+        return all(worker.until is not None or worker.tries >= IN_A_ROW for worker in workers)
 
     def _tell(self, worker: _Worker) -> None:
         """Once for each kind."""
@@ -234,6 +232,13 @@ class Health:
                 last = max(last, end)
             found[kind] = seconds
         return found
+
+    def tries(self) -> dict[str, int]:
+        """Tries that failed, by kind."""
+        found: Counter[str] = Counter()
+        for worker in list(self._workers.values()):
+            found[worker.slot.kind] += worker.tries
+        return {kind: count for kind, count in found.items() if count}
 
     def reasons(self) -> Mapping[str, Failure]:
         """The last failure of each kind."""

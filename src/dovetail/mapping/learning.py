@@ -53,16 +53,12 @@ class Lessons:
         """Mean seconds of an item whose size plays no part, by kind, as far as is known."""
         found: dict[str, float] = {}
         for kind, place in places.items():
-            runs = []
-            if self._history is not None:
-                recent = self._history.recent(self._app, kind, place.device_class, 10 * RECENT)
-                runs = [
-                    r.seconds
-                    for r in recent
-                    if r.cpus == len(place.cores) and not (r.inputs or r.first_on_device)
-                ]
-            if runs:
-                found[kind] = float(np.mean(runs[-RECENT:]))
+            if self._history is None:
+                break
+            recent = self._history.recent(self._app, kind, place.device_class, 10 * RECENT)
+            alike = [r for r in recent if r.cpus == len(place.cores) and not (r.inputs or r.first_on_device)]
+            if alike:
+                found[kind] = float(np.mean([run.seconds for run in alike[-RECENT:]]))
         return found
 
     def laws(self, places: Mapping[str, Place], sizes: Floats) -> dict[str, Floats] | None:

@@ -51,8 +51,8 @@ PACKET = 1 << 16
 class _Process:
     """One worker process."""
 
-    def __init__(self, number: int, slot: Slot) -> None:
-        self.number, self.slot = number, slot
+    def __init__(self, uid: str, slot: Slot) -> None:
+        self.uid, self.slot = uid, slot
         self.connection, self.theirs = Connection.pair()
         self.page_fd = os.memfd_create("dovetail-progress", os.MFD_CLOEXEC)
         os.ftruncate(self.page_fd, PAGE)
@@ -85,6 +85,74 @@ class _Process:
             os.close(fd)
 
 
+class _Supervisor:
+    """Our end of the process that starts workers (`dovetail.mapping.supervisor`).
+
+    It inherits the ``held`` descriptors. Raises `ExecutorError` where it cannot be started.
+    """
+
+    def __init__(self, held: Sequence[int]) -> None:
+        self.sock, theirs = socket.socketpair()
+        self._parcels, taken = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._inbox = b""
+        log = os.memfd_create("dovetail-workers", os.MFD_CLOEXEC)
+        script = str(Path(__file__).with_name("supervisor.py"))
+        passed = (theirs.fileno(), log, taken.fileno())
+        try:
+            self._process = subprocess.Popen(
+                [sys.executable, "-I", "-S", script, *map(str, (*passed, os.getpid(), *held))],
+                stdin=subprocess.DEVNULL,
+                pass_fds=(*passed, *held),
+                start_new_session=True,
+            )
+        except OSError as error:
+            self._hang_up()
+            raise ExecutorError(f"workers cannot be started: {error.strerror}") from error
+        finally:
+            theirs.close()
+            taken.close()
+            os.close(log)
+        self.pid = self._process.pid
+
+    def ask(self, what: str, **about: Any) -> None:
+        """Ask for something; that it has gone is heard by `ends`."""
+        with suppress(BrokenPipeError, ConnectionResetError):
+            self.sock.sendall(json.dumps({"t": what, **about}).encode() + b"\n")
+
+    def stop(self, uid: str) -> None:
+        """Kill a worker."""
+        self.ask("stop", uid=uid, reason="CANCELLED", grace=0.0)
+
+    def give(self, *fds: int) -> None:
+        """Send descriptors for the worker that is asked for next."""
+        with suppress(BrokenPipeError, ConnectionResetError):
+            socket.send_fds(self._parcels, [b"."], list(fds))
+
+    def ends(self) -> list[dict[str, Any]]:
+        """The workers that have ended, as far as its lines are whole. Raises `Closed` where it has gone."""
+        try:
+            data = self.sock.recv(PACKET)
+        except ConnectionResetError:
+            data = b""
+        if not data:
+            raise Closed
+        *lines, self._inbox = (self._inbox + data).split(b"\n")
+        return [said for line in lines if (said := json.loads(line))["t"] == "end"]
+
+    def end(self) -> None:
+        """Close our ends, upon which it ends, and all workers with it."""
+        self._hang_up()
+        try:
+            self._process.wait(GONE_TIME)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+    def _hang_up(self) -> None:
+        self.sock.close()
+        self._parcels.close()
+
+
 class LocalCrew(Crew):
     """Worker processes of this machine.
 
@@ -103,7 +171,7 @@ class LocalCrew(Crew):
         self.slots = [Slot(i, seat) for i, seat in enumerate(seats)]
         self._placed = self._ever_placed = False
         self._kinds = list(dict.fromkeys(some.kind for some in wanted))
-        self._processes: dict[int, _Process] = {}
+        self._processes: dict[str, _Process] = {}
         self._of_slot: dict[int, _Process] = {}
         self._false_starts = 0
         self._started = 0
@@ -114,10 +182,7 @@ class LocalCrew(Crew):
         self._wake_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._selector.register(self._wake_fd, selectors.EVENT_READ, None)
         self._supervisors = 0
-        self._supervisor: subprocess.Popen[bytes] | None = None
-        self._supervisor_socket: socket.socket | None = None
-        self._parcels: socket.socket | None = None
-        self._inbox = b""
+        self._supervisor: _Supervisor | None = None
         self._uid = f"map.{os.getpid()}.{secrets.token_hex(4)}"
         self._closed = False
 
@@ -137,7 +202,7 @@ class LocalCrew(Crew):
             raise InputError(f"cannot be sent to a worker: {parcel.error}", where="common") from parcel.error
         self._job = (self._jobs, parcel, functions)
         if self._supervisor is None:
-            self._start_supervisor()
+            self._supervisor = self._new_supervisor()
         for slot in self.slots:
             process = self._of_slot.get(slot.number)
             if process is None:
@@ -202,11 +267,11 @@ class LocalCrew(Crew):
         process = self._of_slot[slot.number]
         process.reason = reason
         if trace:
-            self._ask({"t": "signal", "uid": self._uid_of(process), "number": int(DUMP_SIGNAL)})
+            self._supervised.ask("signal", uid=process.uid, number=int(DUMP_SIGNAL))
             deadline = time.monotonic() + DUMP_TIME
             while not process.trace() and time.monotonic() < deadline:
                 time.sleep(0.005)
-        self._kill(process)
+        self._supervised.stop(process.uid)
 
     def dismiss(self, slot: Slot) -> None:
         """Let a worker go."""
@@ -216,22 +281,17 @@ class LocalCrew(Crew):
             self._units.give(slot.place)
         else:
             process.dismissed = True
-            self._kill(process)
+            self._supervised.stop(process.uid)
 
     def close(self) -> None:
         """End the supervisor, and with it all workers and what they have started."""
         if self._closed:
             return
         self._closed = True
-        if self._supervisor is not None and self._supervisor_socket is not None:
+        if self._supervisor is not None:
             self._let_leave()
-            self._ask({"t": "close", "grace": 0.0})
-            self._hang_up()
-            try:
-                self._supervisor.wait(GONE_TIME)
-            except subprocess.TimeoutExpired:
-                self._supervisor.kill()
-                self._supervisor.wait()
+            self._supervisor.ask("close", grace=0.0)
+            self._supervisor.end()
         self._selector.close()
         os.close(self._wake_fd)
         for process in self._processes.values():
@@ -246,43 +306,35 @@ class LocalCrew(Crew):
 
     def _let_leave(self) -> None:
         """Idle workers may leave in good order, and let go of what stays beside them."""
-        leaving = {
-            process.number for process in self._processes.values() if process.ready and not process.orders
-        }
-        for number in leaving:
-            self._deaf(self._processes[number])
-        assert self._supervisor_socket is not None
-        self._supervisor_socket.settimeout(LEAVE_TIME)
-        try:
-            while leaving and (data := self._supervisor_socket.recv(PACKET)):
-                ends = [said for said in self._lines(data) if said["t"] == "end"]
-                leaving -= {self._number_of(end["uid"]) for end in ends}
-        except (TimeoutError, ConnectionResetError):
-            return
+        leaving = {uid for uid, process in self._processes.items() if process.ready and not process.orders}
+        for uid in leaving:
+            self._deaf(self._processes[uid])
+        self._supervised.sock.settimeout(LEAVE_TIME)
+        with suppress(TimeoutError, Closed):
+            while leaving:
+                leaving -= {end["uid"] for end in self._supervised.ends()}
 
     # -- workers ---------------------------------------------------------------------------------------
 
     def _start(self, slot: Slot) -> None:
         """Start a worker; what is sent meanwhile stays in its socket."""
-        process = _Process(self._started, slot)
+        number, supervisor = self._started, self._supervised
         self._started += 1
-        self._processes[process.number] = process
-        self._of_slot[slot.number] = process
-        assert self._supervisor is not None
-        setup = {"parent": self._supervisor.pid, "memory": self._memory, "cores": slot.place.cores}
+        process = _Process(f"{self._uid}/{number}", slot)
+        self._processes[process.uid] = self._of_slot[slot.number] = process
+        setup = {"parent": supervisor.pid, "memory": self._memory, "cores": slot.place.cores}
         around = {**environment_of(slot.place, os.environ, self._kinds), **self._units.environment()}
-        number, uid = process.number, self._uid_of(process)
         # It binds itself: the supervisor would go to its core, and start the next one only beside it.
         place = {"env": around, "unset": [], "cores": [], "cwd": ".", "grace": 0.0}
-        self._ask({"t": "setup", "setup": number, **place})
-        self._give(process.theirs.sock.fileno(), process.page_fd, process.trace_fd)
+        supervisor.ask("setup", setup=number, **place)
+        supervisor.give(process.theirs.sock.fileno(), process.page_fd, process.trace_fd)
         process.theirs.close()
         argv = [sys.executable, "-c", START, json.dumps(sys.path), json.dumps(setup)]
         # A map within a job stays that job's, also for who lends it devices.
         outer = {name: os.environ[name] for name in ("DOVETAIL_JOB", "DOVETAIL_UID") if name in os.environ}
-        job = {"uid": uid, "job": slot.name, "setup": number, "argv": argv, "files": [], "vars": outer}
-        self._ask({"t": "intent", **job})
-        self._ask({"t": "forget", "numbers": [number]})
+        job = {"uid": process.uid, "job": slot.name, "argv": argv, "files": [], "vars": outer}
+        supervisor.ask("intent", setup=number, **job)
+        supervisor.ask("forget", numbers=[number])
         self._selector.register(process.connection.sock, selectors.EVENT_READ, process)
         self._prepare(process)
 
@@ -339,85 +391,33 @@ class LocalCrew(Crew):
 
     # -- the supervisor ------------------------------------------------------------------------------------
 
-    def _start_supervisor(self) -> None:
-        ours, theirs = socket.socketpair()
-        parcels, taken = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        log = os.memfd_create("dovetail-workers", os.MFD_CLOEXEC)
-        script = Path(__file__).with_name("supervisor.py")
-        held = self._units.descriptors()
-        passed = (theirs.fileno(), log, taken.fileno())
-        try:
-            self._supervisor = subprocess.Popen(
-                [sys.executable, "-I", "-S", str(script), *map(str, (*passed, os.getpid(), *held))],
-                stdin=subprocess.DEVNULL,
-                pass_fds=(*passed, *held),
-                start_new_session=True,
-            )
-        except OSError as error:
-            ours.close()
-            parcels.close()
-            raise ExecutorError(f"workers cannot be started: {error.strerror}") from error
-        finally:
-            theirs.close()
-            taken.close()
-            os.close(log)
-        self._supervisor_socket, self._parcels, self._inbox = ours, parcels, b""
-        self._selector.register(ours, selectors.EVENT_READ, self)
+    def _new_supervisor(self) -> _Supervisor:
+        made = _Supervisor(self._units.descriptors())
+        self._selector.register(made.sock, selectors.EVENT_READ, self)
+        return made
 
-    def _uid_of(self, process: _Process) -> str:
-        return f"{self._uid}/{process.number}"
-
-    def _number_of(self, uid: str) -> int:
-        return int(uid.rpartition("/")[2])
-
-    def _ask(self, request: dict[str, Any]) -> None:
-        """Ask the supervisor for something; that it has gone is heard in `wait`."""
-        assert self._supervisor_socket is not None
-        with suppress(BrokenPipeError, ConnectionResetError):
-            self._supervisor_socket.sendall(json.dumps(request).encode() + b"\n")
-
-    def _give(self, *fds: int) -> None:
-        """Send descriptors for the worker that is asked for next."""
-        assert self._parcels is not None
-        with suppress(BrokenPipeError, ConnectionResetError):
-            socket.send_fds(self._parcels, [b"."], list(fds))
-
-    def _kill(self, process: _Process) -> None:
-        self._ask({"t": "stop", "uid": self._uid_of(process), "reason": "CANCELLED", "grace": 0.0})
-
-    def _hang_up(self) -> None:
-        """Close our ends: whatever of the supervisor's is left ends."""
-        for end in (self._supervisor_socket, self._parcels):
-            if end is not None:
-                end.close()
-
-    def _lines(self, data: bytes) -> list[dict[str, Any]]:
-        """What the supervisor has said, as far as its lines are whole."""
-        *lines, self._inbox = (self._inbox + data).split(b"\n")
-        return [json.loads(line) for line in lines]
+    @property
+    def _supervised(self) -> _Supervisor:
+        assert self._supervisor is not None
+        return self._supervisor
 
     def _hear_supervisor(self) -> None:
-        assert self._supervisor_socket is not None
         try:
-            data = self._supervisor_socket.recv(PACKET)
-        except ConnectionResetError:
-            data = b""
-        if not data:
+            ends = self._supervised.ends()
+        except Closed:
             self._supervisor_gone()
             return
-        for said in self._lines(data):
-            if said["t"] != "end":
-                continue
-            if "error" in said:
-                raise ExecutorError(f"a worker cannot be started: {said['error']}")
-            self._ended(self._processes[self._number_of(said["uid"])], said["status"])
+        for end in ends:
+            if "error" in end:
+                raise ExecutorError(f"a worker cannot be started: {end['error']}")
+            self._ended(self._processes[end["uid"]], end["status"])
 
     def _ended(self, process: _Process, status: int) -> None:
         """A worker has gone: say what was lost, and start another in its place."""
         self._hear(process)  # what it said last
         self._deaf(process)
         slot = process.slot
-        del self._processes[process.number], self._of_slot[slot.number]
+        del self._processes[process.uid], self._of_slot[slot.number]
         if process.dismissed:
             self._units.give(slot.place)
         else:
@@ -440,12 +440,9 @@ class LocalCrew(Crew):
         self._supervisors += 1
         if self._supervisors > MOST_SUPERVISORS:
             raise ExecutorError(f"the process that starts workers ended {MOST_SUPERVISORS} times")
-        assert self._supervisor is not None
-        assert self._supervisor_socket is not None
-        self._selector.unregister(self._supervisor_socket)
-        self._hang_up()
-        self._supervisor.wait()
-        self._start_supervisor()
+        self._selector.unregister(self._supervised.sock)
+        self._supervised.end()
+        self._supervisor = self._new_supervisor()
         for process in list(self._processes.values()):
             self._ended(process, signal.SIGKILL)
 

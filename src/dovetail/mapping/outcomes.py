@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from dovetail.errors import ItemError, MapError
@@ -129,10 +130,14 @@ class Outcomes:
             if ended < len(task):
                 self.health.succeeded(event.slot, task.blames, len(task) - ended)
 
-    def copy_failed(self, event: Finished) -> None:
+    def copy_failed(self, task: Task, slot: Slot, failures: Sequence[Failure], *, lost: bool = False) -> None:
         """One of two workers that run a task has failed; what the other does counts."""
-        for failure in event.failures:
-            self.health.failed(event.slot, failure)
+        for failure in failures:
+            blame = self.health.failed(slot, failure, lost=lost and len(task) == 1)
+            if task.done:
+                self.health.confirmed([blame])
+            elif len(task) == 1:
+                task.blames = (*task.blames, blame)
 
     def lost(self, task: Task, event: Lost, *, timed_out: bool) -> None:
         """A worker has gone with a task, and nobody else runs it."""
@@ -244,7 +249,7 @@ class Outcomes:
     def _lost_somewhere(self, task: Task, event: Lost) -> None:
         """It is not: the same items once more, then in halves."""
         failure = Failure(0, "WorkerLost", event.reason, event.traceback)
-        task.blames = (*task.blames, self.health.failed(event.slot, failure, lost=True))
+        task.blames = (*task.blames, self.health.failed(event.slot, failure))
         task.deaths += 1
         if task.deaths > 1:
             self._halves(task)

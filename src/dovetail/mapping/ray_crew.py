@@ -104,7 +104,7 @@ class RayCrew(Crew):
         self._said: SimpleQueue[tuple[Any, ...] | None] = SimpleQueue()
         self.slots: list[Slot] = []
         self._actors: dict[int, _Actor] = {}
-        self._nodes: dict[str, list[Slot]] = {}
+        self._nodes: set[str] = set()
         self._indices: dict[str, int] = {}
         self._short: set[str] = set()
         self._numbers = 0
@@ -137,13 +137,16 @@ class RayCrew(Crew):
                 return
             here = ThisMachine().counts([CPU, *self._kinds])
             wanted = self._asked or default_workers(self._kinds, here[CPU], here)
-            needs = [_resources(some) for some in wanted for _ in range(some.count)]
+            needs = {"num_cpus": 0.0, "num_gpus": 0.0}
+            for some in wanted:
+                resource, amount = _resource(some)
+                needs[resource] += some.count * amount
             os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
             self._ray.init(
                 address="local",
                 _node_ip_address="127.0.0.1",
-                num_cpus=max(1, sum(need.get("num_cpus", 0) for need in needs)),
-                num_gpus=sum(need.get("num_gpus", 0) for need in needs),
+                num_cpus=max(1, needs["num_cpus"]),
+                num_gpus=needs["num_gpus"],
                 include_dashboard=False,
                 object_store_memory=OBJECT_STORE,
                 **quiet,
@@ -221,8 +224,7 @@ class RayCrew(Crew):
 
     def dismiss(self, slot: Slot) -> None:
         """Let an actor go, and give its CPU or GPU back to Ray."""
-        actor = self._actors.get(slot.number)
-        self._forget(slot)
+        actor = self._forget(slot)
         if actor is not None:
             self._ray.kill(actor.handle)
 
@@ -248,15 +250,13 @@ class RayCrew(Crew):
         self._looked = now
         alive = {node["NodeID"]: node for node in self._ray.nodes() if node["Alive"]}
         events: list[Event] = []
-        for node in [node for node in self._nodes if node not in alive]:
-            for slot in self._nodes.pop(node):
-                self.slots.remove(slot)
-                actor = self._actors.pop(slot.number, None)
-                if actor is not None and actor.ready:
-                    events.append(Lost(slot, "its node has left the Ray cluster"))
+        for slot in [slot for slot in self.slots if slot.node not in alive]:
+            actor = self._forget(slot)
+            if actor is not None and actor.ready:
+                events.append(Lost(slot, "its node has left the Ray cluster"))
         for node in [node for node in alive if node not in self._nodes]:
-            self._nodes[node] = []
             self._hire(node, alive[node]["Resources"])
+        self._nodes = set(alive)
         return events
 
     def _missing(self) -> list[str]:
@@ -269,48 +269,37 @@ class RayCrew(Crew):
                 _say(f"no node of the Ray cluster has a {kind}: the map has no {kind} worker")
         return [] if here else list(self._kinds)
 
-    def _say_what_does_not_fit(self, node: str, hired: Mapping[str, int]) -> None:
-        """Once for each kind: what was asked for is for each node, and this one has less."""
-        for wanted in self._asked or ():
-            count = hired.get(wanted.kind, 0)
-            if count < wanted.count and wanted.kind not in self._short:
-                self._short.add(wanted.kind)
-                _say(
-                    f"node {node[:8]} of the Ray cluster has room for {count} of {wanted} beside the others "
-                    "(counts are for each node)"
-                )
-
-    def _forget(self, slot: Slot) -> None:
-        """The slot is no more."""
-        self._actors.pop(slot.number, None)
+    def _forget(self, slot: Slot) -> _Actor | None:
+        """The slot is no more; its actor, if it had one."""
         if slot in self.slots:
             self.slots.remove(slot)
-        if slot in self._nodes.get(slot.node, ()):
-            self._nodes[slot.node].remove(slot)
+        return self._actors.pop(slot.number, None)
 
     def _hire(self, node: str, resources: Mapping[str, float]) -> None:
         """Actors for the slots of one node, as far as it has room for them."""
         counts = {CPU: int(resources.get("CPU", 0)), "gpu": int(resources.get("GPU", 0))}
         model = next((r.partition(":")[2] for r in resources if r.startswith("accelerator_type:")), "")
         left = {"num_cpus": float(counts[CPU]), "num_gpus": float(counts["gpu"])}
-        hired: dict[str, int] = {}
-        for wanted in self._asked or _default(self._kinds, counts):
-            need = _resources(wanted)
-            for _ in range(wanted.count):
-                if any(left[name] < amount for name, amount in need.items()):
-                    break
-                for name, amount in need.items():
-                    left[name] -= amount
+        # Where nothing is asked for: all of its CPUs and GPUs, as far as they are of use.
+        default = [Wanted(kind, counts[kind]) for kind in self._kinds if counts.get(kind)]
+        for wanted in self._asked or default:
+            resource, amount = _resource(wanted)
+            room = min(wanted.count, int(left[resource] // amount))
+            left[resource] -= room * amount
+            if room < wanted.count and wanted.kind not in self._short:
+                self._short.add(wanted.kind)  # said once for each kind
+                _say(
+                    f"node {node[:8]} of the Ray cluster has room for {room} of {wanted} beside the others "
+                    "(counts are for each node)"
+                )
+            for _ in range(room):
                 index = self._indices.get(wanted.kind, 0)
                 self._indices[wanted.kind] = index + 1
-                hired[wanted.kind] = hired.get(wanted.kind, 0) + 1
                 place = Place(wanted.kind, index, (), index, model if wanted.kind == "gpu" else "")
                 slot = Slot(self._numbers, place, node)
                 self._numbers += 1
                 self.slots.append(slot)
-                self._nodes[node].append(slot)
-                self._start(slot, need)
-        self._say_what_does_not_fit(node, hired)
+                self._start(slot, {resource: amount})
 
     def _start(self, slot: Slot, resources: dict[str, float], false_starts: int = 0) -> None:
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
@@ -390,14 +379,9 @@ def _say(sentence: str) -> None:
     warnings.warn(sentence, DovetailWarning, stacklevel=1)
 
 
-def _default(kinds: Sequence[str], counts: Mapping[str, int]) -> list[Wanted]:
-    """What a node gives where nothing is asked for: all of its CPUs and GPUs, as far as they are of use."""
-    return [Wanted(kind, counts[kind]) for kind in kinds if counts.get(kind)]
-
-
-def _resources(wanted: Wanted) -> dict[str, float]:
-    """What one worker holds of its node."""
-    return {"num_gpus": 1.0} if wanted.kind == "gpu" else {"num_cpus": float(wanted.cores)}
+def _resource(wanted: Wanted) -> tuple[str, float]:
+    """What one worker holds of its node, as Ray names it."""
+    return ("num_gpus", 1.0) if wanted.kind == "gpu" else ("num_cpus", float(wanted.cores))
 
 
 def _why(error: BaseException) -> str:

@@ -57,24 +57,16 @@ class Record:
                 (folder / FILE).unlink(missing_ok=True)
             record._log = os.open(folder / FILE, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
             (folder / PARTS).mkdir(exist_ok=True)
-        except BlockingIOError:
+        except (OSError, InputError) as error:
             record.close()
-            raise InputError(
-                "another map writes there, expected a folder of its own", where=str(out)
-            ) from None
-        except OSError as error:
-            record.close()
-            raise InputError(f"cannot be written: {error.strerror}", where=str(out)) from error
-        except InputError:
-            record.close()
-            raise
+            if isinstance(error, InputError):
+                raise
+            busy = isinstance(error, BlockingIOError)
+            what = "another map writes there, expected a folder of its own"
+            what = what if busy else f"cannot be written: {error.strerror}"
+            raise InputError(what, where=str(out)) from (None if busy else error)
         record._write({"t": "map", "version": 1, "commands": commands})
         return record
-
-    @property
-    def parts(self) -> Path:
-        """Where outputs lie before they are in their place."""
-        return parts_of(self.out)
 
     def _read(self, path: Path, commands: Mapping[str, str]) -> None:
         """What was done before; lines that a crash has torn are skipped."""
@@ -136,7 +128,7 @@ class Record:
     def close(self, *, finished: bool = False) -> None:
         """Give the folder back; when all is finished the parts of lost copies go too."""
         if finished:
-            shutil.rmtree(self.parts, ignore_errors=True)
+            shutil.rmtree(parts_of(self.out), ignore_errors=True)
         for fd in (self._log, self._lock):
             if fd >= 0:
                 os.close(fd)
@@ -153,7 +145,7 @@ class Record:
         try:
             place.parent.mkdir(parents=True, exist_ok=True)
             part.replace(place)
-            if part.parent.parent == self.parts:
+            if part.parent.parent == parts_of(self.out):
                 part.parent.rmdir()
         except OSError as error:
             raise InputError(f"cannot be written: {error.strerror}", where=str(place)) from error

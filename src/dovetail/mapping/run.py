@@ -12,6 +12,7 @@ import os
 import time
 import uuid
 import warnings
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -33,6 +34,7 @@ from dovetail.model import (
     Cluster,
     Device,
     Ended,
+    Event,
     Implementation,
     Job,
     Node,
@@ -47,16 +49,17 @@ from dovetail.running.ledger import Ledger
 from dovetail.runtimes.registry import make_model
 from dovetail.spec.values import DEFAULT_MODEL
 
-__all__ = ["MapJob", "MapRun", "app_name", "begin"]
+__all__ = ["MapRun", "app_name", "begin"]
 
 PULSE = 1.0
 """Seconds between two notes of how far a map is."""
 
 
 class MapRun:
-    """The run of some workers: a folder, and a job for each map that they do.
+    """The run of some workers: a folder, and a job of the driver for each map that they do, one at a time.
 
-    ``began`` is when the first of them began, by the monotonic clock.
+    ``began`` is when the first of them began, by the monotonic clock. The driver's clock is the map's: it is
+    told of two instants, and asked for no more.
     """
 
     def __init__(self, slots: Sequence[Slot], name: str, rule: str, history: Path, began: float) -> None:
@@ -80,46 +83,34 @@ class MapRun:
                 about={"run": self.uid, "workload": about.workload},
             )
 
-    @property
-    def now(self) -> float:
-        """Seconds since the run began."""
-        return time.monotonic() - self.began
-
-
-class MapJob:
-    """One map as the driver has it: submitted and started when it ``began``, ended by `end`.
-
-    The driver's clock is the map's: it is told of two instants, and asked for no more.
-    """
-
-    def __init__(
-        self, run: MapRun, name: str, inputs: Mapping[str, float], slots: Sequence[Slot],
-        history: SqliteHistory, began: float,
+    def begin(
+        self, name: str, inputs: Mapping[str, float], slots: Sequence[Slot], history: SqliteHistory,
+        began: float,
     ) -> None:  # fmt: skip
-        self._run = run
+        """A map is submitted, and started at once."""
         self._written = time.monotonic()
-        run.jobs += 1
-        self._ledger = Ledger(run.folder / "ledger.db", epoch=run.epoch)
+        self.jobs += 1
+        self._ledger = Ledger(self.folder / "ledger.db", epoch=self.epoch)
         with ExitStack() as undo:
             undo.callback(self._ledger.close)
             self._driver = Driver(
-                run.cluster,
+                self.cluster,
                 Fcfs(),
                 make_model(DEFAULT_MODEL, history),
                 bound=no_bound,
                 history=history,
-                journal=run.journal,
+                journal=self.journal,
                 ledger=self._ledger,
-                options=DriverOptions(overrun="run", policy_name="fcfs", run_uid=run.uid),
+                options=DriverOptions(overrun="run", policy_name="fcfs", run_uid=self.uid),
             )
-            self._driver.epoch = run.epoch
-            self.job = _job(run, name, inputs, slots)
-            self._ledger.submit([self.job], run.epoch)
-            self._instant(began - run.began, Submitted(self.job))
+            self._driver.epoch = self.epoch
+            self._job = _job(self, name, inputs, slots)
+            self._ledger.submit([self._job], self.epoch)
+            self._instant(began - self.began, Submitted(self._job))
             undo.pop_all()
 
-    def _instant(self, now: float, *events: Any) -> None:
-        self._driver.instant(now, events)
+    def _instant(self, now: float, event: Event) -> None:
+        self._driver.instant(now, (event,))
         self._driver.note()
 
     def note(self, form: Callable[[], Mapping[str, Any]], *, at_once: bool = False) -> None:
@@ -129,13 +120,13 @@ class MapJob:
             return
         self._written = now
         pid = os.getpid()
-        told = {"job": self.job.id, "pid": pid, "boot": started_at(pid), **form()}
-        part = self._run.folder / f"{FILE}.part"
+        told = {"job": self._job.id, "pid": pid, "boot": started_at(pid), **form()}
+        part = self.folder / f"{FILE}.part"
         with suppress(OSError):  # a full disk: the map goes on all the same
             part.unlink(missing_ok=True)
             with create(part) as file:
                 file.write(json.dumps(told).encode())
-            part.rename(self._run.folder / FILE)
+            part.rename(self.folder / FILE)
 
     def end(self, state: State, detail: str, form: Callable[[], Mapping[str, Any]]) -> None:
         """The map has ended. Raises `HistoryError` where that cannot be kept."""
@@ -143,13 +134,13 @@ class MapJob:
             stack.callback(self._ledger.close)
             self.note(form, at_once=True)
             code = 0 if state is State.COMPLETED else None
-            self._instant(self._run.now, Ended(self.job.id, state, code, detail))
+            self._instant(time.monotonic() - self.began, Ended(self._job.id, state, code, detail))
 
 
 def begin(
     kept: MapRun | None, name: str, rule: str, inputs: Mapping[str, float], slots: Sequence[Slot],
     history: SqliteHistory, began: float,
-) -> tuple[MapRun | None, MapJob | None]:  # fmt: skip
+) -> MapRun | None:  # fmt: skip
     """The map as a job, of the run that its workers have already or of a new one.
 
     Where nothing can be kept on this machine the map goes on unseen, and says so.
@@ -157,10 +148,11 @@ def begin(
     try:
         if kept is None or kept.cluster.nodes != cluster_of(slots).nodes:
             kept = MapRun(slots, name, rule, Path(history.path), began)
-        return kept, MapJob(kept, name, inputs, slots, history, began)
+        kept.begin(name, inputs, slots, history, began)
     except (DovetailError, OSError) as error:
         warnings.warn(f"the map is not seen by 'dovetail runs': {error}", DovetailWarning, stacklevel=1)
-        return None, None
+        return None
+    return kept
 
 
 def app_name(name: str) -> str:
@@ -186,9 +178,7 @@ def cluster_of(slots: Sequence[Slot]) -> Cluster:
 def _job(run: MapRun, name: str, inputs: Mapping[str, float], slots: Sequence[Slot]) -> Job:
     """Everything that the workers hold, for this map."""
     (node,) = run.cluster.nodes
-    counts: dict[str, int] = {}
-    for device in node.devices:
-        counts[device.kind] = counts.get(device.kind, 0) + 1
+    counts = Counter(device.kind for device in node.devices)
     request = Request(1, node.cpus, tuple((kind, float(count)) for kind, count in counts.items()))
     kinds = list(dict.fromkeys(slot.kind for slot in slots))
     others = [kind for kind in kinds if kind != CPU]

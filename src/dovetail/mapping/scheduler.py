@@ -3,27 +3,32 @@
 from __future__ import annotations
 
 import math
+import os
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any, Literal
 
 import numpy as np
 
 from dovetail.errors import MapError
+from dovetail.history.sqlite import SqliteHistory
 from dovetail.mapping.checking import Checker
 from dovetail.mapping.crew import Crew, Event, Finished, Lost, Ready, Slot, Unable
 from dovetail.mapping.delivery import Delivery
+from dovetail.mapping.function import Function
 from dovetail.mapping.health import Health, Standing
+from dovetail.mapping.hiring import Workers
 from dovetail.mapping.outcomes import Outcomes
 from dovetail.mapping.pace import Pace
-from dovetail.mapping.running import Caught, tried
+from dovetail.mapping.running import Caught, Failure, tried
 from dovetail.mapping.summary import Tally
 from dovetail.mapping.waiting import Items, Task, Waiting
 from dovetail.splitting.rules import Rule, Situation
 
-__all__ = ["BATCH_SECONDS", "MapScheduler", "Options"]
+__all__ = ["BATCH_SECONDS", "Errors", "HistoryLike", "MapScheduler", "Plan"]
 
 BATCH_SECONDS, MOST_BATCH_SECONDS = 0.02, 0.2
 """Tiny items go to a worker together, until they take about so long; longer where giving them out is slow."""
@@ -44,15 +49,30 @@ WORTH = 0.05
 """Seconds that a second copy of a straggler must be expected to save."""
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
-    """How a map treats its items; see `dovetail.map`."""
+Errors = Literal["raise", "return", "skip"]
+HistoryLike = str | os.PathLike[str] | SqliteHistory | Literal[False] | None
 
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """All that was asked of a map; see `dovetail.map`."""
+
+    function: Function
+    items: Iterable[Any]
+    workers: Workers
+    ordered: bool
+    common: Mapping[str, Any]
+    cost: Callable[[Any], float] | Sequence[float] | None
     rule: Rule
-    retries: int = 0
-    timeout: float | None = None
-    batch: int | None = None
-    duplicate: bool = True
+    retries: int
+    timeout: float | None
+    batch: int | None
+    errors: Errors
+    duplicate: bool
+    verify: float
+    agree: Callable[[Any, Any], bool] | None
+    progress: bool | None
+    history: HistoryLike
 
 
 @dataclass(eq=False, slots=True)
@@ -86,7 +106,7 @@ class MapScheduler:
     delivery: Delivery
     pace: Pace
     tally: Tally
-    options: Options
+    plan: Plan
     checker: Checker
     health: Health
     outcomes: Outcomes
@@ -108,7 +128,7 @@ class MapScheduler:
             now = self.clock()
             if now >= self._beat:
                 self._beat = now + BEAT
-                if self.options.timeout is not None:
+                if self.plan.timeout is not None:
                     self._look_at_times(now)
                 for show in self.shown:
                     show(self)
@@ -164,7 +184,7 @@ class MapScheduler:
             at = at or self._situation(now)
             if self.queues[slot.number] and not self._far_from_the_end(at):
                 break
-            quota = self.waiting.quota(slot.kind, self._places[slot.number], self.options.rule, at)
+            quota = self.waiting.quota(slot.kind, self._places[slot.number], self.plan.rule, at)
             if quota < 1:
                 self._spare(slot)
                 continue
@@ -231,12 +251,12 @@ class MapScheduler:
 
     def _task_for(self, slot: Slot, quota: float, at: Situation) -> Task | None:
         """Items for a worker: about `BATCH_SECONDS` of them, fewer near the end."""
-        kind, options = slot.kind, self.options
+        kind, plan = slot.kind, self.plan
         seconds = at.seconds.get(kind)
         quota = quota if at.known else math.inf  # in the first phase a task is a batch
-        if options.batch is not None:
-            most, cost = options.batch, float(options.batch)
-        elif seconds is None or (options.timeout is not None and not self.crew.tells_position):
+        if plan.batch is not None:
+            most, cost = plan.batch, float(plan.batch)
+        elif seconds is None or (plan.timeout is not None and not self.crew.tells_position):
             most, cost = 1, 1.0
         else:
             speed = sum(len(slots) / at.seconds[k] for k, slots in at.ready.items() if k in at.seconds)
@@ -293,7 +313,7 @@ class MapScheduler:
         idle = [slot for slot in idle if self.health.standing(slot) is Standing.IN_SERVICE]
         helpers = 0
         for slot in sorted(idle, key=lambda slot: self.pace.seconds(slot.kind) or math.inf):
-            copy = self._straggler(slot, now) if self.options.duplicate else None
+            copy = self._straggler(slot, now) if self.plan.duplicate else None
             if copy is not None:
                 copy.task.doubled = True
                 self.tally.duplicated += len(copy.task)
@@ -356,10 +376,8 @@ class MapScheduler:
             queue[0].began = queue[0].since = now
         task, kind = copy.task, event.slot.kind
         task.copies -= 1
-        if task.done:
-            return  # another worker was faster
-        if event.failures and task.copies:
-            self.outcomes.copy_failed(event)
+        if task.done or (event.failures and task.copies):  # another worker was faster, or may do it yet
+            self.outcomes.copy_failed(task, event.slot, event.failures)
             return
         first, event.slot.warm = not event.slot.warm, True
         spent = now - copy.began
@@ -377,16 +395,17 @@ class MapScheduler:
         event.slot.warm = False
         for place, copy in enumerate(self.queues.pop(event.slot.number, ())):
             copy.task.copies -= 1
-            if copy.task.done or copy.task.copies:
-                continue  # another worker has done it, or will
-            if place == 0:
+            if copy.task.done or copy.task.copies:  # another worker has done it, or will
+                failure = Failure(0, "WorkerLost", event.reason, event.traceback)
+                self.outcomes.copy_failed(copy.task, event.slot, [failure] if place == 0 else [], lost=True)
+            elif place == 0:
                 self.outcomes.lost(copy.task, event, timed_out=copy.timed_out)
             else:
                 self.outcomes.put_back(copy.task, event.slot)
 
     def _look_at_times(self, now: float) -> None:
         """End workers whose item has run for longer than it may."""
-        timeout = self.options.timeout
+        timeout = self.plan.timeout
         assert timeout is not None
         for copy in self.running():
             position = self.crew.position(copy.slot)

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -20,25 +19,24 @@ from dovetail.mapping.checking import Checker
 from dovetail.mapping.crew import Crew
 from dovetail.mapping.delivery import Delivery
 from dovetail.mapping.folding import Fold
-from dovetail.mapping.function import Function, ship
+from dovetail.mapping.function import ship
 from dovetail.mapping.health import Health
-from dovetail.mapping.hiring import Workers
 from dovetail.mapping.learning import BYTES, COST, Lessons, natural_sizes
 from dovetail.mapping.outcomes import Outcomes
 from dovetail.mapping.pace import Pace
 from dovetail.mapping.places import InUse
 from dovetail.mapping.progress import ProgressBar, wanted
 from dovetail.mapping.running import Work
-from dovetail.mapping.scheduler import MapScheduler, Options
+from dovetail.mapping.scheduler import HistoryLike, MapScheduler, Plan
 from dovetail.mapping.summary import MapSummary, Tally
 from dovetail.mapping.waiting import ByNode, BySize, InTurn, Items, Waiting
 from dovetail.model import State
 from dovetail.splitting.finish_time import Floats
 
 if TYPE_CHECKING:  # the driver and all that it needs: imported while the workers start
-    from dovetail.mapping.run import MapJob
+    from dovetail.mapping.run import MapRun
 
-__all__ = ["Errors", "HistoryLike", "Plan", "Session"]
+__all__ = ["Session"]
 
 SEGMENTS = 64
 """Batches of results that wait for whoever uses them, and as many again for each `MORE` workers."""
@@ -49,27 +47,6 @@ POLL = 0.25
 """Seconds between looks whether others have given back what the workers need."""
 MOST_BYTES = 512 << 20
 """Bytes of results that wait, beyond what the next batches bring."""
-
-Errors = Literal["raise", "return", "skip"]
-HistoryLike = str | os.PathLike[str] | SqliteHistory | Literal[False] | None
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """All that was asked of a map; see `dovetail.map`."""
-
-    function: Function
-    items: Iterable[Any]
-    workers: Workers
-    ordered: bool
-    common: Mapping[str, Any]
-    cost: Callable[[Any], float] | Sequence[float] | None
-    options: Options
-    errors: Errors
-    verify: float
-    agree: Callable[[Any, Any], bool] | None
-    progress: bool | None
-    history: HistoryLike
 
 
 class Session:
@@ -154,10 +131,10 @@ class Session:
                 shown.append(lambda _: job.note(self._noted))
             outcomes = Outcomes(
                 crew, start.waiting, self.delivery, tally, health, self._checker, self.fold,
-                plan.options.retries,
+                plan.retries,
             )  # fmt: skip
             scheduler = MapScheduler(
-                crew, start.waiting, start.items, self.delivery, start.pace, tally, plan.options,
+                crew, start.waiting, start.items, self.delivery, start.pace, tally, plan,
                 self._checker, health, outcomes, shown,
             )  # fmt: skip
             why = "its thread was ended"
@@ -181,16 +158,16 @@ class Session:
                     left = bool(scheduler.waiting.left or scheduler.unfinished())
                     self._end_job(job, why, left=left)
 
-    def _as_job(self, history: SqliteHistory, inputs: Mapping[str, float]) -> MapJob | None:
+    def _as_job(self, history: SqliteHistory, inputs: Mapping[str, float]) -> MapRun | None:
         """The map as a job of the driver."""
         from dovetail.mapping.run import begin
 
         plan, workers = self.plan, self.plan.workers
-        name, rule = plan.function.name, plan.options.rule.name
-        workers.run, job = begin(workers.run, name, rule, inputs, self._slots, history, self._began)
-        return job
+        name, rule = plan.function.name, plan.rule.name
+        workers.run = begin(workers.run, name, rule, inputs, self._slots, history, self._began)
+        return workers.run
 
-    def _end_job(self, job: MapJob, why: str, *, left: bool) -> None:
+    def _end_job(self, job: MapRun, why: str, *, left: bool) -> None:
         assert self._tally is not None
         state, detail = State.COMPLETED, ""
         if why or self._tally.failed:

@@ -87,7 +87,7 @@ class Tally:
             failed=[{"index": e.index, "reason": str(e)} for e in self.failed],
             workers=list(workers),
             suspended=health.suspended(),
-            failed_on=dict(health.tries),
+            failed_on=health.tries(),
         )
 
 

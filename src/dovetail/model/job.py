@@ -6,6 +6,7 @@ comparison would be slow and never needed (jobs, apps), by value elsewhere.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -257,6 +258,9 @@ class Launch:
     paths, as seen from ``folder``; without them the run folder holds the output. ``signal`` is sent
     ``notice`` seconds before the walltime. Beyond ``memory`` bytes a node the job is ended. With ``slurm``
     its environment has what `sbatch` would set.
+
+    Jobs that are alike share one, so that an environment is kept once for all of them. So what differs stands
+    for itself in paths: ``\\0j`` for the job's id, ``\\0A`` for its number, ``\\0a`` for its index.
     """
 
     folder: str | None = None
@@ -267,6 +271,19 @@ class Launch:
     notice: Seconds = 0.0
     memory: int | None = None
     slurm: bool = False
+
+    def files(self, job: JobId, cwd: str) -> tuple[str | None, str | None]:
+        """Where this job's output is to go, and its errors; ``None``: not chosen. Both, where only one is."""
+        number, _, index = job.partition("_")
+        found = []
+        for path in (self.stdout, self.stderr):
+            if path is not None:
+                for letter, value in (("j", job), ("A", number), ("a", index)):
+                    path = path.replace(f"\0{letter}", value)
+                path = os.path.join(self.folder or cwd, path)
+            found.append(path)
+        out, err = found
+        return out, out if err is None else err
 
 
 USUAL_SIZING = Sizing()

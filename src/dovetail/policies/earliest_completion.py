@@ -1,7 +1,8 @@
-"""Guest of another scheduler: each job goes the way on which it is predicted to end first.
+"""Guest of another scheduler: a job goes the way on which it runs fastest, unless another surely ends first.
 
-Not from a paper: the rule of minimum completion time (Maheswaran et al. 1999, section 3.2), where the start
-is what the outside scheduler foresees and the run time is what was learned.
+Not from a paper: the rule of minimum completion time (Maheswaran et al. 1999, section 3.2), where the run
+time is what was learned and the start is what the outside scheduler foresees. That is so far off where a job
+has to wait (decision 080) that it only counts within bounds; a place that is free now is certain.
 """
 
 from __future__ import annotations
@@ -39,6 +40,11 @@ __all__ = ["EarliestCompletion"]
 
 MINUTE = 60.0
 """Outside schedulers count walltimes in minutes."""
+UNTRIED, ENDS_FIRST = "tried for the first time", "ends first"
+FASTEST = "runs fastest, and no other way surely ends sooner"
+"""Why a job goes its way."""
+NEAR = 1.2
+"""A way is as good as the fastest if a job runs at most so many times as long: predictions are no better."""
 LEAST = 2.0
 """Seconds by which another way must be sooner, if a job is to lose its place for it."""
 QUANTILE = 1.2816
@@ -48,8 +54,6 @@ UNKNOWN_SHARE, UNKNOWN_SPREAD = 0.4, 0.888
 
 In published traces (KTH SP2, HPC2N, Theta) jobs used 0.65, 0.42 and 0.66 of their walltimes, all together.
 """
-PROBES = 2
-"""Jobs that wait at a time where a start may be far sooner than foreseen, to find out."""
 ENOUGH = 20
 """Jobs of the accounting from which on it counts how much of their walltimes they used."""
 SHORT = 1.0
@@ -108,7 +112,12 @@ class Way:
     @property
     def end(self) -> Seconds:
         """When the job is predicted to end so."""
-        return inf if self.prediction is None else self.start + self.prediction.expected
+        return self.start + self.run
+
+    @property
+    def run(self) -> Seconds:
+        """How long it is predicted to run so."""
+        return inf if self.prediction is None else self.prediction.expected
 
     @property
     def line(self) -> _Line:
@@ -137,7 +146,11 @@ class Way:
 
 @dataclass(frozen=True)
 class EarliestCompletion:
-    """Hand each job over, in order, as what and to where it is predicted to end first.
+    """Hand each job over, in order, as what it runs fastest, to where it starts first as that.
+
+    It goes another way where a place is free in which it ends before it is expected to on the first, or whose
+    end is sooner even where both waits turn out as their bounds least favour it. Jobs that keep to their
+    fastest way are given free places before those that would leave theirs.
 
     The start is the outside scheduler's own estimate, which is asked for again when it is ``fresh`` seconds
     old, as long as jobs wait; what was handed over since is added. A way that was never tried is tried once.
@@ -152,18 +165,16 @@ class EarliestCompletion:
     Of jobs that could go several ways ``few`` wait in the outside queue for each partition and kind, beside
     those that find room and as many as end there within ``lead`` seconds; the others are kept back, and
     decided anew. (Where others use the cluster, a job that is kept back loses its place to theirs: few is
-    not very few.) `PROBES` at a time go where, by the lower bound of the wait, they may end sooner than on
-    the way that is expected to be best: that is how a wrong forecast is found out. One that waits outside
-    is taken back where it would start another way at once and end sooner than the lower bound of its wait
-    lets it; or, as one of `PROBES`, where by learned waits it is expected to end sooner; by ``margin`` of
-    what is left and by `LEAST` seconds. ``passive`` does none of this: every job is handed over at once, in
-    order, by what is foreseen, and left there.
+    not very few.) One that waits outside is taken back where a place is free in which it ends sooner than
+    expected on its own way, by ``margin`` of what is left and by `LEAST` seconds, those first that gain most.
+    ``passive`` does none of this: every job is handed over at once, in order, to where it ends first by what
+    is foreseen, and left there.
 
     With ``cut`` a restartable job of whose way ``samples`` runs are known asks for the upper end of its
     prediction as its walltime, so that it can be backfilled; ended by that, it goes again with its own.
     """
 
-    fresh: float = 10.0
+    fresh: float = 5.0
     only: str = ""
     cut: bool = False
     samples: int = 20
@@ -179,9 +190,17 @@ class EarliestCompletion:
         if not len(view.queue) and (self.passive or not view.outside.submitted):
             return
         here = _Round(self, view)
-        for job in view.queue if self.passive else here.in_order():
-            yield from here.place(job)
-        if not (self.passive or here.keeps_back):  # else who is kept back goes first where there is room
+        if self.passive:
+            for job in view.queue:
+                yield from here.place(job)
+            return
+        order = here.in_order()
+        made = {job.id: list(here.place(job, leaves=False)) for job in order}
+        for job in order:
+            if not made[job.id]:
+                made[job.id] = list(here.place(job))
+        yield from in_turns([decision for job in order for decision in made[job.id]])
+        if not here.keeps_back:  # else who is kept back goes first where there is room
             yield from here.reconsider()
 
 
@@ -221,6 +240,7 @@ class _Round:
     asked: set[Shape] = field(default_factory=set)
     loads: dict[tuple[str, bool, Seconds], _Load] = field(default_factory=dict)
     pending: Counter[_Line] = field(default_factory=Counter)
+    waiting: Counter[_Line] = field(init=False)  # those of them that were there before
     keeps_back: bool = False
     runs: Counter[_Line] = field(default_factory=Counter)
     delays: dict[_Line, Delay] = field(default_factory=dict)
@@ -230,6 +250,7 @@ class _Round:
         for job, submitted in self.view.outside.submitted.items():
             self.trying.add((self.view.job(job).app.name, submitted.implementation))
             self.pending[submitted.target, bool(submitted.request.devices)] += 1
+        self.waiting = self.pending.copy()
         for placed in self.view.running.values():
             self.trying.add((placed.job.app.name, placed.implementation.name))
             first = self.view.cluster.nodes[placed.allocation.first_node]
@@ -250,18 +271,17 @@ class _Round:
             ranks[job.id] = rank, min(ends, default=0.0)
         return sorted(self.view.queue, key=lambda job: ranks[job.id])
 
-    def place(self, job: Job) -> Iterator[Decision]:
-        """Hand the job over, or ask, or say what it waits for."""
+    def place(self, job: Job, *, leaves: bool = True) -> Iterator[Decision]:
+        """Hand the job over, or ask, or say what it waits for.
+
+        Nothing where it would leave its fastest way, and is not to (``leaves``).
+        """
         ways = list(self._ways(job))
         if not ways:
             yield Wait(job.id, self._nowhere(job))
             return
-        missing = [way.shape for way in ways if self._is_missing(way.shape)]
-        for shape in missing:
-            if shape not in self.asked:
-                self.asked.add(shape)
-                yield Inquire(shape)
-        if missing:
+        yield from self._ask(way.shape for way in ways)
+        if any(self._is_missing(way.shape) for way in ways):
             yield Wait(job.id, "the cluster's scheduler is asked when it would start")
             return
         open_ways = [self._foreseen(way) for way in ways]
@@ -274,15 +294,13 @@ class _Round:
             )
             return
         best, why = self._best(job, open_ways)
+        if not leaves and why == ENDS_FIRST and best.run > NEAR * min(way.run for way in open_ways):
+            return
         self.trying.add((job.app.name, best.choice.implementation.name))
         self._count(best)  # those behind see it, also if it is kept back
         decision = self._submit(job, best, why, open_ways)
-        if self.policy.passive or len({way.choice for way in open_ways}) == 1 or why != "ends first":
+        if self.policy.passive or len({way.choice for way in open_ways}) == 1 or why == UNTRIED:
             yield decision
-        elif (probe := self._probe(best, open_ways)) is not None:
-            self.pending[probe.line] += 1
-            tried = "may begin sooner than foreseen, against another way"
-            yield self._submit(job, probe, tried, open_ways)
         elif self._has_room(best):
             self.pending[best.line] += 1
             yield decision
@@ -323,16 +341,6 @@ class _Round:
 
     # ------------------------------------------------------------- late, and not for good
 
-    def _probe(self, best: Way, ways: Sequence[Way]) -> Way | None:
-        """Where it has to wait, another way that may end sooner by its lower bound, and few of ours wait."""
-        if best.start <= self.view.now + SHORT:
-            return None
-        for way in sorted(ways, key=lambda way: way.end):
-            hoped = max(self.view.now, way.bounds[0]) + way.end - way.start
-            if way is not best and hoped < best.end and self.pending[way.line] < PROBES:
-                return way
-        return None
-
     def _has_room(self, way: Way) -> bool:
         """Whether fewer jobs wait there than keep the place fed until the policy is asked again."""
         line = way.line
@@ -345,44 +353,48 @@ class _Round:
         return self.pending[line] < max(self.policy.few, room) + ceil(ends)
 
     def reconsider(self) -> Iterator[Decision]:
-        """Take back what would end sooner another way, by what is known now."""
-        outside, now = self.view.outside, self.view.now
-        for id, submitted in outside.submitted.items():
+        """Take back what would end sooner in a place that is free now; what gains most comes first."""
+        gains: list[tuple[Seconds, JobId, Submit]] = []
+        for id, submitted in self.view.outside.submitted.items():
             job = self.view.job(id)
-            new = submitted.foreseen is None and now - outside.since(id) < self.policy.lead
+            new = (
+                submitted.foreseen is None and self.view.now - self.view.outside.since(id) < self.policy.lead
+            )
             if len(job.choices) < 2 or new:
                 continue
-            ways = [way for way in map(self._foreseen, self._ways(job)) if way.start < inf]
-            for shape in (way.shape for way in ways if self._is_missing(way.shape)):
-                if shape not in self.asked:
-                    self.asked.add(shape)
-                    yield Inquire(shape)
-            mine = [way for way in ways if way.goes_as(submitted)]
-            others = [way for way in ways if way not in mine and self._is_open(way)]
-            if not mine or not others or mine[0].end == inf or self._is_missing(mine[0].shape):
-                continue
-            best = min(others, key=lambda way: way.end)
-            free = self._is_free(best)  # else both ends are expected ones, and few go at a time
-            soonest = mine[0].bounds[0] if free else mine[0].start
-            if submitted.foreseen is not None:  # its place is at least as good as that of one that comes now
-                delay = self.delay((submitted.target, bool(submitted.request.devices)), None)
-                part = delay.low if free else delay.expected
-                soonest = min(soonest, outside.since(id) + part * submitted.foreseen)
-            end = max(now, soonest) + mine[0].end - mine[0].start
-            if end - best.end > max(LEAST, self.policy.margin * (end - now)):
-                self._count(best)
-                self.pending[best.line] += 1
-                yield Preempt(id, f"ends sooner another way: {best.words(now)}")
+            yield from self._ask(way.shape for way in self._ways(job))
+            found = self._better(job, submitted)
+            if found is not None:
+                gains.append((found[0], id, submitted))
+        for _, id, submitted in sorted(gains, key=lambda one: -one[0]):
+            found = self._better(self.view.job(id), submitted)  # others may have taken the place
+            if found is not None:
+                self._count(found[1])
+                self.pending[found[1].line] += 1
+                yield Preempt(id, f"ends sooner another way: {found[1].words(self.view.now)}")
 
-    def _is_open(self, way: Way) -> bool:
-        """Whether a job may be moved there: it starts at once, or waits are learned and few wait there."""
-        few = way.learned and self.pending[way.line] < PROBES
-        return way.end < inf and (few or self._is_free(way))
+    def _better(self, job: Job, submitted: Submit) -> tuple[Seconds, Way] | None:
+        """A free place that is worth the one that a job has outside, and how much sooner it ends there."""
+        outside, now = self.view.outside, self.view.now
+        ways = [way for way in map(self._foreseen, self._ways(job)) if way.end < inf]
+        mine = next((way for way in ways if way.goes_as(submitted)), None)
+        others = [way for way in ways if not way.goes_as(submitted) and self._is_free(way)]
+        if mine is None or not others or self._is_missing(mine.shape):
+            return None
+        start = mine.start
+        if submitted.foreseen is not None:  # its place is at least as good as that of one that comes now
+            share = self.delay(mine.line, None).expected
+            start = min(start, outside.since(job.id) + share * submitted.foreseen)
+        end = max(now, start) + mine.run
+        best = min(others, key=lambda way: way.end)
+        gain = end - best.end
+        return (gain, best) if gain > max(LEAST, self.policy.margin * (end - now)) else None
 
     def _is_free(self, way: Way) -> bool:
         """Whether a job would start so at once: nothing less is worth a place in a queue."""
         outlook = self.view.outside.outlook(way.shape)
-        return outlook is not None and outlook.room > 0 and not way.turns and way.end < inf
+        ours = self.waiting[way.line]  # come before it
+        return outlook is not None and outlook.room > ours and not way.turns and way.end < inf
 
     def delay(self, line: _Line, used: TimeUsed | None) -> Delay:
         """How long jobs wait there as a part of what was foreseen; asked first with what is ``used`` there.
@@ -461,6 +473,13 @@ class _Round:
 
     # ------------------------------------------------------------------------------------ when they start
 
+    def _ask(self, shapes: Iterable[Shape]) -> Iterator[Decision]:
+        """Ask about those of which nothing is known, or no more; about each once."""
+        for shape in shapes:
+            if shape not in self.asked and self._is_missing(shape):
+                self.asked.add(shape)
+                yield Inquire(shape)
+
     def _is_missing(self, shape: Shape) -> bool:
         outlook = self.view.outside.outlook(shape)
         return outlook is None or self.view.now - outlook.asked_at > self.policy.fresh
@@ -507,16 +526,46 @@ class _Round:
             and (job.app.name, way.choice.implementation.name) not in self.trying
         ]
         if untried and len({way.choice for way in ways}) > 1:
-            return min(untried, key=_by_start), "tried for the first time"
+            return min(untried, key=_by_start), UNTRIED
         known = [way for way in ways if way.prediction is not None]
         if known:
-            return min(known, key=lambda way: (way.end, way.end - way.start)), "ends first"
+            first = min(known, key=lambda way: (way.end, way.run))
+            if self.policy.passive:
+                return first, ENDS_FIRST
+            best = self._surest(known)
+            return best, ENDS_FIRST if best.end == first.end else FASTEST
         return min(ways, key=_by_start), "nothing is known of its run times, starts first"
+
+    def _surest(self, ways: Sequence[Way]) -> Way:
+        """The fastest, unless another surely ends before it; among nearly as fast ones the earlier end."""
+        shortest = min(way.run for way in ways)
+        best = min((way for way in ways if way.run <= NEAR * shortest), key=lambda way: (way.end, way.run))
+        for way in sorted(ways, key=lambda way: way.end):
+            if self._is_free(way):
+                sooner = way.end < best.end
+            else:
+                sooner = way.bounds[1] + way.run < best.bounds[0] + best.run
+            best = way if sooner else best
+        return best
 
     def _was_tried(self, job: Job, way: Way) -> bool:
         name, runs = way.choice.implementation.name, self.view.runtimes.runs
         classes = classes_in(self.view.cluster, way.choice, way.shape.target)
         return any(runs(job.app.name, name, device) for device in classes)
+
+
+def in_turns(decisions: Sequence[Decision]) -> list[Decision]:
+    """The lines side by side, each in its order: the jobs of one do not wait behind all those of another.
+
+    In Slurm a job that does not fit keeps back what comes behind it in its partition, for devices or not.
+    """
+    lines = [(d.target, bool(d.request.devices)) if isinstance(d, Submit) else None for d in decisions]
+    counts, seen = Counter(lines), Counter[tuple[str, bool] | None]()
+    places: list[float] = []
+    for line in lines:
+        places.append(seen[line] / counts[line])
+        seen[line] += 1
+    return [decisions[n] for n in sorted(range(len(decisions)), key=places.__getitem__)]
 
 
 def _by_start(way: Way) -> tuple[Seconds, int, bool]:

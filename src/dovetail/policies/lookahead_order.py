@@ -147,6 +147,7 @@ class _Line:
         self.wall = np.minimum(np.array(bounds, np.float64), LONGEST)
         self.since = np.array([job.submit_time for job in jobs], np.float64)
         self.submit = self.since - now
+        self.numbers = np.array([job.index for job in jobs])
         self.priority = np.array([job.priority for job in jobs], np.float64)
         running = sorted(view.running.values(), key=lambda placed: placed.bound)
         self.running_width = np.array(
@@ -158,10 +159,12 @@ class _Line:
         self.free = capacity - int(self.running_width.sum())
         owners = [job.user for job in jobs] + [placed.job.user for placed in running]
         walls = np.concatenate((self.wall, spent + self.running_bound))
+        self.past = _Past.of(view)
+        users = self.past.users(owners)
         if objective == "makespan":  # the last end of all is certain by walltimes only
             lengths = self.harmonic = walls
         else:
-            lengths, self.harmonic = _lengths(view, owners, walls)
+            lengths, self.harmonic = self.past.lengths(users, walls)
             if objective == "slowdown":  # what Smith's rule needs where a job weighs one over its length
                 lengths = np.sqrt(lengths * self.harmonic)
         self.length = lengths[: len(jobs)]
@@ -169,7 +172,7 @@ class _Line:
         if objective in ("wait", "response"):
             started = np.concatenate((np.zeros(len(jobs)), spent))
             since = [*self.since, *(placed.job.submit_time for placed in running)]
-            drawn = _futures(view, owners, walls, started, since)
+            drawn = self.past.futures(users, walls, started, since)
         else:
             drawn = lengths[None, :]
         self.long = np.minimum(drawn[:, : len(jobs)], self.wall)
@@ -184,18 +187,16 @@ class _Line:
 
         ``f1`` goes by walltimes, the requested times of its paper.
         """
-        width, length = self.width, self.length
-        keys: dict[Order, Floats] = {
-            "fcfs": self.since,
-            "sjf": length,
-            "largest": -width.astype(np.float64),
-            "f1": np.log10(np.maximum(1.0, self.wall)) * width + 870 * np.log10(np.maximum(1.0, self.since)),
-            "saf": length * width,
-            "sqrtsaf": length * np.sqrt(width),
-        }
+        key: Floats
+        if order == "f1":
+            requested, since = np.maximum(1.0, self.wall), np.maximum(1.0, self.since)
+            key = np.log10(requested) * self.width + 870 * np.log10(since)
+        elif order in ("fcfs", "largest"):
+            key = self.since if order == "fcfs" else -self.width.astype(np.float64)
+        else:
+            key = self.length * self.width ** {"sjf": 0.0, "sqrtsaf": 0.5, "saf": 1.0}[order]
         rank = np.empty(len(self.jobs), np.int64)
-        numbers = np.array([job.index for job in self.jobs])
-        rank[np.lexsort((numbers, self.since, keys[order], -self.priority))] = np.arange(len(self.jobs))
+        rank[np.lexsort((self.numbers, self.since, key, -self.priority))] = np.arange(len(self.jobs))
         return rank
 
     def fitting(self, rank: Ints) -> list[int]:
@@ -262,7 +263,8 @@ class _RoomForShortJobs:
         self._view, self._devices, self._free = view, devices, line.free
         came = list(view.recent.came)
         widths = np.array([_width(view.cluster, one.request, devices) for one in came], np.int64)
-        long, _ = _lengths(view, [one.user for one in came], np.array([one.bound for one in came]))
+        users = line.past.users([one.user for one in came])
+        long, _ = line.past.lengths(users, np.array([one.bound for one in came]))
         self._coming = Coming.like(came, widths, long, view.now)
         self.first_kept_from: JobId | None = None
         order = np.argsort(line.running_long[0])
@@ -301,32 +303,39 @@ class _RoomForShortJobs:
         self._widths = np.insert(self._widths, at, guess.width)
 
 
-def _lengths(view: View, owners: list[str | None], walls: Floats) -> tuple[Floats, Floats]:
-    """How long jobs with these users and walltimes are expected to run, and the harmonic means."""
-    users, past_users, past_walls, past = _past(view, owners)
-    return expected(users, walls, past_users, past_walls, past)
+class _Past(NamedTuple):
+    """Whose the last runs were (users by numbers), their walltimes and lengths."""
 
+    number: dict[str | None, int]
+    owners: Ints
+    walls: Floats
+    seconds: Floats
 
-def _futures(
-    view: View, owners: list[str | None], walls: Floats, spent: Floats, since: list[Seconds]
-) -> Floats:
-    """How long they run in `FUTURES`, a row each; one row where all are alike."""
-    users, past_users, past_walls, past = _past(view, owners)
-    numbers = (np.array(since) * 1000).astype(np.int64)  # what tells jobs apart after a restart too
-    found = futures(FUTURES, numbers, users, walls, spent, past_users, past_walls, past)
-    return found[:1] if (found == found[0]).all() else found
+    @staticmethod
+    def of(view: View) -> _Past:
+        """What is remembered."""
+        ran = list(view.recent.ran)
+        number = {user: at for at, user in enumerate({one.user for one in ran})}
+        return _Past(
+            number,
+            np.array([number[one.user] for one in ran], np.int64),
+            np.array([one.bound for one in ran], np.float64),
+            np.array([one.seconds for one in ran], np.float64),
+        )
 
+    def users(self, names: list[str | None]) -> Ints:
+        """Users as numbers, -1 for all of whom nothing is remembered."""
+        return np.array([self.number.get(name, -1) for name in names], np.int64)
 
-def _past(view: View, owners: list[str | None]) -> tuple[Ints, Ints, Floats, Floats]:
-    """The owners as numbers; whose the last runs were, their walltimes and lengths."""
-    ran = list(view.recent.ran)
-    number = {user: at for at, user in enumerate({*owners, *(one.user for one in ran)})}
-    return (
-        np.array([number[user] for user in owners], np.int64),
-        np.array([number[one.user] for one in ran], np.int64),
-        np.array([one.bound for one in ran], np.float64),
-        np.array([one.seconds for one in ran], np.float64),
-    )
+    def lengths(self, users: Ints, walls: Floats) -> tuple[Floats, Floats]:
+        """How long jobs with these walltimes are expected to run, and the harmonic means."""
+        return expected(users, walls, *self[1:])
+
+    def futures(self, users: Ints, walls: Floats, spent: Floats, since: list[Seconds]) -> Floats:
+        """How long they run in `FUTURES`, a row each; one row where all are alike."""
+        numbers = (np.array(since) * 1000).astype(np.int64)  # what tells jobs apart after a restart too
+        found = futures(FUTURES, numbers, users, walls, spent, *self[1:])
+        return found[:1] if (found == found[0]).all() else found
 
 
 def _capacity(cluster: Cluster, devices: bool) -> int:

@@ -31,7 +31,7 @@ from dovetail.errors import DeviceError, DeviceLost
 from dovetail.remote.array import Array
 from dovetail.remote.connection import Welcome, watch
 from dovetail.remote.encoding import encode
-from dovetail.remote.failures import Failure
+from dovetail.remote.failures import FailedError, Failure
 from dovetail.remote.link import NOTHING, Owner, made, next_handle, on_present_link
 from dovetail.remote.replay import ReplayLog
 from dovetail.remote.shapes import LARGE, SURE, UNKNOWN, Shapes
@@ -119,8 +119,6 @@ class RemoteLink:
                     result = made(device, handle)
                     if certainty != SURE and not self._deferred:
                         self._hear()
-                        if certainty == UNKNOWN and (meta := self._shapes.last.get(handle)) is not None:
-                            self._shapes.known[handle] = meta
                     return result
         return self.device.present().call(name, arguments, named)
 
@@ -291,7 +289,7 @@ class RemoteLink:
         self._shapes.readonly.update(handle for handle, _, v in manifest.arrays if v.readonly)
         try:
             self._ask(Kind.SYNC, {"wait": True})
-        except _UnheardError as refused:
+        except FailedError as refused:
             raise DeviceError(f"{self.address}: {refused.failure.message}") from None
 
     def ready(self) -> None:
@@ -430,7 +428,7 @@ class RemoteLink:
         else:
             try:
                 return self._ask(kind, question, read, before)
-            except _UnheardError as found:
+            except FailedError as found:
                 failure = found.failure
         raise failure.exception(self._sites.where(failure.site))
 
@@ -440,7 +438,7 @@ class RemoteLink:
             try:
                 self._ask(Kind.SYNC, {"wait": True}, before=self._batch())
                 return
-            except _UnheardError as found:
+            except FailedError as found:
                 self.unheard.append(found.failure)
 
     def _ask(
@@ -450,7 +448,7 @@ class RemoteLink:
         read: Callable[[Any, int], Any] | None = None,
         before: Sequence[bytes] = (),
     ) -> Any:
-        """Send frames and a question, and wait for the answer. Raises `_UnheardError`."""
+        """Send frames and a question, and wait for the answer. Raises `FailedError`."""
         if self.lost is not None:
             raise DeviceLost(self.lost)
         if self.log is not None:
@@ -460,7 +458,7 @@ class RemoteLink:
             found = self._guarded(lambda: self._exchange(kind, question, read, before))
         except _RebuiltError:  # from the log, in which the frames are
             return self._ask(kind, question, read)
-        if isinstance(found, _UnheardError):
+        if isinstance(found, FailedError):
             raise found
         return found
 
@@ -482,7 +480,7 @@ class RemoteLink:
         self._asked = True
         if answer == Kind.ERROR:
             self._surfaced += bool(said["unheard"])
-            return _UnheardError(Failure.parse(said["failure"]))
+            return FailedError(Failure.parse(said["failure"]))
         return said if read is None else read(said, size)
 
     def _guarded(self, action: Callable[[], Any]) -> Any:
@@ -584,14 +582,6 @@ def _courier(found: weakref.ref[RemoteLink], wake: threading.Event) -> None:
         if link is None or not link.send_what_lingers():
             return
         del link  # while we wait nobody is kept alive
-
-
-class _UnheardError(Exception):
-    """A failure that the program has not heard of."""
-
-    def __init__(self, failure: Failure) -> None:
-        super().__init__(failure.message)
-        self.failure = failure
 
 
 class _RebuiltError(Exception):

@@ -44,6 +44,7 @@ __all__ = [
 _DEEPEST = 8
 _SMALL = 1 << 62
 _DTYPES = {name: np.dtype(name) for name in DTYPES}
+_NAMES = {dtype: name for name, dtype in _DTYPES.items()}  # a dtype's own `name` takes microseconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,12 +60,16 @@ class UnsupportedDtypeError(TypeError):
 
 def known_dtype(value: Any) -> np.dtype[Any]:
     """The data type, if the standard has it; also for Python's and NumPy's types. Raises `TypeError`."""
+    return _DTYPES[_dtype_name(value)]
+
+
+def _dtype_name(value: Any) -> str:
     if isinstance(value, type) and issubclass(value, bool | int | float | complex | np.generic):
         value = np.dtype(value)
-    dtype = _DTYPES.get(getattr(value, "name", ""))
-    if dtype is None or value != dtype:
+    name = _NAMES.get(value)
+    if name is None:
         raise TypeError(f"found {value}, expected a data type of the array API standard")
-    return dtype
+    return name
 
 
 def encode(value: Any, handle: Callable[[Any], int | None]) -> Any:
@@ -91,9 +96,9 @@ def encode(value: Any, handle: Callable[[Any], int | None]) -> Any:
     if value is ...:
         return ["e"]
     if isinstance(value, np.dtype | type):
-        return ["d", known_dtype(value).name]
+        return ["d", _dtype_name(value)]
     if isinstance(value, np.generic):
-        return ["n", known_dtype(value.dtype).name, value.tobytes().hex()]
+        return ["n", _dtype_name(value.dtype), value.tobytes().hex()]
     if isinstance(value, LocalMemory):
         return ["m", value.size]
     if kind is complex:

@@ -15,7 +15,7 @@ import numpy as np
 
 from dovetail.errors import DeviceError
 
-__all__ = ["CALL_ERRORS", "Failure", "Sites"]
+__all__ = ["CALL_ERRORS", "FailedError", "Failure", "Sites"]
 
 CALL_ERRORS: tuple[type[Exception], ...] = (
     ArithmeticError,
@@ -89,6 +89,14 @@ class Failure:
         if not all(isinstance(text, str) for text in (kind, message, call)) or type(site) is not int:
             raise ValueError("a failure")
         return cls(kind, message[:_LONGEST], call[:100], site)
+
+
+class FailedError(Exception):
+    """What is asked for, or needed, is not there: a call failed, of which the program has to hear."""
+
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(failure.message)
+        self.failure = failure
 
 
 class Sites:

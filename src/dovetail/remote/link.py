@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
-import numpy as np
 from numpy.typing import NDArray
 
 from dovetail.remote.array import Array, Calls
@@ -18,7 +17,7 @@ from dovetail.remote.failures import Failure, Sites
 from dovetail.remote.snapshot import Fill, Manifest
 from dovetail.remote.wire import Channel
 
-__all__ = ["NOTHING", "Link", "Owner", "host_copy", "made", "new_array", "next_handle", "on_present_link"]
+__all__ = ["NOTHING", "Link", "Owner", "made", "new_array", "next_handle", "on_present_link"]
 
 L = TypeVar("L", bound="Link")
 P = ParamSpec("P")
@@ -138,9 +137,3 @@ def on_present_link(method: Callable[Concatenate[L, P], R]) -> Callable[Concaten
         return present(*arguments, **named)
 
     return locked
-
-
-def host_copy(array: NDArray[Any]) -> NDArray[Any]:
-    """A C-contiguous copy in native byte order that nobody else uses."""
-    copied: NDArray[Any] = np.array(array, dtype=array.dtype.newbyteorder("="), order="C", copy=True)
-    return copied

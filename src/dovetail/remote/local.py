@@ -14,7 +14,7 @@ from dovetail.remote.array import Array
 from dovetail.remote.backends.base import Backend, Kernel
 from dovetail.remote.encoding import known_dtype, plain_number
 from dovetail.remote.failures import Failure
-from dovetail.remote.link import NOTHING, Owner, host_copy, made, new_array, next_handle, on_present_link
+from dovetail.remote.link import NOTHING, Owner, made, new_array, next_handle, on_present_link
 from dovetail.remote.snapshot import Fill, Manifest, load, reader, snapshot
 
 __all__ = ["LocalLink"]
@@ -38,7 +38,7 @@ class LocalLink:
         self.library, self.device_name = backend.library, backend.device_name
         self.default_dtypes: Mapping[str, str] = backend.default_dtypes
         self.dtypes = frozenset(backend.dtypes)
-        self._dtypes = {np.dtype(name): dtype for name, dtype in backend.dtypes.items()}
+        self._dtypes: dict[Any, Any] = {np.dtype(name): dtype for name, dtype in backend.dtypes.items()}
         self.values: dict[int, Any] = {}
         self.failed: dict[int, Failure] = {}
         self.unheard: deque[Failure] = deque()
@@ -142,7 +142,8 @@ class LocalLink:
         self._drain()
         if array.dtype.name not in self.dtypes:
             raise TypeError(f"{self.library} has no {array.dtype}")
-        return self._keep(self.backend.from_host(host_copy(array)))
+        own = np.array(array, dtype=array.dtype.newbyteorder("="), order="C", copy=True)
+        return self._keep(self.backend.from_host(own))
 
     @on_present_link
     def adopt(self, array: NDArray[Any]) -> Array | None:
@@ -254,8 +255,7 @@ class LocalLink:
         if kind is list:
             return self._all(value)
         if isinstance(value, np.dtype | type):
-            known = known_dtype(value)
-            dtype = self._dtypes.get(known)
+            dtype = self._dtypes.get(value) or self._dtypes.get(known := known_dtype(value))
             if dtype is None:
                 raise TypeError(f"{self.library} has no {known}")
             return dtype

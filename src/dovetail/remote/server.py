@@ -123,7 +123,7 @@ class DeviceServer:
         for received in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(received, self._stop, received)
         listeners: list[socket.socket] = []
-        tasks: list[asyncio.Task[None]] = []
+        tasks: list[asyncio.Task[Any]] = []
         try:
             if self._path is not None:
                 listeners.append(_unix_listener(self._path))
@@ -136,7 +136,11 @@ class DeviceServer:
                 self._workers.append(self._start(number, device))
             words = [self._first_words(worker) for worker in self._workers]
             first = asyncio.gather(*words, return_exceptions=True)
-            if not await self._unless_stopped(first):
+            tasks.append(stopped := loop.create_task(self._stopped.wait()))
+            both: list[asyncio.Future[Any]] = [first, stopped]
+            await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+            if not first.done():
+                first.cancel()
                 return self._signal
             self._without(first.result())
             described = [{"number": w.number, **w.ready} for w in self._workers if w.ready is not None]
@@ -144,8 +148,8 @@ class DeviceServer:
             for worker in self._workers:
                 if worker.missing is None:
                     loop.add_reader(worker.control, self._heard, worker)
-            tasks = [loop.create_task(self._accept(listener)) for listener in listeners]
-            await self._stopped.wait()
+            tasks += [loop.create_task(self._accept(listener)) for listener in listeners]
+            await stopped
             return self._signal
         finally:
             for task in [*tasks, *self._greeted]:
@@ -174,16 +178,6 @@ class DeviceServer:
     def _stop(self, received: int) -> None:
         self._signal = received
         self._stopped.set()
-
-    async def _unless_stopped(self, work: asyncio.Future[Any]) -> bool:
-        stopped = asyncio.ensure_future(self._stopped.wait())
-        await asyncio.wait([work, stopped], return_when=asyncio.FIRST_COMPLETED)
-        stopped.cancel()
-        if not work.done():
-            work.cancel()
-            return False
-        work.result()
-        return True
 
     # -- processes -------------------------------------------------------------------------------------
 

@@ -7,18 +7,16 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Any
 
-from numpy.typing import NDArray
-
 from dovetail.errors import DeviceError
 from dovetail.remote.backends.base import Backend, Kernel
 from dovetail.remote.encoding import decode
-from dovetail.remote.failures import CALL_ERRORS, Failure
+from dovetail.remote.failures import CALL_ERRORS, FailedError, Failure
 from dovetail.remote.limits import ESTIMATES, Estimate
-from dovetail.remote.snapshot import Fill, Manifest, Source, load, snapshot
+from dovetail.remote.snapshot import Fill, Manifest, load
 from dovetail.remote.standard import FUNCTIONS, OPERATORS, UNARY_OPERATORS
 from dovetail.remote.wire import ProtocolError
 
-__all__ = ["MOST_ARRAYS", "FailedError", "Session"]
+__all__ = ["MOST_ARRAYS", "Session"]
 
 _Known = tuple[Callable[..., Any], int, frozenset[str], Estimate | None]
 """A function, how many arguments it takes by position, their names, and the size of its result."""
@@ -100,8 +98,8 @@ class Session:
                 raise ProtocolError("a call that is none") from None
             try:
                 self._carry_out(name, out, arguments, keywords)
-            except _Poisoned as poisoned:
-                self._poison(out, poisoned.failure)
+            except FailedError as failed:  # an argument is the result of a call that failed
+                self._poison(out, failed.failure)
             except self._errors as error:
                 self.fail(out, Failure.of(error, str(name), site))
             else:
@@ -171,7 +169,7 @@ class Session:
     def _missing(self, error: KeyError) -> Exception:
         handle = error.args[0]
         if handle in self.failed:
-            return _Poisoned(self.failed[handle])
+            return FailedError(self.failed[handle])
         return DeviceError(f"found no array {handle} of this client")
 
     def fail(self, out: Any, failure: Failure) -> None:
@@ -188,10 +186,6 @@ class Session:
                 self.failed[handle] = failure
 
     # -- arrays ----------------------------------------------------------------------------------------
-
-    def put(self, handle: Any, array: NDArray[Any]) -> None:
-        """Take over an array of the host that nobody else uses."""
-        self.store(handle, self.backend.from_host(array))
 
     def store(self, handle: Any, value: Any) -> None:
         """Keep an array under a handle. Raises `MemoryError` beyond the quota."""
@@ -249,20 +243,12 @@ class Session:
         failure = self.failed.get(handle) if type(handle) is int else None
         raise FailedError(failure or Failure("DeviceError", "found no such array of this client", "", -1))
 
-    def failure_heard(self) -> Failure | None:
-        """The oldest failure that the client has not heard of; it has, from now on."""
-        return self.unheard.popleft() if self.unheard else None
-
     def told_so_far(self) -> list[tuple[int, str, tuple[int, ...]]]:
         """Types and shapes that were to be told, and have been from now on."""
         told, self.told = self.told, []
         return told
 
     # -- moving ----------------------------------------------------------------------------------------
-
-    def snapshot(self) -> tuple[Manifest, list[Source]]:
-        """All arrays and failures."""
-        return snapshot(self.backend, self.values, self.failed)
 
     def load(self, manifest: Manifest, fill: Fill) -> None:
         """Take over a snapshot. Raises `MemoryError` or `TypeError`, nothing loaded."""
@@ -280,21 +266,6 @@ class Session:
             container.clear()
         self.used = 0
         self.backend.trim()
-
-
-class FailedError(Exception):
-    """An array that was asked for is not there, for this reason."""
-
-    def __init__(self, failure: Failure) -> None:
-        super().__init__(failure.message)
-        self.failure = failure
-
-
-class _Poisoned(Exception):  # noqa: N818 - never seen by anybody
-    """An argument is the result of a call that failed."""
-
-    def __init__(self, failure: Failure) -> None:
-        self.failure = failure
 
 
 def _checked(handle: Any) -> int:

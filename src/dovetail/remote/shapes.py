@@ -85,7 +85,6 @@ class Shapes:
     Attributes:
         known: types and shapes by handle.
         readonly: handles of arrays that perhaps nobody may write.
-        last: what was told last, by handle; not known for longer, since these arrays may be gone.
 
     Args:
         divides: whether the library gives a number where an integer is divided by 0, instead of failing.
@@ -97,7 +96,7 @@ class Shapes:
         self._learned: dict[_Key, tuple[Meta, int]] = {}
         self._types: dict[_Key, str] = {}
         self._asked: list[_Asked] = []
-        self.last: Mapping[int, Meta] = {}
+        self._untold: set[int] = set()  # of these, the arrays that are still there
         self._launched: set[_Key] = set()
         self._fails_for_integers = _POWERS if divides else _POWERS | _DIVISIONS
 
@@ -119,6 +118,7 @@ class Shapes:
             inside = _handles([arguments, list((named or {}).values())])
             told = {h: known[h] for h in inside if h in known}
             self._asked.append(_Asked(handle, name, arguments, named, told))
+            self._untold.add(handle)
         return UNKNOWN
 
     def is_view(self, name: str, arguments: Sequence[Any]) -> bool:
@@ -148,6 +148,7 @@ class Shapes:
     def drop(self, handle: int) -> None:
         """An array is gone."""
         self.known.pop(handle, None)
+        self._untold.discard(handle)
         self.readonly.discard(handle)
 
     def is_new(self, launch: list[Any]) -> bool:
@@ -160,25 +161,17 @@ class Shapes:
 
     def told(self, found: Sequence[Sequence[Any]]) -> None:
         """Learn from what the server tells of the calls that were asked about."""
-        self.last = {}
         if not self._asked:
             return
         metas: dict[int, Meta] = {handle: (dtype, tuple(shape)) for handle, dtype, shape in found}
-        self.last = metas
+        self.known.update((handle, metas[handle]) for handle in self._untold & metas.keys())
+        self._untold.clear()
         asked, self._asked = self._asked, []
         for call in asked:
             meta = metas.get(call.handle)  # none: it failed
             key = _key(call.name, call.arguments, call.named, {**metas, **call.known}) if meta else None
             if meta is not None and key is not None:
                 self._learn(key, meta)
-
-    def forget(self) -> None:
-        """Everything: another server, with another library, makes other types."""
-        self.known.clear()
-        self.readonly.clear()
-        self._learned.clear()
-        self._types.clear()
-        self._asked.clear()
 
     def _learn(self, key: _Key, meta: Meta) -> tuple[Meta, int]:
         if len(self._learned) >= _MOST_LEARNED:

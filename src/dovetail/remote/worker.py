@@ -25,9 +25,9 @@ from numpy.typing import NDArray
 from dovetail.channel import end_with
 from dovetail.errors import DovetailError
 from dovetail.remote.backends import Backend, open_backend
-from dovetail.remote.failures import CALL_ERRORS, Failure
-from dovetail.remote.session import FailedError, Session
-from dovetail.remote.snapshot import parse_manifest
+from dovetail.remote.failures import CALL_ERRORS, FailedError, Failure
+from dovetail.remote.session import Session
+from dovetail.remote.snapshot import parse_manifest, snapshot
 from dovetail.remote.spares import Spares
 from dovetail.remote.standard import DTYPES
 from dovetail.remote.wire import (
@@ -161,7 +161,7 @@ class Client:
         if size:
             self._channel.receive_into(elements.reshape(-1).data.cast("B"))
         try:
-            self.session.put(handle, elements)
+            self.session.store(handle, self._backend.from_host(elements))
         except self._errors as error:
             self.session.fail(handle, Failure.of(error, "asarray", site))
 
@@ -195,7 +195,7 @@ class Client:
             self._reply(answer)
 
     def _dump(self) -> None:
-        manifest, sources = self.session.snapshot()
+        manifest, sources = snapshot(self._backend, self.session.values, self.session.failed)
         text = orjson.dumps(manifest.as_json())
         self._channel.send_all(frame_head(Kind.REPLY, len(text), manifest.size) + text)
         for source in sources:
@@ -221,10 +221,10 @@ class Client:
 
     def _unheard(self) -> bool:
         """Answer with the oldest failure that the client has not heard of, if there is one."""
-        failure = self.session.failure_heard()
-        if failure is not None:
-            self._error(failure, unheard=True)
-        return failure is not None
+        if not self.session.unheard:
+            return False
+        self._error(self.session.unheard.popleft(), unheard=True)
+        return True
 
     def _error(self, failure: Failure, *, unheard: bool) -> None:
         answer = {"failure": failure.as_json(), "unheard": unheard, "told": self.session.told_so_far()}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -18,12 +19,11 @@ __all__ = [
     "Columns",
     "Floats",
     "Ints",
-    "Lines",
     "NodeRuns",
     "Step",
     "Stretches",
     "columns_of",
-    "lines_of",
+    "ranges",
 ]
 
 Floats = npt.NDArray[np.float64]
@@ -50,31 +50,13 @@ class NodeRuns:
 
     def lines(self, order: Ints) -> Ints:
         """Where in ``low`` and ``high`` the runs of these stretches are, one after the other."""
-        return lines_of(self.first, self.runs, order)
+        return ranges(self.first[order], self.runs[order])[1]
 
 
-@dataclass(frozen=True, eq=False)
-class Lines:
-    """What stretches hold of CPUs and devices: a stretch has ``count`` lines from ``first`` on.
-
-    A line is ``amount`` of a device, or of the CPUs where ``device`` is -1, on each of the nodes from ``low``
-    to before ``high``.
-    """
-
-    first: Ints
-    count: Ints
-    low: Ints
-    high: Ints
-    device: Ints
-    amount: Floats
-
-
-def lines_of(first: Ints, count: Ints, order: Ints) -> Ints:
-    """``count`` numbers from ``first`` on, of each of ``order``, one after the other. O(lines)."""
-    counts = count[order]
-    ends = np.cumsum(counts)
-    total = int(ends[-1]) if len(ends) else 0
-    return np.repeat(first[order] - (ends - counts), counts) + np.arange(total)
+def ranges(first: Ints, count: Ints) -> tuple[Ints, Ints]:
+    """``count`` whole numbers from each ``first`` on, one after the other, and which range each is of."""
+    line = np.repeat(np.arange(len(count)), count)
+    return line, first[line] + np.arange(len(line)) - np.repeat(np.cumsum(count) - count, count)
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,8 +64,7 @@ class Stretches:
     """What jobs held and for how long: one entry for each attempt, and for each place of it.
 
     ``job`` is the index of the record, ``states`` is how it ended there, ``None`` where it moved on. Of a job
-    that ran once, in one place, there is one entry. ``nodes`` or ``lines`` say where, for all, if that is
-    known so.
+    that ran once, in one place, there is one entry. ``nodes`` says where, for all, if that is known so.
     """
 
     job: Ints
@@ -94,7 +75,6 @@ class Stretches:
     allocations: Sequence[Allocation]
     states: list[State | None]
     nodes: NodeRuns | None = None
-    lines: Lines | None = None
 
     @property
     def seconds(self) -> Floats:
@@ -179,10 +159,7 @@ class Columns:
     @cached_property
     def state_counts(self) -> dict[State, int]:
         """How many records are in each state."""
-        counts = dict.fromkeys(State, 0)
-        for record in self.records:
-            counts[record.state] += 1
-        return counts
+        return dict.fromkeys(State, 0) | Counter(self.states)
 
     @cached_property
     def users(self) -> Ints:
@@ -225,9 +202,19 @@ class Columns:
         return np.array(rows, float).reshape(len(rows), 3)
 
     @cached_property
+    def states(self) -> list[State]:
+        """What the jobs have become."""
+        return [record.state for record in self.records]
+
+    @cached_property
+    def walltimes(self) -> Floats:
+        """Walltimes, NaN where there is none."""
+        return np.array([NAN if (w := job.walltime) is None else w for job in self.jobs], float)
+
+    @cached_property
     def completed(self) -> Bools:
         """Jobs that ran to their own end."""
-        return np.array([r.state is State.COMPLETED for r in self.records], bool)
+        return np.array([state is State.COMPLETED for state in self.states], bool)
 
     @cached_property
     def one_way(self) -> Bools:

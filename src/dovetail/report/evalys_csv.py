@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
-from functools import cached_property
+from collections.abc import Iterable, Iterator
 from itertools import accumulate, islice, repeat
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 
@@ -52,8 +50,6 @@ FINAL_STATES = {
     State.PENDING: "SUBMITTED",
 }
 """Our states in Batsim's words."""
-ENDS = State.COMPLETED, State.TIMEOUT
-"""Of a job that ran to its own end, and of one that was killed."""
 CHUNK = 4_000
 """Lines that are made at once."""
 NEVER = "-1"
@@ -172,7 +168,9 @@ def csv_pieces(result: Result) -> Iterator[str]:
     """`to_evalys_csv` piece by piece, so that the whole text never stands in memory."""
     yield ",".join(COLUMNS) + "\n"
     columns = columns_of(result)
-    cells: Cells = TableCells(columns) if isinstance(columns, TableColumns) else RecordCells(columns)
+    numbers = ResourceNumbers(columns.cluster)
+    names, app = columns.keys("app")
+    apps = list(map(_cell, names))
     with np.errstate(divide="ignore", invalid="ignore"):
         stretch = np.where(columns.run > 0, columns.response / columns.run, np.inf)
     stretch[(columns.run <= 0) & (columns.response <= 0)] = 1.0
@@ -180,7 +178,7 @@ def csv_pieces(result: Result) -> Iterator[str]:
         Spelt(values)
         for values in (
             columns.submit,
-            cells.walltimes,
+            columns.walltimes,
             columns.start,
             columns.run,
             np.where(columns.ran, columns.end, NAN),
@@ -192,12 +190,12 @@ def csv_pieces(result: Result) -> Iterator[str]:
     for first in range(0, len(columns.submit), CHUNK):
         part = slice(first, first + CHUNK)
         submits, walltimes, starts, runs, ends, waits, responses = (values.of(part) for values in times)
-        states = cells.states(part)
-        counts, held = cells.held(part)
+        states = columns.states[part]
+        counts, held = _held(columns, numbers, part)
         rows = zip(
-            cells.ids(part),
+            _ids(columns, part),
             repeat(workload),
-            cells.apps(part),
+            [apps[i] for i in app[part].tolist()],
             submits,
             map(str, counts),
             walltimes,
@@ -218,100 +216,24 @@ def csv_pieces(result: Result) -> Iterator[str]:
         yield "\n".join(map(",".join, rows)) + "\n"
 
 
-class Cells(Protocol):
-    """What a line says that is no time, for some of the records."""
-
-    @property
-    def walltimes(self) -> Floats:
-        """Of all records, NaN where there is none."""
-        ...
-
-    def ids(self, part: slice) -> Iterable[str]:
-        """Ids of the jobs, as cells."""
-        ...
-
-    def apps(self, part: slice) -> Iterable[str]:
-        """Names of the apps, as cells."""
-        ...
-
-    def states(self, part: slice) -> Sequence[State]:
-        """What the jobs have become."""
-        ...
-
-    def held(self, part: slice) -> tuple[Iterable[int], Iterable[str]]:
-        """How many resources each holds (or, where it holds none, asks for), and which."""
-        ...
+def _ids(columns: Columns, part: slice) -> Iterable[str]:
+    """Ids of some jobs, as cells: numbers stand as they are."""
+    ids = columns.ids
+    return ids[part] if isinstance(ids, NumberedIds) else map(_cell, ids[part])
 
 
-class RecordCells:
-    """From the records, one by one."""
-
-    def __init__(self, columns: Columns) -> None:
-        self._records = columns.records
-        self._numbers = ResourceNumbers(columns.cluster)
-        self._names: dict[str, str] = {}
-
-    @property
-    def walltimes(self) -> Floats:
-        """Of all records, NaN where there is none."""
-        return np.array([NAN if (w := r.job.walltime) is None else w for r in self._records], float)
-
-    def ids(self, part: slice) -> Iterable[str]:
-        """Ids of the jobs, as cells."""
-        return [_cell(record.job.id) for record in self._records[part]]
-
-    def apps(self, part: slice) -> Iterable[str]:
-        """Names of the apps, as cells."""
-        names = self._names
-        apps = (record.job.app.name for record in self._records[part])
-        return [names.get(n) or names.setdefault(n, _cell(n)) for n in apps]
-
-    def states(self, part: slice) -> Sequence[State]:
-        """What the jobs have become."""
-        return [record.state for record in self._records[part]]
-
-    def held(self, part: slice) -> tuple[Iterable[int], Iterable[str]]:
-        """How many resources each holds (or, where it holds none, asks for), and which."""
-        records = self._records[part]
-        held = [self._numbers.held(record.allocation) for record in records]
+def _held(columns: Columns, numbers: ResourceNumbers, part: slice) -> tuple[Iterable[int], Iterable[str]]:
+    """How many resources some jobs hold each (or, where one holds none, asks for), and which."""
+    if not isinstance(columns, TableColumns):
+        records = columns.records[part]
+        held = [numbers.held(record.allocation) for record in records]
         counts = [n or _asked(record) for (_, n), record in zip(held, records, strict=True)]
         return counts, [text for text, _ in held]
-
-
-class TableCells:
-    """From the columns of a `RecordTable`, whose jobs hold whole nodes without devices."""
-
-    def __init__(self, columns: TableColumns) -> None:
-        self._columns = columns
-
-    @cached_property
-    def walltimes(self) -> Floats:
-        """Of all records, NaN where there is none."""
-        return self._columns.walltimes
-
-    def ids(self, part: slice) -> Iterable[str]:
-        """Ids of the jobs, as cells: numbers stand as they are."""
-        ids = self._columns.ids
-        return ids[part] if isinstance(ids, NumberedIds) else map(_cell, ids[part])
-
-    def apps(self, part: slice) -> Iterable[str]:
-        """Names of the apps, as cells."""
-        names, app = self._columns.keys("app")
-        cells = list(map(_cell, names))
-        return [cells[i] for i in app[part].tolist()]
-
-    def states(self, part: slice) -> Sequence[State]:
-        """What the jobs have become."""
-        return [ENDS[killed] for killed in self._columns.killed[part].tolist()]
-
-    def held(self, part: slice) -> tuple[Iterable[int], Iterable[str]]:
-        """How many resources each holds, and which."""
-        columns, each = self._columns, self._columns.table.pool
-        every, counts = columns.node_runs(part)
-        ends = ((first * each, end * each - 1) for first, end in every)
-        texts = iter([f"{first}-{last}" if first < last else str(first) for first, last in ends])
-        held = [" ".join(islice(texts, count)) for count in counts]
-        return columns.cpus[part].astype(np.int64).tolist(), held
+    each = columns.table.pool  # whole nodes without devices
+    every, runs_of = columns.node_runs(part)
+    ends = ((first * each, end * each - 1) for first, end in every)
+    texts = iter([f"{first}-{last}" if first < last else str(first) for first, last in ends])
+    return columns.cpus[part].astype(np.int64).tolist(), [" ".join(islice(texts, n)) for n in runs_of]
 
 
 def _asked(record: Record) -> int:

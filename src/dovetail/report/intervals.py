@@ -43,7 +43,7 @@ HIGHER_IS_BETTER = frozenset(
 """Metrics of which more is better; of all others less is."""
 
 
-FEW = 6.0
+FEW = 10.0
 """Of so many weeks the replicates would differ half as much as traces do."""
 _BETWEEN_0_AND_1 = {"utilisation", "gpu_utilisation", "fairness_users", "prediction_coverage"}
 

@@ -67,6 +67,12 @@ class TableColumns(Columns):
         return self.table.in_order(self.table.killed)
 
     @cached_property
+    def states(self) -> list[State]:
+        """What the jobs have become."""
+        ends = State.COMPLETED, State.TIMEOUT
+        return [ends[killed] for killed in self.killed.tolist()]
+
+    @cached_property
     def state_counts(self) -> dict[State, int]:
         """How many records are in each state."""
         killed = int(self.killed.sum())
@@ -158,8 +164,6 @@ class TableColumns(Columns):
     def stretches(self) -> Stretches:
         """What all jobs held, and when."""
         table = self.table
-        ends: tuple[State, State] = (State.COMPLETED, State.TIMEOUT)
-        states: list[State | None] = [ends[killed] for killed in self.killed.tolist()]
         return Stretches(
             np.arange(len(table)),
             self.start,
@@ -167,7 +171,7 @@ class TableColumns(Columns):
             self.cpus,
             self.devices,
             _Allocations(table),
-            states,
+            list(self.states),
             NodeRuns(
                 table.in_order(table.first), table.in_order(table.runs), table.low, table.high, table.pool
             ),

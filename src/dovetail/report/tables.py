@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TextIO, TypeAlias
 
@@ -21,7 +21,7 @@ from rich.text import Text
 
 from dovetail.report.wording import printable
 
-__all__ = ["Cell", "Cells", "Table", "console", "render", "table"]
+__all__ = ["Cell", "Cells", "Table", "console", "names", "render", "show", "table"]
 
 Style: TypeAlias = Literal["", "best", "good", "bad", "warn", "info", "dim"]
 
@@ -136,6 +136,17 @@ class Table:
 def table(columns: Sequence[Cells], *, width: int, title: str = "", caption: str = "") -> RenderableType:
     """A table of these columns as text."""
     return Table(columns, title, caption).text(width)
+
+
+def names(header: str, cells: Iterable[object], rank: int = 0) -> Cells:
+    """A column of names, or of other words."""
+    return Cells(header, [str(cell) for cell in cells], right=False, rank=rank)
+
+
+def show(*columns: Cells) -> None:
+    """Print a table of these columns, as wide as the terminal."""
+    out = console()
+    out.print(table(columns, width=out.width))
 
 
 def _total(columns: Sequence[Cells], widths: dict[int, int]) -> int:

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from dovetail.model import CPU, FRACTION_UNITS, Cluster, Node
 from dovetail.model.allocation import NARROW
 from dovetail.model.masks import runs
-from dovetail.report.columns import Columns, Floats, Ints, lines_of
+from dovetail.report.columns import Columns, Floats, Ints, ranges
 
 __all__ = ["busy_seconds", "held_units", "share_in_use", "unit_kinds"]
 
@@ -47,10 +47,6 @@ class Held:
             low, high = nodes.low[lines].astype(np.int64), nodes.high[lines].astype(np.int64)
             pools, cpus = np.full(len(lines), -1, np.int64), np.full(len(lines), float(nodes.cpus))
             return Held(np.repeat(order, nodes.runs[order]), low, high, pools, cpus)
-        told = columns.stretches.lines
-        if told is not None:
-            at, stretch = lines_of(told.first, told.count, order), np.repeat(order, told.count[order])
-            return Held(stretch, told.low[at], told.high[at], told.device[at], told.amount[at])
         found: list[float] = []  # five of each; the last two: which of all runs
         every: list[tuple[int, int]] = []
         known: dict[int, tuple[int, int]] = {}
@@ -75,7 +71,7 @@ class Held:
                 every.append((donor.donor, donor.donor + 1))
         table = np.array(found, float).reshape(-1, 5).T
         stretch, device, _, begin, count = table.astype(np.int64)
-        line, place = _ranges(begin, count)
+        line, place = ranges(begin, count)
         low, high = np.array(every, np.int64).reshape(len(every), 2)[place].T
         return Held(stretch[line], low, high, device[line], table[2][line])
 
@@ -155,12 +151,6 @@ def held_units(columns: Columns, order: Ints) -> Iterator[tuple[Ints, Ints, Floa
     return _pairs(Held.of(columns, order), Places(columns.cluster))
 
 
-def _ranges(first: Ints, count: Ints) -> tuple[Ints, Ints]:
-    """``count`` whole numbers from each ``first`` on, one after the other, and which range each is of."""
-    line = np.repeat(np.arange(len(count)), count)
-    return line, first[line] + np.arange(len(line)) - np.repeat(np.cumsum(count) - count, count)
-
-
 def _pairs(held: Held, places: Places) -> Iterator[tuple[Ints, Ints, Floats]]:
     counts = held.high - held.low
     ends = np.cumsum(counts)
@@ -169,7 +159,7 @@ def _pairs(held: Held, places: Places) -> Iterator[tuple[Ints, Ints, Floats]]:
         done = ends[first - 1] if first else 0
         last = max(first + 1, int(np.searchsorted(ends, done + CHUNK, side="right")))
         some, count = held.part(slice(first, last)), counts[first:last]
-        line, node = _ranges(some.low, count)
+        line, node = ranges(some.low, count)
         yield some.stretch[line], places.of(node, some.device[line]), some.amount[line]
         first = last
 

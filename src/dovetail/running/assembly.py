@@ -21,7 +21,7 @@ from dovetail.running.ledger import Ledger
 from dovetail.running.neighbours import Neighbours
 from dovetail.runtimes.registry import make_model
 
-__all__ = ["driver_of", "neighbours_of", "recording"]
+__all__ = ["driver_of", "journal_at", "neighbours_of", "recording"]
 
 Tell = Callable[[str], None]
 
@@ -40,6 +40,17 @@ def recording(store: SqliteHistory, folder: Path, ledger: Ledger, tell: Tell) ->
             with suppress(OSError):
                 mark_unrecorded(folder)
             tell(f"{left} runs are not in the history yet: they are kept, and the next start records them")
+
+
+def journal_at(path: Path, about: About, loaded: LoadedPolicy) -> JournalWriter:
+    """A new journal of a run or a service."""
+    return JournalWriter(
+        path,
+        about.cluster,
+        policy=loaded.label,
+        placement=getattr(loaded.policy, "placement", "pack"),
+        about={"run": about.uid, "workload": about.workload, "hold_moves": True},
+    )
 
 
 @contextmanager

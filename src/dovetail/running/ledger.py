@@ -65,7 +65,7 @@ from dovetail.model.hostlist import compress
 from dovetail.running.entry import Entry
 from dovetail.running.ledger_schema import VERSION, create_or_migrate
 
-__all__ = ["Action", "Entry", "Ledger", "Number"]
+__all__ = ["Action", "Entry", "Ledger", "LedgerDamageError", "Number"]
 
 _CLEARED = {
     "state": State.PENDING.value,
@@ -120,6 +120,10 @@ Number = tuple[int, int | None]
 _Statement = tuple[str, tuple[object, ...]]
 
 
+class LedgerDamageError(HistoryError):
+    """The file cannot be understood, and will not be by waiting."""
+
+
 class Ledger:
     """The jobs of one run or service, of which it is the only writer. Use it in the thread that made it.
 
@@ -144,7 +148,7 @@ class Ledger:
             self._db = sqlite3.connect(self.path, isolation_level=None, timeout=1.0)
             self._prepare(durable)
         except sqlite3.Error as error:
-            raise HistoryError(
+            raise LedgerDamageError(
                 f"{self.path}: this is no ledger that can be read: {_reason(error)}"
             ) from error
         except OSError as error:
@@ -590,7 +594,7 @@ class Ledger:
         except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
             if isinstance(error, _OURS):
                 raise
-            raise HistoryError(f"{self.path}: cannot be read: {printable(str(error))}") from error
+            raise LedgerDamageError(f"{self.path}: cannot be read: {printable(str(error))}") from error
 
     def _made(self, what: str, kind: type[T], doc: bytes) -> T:
         """What a row stands for. Raises `HistoryError` where that cannot be told."""
@@ -599,8 +603,8 @@ class Ledger:
         except DAMAGED as error:
             raise self._damaged(what, error) from error
 
-    def _damaged(self, what: str, error: Exception) -> HistoryError:
-        return HistoryError(f"{self.path}: {what} is damaged: {shown(str(error))}")
+    def _damaged(self, what: str, error: Exception) -> LedgerDamageError:
+        return LedgerDamageError(f"{self.path}: {what} is damaged: {shown(str(error))}")
 
 
 def _make_room(known: dict[int, Any]) -> None:

@@ -19,7 +19,6 @@ from typing import Any
 from dovetail.engine.driver.driver import Driver
 from dovetail.engine.driver.live import LiveRun, best_predicted, check_executor
 from dovetail.engine.driver.prepare import check_depends, check_policy, prepare
-from dovetail.engine.journal.journal import JournalWriter
 from dovetail.engine.state.core import Engine
 from dovetail.errors import DovetailError, DovetailWarning, InputError
 from dovetail.executors.recovery import link, unlink
@@ -38,7 +37,7 @@ from dovetail.model import (
     Workload,
 )
 from dovetail.plugins import LoadedPolicy, load_policy, named_backend
-from dovetail.running.assembly import driver_of, neighbours_of, recording
+from dovetail.running.assembly import driver_of, journal_at, neighbours_of, recording
 from dovetail.running.folder import (
     MAP,
     About,
@@ -185,7 +184,7 @@ def begin(jobs: Workload, cluster: Cluster, loaded: LoadedPolicy, options: RunOp
         ledger = stack.enter_context(Ledger(folder / "ledger.db", epoch=about.created))
         ledger.submit(ready.jobs, about.created)  # the whole queue is on disk before anything runs
         history = stack.enter_context(recording(store, folder, ledger, options.tell))
-        journal = _journal(folder, about, loaded)
+        journal = journal_at(new_journal(folder), about, loaded)
         driver = stack.enter_context(driver_of(about, loaded, ready, history, ledger, journal))
         session = Session(folder, about, backend, executor, driver, ledger, ready)
         session.arrivals = ready.jobs
@@ -194,16 +193,6 @@ def begin(jobs: Workload, cluster: Cluster, loaded: LoadedPolicy, options: RunOp
     if not ready.jobs and options.run_dir is None:
         shutil.rmtree(folder)  # nothing could run: there is nothing to look at later
     return ran
-
-
-def _journal(folder: Path, about: About, loaded: LoadedPolicy) -> JournalWriter:
-    return JournalWriter(
-        new_journal(folder),
-        about.cluster,
-        policy=loaded.label,
-        placement=getattr(loaded.policy, "placement", "pack"),
-        about={"run": about.uid, "workload": about.workload, "hold_moves": True},
-    )
 
 
 def take_up(
@@ -245,7 +234,7 @@ def take_up(
         jobs = sorted([*(w.job for w in known), *(found.job for found in adopted)], key=by_submission)
         workload = Workload(about.workload, jobs, TableTruth())
         history = stack.enter_context(recording(store, folder, ledger, tell))
-        journal = _journal(folder, about, loaded)
+        journal = journal_at(new_journal(folder), about, loaded)
         driver = stack.enter_context(driver_of(about, loaded, workload, history, ledger, journal))
         enter_adopted(driver, adopted, ends)
         enter_outside(driver, outside)

@@ -38,7 +38,7 @@ from dovetail.runtimes.extrapolation import calmed
 from dovetail.runtimes.fits import FEWEST, Fit, exponents_of, fit_cells
 from dovetail.runtimes.routes import Route, choose_route
 
-__all__ = ["LearnedModel", "milestone"]
+__all__ = ["LearnedModel", "PowerModel", "milestone"]
 
 WELL_MEASURED = 3
 """Sizes from which on a device's own exponents are good enough to help another device."""
@@ -333,6 +333,17 @@ class LearnedModel(HistoryModel):
             return f"mean of {runs}"
         sizes = "1 size" if len(fit.cells) == 1 else f"{len(fit.cells)} sizes"
         return f"{basis_of(fit)} over {sizes} ({runs})"
+
+
+class PowerModel(LearnedModel):
+    """``power``: time = a·n^b + c, fitted in log space; several inputs have one power each.
+
+    The powers are those of the app's other devices where this one has run too few sizes to show its own: an
+    algorithm's growth is the same on each, only its constants differ. CPU times and other laws do not count.
+    """
+
+    only_power = True
+    by_cpu_time = False
 
 
 def _interval(said: _Said, fit: Fit, spread: float) -> Prediction:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dovetail.files.arrays import np
-from dovetail.history.base import canonical_inputs, request_key
+from dovetail.history.base import request_key
 from dovetail.interfaces import History
 from dovetail.model import Prediction, Run
 from dovetail.runtimes.base import HistoryModel, Query, categories, numbers, scalar_size
@@ -129,8 +129,14 @@ def _comparable(runs: Sequence[Run], query: Query) -> Sequence[Run]:
     """Runs that tell most of a query: of its request and its words, where there are enough of them."""
     same = [run for run in runs if request_key(run) == query.request] or runs
     words = categories(query.inputs)
-    alike = [run for run in same if categories(canonical_inputs(run.inputs)) == words]
+    alike = [run for run in same if _words(run) == words]
     return alike if len(alike) >= SAME else same
+
+
+def _words(run: Run) -> tuple[tuple[str, str], ...]:
+    """The inputs of a run that are words, by name."""
+    words = [(name, value) for name, value in run.inputs.items() if isinstance(value, str)]
+    return tuple(sorted(words)) if words else ()
 
 
 def _laws_of(runs: Sequence[Run], query: Query) -> list[Forecast]:
@@ -143,7 +149,7 @@ def _laws_of(runs: Sequence[Run], query: Query) -> list[Forecast]:
     if len(names) > 1 and product is not None:
         columns[PRODUCT] = np.prod(np.array(list(columns.values())), axis=0)
         sizes[PRODUCT] = product
-    peaks = np.array([peak_of(run) or 0.0 for run in runs])
+    peaks = np.array([float(run.usage.peak_memory or 0) for run in runs if run.usage])
     seconds = np.array([max(run.seconds, 1e-3) for run in runs])
     return forecasts(Known(peaks, seconds, columns), sizes)
 

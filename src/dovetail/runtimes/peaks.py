@@ -76,9 +76,10 @@ class _Law:
 class Forecast:
     """The distribution of the next peak by one law.
 
-    ``misses`` (n,) are the logarithms of peak over law, ascending; ``above`` and ``below`` the mean widths
-    of the tails on either side; ``law`` says which, in a few words. ``growth`` is how many times larger the
-    inputs are than all that ran, where runs are too few to tell a law in them, else 1.
+    ``misses`` (n,) are the logarithms of peak over law, ascending, ``middle`` their median; ``above`` and
+    ``below`` the mean widths of the tails on either side; ``law`` says which, in a few words. ``growth`` is
+    how many times larger the inputs are than all that ran, where runs are too few to tell a law in them,
+    else 1.
     """
 
     law: str
@@ -87,13 +88,14 @@ class Forecast:
     others: Floats
     asked: float
     misses: Floats
+    middle: float
     above: float
     below: float
 
     @property
     def expected(self) -> float:
         """The middle of the distribution, in bytes."""
-        return math.exp(min(self.asked + float(np.median(self.misses)), LARGEST))
+        return math.exp(min(self.asked + self.middle, LARGEST))
 
     def interval(self) -> tuple[float, float]:
         """Lower and upper end, in bytes, between which nine peaks out of ten are."""
@@ -128,8 +130,7 @@ class Forecast:
         more. The chance of a kill is at most ``risk``, or as small as the amounts tried make it. The waste
         is a mean over the runs, in bytes, each weighing by its time.
         """
-        middle = float(np.median(self.misses))
-        upper = self.misses[self.misses >= middle]
+        upper = self.misses[self.misses >= self.middle]
         margins = np.concatenate([upper, self.misses[-1] + self.above * np.array(STEPS)])
         chances = self._chances(margins)
         amounts = np.exp(np.minimum(self.asked + margins, LARGEST))
@@ -171,10 +172,11 @@ def forecasts(known: Known, sizes: Mapping[str, float]) -> list[Forecast]:
 
 def _forecast(known: Known, growth: float, logs: Floats, law: _Law) -> Forecast:
     misses = np.sort(logs - law.others)
-    middle = float(np.median(misses))
+    half = len(misses) // 2
+    middle = float(misses[half] if len(misses) % 2 else (misses[half - 1] + misses[half]) / 2.0)
     wider = math.sqrt(1.0 + min(law.doubt, 4.0))
     above, below = (wider * _width(side) for side in (misses - middle, middle - misses))
-    return Forecast(law.name, known, growth, law.others, law.asked, misses, above, below)
+    return Forecast(law.name, known, growth, law.others, law.asked, misses, middle, above, below)
 
 
 def _width(distances: Floats) -> float:

@@ -12,10 +12,9 @@ from dovetail.plugins import entries, load_runtime_model
 from dovetail.runtimes.base import HistoryModel
 from dovetail.runtimes.foreign import ForeignModel
 from dovetail.runtimes.last_two import LastTwoModel
-from dovetail.runtimes.learned import LearnedModel
+from dovetail.runtimes.learned import LearnedModel, PowerModel
 from dovetail.runtimes.least_squares import LeastSquaresModel
 from dovetail.runtimes.mean import MeanModel
-from dovetail.runtimes.power import PowerModel
 from dovetail.runtimes.user_estimate import UserEstimateModel
 from dovetail.spec.values import DEFAULT_MODEL
 

@@ -28,15 +28,16 @@ from dovetail.files.sentences import shown
 from dovetail.interfaces import ShortensLog
 from dovetail.model import Cluster, Job, JobId, NodeDrained, NodeJoined, Record, Seconds, State, Submitted
 from dovetail.running.folder import About
-from dovetail.running.ledger import Action, Ledger
+from dovetail.running.ledger import Action, Entry, Ledger
 from dovetail.service.archive import MOST_FOUND, Archive
 from dovetail.service.errors import Forbidden, Full, NotFound
 from dovetail.service.folder import ServiceFolder
+from dovetail.service.forecast import Forecast
 from dovetail.service.forms import SubmitForm
 from dovetail.service.http import Listeners, names_of
 from dovetail.service.metrics import Figures
 from dovetail.service.people import Person
-from dovetail.service.rows import NoForecast, Row, Window, row_of_entry, row_of_record
+from dovetail.service.rows import Row, row_of_entry, row_of_record
 from dovetail.service.selectors import Selector, parse_selectors
 from dovetail.service.stable import Stable
 from dovetail.service.submission import Submission, Submitter, submission_of, write_scripts
@@ -96,9 +97,9 @@ class Service:
         self.archive = Archive(folder.ledger, lambda: self.engine.cluster)
         self.stable = Stable(ledger.sync)
         self._makers = ThreadPoolExecutor(2, "submissions")
-        self.forecast: Window = NoForecast()
         self.began = time.time()
-        self.changes = 0  # grows with everything that happens
+        self.changes: int = 0  # grows with everything that happens
+        self.forecast = Forecast(folder.path, lambda: self.changes)
         self.figures = Figures()
         self._down: tuple[set[int], set[int]] = set(), set()  # nodes that are lost, and drained
         self.check: Callable[[Sequence[Job], Cluster], None] = lambda jobs, cluster: None  # raises InputError
@@ -544,6 +545,13 @@ class Service:
         if entry is None:
             raise NotFound(f"found no job {shown(id)}")
         return row_of_entry(entry, self.engine.cluster)
+
+    def entry(self, id: JobId) -> Entry:
+        """One job as the ledger has it. Raises `NotFound`."""
+        found = self.ledger.entry(id)
+        if found is None:
+            raise NotFound(f"found no job {shown(id)}")
+        return found
 
     async def rows(self, text: str, person: Person, limit: int) -> list[Row]:
         """The jobs that somebody means, ``limit`` at most. Raises `InputError`, `NotFound`."""

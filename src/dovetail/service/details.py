@@ -8,7 +8,6 @@ from typing import Any
 
 from dovetail.engine.capacity.sizing import resized
 from dovetail.executors.outputs import endless_paths
-from dovetail.files.sentences import shown
 from dovetail.model import Choice, Job, JobId, State
 from dovetail.running.entry import Entry
 from dovetail.service.core import Service
@@ -23,9 +22,7 @@ __all__ = ["details", "explained", "files"]
 async def details(service: Service, id: JobId) -> Row:
     """One job with what it runs, where it writes, and its earlier attempts. Raises `NotFound`."""
     row = await service.job(id)
-    entry = service.ledger.entry(id)
-    if entry is None:
-        raise NotFound(f"found no job {shown(id)}")
+    entry = service.entry(id)
     job, launch = _as_it_stands(service, entry), entry.job.launch
     out, err = _paths(service, entry.job, entry.attempt)
     earlier = await service.ask(lambda archive: archive.attempts(id))
@@ -85,22 +82,14 @@ def _memory(service: Service, job: Job, choice: Choice) -> Row:
 
 def _paths(service: Service, job: Job, attempt: int) -> tuple[Path, Path]:
     """Where an attempt of a job writes."""
-    launch = job.launch
-    out, err = map(Path, endless_paths(str(service.folder.path), job.id, max(1, attempt)))
-    if launch is not None:
-        base = Path(launch.folder or service.about.cwd)
-        if launch.stdout is not None:
-            out = err = base / launch.stdout
-        if launch.stderr is not None:
-            err = base / launch.stderr
-    return out, err
+    out, err = (None, None) if job.launch is None else job.launch.files(job.id, service.about.cwd)
+    ours = endless_paths(str(service.folder.path), job.id, max(1, attempt))
+    return Path(out or ours[0]), Path(err or ours[1])
 
 
 async def files(service: Service, id: JobId, person: Person, attempt: int | None = None) -> Files:
     """Where a job writes. Raises `NotFound`, `Forbidden` (what others wrote)."""
-    entry = service.ledger.entry(id)
-    if entry is None:
-        raise NotFound(f"found no job {shown(id)}")
+    entry = service.entry(id)
     if not person.may_change(entry.job.user):
         raise Forbidden(f"job {id} belongs to {entry.job.user}")
     if attempt is not None and attempt > max(1, entry.attempt):
@@ -114,9 +103,7 @@ async def files(service: Service, id: JobId, person: Person, attempt: int | None
 async def explained(service: Service, id: JobId) -> Row:
     """A job, with what is predicted now of each way to run it. Raises `NotFound`."""
     row = await service.job(id)
-    entry = service.ledger.entry(id)
-    if entry is None:
-        raise NotFound(f"found no job {shown(id)}")
+    entry = service.entry(id)
     predict = service.engine.predictions.model.predict
     considered: list[dict[str, Any]] = []
     job = _as_it_stands(service, entry)

@@ -160,20 +160,10 @@ class ServiceFolder:
             os.close(fd)
         return False
 
-    def write_address(self, address: Address) -> None:
-        """Say where the service listens. Raises `OSError`."""
-        form = {
-            "socket": address.socket,
-            "pid": address.pid,
-            "urls": address.urls,
-            "version": address.version,
-        }
-        replace_file(self.path / "address.json", json.dumps(form).encode() + b"\n")
-
     def address(self) -> Address | None:
         """Where the service listens, or last did; ``None`` if there never was one."""
         try:
-            form: Any = json.loads((self.path / "address.json").read_bytes())
+            form = read_form(self.path / "address.json")
         except (OSError, ValueError):
             return None
         if not isinstance(form, Mapping) or not isinstance(form.get("socket"), str):
@@ -185,6 +175,14 @@ class ServiceFolder:
             tuple(map(str, urls)) if isinstance(urls, list) else (),
             str(form.get("version", "")),
         )
+
+
+def read_form(path: Path) -> Any:
+    """The JSON of a file, which may be damaged. Raises `OSError`, `ValueError`."""
+    try:
+        return json.loads(path.read_bytes())
+    except RecursionError as error:
+        raise ValueError("hundreds of nested brackets") from error
 
 
 def replace_file(path: Path, data: bytes) -> None:

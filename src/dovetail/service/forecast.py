@@ -25,7 +25,7 @@ PATIENCE: Seconds = 300.0
 
 
 class Forecast:
-    """Predicted starts and ends of all jobs, as of some moment (`dovetail.service.rows.Window`).
+    """Predicted starts and ends of all jobs, as of some moment.
 
     ``changes`` counts what has happened: a forecast is made anew only where something has.
     """

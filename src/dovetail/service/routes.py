@@ -118,15 +118,26 @@ def _takes(form: type[Entry]) -> dict[str, Any]:
     return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema_of(form)}}}}
 
 
+def _parsed(body: bytes) -> Any:
+    """JSON; names that are no UTF-8 come as Python spells them. Raises `InputError`."""
+    try:
+        return orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        why = error
+    try:
+        data = json.loads(body, parse_constant=int)  # which refuses NaN and its like
+        json.dumps(data, ensure_ascii=False).encode("utf-8", "surrogateescape")
+    except (ValueError, RecursionError):
+        raise InputError(f"the body is no JSON: {why}") from None
+    return data
+
+
 async def _form(request: Request, form: type[Entry]) -> Any:
     """The body as this form; long ones are read beside the loop. Raises `InputError`."""
     body = await request.body()
 
     def read() -> Entry:
-        try:
-            data = orjson.loads(body)
-        except orjson.JSONDecodeError as error:
-            raise InputError(f"the body is no JSON: {error}") from None
+        data = _parsed(body)
         if not isinstance(data, dict):
             raise InputError("the body: expected an object")
         return validated(form, data, "request")

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any
 
 from dovetail.engine.state.core import Engine
 from dovetail.model import Allocation, Cluster, Job, Record, Seconds, State
 from dovetail.model.hostlist import compress
 from dovetail.running.ledger import Entry
-from dovetail.service.errors import Full
+from dovetail.service.forecast import Forecast
 
-__all__ = ["NoForecast", "Row", "Window", "row_of_entry", "row_of_record"]
+__all__ = ["Row", "row_of_entry", "row_of_record"]
 
 Row = dict[str, Any]
 """A job; times are seconds since the epoch."""
@@ -20,46 +20,7 @@ Row = dict[str, Any]
 WAITS = "waits for its turn"
 
 
-class Window(Protocol):
-    """When jobs are predicted to start and end."""
-
-    def predicted(self, job: str) -> tuple[Seconds | None, Seconds | None]:
-        """Start and end, seconds since the epoch; ``None`` where nothing is known."""
-        ...
-
-    async def wait(self, patience: Seconds) -> None:
-        """Somebody looks: what is old is predicted anew, if that takes no longer."""
-        ...
-
-    async def ask(self, question: Mapping[str, Any]) -> dict[str, Any]:
-        """Another forecast than the usual one. Raises `InputError`."""
-        ...
-
-    def about(self) -> dict[str, Any]:
-        """``forecast_age`` in seconds, ``None`` where there is no forecast."""
-        ...
-
-
-class NoForecast:
-    """No forecast."""
-
-    def predicted(self, job: str) -> tuple[Seconds | None, Seconds | None]:
-        """Nothing is known."""
-        return None, None
-
-    async def wait(self, patience: Seconds) -> None:
-        """Nothing changes."""
-
-    async def ask(self, question: Mapping[str, Any]) -> dict[str, Any]:
-        """Nobody is there to ask."""
-        raise Full("the service is still starting")
-
-    def about(self) -> dict[str, Any]:
-        """There is none."""
-        return {"forecast_age": None}
-
-
-def row_of_record(record: Record, engine: Engine, epoch: Seconds, forecast: Window) -> Row:
+def row_of_record(record: Record, engine: Engine, epoch: Seconds, forecast: Forecast) -> Row:
     """A job that is in memory."""
     job = record.job
     running = engine.running.get(job.id) or engine.ending.get(job.id)

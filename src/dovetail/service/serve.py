@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import json
 import logging
 import os
 import signal
@@ -11,8 +12,8 @@ import ssl
 import time
 import uuid
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from contextlib import ExitStack, suppress
+from dataclasses import asdict, dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -25,20 +26,19 @@ from dovetail.engine.journal.journal import JournalWriter
 from dovetail.engine.simulation.request import rare_collections
 from dovetail.engine.state.core import Engine
 from dovetail.errors import DovetailError, ExecutorError, InputError
-from dovetail.executors.recovery import recover
-from dovetail.executors.spawnlog import LOG_NAME, started_at
+from dovetail.executors.recovery import end_unlogged, recover
+from dovetail.executors.spawnlog import LOG_NAME, started_at, uid_of
 from dovetail.history.sqlite import SqliteHistory, default_history_path
-from dovetail.interfaces import AdoptsJobs, Backend, Executor, LeftBehind
+from dovetail.interfaces import AdoptsJobs, Backend, Executor, LeavesJobs, LeftBehind
 from dovetail.model import Cluster, Ended, Job, Seconds, State, TableTruth, Usage, Workload
 from dovetail.plugins import LoadedPolicy, load_policy, named_backend, needs_priorities, policy_for
-from dovetail.running.assembly import driver_of, neighbours_of, recording
+from dovetail.running.assembly import driver_of, journal_at, neighbours_of, recording
 from dovetail.running.folder import About, as_run_folder, encoded_about, read_about
-from dovetail.running.ledger import Ledger
+from dovetail.running.ledger import Ledger, LedgerDamageError
 from dovetail.running.taking_up import by_submission, enter_adopted, enter_outside, sorted_out
 from dovetail.service.core import Options, Service
 from dovetail.service.daemon import Signs
 from dovetail.service.folder import Address, ServiceFolder, replace_file
-from dovetail.service.forecast import Forecast
 from dovetail.service.gate import Gate, Sessions
 from dovetail.service.http import Listeners, is_loopback, names_of, parse_listen, tls_context
 from dovetail.service.people import name_of
@@ -57,6 +57,10 @@ LONG_JOURNAL = 128 << 20
 """Bytes of a journal's segment, after which the next one begins."""
 BEGUN = ("spawn.log", "agents", "queue", "ray.jsonl")
 """One of them is in the folder once an executor has started something."""
+LEDGER = ("ledger.db", "ledger.db-wal", "ledger.db-shm")
+AFRESH = (
+    "'dovetail serve --new': an empty queue, whose numbers begin after those of the outputs that are here"
+)
 MOST_SEGMENTS = 8
 MOST_NAMED = 20
 """Jobs that are named where many were taken up."""
@@ -116,14 +120,28 @@ def serve(options: ServeOptions) -> None:
         options.folder.make()
         lock = _locked(options.folder)
     except OSError as error:
-        raise InputError(f"{options.folder.path}: cannot be used: {error.strerror}") from error
+        where_not = os.fsdecode(error.filename or options.folder.path)
+        raise InputError(f"cannot be used: {error.strerror}", where=where_not) from error
     if lock is None:
         raise Busy(options.folder)
     try:
-        with ExitStack() as stack:
-            asyncio.run(_opened(options, where, stack))
+        try:
+            with ExitStack() as stack:
+                asyncio.run(_opened(options, where, stack))
+        except LedgerDamageError as error:
+            if not options.new:
+                raise InputError(f"{error}; expected it whole, or {AFRESH}") from error
+            for name in LEDGER:  # nothing is deleted
+                with suppress(FileNotFoundError):
+                    os.rename(options.folder.path / name, options.folder.path / f"{name}.{_word()}.damaged")
+            with ExitStack() as stack:
+                asyncio.run(_opened(options, where, stack))
     finally:
         os.close(lock)
+
+
+def _word() -> str:
+    return uuid.uuid4().hex[:8]
 
 
 def _locked(folder: ServiceFolder) -> int | None:
@@ -209,18 +227,38 @@ def _cluster(options: ServeOptions, backend: Backend, before: About | None, ledg
     return known
 
 
+def _before(folder: ServiceFolder) -> About | None:
+    """What the service before kept to."""
+    if not os.path.lexists(folder.path / "run.json"):
+        return None
+    try:
+        return read_about(folder.path)
+    except InputError as error:
+        raise InputError(f"{error}; without this file the next start writes it anew") from error
+
+
+def _write(path: Path, data: bytes) -> None:
+    """`replace_file`. Raises `InputError`."""
+    try:
+        replace_file(path, data)
+    except OSError as error:
+        raise InputError(f"cannot be written: {error.strerror}", where=str(path)) from error
+
+
 def _not_gone(options: ServeOptions) -> None:
     """Refuse a folder whose ledger was lost: an empty queue would give its numbers, and names, once more."""
     folder, log = options.folder, options.folder.path / LOG_NAME
-    if folder.ledger.exists() or not (folder.path / "run.json").exists():
+    with suppress(FileNotFoundError):
+        if folder.ledger.stat().st_size:
+            return
+    if not (folder.path / "run.json").exists():
         return
     if not options.new:
         raise InputError(
-            "is gone, and this folder is one of a service; expected it back, or 'dovetail serve --new': an "
-            "empty queue, whose numbers begin after those of the outputs that are here",
+            f"is gone, and this folder is one of a service; expected it back, or {AFRESH}",
             where=str(folder.ledger),
         )
-    for name in ("ledger.db-wal", "ledger.db-shm"):
+    for name in LEDGER:
         (folder.path / name).unlink(missing_ok=True)
     if log.exists() and not recover(folder.path).give_up():
         raise InputError(
@@ -244,10 +282,11 @@ def _executor(
                     raise
                 time.sleep(0.05)
     why, now = "what was started before is no longer on record, so whether it ran is not known", time.time()
+    ran = [entry for entry in ledger.open_entries() if entry.state is State.RUNNING]
+    end_unlogged({uid_of(about.uid, entry.job.id, entry.attempt) for entry in ran})
     lost = [
         Ended(entry.job.id, State.NODE_FAIL, None, why, Usage(), None, now, entry.attempt, ran=False)
-        for entry in ledger.open_entries()
-        if entry.state is State.RUNNING
+        for entry in ran
     ]
     return backend.open(run, about.cluster), LeftBehind(unknown=lost)
 
@@ -256,14 +295,10 @@ def _journal(folder: ServiceFolder, about: About, loaded: LoadedPolicy) -> Journ
     """The next segment; the oldest go."""
     numbers = sorted(int(path.stem) for path in folder.journals.glob("*.jsonl") if path.stem.isdecimal())
     for number in numbers[: max(0, len(numbers) - MOST_SEGMENTS + 1)]:
-        (folder.journals / f"{number:06d}.jsonl").unlink(missing_ok=True)
-    return JournalWriter(
-        folder.journals / f"{(numbers[-1] if numbers else 0) + 1:06d}.jsonl",
-        about.cluster,
-        policy=loaded.label,
-        placement=getattr(loaded.policy, "placement", "pack"),
-        about={"run": about.uid, "workload": about.workload, "hold_moves": True},
-    )
+        with suppress(OSError):  # something else has its name, or it has gone
+            (folder.journals / f"{number:06d}.jsonl").unlink()
+    number = (numbers[-1] if numbers else 0) + 1
+    return journal_at(folder.journals / f"{number:06d}.jsonl", about, loaded)
 
 
 def _checker(loaded: LoadedPolicy) -> Callable[[Sequence[Job], Cluster], None]:
@@ -287,15 +322,20 @@ async def _opened(options: ServeOptions, where: Network | None, stack: ExitStack
     starting = Starting(options.socket or folder.default_socket, options.group)
     stack.callback(starting.close)
     ledger = stack.enter_context(Ledger(folder.ledger, durable=True))
-    before = read_about(folder.path) if (folder.path / "run.json").exists() else None
+    before = _before(folder)
     about = _about(options, _cluster(options, backend, before, ledger), before)
-    replace_file(folder.path / "run.json", encoded_about(about))
+    _write(folder.path / "run.json", encoded_about(about))
     store = stack.enter_context(SqliteHistory(about.history))
     executor, left = _executor(backend, folder, about, ledger)
     check_executor(loaded.policy, loaded.name, executor, about.executor)
     ledger.epoch = epoch = time.time()
-    with rare_collections():  # a long queue is many objects, all of which stay
-        waiting, adopted, ends, outside = sorted_out(ledger, left, epoch)
+    try:
+        with rare_collections():  # a long queue is many objects, all of which stay
+            waiting, adopted, ends, outside = sorted_out(ledger, left, epoch)
+    except LedgerDamageError:
+        if isinstance(executor, LeavesJobs):
+            await executor.leave()  # to whoever puts the ledger aside
+        raise
     gc.freeze()
     waiting.sort(key=lambda one: by_submission(one.job))
     history = stack.enter_context(recording(store, folder.path, ledger, options.tell))
@@ -360,7 +400,6 @@ async def _served(
     hosts: list[str] = []
     gate = Gate(application(service, sessions, tokens), tokens, sessions, lambda: hosts, service.as_job)
     listeners = Listeners(gate)
-    forecast = Forecast(folder.path, lambda: service.changes)
     watching = asyncio.create_task(signs.watch())
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(_unforeseen)
@@ -373,13 +412,12 @@ async def _served(
             url = await listeners.at_address(where.host, where.port, where.tls)
             hosts += names_of(url)
         address = Address(str(path), os.getpid(), tuple(listeners.urls), __version__)
-        folder.write_address(address)
+        _write(folder.path / "address.json", json.dumps(asdict(address)).encode() + b"\n")
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, live.leave)
         loop.add_signal_handler(signal.SIGHUP, options.reopen)
         service.listeners = listeners
         service.hosts = hosts
-        service.forecast = forecast
         options.ready(address)
         signs.send("READY=1", f"STATUS=listening at {path}")
         _log.info("service started: process %d, version %s, in %s", os.getpid(), __version__, folder.path)
@@ -391,7 +429,7 @@ async def _served(
         live.leave()
         await asyncio.gather(driving, return_exceptions=True)
         await listeners.close()
-        await forecast.close()
+        await service.forecast.close()
 
 
 def _unforeseen(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
@@ -408,5 +446,5 @@ def _first_token(folder: ServiceFolder, tokens: Tokens, tell: Callable[[str], No
     if tokens.all():
         return
     secret = tokens.add(name_of(os.geteuid()), admin=True)
-    replace_file(folder.secret, secret.encode() + b"\n")
+    _write(folder.secret, secret.encode() + b"\n")
     tell(f"a token for this account is in {folder.secret}; 'dovetail token add NAME' makes others")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -11,6 +12,7 @@ from typing import Any
 
 from dovetail.engine.driver.prepare import Validator
 from dovetail.engine.journal.checked import checked
+from dovetail.engine.journal.codec import encode_job, encoded
 from dovetail.errors import InputError
 from dovetail.files.sentences import closest, shown
 from dovetail.files.units import seconds_of
@@ -46,6 +48,9 @@ INDEX = "index"
 """The placeholder that stands for the index of an element of an array."""
 _INDEX = "{" + INDEX + "}"
 _MARK = f"\0{INDEX}\0"
+MOST_DEPENDS = 1_000_000
+"""Pairs of a job and one for which it waits in a request."""
+MOST_BYTES = 256 << 20
 NOTICE = 60.0
 """Seconds before the walltime at which a signal comes, where none are given."""
 
@@ -109,6 +114,7 @@ class _Maker:
         self.partitions = {name for node in cluster.nodes for name in node.partitions}
         self.number = first
         self.found = Submission()
+        self.depends = self.bytes = 0  # pairs of jobs, and what arrays take on record
         self.batch: dict[str, list[JobId]] = {}
         self.apps = {
             entry.name: app_of_entry(entry, f"app {n} {entry.name!r}") for n, entry in enumerate(form.apps, 1)
@@ -166,10 +172,11 @@ class _Maker:
         admitted = self.gate.admit(template)
         if isinstance(admitted, Rejected):
             raise InputError(_why_too_large(template, self.cluster, admitted.reason), where=where)
+        self._count(template, len(indices), where)
         ids: list[JobId] = []
+        launch = self._launch(form, name, where)
         for index in indices:
             id = f"{self.number}" if index is None else f"{self.number}_{index}"
-            launch = self._launch(form, name, index, where)
             own = {**inputs, INDEX: float(index)} if uses_index and index is not None else inputs
             place = len(self.found.jobs)
             self.found.jobs.append(replace(admitted, id=id, index=place, inputs=own, launch=launch))
@@ -180,6 +187,23 @@ class _Maker:
                 raise InputError(f"id: found {form.id!r} twice, expected each id once", where=where)
             self.batch[form.id] = ids
         self.number += 1
+
+    def _count(self, job: Job, times: int, where: str) -> None:
+        """Refuse what would fill the disk and the memory: each element of an array keeps all of this."""
+        self.depends += len(job.depends) * times
+        self.bytes += len(encoded(encode_job(job))) * times if times > 1 else 0
+        if self.depends > MOST_DEPENDS:
+            raise InputError(
+                f"depends: found {self.depends:,} pairs of a job and one that it waits for, expected at most "
+                f"{MOST_DEPENDS:,}: have one job wait for all of these, and the others for that one",
+                where=where,
+            )
+        if self.bytes > MOST_BYTES:
+            raise InputError(
+                f"array: found jobs of {self.bytes:,} bytes on record, expected at most {MOST_BYTES:,}: "
+                "fewer elements, or shorter inputs and options",
+                where=where,
+            )
 
     # ------------------------------------------------------------------ what it runs
 
@@ -327,12 +351,9 @@ class _Maker:
             found.append(Throttle(f"user:{self.who.user}", self.who.limit))
         return tuple(found)
 
-    def _launch(self, form: JobForm, name: str, index: int | None, where: str) -> Launch:
+    def _launch(self, form: JobForm, name: str, where: str) -> Launch:
         """Folder, environment, files and signal; shared by jobs where they are the same."""
-        out, err = (
-            None if path is None else output_path(path, self.number, index, name)
-            for path in (form.stdout, form.stderr)
-        )
+        out, err = (None if path is None else output_path(path, name) for path in (form.stdout, form.stderr))
         number, notice = _signal(form, where)
         memory = form.memory if isinstance(form.memory, int) else None
         key = (out, err, number, notice, memory, form.slurm)
@@ -351,27 +372,15 @@ def _template(argv: Sequence[str], is_array: bool) -> tuple[str, ...]:
     return tuple(word.replace(_MARK, _INDEX) for word in identify(marked).argv)
 
 
-def output_path(path: str, number: int, index: int | None, name: str) -> str:
-    """A path with its ``%`` signs filled in, as sbatch has them: %j, %A, %a, %x, %%."""
-    values = {
-        "j": str(number) if index is None else f"{number}_{index}",
-        "A": str(number),
-        "a": "" if index is None else str(index),
-        "x": "".join(c if c.isalnum() or c in "._+-" else "_" for c in name),
-        "%": "%",
-    }
-    parts = path.split("%")
-    out = [parts[0]]
-    at = 1
-    while at < len(parts):
-        part = parts[at]
-        if part == "" and at + 1 < len(parts):  # %%
-            out.append("%" + parts[at + 1])
-            at += 2
-            continue
-        out.append(values[part[0]] + part[1:] if part and part[0] in values else "%" + part)
-        at += 1
-    return "".join(out)
+def output_path(path: str, name: str) -> str:
+    """A path with its ``%`` signs as in sbatch: %x and %% filled in, %j, %A and %a as `Launch` has them.
+
+    >>> output_path("%x-%j.%q%%a", "a b")
+    'a_b-\\x00j.%q%a'
+    """
+    plain = "".join(c if c.isalnum() or c in "._+-" else "_" for c in name)
+    values = {"x": plain, "%": "%", "j": "\0j", "A": "\0A", "a": "\0a"}
+    return re.sub("%([xjAa%])", lambda found: values[found[1]], path)
 
 
 def _folder(given: str | None) -> str:

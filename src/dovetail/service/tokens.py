@@ -10,10 +10,11 @@ import secrets
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
+from dovetail.engine.journal.checked import DAMAGED, checked
 from dovetail.errors import InputError
-from dovetail.service.folder import replace_file
+from dovetail.files.sentences import shown
+from dovetail.service.folder import read_form, replace_file
 
 __all__ = ["Token", "Tokens"]
 
@@ -66,10 +67,13 @@ class Tokens:
             return self._tokens
         if self._seen != (stat.st_mtime_ns, stat.st_ino):
             try:
-                form: Any = json.loads(self._path.read_bytes())
-                self._tokens = {one["name"]: Token(**one) for one in form}
-            except (OSError, ValueError, TypeError, KeyError) as error:
-                raise InputError(f"is damaged: {error}", where=str(self._path)) from error
+                self._tokens = {one["name"]: checked(Token(**one)) for one in read_form(self._path)}
+            except (OSError, *DAMAGED) as error:
+                raise InputError(
+                    f"is damaged: {shown(str(error))}; without this file nobody has a token, and "
+                    "'dovetail token add NAME' makes new ones",
+                    where=str(self._path),
+                ) from error
             self._seen = stat.st_mtime_ns, stat.st_ino
         return self._tokens
 

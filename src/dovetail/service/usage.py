@@ -7,22 +7,24 @@ does is not charged.
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from math import exp2, isfinite
 from pathlib import Path
-from typing import Any
 
 from dovetail.engine.driver.fair_shares import FairShares
+from dovetail.engine.journal.checked import DAMAGED, checked
 from dovetail.errors import InputError
 from dovetail.model import Seconds
-from dovetail.service.folder import replace_file
+from dovetail.service.folder import read_form, replace_file
 
 __all__ = ["HALF_LIFE", "FairUse", "Usage", "parse_shares"]
 
 HALF_LIFE: Seconds = 7 * 86400.0
 """Where shares are given and no half-life is."""
 GAP: Seconds = 10.0
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +33,16 @@ class FairUse:
 
     half_life: Seconds = HALF_LIFE
     shares: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What the file holds: ``used`` is core-seconds by user, as of ``at`` seconds since the epoch."""
+
+    half_life: Seconds
+    shares: Mapping[str, float]
+    at: Seconds
+    used: Mapping[str, float]
 
 
 def parse_shares(texts: Sequence[str]) -> dict[str, float]:
@@ -70,14 +82,10 @@ class Usage:
         if self.shares is None or self._fair is None:
             return
         self._written = now
-        form = {
-            "half_life": self._fair.half_life,
-            "shares": dict(self._fair.shares),
-            "at": self._epoch + now,
-            "used": self.shares.all(now),
-        }
+        fair = self._fair
+        kept = Kept(fair.half_life, dict(fair.shares), self._epoch + now, dict(self.shares.all(now)))
         try:
-            replace_file(self._path, json.dumps(form).encode() + b"\n")
+            replace_file(self._path, json.dumps(asdict(kept)).encode() + b"\n")
         except OSError:
             return  # the next one holds all of it
 
@@ -89,26 +97,27 @@ class Usage:
     @staticmethod
     def kept(path: Path, now: Seconds) -> FairShares | None:
         """As it was kept, for a simulation that begins at ``now`` (since the epoch); ``None`` without one."""
-        form = _read(path)
-        if not form:
+        found = _read(path)
+        if found is None:
             return None
-        half_life = float(form["half_life"])
-        return FairShares(half_life, form["shares"], _as_of(now, form, half_life))
+        return FairShares(found.half_life, found.shares, _as_of(now, found, found.half_life))
 
 
-def _read(path: Path) -> dict[str, Any]:
-    """What the file holds; empty where there is none that can be read."""
+def _read(path: Path) -> Kept | None:
+    """What the file holds; ``None`` where there is none that can be read."""
     try:
-        form: Any = json.loads(path.read_bytes())
-    except (OSError, ValueError):
-        return {}
-    whole = isinstance(form, dict) and {"half_life", "shares", "at", "used"} <= form.keys()
-    return form if whole else {}
+        kept = checked(Kept(**read_form(path)))
+    except FileNotFoundError:
+        return None
+    except (OSError, *DAMAGED) as error:
+        _log.warning("%s cannot be read, so nobody is known to have used anything: %s", path, error)
+        return None
+    return kept if kept.half_life > 0 else None
 
 
-def _as_of(now: Seconds, form: Mapping[str, Any], half_life: Seconds) -> dict[str, float]:
+def _as_of(now: Seconds, kept: Kept | None, half_life: Seconds) -> dict[str, float]:
     """Usage by user, of which time has taken its part since it was written."""
-    if not form:
+    if kept is None:
         return {}
-    left = exp2(-max(0.0, now - form["at"]) / half_life)
-    return {user: used * left for user, used in form["used"].items()}
+    left = exp2(-max(0.0, now - kept.at) / half_life)
+    return {user: used * left for user, used in kept.used.items()}

@@ -7,6 +7,7 @@ falls on both alike.
 from __future__ import annotations
 
 import json
+import resource
 import statistics
 import subprocess
 import sys
@@ -14,7 +15,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -171,47 +172,40 @@ def measure(
             for name, value in _migrations(server, local, amount, token):
                 note(f"{name}/{amount}" if name != "prepared" else name, value)
     medians = {name: statistics.median(values) for name, values in found.items()}
+    seconds = ("local_call", "remote_call", "remote_call_cpu", "recorded_call", "round_trip", "prepared")
+    rates = {name: name for name in ("put", "get", "put_first", "get_first", "local_put")}
+    rates["raw_bandwidth"] = "raw"
+    values: dict[str, Any] = {name: medians[name] for name in seconds}
+    values |= {name: size / medians[took] for name, took in rates.items()}
     return Measured(
-        local_call=medians["local_call"],
-        remote_call=medians["remote_call"],
-        recorded_call=medians["recorded_call"],
-        round_trip=medians["round_trip"],
-        raw_bandwidth=size / medians["raw"],
-        put=size / medians["put"],
-        get=size / medians["get"],
-        local_put=size / medians["local_put"],
-        remote_call_cpu=medians["remote_call_cpu"],
-        put_first=size / medians["put_first"],
-        get_first=size / medians["get_first"],
+        **values,
         shares={name: _share(found, name) for name in ("put", "get", "put_first", "get_first")},
         pauses={amount: medians[f"pause/{amount}"] for amount in sizes},
         returns={amount: medians[f"return/{amount}"] for amount in sizes},
-        prepared=medians["prepared"],
         rounds=found,
     )
 
 
 def _calls(device: Device) -> float:
     """Seconds of a small call, all of them carried out."""
-    xp = Namespace([device])
-    x = xp.ones(8)
-    device.synchronize()
-    begin = time.perf_counter()
-    for _ in range(CALLS):
-        x + x
-    device.synchronize()
-    return (time.perf_counter() - begin) / CALLS
+    return _of_calls(device, time.perf_counter, waited=True)
 
 
 def _enqueued(device: Device) -> float:
     """CPU seconds of this process for a small call, all of its threads together, until it is sent."""
-    xp = Namespace([device])
-    x = xp.ones(8)
+    return _of_calls(device, time.process_time, waited=False)
+
+
+def _of_calls(device: Device, clock: Callable[[], float], *, waited: bool) -> float:
+    x = Namespace([device]).ones(8)
     x + x
-    begin = time.process_time()
+    device.synchronize()
+    begin = clock()
     for _ in range(CALLS):
         x + x
-    return (time.process_time() - begin) / CALLS
+    if waited:
+        device.synchronize()
+    return (clock() - begin) / CALLS
 
 
 def _share(found: dict[str, list[float]], name: str) -> float:
@@ -268,18 +262,9 @@ def own_server(device: str) -> Iterator[tuple[str, int]]:
     """
     with tempfile.TemporaryDirectory(prefix="dovetail-") as folder:
         path = Path(folder) / "devices.sock"
-        command = [
-            sys.executable,
-            "-m",
-            "dovetail",
-            "device-server",
-            "--device",
-            device,
-            "--socket",
-            str(path),
-        ]
+        command = [sys.executable, "-m", "dovetail", "device-server", "--device", device, "--json"]
         process = subprocess.Popen(
-            [*command, "--json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+            [*command, "--socket", str(path)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
         try:
             assert process.stdout is not None
@@ -301,15 +286,11 @@ def _resident_of_children(pid: int) -> int:
         pages = [int(Path(f"/proc/{child}/statm").read_text().split()[1]) for child in children]
     except OSError:
         return 0
-    import resource
-
     return sum(pages) * resource.getpagesize()
 
 
 def as_dict(found: Measured) -> dict[str, Any]:
     """JSON-ready values."""
-    from dataclasses import asdict
-
     made = asdict(found)
     for name in ("pauses", "returns"):
         made[name] = {str(size): value for size, value in made[name].items()}

@@ -12,13 +12,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import Any, cast
 
 from dovetail.engine.journal.checked import DAMAGED, checked
 from dovetail.engine.journal.codec import Codec, decode_cluster, encode_cluster, encoded
 from dovetail.engine.journal.plausible import Plausible, check_nodes
 from dovetail.engine.state.core import Engine
-from dovetail.engine.state.predictions import Asked
+from dovetail.engine.state.predictions import Question
 from dovetail.engine.state.progress import Expectations
 from dovetail.errors import InputError, JournalError, PolicyError
 from dovetail.files.reading import read_text
@@ -69,28 +69,23 @@ _ENCODE = json.JSONEncoder(separators=(",", ":")).encode
 class JournalWriter:
     """Appends one line an instant; each is handed to the operating system at once.
 
-    ``path`` is created with mode 0600 and must not exist, unless ``file`` gives an open stream. What a full
-    disk does not take is kept and written with a later line, or when the journal is closed.
+    ``path`` is created with mode 0600 and must not exist. What a full disk does not take is kept and written
+    with a later line, or when the journal is closed.
     """
 
     def __init__(
         self,
-        path: str | Path | None,
+        path: str | Path,
         cluster: Cluster,
         *,
         policy: str,
         placement: str = "pack",
         about: Mapping[str, Any] | None = None,
-        file: IO[str] | None = None,
     ) -> None:
-        self._file = file
-        self._descriptor = -1
         self._owed = b""
         self.size = 0
-        if file is None:
-            assert path is not None
-            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC
-            self._descriptor = os.open(path, flags, 0o600)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC
+        self._descriptor = os.open(path, flags, 0o600)
         self._codec = Codec()
         header = {
             "dovetail_journal": VERSION,
@@ -103,9 +98,6 @@ class JournalWriter:
 
     def _line(self, line: bytes) -> None:
         self.size += len(line) + 1
-        if self._file is not None:
-            self._file.write(line.decode() + "\n")
-            return
         owed = self._owed + line + b"\n" if self._owed else line + b"\n"
         try:
             while owed:
@@ -132,7 +124,7 @@ class JournalWriter:
         line: dict[str, Any] = {
             "now": now,
             "events": [codec.event(event) for event in events],
-            "asked": [codec.asked(asked) for asked in engine.predictions.take_asked()],
+            "asked": [codec.asked(asked) for asked in engine.predictions.take_questions()],
             "decisions": [codec.decision(decision) for decision in spelt_out(decisions)],
         }
         if not ask:
@@ -150,8 +142,6 @@ class JournalWriter:
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
-        if self._file is not None:
-            self._file.close()
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +150,7 @@ class JournalBatch:
 
     now: Seconds
     events: Sequence[Event]
-    asked: Sequence[Asked]
+    asked: Sequence[Question]
     decisions: Sequence[Decision]
     ask: bool = True
     imposed: bool = False
@@ -262,7 +252,7 @@ def _batch(codec: Codec, data: Mapping[str, Any], plausible: Plausible) -> Journ
     return batch
 
 
-def _asked(data: list[Any]) -> Asked:
+def _asked(data: list[Any]) -> Question:
     if data[0] == "predict":
         _, job, name, nodes, device, found = data
         if found is not None:
@@ -282,7 +272,7 @@ class _Remembered:
         self.version = 0
         self._answers: dict[tuple[Any, ...], Any] = {}
 
-    def learn(self, asked: Sequence[Asked]) -> None:
+    def learn(self, asked: Sequence[Question]) -> None:
         self.version += 1
         for *question, answer in asked:
             self._answers[tuple(question)] = answer

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from itertools import chain
 from math import inf
 
 from dovetail.engine.capacity.free import Placement
 from dovetail.engine.capacity.gangs import gang_fault
 from dovetail.engine.capacity.occupancy import Occupancy
-from dovetail.engine.state.horizon import Horizon
+from dovetail.engine.state.choices import ChoiceLimits
 from dovetail.engine.state.outside import OutsideBook
 from dovetail.engine.state.phases import Phase
 from dovetail.engine.state.predictions import Predictions
@@ -24,7 +23,6 @@ from dovetail.engine.state.progress import Expectations
 from dovetail.engine.state.promises import PromiseBook
 from dovetail.engine.state.queue import JobQueue
 from dovetail.engine.state.recent import Durations, InstantChanges, Recent
-from dovetail.engine.state.suspensions import Suspensions
 from dovetail.engine.state.view import EngineView
 from dovetail.errors import InvariantError
 from dovetail.interfaces import Policy, RuntimeModel, traits_of
@@ -53,8 +51,6 @@ __all__ = ["Books", "Bound", "no_bound"]
 Bound = Callable[[Job, Implementation, Request], Seconds]
 """Upper bound of a job's run time: its walltime or what stands in for it; may be infinite."""
 
-SUSPENDED = "no way to run it is in service"
-"""How the reason begins of a job that waits for the end of a suspension."""
 PENDING, RUNNING = State.PENDING, State.RUNNING  # an enum's members are looked up slowly
 
 
@@ -68,11 +64,12 @@ class Books:
 
     __slots__ = (  # more than a dict of shared keys holds, so that it would be looked up slowly
         "_expected",
-        "_keep_asked",
         "_keep_considered",
+        "_keep_questions",
         "_user_bound",
         "bound_of",
         "bound_to",
+        "choices",
         "cluster",
         "decision_seconds",
         "device_queues",
@@ -115,12 +112,12 @@ class Books:
         bound: Bound,
         placement: Placement,
         forecast: Expectations | None,
-        keep_asked: bool,
+        keep_questions: bool,
         keep_considered: bool,
     ) -> None:
         self.cluster = cluster
         self.policy = policy
-        self.predictions = Predictions(runtimes, keep=keep_asked)
+        self.predictions = Predictions(runtimes, keep=keep_questions)
         self.forecast = forecast
         self.occupancy = Occupancy(cluster, getattr(policy, "placement", None) or placement)
         self.layout = self.occupancy.layout
@@ -136,8 +133,8 @@ class Books:
         self.preempted: set[JobId] = set()
         self.device_queues: dict[int, list[tuple[Job, Implementation]]] = {}
         self.promises = PromiseBook()
-        self.horizon = Horizon(self.predictions, self.classes_of)
-        self.suspensions = Suspensions()
+        self.choices = ChoiceLimits(self)
+        self.horizon, self.suspensions = self.choices.horizon, self.choices.suspensions
         self.records: dict[JobId, Record] = {}
         self.last_enqueued: int | None = None
         self.decision_seconds = Durations()
@@ -149,118 +146,26 @@ class Books:
         self._user_bound = bound
         self._expected = -1  # version of the predictions
         self.learned_bounds = getattr(policy, "walltime", "user") == "learned"
-        self._keep_asked = keep_asked
+        self._keep_questions = keep_questions
         self._keep_considered = keep_considered
-        self.bound_of = self.bound if self.learned_bounds or keep_asked else bound
+        self.bound_of = self.bound if self.learned_bounds or keep_questions else bound
         """`bound`, without the steps that lead nowhere in this run."""
         self.incidents = 0  # changes of the machine
         self.only_class: dict[str, DeviceClass | None] = {}
         self.profiles = ProfileBook(self)
         self.view = EngineView(self)
 
-    def _enter_queue(self, job: Job) -> None:
+    def enter_queue(self, job: Job) -> None:
+        """A job waits, and the policy sees it."""
         self.queue.add(job)
         self.profiles.submitted(job)
         if self.looks_back:
             self.recent.submitted(job, self.limit(job))
 
-    def _hold_back(self, record: Record, reason: str) -> None:
+    def hold_back(self, record: Record, reason: str) -> None:
+        """A job waits, and no policy sees it; it keeps its place."""
         self.queue.keep_place(record.job)
         self.held[record.job.id] = record.wait_reason = reason
-
-    def narrow(self, job: Job, now: Seconds, without: Choice | None = None) -> bool:
-        """Leave a waiting job the choices that end before the cluster does; whether that changed anything."""
-        left = self.horizon.narrow(job, now, without)
-        if left is job:
-            return False
-        record = self.records[job.id]
-        self.withdraw(job)
-        if left is None:
-            self._hold_back(record, self.horizon.reason(job, now))
-        else:
-            record.job = left
-            self._enter_queue(left)
-        self.view.changes.incident = True
-        return True
-
-    def _move_horizon(self, now: Seconds, left: Seconds | None) -> None:
-        """The cluster's end has moved: everybody has all choices again, for now."""
-        before, self.horizon.narrowed = self.horizon.narrowed, {}
-        self.horizon.move(now, left)
-        for name, job in before.items():
-            if name in self.held:
-                del self.held[name]
-            elif name in self.queue or name in self.bound_to:
-                self.withdraw(self.records[name].job)
-            else:
-                continue  # it runs, or has ended
-            self.records[name].job = job
-            self.records[name].wait_reason = ""
-            self._enter_queue(job)
-
-    def _suspensions_changed(self) -> None:
-        """Waiting jobs have all their choices again but for those that are suspended now."""
-        suspensions = self.suspensions
-        before, suspensions.narrowed, suspensions.changed = suspensions.narrowed, {}, False
-        for name, job in before.items():
-            phase = self.phase(name)
-            if phase in (Phase.UNKNOWN, Phase.ENDED):
-                continue
-            record = self.records[name]
-            if phase not in (Phase.QUEUED, Phase.BOUND, Phase.HELD):
-                suspensions.narrowed[name] = job  # it has its choices again when it has ended
-            elif phase is Phase.HELD and not self.held[name].startswith(SUSPENDED):
-                record.job = job
-            else:
-                if self.held.pop(name, None) is None:
-                    self.withdraw(record.job)
-                self.horizon.narrowed.pop(name, None)
-                record.job, record.wait_reason = job, ""
-                self._enter_queue(job)
-        if suspensions.active:
-            for job in [*self.queue, *(job for fifo in self.device_queues.values() for job, _ in fifo)]:
-                self.leave_out_suspended(job)
-        self.view.changes.incident = True
-
-    def leave_out_suspended(self, job: Job) -> bool:
-        """Take from a waiting job what is suspended; whether that changed anything.
-
-        One that has nothing else waits until that ends, if the app is known to complete elsewhere.
-        """
-        left: list[Choice] = []
-        reason = ""
-        for choice in job.choices:
-            ways = [
-                (job.app.name, choice.implementation.name, device) for device in self.classes_of(choice, None)
-            ]
-            blocked = [way for way in ways if self.suspensions.blocked(way)]
-            if not blocked:
-                left.append(choice)
-            elif len(blocked) == len(ways):
-                reason = self.suspensions.reason(blocked[0])
-            else:  # only devices have models that can be asked for
-                models = tuple(way[2].model for way in ways if way not in blocked)
-                left.append(
-                    replace(choice, request=replace(choice.request, models=models))
-                    if choice.request.devices
-                    else choice
-                )
-        unproven = not left and not all(
-            self.suspensions.proven((job.app.name, choice.implementation.name, device))
-            for choice in job.choices
-            for device in self.classes_of(choice, None)
-        )
-        if unproven or left == list(job.choices):
-            return False
-        record = self.records[job.id]
-        self.suspensions.narrowed.setdefault(job.id, job)
-        self.withdraw(job)
-        if left:
-            record.job = replace(job, choices=tuple(left))
-            self._enter_queue(record.job)
-        else:
-            self._hold_back(record, f"{SUSPENDED}: {reason}")
-        return True
 
     def classes_of(self, choice: Choice, place: Allocation | None) -> Sequence[DeviceClass]:
         """The classes on which a choice may run, or does at a place."""
@@ -291,7 +196,8 @@ class Books:
         if not fifo:
             del self.device_queues[unit]
 
-    def _close_span(self, record: Record, end: Seconds, state: State | None) -> None:
+    def close_span(self, record: Record, end: Seconds, state: State | None) -> None:
+        """What the job held until now goes on record; ``state`` where the attempt has ended with it."""
         assert record.start is not None
         assert record.allocation is not None
         assert record.implementation is not None
@@ -324,7 +230,7 @@ class Books:
         job = record.job
         if expected is None:
             predictions = self.predictions
-            if self._keep_asked or self._keep_considered or job.id in predictions.cached:
+            if self._keep_questions or self._keep_considered or job.id in predictions.cached:
                 prediction = predictions.predict(job, implementation, allocation.request, device)
                 if self._keep_considered:
                     record.considered = self._considered(job)
@@ -390,7 +296,7 @@ class Books:
         self.profiles.let_go()
         record = self.records[job.id]
         if (start if record.since is None else record.since) < now:
-            self._close_span(record, now, None)
+            self.close_span(record, now, None)
         record.since = now
         record.allocation, record.device_class = moved.allocation, device
 
@@ -440,8 +346,8 @@ class Books:
             uppers = [prediction.upper for prediction in known if prediction is not None]
             if uppers:
                 return max(uppers)
-        if self._keep_asked:
-            return self._told_bound(job, implementation, request)
+        if self._keep_questions:
+            return self._journalled_bound(job, implementation, request)
         return self._user_bound(job, implementation, request)
 
     def learned_bound(self, job: Job, implementation: Implementation, request: Request) -> Seconds:
@@ -460,12 +366,12 @@ class Books:
 
     def limit(self, job: Job) -> Seconds:
         """The largest bound of the job's run time over its choices, learned bounds aside."""
-        bound = self._told_bound if self._keep_asked else self._user_bound
+        bound = self._journalled_bound if self._keep_questions else self._user_bound
         if len(job.choices) == 1:
             return bound(job, job.choices[0].implementation, job.choices[0].request)
         return max(bound(job, choice.implementation, choice.request) for choice in job.choices)
 
-    def _told_bound(self, job: Job, implementation: Implementation, request: Request) -> Seconds:
+    def _journalled_bound(self, job: Job, implementation: Implementation, request: Request) -> Seconds:
         """The bound by the walltime, kept for the journal: a replay asks for it again."""
         return self.predictions.bound(job, implementation, request, self._user_bound)
 

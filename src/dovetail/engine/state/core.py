@@ -62,12 +62,12 @@ class Engine(Books):
     """Holds the state of a run, asks the policy, checks and applies what it decides.
 
     ``timer`` is called around every ``decide`` and its differences kept in ``decision_seconds``.
-    ``keep_asked`` remembers predictions for a journal; ``keep_considered`` keeps with each started job
+    ``keep_questions`` remembers predictions for a journal; ``keep_considered`` keeps with each started job
     what was predicted for its other choices, for ``explain``. With ``hold_moves`` a migrating job holds
     source and target until `Migrated`; without, only where the policy asks for that.
     """
 
-    __slots__ = ("_decisions", "_settles", "_timer", "_told", "packs")
+    __slots__ = ("_decisions", "_saw_changes", "_settles", "_timer", "packs")
 
     def __init__(
         self,
@@ -80,14 +80,16 @@ class Engine(Books):
         placement: Placement = "pack",
         forecast: Expectations | None = None,
         timer: Callable[[], float] | None = None,
-        keep_asked: bool = False,
+        keep_questions: bool = False,
         keep_considered: bool = False,
         hold_moves: bool = False,
     ) -> None:
-        super().__init__(cluster, policy, runtimes, bound, placement, forecast, keep_asked, keep_considered)
+        super().__init__(
+            cluster, policy, runtimes, bound, placement, forecast, keep_questions, keep_considered
+        )
         self._decisions = Decisions(self, policy_name or type(policy).__name__, hold_moves=hold_moves)
         self._settles = traits_of(policy).settles
-        self._told = False
+        self._saw_changes = False
         self.packs = len(cluster) > NARROW
         """What ended jobs held is kept as runs of nodes: a mask of a wide machine takes kilobytes."""
         self._timer = timer
@@ -107,8 +109,8 @@ class Engine(Books):
         """
         view = self.view
         view.now = now
-        if self._told:
-            self._told = False
+        if self._saw_changes:
+            self._saw_changes = False
             view.changes.begin()
         if len(events) > 1:  # mostly there is one
             events = sorted(events, key=_rank)
@@ -123,11 +125,7 @@ class Engine(Books):
                 self.forecast.shift(now, self.changes)
             return ()
         self.predictions.refresh()
-        if now >= self.horizon.next_look and self.horizon.due(now):
-            for job in [*self.queue, *(job for fifo in self.device_queues.values() for job, _ in fifo)]:
-                self.narrow(job, now)
-        if self.suspensions.active or self.suspensions.changed:
-            self._look_at_suspensions(now)
+        self.choices.look(now)
         bounds = self.occupancy.release_times
         if bounds and bounds[0] < now:
             self.promises.overran(now)
@@ -143,9 +141,9 @@ class Engine(Books):
         if self.records.setdefault(job.id, record) is not record:
             raise ValueError(f"job {job.id} was submitted twice")
         if event.held:
-            self._hold_back(record, event.held)
+            self.hold_back(record, event.held)
         else:
-            self._enter_queue(job)
+            self.enter_queue(job)
         self.view.changes.submitted.append(job)
 
     def _hold(self, event: Held, now: Seconds) -> bool:
@@ -155,7 +153,7 @@ class Engine(Books):
         record = self.records[event.job]
         if event.job not in self.held:
             self.withdraw(record.job)
-        self._hold_back(record, event.reason)
+        self.hold_back(record, event.reason)
         self.view.changes.withdrawn = True
         return False
 
@@ -164,7 +162,7 @@ class Engine(Books):
             return True
         record = self.records[event.job]
         record.wait_reason = ""
-        self._enter_queue(record.job)
+        self.enter_queue(record.job)
         self.view.changes.submitted.append(record.job)
         return False
 
@@ -182,7 +180,7 @@ class Engine(Books):
             self.horizon.narrowed[event.job] = resized(whole, sizes, event.kills)
         if event.job not in self.held:
             self.withdraw(before)
-            self._enter_queue(record.job)
+            self.enter_queue(record.job)
         if self.predictions.cached:
             self.predictions.drop(event.job)
         self.view.changes.incident = True
@@ -242,7 +240,7 @@ class Engine(Books):
                 self.recent.ended(placed, now)
             if event.job in self.moving:  # it held both places to the last, and has arrived nowhere
                 before, _ = self.moving.pop(event.job)
-                self._close_span(record, now, None)
+                self.close_span(record, now, None)
                 record.since, record.allocation = now, before.allocation
         if self.outside.cut:
             self.outside.ended(event.job, at_limit=event.state is State.TIMEOUT)
@@ -258,57 +256,7 @@ class Engine(Books):
         suspensions = self.suspensions
         several = len(record.job.choices) > 1
         if several or event.state is State.FAILED or suspensions.active or suspensions.narrowed:
-            self._weigh(record, event, now)
-
-    def _weigh(self, record: Record, event: Ended, now: Seconds) -> None:
-        """What an end says of the device: whether the app's implementation fails there at once, or works."""
-        if record.implementation is not None and record.device_class is not None and record.start is not None:
-            way = (record.job.app.name, record.implementation.name, record.device_class)
-            if event.state is State.COMPLETED and not self.suspensions.active:
-                self.suspensions.completed(way)
-            else:
-                self.suspensions.ended(
-                    way,
-                    event.job,
-                    event.state,
-                    now - record.start,
-                    now,
-                    known=lambda: self._completed_before(record),
-                    elsewhere=lambda: self._could_run_elsewhere(record),
-                )
-        if self.suspensions.narrowed:
-            record.job = self.suspensions.narrowed.pop(event.job, record.job)
-
-    def _could_run_elsewhere(self, record: Record) -> bool:
-        """Whether there is another class here on which the job could have run."""
-        submitted = self.suspensions.narrowed.get(record.job.id, record.job)
-        return any(
-            device != record.device_class
-            for choice in submitted.choices
-            for device in self.classes_of(choice, None)
-        )
-
-    def _completed_before(self, record: Record) -> bool:
-        """Whether the app is known to have completed on another class than the job's, in any run."""
-        app = record.job.app
-        return any(
-            other != record.device_class and self.predictions.runs(app.name, one.name, other)
-            for one in app.implementations
-            for other in self.cluster.device_classes(one.kind)
-        )
-
-    def _look_at_suspensions(self, now: Seconds) -> None:
-        """Jobs that came in lose what is suspended; whose pause is over may be tried with one job."""
-        self.suspensions.lapse(now)
-        if self.suspensions.changed:
-            self._suspensions_changed()
-        for job in self.view.changes.submitted:
-            record = self.records.get(job.id)
-            if record is not None and record.job in self.queue:
-                self.leave_out_suspended(record.job)
-        end = self.suspensions.next_end
-        if end is not None:
-            self.wake_at(end, now)
+            self.choices.weigh(record, event, now)
 
     def _requeue(self, event: Requeued, now: Seconds) -> None:
         """An ended job waits again, at its old place; what it held so far stays on record."""
@@ -318,7 +266,7 @@ class Engine(Books):
             raise ValueError(f"job {job} is requeued while it is {self.phase(job).value}")
         self.preempted.discard(job)
         if record.start is not None and record.end is not None:
-            self._close_span(record, record.end, record.state)
+            self.close_span(record, record.end, record.state)
         elif record.state in (State.FAILED, State.NODE_FAIL):
             record.failures += 1  # it never began, under an outside scheduler
         self._waits_again(record)
@@ -327,7 +275,7 @@ class Engine(Books):
         record.state, record.start, record.end = PENDING, None, None
         record.implementation, record.allocation, record.device_class = None, None, None
         record.exit_code, record.predicted, record.promised, record.usage = None, None, None, None
-        self._enter_queue(record.job)
+        self.enter_queue(record.job)
         self.view.changes.submitted.append(record.job)
 
     # ------------------------------------------------- places given away a moment early
@@ -456,7 +404,7 @@ class Engine(Books):
         return True
 
     def _cluster_ends(self, event: ClusterEnds, now: Seconds) -> None:
-        self._move_horizon(now, event.left)
+        self.choices.move_horizon(now, event.left)
         self.wake_at(self.horizon.end, now)
 
     def _planned(self, event: Planned, now: Seconds) -> None:
@@ -477,7 +425,7 @@ class Engine(Books):
         decided: list[Decision] = []
         policy, view, timer, start = self.policy, self.view, self._timer, self._decisions.start
         rounds = 0
-        self._told = True
+        self._saw_changes = True
         while True:
             before = timer() if timer else 0.0
             batch = policy.decide(view)
@@ -498,7 +446,7 @@ class Engine(Books):
                 fresh = True
                 decided.append(decision)
             if self.suspensions.changed:  # a trial began: it is the only one
-                self._look_at_suspensions(now)
+                self.choices.look_at_suspensions(now)
                 again = True
             if not again and (not fresh or self._settles):
                 return decided

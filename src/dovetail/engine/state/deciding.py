@@ -91,12 +91,12 @@ class Decisions:
         if fault is not None:
             raise self._wrong(job.id, fault)
         if books.horizon.end != inf and books.horizon.too_late(job, choice, now, allocation):
-            return not books.narrow(job, now, choice)
+            return not books.choices.narrow(job, now, choice)
         implementation = choice.implementation
         device = books.only_class.get(implementation.kind) or books.class_of(implementation, allocation)
         if books.suspensions.active:
             way = (job.app.name, implementation.name, device)
-            if books.suspensions.blocked(way) and books.leave_out_suspended(job):
+            if books.suspensions.blocked(way) and books.choices.leave_out_suspended(job):
                 return False
         if unit is None:
             books.queue.remove(job)
@@ -151,7 +151,7 @@ class Decisions:
             raise self._wrong(decision.job, f"gets a promise while {record.state}")
         choice = self._choice(record.job, decision.implementation, decision.allocation.request)
         if books.horizon.too_late(record.job, choice, decision.start, decision.allocation):
-            return books.narrow(record.job, now, choice)
+            return books.choices.narrow(record.job, now, choice)
         promise = Promise(record.job, choice.implementation, decision.allocation, decision.start)
         old = books.promises.held.get(decision.job)
         if old is not None and old.start == promise.start and old.allocation == promise.allocation:

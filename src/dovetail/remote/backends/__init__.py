@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.util
+
 from dovetail.errors import InputError
 from dovetail.remote.backends.base import Backend
 
@@ -15,14 +17,18 @@ def open_backend(spec: str) -> Backend:
         from dovetail.remote.backends.numpy import NumpyBackend
 
         return NumpyBackend()
+    if kind == "cuda" and (not which or which.isdecimal()):
+        if importlib.util.find_spec("cupy") is not None:
+            from dovetail.remote.backends.cupy import CupyBackend
+
+            return CupyBackend(int(which or 0))
+        if importlib.util.find_spec("torch") is None:
+            raise InputError(f"device 'cuda:{which or 0}' is not there: CuPy and PyTorch are not installed")
+        kind, which = "torch", f"cuda:{which or 0}"
     if kind == "torch":
         from dovetail.remote.backends.torch import TorchBackend
 
         return TorchBackend(which or "cpu")
-    if kind == "cuda" and (not which or which.isdecimal()):
-        from dovetail.remote.backends.cupy import open_cuda
-
-        return open_cuda(int(which or 0))
     if kind == "opencl":
         from dovetail.remote.backends.opencl import OpenCLBackend
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,22 +10,11 @@ from numpy.typing import NDArray
 
 from dovetail.errors import InputError
 from dovetail.remote.backends.base import Backend, Kernel, Place, View, default_dtypes, standard_functions
-from dovetail.remote.backends.cuda import cuda_kernel
 from dovetail.remote.backends.numpy import compat
+from dovetail.remote.encoding import LocalMemory
 from dovetail.remote.standard import DTYPES
 
-__all__ = ["CupyBackend", "open_cuda"]
-
-
-def open_cuda(number: int) -> Backend:
-    """A CUDA device by CuPy, else by PyTorch. Raises `InputError`."""
-    if importlib.util.find_spec("cupy") is not None:
-        return CupyBackend(number)
-    if importlib.util.find_spec("torch") is None:
-        raise InputError(f"device 'cuda:{number}' is not there: CuPy and PyTorch are not installed")
-    from dovetail.remote.backends.torch import TorchBackend
-
-    return TorchBackend(f"cuda:{number}")
+__all__ = ["CupyBackend", "cuda_kernel"]
 
 
 class CupyBackend(Backend):
@@ -124,3 +112,29 @@ class CupyBackend(Backend):
     def trim(self) -> None:
         """Give the blocks of the pool back that nobody uses."""
         self._cupy.get_default_memory_pool().free_all_blocks()
+
+
+def cuda_kernel(source: str, name: str) -> Kernel:
+    """A kernel of CUDA C, compiled now, for whichever library holds the arrays.
+
+    Raises `TypeError` where CuPy, which has the compiler, is missing."""
+    try:
+        import cupy
+    except ModuleNotFoundError:
+        raise TypeError("raw kernels of CUDA C need CuPy, which is not installed") from None
+    compiled: Callable[..., None] = cupy.RawKernel(source, name)
+    compiled.compile()  # type: ignore[attr-defined]
+
+    def launch(grid: tuple[int, ...], block: tuple[int, ...], arguments: Sequence[Any], shared: int) -> None:
+        given: list[Any] = []
+        for argument in arguments:
+            if isinstance(argument, LocalMemory):
+                raise TypeError("found LocalMemory, which CUDA does not know; expected shared=BYTES")
+            if not isinstance(argument, np.generic):
+                argument = cupy.asarray(argument)
+                if not argument.flags.c_contiguous:
+                    raise ValueError("found an array that is not contiguous, expected one that is")
+            given.append(argument)
+        compiled(grid, block, tuple(given), shared_mem=shared)
+
+    return launch

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from dovetail.errors import InputError
 from dovetail.remote.backends.base import Backend, Kernel, Place, View, default_dtypes, standard_functions
-from dovetail.remote.backends.cuda import cuda_kernel
+from dovetail.remote.backends.cupy import cuda_kernel
 from dovetail.remote.backends.numpy import compat
 from dovetail.remote.standard import CREATION, DTYPES, operators_by
 

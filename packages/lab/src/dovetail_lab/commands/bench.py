@@ -18,7 +18,6 @@ from rich.table import Table
 from rich.text import Text
 
 from dovetail.cli import options as opt
-from dovetail.cli.history import many
 from dovetail.cli.live_progress import LiveProgress
 from dovetail.errors import InputError
 from dovetail.files.streams import note
@@ -27,7 +26,7 @@ from dovetail.history.sqlite import default_history_path
 from dovetail.model import CPU, Cluster, Record, State
 from dovetail.report import tables
 from dovetail.report.progress import Bar
-from dovetail.report.wording import percent
+from dovetail.report.wording import many, percent
 from dovetail.workloads.jobfile_writer import dump_jobfile
 from dovetail_lab.apps.bench.accuracy import Accuracy, accuracy
 from dovetail_lab.apps.bench.drawn import drawn
@@ -208,7 +207,7 @@ def _show(done: Sequence[Measured], judged: Sequence[Accuracy], history: Path | 
     if history is not None:
         console.print(
             Text(
-                f"{many(len(done))} {'is' if len(done) == 1 else 'are'} in the history {history}",
+                f"{many(len(done), 'run')} {'is' if len(done) == 1 else 'are'} in the history {history}",
                 overflow="fold",
             )
         )

@@ -169,9 +169,7 @@ def new_state(jobs: Columns, machine: Machine) -> State:
     def lists() -> Lent:
         return Lent(np.zeros(slots, np.int64), rows(2 * most), rows(2 * most), rows(2 * most))
 
-    def floats() -> Floats:
-        return np.zeros(slots)
-
+    times = {name: np.zeros(slots) for name in ("left", "since", "rate", "due", "took", "stall")}
     return State(
         at=np.array([0, slots, 0, 0, 0]),
         free=machine.gpus.copy(),
@@ -187,12 +185,7 @@ def new_state(jobs: Columns, machine: Machine) -> State:
         order=np.zeros(slots, np.int64),
         spare=np.arange(slots)[::-1].copy(),
         job=np.zeros(slots, np.int64),
-        left=floats(),
-        since=floats(),
-        rate=floats(),
-        due=floats(),
-        took=floats(),
-        stall=floats(),
+        **times,
         moved=np.zeros(slots, np.bool_),
         queue=np.zeros(total, np.int64),
         starts=np.full(total, np.nan),

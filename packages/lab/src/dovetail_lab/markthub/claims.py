@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from dovetail.report import Interval, interval
 from dovetail_lab.claims import (
@@ -58,10 +58,9 @@ def claims(found: Found, chosen: Chosen | None = None) -> list[Claim]:
     ]
 
 
-def _apart(found: Found, series: Mapping[float, Point]) -> Interval | None:
-    """How much later than RQ's MRQ's gain crosses zero, over the seeds in which both do."""
-    both = zip(found.crossings(series, "rq"), found.crossings(series, "mrq"), strict=True)
-    return interval(None if rq is None or mrq is None else mrq - rq for rq, mrq in both)
+def _times(rq: float, mrq: float) -> float:
+    """How many times the communication, where an axis has powers of ten."""
+    return float(10.0 ** (mrq - rq))
 
 
 def _shape(found: Found, names: Sequence[str]) -> Claim:
@@ -73,7 +72,7 @@ def _shape(found: Found, names: Sequence[str]) -> Claim:
             for policy in ("rq", "mrq")
             for x, y in ((6.5, 7.5), (7.5, 8.5))
         ]
-        readings[name] = ordered([*falls, _apart(found, series)])
+        readings[name] = ordered([*falls, found.apart(series)])
         rq, mrq = (_told(found.crossing(series, policy)) for policy in ("rq", "mrq"))
         words.append(f"RQ at 10^({rq}), MRQ at 10^({mrq}) ({name})")
     return Claim(
@@ -90,7 +89,7 @@ def _shape(found: Found, names: Sequence[str]) -> Claim:
 def _tolerance(found: Found, names: Sequence[str], near: float) -> Claim:
     readings, words = {}, []
     for name in names:
-        apart = found.crossings_apart(figures.reading(name))
+        apart = found.apart(figures.reading(name), _times)
         readings[name] = matches(10.0, apart, 1.0, near)
         words.append(f"{_told(apart)} ({name})")
     return Claim(
@@ -148,10 +147,7 @@ def _never_worse(found: Found) -> Claim:
 def _short_jobs(found: Found) -> Claim:
     series = figures.figure_8(9)
     rq, mrq = (found.crossing(series, policy) for policy in ("rq", "mrq"))
-    earlier = interval(
-        None if one is None or other is None else one - other
-        for one, other in zip(found.crossings(series, "rq"), found.crossings(series, "mrq"), strict=True)
-    )
+    earlier = found.apart(series, lambda rq, mrq: rq - mrq)
     return Claim(
         "RQ and MRQ are not good at short jobs, MRQ tolerates shorter ones (Figure 8)",
         "as said",
@@ -210,7 +206,7 @@ def _idle(found: Found, none: float) -> Claim:
 def _case_study(found: Found, near: float) -> Claim:
     series = figures.figure_12()
     most = max((found.decrease(point, "mrq") for point in series.values()), key=lambda one: one.mean)
-    apart = found.crossings_apart(series)
+    apart = found.apart(series, _times)
     return Claim(
         "on the case study's jobs MRQ gains 2.5 times more than RQ and tolerates 10 times more (Figure 12)",
         "2.5, 10",

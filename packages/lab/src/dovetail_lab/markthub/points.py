@@ -143,10 +143,14 @@ class Found:
             for seed in range(self.seeds)
         ]
 
-    def crossings_apart(self, points: Mapping[float, Point]) -> Interval | None:
-        """How many times later on an axis of powers MRQ's gain crosses zero than RQ's, seed by seed."""
+    def apart(
+        self,
+        points: Mapping[float, Point],
+        how: Callable[[float, float], float] = lambda rq, mrq: mrq - rq,
+    ) -> Interval | None:
+        """How far apart RQ's and MRQ's gains cross zero, over the seeds in which both do."""
         both = zip(self.crossings(points, "rq"), self.crossings(points, "mrq"), strict=True)
-        return interval(None if rq is None or mrq is None else 10.0 ** (mrq - rq) for rq, mrq in both)
+        return interval(None if rq is None or mrq is None else how(rq, mrq) for rq, mrq in both)
 
     def between(self, more: Point, less: Point, policy: str) -> Interval | None:
         """By how many percent points one point's decrease is above another's, seed by seed."""

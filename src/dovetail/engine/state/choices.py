@@ -1,0 +1,185 @@
+"""Choices that waiting jobs lose for a while: to the end of the cluster, and to suspended implementations."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from dovetail.engine.state.horizon import Horizon
+from dovetail.engine.state.phases import Phase
+from dovetail.engine.state.suspensions import Suspensions
+from dovetail.model import Choice, Ended, Job, Record, Seconds, State
+
+if TYPE_CHECKING:
+    from dovetail.engine.state.books import Books
+
+__all__ = ["ChoiceLimits"]
+
+SUSPENDED = "no way to run it is in service"
+"""How the reason begins of a job that waits for the end of a suspension."""
+
+
+class ChoiceLimits:
+    """Takes choices from the waiting jobs of a run and gives them back; a job without any is held back."""
+
+    def __init__(self, books: Books) -> None:
+        self._books = books
+        self.horizon = Horizon(books.predictions, books.classes_of)
+        self.suspensions = Suspensions()
+
+    def look(self, now: Seconds) -> None:
+        """Before the policy is asked: what waits may have become too late, or have come in meanwhile."""
+        if now >= self.horizon.next_look and self.horizon.due(now):
+            for job in self._waiting():
+                self.narrow(job, now)
+        if self.suspensions.active or self.suspensions.changed:
+            self.look_at_suspensions(now)
+
+    def _waiting(self) -> list[Job]:
+        books = self._books
+        return [*books.queue, *(job for fifo in books.device_queues.values() for job, _ in fifo)]
+
+    def narrow(self, job: Job, now: Seconds, without: Choice | None = None) -> bool:
+        """Leave a waiting job the choices that end before the cluster does; whether that changed anything."""
+        left = self.horizon.narrow(job, now, without)
+        if left is job:
+            return False
+        record = self._books.records[job.id]
+        self._books.withdraw(job)
+        if left is None:
+            self._books.hold_back(record, self.horizon.reason(job, now))
+        else:
+            record.job = left
+            self._books.enter_queue(left)
+        self._books.view.changes.incident = True
+        return True
+
+    def move_horizon(self, now: Seconds, left: Seconds | None) -> None:
+        """The cluster's end has moved: everybody has all choices again, for now."""
+        before, self.horizon.narrowed = self.horizon.narrowed, {}
+        self.horizon.move(now, left)
+        for name, job in before.items():
+            if name in self._books.held:
+                del self._books.held[name]
+            elif name in self._books.queue or name in self._books.bound_to:
+                self._books.withdraw(self._books.records[name].job)
+            else:
+                continue  # it runs, or has ended
+            self._books.records[name].job = job
+            self._books.records[name].wait_reason = ""
+            self._books.enter_queue(job)
+
+    def _suspensions_changed(self) -> None:
+        """Waiting jobs have all their choices again but for those that are suspended now."""
+        suspensions = self.suspensions
+        before, suspensions.narrowed, suspensions.changed = suspensions.narrowed, {}, False
+        for name, job in before.items():
+            phase = self._books.phase(name)
+            if phase in (Phase.UNKNOWN, Phase.ENDED):
+                continue
+            record = self._books.records[name]
+            if phase not in (Phase.QUEUED, Phase.BOUND, Phase.HELD):
+                suspensions.narrowed[name] = job  # it has its choices again when it has ended
+            elif phase is Phase.HELD and not self._books.held[name].startswith(SUSPENDED):
+                record.job = job
+            else:
+                if self._books.held.pop(name, None) is None:
+                    self._books.withdraw(record.job)
+                self.horizon.narrowed.pop(name, None)
+                record.job, record.wait_reason = job, ""
+                self._books.enter_queue(job)
+        if suspensions.active:
+            for job in self._waiting():
+                self.leave_out_suspended(job)
+        self._books.view.changes.incident = True
+
+    def leave_out_suspended(self, job: Job) -> bool:
+        """Take from a waiting job what is suspended; whether that changed anything.
+
+        One that has nothing else waits until that ends, if the app is known to complete elsewhere.
+        """
+        left: list[Choice] = []
+        reason = ""
+        for choice in job.choices:
+            ways = [
+                (job.app.name, choice.implementation.name, device)
+                for device in self._books.classes_of(choice, None)
+            ]
+            blocked = [way for way in ways if self.suspensions.blocked(way)]
+            if not blocked:
+                left.append(choice)
+            elif len(blocked) == len(ways):
+                reason = self.suspensions.reason(blocked[0])
+            else:  # only devices have models that can be asked for
+                models = tuple(way[2].model for way in ways if way not in blocked)
+                left.append(
+                    replace(choice, request=replace(choice.request, models=models))
+                    if choice.request.devices
+                    else choice
+                )
+        unproven = not left and not all(
+            self.suspensions.proven((job.app.name, choice.implementation.name, device))
+            for choice in job.choices
+            for device in self._books.classes_of(choice, None)
+        )
+        if unproven or left == list(job.choices):
+            return False
+        record = self._books.records[job.id]
+        self.suspensions.narrowed.setdefault(job.id, job)
+        self._books.withdraw(job)
+        if left:
+            record.job = replace(job, choices=tuple(left))
+            self._books.enter_queue(record.job)
+        else:
+            self._books.hold_back(record, f"{SUSPENDED}: {reason}")
+        return True
+
+    def weigh(self, record: Record, event: Ended, now: Seconds) -> None:
+        """What an end says of the device: whether the app's implementation fails there at once, or works."""
+        if record.implementation is not None and record.device_class is not None and record.start is not None:
+            way = (record.job.app.name, record.implementation.name, record.device_class)
+            if event.state is State.COMPLETED and not self.suspensions.active:
+                self.suspensions.completed(way)
+            else:
+                self.suspensions.ended(
+                    way,
+                    event.job,
+                    event.state,
+                    now - record.start,
+                    now,
+                    known=lambda: self._completed_before(record),
+                    elsewhere=lambda: self._could_run_elsewhere(record),
+                )
+        if self.suspensions.narrowed:
+            record.job = self.suspensions.narrowed.pop(event.job, record.job)
+
+    def _could_run_elsewhere(self, record: Record) -> bool:
+        """Whether there is another class here on which the job could have run."""
+        submitted = self.suspensions.narrowed.get(record.job.id, record.job)
+        return any(
+            device != record.device_class
+            for choice in submitted.choices
+            for device in self._books.classes_of(choice, None)
+        )
+
+    def _completed_before(self, record: Record) -> bool:
+        """Whether the app is known to have completed on another class than the job's, in any run."""
+        app = record.job.app
+        return any(
+            other != record.device_class and self._books.predictions.runs(app.name, one.name, other)
+            for one in app.implementations
+            for other in self._books.cluster.device_classes(one.kind)
+        )
+
+    def look_at_suspensions(self, now: Seconds) -> None:
+        """Jobs that came in lose what is suspended; whose pause is over may be tried with one job."""
+        self.suspensions.lapse(now)
+        if self.suspensions.changed:
+            self._suspensions_changed()
+        for job in self._books.view.changes.submitted:
+            record = self._books.records.get(job.id)
+            if record is not None and record.job in self._books.queue:
+                self.leave_out_suspended(record.job)
+        end = self.suspensions.next_end
+        if end is not None:
+            self._books.wake_at(end, now)
