@@ -205,7 +205,7 @@ OF_EXTRAS = {
     "plots": "run commands.txt --gantt out.png",
     "ray": "map --cpu 'cp {in} {out}' commands.txt --out mapped --executor ray",
     "remote": "devices",
-    "statistics": "simulate synthetic:lublin --cluster 8x1cpu",
+    "statistics": "simulate synthetic:lublin --cluster 8x1cpu --policy easy",
 }
 """A command that each extra makes possible, or that it leaves as it is."""
 
