@@ -205,6 +205,14 @@ def test_what_waits_is_taken_back_where_it_would_start_at_once_another_way() -> 
     assert {d.implementation for d in again if isinstance(d, Submit)} == {"cpu"}
 
 
+def test_lines_are_handed_over_side_by_side() -> None:
+    """Jobs for GPUs do not stand before all those for CPUs: in one partition they wait for each other."""
+    world = World(many(6, {"cpu": 20.0, "gpu": 19.0}), {"cpu": 0.0, "gpu": 0.0}, room=1)
+    lines = [sent.implementation for sent in world.go()]
+    assert Counter(lines)["gpu"] >= 2
+    assert len(set(lines[:2])) == 2
+
+
 def test_of_jobs_that_came_together_the_shorter_go_first() -> None:
     long, truth = timed("long", {"cpu": 30.0})
     short, its = timed("short", {"cpu": 3.0}, index=1)

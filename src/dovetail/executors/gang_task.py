@@ -2,8 +2,8 @@
 
 Run by ``srun`` as ``python -I -S gang_task.py PROGRAM ARGUMENT…`` on every node of the gang. DOVETAIL_GANG
 in its environment is a JSON object: for each node the cores (numbers within the allotment), how many CPUs
-were allotted there, and variables; those of ``pick`` name which of the visible devices are the job's.
-Standard library only.
+were allotted there, and variables; those of ``pick`` name which of the visible devices are the job's. Without
+it, in a batch job of Slurm's queue, all that the task sees is the job's. Standard library only.
 """
 
 from __future__ import annotations
@@ -35,17 +35,18 @@ def cores(share: dict[str, Any], task: int, tasks: int) -> list[int]:
 def main() -> None:
     """Become the program."""
     environ = dict(os.environ)
-    share = json.loads(environ.pop("DOVETAIL_GANG"))[environ["SLURMD_NODENAME"]]
-    task = int(environ["SLURM_LOCALID"])
-    environ.update(share["env"])
-    for name, numbers in share["pick"].items():
-        environ[name] = devices(os.environ.get(name, ""), numbers)
+    shares = environ.pop("DOVETAIL_GANG", None)
+    if shares is not None:
+        share = json.loads(shares)[environ["SLURMD_NODENAME"]]
+        environ.update(share["env"])
+        for name, numbers in share["pick"].items():
+            environ[name] = devices(os.environ.get(name, ""), numbers)
+        mine = cores(share, int(environ["SLURM_LOCALID"]), share["tasks"])
+        if mine:
+            os.sched_setaffinity(0, mine)
     environ["DOVETAIL_RANK"] = environ["SLURM_PROCID"]
     environ["DOVETAIL_RANKS"] = environ["SLURM_NTASKS"]
     environ["DOVETAIL_LOCAL_RANK"] = environ["SLURM_LOCALID"]
-    mine = cores(share, task, share["tasks"])
-    if mine:
-        os.sched_setaffinity(0, mine)
     try:
         os.execvpe(sys.argv[1], sys.argv[1:], environ)
     except OSError as error:

@@ -4,8 +4,7 @@ Run as ``python -I -S queue_task.py BATCH.json`` in the batch script; an array's
 number. ``runs/BATCH.NUMBER`` beside the file gets a line of JSON at the start and one at the end. It is
 created exclusively: should Slurm start the job again behind our back, nothing is run a second time. A file of
 that name with ``.stop`` ends the command, also where Slurm has given the node up and cannot end it itself.
-
-As ``queue_task.py --rank COMMAND…`` it is a task of a gang, under ``srun``. Standard library only.
+Standard library only.
 """
 
 from __future__ import annotations
@@ -152,19 +151,5 @@ def run_batch(path: str) -> int:
     return process.returncode if process.returncode >= 0 else 128 - process.returncode
 
 
-def run_rank(argv: list[str]) -> None:
-    """Become the command, with the rank that srun gave."""
-    environ = os.environ
-    environ["DOVETAIL_RANK"] = environ["SLURM_PROCID"]
-    environ["DOVETAIL_RANKS"] = environ["SLURM_NTASKS"]
-    environ["DOVETAIL_LOCAL_RANK"] = environ["SLURM_LOCALID"]
-    try:
-        os.execvp(argv[0], argv)
-    except OSError as error:
-        sys.exit(f"program {argv[0]!r} cannot be started: {error.strerror}")
-
-
 if __name__ == "__main__":
-    if sys.argv[1] == "--rank":
-        run_rank(sys.argv[2:])
     sys.exit(run_batch(sys.argv[1]))

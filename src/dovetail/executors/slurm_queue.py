@@ -47,6 +47,7 @@ from dovetail.executors.slurm_batch import (
     times_used,
 )
 from dovetail.executors.slurm_commands import NodeTable, SlurmError, call, configuration
+from dovetail.executors.slurm_steps import GANG_TASK
 from dovetail.executors.spawnlog import ended, uid_of
 from dovetail.interfaces import LeftBehind, RunFolder
 from dovetail.model import (
@@ -290,7 +291,7 @@ class SlurmQueueExecutor(Reporting):
         shape = Shape(decision.target, decision.request, decision.walltime, own_options)
         key = (shape, decision.implementation, tasks, own, cwd, outer)
         if decision.request.nodes > 1 or tasks > 1:
-            words = [*self._srun(decision, tasks), sys.executable, "-I", "-S", str(TASK), "--rank", *words]
+            words = [*self._srun(decision, tasks), sys.executable, "-I", "-S", str(GANG_TASK), *words]
         names = {"DOVETAIL_JOB": job.id, "DOVETAIL_UID": uid}
         names["DOVETAIL_DEVICE"] = device_word(implementation.kind)
         run = {"argv": words, "files": files, "chosen": chosen, "env": names}

@@ -199,8 +199,7 @@ class EarliestCompletion:
         for job in order:
             if not made[job.id]:
                 made[job.id] = list(here.place(job))
-        for job in order:  # of one line the shorter jobs still go first
-            yield from made[job.id]
+        yield from in_turns([decision for job in order for decision in made[job.id]])
         if not here.keeps_back:  # else who is kept back goes first where there is room
             yield from here.reconsider()
 
@@ -553,6 +552,20 @@ class _Round:
         name, runs = way.choice.implementation.name, self.view.runtimes.runs
         classes = classes_in(self.view.cluster, way.choice, way.shape.target)
         return any(runs(job.app.name, name, device) for device in classes)
+
+
+def in_turns(decisions: Sequence[Decision]) -> list[Decision]:
+    """The lines side by side, each in its order: the jobs of one do not wait behind all those of another.
+
+    In Slurm a job that does not fit keeps back what comes behind it in its partition, for devices or not.
+    """
+    lines = [(d.target, bool(d.request.devices)) if isinstance(d, Submit) else None for d in decisions]
+    counts, seen = Counter(lines), Counter[tuple[str, bool] | None]()
+    places: list[float] = []
+    for line in lines:
+        places.append(seen[line] / counts[line])
+        seen[line] += 1
+    return [decisions[n] for n in sorted(range(len(decisions)), key=places.__getitem__)]
 
 
 def _by_start(way: Way) -> tuple[Seconds, int, bool]:

@@ -310,49 +310,24 @@ def _painted(drawing: Drawing) -> Figure:
 def _paint(axes: Axes, shape: Shape) -> None:
     from matplotlib.patches import Rectangle as Patch
 
+    look: dict[str, Any]
     if isinstance(shape, Rectangle):
-        edge = shape.edge or "none"
-        patch = Patch(
-            (shape.x, shape.y),
-            shape.width,
-            shape.height,
-            facecolor=shape.fill,
-            edgecolor=edge,
-            linewidth=shape.line,
-            hatch="////" if shape.hatched else None,
-            alpha=shape.opacity if shape.opacity < 1 else None,
-        )
-        axes.add_patch(patch)
+        look = {"facecolor": shape.fill, "edgecolor": shape.edge or "none", "linewidth": shape.line}
+        look |= {"hatch": "////" if shape.hatched else None}
+        opacity = shape.opacity if shape.opacity < 1 else None
+        axes.add_patch(Patch((shape.x, shape.y), shape.width, shape.height, alpha=opacity, **look))
     elif isinstance(shape, Label):
-        side = {"start": "left", "middle": "center", "end": "right"}[shape.anchor]
-        weight = "bold" if shape.bold else "normal"
-        text = printable(shape.text)
-        axes.text(
-            shape.x,
-            shape.y,
-            text,
-            fontsize=shape.size,
-            color=shape.colour,
-            ha=side,
-            va="baseline",
-            weight=weight,
-        )
+        look = {"fontsize": shape.size, "color": shape.colour, "weight": "bold" if shape.bold else "normal"}
+        look |= {"ha": {"start": "left", "middle": "center", "end": "right"}[shape.anchor], "va": "baseline"}
+        axes.text(shape.x, shape.y, printable(shape.text), **look)
     elif isinstance(shape, Line):
         across, down = zip(*shape.points, strict=True)
+        look = {"color": shape.colour, "alpha": shape.opacity}
         if shape.filled:
-            axes.fill(across, down, color=shape.colour, alpha=shape.opacity, linewidth=0)
+            axes.fill(across, down, linewidth=0, **look)
         else:
-            marker, size = ("o" if shape.dots else ""), 2 * shape.dots
-            axes.plot(
-                across,
-                down,
-                color=shape.colour,
-                linewidth=shape.width,
-                alpha=shape.opacity,
-                marker=marker,
-                markersize=size,
-                markeredgewidth=0,
-            )
+            look |= {"linewidth": shape.width, "marker": "o" if shape.dots else ""}
+            axes.plot(across, down, markersize=2 * shape.dots, markeredgewidth=0, **look)
     else:
         extent = (shape.x, shape.x + shape.width, shape.y + shape.height, shape.y)
         axes.imshow(shape.pixels(), interpolation="nearest", extent=extent)
