@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -94,7 +95,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def walked(commands: list[list[str]]) -> list[tuple[list[str], int, str]]:
     probe = [sys.executable, "-c", PROBE, json.dumps(list(EXTRAS)), json.dumps(commands)]
-    done = subprocess.run(probe, capture_output=True, text=True, timeout=280)
+    done = subprocess.run(probe, capture_output=True, text=True, timeout=550)
     assert done.returncode == 0, done.stderr
     return [tuple(json.loads(line)) for line in done.stdout.splitlines()]
 
@@ -131,23 +132,38 @@ def test_the_first_command_of_every_page_is_no_internal_error(here: Path) -> Non
         assert "No module named" not in said
 
 
-@pytest.mark.skipif(not FULL, reason="installs a wheel; DOVETAIL_TEST_FULL=1 runs it")
-def test_the_installed_wheel_runs_a_job_and_keeps_a_queue(here: Path) -> None:
-    def run(*command: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(command, capture_output=True, text=True, timeout=300, check=True)
+def run(*command: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, capture_output=True, text=True, timeout=600, check=True)
 
-    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(here)]
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("dist")
+    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
     subprocess.run(build, cwd=ROOT, capture_output=True, timeout=120, check=True)
-    (wheel,) = here.glob("*.whl")
-    run(sys.executable, "-m", "venv", "bare")
-    run("bare/bin/python", "-m", "pip", "install", "--quiet", str(wheel))
-    dovetail = str(here / "bare/bin/dovetail")
+    (found,) = folder.glob("*.whl")
+    return found
+
+
+def installed(python: str, wheel: str) -> str:
+    """A new environment with the wheel, and what of its extras is named behind it; the command there."""
+    run(python, "-m", "venv", "bare")
+    run("bare/bin/python", "-m", "pip", "install", "--quiet", wheel)
+    return os.path.abspath("bare/bin/dovetail")
+
+
+def keeps_a_queue(dovetail: str) -> None:
     assert "done in" in run(dovetail, "run", "commands.txt").stdout
     try:
         for command in ("submit -J one -- true", "wait one", "queue one", "info", "nodes", "whatif"):
             assert "internal error" not in run(dovetail, *command.split()).stderr
     finally:
         run(dovetail, "serve", "--stop")
+
+
+@pytest.mark.skipif(not FULL, reason="installs a wheel; DOVETAIL_TEST_FULL=1 runs it")
+def test_the_installed_wheel_runs_a_job_and_keeps_a_queue(here: Path, wheel: Path) -> None:
+    keeps_a_queue(installed(sys.executable, str(wheel)))
     packages = here / "bare/lib" / f"python3.{sys.version_info.minor}" / "site-packages"
     left_out = ("pip", "setuptools", "pkg_resources", "_distutils_hack")
     size = sum(
@@ -158,3 +174,45 @@ def test_the_installed_wheel_runs_a_job_and_keeps_a_queue(here: Path) -> None:
         and not path.relative_to(packages).parts[0].startswith(left_out)
     )
     assert size < 130e6
+
+
+PYTHONS = [
+    found
+    for minor in range(11, 15)
+    if minor != sys.version_info.minor
+    for found in [
+        shutil.which(f"python3.{minor}"),
+        *sorted(map(str, Path.home().glob(f".pyenv/versions/3.{minor}.*/bin/python3"))),
+    ][-1:]
+    if found is not None
+]
+"""One interpreter of each other version that is here."""
+
+
+@pytest.mark.skipif(not FULL, reason="installs wheels; DOVETAIL_TEST_FULL=1 runs it")
+@pytest.mark.parametrize("python", PYTHONS)
+def test_other_versions_of_python(here: Path, wheel: Path, python: str) -> None:
+    dovetail = installed(python, str(wheel))
+    keeps_a_queue(dovetail)
+    assert json.loads(run(dovetail, "simulate", "jobs.toml", "--cluster", "1x2cpu+1gpu", "--json").stdout)
+
+
+OF_EXTRAS = {
+    "exact": "simulate jobs.toml --cluster 1x2cpu+1gpu --policy optimal",
+    "opencl": "devices",
+    "mpi": "policies",
+    "pandas": "policies",
+    "plots": "run commands.txt --gantt out.png",
+    "ray": "map --cpu 'cp {in} {out}' commands.txt --out mapped --executor ray",
+    "remote": "devices",
+    "statistics": "simulate synthetic:lublin --cluster 8x1cpu",
+}
+"""A command that each extra makes possible, or that it leaves as it is."""
+
+
+@pytest.mark.skipif(not FULL, reason="installs wheels; DOVETAIL_TEST_FULL=1 runs it")
+@pytest.mark.parametrize("extra", [*OF_EXTRAS, "all"])
+def test_each_extra_alone_and_all_together(here: Path, wheel: Path, extra: str) -> None:
+    dovetail = installed(sys.executable, f"{wheel}[{extra}]")
+    for command in OF_EXTRAS.values() if extra == "all" else [OF_EXTRAS[extra]]:
+        run(dovetail, *shlex.split(command))

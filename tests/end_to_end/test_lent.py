@@ -36,6 +36,7 @@ from dovetail.executors.lending import LOST, devices_of, steps_home
 from dovetail.model import Allocation, Donor, Part, Request
 from dovetail.remote.address import parse_address
 from dovetail.remote.connection import connect
+from dovetail.testing.builders import full
 from dovetail.testing.processes import runs
 
 pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live")]
@@ -342,6 +343,9 @@ def simulated(dovetail: Call, policy: str) -> dict[str, Any]:
     return result
 
 
+@pytest.mark.skipif(
+    not full(1, 0), reason="times, on a machine with nothing else to do: DOVETAIL_TEST_FULL=1"
+)
 def test_the_simulated_makespan_is_that_of_the_live_run(dovetail: Call, folder: Path) -> None:
     """Within 10 %, borrowing and moving alike."""
     sleeping(dovetail, folder, SLEEPING)
@@ -355,6 +359,9 @@ def test_the_simulated_makespan_is_that_of_the_live_run(dovetail: Call, folder: 
         assert sum(job["migrations"] for job in found["jobs"]) > 0
 
 
+@pytest.mark.skipif(
+    not full(1, 0), reason="times, on a machine with nothing else to do: DOVETAIL_TEST_FULL=1"
+)
 @pytest.mark.timeout(1200)
 def test_twenty_borrowing_jobs_live_and_simulated(dovetail: Call, folder: Path) -> None:
     """Within 15 %, the median of five; as many borrow and move."""

@@ -190,10 +190,7 @@ def machines(clusters: Sequence[str] | None, partitions: Sequence[str] | None) -
     twice = [text for i, text in enumerate(clusters) if text in clusters[:i]]
     if twice:
         raise InputError(f"found {twice[0]} twice, expected each cluster once", where="--cluster")
-    from dovetail.model import Cluster as Machine
-    from dovetail.workloads.partitions import with_partitions
-
-    return [with_partitions(Machine.parse(text), partitions or ()) for text in clusters]
+    return [found for text in clusters if (found := machine(text, partitions)) is not None]
 
 
 def cpus(text: str | None) -> int | Literal["all"] | None:

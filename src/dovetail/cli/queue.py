@@ -101,12 +101,15 @@ def info(job: str | None, at: str | None, as_json: bool) -> int:
 
 
 def _print_service(found: Mapping[str, Any]) -> None:
+    from dovetail.report.wording import many  # who only asks for the queue does not wait for it
+
     jobs, up = found["jobs"], span(found["now"] - found["since"])
-    used = f"{found['cpus']} CPUs ({found['cpus_used']} used), {found['devices']} devices"
+    nodes, cpus, devices = (many(found[f"{thing}s"], thing) for thing in ("node", "cpu", "device"))
+    used = f"{nodes}, {cpus.replace('cpu', 'CPU')} ({found['cpus_used']} used), {devices}"
     lines = {
         "service": f"process {found['pid']}, Dovetail {found['version']}, up {up}",
         "folder": found["folder"],
-        "cluster": f"{found['cluster']}: {found['nodes']} nodes, {used}",
+        "cluster": f"{found['cluster']}: {used}",
         "policy": found["policy"],
         "executor": found["executor"],
         "jobs": f"{jobs['running']} running, {jobs['waiting']} waiting, {jobs['held']} held back",

@@ -159,11 +159,12 @@ class _Line:
         self.free = capacity - int(self.running_width.sum())
         owners = [job.user for job in jobs] + [placed.job.user for placed in running]
         walls = np.concatenate((self.wall, spent + self.running_bound))
-        past = _Past.of(view, owners)
+        self.past = _Past.of(view)
+        users = self.past.users(owners)
         if objective == "makespan":  # the last end of all is certain by walltimes only
             lengths = self.harmonic = walls
         else:
-            lengths, self.harmonic = past.lengths(walls)
+            lengths, self.harmonic = self.past.lengths(users, walls)
             if objective == "slowdown":  # what Smith's rule needs where a job weighs one over its length
                 lengths = np.sqrt(lengths * self.harmonic)
         self.length = lengths[: len(jobs)]
@@ -171,7 +172,7 @@ class _Line:
         if objective in ("wait", "response"):
             started = np.concatenate((np.zeros(len(jobs)), spent))
             since = [*self.since, *(placed.job.submit_time for placed in running)]
-            drawn = past.futures(walls, started, since)
+            drawn = self.past.futures(users, walls, started, since)
         else:
             drawn = lengths[None, :]
         self.long = np.minimum(drawn[:, : len(jobs)], self.wall)
@@ -262,8 +263,8 @@ class _RoomForShortJobs:
         self._view, self._devices, self._free = view, devices, line.free
         came = list(view.recent.came)
         widths = np.array([_width(view.cluster, one.request, devices) for one in came], np.int64)
-        past = _Past.of(view, [one.user for one in came])
-        long, _ = past.lengths(np.array([one.bound for one in came]))
+        users = line.past.users([one.user for one in came])
+        long, _ = line.past.lengths(users, np.array([one.bound for one in came]))
         self._coming = Coming.like(came, widths, long, view.now)
         self.first_kept_from: JobId | None = None
         order = np.argsort(line.running_long[0])
@@ -303,35 +304,37 @@ class _RoomForShortJobs:
 
 
 class _Past(NamedTuple):
-    """Of some jobs their owners as numbers; whose the last runs were, their walltimes and lengths."""
+    """Whose the last runs were (users by numbers), their walltimes and lengths."""
 
-    users: Ints
-    past_users: Ints
-    past_walls: Floats
-    past: Floats
+    number: dict[str | None, int]
+    owners: Ints
+    walls: Floats
+    seconds: Floats
 
     @staticmethod
-    def of(view: View, owners: list[str | None]) -> _Past:
+    def of(view: View) -> _Past:
         """What is remembered."""
         ran = list(view.recent.ran)
-        number: dict[str | None, int] = {}
-        users = [number.setdefault(user, len(number)) for user in owners]
-        past_users = [number.setdefault(one.user, len(number)) for one in ran]
+        number = {user: at for at, user in enumerate({one.user for one in ran})}
         return _Past(
-            np.array(users, np.int64),
-            np.array(past_users, np.int64),
+            number,
+            np.array([number[one.user] for one in ran], np.int64),
             np.array([one.bound for one in ran], np.float64),
             np.array([one.seconds for one in ran], np.float64),
         )
 
-    def lengths(self, walls: Floats) -> tuple[Floats, Floats]:
-        """How long jobs with these walltimes are expected to run, and the harmonic means."""
-        return expected(self.users, walls, self.past_users, self.past_walls, self.past)
+    def users(self, names: list[str | None]) -> Ints:
+        """Users as numbers, -1 for all of whom nothing is remembered."""
+        return np.array([self.number.get(name, -1) for name in names], np.int64)
 
-    def futures(self, walls: Floats, spent: Floats, since: list[Seconds]) -> Floats:
+    def lengths(self, users: Ints, walls: Floats) -> tuple[Floats, Floats]:
+        """How long jobs with these walltimes are expected to run, and the harmonic means."""
+        return expected(users, walls, *self[1:])
+
+    def futures(self, users: Ints, walls: Floats, spent: Floats, since: list[Seconds]) -> Floats:
         """How long they run in `FUTURES`, a row each; one row where all are alike."""
         numbers = (np.array(since) * 1000).astype(np.int64)  # what tells jobs apart after a restart too
-        found = futures(FUTURES, numbers, self.users, walls, spent, *self[1:])
+        found = futures(FUTURES, numbers, users, walls, spent, *self[1:])
         return found[:1] if (found == found[0]).all() else found
 
 

@@ -36,7 +36,7 @@ class _Waiting:
 
 
 class Admission:
-    """Priorities submissions, ends, holds and releases into what the engine is to be told.
+    """Turns submissions, ends, holds and releases into the events that the engine gets.
 
     ``state_of`` tells the final state of a job that ended before, ``None`` where it has not ended (or will
     start again). A dependency that cannot come true cancels the job.

@@ -147,7 +147,7 @@ class Driver:
             placement=options.placement,
             forecast=forecast,
             timer=options.timer,
-            keep_asked=journal is not None,
+            keep_questions=journal is not None,
             keep_considered=options.keep_considered,
             hold_moves=options.hold_moves,
         )

@@ -100,10 +100,10 @@ class Validator:
 
 def prepare(workload: Workload, cluster: Cluster, *, need_truth: bool) -> Workload:
     """The workload as it can run on the cluster: choices dropped, jobs rejected with a reason. O(jobs)."""
-    gate = Validator(cluster, workload.truth if need_truth else None)
-    if workload.table is not None and gate.admits(workload.table):
+    validator = Validator(cluster, workload.truth if need_truth else None)
+    if workload.table is not None and validator.admits(workload.table):
         return workload
-    found = list(map(gate.admit, workload.jobs))
+    found = list(map(validator.admit, workload.jobs))
     if not any(map(is_not, found, workload.jobs)):
         return workload
     jobs = [job for job in found if isinstance(job, Job)]

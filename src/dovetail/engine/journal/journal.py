@@ -18,7 +18,7 @@ from dovetail.engine.journal.checked import DAMAGED, checked
 from dovetail.engine.journal.codec import Codec, decode_cluster, encode_cluster, encoded
 from dovetail.engine.journal.plausible import Plausible, check_nodes
 from dovetail.engine.state.core import Engine
-from dovetail.engine.state.predictions import Asked
+from dovetail.engine.state.predictions import Question
 from dovetail.engine.state.progress import Expectations
 from dovetail.errors import InputError, JournalError, PolicyError
 from dovetail.files.reading import read_text
@@ -124,7 +124,7 @@ class JournalWriter:
         line: dict[str, Any] = {
             "now": now,
             "events": [codec.event(event) for event in events],
-            "asked": [codec.asked(asked) for asked in engine.predictions.take_asked()],
+            "asked": [codec.asked(asked) for asked in engine.predictions.take_questions()],
             "decisions": [codec.decision(decision) for decision in spelt_out(decisions)],
         }
         if not ask:
@@ -150,7 +150,7 @@ class JournalBatch:
 
     now: Seconds
     events: Sequence[Event]
-    asked: Sequence[Asked]
+    asked: Sequence[Question]
     decisions: Sequence[Decision]
     ask: bool = True
     imposed: bool = False
@@ -252,7 +252,7 @@ def _batch(codec: Codec, data: Mapping[str, Any], plausible: Plausible) -> Journ
     return batch
 
 
-def _asked(data: list[Any]) -> Asked:
+def _asked(data: list[Any]) -> Question:
     if data[0] == "predict":
         _, job, name, nodes, device, found = data
         if found is not None:
@@ -272,7 +272,7 @@ class _Remembered:
         self.version = 0
         self._answers: dict[tuple[Any, ...], Any] = {}
 
-    def learn(self, asked: Sequence[Asked]) -> None:
+    def learn(self, asked: Sequence[Question]) -> None:
         self.version += 1
         for *question, answer in asked:
             self._answers[tuple(question)] = answer

@@ -1,4 +1,4 @@
-"""Free nodes over time where nodes are alike, spelt out: the specification of `count_profile`.
+"""Free nodes over time where nodes are alike, spelt out: the specification of `counts`.
 
 It also stands in for it where jobs of no length are promised a start, or running jobs are overdue.
 """

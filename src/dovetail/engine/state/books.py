@@ -64,8 +64,8 @@ class Books:
 
     __slots__ = (  # more than a dict of shared keys holds, so that it would be looked up slowly
         "_expected",
-        "_keep_asked",
         "_keep_considered",
+        "_keep_questions",
         "_user_bound",
         "bound_of",
         "bound_to",
@@ -112,12 +112,12 @@ class Books:
         bound: Bound,
         placement: Placement,
         forecast: Expectations | None,
-        keep_asked: bool,
+        keep_questions: bool,
         keep_considered: bool,
     ) -> None:
         self.cluster = cluster
         self.policy = policy
-        self.predictions = Predictions(runtimes, keep=keep_asked)
+        self.predictions = Predictions(runtimes, keep=keep_questions)
         self.forecast = forecast
         self.occupancy = Occupancy(cluster, getattr(policy, "placement", None) or placement)
         self.layout = self.occupancy.layout
@@ -146,9 +146,9 @@ class Books:
         self._user_bound = bound
         self._expected = -1  # version of the predictions
         self.learned_bounds = getattr(policy, "walltime", "user") == "learned"
-        self._keep_asked = keep_asked
+        self._keep_questions = keep_questions
         self._keep_considered = keep_considered
-        self.bound_of = self.bound if self.learned_bounds or keep_asked else bound
+        self.bound_of = self.bound if self.learned_bounds or keep_questions else bound
         """`bound`, without the steps that lead nowhere in this run."""
         self.incidents = 0  # changes of the machine
         self.only_class: dict[str, DeviceClass | None] = {}
@@ -230,7 +230,7 @@ class Books:
         job = record.job
         if expected is None:
             predictions = self.predictions
-            if self._keep_asked or self._keep_considered or job.id in predictions.cached:
+            if self._keep_questions or self._keep_considered or job.id in predictions.cached:
                 prediction = predictions.predict(job, implementation, allocation.request, device)
                 if self._keep_considered:
                     record.considered = self._considered(job)
@@ -346,8 +346,8 @@ class Books:
             uppers = [prediction.upper for prediction in known if prediction is not None]
             if uppers:
                 return max(uppers)
-        if self._keep_asked:
-            return self._told_bound(job, implementation, request)
+        if self._keep_questions:
+            return self._journalled_bound(job, implementation, request)
         return self._user_bound(job, implementation, request)
 
     def learned_bound(self, job: Job, implementation: Implementation, request: Request) -> Seconds:
@@ -366,12 +366,12 @@ class Books:
 
     def limit(self, job: Job) -> Seconds:
         """The largest bound of the job's run time over its choices, learned bounds aside."""
-        bound = self._told_bound if self._keep_asked else self._user_bound
+        bound = self._journalled_bound if self._keep_questions else self._user_bound
         if len(job.choices) == 1:
             return bound(job, job.choices[0].implementation, job.choices[0].request)
         return max(bound(job, choice.implementation, choice.request) for choice in job.choices)
 
-    def _told_bound(self, job: Job, implementation: Implementation, request: Request) -> Seconds:
+    def _journalled_bound(self, job: Job, implementation: Implementation, request: Request) -> Seconds:
         """The bound by the walltime, kept for the journal: a replay asks for it again."""
         return self.predictions.bound(job, implementation, request, self._user_bound)
 

@@ -62,12 +62,12 @@ class Engine(Books):
     """Holds the state of a run, asks the policy, checks and applies what it decides.
 
     ``timer`` is called around every ``decide`` and its differences kept in ``decision_seconds``.
-    ``keep_asked`` remembers predictions for a journal; ``keep_considered`` keeps with each started job
+    ``keep_questions`` remembers predictions for a journal; ``keep_considered`` keeps with each started job
     what was predicted for its other choices, for ``explain``. With ``hold_moves`` a migrating job holds
     source and target until `Migrated`; without, only where the policy asks for that.
     """
 
-    __slots__ = ("_decisions", "_settles", "_timer", "_told", "packs")
+    __slots__ = ("_decisions", "_saw_changes", "_settles", "_timer", "packs")
 
     def __init__(
         self,
@@ -80,14 +80,16 @@ class Engine(Books):
         placement: Placement = "pack",
         forecast: Expectations | None = None,
         timer: Callable[[], float] | None = None,
-        keep_asked: bool = False,
+        keep_questions: bool = False,
         keep_considered: bool = False,
         hold_moves: bool = False,
     ) -> None:
-        super().__init__(cluster, policy, runtimes, bound, placement, forecast, keep_asked, keep_considered)
+        super().__init__(
+            cluster, policy, runtimes, bound, placement, forecast, keep_questions, keep_considered
+        )
         self._decisions = Decisions(self, policy_name or type(policy).__name__, hold_moves=hold_moves)
         self._settles = traits_of(policy).settles
-        self._told = False
+        self._saw_changes = False
         self.packs = len(cluster) > NARROW
         """What ended jobs held is kept as runs of nodes: a mask of a wide machine takes kilobytes."""
         self._timer = timer
@@ -107,8 +109,8 @@ class Engine(Books):
         """
         view = self.view
         view.now = now
-        if self._told:
-            self._told = False
+        if self._saw_changes:
+            self._saw_changes = False
             view.changes.begin()
         if len(events) > 1:  # mostly there is one
             events = sorted(events, key=_rank)
@@ -423,7 +425,7 @@ class Engine(Books):
         decided: list[Decision] = []
         policy, view, timer, start = self.policy, self.view, self._timer, self._decisions.start
         rounds = 0
-        self._told = True
+        self._saw_changes = True
         while True:
             before = timer() if timer else 0.0
             batch = policy.decide(view)

@@ -8,15 +8,15 @@ from typing import Any
 from dovetail.interfaces import RuntimeModel
 from dovetail.model import DeviceClass, Implementation, Job, JobId, Prediction, Request
 
-__all__ = ["Asked", "Predictions"]
+__all__ = ["Predictions", "Question"]
 
-Asked = tuple[Any, ...]
+Question = tuple[Any, ...]
 """A question and its answer: ("predict", job, implementation, nodes, class, prediction or ``None``)
 or ("runs", app, implementation, class, count)."""
 
 
 class Predictions:
-    """A `RuntimeModel` in front of another one; keeps what was asked since the last `take_asked`."""
+    """A `RuntimeModel` in front of another one; keeps what was asked since the last `take_questions`."""
 
     def __init__(self, model: RuntimeModel, *, keep: bool) -> None:
         self.model = model
@@ -25,7 +25,7 @@ class Predictions:
         self.cached: dict[JobId, dict[tuple[str, int, DeviceClass], Prediction | None]] = {}
         self._runs: dict[tuple[str, str, DeviceClass], int] = {}
         self._model_says: Callable[[str, str, DeviceClass], bool] | None = getattr(model, "untried", None)
-        self._asked: list[Asked] = []
+        self._asked: list[Question] = []
 
     @property
     def version(self) -> int:
@@ -97,7 +97,7 @@ class Predictions:
         """Forget a job that has ended."""
         self.cached.pop(job, None)
 
-    def take_asked(self) -> list[Asked]:
+    def take_questions(self) -> list[Question]:
         """What was asked of the model since the last call, for the journal."""
         asked, self._asked = self._asked, []
         return asked
