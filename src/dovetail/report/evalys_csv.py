@@ -229,7 +229,9 @@ def _held(columns: Columns, numbers: ResourceNumbers, part: slice) -> tuple[Iter
         held = [numbers.held(record.allocation) for record in records]
         counts = [n or _asked(record) for (_, n), record in zip(held, records, strict=True)]
         return counts, [text for text, _ in held]
-    each = columns.table.pool  # whole nodes without devices
+    # Jobs of a table hold whole nodes without devices, and nodes are alike: numbers follow from runs of
+    # nodes, and no allocation is made for any of 100,000 jobs.
+    each = columns.table.pool
     every, runs_of = columns.node_runs(part)
     ends = ((first * each, end * each - 1) for first, end in every)
     texts = iter([f"{first}-{last}" if first < last else str(first) for first, last in ends])

@@ -345,7 +345,11 @@ def over_load(results: Sequence[Result], *, titled: bool = True, cut: Cut | None
 
 
 def memory(use: MemoryUse) -> Drawing:
-    """Memory in GB that jobs reserved and used, over time."""
+    """Memory in GB that jobs reserved and used, over time.
+
+    Both are sums over all nodes. A peak counts for the whole of its try, so that what lies between the lines
+    is the least that was wasted. O(points of the series).
+    """
     times = np.array([moment for moment, _, _ in use.series] or [0.0])
     amounts = np.array([point[1:] for point in use.series] or [(0, 0)]) / 1e9
     span, top = (float(times[0]), float(times[-1])), float(amounts.max()) or 1.0
@@ -362,7 +366,11 @@ def memory(use: MemoryUse) -> Drawing:
 
 @dataclass(frozen=True, slots=True)
 class Learned:
-    """Run times of one place: (size, seconds) of its runs; (size, expected, lower, upper) as predicted."""
+    """Run times of one implementation on one class of device.
+
+    ``measured`` is (size, seconds) of each run, ``predicted`` (size, expected, lower end, upper end) in
+    ascending order of sizes; all in seconds but the sizes.
+    """
 
     name: str
     measured: Sequence[tuple[float, float]]
@@ -392,10 +400,12 @@ def run_times(app: str, axis: str, places: Sequence[Learned]) -> Drawing:
                 for i in (1, 2, 3)
             )
             band = [*lower, *reversed(upper)]
+            # Of a single size there is no band to fill: a bar stands for it.
             if len(line) == 1:
                 drawn.add(Line(band, colour, 6.0, opacity=0.3), Line(line, colour, 0.0, dots=4.0))
             else:
                 drawn.add(Line(band, colour, filled=True, opacity=0.18), Line(line, colour, 1.4))
+        # A run of no length has no place on a logarithmic axis.
         dots = [(box.x(x), box.y(y)) for x, y in one.measured if y > 0]
         drawn.add(Line(dots, colour, 0.0, opacity=0.7, dots=1.8))
     drawn.add(Label(box.left + box.width / 2, box.bottom + 28, axis or "run", 8.5, MUTED, "middle"))

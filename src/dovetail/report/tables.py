@@ -139,7 +139,10 @@ def table(columns: Sequence[Cells], *, width: int, title: str = "", caption: str
 
 
 def names(header: str, cells: Iterable[object], rank: int = 0) -> Cells:
-    """A column of names, or of other words."""
+    """A column of names, or of other words: cut where there is no room.
+
+    What terminals must not see of them is made visible when the table is printed.
+    """
     return Cells(header, [str(cell) for cell in cells], right=False, rank=rank)
 
 

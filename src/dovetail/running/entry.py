@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
+from dovetail.engine.journal.checked import checked
+from dovetail.engine.journal.codec import decode, decoded
 from dovetail.model import Allocation, Job, Seconds, State
 
-__all__ = ["Entry"]
+__all__ = ["COLUMNS", "Entry", "entry_of"]
+
+COLUMNS = (
+    "seq, job.doc, state, held, attempt, implementation, allocation, nodes, devices, submitted, started,"
+    " ended, predicted, exit_code, detail, batch, job.number, element, asked"
+)
+"""Of the table of jobs, in the order of `Entry`; the form of the job is taken apart by who has its app."""
 
 
 class Entry(NamedTuple):
@@ -36,3 +45,33 @@ class Entry(NamedTuple):
     element: int | None = None
     asked: str | None = None
     failures: int = 0
+
+
+def entry_of(row: Sequence[Any], job: Job, failures: int = 0) -> Entry:
+    """What a row of `COLUMNS` says. Raises `DAMAGED`."""
+    seq, _, state, held, attempt, implementation, place, nodes, devices, *rest = row
+    submitted, started, ended, predicted, exit_code, detail, batch, number, element, asked = rest
+    return checked(
+        Entry(
+            seq,
+            job,
+            State(state),
+            held or "",
+            attempt,
+            implementation,
+            None if place is None else decode(Allocation, decoded(place)),
+            nodes or "",
+            tuple(devices.split(",")) if devices else (),
+            submitted,
+            started,
+            ended,
+            predicted,
+            exit_code,
+            detail or "",
+            batch,
+            number,
+            element,
+            asked,
+            failures,
+        )
+    )

@@ -62,7 +62,7 @@ from dovetail.model import (
     Withdrawn,
 )
 from dovetail.model.hostlist import compress
-from dovetail.running.entry import Entry
+from dovetail.running.entry import COLUMNS, Entry, entry_of
 from dovetail.running.ledger_schema import VERSION, create_or_migrate
 
 __all__ = ["Action", "Entry", "Ledger", "LedgerDamageError", "Number"]
@@ -510,61 +510,19 @@ class Ledger:
         return [dict(zip(names, row, strict=True)) for row in cursor]
 
     def _entries(self, where: str, values: tuple[object, ...] = ()) -> Iterator[Entry]:
-        columns = (
-            "seq, app, launch, doc, allocation, devices, state, held, attempt, implementation, nodes,"
-            " submitted, started, ended, predicted, exit_code, detail, batch, number, element, asked"
-        )
-        for row in self._read(f"SELECT {columns} FROM job WHERE {where}", values):
+        for *row, app, launch in self._read(f"SELECT {COLUMNS}, app, launch FROM job WHERE {where}", values):
+            seq, doc, _, _, attempt, _, _, _, _, submitted, *_ = row
             try:
-                entry = self._entry(*row)
+                data = decoded(doc)
+                if self.epoch:
+                    data["submit_time"] = submitted - self.epoch
+                starts_in = None if launch is None else self._launch_of(launch)
+                job = decode_job(data, self._app_of(app), starts_in)
+                entry = entry_of(row, job, self._failures(seq) if attempt else 0)
             except DAMAGED as error:
-                raise self._damaged(f"job {row[0]}", error) from error
+                raise self._damaged(f"job {seq}", error) from error
             self._seq[entry.job.id] = entry.seq
             yield entry
-
-    def _entry(
-        self,
-        seq: int,
-        app: int,
-        launch: int | None,
-        doc: bytes,
-        allocation: bytes | None,
-        devices: str | None,
-        state: str,
-        held: str | None,
-        attempt: int,
-        implementation: str | None,
-        nodes: str | None,
-        *times: Any,
-    ) -> Entry:
-        submitted, started, ended, predicted, exit_code, detail, batch, number, element, asked = times
-        starts_in = None if launch is None else self._launch_of(launch)
-        data = decoded(doc)
-        if self.epoch:
-            data["submit_time"] = submitted - self.epoch
-        entry = Entry(
-            seq,
-            decode_job(data, self._app_of(app), starts_in),
-            State(state),
-            held or "",
-            attempt,
-            implementation,
-            None if allocation is None else decode(Allocation, decoded(allocation)),
-            nodes or "",
-            tuple(devices.split(",")) if devices else (),
-            submitted,
-            started,
-            ended,
-            predicted,
-            exit_code,
-            detail or "",
-            batch,
-            number,
-            element,
-            asked,
-            self._failures(seq) if attempt else 0,
-        )
-        return checked(entry)
 
     def _failures(self, seq: int) -> int:
         sql = "SELECT count(*) FROM attempt WHERE seq = ? AND state IN ('FAILED', 'NODE_FAIL')"

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import json
 import sqlite3
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from dovetail.engine.journal.codec import decode, decode_app, decode_job
-from dovetail.model import Allocation, App, Cluster, JobId, Seconds, State
-from dovetail.running.ledger import Entry
+from dovetail.engine.journal.checked import DAMAGED
+from dovetail.engine.journal.codec import decode_app, decode_job, decoded
+from dovetail.files.sentences import shown
+from dovetail.model import App, Cluster, JobId, Seconds
+from dovetail.running.entry import COLUMNS, Entry, entry_of
+from dovetail.running.ledger import LedgerDamageError
 from dovetail.service.rows import Row, row_of_entry
 
 __all__ = ["Archive"]
-
-_COLUMNS = (
-    "seq, job.doc, app.name, app.doc, state, held, attempt, implementation, nodes, devices, submitted,"
-    " started, ended, predicted, exit_code, detail, batch, job.number, element, allocation"
-)
-
 
 MOST_FOUND = 200_000
 """Jobs that a selector may mean."""
@@ -65,34 +61,15 @@ class Archive:
         """Jobs for which a condition holds, in that order; without launches."""
         found = []
         apps: dict[tuple[str, bytes], App] = {}
-        sql = f"SELECT {_COLUMNS} FROM job JOIN app ON app.number = job.app WHERE {where}"
-        for row in self._rows(sql, values):
-            seq, doc, name, app, state, held, attempt, implementation, nodes, devices, submitted = row[:11]
-            started, ended, predicted, exit_code, detail, batch, number, element, place = row[11:]
-            if (name, app) not in apps:
-                apps[name, app] = decode_app(name, json.loads(app))
-            found.append(
-                Entry(
-                    seq=seq,
-                    job=decode_job(json.loads(doc), apps[name, app]),
-                    state=State(state),
-                    held=held or "",
-                    attempt=attempt,
-                    implementation=implementation,
-                    allocation=None if place is None else decode(Allocation, json.loads(place)),
-                    nodes=nodes or "",
-                    devices=tuple(devices.split(",")) if devices else (),
-                    submitted=submitted,
-                    started=started,
-                    ended=ended,
-                    predicted=predicted,
-                    exit_code=exit_code,
-                    detail=detail or "",
-                    batch=batch,
-                    number=number,
-                    element=element,
-                )
-            )
+        sql = f"SELECT {COLUMNS}, app.name, app.doc FROM job JOIN app ON app.number = job.app WHERE {where}"
+        for *row, name, app in self._rows(sql, values):
+            try:
+                if (name, app) not in apps:
+                    apps[name, app] = decode_app(name, decoded(app))
+                found.append(entry_of(row, decode_job(decoded(row[1]), apps[name, app])))
+            except DAMAGED as error:
+                what = f"{self._path}: job {row[0]} is damaged"
+                raise LedgerDamageError(f"{what}: {shown(str(error))}") from error
         return found
 
     def page(
