@@ -52,7 +52,7 @@ from dovetail.model import (
     Woken,
 )
 from dovetail.policies.earliest_completion import EarliestCompletion
-from dovetail.testing.builders import Knowing, timed
+from dovetail.testing.builders import TrueTimesModel, timed
 
 RULES = ("dovetail", "fastest", "race", "cpu")
 FACTORS = (0.5, 1.0, 2.0, 5.0, 10.0)
@@ -344,7 +344,7 @@ def adaptive(world: Replay, factors: Sequence[float]) -> float:
         apps.setdefault(factor, job.app)
         jobs.append(replace(job, walltime=LIMIT))
         truth |= its
-    engine = Engine(machine(), EarliestCompletion(), Knowing(TableTruth(truth)), bound=no_bound)
+    engine = Engine(machine(), EarliestCompletion(), TrueTimesModel(TableTruth(truth)), bound=no_bound)
     decided = list(engine.handle(world.now, [Submitted(job) for job in jobs]))
     lines: dict[str, Line] = {}
     told: set[str] = set()

@@ -15,7 +15,7 @@ from dovetail.errors import InputError
 from dovetail.history.sqlite import SqliteHistory
 from dovetail.model import Cluster
 from dovetail_lab.apps.bench.drawn import drawn
-from dovetail_lab.apps.bench.measured import Measured, read_measurements, write_measurements
+from dovetail_lab.apps.bench.measured import MeasuredRun, read_measurements, write_measurements
 from dovetail_lab.apps.bench.suite import points, suite, two_devices
 from dovetail_lab.apps.registry import RAVI
 
@@ -27,11 +27,11 @@ def two(tmp_path: Path) -> str:
     return str(path)
 
 
-def pool() -> list[Measured]:
+def pool() -> list[MeasuredRun]:
     """Two apps that are faster on the CPU, one that is faster on the device, and one for several nodes."""
     times = {"fdtd": (1.0, 2.0), "pca": (1.5, 3.0), "knn": (4.0, 1.0), "em": (1.0, 1.0)}
     return [
-        Measured(app, device, role, RAVI[app].sizes.large, factor * seconds, 0.0, 0.0)
+        MeasuredRun(app, device, role, RAVI[app].sizes.large, factor * seconds, 0.0, 0.0)
         for app, on in times.items()
         for role, factor in (("large", 1), ("iterations", 5))
         for device, seconds in zip(("cpu", "opencl"), on, strict=True)
@@ -89,7 +89,7 @@ def test_a_mix_has_its_share_of_jobs_that_are_faster_on_the_cpu(mix: str, share:
 
 def test_a_workload_has_the_medians_of_what_was_measured(tmp_path: Path, two: str) -> None:
     csv, jobs = tmp_path / "runs.csv", tmp_path / "jobs.toml"
-    more = [Measured(m.app, m.device, m.role, m.n, 100.0, 0.0, 0.0) for m in pool()]
+    more = [MeasuredRun(m.app, m.device, m.role, m.n, 100.0, 0.0, 0.0) for m in pool()]
     write_measurements([*pool(), *pool(), *more], csv)
     words = ["bench", "--from", str(csv), "--apps", "knn", "--suite", "ravi", "--workload", str(jobs)]
     assert status_of([*words, "--jobs", "8", "--json"]) == 0

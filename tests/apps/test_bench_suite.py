@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from dovetail.errors import InputError
-from dovetail.executors.discovery import Cores, Found, Inventory
+from dovetail.executors.discovery import Cores, FoundDevice, Inventory
 from dovetail.history.sqlite import SqliteHistory
 from dovetail.model import Cluster
 from dovetail.runtimes.registry import make_model
 from dovetail_lab.apps.bench.accuracy import accuracy, ask
-from dovetail_lab.apps.bench.measured import Measured, read_measurements, to_history, write_measurements
+from dovetail_lab.apps.bench.measured import MeasuredRun, read_measurements, to_history, write_measurements
 from dovetail_lab.apps.bench.speeds import Change, changes, table
 from dovetail_lab.apps.bench.suite import Point, measure, names, points, sizes_table, suite, two_devices
 from dovetail_lab.apps.registry import APPS
@@ -54,8 +54,8 @@ def test_learned_predicts_unseen_sizes_and_its_interval_is_honest() -> None:
 
 def test_measurements_survive_a_file(tmp_path: Path) -> None:
     measured = [
-        Measured("fft", "cpu", "train", 1024, 0.5, 0.25, 0.0),
-        Measured("fft", "opencl", "x", 9, 1, 2, 3),
+        MeasuredRun("fft", "cpu", "train", 1024, 0.5, 0.25, 0.0),
+        MeasuredRun("fft", "opencl", "x", 9, 1, 2, 3),
     ]
     path = tmp_path / "runs.csv"
     write_measurements(measured, path)
@@ -137,25 +137,25 @@ def test_two_classes_of_a_kind_are_measured_apart(tmp_path: Path) -> None:
 
 
 def test_devices_by_default() -> None:
-    pocl = Found("opencl", "opencl", "pocl", 0, used=False, note="a CPU device")
+    pocl = FoundDevice("opencl", "opencl", "pocl", 0, used=False, note="a CPU device")
     two = two_devices(Inventory(Cores((3, 5, 7), 8, "cpu", 0), (pocl,)))
     assert [(u.kind, u.name) for u in two.units] == [("cpu", "here/cpu"), ("opencl", "here/opencl0")]
     assert two.nodes[0].cores == (3,)
     assert two.nodes[0].devices[0].cores == (5,)
     assert two_devices(Inventory(Cores((3,), 8, "cpu", 0), (pocl,))).total_devices == 0
     assert two_devices(Inventory(Cores((3, 5), 8, "cpu", 0), ())).nodes[0].cores == (3, 5)
-    gpu = Found("nvidia", "gpu", "T4", 0)
+    gpu = FoundDevice("nvidia", "gpu", "T4", 0)
     assert two_devices(Inventory(Cores((3, 5), 8, "cpu", 0), (pocl, gpu))).units[1].kind == "gpu"
 
 
-def made_up(app: str = "fft") -> list[Measured]:
+def made_up(app: str = "fft") -> list[MeasuredRun]:
     """The CPU takes n / 100 s, the device 1 s + n / 400: they are equal at n = 400 / 3."""
     return [
         m
         for n in (10, 50, 100, 200, 400)
         for m in (
-            Measured(app, "cpu", str(n), n, n / 100, 0.0, 0.0),
-            Measured(app, "opencl", str(n), n, 1 + n / 400, 0.0, 0.25),
+            MeasuredRun(app, "cpu", str(n), n, n / 100, 0.0, 0.0),
+            MeasuredRun(app, "opencl", str(n), n, 1 + n / 400, 0.0, 0.25),
         )
         for _ in range(2)
     ]

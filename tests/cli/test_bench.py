@@ -11,7 +11,7 @@ import pytest
 from dovetail.cli.main import status_of
 from dovetail.history.sqlite import SqliteHistory
 from dovetail.model import DeviceClass
-from dovetail_lab.apps.bench.measured import Measured, write_measurements
+from dovetail_lab.apps.bench.measured import MeasuredRun, write_measurements
 
 ONE_CORE = '[[node]]\nname = "here"\ncores = [{core}]\n'
 
@@ -27,7 +27,7 @@ def cluster(tmp_path: Path) -> str:
 def runs(tmp_path: Path) -> Path:
     path = tmp_path / "runs.csv"
     measured = [
-        Measured("fft", device, role, n, seconds, seconds, 0.0)
+        MeasuredRun("fft", device, role, n, seconds, seconds, 0.0)
         for n, role in ((100, "train"), (200, "train"), (400, "train"), (300, "unseen"), (800, "unseen"))
         for device, seconds in (("cpu", n / 100), ("opencl", 1 + n / 400))
     ]
@@ -100,7 +100,7 @@ def test_accuracy_without_unseen_sizes_is_still_json(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "runs.csv"
-    write_measurements([Measured("fft", "cpu", "small", 64, 0.5, 0.5, 0.0)], path)
+    write_measurements([MeasuredRun("fft", "cpu", "small", 64, 0.5, 0.5, 0.0)], path)
     assert status_of(["bench", "--from", str(path), "--accuracy", "--json"]) == 0
     said = json.loads(capsys.readouterr().out, parse_constant=lambda name: pytest.fail(name))
     assert said["accuracy"][0]["median_error"] is None

@@ -10,15 +10,15 @@ import typer
 from typer.testing import CliRunner
 
 from dovetail.cli import devices
-from dovetail.executors.discovery import Cores, Found, Inventory, Missing
+from dovetail.executors.discovery import Cores, FailedProbe, FoundDevice, Inventory
 
 FOUND = Inventory(
     Cores((0, 1, 2, 5), 8, "Some CPU [x]", 32_000_000_000, 2.5),
     (
-        Found("nvidia", "gpu", "NVIDIA T4", 0, 16_000_000_000, "550.1"),
-        Found("opencl", "opencl", "pocl", 0, 0, "3.0", used=False, note="a CPU device"),
+        FoundDevice("nvidia", "gpu", "NVIDIA T4", 0, 16_000_000_000, "550.1"),
+        FoundDevice("opencl", "opencl", "pocl", 0, 0, "3.0", used=False, note="a CPU device"),
     ),
-    (Missing("amd", "the kernel driver amdgpu (KFD) is not loaded"),),
+    (FailedProbe("amd", "the kernel driver amdgpu (KFD) is not loaded"),),
 )
 
 

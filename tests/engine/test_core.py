@@ -40,7 +40,7 @@ from dovetail.model import (
     Wait,
     Woken,
 )
-from dovetail.testing.builders import Knowing, rigid, timed
+from dovetail.testing.builders import TrueTimesModel, rigid, timed
 
 Rule = Callable[[View], Iterable[Decision]]
 NOWHERE = Allocation(Request(1, 1), ())
@@ -82,7 +82,7 @@ def greedy(view: View) -> Iterable[Decision]:
 
 def engine_of(rule: Rule, cluster: Cluster, jobs: Iterable[Job] = (), **options: object) -> Engine:
     """An engine to which these jobs have been submitted at time 0, and which then follows the rule."""
-    engine = Engine(cluster, Scripted(rule), Knowing(TableTruth()), policy_name="scripted", **options)  # type: ignore[arg-type]
+    engine = Engine(cluster, Scripted(rule), TrueTimesModel(TableTruth()), policy_name="scripted", **options)  # type: ignore[arg-type]
     engine.handle(0.0, [Submitted(job) for job in jobs])
     return engine
 
@@ -156,7 +156,7 @@ def test_a_policy_that_settles_is_asked_once() -> None:
         calls.append(view.now)
         return greedy(view)
 
-    engine = Engine(Cluster.uniform(2, 1), Settling(rule), Knowing(TableTruth()))
+    engine = Engine(Cluster.uniform(2, 1), Settling(rule), TrueTimesModel(TableTruth()))
     engine.handle(0.0, [Submitted(job) for job in cpu_jobs(1, 1)])
     assert calls == [0.0]
     assert len(engine.running) == 2

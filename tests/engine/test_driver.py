@@ -49,7 +49,7 @@ from dovetail.model import (
 )
 from dovetail.plugins import load_policy
 from dovetail.policies.fcfs import Fcfs
-from dovetail.testing.builders import Knowing, rigid, workload
+from dovetail.testing.builders import TrueTimesModel, rigid, workload
 from dovetail.testing.invariants import check_schedule
 from dovetail.testing.virtual_time import run_virtual
 
@@ -73,7 +73,7 @@ class Outside(FakeExecutor):
     device: DeviceClass | None = None
 
     def __post_init__(self) -> None:
-        super().__init__(Knowing(rigid([]).truth).truth)
+        super().__init__(TrueTimesModel(rigid([]).truth).truth)
 
     async def submit(self, job: Job, decision: Submit, attempt: int) -> None:
         loop = asyncio.get_running_loop()
@@ -116,7 +116,7 @@ def drive(
         driver = Driver(
             cluster,
             policy,
-            Knowing(jobs.truth),
+            TrueTimesModel(jobs.truth),
             bound=no_bound,
             history=history,
             options=DriverOptions(enforce=True, run_uid="run", **options),
@@ -336,7 +336,9 @@ def test_dependencies_hold_jobs_back_and_cancel_what_can_never_start() -> None:
             replace(after, depends=(Dependency("afterok", "1"),)),
         ],
     )
-    result = simulate(jobs, Cluster.uniform(4, 1), Fcfs(), Knowing(jobs.truth), options=SimulationOptions())
+    result = simulate(
+        jobs, Cluster.uniform(4, 1), Fcfs(), TrueTimesModel(jobs.truth), options=SimulationOptions()
+    )
     check_schedule(result, jobs)
     rows = {r.job.id: (r.state, r.start, r.detail) for r in result.records}
     assert rows["0"][:2] == (State.TIMEOUT, 0.0)
@@ -353,7 +355,9 @@ def test_who_waits_for_a_failure_starts_after_one_and_is_cancelled_otherwise() -
         replace(after_fine, depends=(Dependency("afternotok", "1"),)),
     ]
     jobs = replace(jobs, jobs=[killed, fine, *after])
-    result = simulate(jobs, Cluster.uniform(4, 1), Fcfs(), Knowing(jobs.truth), options=SimulationOptions())
+    result = simulate(
+        jobs, Cluster.uniform(4, 1), Fcfs(), TrueTimesModel(jobs.truth), options=SimulationOptions()
+    )
     rows = {r.job.id: (r.state, r.start, r.detail) for r in result.records}
     assert rows["2"][:2] == (State.COMPLETED, 5.0)
     assert rows["3"] == (State.CANCELLED, None, "afternotok:1 cannot come true: that job is COMPLETED")
@@ -362,7 +366,9 @@ def test_who_waits_for_a_failure_starts_after_one_and_is_cancelled_otherwise() -
 def test_throttles_let_so_many_through_at_once() -> None:
     jobs = rigid([(0.0, 1, 10.0, None)] * 5)
     jobs = replace(jobs, jobs=[replace(job, throttles=(Throttle("array", 2),)) for job in jobs.jobs])
-    result = simulate(jobs, Cluster.uniform(4, 1), Fcfs(), Knowing(jobs.truth), options=SimulationOptions())
+    result = simulate(
+        jobs, Cluster.uniform(4, 1), Fcfs(), TrueTimesModel(jobs.truth), options=SimulationOptions()
+    )
     assert [record.start for record in result.records] == [0.0, 0.0, 10.0, 10.0, 20.0]
 
 
@@ -387,7 +393,11 @@ def test_dependencies_that_cannot_be_are_refused(depends: dict[str, str], senten
 
 def test_a_service_that_retires_its_jobs_keeps_nothing_of_them() -> None:
     driver = Driver(
-        Cluster.uniform(4, 1), Fcfs(), Knowing(rigid([]).truth), bound=no_bound, options=DriverOptions()
+        Cluster.uniform(4, 1),
+        Fcfs(),
+        TrueTimesModel(rigid([]).truth),
+        bound=no_bound,
+        options=DriverOptions(),
     )
     template = rigid([(0.0, 1, 1.0, 10.0)]).jobs[0]
     for i in range(200):

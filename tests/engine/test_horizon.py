@@ -16,7 +16,7 @@ from dovetail.engine.journal.journal import JournalWriter, read_journal, replay
 from dovetail.engine.state.core import no_bound
 from dovetail.model import Cluster, ClusterEnds, Event, Record, State, Workload
 from dovetail.plugins import load_policy
-from dovetail.testing.builders import Knowing, rigid, workload
+from dovetail.testing.builders import TrueTimesModel, rigid, workload
 from dovetail.testing.virtual_time import run_virtual
 
 
@@ -30,7 +30,7 @@ def drive(
         driver = Driver(
             cluster,
             load_policy(policy).policy,
-            Knowing(jobs.truth),
+            TrueTimesModel(jobs.truth),
             bound=no_bound,
             journal=journal,
             options=DriverOptions(enforce=True),

@@ -31,7 +31,7 @@ from dovetail.model import (
 )
 from dovetail.plugins import load_policy, needs_priorities, policies
 from dovetail.policies.follow_plan import FollowPlan
-from dovetail.testing.builders import Knowing, workload
+from dovetail.testing.builders import TrueTimesModel, workload
 from dovetail.testing.invariants import check_schedule
 
 MACHINE = Cluster.parse("1x2cpu+1gpu")
@@ -62,7 +62,7 @@ def simulated(
         jobs,
         cluster,
         loaded.policy,
-        Knowing(jobs.truth),
+        TrueTimesModel(jobs.truth),
         options=SimulationOptions(validate=True, placement=getattr(loaded.policy, "placement", "pack")),
         follow=FollowPlan(),
         journal=journal,
@@ -105,7 +105,7 @@ def test_of_equal_jobs_the_higher_one_never_starts_later(
 def test_without_turns_such_a_policy_does_not_look_at_priorities() -> None:
     """What the test above would find: the jobs are such that it can fail."""
     jobs = jobs_of(*((0.0, 0.0, "u"),) * 4, (0.0, 5.0, "u"))
-    plain = simulate(jobs, MACHINE, load_policy("history").policy, Knowing(jobs.truth))
+    plain = simulate(jobs, MACHINE, load_policy("history").policy, TrueTimesModel(jobs.truth))
     first, ranked = plain.records[-1].start, simulated(jobs, "history").records[-1].start
     assert first is not None
     assert ranked == 0.0 < first

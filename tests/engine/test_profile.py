@@ -19,7 +19,7 @@ from dovetail.engine.state.view import EngineView
 from dovetail.interfaces import Traits, View
 from dovetail.model import Allocation, Cluster, Decision, Device, Node, Part, Request
 from dovetail.policies.conservative import Conservative
-from dovetail.testing.builders import Knowing, full
+from dovetail.testing.builders import TrueTimesModel, full
 
 Held = list[tuple[float, float, Allocation]]
 
@@ -109,7 +109,7 @@ def test_what_is_kept_is_what_would_be_made_anew(overrun: str) -> None:
         workload = workload_of(rng, cluster)
         options = SimulationOptions(overrun=overrun)  # type: ignore[arg-type]
         found = [
-            simulate(workload, cluster, policy, Knowing(workload.truth), options=options)
+            simulate(workload, cluster, policy, TrueTimesModel(workload.truth), options=options)
             for policy in (Conservative(), Forgetful())
         ]
         starts = [[(r.start, r.promised, r.allocation) for r in result.records] for result in found]

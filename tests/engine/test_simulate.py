@@ -44,7 +44,7 @@ from dovetail.model import (
 )
 from dovetail.policies.easy import Easy
 from dovetail.policies.fcfs import Fcfs
-from dovetail.testing.builders import Knowing, rigid, rigid_workload, workload
+from dovetail.testing.builders import TrueTimesModel, rigid, rigid_workload, workload
 from dovetail.testing.invariants import check_schedule
 
 
@@ -58,7 +58,7 @@ def states(result: Result) -> list[State]:
 
 def run(work: Workload, cluster: Cluster, **options: object) -> Result:
     chosen = SimulationOptions(**options)  # type: ignore[arg-type]
-    result = simulate(work, cluster, Fcfs(), Knowing(work.truth), options=chosen)
+    result = simulate(work, cluster, Fcfs(), TrueTimesModel(work.truth), options=chosen)
     check_schedule(result, work)
     return result
 
@@ -123,7 +123,7 @@ def test_a_policy_can_refuse_a_workload() -> None:
 
     work, cluster = rigid_workload([(0, 1, 1, 1)], 2)
     with pytest.raises(UnsupportedWorkload, match="policy Picky places nothing, and job 0"):
-        simulate(work, cluster, Picky(), Knowing(work.truth))
+        simulate(work, cluster, Picky(), TrueTimesModel(work.truth))
 
 
 def test_the_fastest_implementation_is_taken_and_waited_for() -> None:
@@ -172,7 +172,7 @@ def test_the_policy_chooses_the_placement() -> None:
     )
     chosen = {}
     for placement in ("pack", "spread", "first"):
-        result = simulate(work, cluster, Fcfs(placement=placement), Knowing(work.truth))  # type: ignore[arg-type]
+        result = simulate(work, cluster, Fcfs(placement=placement), TrueTimesModel(work.truth))  # type: ignore[arg-type]
         assert result.records[0].allocation is not None
         chosen[placement] = result.records[0].allocation.nodes
     assert chosen == {"pack": [0], "spread": [1], "first": [0]}
@@ -200,14 +200,14 @@ class Halving:
 def test_rates_are_piecewise_constant() -> None:
     """a alone for 2 s, then both at half speed: b (3 s) ends at 8, a has 10 - 2 - 3 left and ends at 13."""
     work, cluster = rigid_workload([(0, 1, 10, 99), (2, 1, 3, 99)], 2)
-    result = simulate(work, cluster, Fcfs(), Knowing(work.truth), rates=Halving())
+    result = simulate(work, cluster, Fcfs(), TrueTimesModel(work.truth), rates=Halving())
     check_schedule(result, work, work=False)
     assert [record.end for record in result.records] == [13, 8]
 
 
 def test_walltimes_hold_under_rates() -> None:
     work, cluster = rigid_workload([(0, 1, 10, 12), (2, 1, 3, 5)], 2)
-    result = simulate(work, cluster, Fcfs(), Knowing(work.truth), rates=Halving())
+    result = simulate(work, cluster, Fcfs(), TrueTimesModel(work.truth), rates=Halving())
     assert [(record.end, record.state) for record in result.records] == [
         (12, State.TIMEOUT),
         (7, State.TIMEOUT),
@@ -229,7 +229,7 @@ def test_a_migration_stalls() -> None:
             return []
 
     work, cluster = rigid_workload([(0, 1, 10, 99)], 2)
-    result = simulate(work, cluster, Mover(), Knowing(work.truth), rates=Halving())
+    result = simulate(work, cluster, Mover(), TrueTimesModel(work.truth), rates=Halving())
     assert result.records[0].end == 11
     assert result.records[0].allocation is not None
     assert result.records[0].allocation.nodes == [1]
@@ -244,7 +244,7 @@ def test_a_migration_stalls() -> None:
 def test_work_is_conserved_under_rates(rows: list[tuple[int, int, int, int]]) -> None:
     """Of every job, the integral of its rate is the work it asked for, or it was killed."""
     work, cluster = rigid_workload([(float(s), n, float(r), float(w)) for s, n, r, w in rows], 3)
-    result = simulate(work, cluster, Easy(), Knowing(work.truth), rates=Halving())
+    result = simulate(work, cluster, Easy(), TrueTimesModel(work.truth), rates=Halving())
     check_schedule(result, work, work=False, promises=False)
     edges = sorted({t for r in result.records for t in (r.start, r.end) if t is not None})
     for record in result.records:
@@ -273,7 +273,7 @@ def test_incidents() -> None:
         (6.0, NodeJoined(1)),
     ]
     for policy in (Fcfs(), Easy()):
-        result = simulate(work, cluster, policy, Knowing(work.truth), incidents=incidents)
+        result = simulate(work, cluster, policy, TrueTimesModel(work.truth), incidents=incidents)
         assert states(result) == [State.NODE_FAIL, State.CANCELLED, State.COMPLETED, State.CANCELLED]
         assert [record.end for record in result.records] == [3, 5, 9, 2]
 
@@ -294,7 +294,7 @@ def test_every_instant_is_told_to_the_journal() -> None:
             told.append((now, kinds, [type(d).__name__ for d in decisions], more.get("ask", True)))
 
     work, cluster = rigid_workload([(0, 1, 5, 5), (0, 1, 5, 5)], 1)
-    simulate(work, cluster, Fcfs(), Knowing(work.truth), journal=Sink())
+    simulate(work, cluster, Fcfs(), TrueTimesModel(work.truth), journal=Sink())
     assert told == [
         (0, ["Submitted", "Submitted"], ["Start"], True),
         (5, ["Ended"], ["Start"], True),
@@ -305,7 +305,7 @@ def test_every_instant_is_told_to_the_journal() -> None:
 def test_finished_runs_are_recorded_before_the_policy_is_asked() -> None:
     history = MemoryHistory()
     work, cluster = rigid_workload([(0, 1, 5, 5), (0, 1, 6, 6)], 1)
-    simulate(work, cluster, Fcfs(), Knowing(work.truth), observe=history)
+    simulate(work, cluster, Fcfs(), TrueTimesModel(work.truth), observe=history)
     assert [run.seconds for run in history.runs("rigid")] == [5, 6]
 
 
@@ -330,7 +330,7 @@ def test_a_planner_plans_and_a_policy_follows() -> None:
                     yield Start(item.job, item.implementation, found)
 
     work, cluster = rigid_workload([(0, 1, 5, 5), (0, 1, 5, 5), (0, 1, 5, 5)], 1)
-    result = simulate(work, cluster, Backwards(), Knowing(work.truth), follow=Follow())
+    result = simulate(work, cluster, Backwards(), TrueTimesModel(work.truth), follow=Follow())
     assert starts(result) == [10, 5, 0]
     assert result.plan is not None
     assert result.plan.gap == 1.0
@@ -343,7 +343,7 @@ def test_progress_and_decision_times() -> None:
         progress=lambda done, total: seen.append((done, total)), timer=lambda: next(ticks)
     )
     work, cluster = rigid_workload([(0, 1, 5, 5), (0, 1, 5, 5)], 2)
-    result = simulate(work, cluster, Fcfs(), Knowing(work.truth), options=options)
+    result = simulate(work, cluster, Fcfs(), TrueTimesModel(work.truth), options=options)
     assert seen == [(2, 2)]
     assert list(result.decision_seconds) == [1, 1]
 
@@ -357,7 +357,7 @@ def test_a_wrong_policy_is_named() -> None:
 
     work, cluster = rigid_workload([(0, 1, 5, 5), (0, 1, 5, 5)], 2)
     with pytest.raises(PolicyError, match="policy Wrong, job 1: cannot be started: not free"):
-        simulate(work, cluster, Wrong(), Knowing(work.truth))
+        simulate(work, cluster, Wrong(), TrueTimesModel(work.truth))
 
 
 def test_a_job_that_never_starts_stays_pending() -> None:
@@ -369,5 +369,5 @@ def test_a_job_that_never_starts_stays_pending() -> None:
             return []
 
     work, cluster = rigid_workload([(0, 1, 5, 5)], 2)
-    result = simulate(work, cluster, Idle(), Knowing(work.truth))
+    result = simulate(work, cluster, Idle(), TrueTimesModel(work.truth))
     assert states(result) == [State.PENDING]

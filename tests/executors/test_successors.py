@@ -17,7 +17,7 @@ from dovetail.executors.lent import LentExecutor
 from dovetail.executors.local import Local, LocalExecutor
 from dovetail.executors.slurm import SlurmExecutor
 from dovetail.executors.spawnlog import read_log
-from dovetail.executors.successors import Next, Successors
+from dovetail.executors.successors import Successor, Successors
 from dovetail.interfaces import RunFolder, StartsAfter
 from dovetail.model import Ended, Event, Lingering, State, Withdrawn
 from dovetail.testing.processes import cpu_cluster, placed, runs, until
@@ -66,7 +66,7 @@ def names(events: list[Event]) -> list[tuple[str, str]]:
 def test_the_book_starts_who_waits_for_nobody_else() -> None:
     book = Successors()
     for uid, before in (("b", {"a"}), ("c", {"a", "b"}), ("d", {"z"}), ("e", {"d"})):
-        book.add(uid, Next({"uid": uid}, b"", before))
+        book.add(uid, Successor({"uid": uid}, b"", before))
     assert book.behind("a") == ["b", "c"]
     assert book.behind("z") == ["d", "e"]
     assert [one.request["uid"] for one in book.over("a")] == ["b"]

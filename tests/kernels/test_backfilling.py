@@ -22,7 +22,7 @@ from dovetail.kernels.backfilling import (
     worth_keeping,
 )
 from dovetail.plugins import load_policy
-from dovetail.testing.builders import Knowing, full, rigid_workload
+from dovetail.testing.builders import TrueTimesModel, full, rigid_workload
 
 NODES = 8
 NONE = np.empty(0, np.int64)
@@ -59,7 +59,7 @@ def test_it_is_easy_as_the_engine_runs_it(drawn: list[tuple[int, int, int, int, 
     first = jobs[0][0]
     jobs = [(submit - first, n, t, wall) for submit, n, t, wall in jobs]
     w, cluster = rigid_workload(jobs, NODES)
-    result = simulate(w, cluster, load_policy(f"easy?order={order}").policy, Knowing(w.truth))
+    result = simulate(w, cluster, load_policy(f"easy?order={order}").policy, TrueTimesModel(w.truth))
     records = sorted(result.records, key=lambda record: record.job.index)
     waits = [(r.start or 0.0) - r.job.submit_time for r in records]
     keys = {

@@ -8,7 +8,7 @@ from dovetail.engine.simulation.simulate import simulate
 from dovetail.errors import UnsupportedWorkload
 from dovetail.model import Cluster, Request
 from dovetail.policies.brr import Brr, BrrDynamic
-from dovetail.testing.builders import Knowing, rigid, workload
+from dovetail.testing.builders import TrueTimesModel, rigid, workload
 from dovetail.testing.invariants import check_schedule
 
 BOTH = {"cpu": 3.0, "gpu": 2.0}
@@ -17,7 +17,7 @@ BOTH = {"cpu": 3.0, "gpu": 2.0}
 def units(rows, cluster="2x4cpu+1gpu", policy=None):
     work = workload(rows)
     machine = Cluster.parse(cluster)
-    result = simulate(work, machine, policy or Brr(), Knowing(work.truth))
+    result = simulate(work, machine, policy or Brr(), TrueTimesModel(work.truth))
     check_schedule(result, work)
     found = {}
     for record in result.records:
@@ -47,7 +47,7 @@ def test_the_counter_passes_over_nodes_that_are_too_small(tmp_path) -> None:
     small_and_large.write_text('[[node]]\nname = "s"\ncpus = 2\n[[node]]\nname = "l"\ncpus = 8\n')
     machine = Cluster.parse(str(small_and_large))
     work = rigid([(0.0, 1, 5.0, None)] * 3, Request(1, 8))
-    result = simulate(work, machine, Brr(), Knowing(work.truth))
+    result = simulate(work, machine, Brr(), TrueTimesModel(work.truth))
     check_schedule(result, work)
     assert [r.allocation.node_names(machine) for r in result.records] == [["l"], ["l"], ["l"]]
 
@@ -68,4 +68,4 @@ def test_gangs_are_refused_with_a_sentence() -> None:
     work = rigid([(0.0, 2, 5.0, None)])
     for policy in (Brr(), BrrDynamic()):
         with pytest.raises(UnsupportedWorkload, match="on one node; job 0 asks for 2 nodes"):
-            simulate(work, Cluster.uniform(4, 1), policy, Knowing(work.truth))
+            simulate(work, Cluster.uniform(4, 1), policy, TrueTimesModel(work.truth))

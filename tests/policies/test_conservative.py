@@ -8,7 +8,7 @@ from dovetail.engine.simulation.simulate import SimulationOptions, simulate
 from dovetail.model import Cancelled, Cluster, Event, NodeJoined, NodeLost, Request, Result, Workload
 from dovetail.policies.conservative import Conservative
 from dovetail.policies.easy import Easy
-from dovetail.testing.builders import Knowing, rigid, rigid_workload
+from dovetail.testing.builders import TrueTimesModel, rigid, rigid_workload
 from dovetail.testing.invariants import check_schedule
 
 Row = tuple[float, int, float, float | None]
@@ -17,7 +17,7 @@ Row = tuple[float, int, float, float | None]
 def run(rows: list[Row], nodes: int, **options: object) -> Result:
     work, cluster = rigid_workload(rows, nodes)
     chosen = SimulationOptions(**options)  # type: ignore[arg-type]
-    result = simulate(work, cluster, Conservative(), Knowing(work.truth), options=chosen)
+    result = simulate(work, cluster, Conservative(), TrueTimesModel(work.truth), options=chosen)
     check_schedule(result, work)
     return result
 
@@ -41,7 +41,7 @@ def test_every_job_is_promised_a_start_that_moves_no_promise() -> None:
 def test_easy_delays_others_than_the_head_and_conservative_does_not() -> None:
     rows: list[Row] = [(0, 3, 10, 10), (1, 2, 10, 10), (2, 4, 10, 10), (3, 1, 30, 30)]
     work, cluster = rigid_workload(rows, 4)
-    easy = simulate(work, cluster, Easy(), Knowing(work.truth))
+    easy = simulate(work, cluster, Easy(), TrueTimesModel(work.truth))
     assert starts(easy) == [0, 10, 33, 3]
     assert starts(run(rows, 4)) == [0, 10, 20, 30]
 
@@ -71,7 +71,7 @@ def test_slots_on_named_nodes_and_gpus() -> None:
     choice = replace(big.choices[0], implementation=implementation, request=two)
     jobs = [work.jobs[0], replace(big, app=app, choices=(choice,)), *work.jobs[2:]]
     mixed = Workload("mixed", jobs, work.truth)
-    result = simulate(mixed, Cluster.uniform(1, 1, 2), Conservative(), Knowing(work.truth))
+    result = simulate(mixed, Cluster.uniform(1, 1, 2), Conservative(), TrueTimesModel(work.truth))
     check_schedule(result, mixed)
     assert starts(result) == [0, 10, 2, 15]
 
@@ -79,10 +79,10 @@ def test_slots_on_named_nodes_and_gpus() -> None:
 def test_incidents_make_new_promises() -> None:
     work, cluster = rigid_workload([(0, 2, 10, 10), (1, 2, 5, 5), (2, 2, 5, 5), (3, 2, 5, 5)], 2)
     lost: list[tuple[float, Event]] = [(4.0, NodeLost(0)), (6.0, NodeJoined(0))]
-    result = simulate(work, cluster, Conservative(), Knowing(work.truth), incidents=lost)
+    result = simulate(work, cluster, Conservative(), TrueTimesModel(work.truth), incidents=lost)
     assert starts(result) == [0, 6, 11, 16]
     cancelled: list[tuple[float, Event]] = [(4.0, Cancelled("2"))]
-    result = simulate(work, cluster, Conservative(), Knowing(work.truth), incidents=cancelled)
+    result = simulate(work, cluster, Conservative(), TrueTimesModel(work.truth), incidents=cancelled)
     assert starts(result) == [0, 10, None, 15]
     assert promised(result) == [None, 10, None, 15]
 
@@ -104,5 +104,7 @@ def test_nothing_is_promised_behind_jobs_without_a_bound() -> None:
 def test_priority_counts_within_an_instant_and_in_compression() -> None:
     work, cluster = rigid_workload([(0, 2, 4, 9), (1, 2, 5, 5), (1, 2, 5, 5)], 2)
     jobs = [replace(job, priority=job.index) for job in work.jobs]
-    result = simulate(Workload("ranked", jobs, work.truth), cluster, Conservative(), Knowing(work.truth))
+    result = simulate(
+        Workload("ranked", jobs, work.truth), cluster, Conservative(), TrueTimesModel(work.truth)
+    )
     assert starts(result) == [0, 9, 4]

@@ -36,7 +36,7 @@ from dovetail.model import (
     Workload,
 )
 from dovetail.policies.earliest_completion import Delay, EarliestCompletion, partition_of, places_for
-from dovetail.testing.builders import Knowing, timed, workload
+from dovetail.testing.builders import TrueTimesModel, timed, workload
 
 
 def cluster() -> Cluster:
@@ -50,7 +50,7 @@ def cluster() -> Cluster:
     )
 
 
-class Told(Knowing):
+class Told(TrueTimesModel):
     """Knows the true times, from 25 runs, but of some implementations nothing."""
 
     def __init__(self, jobs: Workload, unknown: Sequence[str] = ()) -> None:

@@ -27,7 +27,7 @@ from dovetail.model import (
 )
 from dovetail.policies.easy import Easy
 from dovetail.policies.parts.orders import f1_first
-from dovetail.testing.builders import Knowing, rigid, rigid_workload, timed, workload
+from dovetail.testing.builders import TrueTimesModel, rigid, rigid_workload, timed, workload
 from dovetail.testing.invariants import check_schedule
 
 Row = tuple[float, int, float, float | None]
@@ -36,7 +36,7 @@ Row = tuple[float, int, float, float | None]
 def run(rows: list[Row], nodes: int, policy: Policy | None = None, **options: object) -> Result:
     work, cluster = rigid_workload(rows, nodes)
     chosen = SimulationOptions(**options)  # type: ignore[arg-type]
-    result = simulate(work, cluster, policy or Easy(), Knowing(work.truth), options=chosen)
+    result = simulate(work, cluster, policy or Easy(), TrueTimesModel(work.truth), options=chosen)
     check_schedule(result, work)
     return result
 
@@ -84,7 +84,7 @@ def test_the_head_with_a_promise_stays_head_in_every_order() -> None:
 def test_a_later_high_priority_does_not_break_a_promise() -> None:
     work, cluster = rigid_workload([(0, 2, 10, 10), (1, 2, 5, 5), (2, 2, 5, 5), (2, 2, 5, 5)], 2)
     jobs = [replace(job, priority=rank) for job, rank in zip(work.jobs, (0, 0, 0, 9), strict=True)]
-    result = simulate(Workload("ranked", jobs, work.truth), cluster, Easy(), Knowing(work.truth))
+    result = simulate(Workload("ranked", jobs, work.truth), cluster, Easy(), TrueTimesModel(work.truth))
     assert starts(result) == [0, 10, 20, 15]
 
 
@@ -154,7 +154,7 @@ def test_several_implementations_and_gpus() -> None:
         ("d", {"cpu": 20.0}, 2.0),
     ]
     work = workload(rows)  # type: ignore[arg-type]
-    result = simulate(work, Cluster.uniform(1, 1, 1), Easy(), Knowing(work.truth))
+    result = simulate(work, Cluster.uniform(1, 1, 1), Easy(), TrueTimesModel(work.truth))
     check_schedule(result, work)
     assert starts(result) == [0, 10, 13, 2]
 
@@ -171,7 +171,7 @@ def test_extra_nodes_outside_the_heads_plan() -> None:
     nodes = (*Cluster.uniform(1, 1, 2).nodes, replace(Cluster.uniform(1, 1, 1).nodes[0], name="n1"))
     cluster = Cluster((replace(nodes[1], name="n0"), replace(nodes[0], name="n1")))
     mixed = Workload("mixed", jobs, work.truth)
-    result = simulate(mixed, cluster, Easy(placement="spread"), Knowing(work.truth))
+    result = simulate(mixed, cluster, Easy(placement="spread"), TrueTimesModel(work.truth))
     check_schedule(result, mixed)
     assert starts(result) == [0, 10, 2]
     assert result.records[2].allocation is not None
@@ -181,11 +181,11 @@ def test_extra_nodes_outside_the_heads_plan() -> None:
 def test_lost_nodes_void_the_promise_and_a_new_one_is_made() -> None:
     work, cluster = rigid_workload([(0, 2, 10, 10), (1, 2, 5, 5), (2, 3, 1, 1)], 3)
     incidents: list[tuple[float, Event]] = [(3.0, NodeLost(2)), (12.0, NodeJoined(2))]
-    result = simulate(work, cluster, Easy(), Knowing(work.truth), incidents=incidents)
+    result = simulate(work, cluster, Easy(), TrueTimesModel(work.truth), incidents=incidents)
     assert starts(result) == [0, 10, 15]
 
 
-class Guessing(Knowing):
+class Guessing(TrueTimesModel):
     """Thinks that every job takes 4 seconds, 5 at most."""
 
     def predict(
@@ -223,6 +223,6 @@ def test_moldable_jobs_run_as_asked() -> None:
     moldable = replace(job, choices=choices, nodes=2)
     truth = TableTruth({("m", "cpu", n): 8.0 / n for n in (1, 2, 4)})
     work = Workload("moldable", [moldable], truth)
-    result = simulate(work, Cluster.uniform(4, 1), Easy(), Knowing(truth))
+    result = simulate(work, Cluster.uniform(4, 1), Easy(), TrueTimesModel(truth))
     check_schedule(result, work)
     assert result.records[0].end == 4

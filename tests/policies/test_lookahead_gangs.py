@@ -9,7 +9,7 @@ import numpy as np
 from dovetail.engine.simulation.simulate import simulate
 from dovetail.model import App, Choice, Cluster, Implementation, Job, Request, Result, TableTruth, Workload
 from dovetail.plugins import load_policy
-from dovetail.testing.builders import HOST, Knowing, full
+from dovetail.testing.builders import HOST, TrueTimesModel, full
 from dovetail.testing.invariants import check_schedule
 from dovetail_lab.published.ravi_multi import MIXES, ravi_multi
 
@@ -17,7 +17,7 @@ RAVI = Cluster.parse("16x8cpu+1gpu")
 
 
 def run(w: Workload, policy: str = "lookahead", cluster: Cluster = RAVI) -> Result:
-    result = simulate(w, cluster, load_policy(policy).policy, Knowing(w.truth))
+    result = simulate(w, cluster, load_policy(policy).policy, TrueTimesModel(w.truth))
     check_schedule(result, w)
     return result
 
@@ -101,7 +101,7 @@ def test_a_wide_job_is_not_kept_waiting_for_ever() -> None:
 
 
 def test_unknown_gangs_are_run_all_the_same() -> None:
-    class Nothing(Knowing):
+    class Nothing(TrueTimesModel):
         def predict(self, *question: object) -> None:  # type: ignore[override]
             return None
 

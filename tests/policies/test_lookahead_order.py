@@ -19,12 +19,12 @@ from dovetail.engine.state.core import Engine
 from dovetail.interfaces import Traits, View
 from dovetail.kernels.backfilling import WAIT
 from dovetail.model import (
-    Came,
     Cluster,
     Decision,
     Ended,
-    Ran,
     Recalled,
+    RecentEnd,
+    RecentSubmission,
     Request,
     Result,
     Submitted,
@@ -34,7 +34,7 @@ from dovetail.plugins import load_policy
 from dovetail.policies import lookahead_order
 from dovetail.policies.easy import Easy
 from dovetail.policies.parts.orders import ORDERS, Order
-from dovetail.testing.builders import Knowing, full, rigid, rigid_workload
+from dovetail.testing.builders import TrueTimesModel, full, rigid, rigid_workload
 from dovetail.testing.invariants import check_schedule
 from dovetail.workloads.load import load_workload
 
@@ -43,7 +43,7 @@ KTH = TRACES / "kth-sp2-1996-2.1-cln.first8000.swf.gz"
 
 
 def run(w: Workload, policy: str, cluster: Cluster) -> Result:
-    result = simulate(w, cluster, load_policy(policy).policy, Knowing(w.truth))
+    result = simulate(w, cluster, load_policy(policy).policy, TrueTimesModel(w.truth))
     check_schedule(result, w)
     return result
 
@@ -145,37 +145,37 @@ def test_the_age_limit_holds_for_everybody(objective: str, seed: int) -> None:
 def test_what_is_remembered_survives_a_checkpoint() -> None:
     policy = load_policy("lookahead?objective=slowdown").policy
     w, cluster = crowd(1, count=10)
-    engine = Engine(cluster, policy, Knowing(w.truth))  # type: ignore[arg-type]
+    engine = Engine(cluster, policy, TrueTimesModel(w.truth))  # type: ignore[arg-type]
     engine.handle(0.0, [Submitted(job) for job in w.jobs[:5]])
     for job in w.jobs[:3]:
-        engine.recent.ran.append(Ran(job.user, 60.0, 30.0))
+        engine.recent.ran.append(RecentEnd(job.user, 60.0, 30.0))
     assert [one.submit_time for one in engine.recent.came] == [job.submit_time for job in w.jobs[:5]]
     engine.recent.came.popleft()  # as if there had been more than are remembered
     kept = checkpoint(engine, 0.0)
     assert kept is not None
-    other = Engine(cluster, policy, Knowing(w.truth))  # type: ignore[arg-type]
+    other = Engine(cluster, policy, TrueTimesModel(w.truth))  # type: ignore[arg-type]
     other.handle(0.0, [*kept.jobs, *kept.nodes], ask=False)
     assert list(other.recent.ran) == list(engine.recent.ran)
     assert list(other.recent.came) == list(engine.recent.came)
-    came = Came("ann", 3.5, Request(2, cpus=4, memory=7, partition="long"), 60.0)
-    recalled = Recalled((Ran(None, 60.0, 30.0), Ran("ann", 5.5, 5.5)), (came,))
+    came = RecentSubmission("ann", 3.5, Request(2, cpus=4, memory=7, partition="long"), 60.0)
+    recalled = Recalled((RecentEnd(None, 60.0, 30.0), RecentEnd("ann", 5.5, 5.5)), (came,))
     codec = Codec()
     assert codec.event_from(orjson.loads(orjson.dumps(codec.event(recalled)))) == recalled
     older = ["recalled", [[None, 60.0, 30.0]]]  # as journals before 23 November 2026 have it
-    assert codec.event_from(older) == Recalled((Ran(None, 60.0, 30.0),))
+    assert codec.event_from(older) == Recalled((RecentEnd(None, 60.0, 30.0),))
 
 
 @pytest.mark.parametrize("policy", ["easy", "lookahead?objective=slowdown"])
 def test_who_looks_back_remembers_what_ended_and_nobody_else_does(policy: str) -> None:
     w, cluster = crowd(2, count=1)
-    engine = Engine(cluster, load_policy(policy).policy, Knowing(w.truth))  # type: ignore[arg-type]
+    engine = Engine(cluster, load_policy(policy).policy, TrueTimesModel(w.truth))  # type: ignore[arg-type]
     job = replace(w.jobs[0], user="ann", submit_time=0.0, walltime=50.0)
     engine.handle(0.0, [Submitted(job)])
     engine.handle(20.0, [Ended(job.id)])
     looks_back = policy != "easy"
-    assert list(engine.recent.ran) == ([Ran("ann", 50.0, 20.0)] if looks_back else [])
+    assert list(engine.recent.ran) == ([RecentEnd("ann", 50.0, 20.0)] if looks_back else [])
     assert list(engine.recent.came) == (
-        [Came("ann", 0.0, job.choices[0].request, 50.0)] if looks_back else []
+        [RecentSubmission("ann", 0.0, job.choices[0].request, 50.0)] if looks_back else []
     )
 
 
@@ -202,7 +202,7 @@ def test_whom_room_is_kept_from_is_told_why_and_looked_at_again_when_an_end_was_
     rows = [*((60.0 * i, 1, 10.0, 20.0) for i in range(20)), (1201.0, 3, 3000.0, 3000.0)]
     w = rigid([*rows, *[(1211.0, 1, 2000.0, 2000.0)] * 2])
     engine = Engine(
-        Cluster.parse("4x1cpu"), load_policy("lookahead?objective=slowdown").policy, Knowing(w.truth)
+        Cluster.parse("4x1cpu"), load_policy("lookahead?objective=slowdown").policy, TrueTimesModel(w.truth)
     )  # type: ignore[arg-type]
     for job in w.jobs[:20]:
         engine.handle(job.submit_time, [Submitted(job)])
@@ -231,12 +231,14 @@ def test_who_waits_alone_is_kept_from_nothing() -> None:
 
 
 def test_jobs_of_one_moment_do_not_foretell_more_of_them() -> None:
-    came = [Came(None, 0.0, Request(1), 10.0)] * 40
+    came = [RecentSubmission(None, 0.0, Request(1), 10.0)] * 40
     ones = np.ones(40, np.int64)
-    assert lookahead_order.Coming.like(came, ones, np.ones(40), 100.0).rate == 0.0
-    two = [*came[:20], *[Came(None, 60.0, Request(1), 10.0)] * 20]
-    assert lookahead_order.Coming.like(two, ones, np.ones(40), 100.0).rate == pytest.approx(0.5 / 100)
-    few = lookahead_order.Coming.like(came[:15], ones[:15], np.ones(15), 100.0)
+    assert lookahead_order.ExpectedArrivals.like(came, ones, np.ones(40), 100.0).rate == 0.0
+    two = [*came[:20], *[RecentSubmission(None, 60.0, Request(1), 10.0)] * 20]
+    assert lookahead_order.ExpectedArrivals.like(two, ones, np.ones(40), 100.0).rate == pytest.approx(
+        0.5 / 100
+    )
+    few = lookahead_order.ExpectedArrivals.like(came[:15], ones[:15], np.ones(15), 100.0)
     assert few.rate == 0.0
     assert not len(few.width)
 
@@ -273,7 +275,7 @@ def test_easy_with_a_line_of_jobs_is_easy_in_that_order(seed: int, order: Order)
             return Easy(order).decide(view, list(line)[:10])
 
     w, cluster = crowd(seed)
-    told = simulate(w, cluster, Told(), Knowing(w.truth))
+    told = simulate(w, cluster, Told(), TrueTimesModel(w.truth))
     fixed = run(w, f"easy?order={order}", cluster)
     assert [(r.job.id, r.start) for r in told.records] == [(r.job.id, r.start) for r in fixed.records]
 
@@ -306,7 +308,7 @@ def test_a_deep_queue_is_worked_off_by_area(monkeypatch: pytest.MonkeyPatch) -> 
     w, cluster = crowd(3, count=200)
     w = replace(w, jobs=[replace(job, submit_time=0.0) for job in w.jobs])  # more than 100 machines full
     monkeypatch.setattr(lookahead_order, "_best_rank", lambda *_: pytest.fail("rolled out a deep queue"))
-    engine = Engine(cluster, load_policy("lookahead?objective=slowdown").policy, Knowing(w.truth))  # type: ignore[arg-type]
+    engine = Engine(cluster, load_policy("lookahead?objective=slowdown").policy, TrueTimesModel(w.truth))  # type: ignore[arg-type]
     engine.handle(0.0, [Submitted(job) for job in w.jobs])
     areas = sorted(w.jobs, key=lambda job: (max(10.0, job.walltime or 0.0) * job.nodes, job.index))
     assert set(engine.running) >= {job.id for job in areas[:2]}

@@ -16,7 +16,7 @@ from dovetail.history.memory import MemoryHistory
 from dovetail.model import Cluster, Result, TableTruth, Workload
 from dovetail.plugins import load_policy
 from dovetail.runtimes.registry import make_model
-from dovetail.testing.builders import Knowing, full, workload
+from dovetail.testing.builders import TrueTimesModel, full, workload
 from dovetail.testing.invariants import check_schedule
 from dovetail.workloads.edit import shuffled
 from dovetail.workloads.load import load_workload
@@ -26,7 +26,7 @@ ONE, TWO = Cluster.parse("1x1cpu+1gpu"), Cluster.parse("2x1cpu+1gpu")
 
 
 def run(w: Workload, policy: str = "lookahead", cluster: Cluster = ONE) -> Result:
-    result = simulate(w, cluster, load_policy(policy).policy, Knowing(w.truth))
+    result = simulate(w, cluster, load_policy(policy).policy, TrueTimesModel(w.truth))
     check_schedule(result, w)
     return result
 

@@ -28,7 +28,7 @@ from dovetail.model import (
 from dovetail.policies.fms import Fms, FmsNodes, FmsOrder, FmsType
 from dovetail.policies.mct import Mct
 from dovetail.policies.torque import Torque, TorquePlan
-from dovetail.testing.builders import Knowing, full
+from dovetail.testing.builders import TrueTimesModel, full
 from dovetail.testing.invariants import check_schedule
 from dovetail.workloads.published import load_published
 
@@ -262,7 +262,7 @@ def test_agrees_with_the_scheduler_written_apart(
     policy: Policy, decide: Callable[[Machine, list[int], float], None], rows: list[Ask], nodes: int
 ) -> None:
     work = as_workload(rows)
-    result = simulate(work, Cluster.uniform(nodes, 8, 1), policy, Knowing(work.truth))
+    result = simulate(work, Cluster.uniform(nodes, 8, 1), policy, TrueTimesModel(work.truth))
     check_schedule(result, work)
     assert result.promises_broken == 0
     assert scheduled(result) == Machine(rows, nodes).run(decide)
@@ -287,7 +287,7 @@ GOLDEN = {
 def test_golden_values(policy: Policy) -> None:
     """The 18 rows of Fig. 2 and their first 14 again, batches of 8 every 30 s, on 16 nodes."""
     work = load_published("published:ravi-multi-table?jobs=32&batch=8&interval=30")
-    result = simulate(work, Cluster.parse("16x1cpu+1gpu"), policy, Knowing(work.truth))
+    result = simulate(work, Cluster.parse("16x1cpu+1gpu"), policy, TrueTimesModel(work.truth))
     check_schedule(result, work)
     assert result.promises_broken == 0
     assert result.makespan == pytest.approx(GOLDEN[policy], abs=0.006)

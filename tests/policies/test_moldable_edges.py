@@ -27,7 +27,7 @@ from dovetail.model import (
 from dovetail.plugins import load_policy
 from dovetail.policies.fms import Fms
 from dovetail.runtimes.least_squares import LeastSquaresModel
-from dovetail.testing.builders import Knowing, full
+from dovetail.testing.builders import TrueTimesModel, full
 from dovetail.testing.invariants import check_schedule
 
 POLICIES = ("torque", "torque-plan", "mct", "fms", "fms?score=area", "fms-type", "fms-nodes", "fms-order")
@@ -79,7 +79,7 @@ def test_every_schedule_is_valid(name: str, text: str, tmp_path) -> None:
     cluster = cluster_of(text, tmp_path)
     for seed in range(full(60, 5)):
         work = drawn(seed)
-        result = simulate(work, cluster, load_policy(name).policy, Knowing(work.truth))
+        result = simulate(work, cluster, load_policy(name).policy, TrueTimesModel(work.truth))
         check_schedule(result, work)
         assert result.promises_broken == 0
 
@@ -140,7 +140,7 @@ def test_a_node_is_lost_and_comes_back(name: str) -> None:
     work = Workload("lost", jobs, TableTruth(fixed={str(i): 10.0 for i in range(4)}))
     incidents = [(3.0, NodeLost(0)), (15.0, NodeJoined(0))]
     result = simulate(
-        work, Cluster.uniform(3, 2), load_policy(name).policy, Knowing(work.truth), incidents=incidents
+        work, Cluster.uniform(3, 2), load_policy(name).policy, TrueTimesModel(work.truth), incidents=incidents
     )
     check_schedule(result, work)
     states = {r.job.id: r.state for r in result.records}
@@ -165,7 +165,7 @@ def test_the_rule_and_its_kernel_make_the_same_schedules(text: str, tmp_path) ->
         work = drawn(seed, 8)
         starts = []
         for policy in (Fms(), SpeltOut(), Fms("area"), SpeltOut("area")):
-            result = simulate(work, cluster, policy, Knowing(work.truth))
+            result = simulate(work, cluster, policy, TrueTimesModel(work.truth))
             check_schedule(result, work)
             starts.append([(r.start, r.allocation) for r in result.records])
         assert starts[0] == starts[1]

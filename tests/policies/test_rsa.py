@@ -11,7 +11,7 @@ from dovetail.model import Cluster, TableTruth, Way, Workload
 from dovetail.policies.rsa import Rsa, speedups
 from dovetail.policies.rsc import Rsc
 from dovetail.runtimes.least_squares import LeastSquaresModel
-from dovetail.testing.builders import Knowing, timed, workload
+from dovetail.testing.builders import TrueTimesModel, timed, workload
 from dovetail.testing.invariants import check_schedule
 
 
@@ -96,7 +96,7 @@ def test_a_pool_takes_as_many_jobs_as_fit(tmp_path) -> None:
 
 def test_jobs_without_an_implementation_for_a_resource_are_passed_over() -> None:
     work = workload([("a", {"gpu": 5.0}), ("b", {"gpu": 5.0}), ("c", {"gpu": 6.0, "cpu": 7.0})])
-    result = simulate(work, Cluster.parse("1x1cpu+1gpu"), Rsa(), Knowing(work.truth))
+    result = simulate(work, Cluster.parse("1x1cpu+1gpu"), Rsa(), TrueTimesModel(work.truth))
     check_schedule(result, work)
     assert {r.job.id: r.start for r in result.records} == {"a": 0.0, "b": 5.0, "c": 0.0}
 
@@ -113,7 +113,7 @@ def test_a_third_kind_of_device(tmp_path) -> None:
     ]
     work = workload(rows)
     machine = Cluster.parse(str(cluster))
-    result = simulate(work, machine, Rsa(), Knowing(work.truth))
+    result = simulate(work, machine, Rsa(), TrueTimesModel(work.truth))
     check_schedule(result, work)
     # All prefer the GPU, a most. The CPU is asked first and takes the one that loses least there: c; then
     # OpenCL takes b.

@@ -20,7 +20,7 @@ from dovetail.policies.rsa import Rsa
 from dovetail.policies.rsc import Rsc
 from dovetail.policies.sufferage import Sufferage
 from dovetail.report.metrics import metrics
-from dovetail.testing.builders import Knowing, full, workload
+from dovetail.testing.builders import TrueTimesModel, full, workload
 from dovetail.testing.invariants import check_schedule
 from dovetail.workloads.published import load_published
 
@@ -220,7 +220,7 @@ def placed(result: Result, nodes: int) -> dict[int, tuple[int, float]]:
 
 def ran(jobs: Jobs, nodes: int, policy: Policy) -> dict[int, tuple[int, float]]:
     work = as_workload(jobs)
-    result = simulate(work, Cluster.uniform(nodes, 4, 1), policy, Knowing(work.truth))
+    result = simulate(work, Cluster.uniform(nodes, 4, 1), policy, TrueTimesModel(work.truth))
     check_schedule(result, work)
     return placed(result, nodes)
 
@@ -256,7 +256,7 @@ GOLDEN = {  # CT, ANL, AQL, MIT of Fig. 1's rows in table order, repeated to 24 
 @pytest.mark.parametrize("policy", GOLDEN, ids=str)
 def test_golden_values(policy: Policy) -> None:
     work = load_published("published:ravi-single-table?jobs=24")
-    result = simulate(work, Cluster.parse("2x1cpu+1gpu"), policy, Knowing(work.truth))
+    result = simulate(work, Cluster.parse("2x1cpu+1gpu"), policy, TrueTimesModel(work.truth))
     check_schedule(result, work)
     found = metrics(result)
     for name, value in zip(("makespan", "anl", "aql", "mit"), GOLDEN[policy], strict=True):
@@ -269,7 +269,9 @@ def test_the_optimum_of_the_golden_list_is_proven() -> None:
     from dovetail.policies.optimal import Optimal
 
     work = load_published("published:ravi-single-table?jobs=24")
-    result = simulate(work, Cluster.parse("2x1cpu+1gpu"), Optimal(), Knowing(work.truth), follow=FollowPlan())
+    result = simulate(
+        work, Cluster.parse("2x1cpu+1gpu"), Optimal(), TrueTimesModel(work.truth), follow=FollowPlan()
+    )
     check_schedule(result, work)
     assert result.makespan == pytest.approx(40.153, abs=6e-4)
     assert result.plan is not None

@@ -56,7 +56,7 @@ from dovetail.model import (
 )
 from dovetail.plugins import load_policy
 from dovetail.runtimes.perfect import PerfectModel
-from dovetail.testing.builders import Knowing, full, workload
+from dovetail.testing.builders import TrueTimesModel, full, workload
 from dovetail.testing.invariants import check_schedule
 from dovetail.testing.virtual_time import run_virtual
 
@@ -114,7 +114,7 @@ class World:
         self.driver = Driver(
             self.cluster,
             Erratic(seed, outside=True),
-            Knowing(self.workload.truth),
+            TrueTimesModel(self.workload.truth),
             bound=no_bound,
             options=DriverOptions(hold_moves=True, requeues=8),
         )

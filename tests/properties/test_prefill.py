@@ -18,7 +18,7 @@ from dovetail.engine.driver.orders import Order, Stop, Withdraw
 from dovetail.engine.driver.prefill import AHEAD, ALONG, SHORTER
 from dovetail.engine.journal.journal import JournalWriter, read_journal, replay
 from dovetail.engine.state.core import no_bound
-from dovetail.executors.successors import Dropped, Next, Successors
+from dovetail.executors.successors import DroppedSuccessors, Successor, Successors
 from dovetail.model import (
     Cancelled,
     Cluster,
@@ -134,7 +134,7 @@ class Machine:
             before = self.next.before(after, self.running.__contains__)
             if before:
                 self.followed += 1
-                self.next.add(order.job.id, Next({"placed": order}, b"", before))
+                self.next.add(order.job.id, Successor({"placed": order}, b"", before))
             else:
                 self.begin(order, now)
         elif isinstance(order, Stop):
@@ -206,7 +206,7 @@ class World:
         self.arrivals = deque(sorted(self.workload.jobs, key=lambda job: job.submit_time))
         self.now = 0.0
         self.asked: set[str] = set()
-        self.refused = Dropped()
+        self.refused = DroppedSuccessors()
         self.never: Counter[str] = Counter()  # starts that could not be asked for
 
     def next_time(self) -> float:

@@ -14,14 +14,14 @@ from dovetail.policies.fms import Fms
 from dovetail.policies.static import BestDevice
 from dovetail.rates.isolated import Isolated
 from dovetail.rates.sharing_penalty import SharingPenalty
-from dovetail.testing.builders import Knowing, workload
+from dovetail.testing.builders import TrueTimesModel, workload
 from dovetail.testing.invariants import check_schedule
 from dovetail.workloads.published import load_published
 
 
 def ends(rows, rates, cluster="1x4cpu+1gpu"):
     work = workload(rows)
-    result = simulate(work, Cluster.parse(cluster), BestDevice(), Knowing(work.truth), rates=rates)
+    result = simulate(work, Cluster.parse(cluster), BestDevice(), TrueTimesModel(work.truth), rates=rates)
     check_schedule(result, work, work=False)
     return {record.job.id: record.end for record in result.records}
 
@@ -71,7 +71,9 @@ def test_gangs_are_as_slow_as_on_their_slowest_node() -> None:
     """Against the records alone: work done is the integral of the rate over the run."""
     work = load_published("published:ravi-multi?mix=25sj75lj&seed=3")
     rates = SharingPenalty()
-    result = simulate(work, Cluster.parse("16x8cpu+1gpu"), Fms("area"), Knowing(work.truth), rates=rates)
+    result = simulate(
+        work, Cluster.parse("16x8cpu+1gpu"), Fms("area"), TrueTimesModel(work.truth), rates=rates
+    )
     check_schedule(result, work, work=False, promises=False)
     slowed = 0
     for record in result.records:

@@ -33,7 +33,7 @@ from dovetail.model import (
 from dovetail.policies.conservative import Conservative
 from dovetail.policies.easy import Easy
 from dovetail.policies.fcfs import Fcfs
-from dovetail.testing.builders import Knowing, full
+from dovetail.testing.builders import TrueTimesModel, full
 from dovetail.testing.invariants import check_schedule
 
 UNITS = 100
@@ -311,7 +311,7 @@ def test_agrees_job_by_job(
     """Starts, nodes and GPUs of every job."""
     for seed in range(block, full(5000, 300), 2):
         asks, whole, workload, cluster = instance(seed)
-        result = simulate(workload, cluster, policy, Knowing(workload.truth))
+        result = simulate(workload, cluster, policy, TrueTimesModel(workload.truth))
         check_schedule(result, workload)
         got = [(record.start, held(record)) for record in result.records]
         assert got == reference(asks, whole), seed
@@ -323,7 +323,7 @@ def test_instances_are_hard_enough() -> None:
     for seed in range(100):
         _, _, workload, cluster = instance(seed)
         starts = [
-            [r.start for r in simulate(workload, cluster, policy, Knowing(workload.truth)).records]
+            [r.start for r in simulate(workload, cluster, policy, TrueTimesModel(workload.truth)).records]
             for policy, _ in REFERENCES
         ]
         differ += len(list(groupby(sorted(map(tuple, starts)))))  # type: ignore[type-var]

@@ -20,7 +20,7 @@ from dovetail.policies.conservative import Conservative
 from dovetail.policies.easy import Easy
 from dovetail.policies.fcfs import Fcfs
 from dovetail.policies.sjf import Sjf
-from dovetail.testing.builders import Knowing, full, rigid_workload
+from dovetail.testing.builders import TrueTimesModel, full, rigid_workload
 from dovetail.testing.invariants import check_schedule
 from dovetail.workloads.swf import read_swf
 
@@ -180,7 +180,7 @@ def blocking_starts(rows: Sequence[Row], nodes: int, key: Key) -> list[float]:
 
 def dovetail_starts(rows: Sequence[Row], nodes: int, policy: Policy) -> list[float]:
     workload, cluster = rigid_workload(rows, nodes)
-    result = simulate(workload, cluster, policy, Knowing(workload.truth))
+    result = simulate(workload, cluster, policy, TrueTimesModel(workload.truth))
     check_schedule(result, workload)
     assert result.promises_broken == 0
     starts = [record.start for record in result.records]
@@ -290,7 +290,7 @@ def test_priorities_go_first_but_promises_stay() -> None:
     ranked = Workload("ranked", jobs, workload.truth)
     starts = {}
     for policy in (Fcfs(), Easy(), Conservative()):
-        result = simulate(ranked, cluster, policy, Knowing(ranked.truth))
+        result = simulate(ranked, cluster, policy, TrueTimesModel(ranked.truth))
         check_schedule(result, ranked)
         starts[type(policy)] = [record.start for record in result.records]
     assert starts == {Fcfs: [0, 20, 10], Easy: [0, 10, 20], Conservative: [0, 10, 20]}
@@ -321,7 +321,7 @@ def test_overrunning_jobs_break_promises_that_are_counted_apart() -> None:
     workload, cluster = rigid_workload(rows, 2)
     for policy in (Easy(), Conservative()):
         options = SimulationOptions(overrun="run")
-        result = simulate(workload, cluster, policy, Knowing(workload.truth), options=options)
+        result = simulate(workload, cluster, policy, TrueTimesModel(workload.truth), options=options)
         check_schedule(result, workload)
         assert result.promises_broken == result.broken_by_overrun >= 1
         assert [record.start for record in result.records][:2] == [0, 50]

@@ -11,7 +11,7 @@ import pytest
 from dovetail.engine.simulation.simulate import simulate
 from dovetail.model import Cluster, TableTruth
 from dovetail.policies.easy import Easy
-from dovetail.testing.builders import Knowing, full
+from dovetail.testing.builders import TrueTimesModel, full
 from dovetail.workloads.swf import read_swf
 
 TRACES = Path(__file__).parents[3] / "shared" / "traces"
@@ -88,6 +88,6 @@ def test_every_start_of_a_trace_agrees(name: str, nodes: int) -> None:
         (job.submit_time, job.nodes, fixed[job.id], fixed[job.id] if job.walltime is None else job.walltime)
         for job in workload.jobs
     ]
-    result = simulate(workload, Cluster.uniform(nodes, 1), Easy(), Knowing(workload.truth))
+    result = simulate(workload, Cluster.uniform(nodes, 1), Easy(), TrueTimesModel(workload.truth))
     starts = {record.job.id: record.start for record in result.records}
     assert [starts[job.id] for job in workload.jobs] == easy_by_counting(rows, nodes)

@@ -11,7 +11,7 @@ from device_servers import Served
 from waiting import until
 
 import dovetail.remote
-from dovetail.remote.spares import KEPT, LARGEST, SMALLEST, Spares
+from dovetail.remote.spares import KEPT, LARGEST, SMALLEST, BlockPool
 
 pytestmark = pytest.mark.xdist_group("remote")
 
@@ -23,7 +23,7 @@ def address(array: np.ndarray) -> int:
 
 
 def test_memory_of_an_array_that_died_is_used_again_whatever_its_type() -> None:
-    spares, me = Spares(), object()
+    spares, me = BlockPool(), object()
     array = spares.empty(me, (COUNT,), "float64")
     where = address(array)
     del array
@@ -46,7 +46,7 @@ def test_memory_of_an_array_that_died_is_used_again_whatever_its_type() -> None:
     ids=["itself", "a slice", "a view of a view", "a buffer", "DLPack", "in a container"],
 )
 def test_memory_that_anybody_has_is_not(held) -> None:
-    spares, me = Spares(), object()
+    spares, me = BlockPool(), object()
     first = spares.empty(me, (COUNT,), "float64")
     where = address(first)
     kept = held(first)
@@ -57,7 +57,7 @@ def test_memory_that_anybody_has_is_not(held) -> None:
 
 
 def test_memory_of_another_owner_is_not() -> None:
-    spares, me, other = Spares(), object(), object()
+    spares, me, other = BlockPool(), object(), object()
     mine = spares.empty(me, (COUNT,), "float64")
     mine[:] = 42
     where = address(mine)
@@ -71,7 +71,7 @@ def test_what_is_kept_is_bounded_and_forgotten() -> None:
     def held() -> int:
         return sum(memory.block.nbytes for memory in spares._kept)
 
-    spares, me = Spares(), object()
+    spares, me = BlockPool(), object()
     for count in (0, COUNT - 1, LARGEST // 8 + 1):
         assert spares.empty(me, (count,), "float64").shape == (count,)
     assert held() == 0
@@ -86,7 +86,7 @@ def test_what_is_kept_is_bounded_and_forgotten() -> None:
 
 
 def test_threads_never_get_the_same_memory() -> None:
-    spares = Spares()
+    spares = BlockPool()
     wrong = []
 
     def work(number: int) -> None:

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from dovetail.errors import InputError
-from dovetail.report import Comparison, Cut, Report, plots, tables
+from dovetail.report import Comparison, Report, TrimmedTrace, plots, tables
 from dovetail.report.compared import later_table
 from dovetail.report.intervals import paired
 from dovetail.report.json_form import text_of, to_json
@@ -36,7 +36,7 @@ def run(make_record, make_result):
     return make
 
 
-MIDDLE = Cut(10.0, 10.0)
+MIDDLE = TrimmedTrace(10.0, 10.0)
 
 
 def test_the_cut_decides_which_jobs_count(run):
@@ -44,7 +44,7 @@ def test_the_cut_decides_which_jobs_count(run):
     assert final_metrics(result)["mean_wait"] == 2.0
     assert final_metrics(result, MIDDLE)["mean_wait"] == 2.0
     assert final_metrics(result, MIDDLE)["jobs_counted"] == 3
-    assert final_metrics(result, Cut(15.0, 0.0))["mean_wait"] == 3.0
+    assert final_metrics(result, TrimmedTrace(15.0, 0.0))["mean_wait"] == 3.0
     assert final_metrics(result)["jobs_counted"] == 5  # each cut is remembered apart
     assert {name: m["jobs"] for name, m in breakdown(result, "user", cut=MIDDLE).items()} == {
         "ann": 2,
@@ -88,7 +88,7 @@ def test_pairs_are_compared_within_the_cut(run):
     first = [run(1.0, policy="a", seed=s) for s in (1, 2)]
     second = [run(2.0, policy="b", seed=s) for s in (1, 2)]
     assert paired(first, second, "mean_wait").difference.mean == -2.0
-    assert paired(first, second, "mean_wait", cut=Cut(25.0, 0.0)).difference.mean == -3.5
+    assert paired(first, second, "mean_wait", cut=TrimmedTrace(25.0, 0.0)).difference.mean == -3.5
 
 
 def test_a_chart_over_the_load(run, tmp_path):
@@ -102,13 +102,13 @@ def test_a_chart_over_the_load(run, tmp_path):
 @pytest.mark.parametrize("value", [float("inf"), float("nan"), -1.0])
 def test_a_cut_is_finite(value):
     with pytest.raises(InputError):
-        Cut(value)
+        TrimmedTrace(value)
 
 
 def test_a_cut_that_leaves_no_job_compares_nothing_seed_by_seed(run):
     results = [run(f * s, policy=p, seed=s) for f, p in ((1.0, "a"), (2.0, "b")) for s in (1, 2)]
     assert "wait difference" in Comparison(results).html(cut=MIDDLE).partition("Seed by seed")[2]
-    page = Comparison(results).html(cut=Cut(1e6, 1e6))
+    page = Comparison(results).html(cut=TrimmedTrace(1e6, 1e6))
     assert "makespan difference" in page.partition("Seed by seed")[2]
     assert "wait difference" not in page.partition("Seed by seed")[2]
 
@@ -119,6 +119,6 @@ def test_a_cut_that_leaves_no_job_compares_nothing_seed_by_seed(run):
 )
 def test_a_cut_that_cannot_be_is_one_sentence(warmup, found):
     with pytest.raises(InputError, match=rf"warm-up and cool-down: {found}, expected two finite numbers"):
-        Cut.parse(warmup)
+        TrimmedTrace.parse(warmup)
     with pytest.raises(InputError, match="found '10%%' and '10%%', expected seconds or 10%"):
-        Cut.parse("10%%")
+        TrimmedTrace.parse("10%%")

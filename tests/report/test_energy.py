@@ -10,7 +10,7 @@ import pytest
 import dovetail
 from dovetail.errors import InputError
 from dovetail.model import Cluster, Result
-from dovetail.report.energy import Use, Watts, energy_metrics, use_of
+from dovetail.report.energy import ResourceUse, Watts, energy_metrics, use_of
 from dovetail_lab.packing.registry import solve
 
 GOLDEN = [
@@ -60,13 +60,13 @@ submit = 5.0
 """
     # One after the other on the only GPU: 20 s, one of two CPUs held all the time.
     use = use_of(result_of(tmp_path, text, "1x2cpu+1gpu", "fcfs"))
-    assert use == Use(busy=20.0, idle=20.0, device_busy=20.0, device_idle=0.0)
+    assert use == ResourceUse(busy=20.0, idle=20.0, device_busy=20.0, device_idle=0.0)
     assert use.energy(Watts(1.0, 5.0, device_idle=30.0, device_busy=250.0)) == 20 + 100 + 5000
 
 
 def test_nothing_ran() -> None:
     nothing = Result("fcfs", "none", Cluster.parse("2x4cpu"), ())
-    assert use_of(nothing) == Use(0.0, 0.0, 0.0, 0.0)
+    assert use_of(nothing) == ResourceUse(0.0, 0.0, 0.0, 0.0)
 
 
 @pytest.mark.parametrize(

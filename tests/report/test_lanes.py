@@ -10,8 +10,8 @@ from dovetail.model import Cluster, Record, Result
 from dovetail.report.gantt.lanes import (
     OTHER,
     PALETTE,
+    AppColours,
     Labels,
-    Tones,
     density,
     lanes,
     span_of,
@@ -136,14 +136,14 @@ def test_density_groups_neighbours_of_one_kind(make_record: Make, make_result: B
 
 
 def test_colours_by_app_or_by_user(make_record: Make) -> None:
-    apps = Tones([make_record("a", app="x"), make_record("b", app="y")])
+    apps = AppColours([make_record("a", app="x"), make_record("b", app="y")])
     assert apps.legend() == [("x", PALETTE[0]), ("y", PALETTE[1])]
-    users = Tones([make_record("a", app="x", user="u1"), make_record("b", app="x", user="u2")])
+    users = AppColours([make_record("a", app="x", user="u1"), make_record("b", app="x", user="u2")])
     assert users.by == "user"
     assert users.legend() == [("u1", PALETTE[0]), ("u2", PALETTE[1])]
     many = [make_record(str(i), app=str(i)) for i in range(20)]
-    assert Tones(many).legend()[-1] == ("4 others", OTHER)
-    assert Tones(many).of(many[-1]) == OTHER
+    assert AppColours(many).legend()[-1] == ("4 others", OTHER)
+    assert AppColours(many).of(many[-1]) == OTHER
 
 
 @pytest.mark.parametrize(

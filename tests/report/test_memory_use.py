@@ -7,7 +7,7 @@ import pytest
 from dovetail.model import App, Choice, DeviceClass, Implementation, Job, Request, State
 from dovetail.report import plots
 from dovetail.report.drawing import Line
-from dovetail.report.memory_use import Try, memory_use, text_chart
+from dovetail.report.memory_use import MemoryAttempt, memory_use, text_chart
 
 HOUR = 3600.0
 GB = 1_000_000_000
@@ -16,11 +16,15 @@ IMPLEMENTATION = Implementation("cpu", "cpu", REQUEST)
 JOB = Job("a", App("a", (IMPLEMENTATION,)), (Choice(IMPLEMENTATION, REQUEST),))
 
 
-def a_try(start: float, peak: float | None, state: State = State.COMPLETED, reserved: float = 4) -> Try:
+def a_try(
+    start: float, peak: float | None, state: State = State.COMPLETED, reserved: float = 4
+) -> MemoryAttempt:
     held = None if peak is None else int(peak * GB)
     reserved_bytes = int(reserved * GB)
     cpu = DeviceClass("cpu")
-    return Try(JOB, "cpu", cpu, REQUEST, start * HOUR, (start + 1) * HOUR, reserved_bytes, held, state)
+    return MemoryAttempt(
+        JOB, "cpu", cpu, REQUEST, start * HOUR, (start + 1) * HOUR, reserved_bytes, held, state
+    )
 
 
 def test_totals_and_series_by_hand() -> None:

@@ -10,7 +10,7 @@ from dovetail.errors import InputError
 from dovetail.model import Cluster, Prediction, Record, Rejected, Result, State, Usage
 from dovetail.report.metrics import (
     CONTRACT,
-    Cut,
+    TrimmedTrace,
     breakdown,
     jain,
     later_than,
@@ -162,10 +162,10 @@ def test_shares_of_a_device(make_record: Make, make_result: Build) -> None:
 def test_cut_leaves_out_warm_up_and_cool_down(make_record: Make, make_result: Build) -> None:
     records = [make_record(f"j{i}", submit=i, start=i + i % 10, end=i + i % 10 + 1) for i in range(101)]
     result = make_result(records)
-    found = metrics(result, cut=Cut.parse("10%"))
+    found = metrics(result, cut=TrimmedTrace.parse("10%"))
     assert found["jobs_counted"] == 81
-    assert metrics(result, cut=Cut.parse("10"))["jobs_counted"] == 81
-    assert metrics(result, cut=Cut.parse("10", "0"))["jobs_counted"] == 91
+    assert metrics(result, cut=TrimmedTrace.parse("10"))["jobs_counted"] == 81
+    assert metrics(result, cut=TrimmedTrace.parse("10", "0"))["jobs_counted"] == 91
     assert found["makespan"] == metrics(result)["makespan"]
     used = sum(1 for r in records if 10 < r.end <= 90)  # type: ignore[operator]
     assert found["utilisation"] == pytest.approx(used / 80)
@@ -174,7 +174,7 @@ def test_cut_leaves_out_warm_up_and_cool_down(make_record: Make, make_result: Bu
 @pytest.mark.parametrize("texts", [("60%",), ("-1",), ("x",), ("10%", "5"), ("nan",)])
 def test_cut_refuses(texts: tuple[str, ...]) -> None:
     with pytest.raises(InputError, match="expected"):
-        Cut.parse(*texts)
+        TrimmedTrace.parse(*texts)
 
 
 def test_breakdown(make_record: Make, make_result: Build) -> None:

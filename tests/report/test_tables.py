@@ -9,7 +9,7 @@ from rich.cells import cell_len
 from dovetail.model import Cluster, Plan, Record, Rejected, Result, State
 from dovetail.report import tables, wording
 from dovetail.report.compared import comparison_table, paired_tables, remarks
-from dovetail.report.metrics import Cut
+from dovetail.report.metrics import TrimmedTrace
 from dovetail.report.outcome import breakdown_table, fairness_table, job_table, summary
 from dovetail.report.tables import Cell, Cells, Table, clipped
 
@@ -47,7 +47,7 @@ def test_summary(mixed: Result) -> None:
     assert "was given its actual run time" in text
     assert "Rejected: huge (asks for 3 nodes of 2)." in text
     assert "3 malformed lines" in text
-    cut = tables.render(summary(mixed, cut=Cut(1.0)))
+    cut = tables.render(summary(mixed, cut=TrimmedTrace(1.0)))
     assert "Means are over 2 jobs" in cut
 
 

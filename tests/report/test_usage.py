@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from dovetail.model import Cluster, Record, Result, Span, State, masks
 from dovetail.model.masks import runs
 from dovetail.report import usage
-from dovetail.report.columns import Columns, Step
+from dovetail.report.columns import Columns, StepFunction
 from dovetail.report.energy import use_of
 from dovetail.report.gantt.lanes import lanes
 from dovetail.report.metrics import final_metrics
@@ -82,12 +82,12 @@ def test_runs_of_a_mask(mask: int, wide: int, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_steps() -> None:
-    step = Step.of(np.array([0.0, 2.0]), np.array([4.0, np.inf]), np.array([1.0, 2.0]))
+    step = StepFunction.of(np.array([0.0, 2.0]), np.array([4.0, np.inf]), np.array([1.0, 2.0]))
     assert step.times.tolist() == [0, 2, 4]
     assert step.values.tolist() == [1, 3, 2]
     assert step.integral(1, 5) == 1 + 6 + 2
     assert step.mean(np.array([-2.0, 0.0, 4.0, 6.0])).tolist() == [0, 2, 2]
-    assert Step.of(np.array([]), np.array([])).mean(np.array([0.0, 1.0])).tolist() == [0]
+    assert StepFunction.of(np.array([]), np.array([])).mean(np.array([0.0, 1.0])).tolist() == [0]
 
 
 def test_series(make_record: Callable[..., Record], make_result: Callable[..., Result]) -> None:
@@ -138,7 +138,7 @@ def test_shares_in_use_agree_with_steps(jobs: list[tuple[int, int, int, int, lis
     members = [0b00011, 0b10100]
     for g in range(found.shape[0]):
         held = [(m & members[g]).bit_count() * c for _, _, m, c, _ in jobs]
-        steps = Step.of(columns.start, columns.end, np.array(held, float))
+        steps = StepFunction.of(columns.start, columns.end, np.array(held, float))
         assert found[g] == pytest.approx(steps.mean(edges) / 100, abs=1e-9)
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from dovetail.errors import InputError
 from dovetail.model import App, Ended, Job, State
-from dovetail.running.halting import Halt, Watch
+from dovetail.running.halting import Halt, HaltWatch
 
 APP = App("a", ())
 
@@ -30,7 +30,7 @@ def test_other_words_are_refused(text: str) -> None:
 def test_a_failure_that_is_retried_does_not_count() -> None:
     halt = Halt.parse("now,fail=1")
     assert halt is not None
-    watch = Watch(halt, [Job("a", APP, (), retries=1)])
+    watch = HaltWatch(halt, [Job("a", APP, (), retries=1)])
     assert watch([ended("a", State.FAILED)]) is None
     assert watch([ended("a", State.FAILED)]) == "now"
 
@@ -49,7 +49,7 @@ def test_a_failure_that_is_retried_does_not_count() -> None:
 def test_so_many_ends_are_enough(text: str, states: str, at: int) -> None:
     halt = Halt.parse(text)
     assert halt is not None
-    watch = Watch(halt, [Job(str(i), APP, ()) for i in range(10)])
+    watch = HaltWatch(halt, [Job(str(i), APP, ()) for i in range(10)])
     kinds = {"F": State.FAILED, "C": State.COMPLETED, "T": State.TIMEOUT}
     told = [watch([ended(str(i), kinds[state])]) for i, state in enumerate(states)]
     assert [answer is not None for answer in told[:at]] == [False] * (at - 1) + [True]

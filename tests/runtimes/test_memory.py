@@ -12,7 +12,7 @@ from dovetail.history.base import canonical_inputs
 from dovetail.model import DeviceClass, Run, State, Usage
 from dovetail.runtimes.base import Query
 from dovetail.runtimes.memory import MemoryModel, second_try
-from dovetail.runtimes.peaks import KILL_RISK, Known, forecasts
+from dovetail.runtimes.peaks import KILL_RISK, AppPeaks, forecasts
 
 CPU = DeviceClass("cpu")
 GB = 1e9
@@ -95,7 +95,7 @@ def test_the_chance_of_a_kill_is_at_most_what_is_accepted(risk: float) -> None:
 def test_the_cheapest_amount_is_the_cheapest() -> None:
     rng = np.random.default_rng(4)
     peaks = GB * rng.lognormal(0, 0.4, 80)
-    (law,) = forecasts(Known(peaks, np.ones(80), {}), {})
+    (law,) = forecasts(AppPeaks(peaks, np.ones(80), {}), {})
     second = 10 * GB
 
     def cost(amount: float) -> float:

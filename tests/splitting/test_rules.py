@@ -5,11 +5,11 @@ import math
 import numpy as np
 import pytest
 
-from dovetail.splitting.rules import DEFAULT_RULE, RULES, FinishTime, Greedy, Rule, Shares, Situation
+from dovetail.splitting.rules import DEFAULT_RULE, RULES, FinishTime, Greedy, Rule, Shares, SplitState
 
 
-def situation(left: float, cpus: list[float], gpus: list[float], **seconds: float) -> Situation:
-    return Situation(0.0, left, {"cpu": np.array(cpus), "gpu": np.array(gpus)}, seconds)
+def situation(left: float, cpus: list[float], gpus: list[float], **seconds: float) -> SplitState:
+    return SplitState(0.0, left, {"cpu": np.array(cpus), "gpu": np.array(gpus)}, seconds)
 
 
 def test_names() -> None:
@@ -63,7 +63,7 @@ def test_while_more_may_come_everybody_takes() -> None:
 
 
 def test_where_all_slots_are_alike_nobody_waits() -> None:
-    at = Situation(0.0, 1, {"cpu": np.array([0.0, 5.0])}, {"cpu": 3.0})
+    at = SplitState(0.0, 1, {"cpu": np.array([0.0, 5.0])}, {"cpu": 3.0})
     assert FinishTime().quota("cpu", at) == math.inf
 
 

@@ -13,7 +13,7 @@ from dovetail.cli.main import status_of
 from dovetail.errors import InputError
 from dovetail_lab.aupy import study as aupy
 from dovetail_lab.aupy.claims import claims
-from dovetail_lab.aupy.found import ALGORITHMS, FULL, MEASURES, SETS, Found, Timing
+from dovetail_lab.aupy.found import ALGORITHMS, FULL, MEASURES, SETS, StudySamples, Timing
 from dovetail_lab.aupy.study import FIGURES, PAPER_MILLISECONDS, Sequential, approx_steps
 from dovetail_lab.packing.synthetic import set_1_like, set_2
 
@@ -21,11 +21,11 @@ COSTS = MEASURES.index("relative_cost")
 
 
 @pytest.fixture(scope="module")
-def forms() -> Found:
+def forms() -> StudySamples:
     return aupy.found(seeds=3)
 
 
-def test_every_algorithm_ran_at_every_k(forms: Found) -> None:
+def test_every_algorithm_ran_at_every_k(forms: StudySamples) -> None:
     assert len(forms.samples) == 9 * (5 + 8 + 5) + 5
     assert all(values.shape == (3, 3) for values in forms.samples.values())
     assert len(forms.timings) == 7 * 3
@@ -46,7 +46,7 @@ def test_every_algorithm_ran_at_every_k(forms: Found) -> None:
         (("III", 8, f"random-proc-9{FULL}"), 0.5203),
     ],
 )
-def test_points_have_their_values(forms: Found, place: tuple[str, int, str], mean: float) -> None:
+def test_points_have_their_values(forms: StudySamples, place: tuple[str, int, str], mean: float) -> None:
     assert forms.mean(*place) == pytest.approx(mean, abs=0.00006)
 
 
@@ -89,7 +89,7 @@ def test_the_verdicts_of_the_papers_forms() -> None:
 
 def made_up(
     cost: dict[str, float], ratio: float, response: float, steps: tuple[int, int], milliseconds: float
-) -> Found:
+) -> StudySamples:
     """A world in which an algorithm costs the same at every k, with a little noise over six seeds."""
     noise = 1 + 0.001 * np.array([-1, 1, -2, 2, -1, 1])
     samples = {
@@ -107,7 +107,9 @@ def made_up(
         for name in PAPER_MILLISECONDS
     )
     first, second = steps
-    return Found(samples, timings, {"I-like": [first, first + 1], "II": [second, second + 1], "III": [1, 1]})
+    return StudySamples(
+        samples, timings, {"I-like": [first, first + 1], "II": [second, second + 1], "III": [1, 1]}
+    )
 
 
 @pytest.mark.holds("aupy")

@@ -15,7 +15,7 @@ from verdicts_page import texts
 from dovetail.cli.main import status_of
 from dovetail.model import Cluster, Record, State
 from dovetail.testing.builders import full, workload
-from dovetail_lab.apps.bench.measured import Measured
+from dovetail_lab.apps.bench.measured import MeasuredRun
 from dovetail_lab.apps.bench.suite import Point
 from dovetail_lab.apps.registry import APPS
 from dovetail_lab.claims import Chosen
@@ -24,7 +24,7 @@ from dovetail_lab.gregg import study as gregg
 from dovetail_lab.gregg.claims import CONSTANTS, claims
 from dovetail_lab.gregg.decisions import DecisionTime, decision_time
 from dovetail_lab.gregg.flows import figure_4, figure_5, identical
-from dovetail_lab.gregg.placements import CASES, STATIC, Found, cases, clocks, optimum, preferred
+from dovetail_lab.gregg.placements import CASES, STATIC, CaseOutcome, cases, clocks, optimum, preferred
 from dovetail_lab.gregg.predictions import bars, stored_measurements
 from dovetail_lab.gregg.training import (
     GPU_ONLY,
@@ -37,7 +37,7 @@ from dovetail_lab.gregg.training import (
 )
 from dovetail_lab.study import show
 
-Outcome = tuple[list[Measured], list[Record]]
+Outcome = tuple[list[MeasuredRun], list[Record]]
 
 REPETITIONS = full(1000, 40)
 POLICIES = ("history", "history-guarded")
@@ -51,7 +51,7 @@ def curves() -> dict[str, Curve]:
 
 
 @pytest.fixture(scope="module")
-def found() -> list[Found]:
+def found() -> list[CaseOutcome]:
     return cases(orders=full(2000, 30), seed=1)
 
 
@@ -108,7 +108,7 @@ def test_repetitions_in_parts_are_the_same_repetitions() -> None:
 
 
 @pytest.mark.parametrize("which", range(len(CASES)), ids=[case.name for case in CASES])
-def test_placements_are_those_of_the_method_notes(found: list[Found], which: int) -> None:
+def test_placements_are_those_of_the_method_notes(found: list[CaseOutcome], which: int) -> None:
     ours = found[which].ours()
     for name, value in CASES[which].reference.items():
         # Printed with as many digits as this: seconds to a millisecond, shares to a per mille or per cent.
@@ -116,7 +116,7 @@ def test_placements_are_those_of_the_method_notes(found: list[Found], which: int
         assert ours[name] == pytest.approx(value, abs=digits), name
 
 
-def test_the_papers_figures_lie_within_the_family(found: list[Found]) -> None:
+def test_the_papers_figures_lie_within_the_family(found: list[CaseOutcome]) -> None:
     """Method notes: 7.1 s, 29 % and 39 % do, a CPU utilisation of 67 % does not."""
     applications = [f.ours() for f in found if f.case.gpu_cost and not f.case.only]
     for name, paper in (("dynamic", 7.1), ("less_than_static", 0.29), ("less_than_gpu_only", 0.39)):
@@ -125,7 +125,7 @@ def test_the_papers_figures_lie_within_the_family(found: list[Found]) -> None:
     assert all(f.ours()["cpu_utilisation"] > 0.67 for f in found)
 
 
-def test_random_orders_matter_more_than_the_claimed_gain(found: list[Found]) -> None:
+def test_random_orders_matter_more_than_the_claimed_gain(found: list[CaseOutcome]) -> None:
     raw = found[0]
     mean, least, greatest = raw.dynamic()
     assert mean == pytest.approx(3.039, rel=0.005 if len(raw.orders) >= 2000 else 0.05)
@@ -133,7 +133,7 @@ def test_random_orders_matter_more_than_the_claimed_gain(found: list[Found]) -> 
     assert greatest <= 1.6 * 2.492
 
 
-def test_fairness_is_violated_as_the_method_notes_say(found: list[Found]) -> None:
+def test_fairness_is_violated_as_the_method_notes_say(found: list[CaseOutcome]) -> None:
     by_name = {f.case.name: f.table for f in found}
     assert by_name["kernels, 16"].late == 2
     assert by_name["kernels, 16"].latest == pytest.approx(1.663, abs=0.0005)
@@ -191,7 +191,9 @@ def test_of_ten_identical_applications_the_sixth_goes_to_the_cpu() -> None:
     "Of ten identical applications",
 )
 @ONCE
-def test_verdicts_compare_the_papers_figures_with_ours(curves: dict[str, Curve], found: list[Found]) -> None:
+def test_verdicts_compare_the_papers_figures_with_ours(
+    curves: dict[str, Curve], found: list[CaseOutcome]
+) -> None:
     decided = [DecisionTime(10, 20, 1e-4, 5e-5, 1e-5, 1e-4)]
     made = claims(bars(stored_measurements()), [curves["history"]], found, identical(), decided)
     assert [claim.text for claim in made] == texts("gregg")
@@ -298,7 +300,7 @@ def test_the_command_prints_tables(capsys: pytest.CaptureFixture[str]) -> None:
 def _stand_in(points: list[Point], cluster: Cluster, *, repeat: int, **_: object) -> Outcome:
     """Measurements without running anything: seconds grow with the size."""
     return [
-        Measured(point.app, kind, point.role, point.n, 0.1 + 1e-7 * point.n * (1 + turn / 100), 0.1, 0.0)
+        MeasuredRun(point.app, kind, point.role, point.n, 0.1 + 1e-7 * point.n * (1 + turn / 100), 0.1, 0.0)
         for turn in range(repeat)
         for point in points
         for kind in ("cpu", "opencl")

@@ -12,7 +12,7 @@ from dovetail_lab.apps.bench.suite import two_devices
 from dovetail_lab.claims import Chosen, Claim, Verdict
 from dovetail_lab.gregg import live as module
 from dovetail_lab.gregg.claims import CONSTANTS
-from dovetail_lab.gregg.live import CONSTANT, MIXED, PLACEMENTS, Live, Ran, one_of_each, run_live
+from dovetail_lab.gregg.live import CONSTANT, MIXED, PLACEMENTS, Live, LivePlacement, one_of_each, run_live
 from dovetail_lab.gregg.live_claims import live_claims, live_table
 from dovetail_lab.gregg.study import study
 
@@ -59,7 +59,8 @@ def test_two_small_apps_run_under_every_placement_and_stand_beside_their_simulat
 def _found(**seconds: tuple[float, ...]) -> Live:
     """Rounds of so many seconds by placement; half of the CPU is used."""
     rounds = {
-        name.replace("_", "-"): [Ran(s, 0.5, 1.0, s / 2, 0.5) for s in own] for name, own in seconds.items()
+        name.replace("_", "-"): [LivePlacement(s, 0.5, 1.0, s / 2, 0.5) for s in own]
+        for name, own in seconds.items()
     }
     return Live("two cores", "opencl", dict(MIXED), {}, ("fft", "sobel"), rounds)
 

@@ -20,14 +20,23 @@ from dovetail_lab.markthub import figures
 from dovetail_lab.markthub.claims import claims
 from dovetail_lab.markthub.figures import DEFAULT
 from dovetail_lab.markthub.occupancy import occupancy
-from dovetail_lab.markthub.points import AWARE, Found, Lives, Point, crossing, mixture, play_all, table_4
+from dovetail_lab.markthub.points import (
+    AWARE,
+    Lives,
+    Point,
+    PointOutcomes,
+    crossing,
+    mixture,
+    play_all,
+    table_4,
+)
 from dovetail_lab.markthub.study import study
 
 JOBS, SEEDS = 1000, full(8, 2)
 
 
 @cache
-def played(*points: Point) -> Found:
+def played(*points: Point) -> PointOutcomes:
     return play_all(points, jobs=JOBS, seeds=SEEDS, workers=1)
 
 
@@ -121,7 +130,7 @@ def test_figure_6_has_every_gpu_second() -> None:
     chart.draw()
 
 
-def made_up(decrease: Callable[[str, dict[str, str]], float]) -> Found:
+def made_up(decrease: Callable[[str, dict[str, str]], float]) -> PointOutcomes:
     """A world that says the median decrease of a policy by a point's options; three seeds differ a little."""
     lives: dict[Point, list[list[Lives]]] = {}
     for point in figures.points():
@@ -134,7 +143,7 @@ def made_up(decrease: Callable[[str, dict[str, str]], float]) -> Found:
             ]
             for seed in range(3)
         ]
-    return Found(1000, 3, lives)
+    return PointOutcomes(1000, 3, lives)
 
 
 def as_said(policy: str, given: dict[str, str]) -> float:
@@ -194,11 +203,11 @@ def test_the_command_writes_its_folder(tmp_path: Path, monkeypatch: pytest.Monke
     assert (out / "markthub.html").read_text().startswith("<!doctype html>")
 
 
-def _cheaply(points: list[Point], **options: object) -> Found:
+def _cheaply(points: list[Point], **options: object) -> PointOutcomes:
     """One point really played, and its numbers for all: what the forms do with them is tested here."""
     seeds = 2
     real = play_all([DEFAULT], jobs=200, seeds=seeds, workers=1)
-    return Found(
+    return PointOutcomes(
         200,
         seeds,
         {

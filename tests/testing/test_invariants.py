@@ -27,7 +27,7 @@ from dovetail.model import (
     Workload,
 )
 from dovetail.plugins import load_policy
-from dovetail.testing.builders import Knowing, workload
+from dovetail.testing.builders import TrueTimesModel, workload
 from dovetail.testing.invariants import check_schedule
 
 JOBS = workload([("a", {"cpu": 4.0, "gpu": 2.0}), ("b", {"cpu": 4.0}), ("c", {"gpu": 3.0}, 1.0)])
@@ -36,7 +36,7 @@ CLUSTER = Cluster.parse("1x2cpu+1gpu")
 
 def right() -> Result:
     policy = load_policy("best-device").policy
-    return simulate(JOBS, CLUSTER, policy, Knowing(JOBS.truth))
+    return simulate(JOBS, CLUSTER, policy, TrueTimesModel(JOBS.truth))
 
 
 def record(result: Result, job: str) -> Record:

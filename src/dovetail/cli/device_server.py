@@ -73,9 +73,9 @@ def device_server(
         _show_status(path if listen is None else None, listen, token_file, as_json=as_json)
         return 0
     from dovetail.remote.address import read_token
-    from dovetail.remote.server import DeviceServer, Lent
+    from dovetail.remote.server import DeviceServer, LendingLimits
 
-    lent = Lent(tuple(device or _found()), memory, quota, clients)
+    lent = LendingLimits(tuple(device or _found()), memory, quota, clients)
     token = read_token(token_file) if token_file is not None else None
     if listen is not None and token is None:
         raise InputError("is missing, expected one with --listen", where="--token-file")

@@ -61,7 +61,7 @@ Way = tuple[str, int, DeviceClass]
 
 
 @dataclass(slots=True)
-class Story:
+class JobStory:
     """What a journal tells of one job. ``busy`` holds the classes that were all in use when it started."""
 
     job: Job
@@ -240,7 +240,7 @@ def _of_service(target: str, at: str | None) -> list[dict[str, Any]]:
     with opened(at) as service:
         for job in service.get("/api/v1/jobs", jobs=target, limit=100)["jobs"]:
             told = service.get(f"/api/v1/jobs/{job['id']}/explain")
-            story = Story(Job(told["id"], App(told["app"], ()), ()), state=told["state"])
+            story = JobStory(Job(told["id"], App(told["app"], ()), ()), state=told["state"])
             story.waited_for = told["reason"]
             for option in told["considered"]:
                 name, model = option["implementation"], option["model"]
@@ -283,9 +283,9 @@ def _journal(target: str | None) -> Journal | None:
     return read_journal(path) if path.suffix == ".jsonl" else None
 
 
-def _stories(journal: Journal) -> dict[JobId, Story]:
+def _stories(journal: Journal) -> dict[JobId, JobStory]:
     """One pass over the journal; predictions are those that were known when the job was placed."""
-    stories: dict[JobId, Story] = {}
+    stories: dict[JobId, JobStory] = {}
     runs: dict[tuple[str, str, DeviceClass], int] = {}
     running: dict[JobId, Allocation] = {}
     cluster = journal.cluster
@@ -294,7 +294,7 @@ def _stories(journal: Journal) -> dict[JobId, Story]:
         runs |= {(asked[1], asked[2], asked[3]): asked[4] for asked in batch.asked if asked[0] == "runs"}
         for event in batch.events:
             if isinstance(event, Submitted):
-                stories[event.job.id] = Story(event.job, _ways(cluster, event.job))
+                stories[event.job.id] = JobStory(event.job, _ways(cluster, event.job))
             elif isinstance(event, Ended) and event.job in stories:
                 running.pop(event.job, None)
                 story = stories[event.job]
@@ -347,7 +347,7 @@ def _stories(journal: Journal) -> dict[JobId, Story]:
 
 def _weigh(
     suspensions: Suspensions,
-    story: Story,
+    story: JobStory,
     event: Ended,
     now: Seconds,
     runs: Mapping[tuple[str, str, DeviceClass], int],
@@ -367,7 +367,7 @@ def _weigh(
     )
 
 
-def _suspended(suspensions: Suspensions, story: Story) -> str:
+def _suspended(suspensions: Suspensions, story: JobStory) -> str:
     """Which ways to run the job are suspended now, and why."""
     app = story.job.app.name
     ways = sorted(
@@ -398,7 +398,7 @@ def _busy(cluster: Cluster, running: Iterable[Allocation]) -> frozenset[DeviceCl
     return frozenset(set(cluster.classes) - idle)
 
 
-def _begin_elsewhere(story: Story, event: Started, now: Seconds, cluster: Cluster) -> None:
+def _begin_elsewhere(story: JobStory, event: Started, now: Seconds, cluster: Cluster) -> None:
     """An outside scheduler has started the job, on nodes that it may have told."""
     if story.start is not None:
         return
@@ -416,7 +416,7 @@ def _untried(job: Job, runs: Mapping[tuple[str, str, DeviceClass], int]) -> set[
     }
 
 
-def _past(story: Story) -> dict[str, Any]:
+def _past(story: JobStory) -> dict[str, Any]:
     mine = story.predictions.get(story.chosen) if story.chosen else None
     return {
         "id": story.job.id,

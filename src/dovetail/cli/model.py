@@ -29,7 +29,7 @@ model_app = opt.group("Look at what was learned of run times, and how good it is
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ModelledPlace:
     """One implementation on one class under the request that ran most, and the inputs that ran last."""
 
     implementation: str
@@ -47,20 +47,20 @@ class Place:
         return Query(app, self.implementation, self.device, self.request, inputs)
 
 
-def _places(store: SqliteHistory, app: str, groups: Sequence[Group]) -> list[Place]:
+def _places(store: SqliteHistory, app: str, groups: Sequence[Group]) -> list[ModelledPlace]:
     from dovetail.runtimes.base import MAX_RUNS
 
-    found: list[Place] = []
+    found: list[ModelledPlace] = []
     for name, device in dict.fromkeys((g.implementation, g.device_class) for g in groups if g.completed):
         here = [g for g in groups if (g.implementation, g.device_class) == (name, device)]
         request = max(here, key=lambda group: group.completed).request
         last = [r for r in store.recent(app, name, device, MAX_RUNS) if request_key(r) == request]
         inputs = canonical_inputs(last[-1].inputs) if last else ()
-        found.append(Place(name, device, request, inputs, sum(g.completed for g in here)))
+        found.append(ModelledPlace(name, device, request, inputs, sum(g.completed for g in here)))
     return found
 
 
-def _fit(predictor: HistoryModel, place: Place, app: str) -> Fit | None:
+def _fit(predictor: HistoryModel, place: ModelledPlace, app: str) -> Fit | None:
     from dovetail.runtimes.learned import LearnedModel
 
     return predictor.fit(place.query(app)) if isinstance(predictor, LearnedModel) else None
@@ -95,7 +95,9 @@ def list_models(history: Path | None, as_json: bool) -> None:
     )
 
 
-def _row(app: str, place: Place, fit: Fit | None, predictor: HistoryModel | None = None) -> dict[str, Any]:
+def _row(
+    app: str, place: ModelledPlace, fit: Fit | None, predictor: HistoryModel | None = None
+) -> dict[str, Any]:
     from dovetail.runtimes.describe import formula, law_shares
     from dovetail.runtimes.learned import LearnedModel
 
@@ -177,7 +179,9 @@ def show(
         print(f"Plot: {plot}")
 
 
-def _samples(store: SqliteHistory, predictor: HistoryModel, place: Place, app: str) -> list[dict[str, Any]]:
+def _samples(
+    store: SqliteHistory, predictor: HistoryModel, place: ModelledPlace, app: str
+) -> list[dict[str, Any]]:
     """Measured and predicted times of the inputs of this place, by inputs."""
     rows: list[dict[str, Any]] = []
     for a in store.aggregates(app, place.implementation, place.device, 200):
@@ -251,7 +255,7 @@ def _error_form(row: HeldOut) -> dict[str, Any]:
 
 
 def _draw(
-    app: str, predictor: HistoryModel, store: SqliteHistory, found: Sequence[Place], path: Path
+    app: str, predictor: HistoryModel, store: SqliteHistory, found: Sequence[ModelledPlace], path: Path
 ) -> None:
     """Draw run times over the first numeric input that varies; the others stay as in the last run.
 
@@ -277,7 +281,7 @@ def _draw(
     drawing.save(plots.run_times(app, axis, learned), path)
 
 
-def _runs(store: SqliteHistory, place: Place, app: str) -> list[Run]:
+def _runs(store: SqliteHistory, place: ModelledPlace, app: str) -> list[Run]:
     """The newest runs of the place, oldest first."""
     from dovetail.runtimes.base import MAX_RUNS
 
@@ -291,7 +295,7 @@ def _size(run: Run, name: str) -> float:
     return float(value) if isinstance(value, int | float) else math.nan
 
 
-def _axis(place: Place, runs: Sequence[Run]) -> str | None:
+def _axis(place: ModelledPlace, runs: Sequence[Run]) -> str | None:
     """The first numeric input that took more than one value above 0."""
     for name, value in place.inputs:
         sizes = {size for run in runs if (size := _size(run, name)) > 0}
@@ -300,7 +304,9 @@ def _axis(place: Place, runs: Sequence[Run]) -> str | None:
     return None
 
 
-def _sizes(place: Place, sizes: Sequence[float], name: str) -> list[tuple[float, Mapping[str, float | str]]]:
+def _sizes(
+    place: ModelledPlace, sizes: Sequence[float], name: str
+) -> list[tuple[float, Mapping[str, float | str]]]:
     """Sizes about those measured, each with the inputs that have it."""
     import numpy as np
 

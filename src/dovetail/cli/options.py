@@ -30,7 +30,7 @@ from dovetail.spec.option import Option
 
 if TYPE_CHECKING:  # arrays, models: who only reads the help waits for neither
     from dovetail.model import Cluster as Machine
-    from dovetail.report.metrics import Cut
+    from dovetail.report.metrics import TrimmedTrace
 
 R = TypeVar("R")
 
@@ -241,13 +241,13 @@ def walltime(text: str | None, *, simulated: bool) -> float | Literal["actual"] 
     return found
 
 
-def cut(warmup: str | None, cooldown: str | None) -> Cut | None:
+def cut(warmup: str | None, cooldown: str | None) -> TrimmedTrace | None:
     """``--warmup`` and ``--cooldown``; ``None`` where neither was given."""
     if warmup is None and cooldown is None:
         return None
-    from dovetail.report.metrics import Cut
+    from dovetail.report.metrics import TrimmedTrace
 
-    return Cut.parse("0" if warmup is None else warmup, cooldown)
+    return TrimmedTrace.parse("0" if warmup is None else warmup, cooldown)
 
 
 def inputs(words: Sequence[str] | None) -> dict[str, float | str]:

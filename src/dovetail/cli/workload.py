@@ -26,7 +26,7 @@ JOBFILE = (".toml",)
 
 
 @dataclass(frozen=True, slots=True)
-class Loaded:
+class LoadedWorkload:
     """A workload, where it is from, and the cluster that was named, or that the log's header tells.
 
     ``log`` is the text of an SWF file, whose lines can be kept as they are.
@@ -44,7 +44,7 @@ def _load(
     lenient: bool,
     cpus_per_node: int | None,
     partitions: Sequence[str] | None = None,
-) -> Loaded:
+) -> LoadedWorkload:
     from dovetail.workloads.load import load_workload
     from dovetail.workloads.swf import swf_cluster, swf_workload
     from dovetail.workloads.swf_arrays import parse_swf
@@ -53,7 +53,7 @@ def _load(
     if not (spec.startswith("swf:") or spec.lower().endswith(SWF)):
         options = opt.reader_options(cpus_per_node=cpus_per_node)
         found = load_workload(spec, machine, lenient=lenient, **options)
-        return Loaded(spec, found, found.machine if machine is None else machine)
+        return LoadedWorkload(spec, found, found.machine if machine is None else machine)
     path = spec.removeprefix("swf:")
     per_node = cpus_per_node or 1
     log = read_bytes(path, "SWF text")  # once: it may be a pipe
@@ -61,7 +61,7 @@ def _load(
     if machine is None:
         machine = swf_cluster(arrays, per_node)
     workload = swf_workload(arrays, machine, name=path, cpus_per_node=per_node)
-    return Loaded(spec, workload, machine, log)
+    return LoadedWorkload(spec, workload, machine, log)
 
 
 @opt.takes("workload describe", workload_app)
@@ -118,7 +118,7 @@ def _lines(found: Mapping[str, Any]) -> list[str]:
     return lines
 
 
-def _as_swf(loaded: Loaded, workload: Workload) -> str:
+def _as_swf(loaded: LoadedWorkload, workload: Workload) -> str:
     from dovetail.workloads.swf_writer import workload_as_swf
 
     try:
@@ -127,7 +127,7 @@ def _as_swf(loaded: Loaded, workload: Workload) -> str:
         raise InputError(str(error), where=loaded.spec) from None
 
 
-def _write(loaded: Loaded, workload: Workload, out: str) -> None:
+def _write(loaded: LoadedWorkload, workload: Workload, out: str) -> None:
     """Write by suffix; a part of an SWF log keeps its lines as they are."""
     from dovetail.workloads.jobfile_writer import dump_jobfile
     from dovetail.workloads.swf_writer import edited_swf

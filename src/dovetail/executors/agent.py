@@ -88,7 +88,7 @@ class Agent(supervisor.Supervisor):
         self.token: str = config["token"]
         self.term_grace: float = config["term_grace"]
         self.node = node
-        self.strangers: dict[int, Stranger] = {}
+        self.strangers: dict[int, UnverifiedPeer] = {}
         self.expected_until = time.monotonic() + PATIENCE
         self.evicted = False
         self.companion: Companion | None = None
@@ -173,7 +173,7 @@ class Agent(supervisor.Supervisor):
             found.close()
             return
         handshake = Handshake(self.token.encode(), "agent")
-        stranger = Stranger(found, handshake, time.monotonic() + PROOF_TIME)
+        stranger = UnverifiedPeer(found, handshake, time.monotonic() + PROOF_TIME)
         self.strangers[found.fileno()] = stranger
         self.poll.register(found, select.POLLIN)
         challenge = {"t": "challenge", "nonce": handshake.nonce.hex()}
@@ -200,7 +200,7 @@ class Agent(supervisor.Supervisor):
         elif b"\n" in stranger.said:
             self.judge(fd, stranger)
 
-    def judge(self, fd: int, stranger: Stranger) -> None:
+    def judge(self, fd: int, stranger: UnverifiedPeer) -> None:
         """Let in who knows the token, if nobody is there already."""
         try:
             answer = json.loads(stranger.said)
@@ -318,7 +318,7 @@ class Agent(supervisor.Supervisor):
         self.tell(supervisor.ENCODE(told).encode())
 
 
-class Stranger:
+class UnverifiedPeer:
     """One who has connected and not yet shown that it knows the token."""
 
     def __init__(self, found: socket.socket, handshake: Handshake, until: float) -> None:

@@ -20,7 +20,7 @@ from typing import Any
 from dovetail.executors.environment import VISIBLE, visible_names
 from dovetail.model import Cluster, Device, Node
 
-__all__ = ["Cores", "Found", "Inventory", "Missing", "discover", "inventory", "run_probes"]
+__all__ = ["Cores", "FailedProbe", "FoundDevice", "Inventory", "discover", "inventory", "run_probes"]
 
 PROBES: Mapping[str, str] = {"nvidia": "nvidia.py", "amd": "amd.py", "opencl": "opencl.py"}
 TIMEOUT = 20.0
@@ -39,7 +39,7 @@ class Cores:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundDevice:
     """A device. ``kind`` is its kind in a cluster; ``note`` says why `discover` leaves it out, if it does.
 
     ``number`` is its driver's own, whatever other devices are hidden or broken.
@@ -67,7 +67,7 @@ class Found:
 
 
 @dataclass(frozen=True, slots=True)
-class Missing:
+class FailedProbe:
     """A probe that found nothing, and why."""
 
     probe: str
@@ -79,8 +79,8 @@ class Inventory:
     """All that was found, and what was not."""
 
     cores: Cores
-    devices: Sequence[Found] = field(default_factory=tuple)
-    missing: Sequence[Missing] = field(default_factory=tuple)
+    devices: Sequence[FoundDevice] = field(default_factory=tuple)
+    missing: Sequence[FailedProbe] = field(default_factory=tuple)
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""
@@ -121,16 +121,18 @@ def inventory(timeout: float = TIMEOUT, probes: Collection[str] = tuple(PROBES))
     """
     scripts = {name: [str(_SCRIPTS / script)] for name, script in PROBES.items() if name in probes}
     answers = run_probes(scripts, timeout)
-    devices: list[Found] = []
-    missing: list[Missing] = []
+    devices: list[FoundDevice] = []
+    missing: list[FailedProbe] = []
     for name, answer in answers.items():
         if isinstance(answer, str):
-            missing.append(Missing(name, answer))
+            missing.append(FailedProbe(name, answer))
             continue
         found = _gpus(name, answer["devices"]) if name != "opencl" else _opencl(answer["devices"])
         devices.extend(found)
         if not found:
-            missing.append(Missing(name, answer["why"] or "all its devices are hidden by the environment"))
+            missing.append(
+                FailedProbe(name, answer["why"] or "all its devices are hidden by the environment")
+            )
     return Inventory(usable_cores(), devices, missing)
 
 
@@ -189,11 +191,11 @@ def _abandon(process: subprocess.Popen[bytes]) -> None:
             pipe.close()
 
 
-def _gpus(probe: str, devices: Sequence[Mapping[str, Any]]) -> list[Found]:
+def _gpus(probe: str, devices: Sequence[Mapping[str, Any]]) -> list[FoundDevice]:
     """GPUs that our own environment lets us see, in its order."""
     chosen = _visible(devices, os.environ.get(VISIBLE[probe]))
     return [
-        Found(
+        FoundDevice(
             probe,
             "gpu",
             device["model"],
@@ -227,9 +229,9 @@ def _visible(devices: Sequence[Mapping[str, Any]], setting: str | None) -> list[
     return chosen
 
 
-def _opencl(devices: Sequence[Mapping[str, Any]]) -> list[Found]:
+def _opencl(devices: Sequence[Mapping[str, Any]]) -> list[FoundDevice]:
     """OpenCL devices; those that are CPUs, or are found by their maker's own probe, are only named."""
-    found: list[Found] = []
+    found: list[FoundDevice] = []
     for device in devices:
         words = f"{device['platform']} {device['vendor']}".lower()
         note = ""
@@ -245,7 +247,7 @@ def _opencl(devices: Sequence[Mapping[str, Any]]) -> list[Found]:
         model = "pocl" if "portable computing language" in words else device["model"]
         about = f"{device['platform']} {device['driver']}"
         found.append(
-            Found(
+            FoundDevice(
                 "opencl",
                 "opencl",
                 model,

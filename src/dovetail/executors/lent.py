@@ -26,7 +26,7 @@ from dovetail.errors import ExecutorError, InputError
 from dovetail.executors.discovery import discover
 from dovetail.executors.lending import STARTED, Lending, LendingExecutor, server_options
 from dovetail.executors.local import MachineExecutor
-from dovetail.interfaces import LeftBehind, RunFolder
+from dovetail.interfaces import LastAttempts, RunFolder
 from dovetail.model import EMPTY, Cluster, Seconds
 from dovetail.remote.switchboard import Switchboard
 
@@ -52,7 +52,7 @@ class Lent:
         """A new run, whose servers are started. Raises `InputError` where one cannot be."""
         return LentExecutor(cluster, folder, self.device)
 
-    def resume(self, folder: RunFolder, cluster: Cluster) -> tuple[LentExecutor, LeftBehind]:
+    def resume(self, folder: RunFolder, cluster: Cluster) -> tuple[LentExecutor, LastAttempts]:
         """Take up a run with new servers: jobs that had borrowed from the old ones are ended.
 
         Raises `ExecutorError` while the Dovetail of this run lives, `InputError` as `open`.

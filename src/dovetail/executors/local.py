@@ -46,7 +46,7 @@ from dovetail.executors.spawnlog import (
 )
 from dovetail.executors.supervised import SupervisedExecutor
 from dovetail.files.writing import private_folder
-from dovetail.interfaces import LeftBehind, RunFolder, StillRuns
+from dovetail.interfaces import LastAttempts, RunFolder, RunningAttempt
 from dovetail.model import Cluster, JobId, Lingering, Placed, Withdrawn
 
 __all__ = ["Local", "LocalExecutor", "MachineExecutor"]
@@ -73,7 +73,7 @@ class Local:
         """A new run. Raises `InputError` for cores that are not ours and for what cannot be written."""
         return LocalExecutor(cluster, folder.path, **_options(folder))
 
-    def resume(self, folder: RunFolder, cluster: Cluster) -> tuple[LocalExecutor, LeftBehind]:
+    def resume(self, folder: RunFolder, cluster: Cluster) -> tuple[LocalExecutor, LastAttempts]:
         """Take up a run: through its supervisor where that lives; what only it knew is gone with it.
 
         Raises `ExecutorError` while the Dovetail of this run lives.
@@ -122,7 +122,7 @@ class MachineExecutor(SupervisedExecutor):
             driver_names(node, os.environ if environ is None else environ)
         here = os.getcwd() if cwd is None else os.fspath(cwd)
         super().__init__(RunFolder(Path(run_dir), run_uid or "", here, grace, environ, endless), cluster)
-        self.left_behind = LeftBehind()
+        self.left_behind = LastAttempts()
         self._link = Link(self._ended, self._supervisor_left, self._told)
         self._process: subprocess.Popen[bytes] | None = None
         self._fruitless = self._heard_of = 0  # supervisors in a row that took up nothing; jobs on the log
@@ -322,19 +322,19 @@ class MachineExecutor(SupervisedExecutor):
         self._link.connect(ours, welcomed.partition(b"\n")[2])  # ends that follow at once
         return True
 
-    def _sort_out(self, log: SpawnLog, fd: int) -> LeftBehind:
+    def _sort_out(self, log: SpawnLog, fd: int) -> LastAttempts:
         """What the log says of each job's last attempt; what nobody watches any more is ended."""
         last: dict[JobId, str] = {intent["job"]: uid for uid, intent in log.intents.items()}
         open_ones = [uid for uid in last.values() if uid not in log.ends]
         watched = [uid for uid in open_ones if self._link.connected and log.watched(uid)]
         lost = [uid for uid in open_ones if uid not in watched]
-        running: list[StillRuns] = []
+        running: list[RunningAttempt] = []
         for uid in watched:
             intent, start = log.intents[uid], log.starts.get(uid)
             self._link.requests[uid] = intent
             self._running[intent["job"]] = self._link, uid
             since = start["at"] if start is not None else time.time()
-            running.append(StillRuns(intent["job"], intent.get("attempt", 1), since))
+            running.append(RunningAttempt(intent["job"], intent.get("attempt", 1), since))
         why = "Dovetail and its supervisor were killed while it ran"
         over_before = why_lost(was_started=True, same_boot=log.header.get("boot_id", boot_id()) == boot_id())
         found = end_lost(self.run_dir / LOG_NAME, fd, lost, why, self.epoch, over_before) if lost else ()
@@ -344,7 +344,7 @@ class MachineExecutor(SupervisedExecutor):
             for uid, end in log.ends.items()
             if last.get(log.intents[uid]["job"]) == uid
         ]
-        return LeftBehind(running, over, unknown)
+        return LastAttempts(running, over, unknown)
 
     def _start_supervisor(self) -> None:
         """Start it without waiting: what is sent meanwhile stays in the socket."""

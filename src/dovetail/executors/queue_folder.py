@@ -25,11 +25,11 @@ from dovetail.errors import ExecutorError
 from dovetail.files.writing import create
 from dovetail.model import JobId, Request, Submit
 
-__all__ = ["Handed", "QueueFolder", "RunRecord"]
+__all__ = ["HandedOverStart", "QueueFolder", "RunRecord"]
 
 
 @dataclass(eq=False, slots=True)
-class Handed:
+class HandedOverStart:
     """One start of a job that was handed over, as the ``number``-th command of a batch.
 
     ``id`` is Slurm's, empty before it is known. ``stop`` is the state in which it is to end, if somebody
@@ -97,7 +97,7 @@ class QueueFolder:
         except OSError as error:
             raise ExecutorError(f"{path}: cannot be written: {error.strerror}") from error
 
-    def note_batch(self, batch: str, handed: Sequence[Handed]) -> None:
+    def note_batch(self, batch: str, handed: Sequence[HandedOverStart]) -> None:
         """These are about to be handed over."""
         first = handed[0].submit
         jobs = [[one.job, one.attempt, one.uid, list(one.files), one.submit.reason] for one in handed]
@@ -114,9 +114,9 @@ class QueueFolder:
             walltime=first.walltime,
         )
 
-    def handed(self) -> list[Handed]:
+    def handed(self) -> list[HandedOverStart]:
         """All that was handed over, in that order; a batch that Slurm refused was not."""
-        batches: dict[str, list[Handed]] = {}
+        batches: dict[str, list[HandedOverStart]] = {}
         told: set[str] = set()
         for record in self._records(self.path / "handed.jsonl"):
             kind = record.get("t")
@@ -137,7 +137,7 @@ class QueueFolder:
             one.told = one.uid in told
         return found
 
-    def run_of(self, handed: Handed) -> RunRecord | None:
+    def run_of(self, handed: HandedOverStart) -> RunRecord | None:
         """What its node wrote down; ``None`` if it has never started, as far as can be seen from here."""
         start: Mapping[str, Any] | None = None
         end: Mapping[str, Any] | None = None
@@ -148,7 +148,7 @@ class QueueFolder:
                 end = record
         return None if start is None else RunRecord(start, end)
 
-    def claim(self, handed: Handed) -> bool:
+    def claim(self, handed: HandedOverStart) -> bool:
         """Make the record of its run before its node does, which will not run it then; whether we did."""
         try:
             with create(self._run_path(handed)) as file:
@@ -159,11 +159,11 @@ class QueueFolder:
             raise ExecutorError(f"{self._run_path(handed)}: cannot be written: {error.strerror}") from error
         return True
 
-    def is_claimed(self, handed: Handed) -> bool:
+    def is_claimed(self, handed: HandedOverStart) -> bool:
         """Whether it was withdrawn before it began, though this may not have been noted any more."""
         return any(record.get("t") == "withdrawn" for record in self._records(self._run_path(handed)))
 
-    def fence(self, handed: Handed) -> None:
+    def fence(self, handed: HandedOverStart) -> None:
         """Have the node end the command, should it still run there."""
         with contextlib.suppress(OSError):
             Path(f"{self._run_path(handed)}.stop").touch(mode=0o600)
@@ -183,7 +183,7 @@ class QueueFolder:
                 if not path.stat().st_size:
                     path.unlink()
 
-    def _run_path(self, handed: Handed) -> Path:
+    def _run_path(self, handed: HandedOverStart) -> Path:
         return self.path / "runs" / f"{handed.batch}.{handed.number}"
 
     def _records(self, path: Path) -> Iterator[dict[str, Any]]:
@@ -201,7 +201,7 @@ class QueueFolder:
                     yield record
 
 
-def _handed(record: Mapping[str, Any]) -> Iterator[Handed]:
+def _handed(record: Mapping[str, Any]) -> Iterator[HandedOverStart]:
     nodes, cpus, devices, memory, models, partition = record["request"]
     kinds = tuple((kind, count) for kind, count in devices)
     request = Request(nodes, cpus, kinds, memory, tuple(models), partition)
@@ -209,4 +209,6 @@ def _handed(record: Mapping[str, Any]) -> Iterator[Handed]:
     jobs = record["jobs"]
     for number, (job, attempt, uid, files, reason) in enumerate(jobs):
         submit = Submit(job, name, request, target, walltime, reason)
-        yield Handed(job, attempt, uid, record["batch"], number, files, submit, record["kind"], len(jobs))
+        yield HandedOverStart(
+            job, attempt, uid, record["batch"], number, files, submit, record["kind"], len(jobs)
+        )

@@ -26,7 +26,7 @@ HEARD = {signal.SIGCHLD, *ENDINGS}
 VISIBLE = ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL")
 
 
-class Once:
+class RunRecordFile:
     """The record of one run.
 
     The file's creation is what counts, and closing it makes a line visible to other machines; a line is not
@@ -99,7 +99,7 @@ def begin(batch: dict[str, Any], run: dict[str, Any]) -> subprocess.Popen[bytes]
             os.close(err)
 
 
-def watch(pid: int, once: Once) -> tuple[int, Any, bool]:
+def watch(pid: int, once: RunRecordFile) -> tuple[int, Any, bool]:
     """Pass signals on until the command ends; its wait status, what it used, whether it was killed."""
     deadline = None
     forced = False
@@ -131,7 +131,7 @@ def run_batch(path: str) -> int:
     number = os.environ.get("SLURM_ARRAY_TASK_ID", "0")
     run = batch["runs"][int(number)]
     stem = os.path.basename(path).removesuffix(".json")
-    once = Once(os.path.join(os.path.dirname(path), "runs", f"{stem}.{number}"))
+    once = RunRecordFile(os.path.join(os.path.dirname(path), "runs", f"{stem}.{number}"))
     began = time.time()
     visible = {name: os.environ[name] for name in VISIBLE if name in os.environ}
     node = os.environ.get("SLURMD_NODENAME", "")

@@ -11,7 +11,7 @@ from dovetail.errors import InputError
 from dovetail.executors.discovery import discover
 from dovetail.executors.ray_executor import RayExecutor
 from dovetail.executors.ray_nodes import import_ray, knock, nodes_of
-from dovetail.interfaces import LeftBehind, RunFolder
+from dovetail.interfaces import LastAttempts, RunFolder
 from dovetail.model import Cluster, Node
 
 __all__ = ["Ray"]
@@ -106,7 +106,7 @@ class Ray:
 
         return LendingRayExecutor(self.lend, self.patience, folder, cluster, ids)
 
-    def resume(self, folder: RunFolder, cluster: Cluster) -> tuple[RayExecutor, LeftBehind]:
+    def resume(self, folder: RunFolder, cluster: Cluster) -> tuple[RayExecutor, LastAttempts]:
         """Take up a run. Its tasks have ended with its Dovetail, as Ray has it: what ran is lost."""
         here = {node: id for id, node in self._nodes()}
         ids = [here.pop(node, "") for node in cluster.nodes]

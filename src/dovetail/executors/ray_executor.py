@@ -31,7 +31,7 @@ from dovetail.executors.ray_nodes import draining, import_ray, nodes_of
 from dovetail.executors.reporting import Reporting
 from dovetail.executors.spawnlog import ended, uid_of
 from dovetail.executors.supervised import limit_of
-from dovetail.interfaces import LeftBehind, RunFolder
+from dovetail.interfaces import LastAttempts, RunFolder
 from dovetail.model import (
     Cluster,
     Ended,
@@ -107,7 +107,7 @@ class RayExecutor(Reporting):
         self._first: list[Event] = []
         self._marker.touch(mode=0o600)
 
-    def take_up(self, others: Sequence[tuple[str, Node]]) -> LeftBehind:
+    def take_up(self, others: Sequence[tuple[str, Node]]) -> LastAttempts:
         """What is on record of each job's last start; nodes that are gone are lost, ``others`` join."""
         for id, node in others:
             self._first.append(NodeJoined(len(self.cluster), node))
@@ -134,7 +134,7 @@ class RayExecutor(Reporting):
             for intent in last.values()
             if intent["uid"] not in ends
         ]
-        return LeftBehind((), sorted(over, key=lambda end: end.ended_at or 0.0), unknown)
+        return LastAttempts((), sorted(over, key=lambda end: end.ended_at or 0.0), unknown)
 
     # ------------------------------------------------------------------- the Executor protocol
 

@@ -48,7 +48,7 @@ from dovetail.executors.slurm_steps import (
 )
 from dovetail.executors.spawnlog import SpawnLog, ended, uid_of
 from dovetail.executors.supervised import SupervisedExecutor
-from dovetail.interfaces import LeftBehind, RunFolder, StillRuns
+from dovetail.interfaces import LastAttempts, RunFolder, RunningAttempt
 from dovetail.model import (
     Cluster,
     ClusterEnds,
@@ -73,7 +73,7 @@ HOPELESS = 300.0
 
 
 @dataclass(slots=True)
-class _Lost:
+class _LostNode:
     """A node without an agent: why, since when, and when to try again (in the clock's seconds)."""
 
     why: str
@@ -129,7 +129,7 @@ class Slurm:
         executor.begin()
         return executor
 
-    def resume(self, folder: RunFolder, cluster: Cluster) -> tuple[SlurmExecutor, LeftBehind]:
+    def resume(self, folder: RunFolder, cluster: Cluster) -> tuple[SlurmExecutor, LastAttempts]:
         """Take up a run, in its allocation or another one: nodes that are gone are lost, others join.
 
         Raises `ExecutorError` while the run's Dovetail lives, or its jobs run on in another allocation.
@@ -207,7 +207,7 @@ class SlurmExecutor(SupervisedExecutor):
         self._term_grace = min(self._grace, 0.5 * float(self._settings.get("KillWait", "30").split()[0]))
         self._links: dict[int, Link] = {}
         self._over = False
-        self._lost: dict[int, _Lost] = {}
+        self._lost: dict[int, _LostNode] = {}
         self._lost_more = asyncio.Event()
         self._restores = False
         self._departed: set[int] = set()  # those of them that belong to the allocation no more
@@ -235,7 +235,7 @@ class SlurmExecutor(SupervisedExecutor):
             fault = self._met(connections)
         for node in missing if connections else ():  # they join when an agent can be started there
             index = self.cluster.index_of[node.name]
-            self._lost[index] = _Lost(self._agents.why_not(node.name))
+            self._lost[index] = _LostNode(self._agents.why_not(node.name))
             self._first.append(NodeLost(index))
         if missing and connections:
             named = ", ".join(node.name for node in missing[:3])
@@ -261,13 +261,13 @@ class SlurmExecutor(SupervisedExecutor):
 
     # ------------------------------------------------------------------- taking up
 
-    def take_up(self, features: Sequence[str]) -> LeftBehind:
+    def take_up(self, features: Sequence[str]) -> LastAttempts:
         """Reach the agents that are left, read what became of the jobs, start agents where none is."""
         left = self._sort_out(self._agents.reach())
         self._meet_nodes(features)
         return left
 
-    def _sort_out(self, connections: Mapping[str, Connection]) -> LeftBehind:
+    def _sort_out(self, connections: Mapping[str, Connection]) -> LastAttempts:
         """What the agents, or their logs, say of each job's last attempt."""
         logs: dict[str, SpawnLog] = {}
         for name, connection in connections.items():
@@ -284,7 +284,7 @@ class SlurmExecutor(SupervisedExecutor):
                 found = (intent["attempt"], name, uid)
                 if found > last.get(intent["job"], (0, "", "")):
                     last[intent["job"]] = found
-        running: list[StillRuns] = []
+        running: list[RunningAttempt] = []
         over: list[Ended] = []
         unknown: list[Ended] = []
         for job, (attempt, name, uid) in last.items():
@@ -296,13 +296,13 @@ class SlurmExecutor(SupervisedExecutor):
                 watching = self._links[self.cluster.index_of[name]]
                 watching.requests[uid] = intent
                 self._running[job] = watching, uid
-                running.append(StillRuns(job, attempt, time.time() if start is None else start["at"]))
+                running.append(RunningAttempt(job, attempt, time.time() if start is None else start["at"]))
             else:
                 why = f"node {name} was taken away, or its agent was killed, while it ran"
                 unknown.append(Ended(job, State.NODE_FAIL, None, why, Usage(), attempt=attempt))
                 self._steps += [intent["step"]] if "step" in intent else []
         over.sort(key=lambda end: end.ended_at or 0.0)
-        return LeftBehind(running, over, unknown)
+        return LastAttempts(running, over, unknown)
 
     def _meet_nodes(self, features: Sequence[str]) -> None:
         """Agents on the nodes that there are now; nodes of the run that are gone are lost, others join."""
@@ -322,7 +322,7 @@ class SlurmExecutor(SupervisedExecutor):
         for name, connection in self._agents.start(new, self._term_grace, len(self._links)).items():
             self._connect(here[name], connection)
         missing = [n for n in range(len(self.cluster)) if n not in self._links]
-        self._lost = {n: _Lost(self._agents.why_not(self.cluster.nodes[n].name)) for n in missing}
+        self._lost = {n: _LostNode(self._agents.why_not(self.cluster.nodes[n].name)) for n in missing}
         self._departed = {n for n in self._lost if n not in here.values()}
         self._first += [NodeLost(n, for_good=n in self._departed) for n in sorted(self._lost)]
 
@@ -471,7 +471,7 @@ class SlurmExecutor(SupervisedExecutor):
 
     def _lose(self, node: int) -> None:
         self._forget(node)
-        self._lost[node] = _Lost("")
+        self._lost[node] = _LostNode("")
         self._happened(NodeLost(node))
         self._restore_soon()
 

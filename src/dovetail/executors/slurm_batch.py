@@ -23,8 +23,8 @@ from dovetail.model import HOST_CPUS, WHOLE_POOL, Cluster, Node, Request, Second
 from dovetail.model.hostlist import expand
 
 __all__ = [
+    "BatchStatus",
     "Line",
-    "Seen",
     "cluster_of_partitions",
     "foreseen",
     "goes_to",
@@ -44,7 +44,7 @@ ORDINARY = frozenset({"None", "Priority", "Resources", "Dependency", "BeginTime"
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class BatchStatus:
     """What Slurm says of a batch job: its state and its nodes; ``start`` is foreseen while it waits.
 
     ``reason`` is why it waits, where that is out of the ordinary.
@@ -131,32 +131,34 @@ def foreseen(options: Sequence[str]) -> Seconds:
     return start
 
 
-def look() -> dict[str, Seen]:
+def look() -> dict[str, BatchStatus]:
     """All batch jobs of this user that Slurm has not forgotten, by id, each task of an array by its own.
 
     One squeue for all of them. Raises `SlurmError`.
     """
     said, _ = call(["squeue", "-h", "-r", "-t", "all", "-u", getpass.getuser(), "-o", _FORMAT])
-    found: dict[str, Seen] = {}
+    found: dict[str, BatchStatus] = {}
     for line in said.splitlines():
         id, state, nodes, start, reason, name = line.split("|", 5)
         why = "" if state != "PENDING" or reason in ORDINARY else reason
-        found[id] = Seen(id, state, nodes, moment(start), name, why)
+        found[id] = BatchStatus(id, state, nodes, moment(start), name, why)
     return found
 
 
-def look_again(ids: Iterable[str], *, accounting: bool) -> dict[str, Seen]:
+def look_again(ids: Iterable[str], *, accounting: bool) -> dict[str, BatchStatus]:
     """What is known of jobs that squeue names no more: from the accounting, where there is one."""
     wanted = set(ids)
     if not wanted or not accounting:
         return {}
     jobs = ",".join(sorted({id.partition("_")[0] for id in wanted}))
     said, _ = call(["sacct", "-n", "-X", "-P", "-j", jobs, "-o", "JobID,State,NodeList,JobName"])
-    found: dict[str, Seen] = {}
+    found: dict[str, BatchStatus] = {}
     for line in said.splitlines():
         id, state, nodes, name = line.split("|", 3)
         if id in wanted:
-            found[id] = Seen(id, state.split()[0], "" if nodes.startswith("None") else nodes, None, name)
+            found[id] = BatchStatus(
+                id, state.split()[0], "" if nodes.startswith("None") else nodes, None, name
+            )
     return found
 
 

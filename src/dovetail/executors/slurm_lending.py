@@ -25,7 +25,7 @@ from dovetail.executors.slurm import Slurm, SlurmExecutor
 from dovetail.executors.slurm_agents import SlurmAgents
 from dovetail.executors.slurm_commands import Allotment
 from dovetail.executors.slurm_steps import is_gang
-from dovetail.interfaces import LeftBehind, RunFolder
+from dovetail.interfaces import LastAttempts, RunFolder
 from dovetail.model import Cluster, Node, Placed
 from dovetail.remote.address import TOKEN_FILE
 from dovetail.remote.switchboard import Switchboard
@@ -177,7 +177,7 @@ class LendingSlurmExecutor(LendingExecutor, SlurmExecutor):
         numbered = [(n, node) for n, node in enumerate(self.cluster.nodes) if node.name in connections]
         return self._servers.begin({node: (n, connections[node.name]) for n, node in numbered})
 
-    def take_up(self, features: Sequence[str]) -> LeftBehind:
+    def take_up(self, features: Sequence[str]) -> LastAttempts:
         """The servers are gone with the Dovetail that had started them, and so is what was borrowed there."""
         left = super().take_up(features)
         self.end_borrowers()

@@ -28,13 +28,13 @@ from typing import Any, ClassVar
 from dovetail.errors import ExecutorError, InputError
 from dovetail.executors.environment import THREAD_COUNTS
 from dovetail.executors.outputs import Outputs
-from dovetail.executors.queue_folder import Handed, QueueFolder, RunRecord
+from dovetail.executors.queue_folder import HandedOverStart, QueueFolder, RunRecord
 from dovetail.executors.reporting import Reporting
 from dovetail.executors.slurm import poll_seconds
 from dovetail.executors.slurm_backlog import Backlog
 from dovetail.executors.slurm_batch import (
+    BatchStatus,
     Line,
-    Seen,
     cluster_of_partitions,
     foreseen,
     goes_to,
@@ -49,7 +49,7 @@ from dovetail.executors.slurm_batch import (
 from dovetail.executors.slurm_commands import NodeTable, SlurmError, call, configuration
 from dovetail.executors.slurm_steps import GANG_TASK
 from dovetail.executors.spawnlog import ended, uid_of
-from dovetail.interfaces import LeftBehind, RunFolder
+from dovetail.interfaces import LastAttempts, RunFolder
 from dovetail.model import (
     HOST_CPUS,
     WHOLE_POOL,
@@ -146,7 +146,7 @@ class SlurmQueue:
         executor.files.create()
         return executor
 
-    def resume(self, folder: RunFolder, cluster: Cluster) -> tuple[SlurmQueueExecutor, LeftBehind]:
+    def resume(self, folder: RunFolder, cluster: Cluster) -> tuple[SlurmQueueExecutor, LastAttempts]:
         """Take up a run: its batch jobs are in Slurm's hands, or have ended."""
         executor = SlurmQueueExecutor(self, folder, cluster)
         return executor, executor.take_up()
@@ -160,7 +160,7 @@ def _words(text: str) -> list[str]:
 class _Waiting:
     """A job on its way to sbatch: what is noted of it, and the command of its batch."""
 
-    handed: Handed
+    handed: HandedOverStart
     run: Mapping[str, Any]
 
 
@@ -186,11 +186,11 @@ class SlurmQueueExecutor(Reporting):
         self._used: Mapping[Line, TimeUsed] = {}
         self._used_until = 0.0
         self._nodes = NodeTable(poll_seconds(0.0, self._settings)[0])
-        self._handed: dict[JobId, Handed] = {}
+        self._handed: dict[JobId, HandedOverStart] = {}
         self._commands: dict[JobId, tuple[_Key, _Waiting]] = {}  # of those that wait in the queue
         longest = int(self._settings.get("MaxArraySize", "1001")) - 1
         self._backlog: Backlog[_Key, _Waiting] = Backlog(longest)
-        self._leaving: list[Handed] = []  # to be taken out of Slurm's queue together
+        self._leaving: list[HandedOverStart] = []  # to be taken out of Slurm's queue together
         self._told_why: set[JobId] = set()  # jobs of which the engine knows why Slurm has no place for them
         self._questions: deque[Shape] = deque()
         self._silence: tuple[float, str] | None = None  # since when Slurm does not answer, and what was said
@@ -200,7 +200,7 @@ class SlurmQueueExecutor(Reporting):
 
     # ------------------------------------------------------------------- taking up
 
-    def take_up(self) -> LeftBehind:
+    def take_up(self) -> LastAttempts:
         """The last start of each job that was handed over; the first look will tell what became of it.
 
         Raises `ExecutorError`.
@@ -219,7 +219,7 @@ class SlurmQueueExecutor(Reporting):
             if ran or (one.batch_id and not one.told):
                 handed_over.append((one.submit, one.attempt))
                 self._handed[one.job] = one
-        return LeftBehind(handed_over=handed_over)
+        return LastAttempts(handed_over=handed_over)
 
     # ------------------------------------------------------------------- before anything runs
 
@@ -295,7 +295,7 @@ class SlurmQueueExecutor(Reporting):
         names = {"DOVETAIL_JOB": job.id, "DOVETAIL_UID": uid}
         names["DOVETAIL_DEVICE"] = device_word(implementation.kind)
         run = {"argv": words, "files": files, "chosen": chosen, "env": names}
-        handed = Handed(job.id, attempt, uid, "", 0, files, decision, implementation.kind, 1)
+        handed = HandedOverStart(job.id, attempt, uid, "", 0, files, decision, implementation.kind, 1)
         self._handed[job.id] = handed
         self._commands[job.id] = key, _Waiting(handed, run)
         self._hand_over(job.id)
@@ -360,7 +360,7 @@ class SlurmQueueExecutor(Reporting):
         except SlurmError as error:  # should they start, they find that they are not wanted
             _log.info("not all of %d jobs could be taken out of the queue: %s", len(leaving), error)
 
-    def _let_go(self, handed: Handed) -> None:
+    def _let_go(self, handed: HandedOverStart) -> None:
         """A job goes another way."""
         if handed.batch:
             self.files.note(t="withdrawn", batch=handed.batch, job=handed.job)
@@ -369,14 +369,14 @@ class SlurmQueueExecutor(Reporting):
         self._told_why.discard(handed.job)
         self._happened(Withdrawn(handed.job))
 
-    def _take_back(self, handed: Handed) -> bool:
+    def _take_back(self, handed: HandedOverStart) -> bool:
         """End a job that waits here, and not in Slurm's queue; whether it did."""
         waits = self._backlog.take_out(lambda one: one.handed is handed)
         if waits:
             self._tell_end(handed, self._stopped(handed))
         return waits
 
-    async def _cancel(self, handed: Sequence[Handed]) -> None:
+    async def _cancel(self, handed: Sequence[HandedOverStart]) -> None:
         """End them; should Slurm's controller be away, later."""
         try:
             await asyncio.to_thread(call, ["scancel", *(one.id for one in handed)])
@@ -385,7 +385,7 @@ class SlurmQueueExecutor(Reporting):
                 self._begin_task(self._cancel_later(handed))
         self._looks.set()
 
-    async def _cancel_later(self, handed: Sequence[Handed]) -> None:
+    async def _cancel_later(self, handed: Sequence[HandedOverStart]) -> None:
         await asyncio.sleep(2.0)
         left = [one for one in handed if self._handed.get(one.job) is one]
         if left:
@@ -502,7 +502,7 @@ class SlurmQueueExecutor(Reporting):
         self,
         options: Sequence[str],
         script: str,
-        handed: Sequence[Handed],
+        handed: Sequence[HandedOverStart],
         log: str,
         environ: Mapping[str, str],
     ) -> str:
@@ -632,7 +632,7 @@ class SlurmQueueExecutor(Reporting):
             changed = [self._look_at(one, seen.get(one.id), arrays) for one in watched]
             pause = least if any(changed) else min(most, 1.2 * pause)
 
-    def _look_at(self, handed: Handed, seen: Seen | None, arrays: set[str]) -> bool:
+    def _look_at(self, handed: HandedOverStart, seen: BatchStatus | None, arrays: set[str]) -> bool:
         """Tell of what has become of a job since the last look; whether anything has."""
         record = None
         if seen is None or seen.state in RUNS or seen.state in TERMINAL:
@@ -658,7 +658,7 @@ class SlurmQueueExecutor(Reporting):
             changed = True
         return changed
 
-    def _is_missing(self, handed: Handed, array_known: bool) -> bool:
+    def _is_missing(self, handed: HandedOverStart, array_known: bool) -> bool:
         """Slurm names a job no more that has not run: it was cancelled, or lost with the controller's state.
 
         Of a waiting task of an array that is cancelled Slurm keeps nothing. What was lost goes to sbatch
@@ -681,7 +681,7 @@ class SlurmQueueExecutor(Reporting):
             self._tell_end(handed, Ended(handed.job, State.NODE_FAIL, None, why))
         return True
 
-    def _start_of(self, handed: Handed, seen: Seen | None, record: RunRecord) -> Started:
+    def _start_of(self, handed: HandedOverStart, seen: BatchStatus | None, record: RunRecord) -> Started:
         """Where it runs, in terms of our cluster."""
         request, began = handed.submit.request, record.start["at"]
         nodes = node_indices(self.cluster, record.start["nodes"] or (seen.nodes if seen else ""))
@@ -703,7 +703,9 @@ class SlurmQueueExecutor(Reporting):
         device = DeviceClass(handed.kind, models[0])
         return Started(handed.job, Allocation(request, tuple(parts)), device, started_at=began)
 
-    def _end_of(self, handed: Handed, seen: Seen | None, record: RunRecord | None) -> Ended | None:
+    def _end_of(
+        self, handed: HandedOverStart, seen: BatchStatus | None, record: RunRecord | None
+    ) -> Ended | None:
         """How it has ended, as Slurm and its node say; ``None`` while it has not, or nobody knows yet."""
         state = None if seen is None else TERMINAL.get(seen.state)
         if seen is not None and state is None and seen.state != "COMPLETING":
@@ -726,7 +728,7 @@ class SlurmQueueExecutor(Reporting):
         return self._wordless_end(handed, seen, state, record)
 
     def _wordless_end(
-        self, handed: Handed, seen: Seen | None, state: State | None, record: RunRecord | None
+        self, handed: HandedOverStart, seen: BatchStatus | None, state: State | None, record: RunRecord | None
     ) -> Ended | None:
         """The same of a job whose node has written down no end: Slurm's word counts."""
         if state is None or state is State.COMPLETED:
@@ -748,15 +750,15 @@ class SlurmQueueExecutor(Reporting):
         return Ended(handed.job, self._asked_or(handed, state), None, detail, Usage(), began, at)
 
     @staticmethod
-    def _asked_or(handed: Handed, state: State) -> State:
+    def _asked_or(handed: HandedOverStart, state: State) -> State:
         """The state in which it was asked to end, if that is why it did."""
         return State(handed.stop) if handed.stop and state is State.CANCELLED else state
 
-    def _stopped(self, handed: Handed) -> Ended:
+    def _stopped(self, handed: HandedOverStart) -> Ended:
         now = time.time()
         return Ended(handed.job, State(handed.stop), None, "it was never handed over", Usage(), now, now)
 
-    def _tell_end(self, handed: Handed, end: Ended) -> None:
+    def _tell_end(self, handed: HandedOverStart, end: Ended) -> None:
         """The engine hears of it once."""
         if self._handed.get(handed.job) is handed:
             del self._handed[handed.job]

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-__all__ = ["Dropped", "Next", "Successors"]
+__all__ = ["DroppedSuccessors", "Successor", "Successors"]
 
 
 @dataclass
-class Next:
+class Successor:
     """A job that begins when those in ``before`` have ended; the line that asks for it is as it came."""
 
     request: dict[str, Any]
@@ -20,7 +20,7 @@ class Next:
     before: set[str]
 
 
-class Dropped:
+class DroppedSuccessors:
     """Jobs that will never begin: for who follows them, those for whom they waited stand in."""
 
     def __init__(self) -> None:
@@ -61,8 +61,8 @@ class Successors:
     """By uid, in the order in which they came; a job comes after those that it waits for."""
 
     def __init__(self) -> None:
-        self.waiting: dict[str, Next] = {}
-        self._dropped = Dropped()
+        self.waiting: dict[str, Successor] = {}
+        self._dropped = DroppedSuccessors()
 
     def __len__(self) -> int:
         return len(self.waiting)
@@ -78,11 +78,11 @@ class Successors:
         """Whom a job has to wait for that is to follow these; ``runs`` says who has begun and not ended."""
         return self._dropped.instead(uids, lambda uid: uid in self.waiting or runs(uid))
 
-    def add(self, uid: str, one: Next) -> None:
+    def add(self, uid: str, one: Successor) -> None:
         """One more."""
         self.waiting[uid] = one
 
-    def over(self, uid: str) -> Iterator[Next]:
+    def over(self, uid: str) -> Iterator[Successor]:
         """Nothing is left of this job: those that waited for nobody else."""
         self._dropped.over(uid)
         for name, one in list(self.waiting.items()):

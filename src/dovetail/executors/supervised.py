@@ -17,7 +17,7 @@ from dovetail.executors.outputs import Outputs
 from dovetail.executors.recovery import describe
 from dovetail.executors.reporting import Reporting
 from dovetail.executors.spawnlog import ended, uid_of
-from dovetail.executors.successors import Dropped
+from dovetail.executors.successors import DroppedSuccessors
 from dovetail.interfaces import RunFolder
 from dovetail.model import EMPTY, Cluster, Ended, Job, JobId, Placed, State, Usage
 from dovetail.model.command_line import argv
@@ -43,7 +43,9 @@ class SupervisedExecutor(Reporting):
         self._grace = folder.grace
         self._environ: Mapping[str, str] = dict(os.environ if folder.environ is None else folder.environ)
         self._running: dict[JobId, tuple[Link, str]] = {}  # and the uid of the attempt
-        self._never = Dropped()  # jobs that could not be asked for, though others were to follow them
+        self._never = (
+            DroppedSuccessors()
+        )  # jobs that could not be asked for, though others were to follow them
 
     # ------------------------------------------------------------------- what differs
 

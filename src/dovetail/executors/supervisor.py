@@ -41,7 +41,7 @@ if TYPE_CHECKING or __name__.startswith("dovetail."):
     )
     from dovetail.executors.spawnwriter import Log
     from dovetail.executors.starting import SpawnError, Starter
-    from dovetail.executors.successors import Next, Successors
+    from dovetail.executors.successors import Successor, Successors
 else:  # run by path, with nothing of Dovetail importable
     HERE = os.path.dirname(os.path.abspath(__file__))
     sys.path[:0] = [HERE, os.path.dirname(HERE)]
@@ -51,7 +51,7 @@ else:  # run by path, with nothing of Dovetail importable
     from processes import belongs, memory_by_session, open_children, open_door, signal_group
     from spawnwriter import Log
     from starting import SpawnError, Starter
-    from successors import Next, Successors
+    from successors import Successor, Successors
 
     del sys.path[:2]
 
@@ -335,7 +335,7 @@ class Supervisor:
             after = request.get("after", ())
             before = self.next.before(after, self.runs) if after else None
             if before:
-                self.next.add(request["uid"], Next(request, line, before))
+                self.next.add(request["uid"], Successor(request, line, before))
             elif not self.launch(request, line):
                 self.follow(request["uid"])
         elif kind == "withdraw":

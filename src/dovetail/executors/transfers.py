@@ -41,7 +41,7 @@ def reported(line: str, cpu_time: float, peak_memory: int, wall_time: float) -> 
         said = json.loads(line)
         numbers = {name: _number(name, said[name]) for name in _BOUNDS if name in said}
     except (ValueError, RecursionError) as error:  # brackets within brackets exhaust the parser
-        why = str(error) if isinstance(error, _WrongError) else "it is no JSON"
+        why = str(error) if isinstance(error, _BadReportError) else "it is no JSON"
         return usage, f"what it reported of its transfers is ignored: {why}"
     sent, received = numbers.get("bytes_to_device"), numbers.get("bytes_from_device")
     sent_time, received_time = numbers.get("seconds_to_device"), numbers.get("seconds_from_device")
@@ -52,7 +52,7 @@ def reported(line: str, cpu_time: float, peak_memory: int, wall_time: float) -> 
     return Usage(cpu_time, peak_memory, sent, sent_time, received, received_time, wall_time), ""
 
 
-class _WrongError(ValueError):
+class _BadReportError(ValueError):
     """A field of a report is not what it should be; the text says what was found."""
 
 
@@ -61,5 +61,5 @@ def _number(name: str, value: object) -> float | None:
         return None
     most = _BOUNDS[name]
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= most:
-        raise _WrongError(f"{name}: found {shown(value)}, expected a number from 0 to {most:g}")
+        raise _BadReportError(f"{name}: found {shown(value)}, expected a number from 0 to {most:g}")
     return float(value)

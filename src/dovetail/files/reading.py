@@ -123,7 +123,7 @@ def _pieces(path: str | os.PathLike[str], expected: str, most: int) -> Iterator[
             if not packed and head and os.fspath(path).lower().endswith(".gz"):
                 found = shown(head + file.read(6))
                 raise InputError(f"found {found} at the start, expected gzip data", where=where)
-            source = gzip.GzipFile(fileobj=_Again(head, file)) if packed else _Again(head, file)
+            source = gzip.GzipFile(fileobj=_Rewound(head, file)) if packed else _Rewound(head, file)
             while piece := source.read(PIECE):
                 read += len(piece)
                 if read > most:
@@ -147,7 +147,7 @@ def _pieces(path: str | os.PathLike[str], expected: str, most: int) -> Iterator[
         raise InputError(f"found the file name {where}, expected {expected}") from None
 
 
-class _Again(io.RawIOBase):
+class _Rewound(io.RawIOBase):
     """A file whose first bytes were read already: they come again. Pipes cannot be wound back."""
 
     def __init__(self, head: bytes, file: BinaryIO) -> None:

@@ -55,7 +55,7 @@ def whole(stream: TextIO) -> TextIO:
     return io.TextIOWrapper(buffered, stream.encoding, stream.errors, line_buffering=by_line)
 
 
-class Forgiving:
+class ForgivingStream:
     """A text stream; once it cannot be written to, full disk or nobody at the other end, it is silent."""
 
     def __init__(self, stream: TextIO) -> None:
@@ -87,6 +87,6 @@ class Forgiving:
 
 
 def forgiving_stderr() -> None:
-    """Make standard error of this process a `Forgiving` one."""
-    if not isinstance(sys.stderr, Forgiving):
-        sys.stderr = Forgiving(whole(sys.stderr))
+    """Make standard error of this process a `ForgivingStream` one."""
+    if not isinstance(sys.stderr, ForgivingStream):
+        sys.stderr = ForgivingStream(whole(sys.stderr))

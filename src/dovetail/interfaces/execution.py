@@ -25,20 +25,20 @@ __all__ = [
     "Backend",
     "ChecksJobs",
     "Executor",
+    "ExplainsSilence",
     "HearsEvents",
     "KeepsOutput",
+    "LastAttempts",
     "LeavesJobs",
-    "LeftBehind",
     "MigratesJobs",
     "RunFolder",
+    "RunningAttempt",
     "ShortensLog",
     "SignalsJobs",
     "StartsAfter",
-    "StillRuns",
     "SubmitsJobs",
     "TakenAway",
     "TakesBack",
-    "TellsTrouble",
 ]
 
 
@@ -165,7 +165,7 @@ class RunFolder:
 
 
 @dataclass(frozen=True, slots=True)
-class StillRuns:
+class RunningAttempt:
     """A job of an earlier Dovetail that runs on; ``since`` is in seconds since the epoch."""
 
     job: JobId
@@ -174,7 +174,7 @@ class StillRuns:
 
 
 @dataclass(frozen=True, slots=True)
-class LeftBehind:
+class LastAttempts:
     """What became of the last attempt of each job of a run whose Dovetail is gone.
 
     Jobs that are ``running`` will be heard of when they end. ``ended`` have ended, in the order of their
@@ -183,7 +183,7 @@ class LeftBehind:
     were until they ended. With the number of the start that each was to be.
     """
 
-    running: Sequence[StillRuns] = ()
+    running: Sequence[RunningAttempt] = ()
     ended: Sequence[Ended] = ()
     unknown: Sequence[Ended] = ()
     handed_over: Sequence[tuple[Submit, int]] = ()
@@ -209,7 +209,7 @@ class Backend(Protocol):
 class AdoptsJobs(Protocol):
     """A backend whose jobs outlive Dovetail, and can be taken up by the next one."""
 
-    def resume(self, folder: RunFolder, cluster: Cluster) -> tuple[Executor, LeftBehind]:
+    def resume(self, folder: RunFolder, cluster: Cluster) -> tuple[Executor, LastAttempts]:
         """An executor that goes on where that of an earlier Dovetail was cut short.
 
         Raises `ExecutorError` while that one still lives.
@@ -240,7 +240,7 @@ class ChecksJobs(Protocol):
 
 
 @runtime_checkable
-class TellsTrouble(Protocol):
+class ExplainsSilence(Protocol):
     """An executor that knows why nothing may be heard of it."""
 
     def trouble(self) -> str:

@@ -19,7 +19,7 @@ from dovetail.model import (
 from dovetail.model.remote_costs import RemoteCosts
 
 __all__ = [
-    "Expected",
+    "ExpectedWork",
     "Forecast",
     "History",
     "PricesBorrowing",
@@ -88,7 +88,7 @@ class RateModel(Protocol):
         ...
 
 
-class Expected(NamedTuple):
+class ExpectedWork(NamedTuple):
     """What is expected of a running job: ``left`` of ``total`` seconds of work (at rate 1) as of ``since``.
 
     While it is stalled ``since`` lies ahead.
@@ -108,7 +108,7 @@ class Forecast(Protocol):
         """The model; policies ask it what sharing would cost."""
         ...
 
-    def expected(self, job: JobId) -> Expected | None:
+    def expected(self, job: JobId) -> ExpectedWork | None:
         """What is left of a running job; ``None`` where nothing was predicted."""
         ...
 

@@ -9,21 +9,21 @@ from dovetail.interfaces.learning import Forecast, RuntimeModel
 from dovetail.model import (
     Allocation,
     Begun,
-    Came,
     Choice,
     Cluster,
     DeviceClass,
+    ForeseenStart,
     HandedOver,
     Implementation,
     Intend,
     Job,
     JobId,
-    Outlook,
     Placed,
     Plan,
     Prediction,
     Promise,
-    Ran,
+    RecentEnd,
+    RecentSubmission,
     Renew,
     Request,
     Seconds,
@@ -242,12 +242,12 @@ class Recent(Protocol):
     """What happened of late, as far as it is remembered."""
 
     @property
-    def ran(self) -> Sequence[Ran]:
+    def ran(self) -> Sequence[RecentEnd]:
         """The last 256 jobs that ended and had a bound, oldest first."""
         ...
 
     @property
-    def came(self) -> Sequence[Came]:
+    def came(self) -> Sequence[RecentSubmission]:
         """The last 64 jobs that came to the queue and had a bound, oldest first."""
         ...
 
@@ -260,7 +260,7 @@ class Outside(Protocol):
         """Jobs in its hands that have not started, in the order in which they were handed over."""
         ...
 
-    def outlook(self, shape: Shape) -> Outlook | None:
+    def outlook(self, shape: Shape) -> ForeseenStart | None:
         """What it said last of such jobs; ``None`` before its first answer (see `Inquire`)."""
         ...
 

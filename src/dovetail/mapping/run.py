@@ -44,7 +44,7 @@ from dovetail.model import (
 )
 from dovetail.model.node import HERE
 from dovetail.policies.fcfs import Fcfs
-from dovetail.running.folder import MAP, About, new_run_folder, write_about
+from dovetail.running.folder import MAP, RunSettings, new_run_folder, write_about
 from dovetail.running.ledger import Ledger
 from dovetail.runtimes.registry import make_model
 from dovetail.spec.values import DEFAULT_MODEL
@@ -68,7 +68,7 @@ class MapRun:
         self.epoch = time.time() - (time.monotonic() - began)
         self.cluster = cluster_of(slots)
         self.jobs = 0
-        about = About(
+        about = RunSettings(
             uid=self.uid, created=self.epoch, workload=app_name(name), policy=rule, executor=MAP,
             model=DEFAULT_MODEL, history=str(history.absolute()), cwd=os.getcwd(), grace=0.0, overrun="run",
             default_walltime=None, seed=None, cluster=self.cluster,

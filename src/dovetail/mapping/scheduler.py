@@ -26,7 +26,7 @@ from dovetail.mapping.pace import Pace
 from dovetail.mapping.running import Caught, Failure, tried
 from dovetail.mapping.summary import Tally
 from dovetail.mapping.waiting import Items, Task, Waiting
-from dovetail.splitting.rules import Rule, Situation
+from dovetail.splitting.rules import Rule, SplitState
 
 __all__ = ["BATCH_SECONDS", "Errors", "HistoryLike", "MapScheduler", "Plan"]
 
@@ -167,7 +167,7 @@ class MapScheduler:
         self._look_whether_anybody_is_left()
         idle = [slot for slot in self.crew.slots if self._idle(slot)]
         able = idle or [slot for slot in self.crew.slots if self._has_room(slot)]
-        at: Situation | None = None
+        at: SplitState | None = None
         for slot in sorted(able, key=lambda slot: self.pace.seconds(slot.kind) or 0.0):
             bound = self.outcomes.bound_for(slot)
             if bound is not None:
@@ -226,14 +226,14 @@ class MapScheduler:
         expected = queue[0].expected
         return expected is not None and expected <= AHEAD_SECONDS
 
-    def _far_from_the_end(self, at: Situation) -> bool:
+    def _far_from_the_end(self, at: SplitState) -> bool:
         """Whether so much waits that the rule has nothing to decide for a while."""
         if not at.known:
             return False
         speed = sum(len(slots) / at.seconds[kind] for kind, slots in at.ready.items())
         return at.left / speed > FAR_SECONDS
 
-    def _situation(self, now: float) -> Situation:
+    def _situation(self, now: float) -> SplitState:
         """What the rule may know now, of the workers in service."""
         ready: dict[str, list[float]] = {}
         self._places = {}
@@ -247,9 +247,9 @@ class MapScheduler:
             self._places[slot.number] = len(slots)
             slots.append(free)
         arrays = {kind: np.array(moments) for kind, moments in ready.items()}
-        return Situation(now, self.waiting.left, arrays, self.pace.known(ready))
+        return SplitState(now, self.waiting.left, arrays, self.pace.known(ready))
 
-    def _task_for(self, slot: Slot, quota: float, at: Situation) -> Task | None:
+    def _task_for(self, slot: Slot, quota: float, at: SplitState) -> Task | None:
         """Items for a worker: about `BATCH_SECONDS` of them, fewer near the end."""
         kind, plan = slot.kind, self.plan
         seconds = at.seconds.get(kind)

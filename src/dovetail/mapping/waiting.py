@@ -16,7 +16,7 @@ from dovetail.mapping.crew import Slot
 from dovetail.mapping.health import Blame
 from dovetail.mapping.running import Failure
 from dovetail.splitting.finish_time import Floats, fluid_finish
-from dovetail.splitting.rules import FinishTime, Rule, Situation
+from dovetail.splitting.rules import FinishTime, Rule, SplitState
 from dovetail.splitting.sized import next_task
 
 __all__ = ["ByNode", "BySize", "InTurn", "Items", "Task", "Waiting"]
@@ -201,11 +201,11 @@ class Waiting(ABC):
         """Whether something comes back that others may wait for."""
         return bool(self._redo)
 
-    def quota(self, kind: str, slot: int, rule: Rule, at: Situation) -> float:
+    def quota(self, kind: str, slot: int, rule: Rule, at: SplitState) -> float:
         """How many items an idle worker may take now; ``slot`` is its place in ``at.ready[kind]``."""
         return rule.quota(kind, at)
 
-    def finish(self, at: Situation) -> float:
+    def finish(self, at: SplitState) -> float:
         """When all that waits can be done: T*."""
         return at.finish
 
@@ -284,7 +284,7 @@ class BySize(Waiting):
         """Those that are left of the order."""
         return len(self._order)
 
-    def quota(self, kind: str, slot: int, rule: Rule, at: Situation) -> float:
+    def quota(self, kind: str, slot: int, rule: Rule, at: SplitState) -> float:
         """By the finish-time rule what the plan gives the worker first; other rules count the items."""
         self._chosen = None
         if rule.name != FinishTime.name or not at.known or not self._order or self._redo:
@@ -299,15 +299,15 @@ class BySize(Waiting):
         self._chosen = next_task(kind, slot, at.now, longest, totals, at.ready, times)
         return 0 if self._chosen is None else math.inf
 
-    def finish(self, at: Situation) -> float:
+    def finish(self, at: SplitState) -> float:
         """As if the items could be cut."""
         return fluid_finish(at.ready, self._counted(at).seconds, at.left)
 
-    def _counted(self, at: Situation) -> Situation:
+    def _counted(self, at: SplitState) -> SplitState:
         """The same with seconds for an item of mean cost."""
         count = max(1, len(self._order))
         mean = {k: seconds * self._totals[k] / count for k, seconds in at.seconds.items()}
-        return Situation(at.now, at.left, at.ready, mean)
+        return SplitState(at.now, at.left, at.ready, mean)
 
     def _take(self, slot: Slot, most: int, cost: float) -> Task | None:
         """The item that was chosen, or the next; small ones with others that follow it."""

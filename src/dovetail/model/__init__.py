@@ -34,12 +34,14 @@ _PARTS = (
 """In this order: what is asked for most, and imports least, first."""
 
 
-def __getattr__(name: str) -> Any:
-    if name == "__all__":
-        return sorted(one for part in _PARTS for one in import_module(f"{__name__}.{part}").__all__)
-    for part in () if name.startswith("_") else _PARTS:
-        module = import_module(f"{__name__}.{part}")
-        if name in module.__all__:
-            found = globals()[name] = getattr(module, name)
-            return found
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+if not TYPE_CHECKING:  # else a type checker would take any name
+
+    def __getattr__(name: str) -> Any:
+        if name == "__all__":
+            return sorted(one for part in _PARTS for one in import_module(f"{__name__}.{part}").__all__)
+        for part in () if name.startswith("_") else _PARTS:
+            module = import_module(f"{__name__}.{part}")
+            if name in module.__all__:
+                found = globals()[name] = getattr(module, name)
+                return found
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

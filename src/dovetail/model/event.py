@@ -15,7 +15,6 @@ from dovetail.model.plan import Plan
 
 __all__ = [
     "Adopted",
-    "Came",
     "Cancelled",
     "ClusterEnds",
     "Delayed",
@@ -31,8 +30,9 @@ __all__ = [
     "NodeJoined",
     "NodeLost",
     "Planned",
-    "Ran",
     "Recalled",
+    "RecentEnd",
+    "RecentSubmission",
     "Released",
     "Requeued",
     "Sized",
@@ -287,7 +287,7 @@ class Planned:
     plan: Plan
 
 
-class Ran(NamedTuple):
+class RecentEnd(NamedTuple):
     """A job that ended as it is remembered: whose it was, the bound of its run time, and how long it ran."""
 
     user: str | None
@@ -295,7 +295,7 @@ class Ran(NamedTuple):
     seconds: Seconds
 
 
-class Came(NamedTuple):
+class RecentSubmission(NamedTuple):
     """A job that was submitted as it is remembered: whose it was, when, what it asked for, and its bound."""
 
     user: str | None
@@ -308,8 +308,8 @@ class Came(NamedTuple):
 class Recalled:
     """What an engine before this one remembered: the last jobs that ended or came, oldest first."""
 
-    ran: tuple[Ran, ...]
-    came: tuple[Came, ...] = ()
+    ran: tuple[RecentEnd, ...]
+    came: tuple[RecentSubmission, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

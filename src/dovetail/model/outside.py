@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from dovetail.model.job import Request, Seconds
 
-__all__ = ["Begun", "HandedOver", "Outlook", "Shape", "TimeUsed"]
+__all__ = ["Begun", "ForeseenStart", "HandedOver", "Shape", "TimeUsed"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class TimeUsed(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Outlook:
+class ForeseenStart:
     """When such a job would have started, by the outside scheduler, had it been handed over at ``asked_at``.
 
     ``start`` is in the engine's time; ``None``: never, for the reason ``why``. Of such jobs ``room`` would

@@ -22,7 +22,7 @@ from dovetail.policies.parts.trials import idle_trials
 __all__ = ["Asjf"]
 
 
-class Timed(NamedTuple):
+class TimedJob(NamedTuple):
     """A waiting job with its best way on each kind of unit; what nobody knows counts as 0 s: try it."""
 
     job: Job
@@ -80,8 +80,8 @@ class Asjf(OneNode):
         yield from units.offer(choose)
 
     def _worth_moving(
-        self, cluster: Cluster, units: IdleUnits, queues: dict[str, list[Timed]], kind: str
-    ) -> Timed | None:
+        self, cluster: Cluster, units: IdleUnits, queues: dict[str, list[TimedJob]], kind: str
+    ) -> TimedJob | None:
         """The job of another kind's queue that is better run here than kept waiting, if there is one."""
         candidates = [
             (entry, wait)
@@ -99,8 +99,8 @@ class Asjf(OneNode):
         return entry if entry.penalty(kind) < wait else None
 
     def _waits(
-        self, cluster: Cluster, units: IdleUnits, queue: Iterable[Timed], kind: str
-    ) -> Iterator[tuple[Timed, Seconds]]:
+        self, cluster: Cluster, units: IdleUnits, queue: Iterable[TimedJob], kind: str
+    ) -> Iterator[tuple[TimedJob, Seconds]]:
         """The waiting jobs of a queue, and how long each would wait for a unit of its preferred kind."""
         ready = [units.ready(unit) for unit in units_in_turn(cluster) if unit.kind == kind]
         heapify(ready)
@@ -111,17 +111,17 @@ class Asjf(OneNode):
                     heapreplace(ready, ready[0] + entry.seconds(kind))
 
 
-def _queues(view: View) -> dict[str, list[Timed]]:
+def _queues(view: View) -> dict[str, list[TimedJob]]:
     """For each kind of unit the jobs that are fastest there, shortest first.
 
     Equally fast means: not on the CPU. Ties keep the order of submission.
     """
-    queues: dict[str, list[Timed]] = {kind: [] for kind in unit_kinds(view.cluster)}
+    queues: dict[str, list[TimedJob]] = {kind: [] for kind in unit_kinds(view.cluster)}
     for job in view.queue:
         ways = ways_by_kind(view, job)
         if ways:
             preferred = min(ways, key=lambda kind: (ways[kind].least, kind == CPU))
-            queues[preferred].append(Timed(job, ways, preferred))
+            queues[preferred].append(TimedJob(job, ways, preferred))
     for preferred, queue in queues.items():
         queue.sort(key=lambda entry: entry.seconds(preferred))
     return queues

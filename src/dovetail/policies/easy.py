@@ -22,10 +22,10 @@ from dovetail.model import (
 from dovetail.policies.parts.orders import ORDERS, Order
 from dovetail.policies.parts.trials import Trials
 
-__all__ = ["Easy", "Room", "promised_choice"]
+__all__ = ["Easy", "RoomKept", "promised_choice"]
 
 
-class Room(Protocol):
+class RoomKept(Protocol):
     """What is kept free for others than those that wait."""
 
     @property
@@ -67,7 +67,12 @@ class Easy:
     traits: ClassVar[Traits] = Traits(settles=True, priorities=True, partitions=True)
 
     def decide(
-        self, view: View, first: Sequence[Job] = (), room: Room | None = None, *, overdue: Sequence[Job] = ()
+        self,
+        view: View,
+        first: Sequence[Job] = (),
+        room: RoomKept | None = None,
+        *,
+        overdue: Sequence[Job] = (),
     ) -> list[Decision]:
         """Start from the front while jobs fit, promise the head its start, backfill behind it.
 
@@ -113,7 +118,7 @@ class Easy:
         return decisions
 
     def _line(
-        self, view: View, promise: Promise | None, first: Sequence[Job], room: Room | None
+        self, view: View, promise: Promise | None, first: Sequence[Job], room: RoomKept | None
     ) -> Iterator[Job]:
         """The queue in its order, the job that holds the promise before all others."""
         promised = None if promise is None else promise.job
@@ -136,7 +141,7 @@ class Easy:
         shadow: Shadow,
         ahead: set[JobId],
         first: Sequence[Job],
-        room: Room | None,
+        room: RoomKept | None,
         trials: Trials,
         free: Free,
         late: list[JobId],

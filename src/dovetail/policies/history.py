@@ -8,7 +8,7 @@ from operator import itemgetter
 from typing import ClassVar
 
 from dovetail.model import CPU, Job, Seconds
-from dovetail.policies.parts.backlog import Backlog, DynamicQueue, Place
+from dovetail.policies.parts.backlog import Backlog, DynamicQueue, UnitChoice
 
 __all__ = ["History"]
 
@@ -32,7 +32,7 @@ class History(DynamicQueue):
     explore: bool = True
     paper: ClassVar[str] = "Gregg 2011, section 4.1"
 
-    def place(self, backlog: Backlog, job: Job, places: Sequence[Place]) -> Place | None:
+    def place(self, backlog: Backlog, job: Job, places: Sequence[UnitChoice]) -> UnitChoice | None:
         """Exploration first (rule 2), then the earliest predicted end (rule 3), else what is idle (5.2)."""
         untried = [place for place in places if not tried(backlog, job, place)]
         if untried and all(backlog.idle):
@@ -47,12 +47,12 @@ class History(DynamicQueue):
         return min(ends, key=itemgetter(0))[1] if ends else whatever_is_idle(backlog, places)
 
 
-def tried(backlog: Backlog, job: Job, place: Place) -> bool:
+def tried(backlog: Backlog, job: Job, place: UnitChoice) -> bool:
     """Whether the app has run on that class, or is assigned to it now, whatever the inputs (rule 2)."""
     return backlog.runs(job, place) > 0 or backlog.is_assigned(job, place)
 
 
-def predicted_end(backlog: Backlog, job: Job, place: Place) -> tuple[Seconds, Seconds, int] | None:
+def predicted_end(backlog: Backlog, job: Job, place: UnitChoice) -> tuple[Seconds, Seconds, int] | None:
     """When the job would end there, and what decides between equals: the faster class, then device order.
 
     ``None`` where that cannot be predicted: nothing is known of the job there, or a job of unknown length
@@ -66,7 +66,7 @@ def predicted_end(backlog: Backlog, job: Job, place: Place) -> tuple[Seconds, Se
     return ahead.seconds + seconds, seconds, place.unit.index
 
 
-def whatever_is_idle(backlog: Backlog, places: Sequence[Place]) -> Place | None:
+def whatever_is_idle(backlog: Backlog, places: Sequence[UnitChoice]) -> UnitChoice | None:
     """With limited information: an idle device, else an idle CPU; ``None`` where all are busy (5.2)."""
     idle = (place for place in places if backlog.can_start(place))
     return min(idle, key=lambda place: place.unit.kind == CPU, default=None)

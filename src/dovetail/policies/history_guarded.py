@@ -15,7 +15,7 @@ from typing import ClassVar, NamedTuple
 
 from dovetail.interfaces import View
 from dovetail.model import CPU, Decision, Dequeue, Job, Seconds
-from dovetail.policies.parts.backlog import Backlog, DynamicQueue, Place, place_of, places_for
+from dovetail.policies.parts.backlog import Backlog, DynamicQueue, UnitChoice, place_of, places_for
 
 __all__ = ["HistoryGuarded"]
 
@@ -65,21 +65,21 @@ class HistoryGuarded(DynamicQueue):
         """The paper's rules 1 and 4; while a unit is idle then, think again about what waits (rule 6)."""
         return list(super().decide(view)) or self.reconsidered(view)
 
-    def place(self, backlog: Backlog, job: Job, places: Sequence[Place]) -> Place | None:
+    def place(self, backlog: Backlog, job: Job, places: Sequence[UnitChoice]) -> UnitChoice | None:
         """Exploration where it is hidden, else the earliest end by what is known or assumed."""
         known = known_of(backlog, job, places)
         if known is None:
             return first_try(backlog, places)  # rule 1
         return self.exploration(backlog, job, known) or self.earliest(backlog, known)[1]
 
-    def exploration(self, backlog: Backlog, job: Job, known: Known) -> Place | None:
+    def exploration(self, backlog: Backlog, job: Job, known: AppTimes) -> UnitChoice | None:
         """Where the job is to be the first of its app, if anywhere (rule 3)."""
         for place, untried in zip(known.places, known.untried, strict=True):
             if untried and self.explores(backlog, job, place, known.best, known.experience):
                 return place
         return None
 
-    def earliest(self, backlog: Backlog, known: Known) -> tuple[Seconds, Place]:
+    def earliest(self, backlog: Backlog, known: AppTimes) -> tuple[Seconds, UnitChoice]:
         """Seconds until the earliest end, and where that is, by these times (rules 4 and 5)."""
         ends: list[tuple[Seconds, Seconds, int]] = []
         for place, seconds, untried in zip(known.places, known.times, known.untried, strict=True):
@@ -97,7 +97,7 @@ class HistoryGuarded(DynamicQueue):
         everything, ahead = Backlog(view), Backlog(view)
         if not any(everything.idle):
             return []
-        movers: list[tuple[bool, Seconds, Job, Place]] = []
+        movers: list[tuple[bool, Seconds, Job, UnitChoice]] = []
         for index, fifo in view.device_queues.items():
             for job, implementation in reversed(fifo[-LOOK_AHEAD:]):
                 here = place_of(view, job, implementation, index)
@@ -116,7 +116,7 @@ class HistoryGuarded(DynamicQueue):
         _, _, job, there = min(movers, key=itemgetter(0, 1))
         return [Dequeue(job.id), everything.assign(job, there)]
 
-    def explores(self, backlog: Backlog, job: Job, place: Place, best: Seconds, experience: int) -> bool:
+    def explores(self, backlog: Backlog, job: Job, place: UnitChoice, best: Seconds, experience: int) -> bool:
         """Whether this job is to try an idle CPU now: hidden behind other work, or overdue (rule 3)."""
         if place.unit.kind != CPU or not backlog.can_start(place):
             return False
@@ -131,12 +131,12 @@ class HistoryGuarded(DynamicQueue):
         fear = max(1.0, self.caution / 2.0 ** min(experience - 1, 60)) * best  # rule 2
         return experience >= self.patience or hidden(backlog, place, waiting, fear)
 
-    def assumed(self, place: Place, best: Seconds, experience: int) -> Seconds | None:
+    def assumed(self, place: UnitChoice, best: Seconds, experience: int) -> Seconds | None:
         """What an untried class counts as in a comparison; ``None``: it does not count yet (rule 4)."""
         halvings = experience - 2 * self.patience + 1 if place.unit.kind == CPU else experience
         return best / 2.0 ** min(halvings, 60) if halvings > 0 else None
 
-    def feared_rest(self, backlog: Backlog, place: Place) -> Seconds:
+    def feared_rest(self, backlog: Backlog, place: UnitChoice) -> Seconds:
         """Seconds for which a job that explores there is thought to hold the unit yet (rule 5).
 
         Twice as long in all as it has run where it has outlasted the fear; 0 where nothing explores. On a
@@ -150,19 +150,19 @@ class HistoryGuarded(DynamicQueue):
         return max(caution * (best_time(backlog, occupant.job) or 0.0) - spent, spent)
 
 
-class Known(NamedTuple):
+class AppTimes(NamedTuple):
     """What is known of a job's app: its predicted seconds by place, which places are to be tried, the least
     of the seconds, and the most runs on one class.
     """
 
-    places: Sequence[Place]
+    places: Sequence[UnitChoice]
     times: Sequence[Seconds | None]
     untried: Sequence[bool]
     best: Seconds
     experience: int
 
 
-def known_of(backlog: Backlog, job: Job, places: Sequence[Place]) -> Known | None:
+def known_of(backlog: Backlog, job: Job, places: Sequence[UnitChoice]) -> AppTimes | None:
     """What is known of a job; ``None`` if nothing is."""
     times = [known_time(backlog, job, place) for place in places]
     best = min((seconds for seconds in times if seconds is not None), default=None)
@@ -172,10 +172,10 @@ def known_of(backlog: Backlog, job: Job, places: Sequence[Place]) -> Known | Non
         seconds is None and not backlog.is_assigned(job, place)
         for place, seconds in zip(places, times, strict=True)
     ]
-    return Known(places, times, untried, best, max(backlog.runs(job, place) for place in places))
+    return AppTimes(places, times, untried, best, max(backlog.runs(job, place) for place in places))
 
 
-def first_try(backlog: Backlog, places: Sequence[Place]) -> Place:
+def first_try(backlog: Backlog, places: Sequence[UnitChoice]) -> UnitChoice:
     """For an app that never ran: of the first class that is not a CPU the unit with the fewest jobs."""
     first = next((place for place in places if place.unit.kind != CPU), places[0])
     same = [
@@ -184,14 +184,14 @@ def first_try(backlog: Backlog, places: Sequence[Place]) -> Place:
         if place.unit.device_class == first.unit.device_class and place.choice is first.choice
     ]
 
-    def ahead(place: Place) -> tuple[int, Seconds, int]:
+    def ahead(place: UnitChoice) -> tuple[int, Seconds, int]:
         jobs = 0 if backlog.can_start(place) else 1 + backlog.fifo[place.unit.index]
         return jobs, backlog.ahead(place).seconds, place.unit.index
 
     return min(same, key=ahead)
 
 
-def hidden(backlog: Backlog, place: Place, waiting: Sequence[Job], seconds: Seconds) -> bool:
+def hidden(backlog: Backlog, place: UnitChoice, waiting: Sequence[Job], seconds: Seconds) -> bool:
     """Whether the other units are busy for so long, on average, with what they hold and what waits."""
     others = [unit.index for unit in backlog.view.cluster.units if unit is not place.unit]
     needed = seconds * len(others) - sum(backlog.load(other) for other in others)
@@ -202,7 +202,7 @@ def hidden(backlog: Backlog, place: Place, waiting: Sequence[Job], seconds: Seco
     return bool(others) and needed <= 0
 
 
-def known_time(backlog: Backlog, job: Job, place: Place) -> Seconds | None:
+def known_time(backlog: Backlog, job: Job, place: UnitChoice) -> Seconds | None:
     """Predicted seconds there, ``None`` on a class that the app has never used."""
     return backlog.seconds(job, place) if backlog.runs(job, place) else None
 

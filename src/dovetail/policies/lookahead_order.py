@@ -34,7 +34,7 @@ from dovetail.kernels.backfilling import (
     roll_outs,
     worth_keeping,
 )
-from dovetail.model import WHOLE_POOL, Came, Cluster, Decision, Job, JobId, Request, Seconds, Wait
+from dovetail.model import WHOLE_POOL, Cluster, Decision, Job, JobId, RecentSubmission, Request, Seconds, Wait
 from dovetail.policies.easy import Easy
 from dovetail.policies.lookahead_units import Objective
 from dovetail.policies.parts.orders import ORDERS, Order
@@ -221,7 +221,7 @@ class _Line:
         return roll_outs(jobs, rank, self.head, summed, enough)
 
 
-class Coming(NamedTuple):
+class ExpectedArrivals(NamedTuple):
     """Jobs that are likely to come: the last ones that came, and how many of each kind come a second."""
 
     width: Ints
@@ -229,12 +229,12 @@ class Coming(NamedTuple):
     rate: float
 
     @staticmethod
-    def like(came: list[Came], width: Ints, long: Floats, now: Seconds) -> Coming:
+    def like(came: list[RecentSubmission], width: Ints, long: Floats, now: Seconds) -> ExpectedArrivals:
         """Those that came at one moment are one event, after which as many may come again, or nobody."""
         if len(came) < ENOUGH:
-            return Coming(width[:0], long[:0], 0.0)
+            return ExpectedArrivals(width[:0], long[:0], 0.0)
         moments = {one.submit_time for one in came}
-        return Coming(width, long, (1 - 1 / len(moments)) / max(1.0, now - min(moments)))
+        return ExpectedArrivals(width, long, (1 - 1 / len(moments)) / max(1.0, now - min(moments)))
 
 
 class _Guess(NamedTuple):
@@ -249,7 +249,7 @@ class _Guess(NamedTuple):
 
 
 class _RoomForShortJobs:
-    """Whom to keep waiting while EASY decides. Implements `dovetail.policies.easy.Room`.
+    """Whom to keep waiting while EASY decides. Implements `dovetail.policies.easy.RoomKept`.
 
     The promised job starts as soon as it fits, and so does who has a higher priority than another one: nobody
     passes it.
@@ -265,7 +265,7 @@ class _RoomForShortJobs:
         widths = np.array([_width(view.cluster, one.request, devices) for one in came], np.int64)
         users = line.past.users([one.user for one in came])
         long, _ = line.past.lengths(users, np.array([one.bound for one in came]))
-        self._coming = Coming.like(came, widths, long, view.now)
+        self._coming = ExpectedArrivals.like(came, widths, long, view.now)
         self.first_kept_from: JobId | None = None
         order = np.argsort(line.running_long[0])
         self._ends, self._widths = line.running_long[0][order], line.running_width[order]

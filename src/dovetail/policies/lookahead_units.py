@@ -112,7 +112,7 @@ class Lane:
     share: float
 
 
-class Table:
+class UnitTimes:
     """What is predicted or assumed of every job on every unit, in seconds; infinite where it cannot run."""
 
     def __init__(self, view: View, jobs: Sequence[Job]) -> None:
@@ -247,7 +247,7 @@ def _share(view: View, request: Request, unit: Unit) -> float:
     return min(1.0, max(cpus / node.cpus, memory, 1e-3))
 
 
-class Turn(NamedTuple):
+class PlannedJob(NamedTuple):
     """A job's place in a plan: how it runs, its start in seconds from now, and why there."""
 
     job: Job
@@ -256,7 +256,7 @@ class Turn(NamedTuple):
     why: str
 
 
-Sequences = dict[int, list[Turn]]
+Sequences = dict[int, list[PlannedJob]]
 """For each unit its jobs in order."""
 
 
@@ -265,13 +265,13 @@ def plan_units(view: View, objective: Objective, budget: int, age: Seconds) -> l
     jobs, fifo_of = _waiting(view)
     if not jobs:
         return []
-    table = Table(view, jobs)
+    table = UnitTimes(view, jobs)
     able = np.isfinite(table.times).any(axis=1)
     stranded = [job for job, can in zip(jobs, able, strict=True) if not can]
     decisions: list[Decision] = [Wait(job.id, NOWHERE) for job in stranded]
     decisions += [Dequeue(job.id) for job in stranded if job.id in fifo_of]
     if stranded:
-        table = Table(view, [job for job, can in zip(jobs, able, strict=True) if can])
+        table = UnitTimes(view, [job for job, can in zip(jobs, able, strict=True) if can])
     if not table.jobs:
         return decisions
     plan = _search(table, fifo_of, objective, budget, age)
@@ -287,7 +287,7 @@ def _waiting(view: View) -> tuple[list[Job], dict[JobId, int]]:
 
 
 def _search(
-    table: Table, fifo_of: dict[JobId, int], objective: Objective, budget: int, age: Seconds
+    table: UnitTimes, fifo_of: dict[JobId, int], objective: Objective, budget: int, age: Seconds
 ) -> Sequences:
     view, jobs, lanes = table.view, table.jobs, table.lanes
     units = np.array([lane.unit for lane in lanes])
@@ -328,7 +328,7 @@ def _search(
         elsewhere = np.where(units == unit, inf, end_of_plan + times[row])
         why = _why(view, unit, start, end, units[elsewhere.argmin()], float(elsewhere.min()))
         choice = jobs[row].choices[int(table.picks[row, unit])]
-        plan.setdefault(unit, []).append(Turn(jobs[row], choice, start, why))
+        plan.setdefault(unit, []).append(PlannedJob(jobs[row], choice, start, why))
         at[lane] = end
     for turns in plan.values():
         turns.sort(key=lambda turn: turn.start)  # lanes of one unit into one line; a stable sort
@@ -345,7 +345,7 @@ def _why(view: View, unit: int, start: Seconds, end: Seconds, other: int, elsewh
     return f"{told}; at the end of {units[other].name} it would end {abs(elsewhere - end):.3g} s {verdict}"
 
 
-def _as_it_is(table: Table, units: Ints, ready: Floats, times: Floats, fifo_of: dict[JobId, int]) -> Ints:
+def _as_it_is(table: UnitTimes, units: Ints, ready: Floats, times: Floats, fifo_of: dict[JobId, int]) -> Ints:
     """The plan in force with the new jobs where they end first; empty if there is none."""
     if not fifo_of:
         return np.empty(0, np.int64)
@@ -381,7 +381,7 @@ def _put_in_force(view: View, plan: Sequences, fifo_of: dict[JobId, int]) -> lis
     units = view.cluster.units
     starts: list[Decision] = []
     binds: list[Decision] = []
-    meant: list[Turn] = []
+    meant: list[PlannedJob] = []
     for index in sorted(plan, key=lambda index: (units[index].device is None, index)):
         row = plan[index]
         begun = 0

@@ -16,7 +16,7 @@ from dovetail.files.arrays import np
 from dovetail.interfaces import Traits, View
 from dovetail.kernels import assigning
 from dovetail.model import Cluster, Job, Plan, PlanItem, Seconds, Unit, one_node_choices
-from dovetail.policies.parts.backlog import Place, places_for
+from dovetail.policies.parts.backlog import UnitChoice, places_for
 from dovetail.policies.parts.one_node import refuse_gangs
 
 __all__ = ["Optimal", "least_makespan"]
@@ -90,7 +90,7 @@ def _busy_for(view: View, unit: Unit) -> Seconds:
     return 0.0 if occupant is None else view.remaining(occupant)
 
 
-def _timed_places(view: View, job: Job) -> list[tuple[Place, Seconds]]:
+def _timed_places(view: View, job: Job) -> list[tuple[UnitChoice, Seconds]]:
     """Where the job can run, with its predicted seconds; raises `InputError` if nothing is known of it."""
     timed = []
     for place in places_for(view, job):

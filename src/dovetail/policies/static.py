@@ -14,7 +14,7 @@ from typing import ClassVar
 
 from dovetail.interfaces import Traits, View
 from dovetail.model import CPU, Decision, Job, Seconds, Wait
-from dovetail.policies.parts.backlog import NOWHERE, Backlog, Place, UnitFifos, places_for
+from dovetail.policies.parts.backlog import NOWHERE, Backlog, UnitChoice, UnitFifos, places_for
 from dovetail.policies.parts.trials import Trials, nothing_known
 
 __all__ = ["BestDevice", "CpuOnly", "GpuOnly"]
@@ -36,7 +36,7 @@ class _Static(UnitFifos):
             yield backlog.assign(job, min(wanted, key=lambda place: (backlog.ahead(place), place.unit.index)))
 
     @abstractmethod
-    def wanted(self, backlog: Backlog, job: Job, places: Sequence[Place]) -> Sequence[Place]:
+    def wanted(self, backlog: Backlog, job: Job, places: Sequence[UnitChoice]) -> Sequence[UnitChoice]:
         """The places of the class that the job is to run on; none where it waits until something is idle."""
 
 
@@ -52,7 +52,7 @@ class CpuOnly(_Static):
     paper: ClassVar[str] = "Gregg 2011, section 5"
     traits: ClassVar[Traits] = Traits(each_unit=True, keeps_to="cpu")
 
-    def wanted(self, backlog: Backlog, job: Job, places: Sequence[Place]) -> Sequence[Place]:
+    def wanted(self, backlog: Backlog, job: Job, places: Sequence[UnitChoice]) -> Sequence[UnitChoice]:
         """CPU pools, with the fastest CPU implementation."""
         return _fastest_kind(backlog, job, [p for p in places if _kind(p) == CPU] or places)
 
@@ -69,7 +69,7 @@ class GpuOnly(_Static):
     paper: ClassVar[str] = "Gregg 2011, section 5"
     traits: ClassVar[Traits] = Traits(each_unit=True, keeps_to="devices")
 
-    def wanted(self, backlog: Backlog, job: Job, places: Sequence[Place]) -> Sequence[Place]:
+    def wanted(self, backlog: Backlog, job: Job, places: Sequence[UnitChoice]) -> Sequence[UnitChoice]:
         """Devices of the fastest kind that is not a CPU; the CPU if there is none."""
         return _fastest_kind(backlog, job, [p for p in places if _kind(p) != CPU] or places)
 
@@ -89,7 +89,7 @@ class BestDevice(_Static):
 
     paper: ClassVar[str] = "Gregg 2011, section 5"
 
-    def wanted(self, backlog: Backlog, job: Job, places: Sequence[Place]) -> Sequence[Place]:
+    def wanted(self, backlog: Backlog, job: Job, places: Sequence[UnitChoice]) -> Sequence[UnitChoice]:
         """Units of the fastest class; of equally fast ones, not the CPU."""
         trials = Trials(backlog.view)
         idle = sorted(
@@ -106,19 +106,19 @@ class BestDevice(_Static):
         ]
 
 
-def _kind(place: Place) -> str:
+def _kind(place: UnitChoice) -> str:
     return place.choice.implementation.kind
 
 
-def _seconds(backlog: Backlog, job: Job, place: Place) -> Seconds:
+def _seconds(backlog: Backlog, job: Job, place: UnitChoice) -> Seconds:
     seconds = backlog.seconds(job, place)
     return inf if seconds is None else seconds
 
 
-def _fastest_kind(backlog: Backlog, job: Job, places: Sequence[Place]) -> Sequence[Place]:
+def _fastest_kind(backlog: Backlog, job: Job, places: Sequence[UnitChoice]) -> Sequence[UnitChoice]:
     """The units of the fastest kind, whatever their models, each with its fastest implementation."""
     kind = _kind(min(places, key=lambda place: _seconds(backlog, job, place)))
-    fastest: dict[int, Place] = {}
+    fastest: dict[int, UnitChoice] = {}
     for place in sorted((p for p in places if _kind(p) == kind), key=lambda p: _seconds(backlog, job, p)):
         fastest.setdefault(place.unit.index, place)
     return list(fastest.values())

@@ -29,14 +29,14 @@ from numpy.typing import NDArray
 
 from dovetail.errors import DeviceError, DeviceLost
 from dovetail.remote.array import Array
-from dovetail.remote.connection import Welcome, watch
+from dovetail.remote.connection import ServerHello, watch
 from dovetail.remote.encoding import encode
 from dovetail.remote.failures import FailedError, Failure
 from dovetail.remote.link import NOTHING, Owner, made, next_handle, on_present_link
 from dovetail.remote.replay import ReplayLog
 from dovetail.remote.shapes import LARGE, SURE, UNKNOWN, Shapes
 from dovetail.remote.snapshot import Fill, Manifest, parse_manifest, send_snapshot
-from dovetail.remote.spares import Spares
+from dovetail.remote.spares import BlockPool
 from dovetail.remote.wire import MOST_JSON, Channel, Kind, ProtocolError, frame_head
 
 __all__ = ["RemoteLink"]
@@ -60,7 +60,12 @@ class RemoteLink:
     """
 
     def __init__(
-        self, device: Owner, address: str, channel: Channel, welcome: Welcome, log: ReplayLog | None = None
+        self,
+        device: Owner,
+        address: str,
+        channel: Channel,
+        welcome: ServerHello,
+        log: ReplayLog | None = None,
     ) -> None:
         self.device = device
         self.lock = device.lock
@@ -83,7 +88,7 @@ class RemoteLink:
         self._asked = True
         self._deferred = device.deferred
         self._shapes = Shapes(divides=not self.library.startswith("torch"))
-        self._spares = Spares()
+        self._spares = BlockPool()
         self._wake = threading.Event()
         self._handle_of = self._handle
         watch(self._channel, address, device.token)

@@ -16,7 +16,7 @@ from dovetail.remote.address import TOKEN_FILE, Address, parse_address, read_tok
 from dovetail.remote.standard import DTYPES
 from dovetail.remote.wire import MAGIC, Channel, Kind, ProtocolError, set_options
 
-__all__ = ["Watch", "Welcome", "connect", "parse_welcome", "token_from_environment", "watch"]
+__all__ = ["ServerHello", "Watch", "connect", "parse_welcome", "token_from_environment", "watch"]
 
 CONNECT_TIMEOUT = 20.0
 """Seconds until a server must have answered; it may be starting."""
@@ -27,7 +27,7 @@ SIGN_OF_LIFE = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class Welcome:
+class ServerHello:
     """What a server says of a device."""
 
     library: str
@@ -146,11 +146,11 @@ def watch(channel: Channel, address: str, token: bytes | None) -> None:
     channel.watch(SILENCE, Watch(parse_address(address), token).silent)
 
 
-def parse_welcome(address: Address, said: Any) -> Welcome:
+def parse_welcome(address: Address, said: Any) -> ServerHello:
     """What the server said, checked. Raises `DeviceError`."""
     try:
         defaults = {str(key): str(value) for key, value in said["defaults"].items()}
         dtypes = frozenset(str(name) for name in said["dtypes"]) & frozenset(DTYPES)
-        return Welcome(str(said["library"]), str(said["name"]), dtypes, defaults, int(said["quota"]))
+        return ServerHello(str(said["library"]), str(said["name"]), dtypes, defaults, int(said["quota"]))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise DeviceError(f"{address}: the device server says what nobody understands ({error!r})") from None

@@ -39,7 +39,7 @@ from dovetail.remote.connection import CONNECT_TIMEOUT, token_from_environment
 from dovetail.remote.device import Device
 from dovetail.remote.failures import CALL_ERRORS
 
-__all__ = ["CONTROL", "MOST_LINE", "Seat", "join"]
+__all__ = ["CONTROL", "MOST_LINE", "ControlClient", "join"]
 
 CONTROL = "DOVETAIL_CONTROL"
 """The environment variable with the address of the control socket."""
@@ -51,11 +51,11 @@ _LAST_WORD = 5.0
 _ERRORS: tuple[type[Exception], ...] = (DovetailError, *CALL_ERRORS)
 
 
-class AwayError(DeviceError):
+class SchedulerAwayError(DeviceError):
     """No scheduler answers."""
 
 
-class Seat:
+class ControlClient:
     """This process at the scheduler's control socket; ``told`` is where its devices were at its start.
 
     Raises:
@@ -71,7 +71,7 @@ class Seat:
         self.addresses = tuple(told)
         try:
             self._connect()
-        except AwayError:
+        except SchedulerAwayError:
             if not told or not all(parse_address(one).is_local for one in told):
                 raise
 
@@ -80,7 +80,7 @@ class Seat:
             self._connection = self._address.connect(CONNECT_TIMEOUT)
         except OSError as error:
             reason = (error.strerror or str(error)).lower()
-            raise AwayError(f"{self._address}: no scheduler answers there ({reason})") from None
+            raise SchedulerAwayError(f"{self._address}: no scheduler answers there ({reason})") from None
         self._lines = self._connection.makefile("rb")
         _seats.add(self)
         try:
@@ -169,7 +169,7 @@ class Seat:
         return message
 
 
-_seats: weakref.WeakSet[Seat] = weakref.WeakSet()
+_seats: weakref.WeakSet[ControlClient] = weakref.WeakSet()
 
 
 def _in_child() -> None:
@@ -188,7 +188,7 @@ def _at_exit() -> None:
 os.register_at_fork(after_in_child=_in_child)
 
 
-def join() -> Seat | None:
+def join() -> ControlClient | None:
     """A seat at the control socket, if the environment names one. Raises `DeviceError`, `InputError`."""
     text = os.environ.get(CONTROL)
-    return Seat(parse_address(text), os.environ.get(ADDRESSES, "").split()) if text else None
+    return ControlClient(parse_address(text), os.environ.get(ADDRESSES, "").split()) if text else None

@@ -21,9 +21,9 @@ from dovetail.remote.address import Address, parse_address
 from dovetail.remote.array import Array
 from dovetail.remote.backends import open_backend
 from dovetail.remote.client import RemoteLink
-from dovetail.remote.connection import Welcome, connect, parse_welcome
+from dovetail.remote.connection import ServerHello, connect, parse_welcome
 from dovetail.remote.encoding import LocalMemory
-from dovetail.remote.failures import CALL_ERRORS, Sites
+from dovetail.remote.failures import CALL_ERRORS, CallSites
 from dovetail.remote.link import Link, next_handle
 from dovetail.remote.local import LocalLink
 from dovetail.remote.replay import ReplayLog
@@ -118,7 +118,7 @@ class Device:
         self.deferred = errors == "deferred"
         self.mark = f"{os.getpid()}-{next_handle()}"
         self.lock = threading.Lock()
-        self.sites = Sites(_OURS)
+        self.sites = CallSites(_OURS)
         self.freed: deque[int] = deque()
         self.spares = tuple(spares)
         self.patience = patience
@@ -226,7 +226,7 @@ class Device:
         with self._gate:
             return self.link
 
-    def knock(self, address: str) -> tuple[Channel, Welcome]:
+    def knock(self, address: str) -> tuple[Channel, ServerHello]:
         """A channel to a server, and what it says of itself. Raises `DeviceError`."""
         parsed = parse_address(address)
         channel, said = connect(parsed, self.token)

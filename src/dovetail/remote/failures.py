@@ -15,7 +15,7 @@ import numpy as np
 
 from dovetail.errors import DeviceError
 
-__all__ = ["CALL_ERRORS", "FailedError", "Failure", "Sites"]
+__all__ = ["CALL_ERRORS", "CallSites", "FailedError", "Failure"]
 
 CALL_ERRORS: tuple[type[Exception], ...] = (
     ArithmeticError,
@@ -53,7 +53,7 @@ _LONGEST = 2000
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """What went wrong in a call, and the site (a number of `Sites`) that made it."""
+    """What went wrong in a call, and the site (a number of `CallSites`) that made it."""
 
     kind: str
     message: str
@@ -99,7 +99,7 @@ class FailedError(Exception):
         self.failure = failure
 
 
-class Sites:
+class CallSites:
     """The places in the program that make calls, each with a number; as many as the program has."""
 
     def __init__(self, ours: str) -> None:

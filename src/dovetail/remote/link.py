@@ -12,8 +12,8 @@ from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 from numpy.typing import NDArray
 
 from dovetail.remote.array import Array, Calls
-from dovetail.remote.connection import Welcome
-from dovetail.remote.failures import Failure, Sites
+from dovetail.remote.connection import ServerHello
+from dovetail.remote.failures import CallSites, Failure
 from dovetail.remote.snapshot import Fill, Manifest
 from dovetail.remote.wire import Channel
 
@@ -42,7 +42,7 @@ class Owner(Protocol):
     """The device of a link, as the link needs it; arrays need its link, mark, address and namespace."""
 
     lock: threading.Lock
-    sites: Sites
+    sites: CallSites
     freed: deque[int]
     spares: tuple[str, ...]
     patience: float
@@ -52,7 +52,7 @@ class Owner(Protocol):
     def present(self) -> Link:
         """The link, once nothing is being moved any more."""
 
-    def knock(self, address: str, /) -> tuple[Channel, Welcome]:
+    def knock(self, address: str, /) -> tuple[Channel, ServerHello]:
         """A channel to a server, and what it says of itself. Raises `DeviceError`."""
 
     def foreign(self, array: Array, /) -> ValueError:

@@ -37,7 +37,7 @@ from dovetail.remote.wire import (
 )
 from dovetail.remote.worker import MESSAGE
 
-__all__ = ["DeviceServer", "Lent"]
+__all__ = ["DeviceServer", "LendingLimits"]
 
 HANDSHAKE = 5.0
 """Seconds that a client has for its first words."""
@@ -50,7 +50,7 @@ RESTART = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class Lent:
+class LendingLimits:
     """What is lent: devices by `open_backend`'s names, bytes for arrays, bytes and clients for each.
 
     ``memory`` and ``quota`` 0: what the device has, and all of it.
@@ -93,7 +93,7 @@ class DeviceServer:
 
     def __init__(
         self,
-        lent: Lent,
+        lent: LendingLimits,
         *,
         path: str | None = None,
         listen: tuple[str, int] | None = None,

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["KEPT", "LARGEST", "SMALLEST", "Spares"]
+__all__ = ["KEPT", "LARGEST", "SMALLEST", "BlockPool"]
 
 SMALLEST, LARGEST = 1 << 20, 1 << 27
 """Bytes of an array whose memory is kept."""
@@ -42,7 +42,7 @@ def _is_unused(memory: _Memory, size: int) -> bool:
     return memory.block.nbytes == size and _references(memory) == _UNUSED
 
 
-class Spares:
+class BlockPool:
     """Blocks of memory by owner: nobody is ever given what another one has written. For several threads."""
 
     def __init__(self) -> None:

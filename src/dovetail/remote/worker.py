@@ -28,7 +28,7 @@ from dovetail.remote.backends import Backend, open_backend
 from dovetail.remote.failures import CALL_ERRORS, FailedError, Failure
 from dovetail.remote.session import Session
 from dovetail.remote.snapshot import parse_manifest, snapshot
-from dovetail.remote.spares import Spares
+from dovetail.remote.spares import BlockPool
 from dovetail.remote.standard import DTYPES
 from dovetail.remote.wire import (
     Channel,
@@ -46,7 +46,7 @@ MESSAGE = 1 << 16
 _SWITCH_INTERVAL = 5e-4
 
 
-class Lender:
+class DeviceWorker:
     """One device, and everybody who borrows it."""
 
     def __init__(self, backend: Backend, memory: int, quota: int) -> None:
@@ -54,7 +54,7 @@ class Lender:
         self.memory = memory
         self.quota = min(quota, memory)
         self.clients: list[Client] = []
-        self.spares = Spares()
+        self.spares = BlockPool()
 
     def used(self) -> int:
         """Bytes of all clients' arrays."""
@@ -84,7 +84,7 @@ class Lender:
 class Client:
     """One connection, and the arrays behind it, which end with it."""
 
-    def __init__(self, lender: Lender, connection: socket.socket, hello: dict[str, Any]) -> None:
+    def __init__(self, lender: DeviceWorker, connection: socket.socket, hello: dict[str, Any]) -> None:
         self.pid = hello.get("pid")
         self.job = str(hello.get("job", ""))
         self.session = Session(lender.backend, lender.quota, total=(lender.used, lender.memory))
@@ -289,7 +289,7 @@ def main(arguments: list[str]) -> int:
     except DovetailError as error:
         control.send(orjson.dumps({"failed": str(error)}))
         return 2
-    lender = Lender(backend, memory, task["quota"] or memory)
+    lender = DeviceWorker(backend, memory, task["quota"] or memory)
     control.send(orjson.dumps({"ready": lender.described(), "seconds": time.perf_counter() - begin}))
     while True:
         message, descriptors = _handed(control)

@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from dovetail.report.intervals import Interval, Paired, interval, label, paired
     from dovetail.report.json_form import dumps, to_json
-    from dovetail.report.metrics import Cut, breakdown, later_than
+    from dovetail.report.metrics import TrimmedTrace, breakdown, later_than
     from dovetail.report.report import Comparison, Jobs, Report
 
 __all__ = [
     "Comparison",
-    "Cut",
     "Interval",
     "Jobs",
     "Paired",
     "Report",
+    "TrimmedTrace",
     "breakdown",
     "dumps",
     "interval",
@@ -33,7 +33,7 @@ __all__ = [
 _PARTS = {
     "intervals": ("Interval", "Paired", "interval", "label", "paired"),
     "json_form": ("dumps", "to_json"),
-    "metrics": ("Cut", "breakdown", "later_than"),
+    "metrics": ("TrimmedTrace", "breakdown", "later_than"),
     "report": ("Comparison", "Jobs", "Report"),
 }
 

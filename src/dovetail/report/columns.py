@@ -18,10 +18,10 @@ __all__ = [
     "Bools",
     "Columns",
     "Floats",
+    "HeldIntervals",
     "Ints",
     "NodeRuns",
-    "Step",
-    "Stretches",
+    "StepFunction",
     "columns_of",
     "ranges",
 ]
@@ -60,7 +60,7 @@ def ranges(first: Ints, count: Ints) -> tuple[Ints, Ints]:
 
 
 @dataclass(frozen=True, eq=False)
-class Stretches:
+class HeldIntervals:
     """What jobs held and for how long: one entry for each attempt, and for each place of it.
 
     ``job`` is the index of the record, ``states`` is how it ended there, ``None`` where it moved on. Of a job
@@ -83,14 +83,14 @@ class Stretches:
 
 
 @dataclass(frozen=True)
-class Step:
+class StepFunction:
     """A step function: ``values[i]`` holds from ``times[i]`` until ``times[i + 1]``; both of shape (n,)."""
 
     times: Floats
     values: Floats
 
     @staticmethod
-    def of(ups: Floats, downs: Floats, weights: Floats | float = 1.0) -> Step:
+    def of(ups: Floats, downs: Floats, weights: Floats | float = 1.0) -> StepFunction:
         """What is up: ``weights`` added at ``ups`` and taken at ``downs`` (infinite: never). O(n log n)."""
         weight = np.broadcast_to(np.asarray(weights, float), ups.shape)
         times = np.concatenate([ups, downs])
@@ -99,7 +99,7 @@ class Step:
         at, place = np.unique(times[known], return_inverse=True)
         values = np.cumsum(np.bincount(place, change[known], minlength=len(at)).astype(float))
         values[np.abs(values) < 1e-9] = 0.0
-        return Step(at, values)
+        return StepFunction(at, values)
 
     def integral(self, start: Seconds, end: Seconds) -> float:
         """The area under the steps between two times."""
@@ -281,7 +281,7 @@ class Columns:
         return self.last - self.first
 
     @cached_property
-    def stretches(self) -> Stretches:
+    def stretches(self) -> HeldIntervals:
         """What all jobs held, and when. O(jobs)."""
         ran = np.flatnonzero(self.ran).tolist()
         since = self.start.copy()
@@ -291,7 +291,7 @@ class Columns:
         before = [(j, span) for j, record in enumerate(self.records) for span in record.earlier]
         amounts = np.array([_held(span.allocation) for _, span in before], float).reshape(len(before), 2)
         held = [self.records[j].allocation or NOTHING for j in ran]
-        return Stretches(
+        return HeldIntervals(
             np.array([*ran, *(j for j, _ in before)], np.int64),
             np.concatenate([since[ran], [span.start for _, span in before]]),
             np.concatenate([self.end[ran], [span.end for _, span in before]]),
@@ -302,20 +302,20 @@ class Columns:
         )
 
     @cached_property
-    def cpus_in_use(self) -> Step:
+    def cpus_in_use(self) -> StepFunction:
         """CPUs held, over time."""
-        return Step.of(self.stretches.start, self.stretches.end, self.stretches.cpus)
+        return StepFunction.of(self.stretches.start, self.stretches.end, self.stretches.cpus)
 
     @cached_property
-    def devices_in_use(self) -> Step:
+    def devices_in_use(self) -> StepFunction:
         """Devices held, over time, shares as fractions."""
-        return Step.of(self.stretches.start, self.stretches.end, self.stretches.devices)
+        return StepFunction.of(self.stretches.start, self.stretches.end, self.stretches.devices)
 
     @cached_property
-    def jobs_waiting(self) -> Step:
+    def jobs_waiting(self) -> StepFunction:
         """Jobs that were submitted and have not started; cancelled ones leave at their end."""
         out = np.where(np.isfinite(self.start), self.start, self.end)
-        return Step.of(self.submit, np.where(np.isfinite(out), out, np.inf))
+        return StepFunction.of(self.submit, np.where(np.isfinite(out), out, np.inf))
 
 
 _KEYS: Mapping[str, Callable[[Job], str | None]] = {

@@ -18,7 +18,7 @@ from dovetail.report.intervals import (
     unmoved,
     variants,
 )
-from dovetail.report.metrics import Cut, final_metrics, later_than
+from dovetail.report.metrics import TrimmedTrace, final_metrics, later_than
 from dovetail.report.options import ReportOptions
 from dovetail.report.outcome import UNKNOWN
 from dovetail.report.tables import Cell, Cells, Style, Table
@@ -90,7 +90,7 @@ def _told_apart(results: Sequence[Result]) -> dict[str, list[Result]]:
 
 
 def comparison_table(
-    results: Sequence[Result], *, names: Sequence[str] | None = None, cut: Cut | None = None
+    results: Sequence[Result], *, names: Sequence[str] | None = None, cut: TrimmedTrace | None = None
 ) -> Table:
     """A row for each variant, the best of each metric marked; over several draws mean ± half the interval."""
     groups = _told_apart(results)
@@ -264,7 +264,7 @@ def _ratios(intervals: Sequence[Interval | None]) -> Iterator[Cells]:
         yield Cells("over\nbest", cells, rank=4)
 
 
-def paired_tables(results: Sequence[Result], *, cut: Cut | None = None) -> list[Table]:
+def paired_tables(results: Sequence[Result], *, cut: TrimmedTrace | None = None) -> list[Table]:
     """Every variant against the first, the same draws compared: a table for each metric that all have.
 
     None where there is nothing to compare so: one variant, one draw, or draws that change nothing.
@@ -276,7 +276,7 @@ def paired_tables(results: Sequence[Result], *, cut: Cut | None = None) -> list[
     return [_paired(groups, metric, cut) for metric in metrics]
 
 
-def _paired(groups: Mapping[str, Sequence[Result]], metric: str, cut: Cut | None) -> Table:
+def _paired(groups: Mapping[str, Sequence[Result]], metric: str, cut: TrimmedTrace | None) -> Table:
     base, *others = groups
     judged = [one for one in verdicts(groups, metric, cut).values() if one.found is not None]
     rows = [one.found for one in judged if one.found is not None]

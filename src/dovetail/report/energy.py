@@ -13,7 +13,7 @@ from dovetail.errors import InputError
 from dovetail.model import Result, Seconds
 from dovetail.report.columns import columns_of
 
-__all__ = ["Use", "Watts", "energy_metrics", "use_of"]
+__all__ = ["ResourceUse", "Watts", "energy_metrics", "use_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class Watts:
 
 
 @dataclass(frozen=True, slots=True)
-class Use:
+class ResourceUse:
     """Seconds times processors (``busy``, ``idle``) and times devices, from first submission to last end."""
 
     busy: Seconds
@@ -55,7 +55,7 @@ class Use:
         return processors + self.device_busy * watts.device_busy + self.device_idle * watts.device_idle
 
 
-def use_of(result: Result) -> Use:
+def use_of(result: Result) -> ResourceUse:
     """What a result's jobs held, and what was left. O(jobs)."""
     columns = columns_of(result)
     held = columns.stretches
@@ -63,7 +63,7 @@ def use_of(result: Result) -> Use:
     device_busy = float(held.seconds @ held.devices)
     cluster = result.cluster
     # Rounding in the sums must not make a machine that never rests owe some idle time.
-    return Use(
+    return ResourceUse(
         busy,
         max(0.0, cluster.total_cpus * columns.makespan - busy),
         device_busy,

@@ -175,7 +175,7 @@ def csv_pieces(result: Result) -> Iterator[str]:
         stretch = np.where(columns.run > 0, columns.response / columns.run, np.inf)
     stretch[(columns.run <= 0) & (columns.response <= 0)] = 1.0
     times = [
-        Spelt(values)
+        SwfNumbers(values)
         for values in (
             columns.submit,
             columns.walltimes,
@@ -244,7 +244,7 @@ def _asked(record: Record) -> int:
     return request.nodes * max(1, max(0, request.cpus) + int(request.gpus))
 
 
-class Spelt:
+class SwfNumbers:
     """Seconds as SWF writes numbers, NaN as -1."""
 
     def __init__(self, values: Floats) -> None:

@@ -24,7 +24,7 @@ from dovetail.model import FRACTION_UNITS, Cluster, Job, Node, Request, Workload
 from dovetail.model.fitting import cpus_on, share_of_device, suits, whole_devices
 from dovetail.workloads.resources import asked_request
 
-__all__ = ["Mark", "Packing", "Waste", "fill", "waste"]
+__all__ = ["FragmentationPoint", "Packing", "Waste", "fill", "waste"]
 
 STEP = 0.1
 """How often the waste is looked at, as a share of the cluster's GPUs asked for."""
@@ -44,7 +44,7 @@ class Waste:
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class FragmentationPoint:
     """What was wasted when jobs asking for so many GPUs had arrived."""
 
     asked: float
@@ -69,7 +69,7 @@ class Packing:
     held: float
     first_refused: float | None
     waste: Waste
-    marks: Sequence[Mark] = field(default=())
+    marks: Sequence[FragmentationPoint] = field(default=())
 
 
 def fill(
@@ -90,7 +90,7 @@ def fill(
     count = placed = 0
     asked = held = 0.0
     refused: float | None = None
-    marks: list[Mark] = []
+    marks: list[FragmentationPoint] = []
     known: Known = {}
     for request in _arrivals(workload.jobs, demand):
         if demand is not None and asked >= demand * gpus:
@@ -104,7 +104,7 @@ def fill(
         elif wanted and refused is None:
             refused = asked
         if asked >= (len(marks) + 1) * STEP * gpus:
-            marks.append(Mark(asked, held, waste(free, cluster, mix, known)))
+            marks.append(FragmentationPoint(asked, held, waste(free, cluster, mix, known)))
     return Packing(
         placement, gpus, count, placed, asked, held, refused, waste(free, cluster, mix, known), marks
     )

@@ -19,7 +19,7 @@ from dovetail.report.gantt import figure
 from dovetail.report.gantt.page import PageCharts
 from dovetail.report.html_table import table_html
 from dovetail.report.intervals import label, of_replicates, variants
-from dovetail.report.metrics import Cut, final_metrics
+from dovetail.report.metrics import TrimmedTrace, final_metrics
 from dovetail.report.options import ReportOptions
 from dovetail.report.outcome import breakdown_table, job_counts, job_table, metric_table, notes
 from dovetail.report.tables import Table
@@ -92,7 +92,7 @@ def _heading(result: Result) -> str:
     return f"<h1>{escape(wording.workload(result))}</h1><p class='about'>{under} {escape(about)}</p>"
 
 
-def _cards(result: Result, cut: Cut | None = None) -> str:
+def _cards(result: Result, cut: TrimmedTrace | None = None) -> str:
     found = final_metrics(result, cut)
     total, _, states = job_counts(found).partition(": ")
     cards = [("Jobs", total, states, "")]
@@ -132,7 +132,7 @@ def _single(result: Result, asked: ReportOptions) -> str:
     return "\n".join([*parts, charts.script()])
 
 
-def _breakdowns(result: Result, cut: Cut | None) -> Iterable[tuple[str, Table]]:
+def _breakdowns(result: Result, cut: TrimmedTrace | None) -> Iterable[tuple[str, Table]]:
     for by in FIELDS:
         table = breakdown_table(result, by, limit=500, cut=cut)
         if table.rows > 1:
@@ -184,7 +184,7 @@ def _about(groups: Mapping[str, Sequence[Result]]) -> str:
     return ", ".join([*said, *([f"{seeds} {drawn}"] if seeds > 1 else [])])
 
 
-def _outcome(results: Sequence[Result], cut: Cut | None) -> str:
+def _outcome(results: Sequence[Result], cut: TrimmedTrace | None) -> str:
     table = comparison_table(results, cut=cut)
     about = [HIGHER]
     about += ["Means leave out the warm-up and the cool-down."] if cut is not None else []

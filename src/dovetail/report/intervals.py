@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from dovetail.errors import InputError
 from dovetail.model import Result
-from dovetail.report.metrics import Cut, final_metrics
+from dovetail.report.metrics import TrimmedTrace, final_metrics
 from dovetail.report.wording import machine
 
 __all__ = [
@@ -181,7 +181,7 @@ def paired(
     metric: str = "makespan",
     confidence: float = 0.95,
     *,
-    cut: Cut | None = None,
+    cut: TrimmedTrace | None = None,
 ) -> Paired:
     """Compare two policies draw by draw over the seeds and replicates that both have.
 
@@ -198,13 +198,13 @@ def paired(
     return compare_pairs(known, metric, label(a[0]), label(b[0]), confidence, replicates=replicates)
 
 
-def comparable(groups: Sequence[Sequence[Result]], metric: str, cut: Cut | None = None) -> bool:
+def comparable(groups: Sequence[Sequence[Result]], metric: str, cut: TrimmedTrace | None = None) -> bool:
     """Whether each of the policies has the metric on a seed on which the first has it too."""
     return all(_common(group, groups[0], metric, cut) for group in groups[1:])
 
 
 def _common(
-    a: Sequence[Result], b: Sequence[Result], metric: str, cut: Cut | None
+    a: Sequence[Result], b: Sequence[Result], metric: str, cut: TrimmedTrace | None
 ) -> list[tuple[float, float]]:
     first, second = _values(a, metric, cut), _values(b, metric, cut)
     pairs = [(first[seed], second[seed]) for seed in first if seed in second]
@@ -254,7 +254,7 @@ def _chance(differences: npt.NDArray[np.float64], replicates: float) -> float | 
 
 
 def _values(
-    results: Sequence[Result], metric: str, cut: Cut | None
+    results: Sequence[Result], metric: str, cut: TrimmedTrace | None
 ) -> dict[tuple[int | None, int], float | None]:
     values: dict[tuple[int | None, int], float | None] = {}
     for result in results:

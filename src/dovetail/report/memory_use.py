@@ -32,14 +32,14 @@ from dovetail.model import (
 from dovetail.runtimes.base import Query
 from dovetail.runtimes.memory import MemoryModel, second_try
 
-__all__ = ["MemoryUse", "Try", "memory_use", "text_chart", "tries_of"]
+__all__ = ["MemoryAttempt", "MemoryUse", "memory_use", "text_chart", "tries_of"]
 
 GB_HOUR = 1e9 * 3600.0
 BLOCKS = " ▁▂▃▄▅▆▇█"
 
 
 @dataclass(frozen=True, slots=True)
-class Try:
+class MemoryAttempt:
     """One try of a job that has ended: bytes reserved and held at most, on all of its nodes together."""
 
     job: Job
@@ -94,11 +94,11 @@ class MemoryUse:
         }
 
 
-def tries_of(journal: Journal) -> list[Try]:
+def tries_of(journal: Journal) -> list[MemoryAttempt]:
     """The tries of a journal that have ended, in the order of their ends. Linear."""
     jobs: dict[JobId, Job] = {}
     begun: dict[JobId, tuple[Seconds, str, Request]] = {}
-    found: list[Try] = []
+    found: list[MemoryAttempt] = []
     for batch in journal.batches:
         for event in batch.events:
             if isinstance(event, Submitted):
@@ -112,14 +112,16 @@ def tries_of(journal: Journal) -> list[Try]:
                 device = next(iter(journal.cluster.device_classes(kind)), DeviceClass(kind))
                 reserved = request.memory * request.nodes
                 held = None if peak is None else peak * request.nodes
-                found.append(Try(job, name, device, request, start, batch.now, reserved, held, event.state))
+                found.append(
+                    MemoryAttempt(job, name, device, request, start, batch.now, reserved, held, event.state)
+                )
         for decision in batch.decisions:
             if isinstance(decision, Start):
                 begun[decision.job] = batch.now, decision.implementation, decision.allocation.request
     return found
 
 
-def memory_use(tries: Sequence[Try], machine: int) -> MemoryUse:
+def memory_use(tries: Sequence[MemoryAttempt], machine: int) -> MemoryUse:
     """Totals and series; ``machine`` is the memory of the largest node in bytes. O(n log n)."""
     counted = [one for one in tries if one.peak and one.reserved]
     wasted = sum(
@@ -140,7 +142,7 @@ def memory_use(tries: Sequence[Try], machine: int) -> MemoryUse:
     )
 
 
-def _series(tries: Sequence[Try]) -> list[tuple[Seconds, int, int]]:
+def _series(tries: Sequence[MemoryAttempt]) -> list[tuple[Seconds, int, int]]:
     changes: dict[Seconds, list[int]] = {}
     for one in tries:
         for moment, sign in ((one.start, 1), (one.end, -1)):
@@ -154,7 +156,7 @@ def _series(tries: Sequence[Try]) -> list[tuple[Seconds, int, int]]:
     return series
 
 
-def _under_auto(tries: Sequence[Try], machine: int) -> tuple[float, int]:
+def _under_auto(tries: Sequence[MemoryAttempt], machine: int) -> tuple[float, int]:
     """Bytes x seconds wasted, and kills, had each try reserved what ``auto`` says from those ended before."""
     history = MemoryHistory()
     model = MemoryModel(history)
@@ -179,7 +181,7 @@ def _under_auto(tries: Sequence[Try], machine: int) -> tuple[float, int]:
     return wasted, kills
 
 
-def _run(one: Try) -> Run:
+def _run(one: MemoryAttempt) -> Run:
     nodes, cpus, gpus = Run.resolved_request(one.request)
     usage = Usage(peak_memory=(one.peak or 0) // nodes)
     name, inputs = one.job.app.name, one.job.inputs

@@ -24,8 +24,8 @@ from dovetail.report.usage import busy_seconds
 __all__ = [
     "CONTRACT",
     "SIZE_CLASSES",
-    "Cut",
     "PredictionError",
+    "TrimmedTrace",
     "breakdown",
     "final_metrics",
     "jain",
@@ -59,7 +59,7 @@ SIZE_CLASSES = (1, 4, 16, 64, 256, 1024, 4096)
 Metrics = dict[str, float | None]
 
 
-def metrics(result: Result, *, cut: Cut | None = None, reference: Result | None = None) -> Metrics:
+def metrics(result: Result, *, cut: TrimmedTrace | None = None, reference: Result | None = None) -> Metrics:
     """All metrics of a result by name, the contract's first. O(jobs log jobs), worked out once.
 
     ``cut`` leaves out a warm-up and a cool-down. ``reference`` (usually ``best-device`` on the same
@@ -74,10 +74,10 @@ def metrics(result: Result, *, cut: Cut | None = None, reference: Result | None 
     return found
 
 
-_FINAL: WeakKeyDictionary[Result, dict[Cut | None, Metrics]] = WeakKeyDictionary()
+_FINAL: WeakKeyDictionary[Result, dict[TrimmedTrace | None, Metrics]] = WeakKeyDictionary()
 
 
-def final_metrics(result: Result, cut: Cut | None = None) -> Metrics:
+def final_metrics(result: Result, cut: TrimmedTrace | None = None) -> Metrics:
     """`metrics` of a result that changes no more, worked out once; not to be changed."""
     known = _FINAL.setdefault(result, {})
     if cut not in known:
@@ -85,7 +85,7 @@ def final_metrics(result: Result, cut: Cut | None = None) -> Metrics:
     return known[cut]
 
 
-def _worked_out(result: Result, cut: Cut | None) -> Metrics:
+def _worked_out(result: Result, cut: TrimmedTrace | None) -> Metrics:
     columns = columns_of(result)
     chosen = columns.counted
     window = (columns.first, columns.last)
@@ -134,7 +134,7 @@ def summary(columns: Columns, chosen: Ints) -> Metrics:
     return found
 
 
-def breakdown(result: Result, by: str, *, cut: Cut | None = None) -> dict[str, Metrics]:
+def breakdown(result: Result, by: str, *, cut: TrimmedTrace | None = None) -> dict[str, Metrics]:
     """`summary` of the jobs of each user, group, queue, app, implementation or size class.
 
     ``by`` is one of ``user``, ``group``, ``queue``, ``app``, ``implementation``, ``size``. Jobs without
@@ -200,7 +200,7 @@ def _number_or_seconds(text: str) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
+class TrimmedTrace:
     """Leaves out the warm-up and the cool-down of a trace.
 
     Jobs count if they were submitted from ``warmup`` after the first submission on, and until
@@ -222,7 +222,7 @@ class Cut:
             )
 
     @staticmethod
-    def parse(warmup: str, cooldown: str | None = None) -> Cut:
+    def parse(warmup: str, cooldown: str | None = None) -> TrimmedTrace:
         """``10%`` (a share), or seconds (``3600``, ``1h``); the cool-down is the warm-up's by default."""
         texts = (warmup, warmup if cooldown is None else cooldown)
         shares = [text.strip().endswith("%") for text in texts]
@@ -239,7 +239,7 @@ class Cut:
         values = [n / (100 if share else 1) for n, share in zip(numbers, shares, strict=True)]
         if shares[0] != shares[1] and all(values):
             raise InputError("warm-up and cool-down: expected both in seconds or both in per cent")
-        return Cut(values[0], values[1], any(s and v for s, v in zip(shares, values, strict=True)))
+        return TrimmedTrace(values[0], values[1], any(s and v for s, v in zip(shares, values, strict=True)))
 
     def apply(self, columns: Columns) -> tuple[Bools, tuple[Seconds, Seconds]]:
         """Which jobs count, and the window of time for utilisation."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from dovetail.model import Result
 from dovetail.report.energy import Watts
-from dovetail.report.metrics import Cut
+from dovetail.report.metrics import TrimmedTrace
 
 __all__ = ["ReportOptions"]
 
@@ -22,7 +22,7 @@ class ReportOptions:
     ``command`` is the command that made the results, for pages.
     """
 
-    cut: Cut | None = None
+    cut: TrimmedTrace | None = None
     by: Sequence[str] = ()
     watts: Watts | None = None
     command: str = ""

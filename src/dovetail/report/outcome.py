@@ -12,8 +12,8 @@ from dovetail.report import wording
 from dovetail.report.intervals import label
 from dovetail.report.metrics import (
     TOLD_FROM,
-    Cut,
     Metrics,
+    TrimmedTrace,
     breakdown,
     final_metrics,
     later_than,
@@ -68,7 +68,7 @@ NAMED = 3
 def summary(
     result: Result,
     *,
-    cut: Cut | None = None,
+    cut: TrimmedTrace | None = None,
     reference: Result | None = None,
     width: int = 80,
     verbose: bool = False,
@@ -127,7 +127,7 @@ def _told(result: Result, found: Metrics, verbose: bool) -> Iterable[tuple[str, 
         yield name, wording.metric(name, value)
 
 
-def metric_table(result: Result, cut: Cut | None = None) -> Table:
+def metric_table(result: Result, cut: TrimmedTrace | None = None) -> Table:
     """Every metric that says something, one a row; what it means is told when it is pointed at."""
     found = final_metrics(result, cut)
     told = list(_told(result, found, verbose=True))
@@ -161,7 +161,7 @@ def job_counts(found: Metrics) -> str:
     return wording.count(found["jobs"]) + (f": {listed}" if listed else "")
 
 
-def notes(result: Result, cut: Cut | None = None) -> list[str]:
+def notes(result: Result, cut: TrimmedTrace | None = None) -> list[str]:
     """What a reader should know: cut, assumed walltimes, ignored priorities, skipped lines, rejected jobs."""
     found = []
     if cut is not None:
@@ -254,7 +254,9 @@ def _output(record: Record) -> Cell:
     return Cell(path.rpartition("/")[2], title=path, link=path) if path else Cell("")
 
 
-def breakdown_table(result: Result, by: str, *, limit: int | None = 20, cut: Cut | None = None) -> Table:
+def breakdown_table(
+    result: Result, by: str, *, limit: int | None = 20, cut: TrimmedTrace | None = None
+) -> Table:
     """Jobs, waits and slowdowns of each user, group, queue, app, implementation or size class.
 
     Of more than ``limit`` rows those that used most. Raises `InputError` for another ``by``.

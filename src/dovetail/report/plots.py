@@ -13,7 +13,7 @@ import numpy as np
 
 from dovetail.model import Cluster, Result, State
 from dovetail.report import drawing, wording
-from dovetail.report.columns import Columns, Floats, Step, columns_of
+from dovetail.report.columns import Columns, Floats, StepFunction, columns_of
 from dovetail.report.drawing import GRID, INK, MUTED, Drawing, Label, Line, Rectangle, text_width
 from dovetail.report.gantt.figure import WIDTH, time_axis
 from dovetail.report.gantt.lanes import OTHER, PALETTE, Span, span_of
@@ -26,7 +26,7 @@ from dovetail.report.intervals import (
     unmoved,
     variants,
 )
-from dovetail.report.metrics import Cut, final_metrics
+from dovetail.report.metrics import TrimmedTrace, final_metrics
 
 if TYPE_CHECKING:
     from dovetail.report.memory_use import MemoryUse
@@ -68,7 +68,7 @@ def timeline(results: Sequence[Result], *, titled: bool = True) -> Drawing:
     bottom = top + len(panels) * (high + gap) - gap
     drawn = Drawing(WIDTH, bottom + (20 if len(columns) == 1 else 42))
     for place, panel in enumerate(panels):
-        box = Box(52, top + place * (high + gap), WIDTH - 66, high)
+        box = ChartArea(52, top + place * (high + gap), WIDTH - 66, high)
         _panel(drawn, box, panel, columns, span)
         time_axis(drawn, span, box.left, box.bottom, box.width, named=place == len(panels) - 1)
     if len(columns) > 1:
@@ -92,7 +92,7 @@ def _key(drawn: Drawing, entries: Sequence[tuple[str, str]], y: float, x: float 
 
 
 @dataclass(frozen=True, slots=True)
-class Box:
+class ChartArea:
     """Where a chart lies on the sheet, and how values become places in it."""
 
     left: float
@@ -154,7 +154,7 @@ class Panel:
     """A quantity over time; ``capacity`` is what a cluster has of it, ``None`` where there is no limit."""
 
     title: str
-    step: Callable[[Columns], Step]
+    step: Callable[[Columns], StepFunction]
     capacity: Callable[[Cluster], int | None]
     colour: str
 
@@ -168,7 +168,7 @@ PANELS = (
 )
 
 
-def _panel(drawn: Drawing, box: Box, panel: Panel, columns: Mapping[str, Columns], span: Span) -> None:
+def _panel(drawn: Drawing, box: ChartArea, panel: Panel, columns: Mapping[str, Columns], span: Span) -> None:
     shares = [panel.capacity(c.cluster) for c in columns.values()]
     lines: list[tuple[Floats, Floats, str]] = []
     for place, one in enumerate(columns.values()):
@@ -190,13 +190,13 @@ def _panel(drawn: Drawing, box: Box, panel: Panel, columns: Mapping[str, Columns
         drawn.add(Line(points, colour, 1.1))
 
 
-def _steps(box: Box, times: Floats, values: Floats) -> list[tuple[float, float]]:
+def _steps(box: ChartArea, times: Floats, values: Floats) -> list[tuple[float, float]]:
     """The places of a step function: each value holds until the next moment."""
     across, up = np.repeat(times, 2)[1:].tolist(), np.repeat(values, 2)[:-1].tolist()
     return [(box.x(x), box.y(y)) for x, y in zip(across, up, strict=True)]
 
 
-def _series(step: Step, span: Span) -> tuple[Floats, Floats]:
+def _series(step: StepFunction, span: Span) -> tuple[Floats, Floats]:
     """Times from the first moment on and values of a step function; of many steps, means of intervals."""
     first, last = span
     inside = (step.times >= first) & (step.times <= last)
@@ -228,7 +228,7 @@ def predictions(result: Result) -> Drawing:
     times = [second for x, y, _ in pairs for second in (x, y)]
     ends = min(times) * 0.8, max(times) * 1.25
     drawn = Drawing(432, 302)
-    box = Box(58, 10, 250, 250, ends, ends, math.log10, math.log10)
+    box = ChartArea(58, 10, 250, 250, ends, ends, math.log10, math.log10)
     drawn.add(*box.grid(_decades(*ends)), *box.grid_along(_decades(*ends)))
     drawn.add(Line([(box.x(end), box.y(end)) for end in ends], MUTED, 0.8))
     apps = [app for app, _ in Counter(app for _, _, app in pairs).most_common(len(PALETTE))]
@@ -251,7 +251,7 @@ def comparison(
     names: Sequence[str] = COMPARED,
     *,
     titled: bool = True,
-    cut: Cut | None = None,
+    cut: TrimmedTrace | None = None,
 ) -> Drawing:
     """A panel for each metric, a bar for each policy; over several seeds with 95 % intervals."""
     groups = {name: group[:1] if unmoved(group) else group for name, group in variants(results).items()}
@@ -270,7 +270,7 @@ def comparison(
     drawn = Drawing(WIDTH, top - (-len(shown) // across) * (high + gap) - gap + 12)
     for place, name in enumerate(shown):
         down, column = divmod(place, across)
-        box = Box(left + column * wide, top + down * (high + gap), wide - 18, high)
+        box = ChartArea(left + column * wide, top + down * (high + gap), wide - 18, high)
         _bars(drawn, box, name, intervals[name], rows if column == 0 else None)
     seeds = max((len(group) for group in groups.values()), default=0)
     about = wording.where(results[0]) if seeds == 1 else f"{seeds} draws, bars show 95 % confidence intervals"
@@ -280,7 +280,7 @@ def comparison(
 
 
 def _bars(
-    drawn: Drawing, box: Box, name: str, found: Sequence[Interval | None], rows: Sequence[str] | None
+    drawn: Drawing, box: ChartArea, name: str, found: Sequence[Interval | None], rows: Sequence[str] | None
 ) -> None:
     known = [i.mean for i in found if i is not None]
     best = (max if name in HIGHER_IS_BETTER else min)(known)
@@ -302,7 +302,7 @@ def _bars(
     drawn.add(Line([(box.left, box.top), (box.left, box.bottom)], GRID))
 
 
-def over_load(results: Sequence[Result], *, titled: bool = True, cut: Cut | None = None) -> Drawing:
+def over_load(results: Sequence[Result], *, titled: bool = True, cut: TrimmedTrace | None = None) -> Drawing:
     """Metrics against the offered load, a line for each policy; over several seeds their means.
 
     ``results`` have been simulated at several loads (`Result.load`). Waits grow without bound towards a load
@@ -320,7 +320,7 @@ def over_load(results: Sequence[Result], *, titled: bool = True, cut: Cut | None
             means = [interval(final_metrics(r, cut).get(name) for r in group if r.load == at) for at in loads]
             curves.append([(at, m.mean) for at, m in zip(loads, means, strict=True) if m is not None])
         most = max((value for curve in curves for _, value in curve), default=1.0)
-        box = Box(place * wide + 56, top, wide - 70, high, (loads[0], loads[-1]))
+        box = ChartArea(place * wide + 56, top, wide - 70, high, (loads[0], loads[-1]))
         if "utilisation" in name:
             box = replace(box, up=(0.0, 1.02))
             at = [(share, f"{share:g}") for share in (0.0, 0.5, 1.0)]
@@ -353,7 +353,7 @@ def memory(use: MemoryUse) -> Drawing:
     times = np.array([moment for moment, _, _ in use.series] or [0.0])
     amounts = np.array([point[1:] for point in use.series] or [(0, 0)]) / 1e9
     span, top = (float(times[0]), float(times[-1])), float(amounts.max()) or 1.0
-    box = Box(52, 72, WIDTH - 66, 180, span, (0.0, top * 1.04))
+    box = ChartArea(52, 72, WIDTH - 66, 180, span, (0.0, top * 1.04))
     drawn = Drawing(WIDTH, box.bottom + 42)
     drawn.add(box.title("GB"), *box.grid([(share * top, f"{share * top:.3g}") for share in (0.0, 0.5, 1.0)]))
     for place in range(2):
@@ -386,7 +386,7 @@ def run_times(app: str, axis: str, places: Sequence[Learned]) -> Drawing:
     up = [y for one in places for _, *ys in (*one.measured, *one.predicted) for y in ys if y > 0] or [1.0]
     low, high = min(up) * 0.8, max(up) * 1.25
     along = (min(across) * 0.9, max(across) * 1.1) if axis else (0.5, max(across) + 0.5)
-    box = Box(58, 54, 520, 300, along, (low, high), math.log10, math.log10 if axis else float)
+    box = ChartArea(58, 54, 520, 300, along, (low, high), math.log10, math.log10 if axis else float)
     drawn = Drawing(600, box.bottom + 56)
     numbers = sorted({float(round(n)) for n in np.linspace(1, max(across), 8)})
     drawn.add(*box.grid(_decades(low, high)))
@@ -415,7 +415,7 @@ def run_times(app: str, axis: str, places: Sequence[Learned]) -> Drawing:
     return drawn
 
 
-def save_over_load(results: Sequence[Result], path: str | Path, *, cut: Cut | None = None) -> None:
+def save_over_load(results: Sequence[Result], path: str | Path, *, cut: TrimmedTrace | None = None) -> None:
     """Draw `over_load` to a file. Raises `InputError` if it cannot be written."""
     drawing.save(over_load(results, cut=cut), path)
 
@@ -425,6 +425,6 @@ def save_timeline(result: Result, path: str | Path) -> None:
     drawing.save(timeline([result]), path)
 
 
-def save_comparison(results: Sequence[Result], path: str | Path, *, cut: Cut | None = None) -> None:
+def save_comparison(results: Sequence[Result], path: str | Path, *, cut: TrimmedTrace | None = None) -> None:
     """Draw `comparison` to a file. Raises `InputError` if it cannot be written."""
     drawing.save(comparison(results, cut=cut), path)

@@ -17,7 +17,7 @@ from dovetail.model import Result, Seconds
 from dovetail.report import compared, outcome, tables, wording
 from dovetail.report.intervals import Paired, label, paired, variants
 from dovetail.report.json_form import dumps, plain, text_of, to_json
-from dovetail.report.metrics import Cut, metrics
+from dovetail.report.metrics import TrimmedTrace, metrics
 from dovetail.report.options import ReportOptions
 from dovetail.report.verdicts import summary_of
 
@@ -118,7 +118,7 @@ class Report:
         figure.save(self.result, path)
         return str(path)
 
-    def html(self, path: str | Path | None = None, *, cut: Cut | None = None) -> str:
+    def html(self, path: str | Path | None = None, *, cut: TrimmedTrace | None = None) -> str:
         """One self-contained page; written to ``path`` and that returned, or the page itself.
 
         ``cut`` leaves a warm-up and a cool-down out of the means.
@@ -127,7 +127,7 @@ class Report:
 
         return _page(html.page([self.result], ReportOptions(cut)), path)
 
-    def save(self, folder: str | Path, *, cut: Cut | None = None) -> str:
+    def save(self, folder: str | Path, *, cut: TrimmedTrace | None = None) -> str:
         """Write page, JSON, CSV and charts into a folder, which is made; returns the path of the page.
 
         Raises `InputError` where something cannot be written.
@@ -215,7 +215,7 @@ class Comparison(Sequence[Report]):
         plots.save_comparison(self.results, path)
         return str(path)
 
-    def html(self, path: str | Path | None = None, *, cut: Cut | None = None) -> str:
+    def html(self, path: str | Path | None = None, *, cut: TrimmedTrace | None = None) -> str:
         """One self-contained page; written to ``path`` and that returned, or the page itself.
 
         ``cut`` leaves a warm-up and a cool-down out of the means.
@@ -224,7 +224,7 @@ class Comparison(Sequence[Report]):
 
         return _page(html.page(self.results, replace(self.asked, cut=cut)), path)
 
-    def save(self, folder: str | Path, *, cut: Cut | None = None) -> str:
+    def save(self, folder: str | Path, *, cut: TrimmedTrace | None = None) -> str:
         """Write page, JSON, CSVs and charts into a folder, which is made; returns the path of the page.
 
         Of several loads there is a folder for each. Raises `InputError` where something cannot be written.

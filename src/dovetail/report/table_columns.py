@@ -10,7 +10,7 @@ import numpy as np
 
 from dovetail.model import Allocation, Cluster, Job, Result, State
 from dovetail.model.tables import JobTable, RecordTable
-from dovetail.report.columns import Bools, Columns, Floats, Ints, NodeRuns, Stretches
+from dovetail.report.columns import Bools, Columns, Floats, HeldIntervals, Ints, NodeRuns
 
 __all__ = ["TableColumns"]
 
@@ -161,10 +161,10 @@ class TableColumns(Columns):
         return [jobs[place].id for place in self.table.order.tolist()]
 
     @cached_property
-    def stretches(self) -> Stretches:
+    def stretches(self) -> HeldIntervals:
         """What all jobs held, and when."""
         table = self.table
-        return Stretches(
+        return HeldIntervals(
             np.arange(len(table)),
             self.start,
             self.end,

@@ -16,7 +16,7 @@ from typing import Any, Literal
 from dovetail.errors import InputError
 from dovetail.model import Result
 from dovetail.report.intervals import HIGHER_IS_BETTER, Paired, paired, variants
-from dovetail.report.metrics import Cut, final_metrics
+from dovetail.report.metrics import TrimmedTrace, final_metrics
 
 __all__ = ["Verdict", "summary_of", "verdicts"]
 
@@ -46,7 +46,7 @@ class Verdict:
 
 
 def verdicts(
-    groups: Mapping[str, Sequence[Result]], metric: str, cut: Cut | None = None
+    groups: Mapping[str, Sequence[Result]], metric: str, cut: TrimmedTrace | None = None
 ) -> dict[str, Verdict]:
     """Each variant but the first against the first, by one metric."""
     base, *others = groups
@@ -90,7 +90,9 @@ def _verdict(one: Paired, clear: bool, compared: int) -> Verdict:
     return Verdict(one, "open", f"{on}; the interval holds zero")
 
 
-def summary_of(results: Sequence[Result], cut: Cut | None = None) -> dict[str, dict[str, dict[str, Any]]]:
+def summary_of(
+    results: Sequence[Result], cut: TrimmedTrace | None = None
+) -> dict[str, dict[str, dict[str, Any]]]:
     """By metric and variant: difference from the first variant at the same load, interval, ratio, verdict.
 
     Metrics of how long it took to decide or simulate are left out.

@@ -16,7 +16,7 @@ from dovetail.history.sqlite import SqliteHistory
 from dovetail.model import Implementation, Job, Request, Seconds, Workload
 from dovetail.plugins import LoadedPolicy, holding
 from dovetail.policies.follow_plan import FollowPlan
-from dovetail.running.folder import About, mark_unrecorded
+from dovetail.running.folder import RunSettings, mark_unrecorded
 from dovetail.running.ledger import Ledger
 from dovetail.running.neighbours import Neighbours
 from dovetail.runtimes.registry import make_model
@@ -42,7 +42,7 @@ def recording(store: SqliteHistory, folder: Path, ledger: Ledger, tell: Tell) ->
             tell(f"{left} runs are not in the history yet: they are kept, and the next start records them")
 
 
-def journal_at(path: Path, about: About, loaded: LoadedPolicy) -> JournalWriter:
+def journal_at(path: Path, about: RunSettings, loaded: LoadedPolicy) -> JournalWriter:
     """A new journal of a run or a service."""
     return JournalWriter(
         path,
@@ -55,7 +55,7 @@ def journal_at(path: Path, about: About, loaded: LoadedPolicy) -> JournalWriter:
 
 @contextmanager
 def driver_of(
-    about: About,
+    about: RunSettings,
     loaded: LoadedPolicy,
     workload: Workload,
     history: BufferedHistory,

@@ -33,7 +33,7 @@ __all__ = [
     "LAST",
     "MAP",
     "SHORT",
-    "About",
+    "RunSettings",
     "check_run_folder",
     "default_runs_folder",
     "encoded_about",
@@ -66,7 +66,7 @@ def default_runs_folder() -> Path:
 
 
 @dataclass(frozen=True, slots=True)
-class About:
+class RunSettings:
     """What a run keeps to; ``created`` is in seconds since the epoch."""
 
     uid: str
@@ -130,16 +130,16 @@ def new_run_folder(path: Path | None, uid: str) -> Iterator[Path]:
             folder.rmdir()
 
 
-def encoded_about(about: About) -> bytes:
+def encoded_about(about: RunSettings) -> bytes:
     """What ``run.json`` holds."""
-    data = {name: getattr(about, name) for name in About.__dataclass_fields__ if name != "cluster"} | {
+    data = {name: getattr(about, name) for name in RunSettings.__dataclass_fields__ if name != "cluster"} | {
         "version": 1,
         "cluster": encode_cluster(about.cluster),
     }
     return json.dumps(data).encode()
 
 
-def write_about(folder: Path, about: About) -> None:
+def write_about(folder: Path, about: RunSettings) -> None:
     """Write ``run.json``, whole or not at all, where none is; raises `InputError` where it cannot be."""
     path = folder / "run.json"
     try:
@@ -154,7 +154,7 @@ def write_about(folder: Path, about: About) -> None:
         raise InputError(f"cannot be written: {error.strerror}", where=str(path)) from error
 
 
-def read_about(folder: Path) -> About:
+def read_about(folder: Path) -> RunSettings:
     """Read ``run.json``. Raises `InputError` where it is missing, damaged, or of another version."""
     path = folder / "run.json"
     try:
@@ -166,8 +166,8 @@ def read_about(folder: Path) -> About:
             "found something else, expected the description of a run, version 1", where=str(path)
         )
     try:
-        fields = {name: data[name] for name in About.__dataclass_fields__ if name != "cluster"}
-        return checked(About(**fields, cluster=decode_cluster(data["cluster"])))
+        fields = {name: data[name] for name in RunSettings.__dataclass_fields__ if name != "cluster"}
+        return checked(RunSettings(**fields, cluster=decode_cluster(data["cluster"])))
     except DAMAGED as error:
         raise InputError(f"is damaged: found {shown(str(error))}", where=str(path)) from error
 
@@ -258,6 +258,6 @@ def is_marked_unrecorded(folder: Path) -> bool:
     return (folder / UNRECORDED).exists()
 
 
-def as_run_folder(folder: Path, about: About) -> RunFolder:
+def as_run_folder(folder: Path, about: RunSettings) -> RunFolder:
     """What a backend needs to know of it."""
     return RunFolder(folder, about.uid, about.cwd, about.grace)

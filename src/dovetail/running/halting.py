@@ -11,7 +11,7 @@ from dovetail.engine.driver.driver import RETRIED
 from dovetail.errors import InputError
 from dovetail.model import Ended, Event, Job, JobId, State
 
-__all__ = ["Halt", "Watch"]
+__all__ = ["Halt", "HaltWatch"]
 
 _FORM = re.compile(r"(soon|now),(fail|success|done)=(\d{1,9})(%?)")
 
@@ -57,7 +57,7 @@ class Halt:
         return max(1, -(-self.number * jobs // 100)) if self.share else self.number
 
 
-class Watch:
+class HaltWatch:
     """Counts how jobs end, and says when that is enough. A failure that is retried is no end."""
 
     def __init__(self, halt: Halt, jobs: Sequence[Job]) -> None:

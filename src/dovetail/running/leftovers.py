@@ -19,7 +19,7 @@ from dovetail.files.sentences import reason
 from dovetail.history.sqlite import SqliteHistory
 from dovetail.model import JobId, Run, State
 from dovetail.running.folder import (
-    About,
+    RunSettings,
     default_runs_folder,
     find_run,
     is_marked_unrecorded,
@@ -211,7 +211,7 @@ def _looked_at(run_dir: Path, *, stop: bool) -> Leftover | None:
     return Leftover(recovery, recorded, "; ".join(troubles))
 
 
-def _about(run_dir: Path, recovery: Recovery) -> tuple[About | None, list[str]]:
+def _about(run_dir: Path, recovery: Recovery) -> tuple[RunSettings | None, list[str]]:
     """What the run says of itself; a run that was killed before it said so has started nothing."""
     try:
         return read_about(run_dir), []

@@ -40,7 +40,7 @@ from dovetail.plugins import LoadedPolicy, load_policy, named_backend
 from dovetail.running.assembly import driver_of, journal_at, neighbours_of, recording
 from dovetail.running.folder import (
     MAP,
-    About,
+    RunSettings,
     as_run_folder,
     default_runs_folder,
     is_marked_unrecorded,
@@ -50,12 +50,12 @@ from dovetail.running.folder import (
     read_about,
     write_about,
 )
-from dovetail.running.halting import Halt, Watch
+from dovetail.running.halting import Halt, HaltWatch
 from dovetail.running.ledger import Ledger
 from dovetail.running.taking_up import by_submission, enter_adopted, enter_outside, record_of, sorted_out
 from dovetail.spec.values import Overrun
 
-__all__ = ["Ran", "RunOptions", "Session", "begin", "take_up", "unfinished"]
+__all__ = ["FinishedRun", "RunOptions", "Session", "begin", "take_up", "unfinished"]
 
 
 def warn(sentence: str) -> None:
@@ -83,7 +83,7 @@ class RunOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class Ran:
+class FinishedRun:
     """A run that is over: its result, its folder and id, and what could not be done on the way."""
 
     result: Result
@@ -97,7 +97,7 @@ class Session:
     """What a run consists of while it goes. ``arrivals`` are jobs that will be submitted, by time."""
 
     folder: Path
-    about: About
+    about: RunSettings
     backend: Backend
     executor: Executor
     driver: Driver
@@ -111,7 +111,7 @@ class Session:
         """Run to the end; SIGINT, SIGTERM and SIGHUP stop what runs and cancel what waits."""
         self.driver.epoch = self.ledger.epoch = epoch = time.time()
         changed, tell = options.changed, options.tell
-        halts = None if options.halt is None else Watch(options.halt, self.workload.jobs)
+        halts = None if options.halt is None else HaltWatch(options.halt, self.workload.jobs)
         self.live = LiveRun(
             self.driver,
             self.executor,
@@ -145,7 +145,7 @@ class Session:
         return replace(result, records=records)
 
 
-def begin(jobs: Workload, cluster: Cluster, loaded: LoadedPolicy, options: RunOptions) -> Ran:
+def begin(jobs: Workload, cluster: Cluster, loaded: LoadedPolicy, options: RunOptions) -> FinishedRun:
     """Run a workload from its beginning to its end. Raises `InputError` before anything runs."""
     backend = named_backend(options.executor)
     ready = prepare(jobs, cluster, need_truth=False)
@@ -155,7 +155,7 @@ def begin(jobs: Workload, cluster: Cluster, loaded: LoadedPolicy, options: RunOp
     with ExitStack() as stack:
         folder = stack.enter_context(new_run_folder(options.run_dir, uid))
         store = stack.enter_context(SqliteHistory(options.history))
-        about = About(
+        about = RunSettings(
             uid=uid,
             created=time.time(),
             workload=jobs.name,
@@ -201,7 +201,7 @@ def take_up(
     changed: Callable[[Engine], None] | None = None,
     started: Callable[[Session], None] | None = None,
     tell: Callable[[str], None] = warn,
-) -> Ran:
+) -> FinishedRun:
     """Go on with a run whose Dovetail has ended before its jobs.
 
     What still runs is adopted: it holds its place, its end is recorded, its walltime counts from its start.
@@ -247,12 +247,12 @@ def take_up(
     return ran
 
 
-def _drive(session: Session, options: RunOptions) -> Ran:
+def _drive(session: Session, options: RunOptions) -> FinishedRun:
     if options.started is not None:
         options.started(session)
     _run_async(lambda: session.drive(options))
     troubles = () if session.live is None else tuple(session.live.troubles)
-    return Ran(session.result(), session.folder, session.about.uid, troubles)
+    return FinishedRun(session.result(), session.folder, session.about.uid, troubles)
 
 
 # ------------------------------------------------------------------------------------------------ process

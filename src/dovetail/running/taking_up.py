@@ -8,15 +8,23 @@ from dataclasses import dataclass, replace
 from dovetail.engine.capacity.sizing import resized
 from dovetail.engine.driver.admission import HELD
 from dovetail.engine.driver.driver import Driver
-from dovetail.interfaces import LeftBehind
+from dovetail.interfaces import LastAttempts
 from dovetail.model import Adopted, Ended, Job, Record, Seconds, Started, State, Submit, Submitted, Woken
 from dovetail.running.ledger import Entry, Ledger
 
-__all__ = ["Found", "Outside", "by_submission", "enter_adopted", "enter_outside", "record_of", "sorted_out"]
+__all__ = [
+    "AdoptedJob",
+    "Outside",
+    "by_submission",
+    "enter_adopted",
+    "enter_outside",
+    "record_of",
+    "sorted_out",
+]
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class AdoptedJob:
     """A job that runs already, how often it failed before, and what somebody wants of it."""
 
     job: Job
@@ -35,15 +43,15 @@ class Outside:
 
 
 def sorted_out(
-    ledger: Ledger, left: LeftBehind, epoch: Seconds
-) -> tuple[list[Submitted], list[Found], list[Ended], list[Outside]]:
+    ledger: Ledger, left: LastAttempts, epoch: Seconds
+) -> tuple[list[Submitted], list[AdoptedJob], list[Ended], list[Outside]]:
     """Which jobs wait, which are adopted, how some of these have ended already, and which are elsewhere."""
     elsewhere = {submit.job: (submit, attempt) for submit, attempt in left.handed_over}
     outside: list[Outside] = []
     runs = {still.job: still for still in left.running}
     over = {end.job: end for end in (*left.ended, *left.unknown)}
     waiting: list[Submitted] = []
-    adopted: list[Found] = []
+    adopted: list[AdoptedJob] = []
     ends: list[Ended] = []
     for entry in [*ledger.open_entries(), *ledger.interrupted()]:
         still = runs.get(entry.job.id)
@@ -77,7 +85,7 @@ def sorted_out(
         began = entry.started if still is None else still.since  # a walltime counts from it
         start = min(0.0, began - epoch)
         event = Adopted(job.id, entry.implementation, entry.allocation, start, entry.attempt)
-        adopted.append(Found(job, event, entry.failures, entry.asked))
+        adopted.append(AdoptedJob(job, event, entry.failures, entry.asked))
     order = {end.job: number for number, end in enumerate((*left.ended, *left.unknown))}
     ends.sort(key=lambda end: order[end.job])
     return waiting, adopted, ends, outside
@@ -90,7 +98,7 @@ def _as_it_started(entry: Entry, epoch: Seconds) -> Started | None:
     return Started(entry.job.id, entry.allocation, at=entry.started - epoch)
 
 
-def enter_adopted(driver: Driver, adopted: Sequence[Found], ends: Sequence[Ended]) -> None:
+def enter_adopted(driver: Driver, adopted: Sequence[AdoptedJob], ends: Sequence[Ended]) -> None:
     """Enter what runs, before the policy is asked.
 
     What has ended meanwhile comes first, one after the other: jobs may have followed each other in one place.
@@ -112,14 +120,14 @@ def enter_adopted(driver: Driver, adopted: Sequence[Found], ends: Sequence[Ended
         driver.happened(Woken())  # the policy has not seen that they ended
 
 
-def _enter(driver: Driver, *adopted: Found) -> None:
+def _enter(driver: Driver, *adopted: AdoptedJob) -> None:
     for found in adopted:
         driver.adopt(found.job, found.adopted, failures=found.failures)
     driver.instant(0.0)
     driver.note()
 
 
-def _want(driver: Driver, found: Found) -> None:
+def _want(driver: Driver, found: AdoptedJob) -> None:
     """What somebody wanted of the job while it ran, and has not had yet."""
     if found.asked == "cancel":
         driver.cancel(found.job.id, "cancelled")

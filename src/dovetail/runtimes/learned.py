@@ -64,7 +64,7 @@ def milestone(runs: int) -> int:
 
 
 @dataclass(slots=True)
-class _Settled:
+class _Milestone:
     """What laws of one place rest on: the cells of run times and of CPU times, as of a milestone.
 
     ``sample`` is the last one of which that is known.
@@ -87,7 +87,7 @@ class _Fitted:
 
 
 @dataclass(frozen=True, slots=True)
-class _Said:
+class _FitAnswer:
     """What a fit says of a query: log time, how unsure that is, and on what it rests."""
 
     mean: float
@@ -131,7 +131,7 @@ class LearnedModel(HistoryModel):
     def __init__(self, history: History) -> None:
         super().__init__(history)
         self.drift = Drift(self.history)
-        self._settled: dict[_Place, _Settled] = {}
+        self._settled: dict[_Place, _Milestone] = {}
         self._work: dict[_Place, RecentRuns] = {}
         self._rests_on: dict[_Place, tuple[RecentRuns, RecentRuns]] = {}  # as of the milestone
         self._fitted: dict[Hashable, _Fitted] = {}
@@ -151,16 +151,16 @@ class LearnedModel(HistoryModel):
         shifted = replace(said, mean=said.mean + route.ratio, basis=f"{said.basis}, by CPU time")
         return _Loaded(_interval(shifted, work, route.spread), self.drift, query.device)
 
-    def _said(self, fit: Fit, own: Cell | None, query: Query) -> _Said:
+    def _said(self, fit: Fit, own: Cell | None, query: Query) -> _FitAnswer:
         position = fit.position.get((query.request, query.inputs))
         if own is None:
             mean, unsure = fit.at(query.request, query.inputs)
             mean = calmed(fit, query.inputs, mean, unsure)
-            return _Said(mean, min(unsure, MAX_SPREAD), fit.runs, self._basis(fit))
+            return _FitAnswer(mean, min(unsure, MAX_SPREAD), fit.runs, self._basis(fit))
         mean, unsure, trusted = self._combined(fit, position, own, query)
         if trusted:
-            return _Said(mean, unsure, own.runs, self._basis_of_own(fit, own))
-        return _Said(mean, unsure, fit.runs, self._basis(fit))
+            return _FitAnswer(mean, unsure, own.runs, self._basis_of_own(fit, own))
+        return _FitAnswer(mean, unsure, fit.runs, self._basis(fit))
 
     def _combined(self, fit: Fit, position: int | None, own: Cell, query: Query) -> tuple[float, float, bool]:
         """Log time and spread from runs of exactly these inputs and from the law, by their certainty.
@@ -211,7 +211,7 @@ class LearnedModel(HistoryModel):
     ) -> Fit | None:
         return fit_cells(cells, query.request, query.inputs, exponents=elsewhere, only_power=self.only_power)
 
-    def _settle(self, query: Query) -> _Settled:
+    def _settle(self, query: Query) -> _Milestone:
         """The cells of a place as of its milestone; made once for each."""
         place = (query.app, query.implementation, query.device)
         sample, known = self.sample(query), self._settled.get(place)
@@ -234,7 +234,7 @@ class LearnedModel(HistoryModel):
         if self.by_cpu_time:
             spent = self._recent_work(query) if whole else settled[1].update(kept)
             work = make_cells(aggregates, spent, averages=False)
-        found = self._settled[place] = _Settled(sample, newest, count - later, times, work)
+        found = self._settled[place] = _Milestone(sample, newest, count - later, times, work)
         return found
 
     def _recent_work(self, query: Query) -> RecentRuns:
@@ -346,7 +346,7 @@ class PowerModel(LearnedModel):
     by_cpu_time = False
 
 
-def _interval(said: _Said, fit: Fit, spread: float) -> Prediction:
+def _interval(said: _FitAnswer, fit: Fit, spread: float) -> Prediction:
     """Nine runs out of ten about what was said; ``spread`` is added to the noise of a run."""
     half = fit.quantile(said.unsure) * math.sqrt(said.unsure**2 + fit.run_noise**2 + spread**2)
     expected = max(math.exp(min(said.mean, 690.0)), TINY)

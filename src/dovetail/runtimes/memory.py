@@ -15,7 +15,7 @@ from dovetail.history.base import request_key
 from dovetail.interfaces import History
 from dovetail.model import Prediction, Run
 from dovetail.runtimes.base import HistoryModel, Query, categories, numbers, scalar_size
-from dovetail.runtimes.peaks import KILL_RISK, LIKE_LARGEST, Forecast, Known, forecasts
+from dovetail.runtimes.peaks import KILL_RISK, LIKE_LARGEST, AppPeaks, Forecast, forecasts
 
 __all__ = ["FEW", "MemoryModel", "Reservation", "second_try"]
 
@@ -151,7 +151,7 @@ def _laws_of(runs: Sequence[Run], query: Query) -> list[Forecast]:
         sizes[PRODUCT] = product
     peaks = np.array([float(run.usage.peak_memory or 0) for run in runs if run.usage])
     seconds = np.array([max(run.seconds, 1e-3) for run in runs])
-    return forecasts(Known(peaks, seconds, columns), sizes)
+    return forecasts(AppPeaks(peaks, seconds, columns), sizes)
 
 
 def _prediction(law: Forecast) -> Prediction:

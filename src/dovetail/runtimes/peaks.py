@@ -22,7 +22,7 @@ from dataclasses import dataclass
 
 from dovetail.files.arrays import Floats, np
 
-__all__ = ["KILL_RISK", "Forecast", "Known", "forecasts"]
+__all__ = ["KILL_RISK", "AppPeaks", "Forecast", "forecasts"]
 
 
 KILL_RISK = 0.05
@@ -50,7 +50,7 @@ LIKE_LARGEST = 1.1
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class AppPeaks:
     """Runs of one app: peaks (n,) in bytes, run times (n,) in seconds, sizes (n,) by the name of an input."""
 
     peaks: Floats
@@ -83,7 +83,7 @@ class Forecast:
     """
 
     law: str
-    known: Known
+    known: AppPeaks
     growth: float
     others: Floats
     asked: float
@@ -149,7 +149,7 @@ class Forecast:
         return float(waste @ seconds) / float(seconds.sum()) + beyond / (len(peaks) + 1) * second
 
 
-def forecasts(known: Known, sizes: Mapping[str, float]) -> list[Forecast]:
+def forecasts(known: AppPeaks, sizes: Mapping[str, float]) -> list[Forecast]:
     """What each law says of the next run, whose inputs are ``sizes``; empty without any run.
 
     O(n²) in the number of runs for each size, of which `MOST_SIZES` are looked at.
@@ -170,7 +170,7 @@ def forecasts(known: Known, sizes: Mapping[str, float]) -> list[Forecast]:
     return [_forecast(known, growth, logs, law) for law in laws]
 
 
-def _forecast(known: Known, growth: float, logs: Floats, law: _Law) -> Forecast:
+def _forecast(known: AppPeaks, growth: float, logs: Floats, law: _Law) -> Forecast:
     misses = np.sort(logs - law.others)
     half = len(misses) // 2
     middle = float(misses[half] if len(misses) % 2 else (misses[half - 1] + misses[half]) / 2.0)

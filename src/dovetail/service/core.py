@@ -27,7 +27,7 @@ from dovetail.executors.local import MachineExecutor
 from dovetail.files.sentences import shown
 from dovetail.interfaces import ShortensLog
 from dovetail.model import Cluster, Job, JobId, NodeDrained, NodeJoined, Record, Seconds, State, Submitted
-from dovetail.running.folder import About
+from dovetail.running.folder import RunSettings
 from dovetail.running.ledger import Action, Entry, Ledger
 from dovetail.service.archive import MOST_FOUND, Archive
 from dovetail.service.errors import Forbidden, Full, NotFound
@@ -36,10 +36,10 @@ from dovetail.service.forecast import Forecast
 from dovetail.service.forms import SubmitForm
 from dovetail.service.http import Listeners, names_of
 from dovetail.service.metrics import Figures
-from dovetail.service.people import Person
+from dovetail.service.people import Principal
 from dovetail.service.rows import Row, row_of_entry, row_of_record
 from dovetail.service.selectors import Selector, parse_selectors
-from dovetail.service.stable import Stable
+from dovetail.service.stable import GroupCommit
 from dovetail.service.submission import Submission, Submitter, submission_of, write_scripts
 
 __all__ = ["Action", "Options", "Service"]
@@ -60,14 +60,14 @@ PATIENCE: Seconds = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What a service keeps to beside `About`: ``keep`` is how long ended jobs stay in memory."""
+    """What a service keeps to beside `RunSettings`: ``keep`` is how long ended jobs stay in memory."""
 
     keep: Seconds = 3600.0
     user_limit: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Meant:
+class SelectedJob:
     """A job that somebody means."""
 
     id: JobId
@@ -86,7 +86,7 @@ class Service:
     def __init__(
         self,
         folder: ServiceFolder,
-        about: About,
+        about: RunSettings,
         driver: Driver,
         live: LiveRun,
         ledger: Ledger,
@@ -95,7 +95,7 @@ class Service:
         self.folder, self.about, self.options = folder, about, options
         self.driver, self.live, self.ledger = driver, live, ledger
         self.archive = Archive(folder.ledger, lambda: self.engine.cluster)
-        self.stable = Stable(ledger.sync)
+        self.stable = GroupCommit(ledger.sync)
         self._makers = ThreadPoolExecutor(2, "submissions")
         self.began = time.time()
         self.changes: int = 0  # grows with everything that happens
@@ -254,7 +254,7 @@ class Service:
 
     # ------------------------------------------------------------------ submitting
 
-    async def submit(self, form: SubmitForm, person: Person) -> Submission:
+    async def submit(self, form: SubmitForm, person: Principal) -> Submission:
         """Take in jobs; when this returns they are on the disk. Raises `InputError`, `Forbidden`, `Full`."""
         if any(job.priority > 0 for job in form.jobs) and not person.admin:
             raise Forbidden("priority: only the service's own account may ask for more than 0")
@@ -300,7 +300,7 @@ class Service:
         if not self.driver.idle:
             self.live.wake()
 
-    async def _depended_on(self, form: SubmitForm, person: Person) -> dict[str, list[JobId]]:
+    async def _depended_on(self, form: SubmitForm, person: Principal) -> dict[str, list[JobId]]:
         """Ids of the jobs that dependencies name: by number (and element); of a name the last job."""
         names = {asked.job for job in form.jobs for asked in job.depends}
         names -= {job.id for job in form.jobs if job.id is not None}
@@ -315,12 +315,12 @@ class Service:
 
     # ------------------------------------------------------------------ who is meant
 
-    async def meant(self, text: str, person: Person, limit: int = MOST_FOUND) -> list[Meant]:
+    async def meant(self, text: str, person: Principal, limit: int = MOST_FOUND) -> list[SelectedJob]:
         """The jobs that somebody means, each once. Raises `InputError`, `NotFound`.
 
         Of a range of numbers at least the first ``limit``, and perhaps no more.
         """
-        found: dict[JobId, Meant] = {}
+        found: dict[JobId, SelectedJob] = {}
         for selector in parse_selectors(text):
             some = await self._found(selector, person, limit)
             if not some and selector.kind != "all":
@@ -328,7 +328,9 @@ class Service:
             found.update((one.id, one) for one in some)
         return list(found.values())
 
-    async def _found(self, selector: Selector, person: Person, limit: int = MOST_FOUND) -> list[Meant]:
+    async def _found(
+        self, selector: Selector, person: Principal, limit: int = MOST_FOUND
+    ) -> list[SelectedJob]:
         ask, archive = asyncio.get_running_loop().run_in_executor, self.archive
         if selector.kind == "numbers":
             rows = await ask(archive.pool, archive.numbered, *selector.numbers, selector.elements, limit)
@@ -339,11 +341,11 @@ class Service:
         else:
             rows = await ask(archive.pool, archive.open_jobs)
             rows = [row for row in rows if person.may_change(row[2])]
-        return [Meant(id, State(state), user) for id, state, user in rows]
+        return [SelectedJob(id, State(state), user) for id, state, user in rows]
 
     # ------------------------------------------------------------------ wishes
 
-    async def act(self, action: Action, text: str, person: Person) -> list[JobId]:
+    async def act(self, action: Action, text: str, person: Principal) -> list[JobId]:
         """Cancel, hold, release or requeue; returns the jobs of which that could be asked.
 
         Raises `InputError`, `NotFound`, `Forbidden` (then nothing happens to any of them), `Full`.
@@ -368,7 +370,7 @@ class Service:
             await self.on_record()
         return done
 
-    def _allows(self, action: Action, one: Meant) -> bool:
+    def _allows(self, action: Action, one: SelectedJob) -> bool:
         """Whether the job is one of which that can be asked."""
         phase = self.engine.phase(one.id)
         if action == "requeue":
@@ -377,7 +379,7 @@ class Service:
             return False
         return action == "cancel" or phase not in AT_WORK
 
-    def _do(self, action: Action, job: JobId, person: Person) -> None:
+    def _do(self, action: Action, job: JobId, person: Principal) -> None:
         """Tell the driver; a job that has left memory comes in again."""
         driver = self.driver
         if action == "cancel":
@@ -410,8 +412,8 @@ class Service:
     # ------------------------------------------------------------------ waiting
 
     async def wait(
-        self, text: str, person: Person, timeout: Seconds, *, first: bool = False
-    ) -> tuple[list[Meant], int]:
+        self, text: str, person: Principal, timeout: Seconds, *, first: bool = False
+    ) -> tuple[list[SelectedJob], int]:
         """Wait until these jobs have ended, or the time is over; how they stand, and how many are left.
 
         ``first``: until one has ended; the answer has those that have.
@@ -441,18 +443,18 @@ class Service:
         waiting = sum(not one.ended for one in found)
         return [one for one in found if one.ended] if first else found, waiting
 
-    def _has_ended(self, one: Meant) -> bool:
+    def _has_ended(self, one: SelectedJob) -> bool:
         phase = self.engine.phase(one.id)
         return one.ended if phase is Phase.UNKNOWN else phase is Phase.ENDED
 
-    async def _now(self, one: Meant) -> Meant:
+    async def _now(self, one: SelectedJob) -> SelectedJob:
         record = self.engine.records.get(one.id)
         if record is not None:
-            return Meant(one.id, record.state, one.user)
+            return SelectedJob(one.id, record.state, one.user)
         if one.ended:
             return one
         state = self.ledger.state(one.id)
-        return Meant(one.id, State.PENDING if state is None else state, one.user)
+        return SelectedJob(one.id, State.PENDING if state is None else state, one.user)
 
     def listen(self) -> asyncio.Event:
         """An event that is set after every instant; `unlisten` when done."""
@@ -553,7 +555,7 @@ class Service:
             raise NotFound(f"found no job {shown(id)}")
         return found
 
-    async def rows(self, text: str, person: Person, limit: int) -> list[Row]:
+    async def rows(self, text: str, person: Principal, limit: int) -> list[Row]:
         """The jobs that somebody means, ``limit`` at most. Raises `InputError`, `NotFound`."""
         ids = [one.id for one in (await self.meant(text, person, limit))[:limit]]
         records = self.engine.records

@@ -20,7 +20,7 @@ from typing import Literal, TextIO
 
 from dovetail.files.sentences import printable
 
-__all__ = ["Format", "Level", "Signs", "Throttle", "log_to_stderr"]
+__all__ = ["Format", "Level", "SystemdNotifier", "Throttle", "log_to_stderr"]
 
 Level = Literal["debug", "info", "warning", "error"]
 Format = Literal["text", "json"]
@@ -28,7 +28,7 @@ PREFIX = {"DEBUG": "<7>", "INFO": "<6>", "WARNING": "<4>", "ERROR": "<3>", "CRIT
 """As sd-daemon(3) has them."""
 
 
-class Line(logging.Formatter):
+class LogFormatter(logging.Formatter):
     """One line for each record; a traceback follows in lines of its own, but in JSON."""
 
     def __init__(self, form: Format, journal: bool) -> None:
@@ -69,7 +69,7 @@ class Handler(logging.StreamHandler[TextIO]):
 def log_to_stderr(level: Level, form: Format) -> Handler:
     """Send what all of Dovetail logs, from this level on, to standard error."""
     handler = Handler()
-    handler.setFormatter(Line(form, journal="JOURNAL_STREAM" in os.environ))
+    handler.setFormatter(LogFormatter(form, journal="JOURNAL_STREAM" in os.environ))
     logger = logging.getLogger("dovetail")
     for old in list(logger.handlers):
         logger.removeHandler(old)
@@ -97,7 +97,7 @@ class Throttle:
             self._logger.info(sentence, *args)
 
 
-class Signs:
+class SystemdNotifier:
     """Signs of life for systemd, where it asks for them; jobs do not inherit the request."""
 
     def __init__(self) -> None:

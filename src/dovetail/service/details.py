@@ -13,7 +13,7 @@ from dovetail.running.entry import Entry
 from dovetail.service.core import Service
 from dovetail.service.errors import Forbidden, NotFound
 from dovetail.service.logs import Files
-from dovetail.service.people import Person
+from dovetail.service.people import Principal
 from dovetail.service.rows import Row
 
 __all__ = ["details", "explained", "files"]
@@ -87,7 +87,7 @@ def _paths(service: Service, job: Job, attempt: int) -> tuple[Path, Path]:
     return Path(out or ours[0]), Path(err or ours[1])
 
 
-async def files(service: Service, id: JobId, person: Person, attempt: int | None = None) -> Files:
+async def files(service: Service, id: JobId, person: Principal, attempt: int | None = None) -> Files:
     """Where a job writes. Raises `NotFound`, `Forbidden` (what others wrote)."""
     entry = service.entry(id)
     if not person.may_change(entry.job.user):

@@ -1,7 +1,7 @@
 """Where a service keeps its things, and how its clients find it.
 
     service/             in the XDG state folder, mode 0700
-      run.json           what it keeps to (`dovetail.running.folder.About`), with its unique id
+      run.json           what it keeps to (`dovetail.running.folder.RunSettings`), with its unique id
       address.json       where it listens now, and its process
       lock               held as long as it lives
       ledger.db          every job

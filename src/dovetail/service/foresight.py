@@ -47,7 +47,7 @@ from dovetail.service.archive import Archive
 from dovetail.service.folder import ServiceFolder
 from dovetail.service.usage import Usage
 
-__all__ = ["Foreseen", "foresee"]
+__all__ = ["PredictedTimes", "foresee"]
 
 MOST = 20_000
 """Jobs that are simulated; those behind them get no forecast."""
@@ -58,7 +58,7 @@ OVERDUE = 0.1
 
 
 @dataclass(frozen=True, slots=True)
-class Foreseen:
+class PredictedTimes:
     """Predicted (start, end) by job, seconds since the epoch, as of ``at``.
 
     ``left_out`` counts jobs of which nothing is said: held back by their users, or too far behind.
@@ -69,7 +69,7 @@ class Foreseen:
     left_out: int
 
 
-def foresee(folder: Path, policy: str | None = None, cluster: str | None = None) -> Foreseen:
+def foresee(folder: Path, policy: str | None = None, cluster: str | None = None) -> PredictedTimes:
     """When the jobs that have not ended will start and end, under this policy and on this cluster.
 
     Defaults are the service's own. On another cluster, or under another policy, what runs goes on where it
@@ -111,7 +111,7 @@ def foresee(folder: Path, policy: str | None = None, cluster: str | None = None)
         if record.start is not None and record.end is not None:
             found[record.job.id] = now + record.start, now + record.end
     unknown = len(result.rejected) - len(waiting.rejected)
-    return Foreseen(now, found, left_out + unknown)
+    return PredictedTimes(now, found, left_out + unknown)
 
 
 def _standing(

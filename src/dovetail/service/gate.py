@@ -22,10 +22,10 @@ from urllib.parse import parse_qs
 from dovetail.errors import InputError
 from dovetail.service.daemon import Throttle
 from dovetail.service.errors import Forbidden
-from dovetail.service.people import Person, at_socket
+from dovetail.service.people import Principal, at_socket
 from dovetail.service.tokens import Tokens
 
-__all__ = ["Gate", "Sessions"]
+__all__ = ["Authentication", "Sessions"]
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -57,10 +57,10 @@ _LOGIN = Path(__file__).with_name("web") / "login.html"
 
 
 @dataclass(frozen=True, slots=True)
-class Session:
+class BrowserSession:
     """A browser that was let in."""
 
-    person: Person
+    person: Principal
     until: float
 
 
@@ -74,14 +74,14 @@ class Sessions:
 
     def __init__(self) -> None:
         self.place = f"/d-{secrets.token_urlsafe(12)}"
-        self._sessions: dict[str, Session] = {}
-        self._codes: dict[str, Session] = {}
+        self._sessions: dict[str, BrowserSession] = {}
+        self._codes: dict[str, BrowserSession] = {}
 
-    def code(self, person: Person) -> str:
+    def code(self, person: Principal) -> str:
         """A code that lets a browser in once, as this person."""
         code = secrets.token_urlsafe(24)
         _drop_old(self._codes)
-        self._codes[code] = Session(person, time.monotonic() + CODE_LIVES)
+        self._codes[code] = BrowserSession(person, time.monotonic() + CODE_LIVES)
         return code
 
     def enter(self, code: str) -> str | None:
@@ -95,20 +95,20 @@ class Sessions:
             return None
         return self.begin(session.person)
 
-    def begin(self, person: Person) -> str:
+    def begin(self, person: Principal) -> str:
         """A new session."""
         key = secrets.token_urlsafe(32)
         _drop_old(self._sessions)
-        self._sessions[key] = Session(person, time.monotonic() + SESSION_LIVES)
+        self._sessions[key] = BrowserSession(person, time.monotonic() + SESSION_LIVES)
         return key
 
-    def person(self, key: str) -> Person | None:
+    def person(self, key: str) -> Principal | None:
         """Whose session that is."""
         session = self._sessions.get(key)
         return None if session is None or session.until < time.monotonic() else session.person
 
 
-def _drop_old(kept: dict[str, Session]) -> None:
+def _drop_old(kept: dict[str, BrowserSession]) -> None:
     now = time.monotonic()
     for key in [key for key, session in kept.items() if session.until < now]:
         del kept[key]
@@ -116,7 +116,7 @@ def _drop_old(kept: dict[str, Session]) -> None:
         del kept[next(iter(kept))]
 
 
-class Refused(Exception):  # noqa: N818 - reads as what it is
+class Rejection(Exception):  # noqa: N818 - reads as what it is
     """An answer in place of the application's."""
 
     def __init__(self, status: int, text: str, *headers: tuple[bytes, bytes], page: bool = False) -> None:
@@ -124,7 +124,7 @@ class Refused(Exception):  # noqa: N818 - reads as what it is
         self.status, self.text, self.headers, self.page = status, text, headers, page
 
 
-class Gate:
+class Authentication:
     """Lets people in, and hands the application a ``person`` in the scope.
 
     ``hosts`` are the names (``HOST:PORT``) under which browsers may know the service; ``as_job`` tells for
@@ -159,7 +159,7 @@ class Gate:
             scope["person"] = person  # from here on the connection is not one of a stranger
             limited = _Limited(receive)
             whole = await limited.whole()
-        except Refused as refused:
+        except Rejection as refused:
             if refused.status != 200:
                 self._note(scope, refused.status, refused.text)
             await _answer(refused, headers, scope, send)
@@ -178,7 +178,7 @@ class Gate:
 
         try:
             await self.app(scope, body, with_headers)
-        except Refused as refused:
+        except Rejection as refused:
             await _answer(refused, headers, scope, send)
 
     def _note(self, scope: Scope, status: int, why: str) -> None:
@@ -189,7 +189,7 @@ class Gate:
 
     async def _person(
         self, scope: Scope, headers: dict[bytes, bytes], receive: Receive, at_home: bool
-    ) -> Person:
+    ) -> Principal:
         client = (scope.get("client") or ("", 0))[0]
         if client.startswith("unix:"):
             uid, pid = map(int, client[5:].split(":"))
@@ -202,10 +202,10 @@ class Gate:
         if scope["path"].startswith("/login"):
             await self._login(scope, headers, receive)
         if person is None:
-            raise Refused(401, "a token is needed", (b"www-authenticate", b"Bearer"), page=True)
+            raise Rejection(401, "a token is needed", (b"www-authenticate", b"Bearer"), page=True)
         return person
 
-    def _at_socket(self, uid: int, pid: int) -> Person:
+    def _at_socket(self, uid: int, pid: int) -> Principal:
         """Whom the kernel names; but a job asks for its user, whosever account all jobs run as."""
         person = at_socket(uid)
         if not person.admin:
@@ -213,8 +213,8 @@ class Gate:
         try:
             user = self.as_job(pid)
         except Forbidden as error:
-            raise Refused(403, str(error)) from None
-        return person if user is None else Person(user)
+            raise Rejection(403, str(error)) from None
+        return person if user is None else Principal(user)
 
     def _check_host(self, scope: Scope, headers: dict[bytes, bytes]) -> None:
         """Only names of ours: a page elsewhere cannot have its name resolved to us, nor speak for another."""
@@ -222,24 +222,24 @@ class Gate:
         known = {name.lower() for name in self.hosts()}
         name, _, port = host.rpartition(":")
         if host not in known and not (f"*:{port}" in known and _is_number(name)):
-            raise Refused(403, "this is not a name of this service")
+            raise Rejection(403, "this is not a name of this service")
         origin = headers.get(b"origin")
         if origin is not None and origin.decode("latin-1").lower() != f"{scope['scheme']}://{host}":
-            raise Refused(403, "this request comes from a page elsewhere")
+            raise Rejection(403, "this request comes from a page elsewhere")
         if headers.get(b"sec-fetch-site", b"none") not in (b"none", b"same-origin"):
-            raise Refused(403, "this request comes from a page elsewhere")
+            raise Rejection(403, "this request comes from a page elsewhere")
 
-    def _with_token(self, given: bytes) -> Person:
+    def _with_token(self, given: bytes) -> Principal:
         scheme, _, secret = given.decode("latin-1").partition(" ")
         try:
             token = self.tokens.find(secret.strip()) if scheme.lower() == "bearer" else None
         except InputError:
             token = None
         if token is None:
-            raise Refused(401, "this is no token of this service", (b"www-authenticate", b"Bearer"))
-        return Person(token.name, token.admin)
+            raise Rejection(401, "this is no token of this service", (b"www-authenticate", b"Bearer"))
+        return Principal(token.name, token.admin)
 
-    def _with_cookie(self, headers: dict[bytes, bytes]) -> Person | None:
+    def _with_cookie(self, headers: dict[bytes, bytes]) -> Principal | None:
         try:
             cookie = SimpleCookie(headers.get(b"cookie", b"").decode("latin-1")).get(COOKIE)
         except CookieError:
@@ -257,19 +257,19 @@ class Gate:
             with suppress(InputError):
                 token = self.tokens.find(form.get("token", [""])[0].strip())
             if token is None:
-                raise Refused(403, "this is no token of this service", page=True)
-            key: str | None = self.sessions.begin(Person(token.name, token.admin))
+                raise Rejection(403, "this is no token of this service", page=True)
+            key: str | None = self.sessions.begin(Principal(token.name, token.admin))
         else:
             key = self.sessions.enter(scope["path"].removeprefix("/login").strip("/"))
         if key is None:
-            raise Refused(403, "this address was used already, or is too old", page=True)
+            raise Rejection(403, "this address was used already, or is too old", page=True)
         secure = "; Secure" if scope["scheme"] == "https" else ""
         home = f"{self.sessions.place}/"
         cookie = (
             f"{COOKIE}={key}; Path={home}; Max-Age={int(SESSION_LIVES)}; HttpOnly; SameSite=Strict{secure}"
         )
         # A browser sends no strict cookie with a redirection from elsewhere: the page goes on by itself.
-        raise Refused(200, "", (b"set-cookie", cookie.encode()), (b"refresh", f"0; url={home}".encode()))
+        raise Rejection(200, "", (b"set-cookie", cookie.encode()), (b"refresh", f"0; url={home}".encode()))
 
 
 def _is_number(host: str) -> bool:
@@ -288,9 +288,9 @@ def _headers(scope: Scope) -> dict[bytes, bytes]:
 def _check_length(headers: dict[bytes, bytes], most: int = MOST_BODY) -> None:
     length = headers.get(b"content-length", b"0")
     if not length.isdigit() or len(length) > 18:
-        raise Refused(400, "content-length: expected a number")
+        raise Rejection(400, "content-length: expected a number")
     if int(length) > most:
-        raise Refused(413, f"the request is longer than {most} bytes")
+        raise Rejection(413, f"the request is longer than {most} bytes")
 
 
 class _Limited:
@@ -309,12 +309,12 @@ class _Limited:
             left = min(PIECE_TIMEOUT, self._deadline - time.monotonic())
             message = await asyncio.wait_for(self._receive(), max(0.1, left))
         except TimeoutError:
-            raise Refused(408, "the request did not come in time") from None
+            raise Rejection(408, "the request did not come in time") from None
         if message["type"] == "http.request":
             self._left -= len(message.get("body", b""))
             self._whole = not message.get("more_body", False)
             if self._left < 0:
-                raise Refused(413, "the request is too long")
+                raise Rejection(413, "the request is too long")
         return message
 
     async def whole(self) -> bytearray:
@@ -328,7 +328,7 @@ class _Limited:
         return body
 
 
-async def _answer(refused: Refused, headers: dict[bytes, bytes], scope: Scope, send: Send) -> None:
+async def _answer(refused: Rejection, headers: dict[bytes, bytes], scope: Scope, send: Send) -> None:
     wants_page = refused.page and b"text/html" in headers.get(b"accept", b"")
     if wants_page:
         body, kind = _LOGIN.read_bytes(), b"text/html; charset=utf-8"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from dovetail.service.errors import Forbidden, NotFound
 
-__all__ = ["Files", "Piece", "read_log"]
+__all__ = ["FilePart", "Files", "read_log"]
 
 PIECE = 1 << 20
 """Bytes of one answer."""
@@ -26,7 +26,7 @@ class Files:
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class FilePart:
     """Bytes of a file from ``offset`` on; the file has ``length`` of them now."""
 
     data: bytes
@@ -35,7 +35,7 @@ class Piece:
     ended: bool
 
 
-def read_log(path: Path, offset: int, ended: bool, chosen: bool) -> Piece:
+def read_log(path: Path, offset: int, ended: bool, chosen: bool) -> FilePart:
     """A piece of what was written; nothing where there is no file yet.
 
     Only plain files are read: a user might have named a pipe, or a device. Raises `NotFound`, `Forbidden`.
@@ -46,7 +46,7 @@ def read_log(path: Path, offset: int, ended: bool, chosen: bool) -> Piece:
     except FileNotFoundError:
         if ended:
             raise NotFound(f"{path.name}: the file is not there any more, or was never written") from None
-        return Piece(b"", 0, 0, False)
+        return FilePart(b"", 0, 0, False)
     except OSError as error:
         raise Forbidden(f"{path.name}: cannot be read: {error.strerror}") from error
     try:
@@ -57,4 +57,4 @@ def read_log(path: Path, offset: int, ended: bool, chosen: bool) -> Piece:
         data = os.pread(fd, PIECE, start) if start < found.st_size else b""
     finally:
         os.close(fd)
-    return Piece(data, start, found.st_size, ended and start + len(data) >= found.st_size)
+    return FilePart(data, start, found.st_size, ended and start + len(data) >= found.st_size)

@@ -6,11 +6,11 @@ import os
 import pwd
 from dataclasses import dataclass
 
-__all__ = ["Person", "name_of"]
+__all__ = ["Principal", "name_of"]
 
 
 @dataclass(frozen=True, slots=True)
-class Person:
+class Principal:
     """Somebody at the socket, or with a token. An ``admin`` may do everything with everybody's jobs."""
 
     name: str
@@ -29,6 +29,6 @@ def name_of(uid: int) -> str:
         return str(uid)
 
 
-def at_socket(uid: int) -> Person:
+def at_socket(uid: int) -> Principal:
     """Whoever is at the other end of the socket: the service's own account, and root, may do everything."""
-    return Person(name_of(uid), uid in (0, os.geteuid()))
+    return Principal(name_of(uid), uid in (0, os.geteuid()))

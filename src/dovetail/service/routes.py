@@ -30,9 +30,9 @@ from dovetail.service.details import details, explained, files
 from dovetail.service.errors import Forbidden, Full, NotFound
 from dovetail.service.forms import ActionForm, SubmitForm, WaitForm, WhatIfForm, definitions, schema_of
 from dovetail.service.gate import Sessions
-from dovetail.service.logs import Piece, read_log
+from dovetail.service.logs import FilePart, read_log
 from dovetail.service.metrics import exposition
-from dovetail.service.people import Person
+from dovetail.service.people import Principal
 from dovetail.service.tokens import Tokens
 
 __all__ = ["application"]
@@ -107,9 +107,9 @@ def _errors(app: FastAPI) -> None:
     app.add_exception_handler(HTTPException, http)
 
 
-def _who(request: Request) -> Person:
+def _who(request: Request) -> Principal:
     person = request.scope["person"]
-    assert isinstance(person, Person)
+    assert isinstance(person, Principal)
     return person
 
 
@@ -308,8 +308,8 @@ def _look(app: FastAPI, service: Service) -> None:
 
 
 async def _log_piece(
-    service: Service, id: str, person: Person, stream: str, attempt: int | None, offset: int, wait: float
-) -> Piece:
+    service: Service, id: str, person: Principal, stream: str, attempt: int | None, offset: int, wait: float
+) -> FilePart:
     loop = asyncio.get_running_loop()
     deadline = loop.time() + wait
     while True:
@@ -385,7 +385,7 @@ def _change(app: FastAPI, service: Service) -> None:
 
 
 def _administer(app: FastAPI, service: Service, sessions: Sessions, tokens: Tokens) -> None:
-    def admin(request: Request) -> Person:
+    def admin(request: Request) -> Principal:
         person = _who(request)
         if not person.admin:
             raise Forbidden("only the service's own account may do that")

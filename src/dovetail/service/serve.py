@@ -29,17 +29,17 @@ from dovetail.errors import DovetailError, ExecutorError, InputError
 from dovetail.executors.recovery import end_unlogged, recover
 from dovetail.executors.spawnlog import LOG_NAME, started_at, uid_of
 from dovetail.history.sqlite import SqliteHistory, default_history_path
-from dovetail.interfaces import AdoptsJobs, Backend, Executor, LeavesJobs, LeftBehind
+from dovetail.interfaces import AdoptsJobs, Backend, Executor, LastAttempts, LeavesJobs
 from dovetail.model import Cluster, Ended, Job, Seconds, State, TableTruth, Usage, Workload
 from dovetail.plugins import LoadedPolicy, load_policy, named_backend, needs_priorities, policy_for
 from dovetail.running.assembly import driver_of, journal_at, neighbours_of, recording
-from dovetail.running.folder import About, as_run_folder, encoded_about, read_about
+from dovetail.running.folder import RunSettings, as_run_folder, encoded_about, read_about
 from dovetail.running.ledger import Ledger, LedgerDamageError
 from dovetail.running.taking_up import by_submission, enter_adopted, enter_outside, sorted_out
 from dovetail.service.core import Options, Service
-from dovetail.service.daemon import Signs
+from dovetail.service.daemon import SystemdNotifier
 from dovetail.service.folder import Address, ServiceFolder, replace_file
-from dovetail.service.gate import Gate, Sessions
+from dovetail.service.gate import Authentication, Sessions
 from dovetail.service.http import Listeners, is_loopback, names_of, parse_listen, tls_context
 from dovetail.service.people import name_of
 from dovetail.service.routes import application
@@ -196,9 +196,9 @@ def _network(options: ServeOptions) -> Network | None:
 # ------------------------------------------------------------------------------------- what there is to do
 
 
-def _about(options: ServeOptions, cluster: Cluster, before: About | None) -> About:
+def _about(options: ServeOptions, cluster: Cluster, before: RunSettings | None) -> RunSettings:
     """What this service keeps to; its id stays from start to start."""
-    return About(
+    return RunSettings(
         uid=uuid.uuid4().hex if before is None else before.uid,
         created=time.time() if before is None else before.created,
         workload="service",
@@ -215,7 +215,7 @@ def _about(options: ServeOptions, cluster: Cluster, before: About | None) -> Abo
     )
 
 
-def _cluster(options: ServeOptions, backend: Backend, before: About | None, ledger: Ledger) -> Cluster:
+def _cluster(options: ServeOptions, backend: Backend, before: RunSettings | None, ledger: Ledger) -> Cluster:
     """The cluster that is asked for; the one before while jobs run there."""
     wanted = options.cluster or backend.discover()
     if before is None:
@@ -227,7 +227,7 @@ def _cluster(options: ServeOptions, backend: Backend, before: About | None, ledg
     return known
 
 
-def _before(folder: ServiceFolder) -> About | None:
+def _before(folder: ServiceFolder) -> RunSettings | None:
     """What the service before kept to."""
     if not os.path.lexists(folder.path / "run.json"):
         return None
@@ -268,8 +268,8 @@ def _not_gone(options: ServeOptions) -> None:
 
 
 def _executor(
-    backend: Backend, folder: ServiceFolder, about: About, ledger: Ledger
-) -> tuple[Executor, LeftBehind]:
+    backend: Backend, folder: ServiceFolder, about: RunSettings, ledger: Ledger
+) -> tuple[Executor, LastAttempts]:
     """The executor, and what it finds of before."""
     run = replace(as_run_folder(folder.path, about), endless=True)
     if any((folder.path / name).exists() for name in BEGUN) and isinstance(backend, AdoptsJobs):
@@ -288,10 +288,10 @@ def _executor(
         Ended(entry.job.id, State.NODE_FAIL, None, why, Usage(), None, now, entry.attempt, ran=False)
         for entry in ran
     ]
-    return backend.open(run, about.cluster), LeftBehind(unknown=lost)
+    return backend.open(run, about.cluster), LastAttempts(unknown=lost)
 
 
-def _journal(folder: ServiceFolder, about: About, loaded: LoadedPolicy) -> JournalWriter:
+def _journal(folder: ServiceFolder, about: RunSettings, loaded: LoadedPolicy) -> JournalWriter:
     """The next segment; the oldest go."""
     numbers = sorted(int(path.stem) for path in folder.journals.glob("*.jsonl") if path.stem.isdecimal())
     for number in numbers[: max(0, len(numbers) - MOST_SEGMENTS + 1)]:
@@ -314,7 +314,7 @@ def _checker(loaded: LoadedPolicy) -> Callable[[Sequence[Job], Cluster], None]:
 
 async def _opened(options: ServeOptions, where: Network | None, stack: ExitStack) -> None:
     """Open everything, take up what was left, serve."""
-    signs = Signs()  # before anything is started that would inherit the request
+    signs = SystemdNotifier()  # before anything is started that would inherit the request
     folder, backend = options.folder, named_backend(options.executor)
     options = replace(options, policy=policy_for(backend, options.policy))
     loaded = load_policy(options.policy)
@@ -392,13 +392,15 @@ async def _opened(options: ServeOptions, where: Network | None, stack: ExitStack
 
 
 async def _served(
-    options: ServeOptions, where: Network | None, service: Service, signs: Signs, starting: Starting
+    options: ServeOptions, where: Network | None, service: Service, signs: SystemdNotifier, starting: Starting
 ) -> None:
     """The driver and the sockets, until one of them is to end."""
     folder, live = options.folder, service.live
     tokens, sessions = Tokens(folder.tokens), Sessions()
     hosts: list[str] = []
-    gate = Gate(application(service, sessions, tokens), tokens, sessions, lambda: hosts, service.as_job)
+    gate = Authentication(
+        application(service, sessions, tokens), tokens, sessions, lambda: hosts, service.as_job
+    )
     listeners = Listeners(gate)
     watching = asyncio.create_task(signs.watch())
     loop = asyncio.get_running_loop()

@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
-__all__ = ["Stable"]
+__all__ = ["GroupCommit"]
 
 
-class Stable:
+class GroupCommit:
     """Group commit: `wait` returns when all that was written before it was called is on the disk.
 
     ``sync`` blocks until it is (`Ledger.sync`). Meanwhile the loop goes on, and so do others' writes.

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dovetail.splitting.finish_time import CLOSE, fluid_finish, whole_tasks
-from dovetail.splitting.rules import Rule, Situation
+from dovetail.splitting.rules import Rule, SplitState
 
 __all__ = ["Shares", "makespan", "shares"]
 
@@ -75,7 +75,7 @@ def makespan(tasks: int, slots: Mapping[str, int], seconds: Mapping[str, float],
         while ends and ends[0][0] <= now * (1 + CLOSE):
             _, kind, slot = heapq.heappop(ends)
             heapq.heappush(idle[kind], slot)
-        at = Situation(now, left, {kind: np.maximum(free[kind], now) for kind in kinds}, seconds)
+        at = SplitState(now, left, {kind: np.maximum(free[kind], now) for kind in kinds}, seconds)
         for kind in kinds:
             while at.left and idle[kind] and rule.quota(kind, at) >= 1:
                 slot = heapq.heappop(idle[kind])

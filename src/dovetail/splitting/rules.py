@@ -17,11 +17,11 @@ from typing import ClassVar, Protocol
 
 from dovetail.splitting.finish_time import CLOSE, Floats, least_finish, whole_tasks
 
-__all__ = ["DEFAULT_RULE", "RULES", "FinishTime", "Greedy", "Rule", "Shares", "Situation"]
+__all__ = ["DEFAULT_RULE", "RULES", "FinishTime", "Greedy", "Rule", "Shares", "SplitState"]
 
 
 @dataclass
-class Situation:
+class SplitState:
     """What a rule may know at one instant.
 
     ``left`` tasks are given to nobody yet (infinite while more may come); it falls as slots take some at
@@ -55,7 +55,7 @@ class Rule(Protocol):
 
     name: ClassVar[str]
 
-    def quota(self, kind: str, at: Situation) -> float:
+    def quota(self, kind: str, at: SplitState) -> float:
         """How many tasks one idle slot of this kind may take now, one after the other; 0: it stays idle."""
         ...
 
@@ -66,7 +66,7 @@ class Greedy:
 
     name: ClassVar[str] = "greedy"
 
-    def quota(self, kind: str, at: Situation) -> float:
+    def quota(self, kind: str, at: SplitState) -> float:
         """Without end."""
         return math.inf
 
@@ -80,7 +80,7 @@ class Shares:
 
     name: ClassVar[str] = "shares"
 
-    def quota(self, kind: str, at: Situation) -> float:
+    def quota(self, kind: str, at: SplitState) -> float:
         """The slot's part of its kind's share."""
         if not at.known or math.isinf(at.left):
             return math.inf if at.known else 1
@@ -101,7 +101,7 @@ class FinishTime:
 
     name: ClassVar[str] = "finish-time"
 
-    def quota(self, kind: str, at: Situation) -> float:
+    def quota(self, kind: str, at: SplitState) -> float:
         """How many tasks in a row end by T*."""
         if not at.known:
             return 1

@@ -20,7 +20,7 @@ from dovetail.model import (
     Workload,
 )
 
-__all__ = ["Knowing", "full", "rigid", "rigid_workload", "timed", "workload"]
+__all__ = ["TrueTimesModel", "full", "rigid", "rigid_workload", "timed", "workload"]
 
 HOST = -2
 
@@ -30,7 +30,7 @@ def full(everything: int, reduced: int) -> int:
     return everything if os.environ.get("DOVETAIL_TEST_FULL") == "1" else reduced
 
 
-class Knowing:
+class TrueTimesModel:
     """A `RuntimeModel` that knows the true times, for tests."""
 
     version = 0

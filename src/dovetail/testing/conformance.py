@@ -38,7 +38,7 @@ from dovetail.model import (
 )
 from dovetail.plugins import load_policy
 from dovetail.policies.follow_plan import FollowPlan
-from dovetail.testing.builders import Knowing, full, rigid, workload
+from dovetail.testing.builders import TrueTimesModel, full, rigid, workload
 from dovetail.testing.invariants import check_schedule
 
 __all__ = ["ExecutorConformance", "PolicyConformance", "RuntimeModelConformance"]
@@ -78,7 +78,7 @@ class PolicyConformance:
             validate=True,
         )
         result = simulate(
-            jobs, cluster, loaded.policy, Knowing(jobs.truth), options=options, follow=FollowPlan()
+            jobs, cluster, loaded.policy, TrueTimesModel(jobs.truth), options=options, follow=FollowPlan()
         )
         check_schedule(result, jobs)
         return result

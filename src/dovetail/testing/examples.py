@@ -26,16 +26,16 @@ from dovetail.model import (
 from dovetail.model.hostlist import compress
 from dovetail.policies.follow_plan import FollowPlan
 from dovetail.runtimes.registry import make_model
-from dovetail.testing.builders import Knowing, rigid
+from dovetail.testing.builders import TrueTimesModel, rigid
 from dovetail.testing.invariants import check_schedule
 
-__all__ = ["Shown", "moldable", "on_nodes", "one_node"]
+__all__ = ["RenderedResult", "moldable", "on_nodes", "one_node"]
 
 MoldableRow = tuple[str, int, Mapping[str, Mapping[int, Seconds]]]
 OneNodeRow = tuple[str, Mapping[str, Seconds]] | tuple[str, Mapping[str, Seconds], Seconds]
 
 
-class Shown:
+class RenderedResult:
     """A checked result whose ``repr`` is each job's name, way and time, in file order."""
 
     def __init__(self, result: Result) -> None:
@@ -54,10 +54,12 @@ class Shown:
         return " ".join([*words, f"{record.start:g} to {record.end:g}"])
 
 
-def _run(policy: Policy | Planner, cluster: str, workload: Workload, model: str | None = None) -> Shown:
+def _run(
+    policy: Policy | Planner, cluster: str, workload: Workload, model: str | None = None
+) -> RenderedResult:
     machine = Cluster.parse(cluster)
     history = MemoryHistory()
-    runtimes: RuntimeModel = Knowing(workload.truth) if model is None else make_model(model, history)
+    runtimes: RuntimeModel = TrueTimesModel(workload.truth) if model is None else make_model(model, history)
     options = SimulationOptions(placement=getattr(policy, "placement", "pack"))
     result = simulate(
         workload,
@@ -69,12 +71,12 @@ def _run(policy: Policy | Planner, cluster: str, workload: Workload, model: str 
         options=options,
     )
     check_schedule(result, workload)
-    return Shown(result)
+    return RenderedResult(result)
 
 
 def one_node(
     policy: Policy | Planner, cluster: str, rows: Sequence[OneNodeRow], *, model: str | None = None
-) -> Shown:
+) -> RenderedResult:
     """Jobs (app, seconds by kind[, submit time]) under a policy; without a ``model`` all times are known.
 
     With one, runs are recorded in a history that is empty at first. An app that comes several times has
@@ -106,7 +108,9 @@ def _default(kind: str) -> Implementation:
     return Implementation(kind, kind, Request(cpus=cpus, devices=((device, 1),)))
 
 
-def on_nodes(policy: Policy, cluster: str, rows: Sequence[tuple[Seconds, int, Seconds, Seconds]]) -> Shown:
+def on_nodes(
+    policy: Policy, cluster: str, rows: Sequence[tuple[Seconds, int, Seconds, Seconds]]
+) -> RenderedResult:
     """Jobs (submit time, nodes, seconds, walltime) of one CPU a node; job 0 is the first row."""
     return _run(policy, cluster, rigid(rows))
 
@@ -115,7 +119,7 @@ def moldable(
     policy: Policy | Planner,
     cluster: str,
     rows: Sequence[tuple[str, int, Mapping[str, Mapping[int, Seconds]]]],
-) -> Shown:
+) -> RenderedResult:
     """Jobs (id, nodes asked for, seconds by kind and number of nodes), all submitted at 0."""
     jobs: list[Job] = []
     table: dict[tuple[str, str, int], Seconds] = {}

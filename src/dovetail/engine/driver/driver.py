@@ -27,9 +27,18 @@ from dovetail.engine.capacity.free import Placement
 from dovetail.engine.capacity.sizing import Sizes
 from dovetail.engine.driver.admission import Admission
 from dovetail.engine.driver.moments import Deadlines, MeasuredMoments
-from dovetail.engine.driver.orders import Ask, HandOver, Move, Order, Signal, Stop, Withdraw, Withheld
+from dovetail.engine.driver.orders import (
+    AskStart,
+    HandOver,
+    Move,
+    Order,
+    Signal,
+    Stop,
+    UnrecordedOrders,
+    Withdraw,
+)
 from dovetail.engine.driver.prefill import Prefill
-from dovetail.engine.driver.prepare import Stranded
+from dovetail.engine.driver.prepare import StrandedJobs
 from dovetail.engine.driver.priority import Priorities
 from dovetail.engine.driver.runs import RunRecorder
 from dovetail.engine.state.books import Bound
@@ -162,14 +171,14 @@ class Driver:
         self._noted: list[tuple[Seconds, Sequence[Event], Sequence[Decision], bool]] = []
         self._runs = None if history is None else RunRecorder(history, options.run_uid)
         self._deadlines = Deadlines(kill=options.overrun == "kill", default=options.default_walltime)
-        self._withheld = Withheld()
+        self._withheld = UnrecordedOrders()
         self.sizes = Sizes(history)
         self._stopping: set[JobId] = set()
         self._to_requeue: set[JobId] = set()
         self._ended: list[Record] = []
         self._reasons: dict[JobId, str] = {}  # why jobs were stopped that had not begun, for all we knew
         self._moments = MeasuredMoments(self.engine)
-        self._stranded = Stranded(self.engine)
+        self._stranded = StrandedJobs(self.engine)
         self.prefill: Prefill | None = None
         self.yields = False  # others wait for places here: none is given away before it is free
         self.direct = False
@@ -616,7 +625,7 @@ class Driver:
             record = engine.records[decision.job]
             self._orders.append(HandOver(record.job, decision, record.attempts + 1))
         elif isinstance(decision, Inquire):
-            self._orders.append(Ask(decision.shape))
+            self._orders.append(AskStart(decision.shape))
         elif isinstance(decision, Migrate):
             if decision.job in engine.moving:
                 self._orders.append(Move(*engine.moving[decision.job]))

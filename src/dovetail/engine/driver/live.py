@@ -13,11 +13,12 @@ from signal import SIGKILL
 from typing import Literal, Protocol
 
 from dovetail.engine.driver.driver import Driver
-from dovetail.engine.driver.orders import Ask, HandOver, Move, Order, Signal, Stop, Withdraw
+from dovetail.engine.driver.orders import AskStart, HandOver, Move, Order, Signal, Stop, Withdraw
 from dovetail.engine.state.core import Engine
 from dovetail.errors import ExecutorError, UnsupportedWorkload
 from dovetail.interfaces import (
     Executor,
+    ExplainsSilence,
     HearsEvents,
     LeavesJobs,
     MigratesJobs,
@@ -26,7 +27,6 @@ from dovetail.interfaces import (
     SubmitsJobs,
     TakenAway,
     TakesBack,
-    TellsTrouble,
     traits_of,
 )
 from dovetail.model import Ended, Event, Foreseen, Job, JobId, Migrated, Placed, Seconds, State, Submitted
@@ -311,7 +311,7 @@ class LiveRun:
 
     async def _do(self, now: Seconds) -> None:
         orders = self.driver.instant(now)
-        if any(type(order) is not Ask for order in orders):
+        if any(type(order) is not AskStart for order in orders):
             self._quiet.stir()
         if self.driver.blocked is not self._blocked:
             self._say_whether_blocked()
@@ -349,7 +349,7 @@ class LiveRun:
                 await executor.stop(order.job, order.state.value)
             elif isinstance(order, HandOver) and isinstance(executor, SubmitsJobs):
                 await executor.submit(order.job, order.decision, order.attempt)
-            elif isinstance(order, Ask) and isinstance(executor, SubmitsJobs):
+            elif isinstance(order, AskStart) and isinstance(executor, SubmitsJobs):
                 await executor.inquire(order.shape)
             elif isinstance(order, Move) and isinstance(executor, MigratesJobs):
                 await executor.migrate(order.placed, order.target)
@@ -370,7 +370,7 @@ class LiveRun:
             detail = f"the executor could not start it: {why}"
             attempt = order.attempt if isinstance(order, Placed) else None
             self._heard(Ended(order.job.id, State.FAILED, None, detail, attempt=attempt, ran=False))
-        elif isinstance(order, Ask):
+        elif isinstance(order, AskStart):
             self._heard(Foreseen(order.shape, None, why=why))
         elif isinstance(order, Withdraw):
             self.troubles.append(f"jobs that were to follow job {order.job} could not be taken back: {why}")
@@ -379,7 +379,7 @@ class LiveRun:
 
 
 _WORDS = {
-    Ask: "ask an outside scheduler",
+    AskStart: "ask an outside scheduler",
     HandOver: "hand a job over to an outside scheduler",
     Move: "move a job",
     Placed: "start a job",
@@ -417,7 +417,7 @@ class Quiet:
 
     def __init__(self, driver: Driver, executor: Executor, tell: Callable[[str], None]) -> None:
         self._driver, self._tell = driver, tell
-        self._executor = executor if isinstance(executor, TellsTrouble) else None
+        self._executor = executor if isinstance(executor, ExplainsSilence) else None
         self._since = 0.0
         self._pause = QUIET
         self._timer: asyncio.TimerHandle | None = None

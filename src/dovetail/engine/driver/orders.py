@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dovetail.model import Allocation, Job, JobId, Placed, Seconds, Shape, State, Submit
 from dovetail.model.frozen import frozen
 
-__all__ = ["Ask", "HandOver", "Move", "Order", "Signal", "Stop", "Withdraw", "Withheld"]
+__all__ = ["AskStart", "HandOver", "Move", "Order", "Signal", "Stop", "UnrecordedOrders", "Withdraw"]
 
 
 @frozen(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class HandOver:
 
 
 @frozen(frozen=True, slots=True)
-class Ask:
+class AskStart:
     """Ask the outside scheduler when it would start such jobs; `Foreseen` follows."""
 
     shape: Shape
@@ -62,7 +62,7 @@ class Withdraw:
     job: JobId
 
 
-Order = Placed | Stop | Signal | Move | HandOver | Ask | Withdraw
+Order = Placed | Stop | Signal | Move | HandOver | AskStart | Withdraw
 """What is to be carried out; a `Placed` is to be started."""
 
 
@@ -71,7 +71,7 @@ PATIENCE: Seconds = 1.0
 """Between attempts to keep what could not be kept."""
 
 
-class Withheld:
+class UnrecordedOrders:
     """They are given as soon as they are on record; ``retry`` is when that is to be tried again."""
 
     def __init__(self) -> None:

@@ -37,7 +37,7 @@ from dovetail.model.tables import JobTable
 __all__ = [
     "MOST_UNITS",
     "NO_NODE",
-    "Stranded",
+    "StrandedJobs",
     "Validator",
     "check_depends",
     "check_policy",
@@ -208,7 +208,7 @@ NO_NODE = "no node is left that could run it"
 """How the detail begins of jobs that were cancelled for that: another cluster can take them up."""
 
 
-class Stranded:
+class StrandedJobs:
     """Nodes that are gone for good, and the jobs that came to wait since it was last asked."""
 
     def __init__(self, engine: Engine) -> None:

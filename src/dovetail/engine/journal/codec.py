@@ -25,7 +25,6 @@ from dovetail.model import (
     Adopted,
     Allocation,
     App,
-    Came,
     Choice,
     Cluster,
     Command,
@@ -42,7 +41,8 @@ from dovetail.model import (
     Node,
     Part,
     Prediction,
-    Ran,
+    RecentEnd,
+    RecentSubmission,
     Request,
     Shape,
     Started,
@@ -83,7 +83,7 @@ def _named(kinds: Any) -> dict[str, type]:
 
 _EVENTS, _DECISIONS = _named(Event), _named(Decision)
 _NAMES = {kind: name for known in (_EVENTS, _DECISIONS) for name, kind in known.items()}
-_LISTS = (Dependency, DeviceClass, Donor, Ran, Came, Shape, Throttle, TimeUsed)
+_LISTS = (Dependency, DeviceClass, Donor, RecentEnd, RecentSubmission, Shape, Throttle, TimeUsed)
 """Written as the list of their fields; other dataclasses as objects."""
 _SCALARS = frozenset((str, int, float, bool, type(None)))
 

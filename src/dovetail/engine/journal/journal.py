@@ -265,7 +265,7 @@ def _asked(data: list[Any]) -> Question:
     return tuple(data)
 
 
-class _Remembered:
+class _JournalledAnswers:
     """Answers as the journal says the model and the bounds answered."""
 
     def __init__(self) -> None:
@@ -305,7 +305,7 @@ def replay(journal: Journal, policy: Policy) -> int:
 
     Raises `JournalError` at the first difference.
     """
-    remembered = _Remembered()
+    remembered = _JournalledAnswers()
     told, holds = journal.header.get("forecast"), journal.header.get("hold_moves", False)
     engine = Engine(
         journal.cluster,

@@ -21,7 +21,7 @@ from dovetail.engine.simulation.request import (
     rare_collections,
 )
 from dovetail.engine.simulation.stand_in import stand_in
-from dovetail.engine.state.progress import Expectations, News, Progress
+from dovetail.engine.state.progress import Expectations, Progress, UnseenChanges
 from dovetail.interfaces import History, Planner, Policy, RateModel, RuntimeModel
 from dovetail.model import (
     Cluster,
@@ -102,7 +102,7 @@ class _Simulation:
         self.progress = Progress(request.rates)
         self.rated = request.rates is not None
         self.incidents = incidents
-        self.news = News()
+        self.news = UnseenChanges()
         walltime = options.default_walltime
         self.kills = options.overrun == "kill"
         self.unlimited = inf if isinstance(walltime, str) else walltime

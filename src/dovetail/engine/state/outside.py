@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from dovetail.model import Begun, Foreseen, HandedOver, JobId, Outlook, Seconds, Shape, Submit
+from dovetail.model import Begun, Foreseen, ForeseenStart, HandedOver, JobId, Seconds, Shape, Submit
 
 __all__ = ["OutsideBook"]
 
@@ -22,7 +22,7 @@ class OutsideBook:
 
     waiting: dict[JobId, Submit] = field(default_factory=dict)
     cut: dict[JobId, Seconds] = field(default_factory=dict)  # walltimes below the user's own
-    _outlooks: dict[Shape, Outlook] = field(default_factory=dict)
+    _outlooks: dict[Shape, ForeseenStart] = field(default_factory=dict)
     _asked: set[Shape] = field(default_factory=set)
     _sent: dict[str, list[HandedOver]] = field(default_factory=dict)
     _cut_short: set[JobId] = field(default_factory=set)
@@ -36,7 +36,7 @@ class OutsideBook:
         """Jobs that were handed over and have not started, in the order of that."""
         return MappingProxyType(self.waiting)
 
-    def outlook(self, shape: Shape) -> Outlook | None:
+    def outlook(self, shape: Shape) -> ForeseenStart | None:
         """What was said last of such jobs."""
         return self._outlooks.get(shape)
 
@@ -70,7 +70,7 @@ class OutsideBook:
         shape = event.shape
         self._asked.discard(shape)
         start = None if event.wait is None else now + event.wait
-        self._outlooks[shape] = Outlook(now, start, event.room, event.why, event.used)
+        self._outlooks[shape] = ForeseenStart(now, start, event.room, event.why, event.used)
         oldest = min(o.asked_at for s, o in self._outlooks.items() if s.target == shape.target)
         if shape.target in self._sent:
             self._sent[shape.target] = list(self.handed_over(shape.target, oldest))

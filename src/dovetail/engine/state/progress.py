@@ -8,10 +8,10 @@ from heapq import heapify, heappop, heappush
 from operator import itemgetter
 
 from dovetail.engine.state.recent import InstantChanges
-from dovetail.interfaces import Expected, RateModel, SeesProgress
+from dovetail.interfaces import ExpectedWork, RateModel, SeesProgress
 from dovetail.model import Ended, JobId, Placed, Seconds, State
 
-__all__ = ["Expectations", "News", "Progress", "Work"]
+__all__ = ["Expectations", "Progress", "RemainingWork", "UnseenChanges"]
 
 INFINITE = float("inf")
 COMPLETED, TIMEOUT = State.COMPLETED, State.TIMEOUT  # an enum's members are looked up slowly
@@ -22,7 +22,7 @@ _Entry = tuple[Seconds, int, int, int, Ended]
 
 
 @dataclass(slots=True)
-class Work:
+class RemainingWork:
     """Seconds of work left (at rate 1) as of ``since``, which lies ahead while the job is stalled."""
 
     total: Seconds
@@ -44,7 +44,7 @@ class Progress:
         told: object = rates
         if isinstance(told, SeesProgress):
             told.watch(self.done)
-        self._work: dict[JobId, Work] = {}
+        self._work: dict[JobId, RemainingWork] = {}
         self._heap: list[_Entry] = []
         self._count = 0
         self._now: Seconds = 0.0
@@ -59,7 +59,7 @@ class Progress:
             else:
                 heappush(self._heap, (limit, 0, count, 0, Ended(job, TIMEOUT, None)))
             return
-        self._work[job] = Work(seconds, seconds, now, 1.0, count)
+        self._work[job] = RemainingWork(seconds, seconds, now, 1.0, count)
         heappush(self._heap, (end, 0, count, 0, Ended(job, COMPLETED, 0)))
         if limit != INFINITE:
             heappush(self._heap, (limit, 1, count, 0, Ended(job, TIMEOUT, None)))
@@ -104,7 +104,7 @@ class Progress:
         else:
             self._work.pop(job, None)
 
-    def work(self, job: JobId) -> Work | None:
+    def work(self, job: JobId) -> RemainingWork | None:
         """What is left of a running job, where there is a rate model."""
         return self._work.get(job)
 
@@ -138,7 +138,7 @@ class Progress:
         return stalls
 
 
-class News:
+class UnseenChanges:
     """What is new in an engine's changes since the last look: they grow until its policy has been asked."""
 
     def __init__(self) -> None:
@@ -158,7 +158,7 @@ class Expectations:
     def __init__(self, rates: RateModel) -> None:
         self.rates = rates
         self._progress = Progress(rates)
-        self._news = News()
+        self._news = UnseenChanges()
 
     def shift(self, now: Seconds, changes: InstantChanges) -> None:
         """What an instant has changed. O(what changed)."""
@@ -170,7 +170,7 @@ class Expectations:
                 self._progress.start(placed.job.id, placed.start_time, placed.predicted, float("inf"))
         self._progress.shift(now, started, ended, moved)
 
-    def expected(self, job: JobId) -> Expected | None:
+    def expected(self, job: JobId) -> ExpectedWork | None:
         """What is left of a running job; ``None`` where nothing was predicted."""
         work = self._progress.work(job)
-        return None if work is None else Expected(work.total, work.left, work.since, work.rate)
+        return None if work is None else ExpectedWork(work.total, work.left, work.since, work.rate)

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Iterable
 from math import inf
 
-from dovetail.model import Came, Job, Placed, Ran, Seconds
+from dovetail.model import Job, Placed, RecentEnd, RecentSubmission, Seconds
 
 __all__ = ["Durations", "InstantChanges", "Recent"]
 
@@ -17,21 +17,21 @@ class Recent:
     """The last jobs that ended, and the last that came; implements `dovetail.interfaces.Recent`."""
 
     def __init__(self) -> None:
-        self.ran: deque[Ran] = deque(maxlen=ENDS)
-        self.came: deque[Came] = deque(maxlen=SUBMISSIONS)
+        self.ran: deque[RecentEnd] = deque(maxlen=ENDS)
+        self.came: deque[RecentSubmission] = deque(maxlen=SUBMISSIONS)
 
     def submitted(self, job: Job, bound: Seconds) -> None:
         """A job came to the queue; one without a bound tells nothing."""
         if 0 < bound < inf:
-            self.came.append(Came(job.user, job.submit_time, job.choices[0].request, bound))
+            self.came.append(RecentSubmission(job.user, job.submit_time, job.choices[0].request, bound))
 
     def ended(self, placed: Placed, now: Seconds) -> None:
         """A job ended; one without a bound tells nothing."""
         bound = placed.bound - placed.start_time
         if 0 < bound < inf:
-            self.ran.append(Ran(placed.job.user, bound, now - placed.start_time))
+            self.ran.append(RecentEnd(placed.job.user, bound, now - placed.start_time))
 
-    def recall(self, ran: Iterable[Ran], came: Iterable[Came]) -> None:
+    def recall(self, ran: Iterable[RecentEnd], came: Iterable[RecentSubmission]) -> None:
         """Remember this and nothing else: go on where another engine stopped."""
         self.ran.clear()
         self.ran.extend(ran)

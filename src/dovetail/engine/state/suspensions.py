@@ -27,7 +27,7 @@ Way: TypeAlias = tuple[str, str, DeviceClass]
 
 
 @dataclass(slots=True)
-class _Suspect:
+class _FailingWay:
     """A way that has failed at once. ``until`` is when its suspension ends; ``None`` while there is none.
 
     ``open``: that moment has come, and the next job that starts so is the ``trial``. ``proven``: the app has
@@ -51,7 +51,7 @@ class Suspensions:
     """How many ways are suspended, or on trial."""
     changed: bool = False
     """Whether something was suspended or let go since this was last set back."""
-    _suspects: dict[Way, _Suspect] = field(default_factory=dict)
+    _suspects: dict[Way, _FailingWay] = field(default_factory=dict)
     _completed: dict[str, set[tuple[str, DeviceClass]]] = field(default_factory=dict)
 
     def started(self, way: Way, job: JobId) -> None:
@@ -95,7 +95,7 @@ class Suspensions:
         if self.active and state in (State.COMPLETED, State.FAILED):
             self._decide(way, completed=state is State.COMPLETED)
         if state is State.FAILED and ran <= AT_ONCE:
-            self._failed(self._suspects.setdefault(way, _Suspect()), way, job, now, known, elsewhere)
+            self._failed(self._suspects.setdefault(way, _FailingWay()), way, job, now, known, elsewhere)
             return
         suspect = self._suspects.get(way)
         if suspect is None:
@@ -123,7 +123,7 @@ class Suspensions:
 
     def _failed(
         self,
-        suspect: _Suspect,
+        suspect: _FailingWay,
         way: Way,
         job: JobId,
         now: Seconds,

@@ -36,11 +36,11 @@ from dovetail.policies.parts.one_node import OneNode
 
 __all__ = [
     "NOWHERE",
-    "Ahead",
     "Backlog",
     "DynamicQueue",
-    "Place",
+    "UnitChoice",
     "UnitFifos",
+    "WorkAhead",
     "place_of",
     "places_for",
     "places_in_device_order",
@@ -50,7 +50,7 @@ __all__ = [
 NOWHERE = "waits for a node that can run it to come back"
 
 
-class Place(NamedTuple):
+class UnitChoice(NamedTuple):
     """A unit on which a job can run, and as what; ``device_class`` is where history keeps what runs here."""
 
     choice: Choice
@@ -58,7 +58,7 @@ class Place(NamedTuple):
     device_class: DeviceClass
 
 
-class Ahead(NamedTuple):
+class WorkAhead(NamedTuple):
     """What is ahead of a job on a unit: jobs of unknown length, and the seconds of the others.
 
     A unit with a job of unknown length is never thought to be done before one without.
@@ -68,21 +68,21 @@ class Ahead(NamedTuple):
     seconds: Seconds
 
 
-NOTHING = Ahead(0, 0.0)
+NOTHING = WorkAhead(0, 0.0)
 
 
-def places_for(view: View, job: Job) -> Sequence[Place]:
+def places_for(view: View, job: Job) -> Sequence[UnitChoice]:
     """Where a job can run now, choice by choice in file order, units in device order. O(1) mostly."""
     return _places(view.cluster, job.choices)
 
 
-def places_in_device_order(view: View, job: Job) -> Sequence[Place]:
+def places_in_device_order(view: View, job: Job) -> Sequence[UnitChoice]:
     """The same in device order, whatever the file's. O(1) mostly."""
     return _in_device_order(view.cluster, job.choices)
 
 
 @lru_cache(maxsize=1024)
-def _places(cluster: Cluster, choices: tuple[Choice, ...]) -> tuple[Place, ...]:
+def _places(cluster: Cluster, choices: tuple[Choice, ...]) -> tuple[UnitChoice, ...]:
     return tuple(
         _place(choice, unit)
         for choice in choices
@@ -92,15 +92,15 @@ def _places(cluster: Cluster, choices: tuple[Choice, ...]) -> tuple[Place, ...]:
 
 
 @lru_cache(maxsize=1024)
-def _in_device_order(cluster: Cluster, choices: tuple[Choice, ...]) -> tuple[Place, ...]:
+def _in_device_order(cluster: Cluster, choices: tuple[Choice, ...]) -> tuple[UnitChoice, ...]:
     return tuple(sorted(_places(cluster, choices), key=lambda place: place.unit.index))
 
 
-def _place(choice: Choice, unit: Unit) -> Place:
-    return Place(choice, unit, class_on(choice.implementation, unit))
+def _place(choice: Choice, unit: Unit) -> UnitChoice:
+    return UnitChoice(choice, unit, class_on(choice.implementation, unit))
 
 
-def place_of(view: View, job: Job, implementation: Implementation, index: int) -> Place:
+def place_of(view: View, job: Job, implementation: Implementation, index: int) -> UnitChoice:
     """Where a job waits: as this implementation, for that unit."""
     return _place(_choice_of(job, implementation), view.cluster.units[index])
 
@@ -166,7 +166,7 @@ class Backlog:
         self._seconds[index] += seconds or 0.0
         self._unknown[index] += seconds is None
 
-    def take_out(self, job: Job, place: Place) -> None:
+    def take_out(self, job: Job, place: UnitChoice) -> None:
         """Count as if the job did not wait in that unit's FIFO."""
         self._add_up()
         seconds = self.seconds(job, place)
@@ -179,46 +179,46 @@ class Backlog:
         self._add_up()
         return self._seconds[index]
 
-    def seconds(self, job: Job, place: Place) -> Seconds | None:
+    def seconds(self, job: Job, place: UnitChoice) -> Seconds | None:
         """Predicted seconds of the job there; ``None`` where nothing is known."""
         choice = place.choice
         found = self.view.predict(job, choice.implementation, choice.request, place.device_class)
         return None if found is None else found.expected
 
-    def runs(self, job: Job, place: Place) -> int:
+    def runs(self, job: Job, place: UnitChoice) -> int:
         """Completed runs of the job's app on that class, as that implementation, whatever the inputs."""
         name = place.choice.implementation.name
         return self.view.runtimes.runs(job.app.name, name, place.device_class)
 
-    def is_assigned(self, job: Job, place: Place) -> bool:
+    def is_assigned(self, job: Job, place: UnitChoice) -> bool:
         """Whether a job of the app runs or waits on that class now, as that implementation."""
         self._add_up()
         return (job.app.name, place.choice.implementation.name, place.device_class) in self._assigned
 
-    def can_start(self, place: Place) -> bool:
+    def can_start(self, place: UnitChoice) -> bool:
         """Whether the job could start there at once: it fits and nothing waits before it."""
         return self._room(place) is not None
 
-    def _room(self, place: Place) -> Allocation | None:
+    def _room(self, place: UnitChoice) -> Allocation | None:
         """What a job that started there at once would hold."""
         return None if self.fifo[place.unit.index] else self.free.fit_unit(place.choice.request, place.unit)
 
-    def ahead(self, place: Place) -> Ahead:
+    def ahead(self, place: UnitChoice) -> WorkAhead:
         """What is ahead of the job there; nothing if it could start at once."""
         if self.can_start(place):
             return NOTHING
         self._add_up()
         used = [unit.index for unit in self._uses(place)]
-        return Ahead(max(self._unknown[u] for u in used), max(self._seconds[u] for u in used))
+        return WorkAhead(max(self._unknown[u] for u in used), max(self._seconds[u] for u in used))
 
-    def _uses(self, place: Place) -> Iterable[Unit]:
+    def _uses(self, place: UnitChoice) -> Iterable[Unit]:
         """The unit, and its node's CPU pool where the implementation needs both."""
         yield place.unit
         if place.unit.device is not None and place.choice.implementation.kind.startswith("cpu+"):
             node = place.unit.node
             yield from (u for u in self.view.cluster.units if u.node == node and u.device is None)
 
-    def assign(self, job: Job, place: Place) -> Decision:
+    def assign(self, job: Job, place: UnitChoice) -> Decision:
         """Start the job there at once if possible, else put it into the unit's FIFO."""
         self._add_up()
         choice, unit = place.choice, place.unit
@@ -274,7 +274,7 @@ class DynamicQueue(UnitFifos):
                 yield backlog.assign(job, place)
 
     @abstractmethod
-    def place(self, backlog: Backlog, job: Job, places: Sequence[Place]) -> Place | None:
+    def place(self, backlog: Backlog, job: Job, places: Sequence[UnitChoice]) -> UnitChoice | None:
         """Where the next job goes: started there if it can be, else into the FIFO; ``None``: it waits."""
 
 

@@ -14,9 +14,9 @@ from dovetail.report.drawing import INK, MUTED, Drawing, Label, Line, Rectangle,
 from dovetail.report.gantt.lanes import (
     MOST_BARS,
     MOST_LANES,
+    AppColours,
     Bar,
     Lanes,
-    Tones,
     bars_of,
     density,
     lanes,
@@ -52,7 +52,7 @@ def draw(result: Result, *, titled: bool = True) -> Drawing:
 def _lanes(result: Result, titled: bool) -> Drawing:
     made = lanes(result)
     names = [clipped(name, LONGEST_NAME, keep_end=True) for name in made.names]
-    tones = Tones(result.records)
+    tones = AppColours(result.records)
     count = len(names)
     each, size = (30.0, 9.0) if count <= 16 else (22.0, 9.0) if count <= 32 else (14.0, 7.0)
     left, top, inner = _room(names, size, titled)
@@ -87,7 +87,7 @@ def _room(names: Sequence[str], size: float, titled: bool) -> tuple[float, float
 
 
 def _draw_bar(
-    drawn: Drawing, bar: Bar, made: Lanes, tones: Tones, place: tuple[float, float, float, float]
+    drawn: Drawing, bar: Bar, made: Lanes, tones: AppColours, place: tuple[float, float, float, float]
 ) -> None:
     left, top, inner, each = place
     scale = inner / (made.last - made.first or 1.0)

@@ -27,12 +27,12 @@ __all__ = [
     "MOST_LANES",
     "OTHER",
     "PALETTE",
+    "AppColours",
     "Bar",
     "Density",
     "Labels",
     "Lanes",
     "Span",
-    "Tones",
     "bars_of",
     "density",
     "lanes",
@@ -185,7 +185,7 @@ def _common_start(texts: Sequence[str]) -> str:
     return first[:alike]
 
 
-class Tones:
+class AppColours:
     """A colour for each app; for each user where there is but one app. The most frequent come first."""
 
     def __init__(self, records: Sequence[Record]) -> None:

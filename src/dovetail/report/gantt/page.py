@@ -17,11 +17,11 @@ from dovetail.model import Record, Result
 from dovetail.report.gantt.lanes import (
     MOST_BARS,
     MOST_LANES,
+    AppColours,
     Bar,
     Labels,
     Lanes,
     Span,
-    Tones,
     bars_of,
     density,
     lanes,
@@ -51,9 +51,9 @@ class PageCharts:
         self._digits = max(0, 6 - math.floor(math.log10(length))) if length > 0 else 0
 
     @cached_property
-    def _tones(self) -> Tones:
+    def _tones(self) -> AppColours:
         """The colours of all jobs, needed where any are drawn one by one."""
-        return Tones(self._records)
+        return AppColours(self._records)
 
     @cached_property
     def _labels(self) -> Labels:

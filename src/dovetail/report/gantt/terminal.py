@@ -10,9 +10,9 @@ from rich.text import Text
 from dovetail.model import Result
 from dovetail.report.columns import Floats
 from dovetail.report.gantt.lanes import (
+    AppColours,
     Bar,
     Lanes,
-    Tones,
     density,
     lanes,
     tick_text,
@@ -45,11 +45,11 @@ def terminal(result: Result, *, width: int = 80, units: int = 24) -> RenderableT
         made = lanes(result)
         rows = sum(made.rows(lane) for lane in range(count))
         if rows <= max(MOST_ROWS, count):
-            return _rows(made, Tones(result.records), width)
+            return _rows(made, AppColours(result.records), width)
     return _levels(result, min(count, units), width)
 
 
-def _rows(made: Lanes, tones: Tones, width: int) -> RenderableType:
+def _rows(made: Lanes, tones: AppColours, width: int) -> RenderableType:
     names = _names(made.names, width)
     margin = len(names[0]) + 1
     cells = max(1, width - margin - AT_RIGHT - 1)
@@ -87,7 +87,7 @@ def _blocks(share: Floats) -> str:
     return "".join(LEVELS[h] for h in heights)
 
 
-def _row(bars: tuple[Bar, ...], made: Lanes, cells: int, tones: Tones) -> Text:
+def _row(bars: tuple[Bar, ...], made: Lanes, cells: int, tones: AppColours) -> Text:
     """Bars that follow each other as text: each cell shows the job that holds most of it."""
     span = made.last - made.first or 1.0
     owner = np.full(cells, -1)

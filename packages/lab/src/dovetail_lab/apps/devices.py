@@ -38,7 +38,7 @@ class Cpu:
         return output, Timing(time.perf_counter() - ready, build_seconds=ready - begin)
 
 
-class Both:
+class CoreAndDevice:
     """A core and an OpenCL device at once; the app divides its data by their speeds."""
 
     def __init__(self, which: str) -> None:
@@ -86,7 +86,7 @@ def open_device(name: str) -> Device:
 
         return OpenCL(which)
     if kind == "cpu+opencl":
-        return Both(which)
+        return CoreAndDevice(which)
     if kind == "remote" or (kind in ("numpy", "cuda") and not which):
         from dovetail_lab.apps.arrays import ArrayDevice
 

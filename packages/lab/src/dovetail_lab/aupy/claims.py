@@ -11,7 +11,7 @@ from dataclasses import replace
 import numpy as np
 
 from dovetail.report import Interval, interval
-from dovetail_lab.aupy.found import FULL, SETS, Floats, Found
+from dovetail_lab.aupy.found import FULL, SETS, Floats, StudySamples
 from dovetail_lab.claims import (
     TOLERANCE,
     Chosen,
@@ -45,7 +45,7 @@ RANGES = {"1..floor(p/k)": "", "1..p": FULL}
 """The two readings of Random-Proc, by what marks them."""
 
 
-def claims(found: Found, chosen: Chosen | None = None) -> tuple[Claim, ...]:
+def claims(found: StudySamples, chosen: Chosen | None = None) -> tuple[Claim, ...]:
     """All of them, in the paper's order."""
     chosen = chosen or Chosen(CONSTANTS)
     near, close = chosen.number("tolerance"), chosen.number("close")
@@ -85,7 +85,7 @@ def _less(values: Floats) -> Interval | None:
     return interval((1.0 - values).tolist())
 
 
-def _saved(found: Found, near: float) -> Claim:
+def _saved(found: StudySamples, near: float) -> Claim:
     ks = SETS["I-like"]
     saved = [_less(found.values("I-like", k, "optimum")) for k in ks]
     return Claim(
@@ -98,7 +98,7 @@ def _saved(found: Found, near: float) -> Claim:
     )
 
 
-def _close(text: str, found: Found, close: float) -> Claim:
+def _close(text: str, found: StudySamples, close: float) -> Claim:
     both = {name: found.excess("I-like", name, "optimum") for name in ("pack-approx", "pack-by-pack-9")}
     worst = {
         name: max((one for one in all_k if one), key=lambda one: one.mean) for name, all_k in both.items()
@@ -113,7 +113,7 @@ def _close(text: str, found: Found, close: float) -> Claim:
     )
 
 
-def _better_than_pack(found: Found, marks: Mapping[str, str]) -> Claim:
+def _better_than_pack(found: StudySamples, marks: Mapping[str, str]) -> Claim:
     readings, words = {}, []
     for name, mark in marks.items():
         gains = [
@@ -133,7 +133,7 @@ def _better_than_pack(found: Found, marks: Mapping[str, str]) -> Claim:
     )
 
 
-def _large(found: Found, near: float) -> Claim:
+def _large(found: StudySamples, near: float) -> Claim:
     ks = (12, 14, 16)
     saved = [_less(found.values("II", k, "pack-by-pack-9")) for k in ks]
     return Claim(
@@ -146,7 +146,7 @@ def _large(found: Found, near: float) -> Claim:
     )
 
 
-def _ratios(found: Found, near_one: float) -> Claim:
+def _ratios(found: StudySamples, near_one: float) -> Claim:
     """The lower of the ratios of pack-Approx and pack-by-pack-9, for every k of II."""
     ks = SETS["II"]
     lower = [
@@ -170,7 +170,7 @@ def _ratios(found: Found, near_one: float) -> Claim:
     )
 
 
-def _superior(found: Found, marks: Mapping[str, str]) -> Claim:
+def _superior(found: StudySamples, marks: Mapping[str, str]) -> Claim:
     packing = ("pack-approx", "pack-by-pack-9")
     readings, words = {}, []
     for name, mark in marks.items():
@@ -195,7 +195,7 @@ def _superior(found: Found, marks: Mapping[str, str]) -> Claim:
     )
 
 
-def _third(found: Found, words: str, measure: str, paper: float, near: float) -> Claim:
+def _third(found: StudySamples, words: str, measure: str, paper: float, near: float) -> Claim:
     ks = (16, 32)
     saved = [
         _less(found.values("III", k, name, measure)) for name in ("pack-approx", "pack-by-pack-9") for k in ks
@@ -210,7 +210,7 @@ def _third(found: Found, words: str, measure: str, paper: float, near: float) ->
     )
 
 
-def _one_run(found: Found, close: float) -> Claim:
+def _one_run(found: StudySamples, close: float) -> Claim:
     excess = found.excess("III", "pack-by-pack-1", "pack-by-pack-9")
     worst = max((one for one in excess if one), key=lambda one: one.mean)
     return Claim(
@@ -223,7 +223,7 @@ def _one_run(found: Found, close: float) -> Claim:
     )
 
 
-def _speed(found: Found, milliseconds: float) -> tuple[Claim, ...]:
+def _speed(found: StudySamples, milliseconds: float) -> tuple[Claim, ...]:
     first, second = found.steps["I-like"], found.steps["II"]
     slow = {(row.workload, row.algorithm): row.milliseconds for row in found.timings}
     one, two = slow["I-like", "pack-approx"], slow["II", "pack-approx"]

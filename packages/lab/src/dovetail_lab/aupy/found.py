@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from dovetail.report import Interval, interval
 
-__all__ = ["ALGORITHMS", "FULL", "MEASURES", "SETS", "Found", "Point", "Timing"]
+__all__ = ["ALGORITHMS", "FULL", "MEASURES", "SETS", "Point", "StudySamples", "Timing"]
 
 Floats = NDArray[np.float64]
 
@@ -64,7 +64,7 @@ class Timing:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class StudySamples:
     """``samples[workload, k, label]`` is (seeds, measures); ``steps`` are those of pack-Approx, by seed."""
 
     samples: Mapping[tuple[str, int, str], Floats]

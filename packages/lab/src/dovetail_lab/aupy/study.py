@@ -24,7 +24,7 @@ from dovetail.report.drawing import styled
 from dovetail.report.progress import Bar
 from dovetail.workers import mapped
 from dovetail_lab.aupy.claims import CONSTANTS, claims
-from dovetail_lab.aupy.found import ALGORITHMS, MEASURES, SETS, Floats, Found, Timing
+from dovetail_lab.aupy.found import ALGORITHMS, MEASURES, SETS, Floats, StudySamples, Timing
 from dovetail_lab.claims import Chosen
 from dovetail_lab.figures import clean, heading, styled_figure
 from dovetail_lab.packing.registry import Options, solve
@@ -100,7 +100,7 @@ def found(
     sequential: Sequential = Sequential.forms,
     workers: int = 1,
     tell: Callable[[int, int], None] | None = None,
-) -> Found:
+) -> StudySamples:
     """Run the heuristics (and the optimum of the I-like set) over all sets, k and seeds.
 
     ``spread`` is the ratio of the longest to the shortest sequential time, which the paper leaves open.
@@ -123,7 +123,7 @@ def found(
         for workload, ours in by_set.items()
     ]
     steps = {workload: [one.steps for one in ours] for workload, ours in by_set.items()}
-    return Found(samples, tuple(timings), steps)
+    return StudySamples(samples, tuple(timings), steps)
 
 
 def approx_steps(times: Floats) -> int:
@@ -142,7 +142,7 @@ def approx_steps(times: Floats) -> int:
 
 
 def study(
-    outcome: Found, seeds: int, spread: float, sequential: Sequential, chosen: Chosen | None = None
+    outcome: StudySamples, seeds: int, spread: float, sequential: Sequential, chosen: Chosen | None = None
 ) -> Study:
     """The figures as tables and charts, Table 1, and the paper's statements."""
     chosen = chosen or Chosen(CONSTANTS, {"spread": spread})
@@ -180,7 +180,7 @@ def _words(name: str, measure: str) -> str:
     return f"{name.replace('-', ' ').capitalize()}: {measure.replace('_', ' ')}"
 
 
-def _table(outcome: Found, name: str, workload: str, measure: str) -> Table:
+def _table(outcome: StudySamples, name: str, workload: str, measure: str) -> Table:
     which = MEASURES.index(measure)
     rows = [
         (label, *(f"{outcome.mean(workload, k, label, which):.3f}" for k in SETS[workload]))
@@ -190,7 +190,7 @@ def _table(outcome: Found, name: str, workload: str, measure: str) -> Table:
     return Table(f"{_words(name, measure)}, workload {workload}", columns, tuple(rows))
 
 
-def _table_1(outcome: Found) -> Table:
+def _table_1(outcome: StudySamples) -> Table:
     by_place = {(row.workload, row.algorithm): row for row in outcome.timings}
     rows = []
     for name in PAPER_MILLISECONDS:
@@ -201,7 +201,7 @@ def _table_1(outcome: Found) -> Table:
 
 
 @styled
-def chart(outcome: Found, name: str) -> Figure:
+def chart(outcome: StudySamples, name: str) -> Figure:
     """One figure of the paper: a panel a workload, a line an algorithm over k."""
     workloads, measure = FIGURES[name]
     which = MEASURES.index(measure)

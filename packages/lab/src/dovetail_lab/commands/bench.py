@@ -30,7 +30,12 @@ from dovetail.report.wording import many, percent
 from dovetail.workloads.jobfile_writer import dump_jobfile
 from dovetail_lab.apps.bench.accuracy import Accuracy, accuracy
 from dovetail_lab.apps.bench.drawn import drawn
-from dovetail_lab.apps.bench.measured import Measured, check_writable, read_measurements, write_measurements
+from dovetail_lab.apps.bench.measured import (
+    MeasuredRun,
+    check_writable,
+    read_measurements,
+    write_measurements,
+)
 from dovetail_lab.apps.bench.sharing import PAIRS, Sharing, measure_pairs
 from dovetail_lab.apps.bench.speeds import Change, Row, changes, table
 from dovetail_lab.apps.bench.suite import Point, measure, names, points, sizes_table, two_devices
@@ -137,7 +142,7 @@ def _points(chosen: list[str], sizes: str | None, judge: bool, suite: str) -> li
     return [point for point in sizes_table() if point.app in chosen]
 
 
-def _read(path: Path, apps: Sequence[str] | None) -> list[Measured]:
+def _read(path: Path, apps: Sequence[str] | None) -> list[MeasuredRun]:
     """The runs in the file, of these apps if any are named."""
     try:
         found = read_measurements(path.read_text(encoding="utf-8"), str(path))
@@ -164,7 +169,7 @@ def _status(undone: Sequence[Record], *, quiet: bool) -> int:
 
 
 def _form(
-    done: Sequence[Measured],
+    done: Sequence[MeasuredRun],
     undone: Sequence[Record],
     judged: Sequence[Accuracy],
     machine: Cluster | None,
@@ -191,7 +196,7 @@ def _finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def _show(done: Sequence[Measured], judged: Sequence[Accuracy], history: Path | None) -> None:
+def _show(done: Sequence[MeasuredRun], judged: Sequence[Accuracy], history: Path | None) -> None:
     console = tables.console()
     rows = table(done)
     if not rows:

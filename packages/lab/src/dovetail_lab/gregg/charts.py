@@ -11,7 +11,7 @@ from dovetail.model import CPU
 from dovetail.report.drawing import GRID, INK, MUTED, styled
 from dovetail_lab.figures import clean, figure, heading, styled_figure
 from dovetail_lab.gregg.flows import Flow
-from dovetail_lab.gregg.placements import Found
+from dovetail_lab.gregg.placements import CaseOutcome
 from dovetail_lab.gregg.predictions import Bar
 from dovetail_lab.gregg.training import GPU_ONLY, REFERENCE, Curve
 
@@ -77,7 +77,7 @@ def predicted_figure(bars: Sequence[Bar]) -> Figure:
 
 
 @styled
-def placement_figure(found: Sequence[Found]) -> Figure:
+def placement_figure(found: Sequence[CaseOutcome]) -> Figure:
     """Figures 3 to 5: makespans of every case in table order, the paper's as crosses."""
     fig, axes, _ = figure(10.0, 3.6, above=0.8, below=1.5, right=0.3)
     clean(axes)

@@ -22,7 +22,7 @@ from dovetail_lab.claims import (
 )
 from dovetail_lab.gregg.decisions import PAPER, QUEUES, DecisionTime
 from dovetail_lab.gregg.flows import Identical
-from dovetail_lab.gregg.placements import CASES, Found, Order
+from dovetail_lab.gregg.placements import CASES, CaseOutcome, QueueOrder
 from dovetail_lab.gregg.predictions import Bar
 from dovetail_lab.gregg.training import GPU_ONLY, NOISE, SPREAD, Curve
 from dovetail_lab.study import shown
@@ -66,7 +66,7 @@ CLOCKS = ("gpu_cost", "cpu_cost", "gpu_slowdown")
 def claims(
     bars: Sequence[Bar],
     curves: Sequence[Curve],
-    found: Sequence[Found],
+    found: Sequence[CaseOutcome],
     ten: Identical,
     decided: Sequence[DecisionTime],
     chosen: Chosen | None = None,
@@ -108,16 +108,16 @@ def claims(
     )
 
 
-def _name(found: Found) -> str:
+def _name(found: CaseOutcome) -> str:
     return found.case.name.rpartition(",")[0]
 
 
 def _on_clocks(
     text: str,
     told: tuple[str, str],
-    found: Sequence[Found],
-    value: Callable[[Order], float],
-    verdict: Callable[[Found, Interval | None], Verdict],
+    found: Sequence[CaseOutcome],
+    value: Callable[[QueueOrder], float],
+    verdict: Callable[[CaseOutcome, Interval | None], Verdict],
     words: Callable[[Interval | None, float], str],
 ) -> Claim:
     """A figure over random orders of the queue on every clock; ``told``: the paper's and the reference's."""
@@ -127,13 +127,13 @@ def _on_clocks(
     return Claim(text, *told, ours, across(readings), ("tolerance", *CLOCKS), readings)
 
 
-def _over(found: Found, value: Callable[[Order], float]) -> Interval | None:
+def _over(found: CaseOutcome, value: Callable[[QueueOrder], float]) -> Interval | None:
     """Mean over the random orders of the queue."""
     return interval(map(value, found.orders))
 
 
-def _reduction(text: str, found: Sequence[Found], against: str, paper: float, near: float) -> Claim:
-    def less(order: Order) -> float:
+def _reduction(text: str, found: Sequence[CaseOutcome], against: str, paper: float, near: float) -> Claim:
+    def less(order: QueueOrder) -> float:
         return 1 - order.makespans["dynamic"] / order.makespans[against]
 
     key = f"less_than_{against.replace('-', '_')}"
@@ -156,7 +156,7 @@ def _percents(mean: Interval | None, table: float) -> str:
     return f"{100 * mean.mean:.1f}{half} %"
 
 
-def _static(found: Sequence[Found]) -> Claim:
+def _static(found: Sequence[CaseOutcome]) -> Claim:
     """Nothing random enters: the order of the queue does not matter to static placement."""
     used = {_name(case): case.table.static_cpu_utilisation for case in found}
     readings = {name: as_printed(0.17, share, 2) for name, share in used.items()}
@@ -171,7 +171,7 @@ def _static(found: Sequence[Found]) -> Claim:
     )
 
 
-def _used(text: str, found: Sequence[Found], paper: float, reference: str, near: float) -> Claim:
+def _used(text: str, found: Sequence[CaseOutcome], paper: float, reference: str, near: float) -> Claim:
     # Without the rules the CPU would be used as much as under static placement.
     return _on_clocks(
         text,
@@ -183,7 +183,7 @@ def _used(text: str, found: Sequence[Found], paper: float, reference: str, near:
     )
 
 
-def _fairness(found: Sequence[Found]) -> Claim:
+def _fairness(found: Sequence[CaseOutcome]) -> Claim:
     """Where the GPU slows down beside a busy CPU predictions are not right, and nothing is claimed."""
     readings: dict[str, Verdict] = {}
     words = []

@@ -30,7 +30,7 @@ from dovetail_lab.claims import Constant
 from dovetail_lab.gregg.placements import FIGURE_3, FIGURE_5, STATIC, cpu_utilisation
 from dovetail_lab.live import completed, slowdown
 
-__all__ = ["CONSTANT", "PLACEMENTS", "Live", "Placement", "Ran", "one_of_each", "run_live"]
+__all__ = ["CONSTANT", "PLACEMENTS", "Live", "LivePlacement", "Placement", "one_of_each", "run_live"]
 
 MODEL = "least-squares"
 """The paper's."""
@@ -88,7 +88,7 @@ TEACHERS = ("cpu-only", "gpu-only")
 
 
 @dataclass(frozen=True, slots=True)
-class Ran:
+class LivePlacement:
     """One placement in one round: live, and simulated from the times measured; seconds and shares.
 
     ``slower``: by what factor the jobs took longer than their median when they ran alone.
@@ -110,9 +110,9 @@ class Live:
     sizes: dict[str, int]
     alone: dict[str, dict[str, Seconds]]
     faster: tuple[str, ...]
-    rounds: dict[str, list[Ran]]
+    rounds: dict[str, list[LivePlacement]]
 
-    def over(self, name: str, value: Callable[[Ran], float]) -> Interval | None:
+    def over(self, name: str, value: Callable[[LivePlacement], float]) -> Interval | None:
         """Mean of a placement over the rounds."""
         return interval(map(value, self.rounds.get(name, ())))
 
@@ -234,11 +234,11 @@ def run_live(
                     faster = _faster(_alone(runs), kind)
         alone = _alone(runs)
         truth = TableTruth({(app, on, 1): t for app, own in alone.items() for on, t in own.items()})
-        found: dict[str, list[Ran]] = {}
+        found: dict[str, list[LivePlacement]] = {}
         for p, jobs, result in runs:
             told = _simulated(replace(jobs, truth=truth), cluster, p, folder / "none.sqlite")
             found.setdefault(p.name, []).append(
-                Ran(
+                LivePlacement(
                     result.makespan,
                     cpu_utilisation(result),
                     slowdown(result.records, truth.table),

@@ -29,8 +29,8 @@ __all__ = [
     "SHARES",
     "STATIC",
     "Case",
-    "Found",
-    "Order",
+    "CaseOutcome",
+    "QueueOrder",
     "cases",
     "clocks",
     "cpu_utilisation",
@@ -178,7 +178,7 @@ def clocks(gpu_cost: Seconds | None, cpu_cost: Seconds | None, slowdown: float |
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class QueueOrder:
     """One order of the queue: makespans by placement, the CPU's use, and who is late.
 
     ``late`` counts applications that end later under the dynamic rules than under static placement, FIFO,
@@ -193,12 +193,12 @@ class Order:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class CaseOutcome:
     """A case in table order, and over random orders."""
 
     case: Case
-    table: Order
-    orders: tuple[Order, ...]
+    table: QueueOrder
+    orders: tuple[QueueOrder, ...]
     optimum: Seconds | None
 
     def ours(self) -> dict[str, float]:
@@ -276,13 +276,13 @@ def cpu_utilisation(result: Result) -> float:
     return busy / result.makespan
 
 
-def in_order(case: Case, workload: Workload) -> Order:
+def in_order(case: Case, workload: Workload) -> QueueOrder:
     """The workload as it is ordered, under every placement of Figure 3."""
     static = scheduled(preferred(workload), "best-device", case.slowdown).result
     dynamic = scheduled(workload, "history", case.slowdown).result
     ends = _ends(static)
     later = [end - ends[job] for job, end in _ends(dynamic).items() if end > ends[job] + LATE]
-    return Order(
+    return QueueOrder(
         {
             "cpu-only": scheduled(workload, "cpu-only", case.slowdown).makespan,
             "gpu-only": scheduled(workload, "gpu-only", case.slowdown).makespan,
@@ -303,7 +303,7 @@ def cases(
     workers: int = 1,
     readings: Sequence[Case] = CASES,
     tell: Callable[[int, int], None] | None = None,
-) -> list[Found]:
+) -> list[CaseOutcome]:
     """All readings, in table order and in ``orders`` random ones. About 15 ms an order and case."""
     tasks = [
         (i, case, seed, start, min(start + CHUNK, orders))
@@ -316,11 +316,11 @@ def cases(
         workload = case.workload()
         shuffles = [o for task, part in zip(tasks, parts, strict=True) if task[0] == i for o in part]
         best = optimum(workload) if case.slowdown == 1 else None
-        found.append(Found(case, in_order(case, workload), tuple(shuffles), best))
+        found.append(CaseOutcome(case, in_order(case, workload), tuple(shuffles), best))
     return found
 
 
-def _chunk(task: tuple[int, Case, int, int, int]) -> Sequence[Order]:
+def _chunk(task: tuple[int, Case, int, int, int]) -> Sequence[QueueOrder]:
     _, case, seed, start, stop = task
     workload = case.workload()
     return [

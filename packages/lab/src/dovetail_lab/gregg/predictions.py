@@ -16,7 +16,7 @@ from statistics import fmean
 from dovetail.model import Prediction, Seconds
 from dovetail.runtimes import make_model
 from dovetail_lab.apps.bench.accuracy import ask
-from dovetail_lab.apps.bench.measured import Measured, read_measurements, to_history
+from dovetail_lab.apps.bench.measured import MeasuredRun, read_measurements, to_history
 from dovetail_lab.apps.registry import APPS
 
 __all__ = ["Bar", "bars", "stored_measurements"]
@@ -55,7 +55,7 @@ class Bar:
         return self.learned_seen is not None and self.least <= self.learned_seen <= self.most
 
 
-def bars(measured: Sequence[Measured]) -> list[Bar]:
+def bars(measured: Sequence[MeasuredRun]) -> list[Bar]:
     """For each app and device its medium size, predicted from the runs of its other sizes."""
     places = dict.fromkeys((m.app, m.device) for m in measured)
     found: list[Bar] = []
@@ -103,7 +103,7 @@ def _expected(found: Prediction | None) -> Seconds | None:
     return None if found is None else found.expected
 
 
-def stored_measurements() -> list[Measured]:
+def stored_measurements() -> list[MeasuredRun]:
     """What a 2-core AMD EPYC virtual machine measured on 2026-11-20 at the sizes of ``bench --accuracy``."""
     name = "data/suite_measurements.csv"
     text = resources.files("dovetail_lab").joinpath(name).read_text(encoding="utf-8")

@@ -19,7 +19,7 @@ import typer
 from dovetail.cli import options as opt
 from dovetail.model import Record
 from dovetail.report.progress import Bar as ProgressBar
-from dovetail_lab.apps.bench.measured import Measured
+from dovetail_lab.apps.bench.measured import MeasuredRun
 from dovetail_lab.apps.bench.suite import measure, names, points, sizes_table, two_devices
 from dovetail_lab.claims import Chosen
 from dovetail_lab.gregg import tables
@@ -31,7 +31,7 @@ from dovetail_lab.gregg.flows import figure_4, figure_5, identical
 from dovetail_lab.gregg.live import CONSTANT as LIVE_SIZES
 from dovetail_lab.gregg.live import Live, one_of_each, run_live
 from dovetail_lab.gregg.live_claims import live_claims, live_table
-from dovetail_lab.gregg.placements import Found, cases, clocks
+from dovetail_lab.gregg.placements import CaseOutcome, cases, clocks
 from dovetail_lab.gregg.predictions import Bar, bars, stored_measurements
 from dovetail_lab.gregg.training import GPU_ONLY, REFERENCE, Curve, training
 from dovetail_lab.live import completed
@@ -79,7 +79,7 @@ def curve_form(curve: Curve) -> dict[str, Any]:
     }
 
 
-def case_form(found: Found) -> dict[str, Any]:
+def case_form(found: CaseOutcome) -> dict[str, Any]:
     """A case for JSON: ours, reference, paper, and what random orders do."""
     mean, least, greatest = found.dynamic()
     table, orders = found.table, found.orders
@@ -196,7 +196,7 @@ def study(
     )
 
 
-def _measured_now(seed: int, tell: Callable[[float, float], None]) -> list[Measured]:
+def _measured_now(seed: int, tell: Callable[[float, float], None]) -> list[MeasuredRun]:
     """Runs of the sizes to learn from, then of the medium ones; ``tell`` hears how many of how many ended."""
     cluster = two_devices()
     sized = [point for point in sizes_table() if point.role == "train"]
@@ -204,7 +204,7 @@ def _measured_now(seed: int, tell: Callable[[float, float], None]) -> list[Measu
     parts = ((sized, 1), (trials, LIVE_TRIALS)) * LIVE_ROUNDS
     rng = np.random.Generator(np.random.PCG64(seed))
     total = len(cluster.classes) * sum(len(found) * repeat for found, repeat in parts)
-    done: list[Measured] = []
+    done: list[MeasuredRun] = []
     undone: list[Record] = []
 
     with tempfile.TemporaryDirectory(prefix="dovetail-gregg-") as folder:

@@ -10,7 +10,7 @@ import numpy as np
 from dovetail_lab.gregg import charts
 from dovetail_lab.gregg.decisions import PAPER, DecisionTime
 from dovetail_lab.gregg.flows import Flow, Identical
-from dovetail_lab.gregg.placements import SECONDS, SHARES, STATIC, Found
+from dovetail_lab.gregg.placements import SECONDS, SHARES, STATIC, CaseOutcome
 from dovetail_lab.gregg.predictions import Bar
 from dovetail_lab.gregg.training import GPU_ONLY, REFERENCE, Curve
 from dovetail_lab.study import Chart, Prose, Table
@@ -78,7 +78,7 @@ def training(curves: Sequence[Curve]) -> tuple[Table | Chart, ...]:
     return table, Chart("figure-2", "Figure 2 as a chart", partial(charts.training_figure, curves))
 
 
-def placements(found: Sequence[Found]) -> tuple[Table | Chart, ...]:
+def placements(found: Sequence[CaseOutcome]) -> tuple[Table | Chart, ...]:
     """Figures 3 to 5, on every clock."""
     rows = []
     for case in found:
@@ -135,7 +135,7 @@ def ten(found: Identical) -> Chart:
     )
 
 
-def fairness(found: Sequence[Found]) -> Table:
+def fairness(found: Sequence[CaseOutcome]) -> Table:
     """Section 4.1."""
     rows = []
     for case in found:

@@ -20,7 +20,7 @@ from dovetail_lab.claims import (
 )
 from dovetail_lab.markthub import figures
 from dovetail_lab.markthub.figures import DEFAULT
-from dovetail_lab.markthub.points import AWARE, Found, Point, mixture
+from dovetail_lab.markthub.points import AWARE, Point, PointOutcomes, mixture
 from dovetail_lab.study import shown
 
 __all__ = ["CONSTANTS", "claims"]
@@ -40,7 +40,7 @@ CONSTANTS = (
 """What the paper leaves open, and how its words are read."""
 
 
-def claims(found: Found, chosen: Chosen | None = None) -> list[Claim]:
+def claims(found: PointOutcomes, chosen: Chosen | None = None) -> list[Claim]:
     """All of them, in the order of the paper."""
     chosen = chosen or Chosen(CONSTANTS)
     near, names = chosen.number("tolerance"), [str(name) for name in chosen.all("reading")]
@@ -63,7 +63,7 @@ def _times(rq: float, mrq: float) -> float:
     return float(10.0 ** (mrq - rq))
 
 
-def _shape(found: Found, names: Sequence[str]) -> Claim:
+def _shape(found: PointOutcomes, names: Sequence[str]) -> Claim:
     readings, words = {}, []
     for name in names:
         series = figures.reading(name)
@@ -86,7 +86,7 @@ def _shape(found: Found, names: Sequence[str]) -> Claim:
     )
 
 
-def _tolerance(found: Found, names: Sequence[str], near: float) -> Claim:
+def _tolerance(found: PointOutcomes, names: Sequence[str], near: float) -> Claim:
     readings, words = {}, []
     for name in names:
         apart = found.apart(figures.reading(name), _times)
@@ -103,7 +103,7 @@ def _tolerance(found: Found, names: Sequence[str], near: float) -> Claim:
     )
 
 
-def _five_fold(found: Found, near: float) -> Claim:
+def _five_fold(found: PointOutcomes, near: float) -> Claim:
     """At the defaults; nearer to RQ's zero the ratio passes any number, which says nothing."""
     series = figures.figure_7(9)
     ratios = []
@@ -125,7 +125,7 @@ def _five_fold(found: Found, near: float) -> Claim:
     )
 
 
-def _never_worse(found: Found) -> Claim:
+def _never_worse(found: PointOutcomes) -> Claim:
     """One point that is below for sure is enough against it."""
     grid = [point for size in figures.SIZES for point in figures.figure_7(size).values()]
     apart = [found.beyond(point, "mrq", ("rq",)) for point in grid]
@@ -144,7 +144,7 @@ def _never_worse(found: Found) -> Claim:
     )
 
 
-def _short_jobs(found: Found) -> Claim:
+def _short_jobs(found: PointOutcomes) -> Claim:
     series = figures.figure_8(9)
     rq, mrq = (found.crossing(series, policy) for policy in ("rq", "mrq"))
     earlier = found.apart(series, lambda rq, mrq: rq - mrq)
@@ -157,7 +157,7 @@ def _short_jobs(found: Found) -> Claim:
     )
 
 
-def _sizes(found: Found) -> Claim:
+def _sizes(found: PointOutcomes) -> Claim:
     series = figures.figure_9(9)
     few, most, all_nodes = (found.decrease(series[x], "mrq") for x in (5.0, 30.0, 100.0))
     steps = [found.between(series[y], series[x], "mrq") for x, y in ((5.0, 30.0), (30.0, 100.0))]
@@ -170,7 +170,7 @@ def _sizes(found: Found) -> Claim:
     )
 
 
-def _majority(found: Found, near: float) -> Claim:
+def _majority(found: PointOutcomes, near: float) -> Claim:
     ratios = [
         interval(
             found.of(two, "mrq").decrease / found.of(other, "mrq").decrease
@@ -190,7 +190,7 @@ def _majority(found: Found, near: float) -> Claim:
     )
 
 
-def _idle(found: Found, none: float) -> Claim:
+def _idle(found: PointOutcomes, none: float) -> Claim:
     series = figures.figure_11(9)
     busy, idle = found.decrease(series[0.5], "mrq"), found.decrease(series[3.0], "mrq")
     return Claim(
@@ -203,7 +203,7 @@ def _idle(found: Found, none: float) -> Claim:
     )
 
 
-def _case_study(found: Found, near: float) -> Claim:
+def _case_study(found: PointOutcomes, near: float) -> Claim:
     series = figures.figure_12()
     most = max((found.decrease(point, "mrq") for point in series.values()), key=lambda one: one.mean)
     apart = found.apart(series, _times)
@@ -217,7 +217,7 @@ def _case_study(found: Found, near: float) -> Claim:
     )
 
 
-def _ours(found: Found, apart: float) -> Claim:
+def _ours(found: PointOutcomes, apart: float) -> Claim:
     grid: Sequence[Point] = figures.grid()
     least = min((found.beyond(point, AWARE) for point in grid), key=lambda one: one.mean)
     gains = [found.beyond(mixture(wide=wide), AWARE, ("mrq",)) for wide in (False, True)]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from dovetail.report.drawing import GRID, INK, MUTED, styled
 from dovetail_lab.figures import clean, heading, styled_figure
-from dovetail_lab.markthub.points import POLICIES, Found, Point, mixture, table_4
+from dovetail_lab.markthub.points import POLICIES, Point, PointOutcomes, mixture, table_4
 from dovetail_lab.ravi.panels import COLOURS, Panel, parts
 from dovetail_lab.study import Chart, Table
 
@@ -165,7 +165,7 @@ def points() -> Iterator[Point]:
 
 
 def curve(
-    found: Found,
+    found: PointOutcomes,
     name: str,
     axis: str,
     series: Mapping[float, Point],

@@ -39,9 +39,11 @@ class MrqAware:
 
     def decide(self, view: View) -> Iterable[Decision]:
         """First what it pays to take home; then new jobs, which borrow where it is worth it."""
-        from dovetail_lab.markthub.outlook import Outlook  # numba: `dovetail policies` need not wait for it
+        from dovetail_lab.markthub.outlook import (
+            BorrowingState,  # numba: `dovetail policies` need not wait for it
+        )
 
-        free, outlook = view.free(), Outlook(view, self.looks, self.local)
+        free, outlook = view.free(), BorrowingState(view, self.looks, self.local)
         home = list(going_home(view, free, held=self.held, pays=outlook.pays))
         return [
             *home,

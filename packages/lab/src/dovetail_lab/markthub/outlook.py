@@ -40,7 +40,7 @@ from dovetail_lab.markthub.borrowing_arrays import (
     row_of,
 )
 
-__all__ = ["Outlook"]
+__all__ = ["BorrowingState"]
 
 SILENT = Communication(0.0)
 """Of a job that does not say what it communicates: nothing."""
@@ -56,7 +56,7 @@ class _Runs:
     row: Row
 
 
-class Outlook:
+class BorrowingState:
     """One instant, as a rate model of borrowed GPUs and the predictions see it."""
 
     def __init__(self, view: View, looks: int, local: int) -> None:

@@ -14,7 +14,17 @@ from dovetail.report import Interval, interval
 from dovetail.workers import mapped
 from dovetail_lab.markthub.lifetimes import Lifetimes, lifetimes
 
-__all__ = ["AWARE", "POLICIES", "Found", "Lives", "Point", "crossing", "mixture", "play_all", "table_4"]
+__all__ = [
+    "AWARE",
+    "POLICIES",
+    "Lives",
+    "Point",
+    "PointOutcomes",
+    "crossing",
+    "mixture",
+    "play_all",
+    "table_4",
+]
 
 POLICIES = ("rq", "mrq", "mrq-aware")
 """Compared with ``fcfs``, in this order."""
@@ -106,7 +116,7 @@ def _lives(found: Lifetimes, base: Lifetimes) -> Lives:
 
 
 @dataclass(frozen=True)
-class Found:
+class PointOutcomes:
     """All that was played: by point, for each seed what each policy made of it."""
 
     jobs: int
@@ -185,11 +195,11 @@ def play_all(
     seeds: int,
     workers: int,
     tell: Callable[[int, int], None] | None = None,
-) -> Found:
+) -> PointOutcomes:
     """Play each point once for every seed; who is asked for more policies is asked for all of them."""
     distinct = list(dict.fromkeys(points))
     tasks: list[Task] = [(point, jobs, seed) for point in distinct for seed in range(1, seeds + 1)]
     lives: dict[Point, list[Sequence[Lives]]] = {}
     for (point, _, _), found in zip(tasks, mapped(play, tasks, workers, tell), strict=True):
         lives.setdefault(point, []).append(found)
-    return Found(jobs, seeds, lives)
+    return PointOutcomes(jobs, seeds, lives)

@@ -19,7 +19,7 @@ from dovetail_lab.markthub import figures
 from dovetail_lab.markthub.claims import CONSTANTS, claims
 from dovetail_lab.markthub.figures import DEFAULT, curve
 from dovetail_lab.markthub.occupancy import occupancy
-from dovetail_lab.markthub.points import AWARE, POLICIES, Found, Lives, Point, mixture, play_all
+from dovetail_lab.markthub.points import AWARE, POLICIES, Lives, Point, PointOutcomes, mixture, play_all
 from dovetail_lab.ravi.panels import Panel
 from dovetail_lab.study import (
     Chart,
@@ -77,7 +77,7 @@ def study(
     chosen: Chosen | None = None,
     workers: int = 1,
     tell: Callable[[int, int], None] | None = None,
-) -> tuple[Study, Found]:
+) -> tuple[Study, PointOutcomes]:
     """All figures, and what they rest on."""
     found = play_all(list(figures.points()), jobs=jobs, seeds=seeds, workers=workers, tell=tell)
     both, picture, words = occupancy()
@@ -123,7 +123,7 @@ NOTE_11 = "The paper's axis ends at 3; it can only be a power of ten: at 3 s all
 NOTE_12 = "Table 4's jobs with the case study's shares of GPUs: the log itself cannot be had."
 
 
-def _curves(found: Found) -> list[tuple[Panel, Table, Chart]]:
+def _curves(found: PointOutcomes) -> list[tuple[Panel, Table, Chart]]:
     """Figures 7 to 9, 11 and 12; of each the reference's values for RQ and MRQ, where it has some."""
     arrivals = "mean seconds between arrivals (power of ten)"
     shown: list[tuple[str, str, Mapping[float, Point], Sequence[Mapping[float, float]], str]] = [
@@ -155,7 +155,7 @@ def _curves(found: Found) -> list[tuple[Panel, Table, Chart]]:
 # ------------------------------------------------------------------------------------------------ tables
 
 
-def _at_defaults(found: Found) -> Table:
+def _at_defaults(found: PointOutcomes) -> Table:
     told = {
         "fcfs": ("-", "0.56", "-", "0", "1.95e+06"),
         "rq": ("29.84 ± 0.52 (sd)", "0.81", "49 %", "0", "1.37e+06"),
@@ -186,7 +186,7 @@ def _at_defaults(found: Found) -> Table:
     )
 
 
-def _figure_10(found: Found) -> Table:
+def _figure_10(found: PointOutcomes) -> Table:
     rows = []
     for majority in (1, 2, 3):
         series = figures.figure_10(majority)
@@ -198,7 +198,7 @@ def _figure_10(found: Found) -> Table:
     return Table(title, columns, tuple(rows), names=2)
 
 
-def _sacrificed(found: Found) -> Table:
+def _sacrificed(found: PointOutcomes) -> Table:
     series = figures.figure_7(9)
     rows = [
         (
@@ -220,7 +220,7 @@ def told(found: Interval | None) -> str:
     return "none" if found is None else shown(found, 2)
 
 
-def _crossings(found: Found) -> Table:
+def _crossings(found: PointOutcomes) -> Table:
     axes: list[tuple[str, Mapping[float, Point]]] = [
         *((f"Figure 7, 1e{size} bytes: calls", figures.figure_7(size)) for size in figures.SIZES),
         *((f"Figure 8, 1e{size} bytes: seconds", figures.figure_8(size)) for size in figures.SIZES),
@@ -235,7 +235,7 @@ def _crossings(found: Found) -> Table:
     return Table("Where the gain crosses zero", ("axis", *POLICIES), rows, note=note)
 
 
-def _readings(found: Found) -> Table:
+def _readings(found: PointOutcomes) -> Table:
     rows: list[tuple[str, ...]] = []
     faint = []
     for name, (_, _, _, reference) in figures.READINGS.items():
@@ -256,7 +256,7 @@ def _readings(found: Found) -> Table:
     )
 
 
-def _skipping(found: Found) -> Table:
+def _skipping(found: PointOutcomes) -> Table:
     told = {0: "29.2", 1: "26.8", 10: "24.4", 100: "22.5"}
     rows = tuple(
         (f"{k}", shown(found.decrease(point, "rq")), told[k]) for k, point in figures.skipping().items()
@@ -269,7 +269,7 @@ def _skipping(found: Found) -> Table:
     )
 
 
-def _aware(found: Found) -> Table:
+def _aware(found: PointOutcomes) -> Table:
     worst = min(figures.grid(), key=lambda point: found.beyond(point, AWARE).mean)
     rows = [
         (name, *(shown(found.decrease(point, policy)) for policy in POLICIES))
@@ -288,7 +288,7 @@ def _aware(found: Found) -> Table:
     )
 
 
-def _most_sacrificed(found: Found) -> float:
+def _most_sacrificed(found: PointOutcomes) -> float:
     """The largest share, of all points, of jobs that live longer under the policy than under ``fcfs``."""
     return max(found.over(point, AWARE, lambda lives: lives.sacrificed).mean for point in figures.grid())
 
@@ -300,7 +300,7 @@ def _named(point: Point) -> str:
 # ------------------------------------------------------------------------------------------------ numbers
 
 
-def _rows(found: Found) -> list[dict[str, object]]:
+def _rows(found: PointOutcomes) -> list[dict[str, object]]:
     """Every point, seed and policy."""
     return [
         {
@@ -315,7 +315,7 @@ def _rows(found: Found) -> list[dict[str, object]]:
     ]
 
 
-def _csv(found: Found) -> str:
+def _csv(found: PointOutcomes) -> str:
     """The same as CSV, a line each."""
     text = StringIO()
     writer = csv.writer(text, lineterminator="\n")

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from dovetail.model import Seconds
 from dovetail.workloads.nextflow import Task
-from dovetail_lab.memory.rules import Known, Rule
+from dovetail_lab.memory.rules import CompletedTasks, Rule
 
 __all__ = ["COLD", "GB_HOUR", "Attempt", "Row", "replay"]
 
@@ -65,7 +65,7 @@ def replay(
     at_limit: bool = False,
 ) -> Row:
     """Reserve for every task by a rule. ``tell`` gets each attempt. O(n log n) beside the rule."""
-    row, known = Row(), Known()
+    row, known = Row(), CompletedTasks()
     inside = asked = 0
     running: list[tuple[Seconds, int]] = []
     ordered = sorted(tasks, key=lambda task: task.start)
@@ -92,7 +92,7 @@ def replay(
 def _attempts(
     task: Task,
     rule: Rule,
-    known: Known,
+    known: CompletedTasks,
     reserved: float,
     row: Row,
     tell: Callable[[Attempt], None] | None,

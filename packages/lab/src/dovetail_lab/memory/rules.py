@@ -26,12 +26,12 @@ from dovetail.runtimes.memory import MemoryModel, second_try
 from dovetail.runtimes.peaks import KILL_RISK, LIKE_LARGEST
 from dovetail.workloads.nextflow import Task, run_of
 
-__all__ = ["ROWS", "Known", "Rule", "make_rules"]
+__all__ = ["ROWS", "CompletedTasks", "Rule", "make_rules"]
 
 ROWS = ("requested", "largest", "learned", "tovar", "witt")
 
 
-class Done:
+class ProcessTasks:
     """Tasks of a process in the order in which they completed: peaks and bytes read, seconds."""
 
     def __init__(self) -> None:
@@ -47,30 +47,30 @@ class Done:
         self.largest = max(self.largest, peak)
 
 
-class Known:
+class CompletedTasks:
     """What is known at a moment: the tasks that have completed, by process; the largest request so far."""
 
     def __init__(self) -> None:
-        self.done: dict[str, Done] = {}
+        self.done: dict[str, ProcessTasks] = {}
         self.largest_request = 0
 
     def completed(self, task: Task) -> None:
         """One more has completed."""
         self.of(task).add(task)
 
-    def of(self, task: Task) -> Done:
+    def of(self, task: Task) -> ProcessTasks:
         """Those of the same process."""
-        return self.done.setdefault(task.process, Done())
+        return self.done.setdefault(task.process, ProcessTasks())
 
 
 class Rule(Protocol):
     """How much a task gets."""
 
-    def first(self, task: Task, known: Known) -> tuple[float, Prediction | None]:
+    def first(self, task: Task, known: CompletedTasks) -> tuple[float, Prediction | None]:
         """Bytes of the first try, and what the peak is predicted to be, where the rule says it."""
         ...
 
-    def again(self, task: Task, known: Known, killed: float) -> float:
+    def again(self, task: Task, known: CompletedTasks, killed: float) -> float:
         """Bytes after a kill at ``killed``."""
         ...
 
@@ -82,7 +82,7 @@ class Rule(Protocol):
 class _Plain:
     """After a kill the trace's own request, then twice as much."""
 
-    def again(self, task: Task, known: Known, killed: float) -> float:
+    def again(self, task: Task, known: CompletedTasks, killed: float) -> float:
         """The request where it is more."""
         request = float(task.requested or 0)
         return request if request > killed else 2.0 * killed
@@ -94,7 +94,7 @@ class _Plain:
 class Requested(_Plain):
     """The trace's own request."""
 
-    def first(self, task: Task, known: Known) -> tuple[float, Prediction | None]:
+    def first(self, task: Task, known: CompletedTasks) -> tuple[float, Prediction | None]:
         """The request."""
         return float(task.requested or 0), None
 
@@ -102,7 +102,7 @@ class Requested(_Plain):
 class Largest(_Plain):
     """1.1 times the largest peak of the process so far, the request while there is none."""
 
-    def first(self, task: Task, known: Known) -> tuple[float, Prediction | None]:
+    def first(self, task: Task, known: CompletedTasks) -> tuple[float, Prediction | None]:
         """By the largest peak."""
         return LIKE_LARGEST * known.of(task).largest or float(task.requested or 0), None
 
@@ -115,7 +115,7 @@ class Learned:
         self._model = MemoryModel(self._history)
         self._by_size, self._risk = by_size, risk
 
-    def first(self, task: Task, known: Known) -> tuple[float, Prediction | None]:
+    def first(self, task: Task, known: CompletedTasks) -> tuple[float, Prediction | None]:
         """The cheapest amount."""
         run = self._run(task)
         query = Query(run.app, CPU, DeviceClass(CPU), (1, run.cpus, 0.0), canonical_inputs(run.inputs))
@@ -125,7 +125,7 @@ class Learned:
         )
         return float(found.amount), found.peak
 
-    def again(self, task: Task, known: Known, killed: float) -> float:
+    def again(self, task: Task, known: CompletedTasks, killed: float) -> float:
         """As good as never too little."""
         return second_try(killed, known.of(task).largest, float(known.largest_request))
 
@@ -141,7 +141,7 @@ class Learned:
 class Tovar(_Plain):
     """Of the peaks seen the one that, as a first allocation, wastes least; a retry gets the request."""
 
-    def first(self, task: Task, known: Known) -> tuple[float, Prediction | None]:
+    def first(self, task: Task, known: CompletedTasks) -> tuple[float, Prediction | None]:
         """By exhaustive search over the peaks (equation 5 of the paper)."""
         peaks, seconds = np.array(known.of(task).peaks), np.array(known.of(task).seconds)
         if not len(peaks):
@@ -160,7 +160,7 @@ class Witt(_Plain):
     def __init__(self, *, by_size: bool) -> None:
         self._by_size = by_size
 
-    def first(self, task: Task, known: Known) -> tuple[float, Prediction | None]:
+    def first(self, task: Task, known: CompletedTasks) -> tuple[float, Prediction | None]:
         """The line's word, at least the smallest peak and at most the request."""
         request = float(task.requested or 0)
         peaks, sizes = np.array(known.of(task).peaks), np.array(known.of(task).read)

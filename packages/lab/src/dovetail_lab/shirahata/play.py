@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dovetail.splitting.finish_time import CLOSE, Floats
-from dovetail.splitting.rules import Rule, Situation
+from dovetail.splitting.rules import Rule, SplitState
 
 __all__ = ["FileSystem", "Played", "play"]
 
@@ -166,7 +166,7 @@ class _Play:
             kind.reported_total += (self.now if self.count_gap else end) - float(kind.start[slot])
         self.waiting[node].clear()
 
-    def situation(self) -> Situation:
+    def situation(self) -> SplitState:
         """What the rule may know now."""
         means = {}
         ready = {}
@@ -175,13 +175,13 @@ class _Play:
                 means[kind.name] = kind.reported_total / kind.reported
             expected = kind.start + means.get(kind.name, 0.0)
             ready[kind.name] = np.where(kind.busy, np.maximum(expected, self.now), self.now)
-        return Situation(self.now, self.left, ready, means)
+        return SplitState(self.now, self.left, ready, means)
 
     def fill(self, nodes: range) -> None:
         """Ask the rule for every idle slot of these nodes, the fastest kind first."""
         if not self.left:
             return
-        at: Situation | None = None
+        at: SplitState | None = None
         order = sorted(range(len(self.kinds)), key=lambda k: self.mean(self.kinds[k]))
         for k in order:
             kind = self.kinds[k]

@@ -20,7 +20,7 @@ from dovetail.remote.backends.numpy import NumpyBackend
 from dovetail.remote.backends.opencl import products, reductions
 from dovetail.remote.backends.opencl.elementwise import (
     EXPRESSIONS,
-    NotHere,
+    NoExpression,
     clip,
     converted,
     elementwise,
@@ -244,7 +244,7 @@ def _or(function: Callable[..., Any], on_host: Callable[..., Any], *, typed: boo
             arguments = tuple(a.item() if isinstance(a, np.generic) else a for a in arguments)
         try:
             return function(*arguments, **named)
-        except NotHere:
+        except NoExpression:
             return on_host(*arguments, **named)
 
     return call

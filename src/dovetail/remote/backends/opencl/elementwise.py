@@ -16,10 +16,10 @@ from dovetail.remote.backends.opencl.strided import (
     merged,
 )
 
-__all__ = ["EXPRESSIONS", "NotHere", "apply", "clip", "converted", "elementwise", "where"]
+__all__ = ["EXPRESSIONS", "NoExpression", "apply", "clip", "converted", "elementwise", "where"]
 
 
-class NotHere(Exception):  # noqa: N818 - asks for the host, no fault
+class NoExpression(Exception):  # noqa: N818 - asks for the host, no fault
     """There is no expression for these types."""
 
 
@@ -270,7 +270,7 @@ __kernel void run(__global {C_TYPES[result.name]} *y, {", ".join(declared)}{more
 
 
 def elementwise(queue: Queue, name: str, *inputs: Any) -> ClArray:
-    """One of the functions of `EXPRESSIONS`. Raises `NotHere` for types that have no expression."""
+    """One of the functions of `EXPRESSIONS`. Raises `NoExpression` for types that have no expression."""
     arrays = [x for x in inputs if isinstance(x, ClArray)]
     if not arrays:
         raise TypeError(f"{name}() needs an array, found none")
@@ -279,7 +279,7 @@ def elementwise(queue: Queue, name: str, *inputs: Any) -> ClArray:
     if promoted.kind not in table and promoted.kind in "biu" and "f" in table:
         promoted = np.dtype("float64" if queue.double else "float32")
     if promoted.kind not in table:
-        raise NotHere(f"{name} of {promoted}")
+        raise NoExpression(f"{name} of {promoted}")
     rule, code = table[promoted.kind]
     result = promoted
     if rule == "boolean":

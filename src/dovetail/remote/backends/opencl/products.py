@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from dovetail.remote.backends.opencl.elementwise import NotHere, converted, elementwise
+from dovetail.remote.backends.opencl.elementwise import NoExpression, converted, elementwise
 from dovetail.remote.backends.opencl.queue import C_TYPES, ClArray, Queue
 from dovetail.remote.backends.opencl.reductions import reduce
 from dovetail.remote.backends.opencl.strided import viewed
@@ -29,7 +29,7 @@ def matmul(queue: Queue, a: ClArray, b: ClArray) -> ClArray:
         raise ValueError(f"matmul() of shapes {a.shape} and {b.shape}: the inner lengths differ")
     dtype = np.result_type(a.dtype, b.dtype)
     if dtype.kind == "b":
-        raise NotHere("matmul of bool")
+        raise NoExpression("matmul of bool")
     stack = np.broadcast_shapes(left.shape[:-2], right.shape[:-2])
     made = _multiplied(queue, _stacked(queue, left, stack, dtype), _stacked(queue, right, stack, dtype))
     shape = list(stack)
@@ -99,7 +99,7 @@ def outer(queue: Queue, a: ClArray, b: ClArray) -> ClArray:
 def vecdot(queue: Queue, a: ClArray, b: ClArray, *, axis: int = -1) -> ClArray:
     """Sums of products along one axis, the first factor conjugated."""
     if not -min(a.ndim, b.ndim) <= axis < 0 or a.shape[axis] != b.shape[axis]:
-        raise NotHere("vecdot along this axis")
+        raise NoExpression("vecdot along this axis")
     first = elementwise(queue, "conj", a) if a.dtype.kind == "c" else a
     product = elementwise(queue, "multiply", first, b)
     return reduce(queue, "sum", product, axis=axis, dtype=product.dtype)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from dovetail.remote.backends.opencl.elementwise import NotHere, apply, converted, elementwise, loaded
+from dovetail.remote.backends.opencl.elementwise import NoExpression, apply, converted, elementwise, loaded
 from dovetail.remote.backends.opencl.queue import C_TYPES, ClArray, Queue
 from dovetail.remote.backends.opencl.strided import axis_of, viewed
 
@@ -66,7 +66,7 @@ def reduce(
     wanted = np.dtype(dtype) if dtype is not None else _result_type(queue, name, x.dtype)
     table = {kind: found for kinds, found in REDUCTIONS[name].items() for kind in kinds}
     if wanted.kind not in table:
-        raise NotHere(f"{name} of {wanted}")
+        raise NoExpression(f"{name} of {wanted}")
     first, step = table[wanted.kind]
     lined, outer, n, inner, axes = _lined_up(queue, x, axis)
     shape = _shape_after(x.shape, axes, keepdims)
@@ -138,7 +138,7 @@ def _result_type(queue: Queue, name: str, dtype: np.dtype[Any]) -> np.dtype[Any]
 def mean(queue: Queue, x: ClArray, *, axis: Any = None, keepdims: bool = False) -> ClArray:
     """The sum over the number of elements."""
     if x.dtype.kind not in "fc":
-        raise NotHere(f"mean of {x.dtype}")
+        raise NoExpression(f"mean of {x.dtype}")
     total = reduce(queue, "sum", x, axis=axis, keepdims=keepdims)
     return _divided(queue, total, x.size // total.size if total.size else 0)
 
@@ -154,7 +154,7 @@ def variance(
 ) -> ClArray:
     """The mean square of what differs from the mean, with the divisor n - correction."""
     if x.dtype.kind != "f":
-        raise NotHere(f"var of {x.dtype}")
+        raise NoExpression(f"var of {x.dtype}")
     middle = mean(queue, x, axis=axis, keepdims=True)
     apart = elementwise(queue, "square", elementwise(queue, "subtract", x, middle))
     total = reduce(queue, "sum", apart, axis=axis, keepdims=keepdims)
@@ -177,7 +177,7 @@ def arg_extreme(
 ) -> ClArray:
     """``argmax`` or ``argmin``: the first position of the extreme, or of the first NaN."""
     if x.dtype.kind == "c":
-        raise NotHere(f"{name} of {x.dtype}")
+        raise NoExpression(f"{name} of {x.dtype}")
     lined = x.reshaped((x.size,)) if axis is None else x
     along = axis_of(0 if axis is None else axis, lined.ndim)
     n = lined.shape[along]

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dovetail.remote.backends.opencl.elementwise import NotHere, converted
+from dovetail.remote.backends.opencl.elementwise import NoExpression, converted
 from dovetail.remote.backends.opencl.queue import ClArray, Queue
 from dovetail.remote.backends.opencl.strided import (
     axis_of,
@@ -23,17 +23,17 @@ __all__ = ["SHAPING", "broadcast_to", "getitem", "setitem"]
 
 
 def _part(whole: NDArray[np.uint8], key: Any) -> NDArray[np.uint8]:
-    """A view by whole numbers, slices, ``...`` and None. Raises `IndexError`, `NotHere`."""
+    """A view by whole numbers, slices, ``...`` and None. Raises `IndexError`, `NoExpression`."""
     keys = key if isinstance(key, tuple) else (key,)
     for k in keys:
         if isinstance(k, bool) or not (k is None or k is ... or isinstance(k, int | np.integer | slice)):
-            raise NotHere("indexing by arrays")
+            raise NoExpression("indexing by arrays")
     # With `...` an array of no dimension stays an array; NumPy would look at the element.
     return whole[keys if ... in keys else (*keys, ...)]
 
 
 def getitem(queue: Queue, x: ClArray, key: Any) -> ClArray:
-    """A copy of ``x[key]``. Raises `NotHere` for arrays as keys."""
+    """A copy of ``x[key]``. Raises `NoExpression` for arrays as keys."""
     return viewed(queue, x, lambda whole: _part(whole, key))
 
 
@@ -100,9 +100,9 @@ def _tile(queue: Queue, x: ClArray, repetitions: Sequence[int]) -> ClArray:
 
 
 def _repeat(queue: Queue, x: ClArray, repeats: Any, *, axis: int | None = None) -> ClArray:
-    """Each element so many times. Raises `NotHere` where these are given by an array."""
+    """Each element so many times. Raises `NoExpression` where these are given by an array."""
     if not isinstance(repeats, int):
-        raise NotHere("repeat by an array")
+        raise NoExpression("repeat by an array")
     if axis is None:
         x, axis = x.reshaped((x.size,)), 0
     along = axis_of(axis, x.ndim)

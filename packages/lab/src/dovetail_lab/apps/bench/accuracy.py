@@ -13,18 +13,18 @@ from dovetail.history.base import canonical_inputs, request_key
 from dovetail.model import Prediction
 from dovetail.runtimes.base import HistoryModel, Query
 from dovetail.runtimes.registry import make_model
-from dovetail_lab.apps.bench.measured import Measured, run_of, to_history
+from dovetail_lab.apps.bench.measured import MeasuredRun, run_of, to_history
 
-__all__ = ["MODELS", "Accuracy", "Judged", "accuracy", "ask", "judged"]
+__all__ = ["MODELS", "Accuracy", "JudgedPrediction", "accuracy", "ask", "judged"]
 
 MODELS = ("least-squares", "power", "learned")
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class JudgedPrediction:
     """One run at an unseen size and what a model that has seen the training sizes says of it."""
 
-    run: Measured
+    run: MeasuredRun
     prediction: Prediction | None
 
     @property
@@ -59,7 +59,7 @@ class Accuracy:
     coverage: float
 
 
-def ask(model: HistoryModel, run: Measured) -> Prediction | None:
+def ask(model: HistoryModel, run: MeasuredRun) -> Prediction | None:
     """What the model says of such a run."""
     as_run = run_of(run)
     return model.ask(
@@ -73,21 +73,21 @@ def ask(model: HistoryModel, run: Measured) -> Prediction | None:
     )
 
 
-def judged(measured: Sequence[Measured], model: str) -> list[Judged]:
+def judged(measured: Sequence[MeasuredRun], model: str) -> list[JudgedPrediction]:
     """Learn from the runs with the role ``train``, in their order; predict those with the role ``unseen``."""
     made = make_model(model, to_history(m for m in measured if m.role == "train"))
-    return [Judged(m, ask(made, m)) for m in measured if m.role == "unseen" and m.seconds > 0]
+    return [JudgedPrediction(m, ask(made, m)) for m in measured if m.role == "unseen" and m.seconds > 0]
 
 
-def accuracy(measured: Sequence[Measured], models: Iterable[str] = MODELS) -> list[Accuracy]:
+def accuracy(measured: Sequence[MeasuredRun], models: Iterable[str] = MODELS) -> list[Accuracy]:
     """Every model on the same runs. What it cannot predict counts as infinitely wrong, and not covered."""
     return [_accuracy(name, judged(measured, name)) for name in models]
 
 
-def _accuracy(model: str, rows: Sequence[Judged]) -> Accuracy:
+def _accuracy(model: str, rows: Sequence[JudgedPrediction]) -> Accuracy:
     if not rows:
         return Accuracy(model, 0, 0, math.nan, math.nan, math.nan, math.nan)
-    sizes: dict[tuple[str, str, int], list[Judged]] = {}
+    sizes: dict[tuple[str, str, int], list[JudgedPrediction]] = {}
     for row in rows:
         sizes.setdefault((row.run.app, row.run.device, row.run.n), []).append(row)
     errors = []

@@ -9,7 +9,7 @@ import numpy as np
 
 from dovetail.errors import InputError
 from dovetail.model import CPU, Choice, Job, Seconds, TableTruth, Workload
-from dovetail_lab.apps.bench.measured import Measured, inputs_of
+from dovetail_lab.apps.bench.measured import MeasuredRun, inputs_of
 from dovetail_lab.apps.bench.suite import app_of
 from dovetail_lab.apps.registry import find
 from dovetail_lab.published.ravi_single import MIXES
@@ -20,7 +20,7 @@ PROGRAM = ("python",)
 """What the jobs run: a job file names no path of this machine."""
 
 
-def drawn(measured: Iterable[Measured], jobs: int = 24, seed: int = 1, mix: str = "uniform") -> Workload:
+def drawn(measured: Iterable[MeasuredRun], jobs: int = 24, seed: int = 1, mix: str = "uniform") -> Workload:
     """So many jobs for one node, all at t = 0, with commands, inputs and the medians of the times measured.
 
     They are drawn with replacement from the configurations that were measured on the CPU and on one other

@@ -15,7 +15,7 @@ from dovetail.model import CPU, DeviceClass, Run, Seconds
 from dovetail_lab.apps.registry import APPS, RAVI, find
 
 __all__ = [
-    "Measured",
+    "MeasuredRun",
     "check_writable",
     "inputs_of",
     "read_measurements",
@@ -28,7 +28,7 @@ COLUMNS = ("app", "device", "role", "n", "seconds", "cpu_seconds", "transfer_sec
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class MeasuredRun:
     """One completed run: seconds of the whole process, its CPU time, and its copies to and from a device."""
 
     app: str
@@ -67,7 +67,7 @@ def check_writable(path: Path) -> None:
     raise InputError(f"cannot be written: {why}", where=str(path))
 
 
-def write_measurements(measured: Iterable[Measured], path: Path) -> None:
+def write_measurements(measured: Iterable[MeasuredRun], path: Path) -> None:
     """Write one line a run (CSV); raises `InputError` if that cannot be done."""
     try:
         with path.open("w", encoding="utf-8", newline="") as file:
@@ -80,7 +80,7 @@ def write_measurements(measured: Iterable[Measured], path: Path) -> None:
         raise InputError(f"cannot be written: {error.strerror}", where=str(path)) from error
 
 
-def read_measurements(text: str, where: str) -> list[Measured]:
+def read_measurements(text: str, where: str) -> list[MeasuredRun]:
     """Inverse of `write_measurements`; raises `InputError` with the line."""
     reader = csv.DictReader(text.splitlines())
     if tuple(reader.fieldnames or ()) != COLUMNS:
@@ -92,7 +92,7 @@ def read_measurements(text: str, where: str) -> list[Measured]:
     return found
 
 
-def _measured(row: Mapping[str | None, str | list[str] | None], where: str) -> Measured:
+def _measured(row: Mapping[str | None, str | list[str] | None], where: str) -> MeasuredRun:
     """One line; raises `InputError` with the column."""
     if None in row or None in row.values():
         raise InputError(
@@ -111,7 +111,7 @@ def _measured(row: Mapping[str | None, str | list[str] | None], where: str) -> M
         expected = f"a whole number from 1 to {known[cells['app']].largest}"
         raise InputError(f"found {cells['n']!r}, expected {expected}", where=f"{where}: n")
     times = [_seconds(cells[name], f"{where}: {name}") for name in COLUMNS[4:]]
-    return Measured(cells["app"], cells["device"], cells["role"], int(cells["n"]), *times)
+    return MeasuredRun(cells["app"], cells["device"], cells["role"], int(cells["n"]), *times)
 
 
 def _seconds(text: str, where: str) -> Seconds:
@@ -124,7 +124,7 @@ def _seconds(text: str, where: str) -> Seconds:
     return seconds
 
 
-def to_history(measured: Iterable[Measured]) -> MemoryHistory:
+def to_history(measured: Iterable[MeasuredRun]) -> MemoryHistory:
     """The runs as a history, in their order, on device classes of their kind."""
     history = MemoryHistory()
     for when, m in enumerate(measured):
@@ -132,7 +132,7 @@ def to_history(measured: Iterable[Measured]) -> MemoryHistory:
     return history
 
 
-def run_of(measured: Measured, when: Seconds = 0.0) -> Run:
+def run_of(measured: MeasuredRun, when: Seconds = 0.0) -> Run:
     """One measurement as history keeps it."""
     device = measured.device.removeprefix("cpu+")
     on_cpu = device == CPU

@@ -12,7 +12,7 @@ from dovetail.model import CPU, Seconds
 from dovetail.runtimes.registry import make_model
 from dovetail.spec.values import DEFAULT_MODEL
 from dovetail_lab.apps.bench.accuracy import ask
-from dovetail_lab.apps.bench.measured import Measured, to_history
+from dovetail_lab.apps.bench.measured import MeasuredRun, to_history
 
 __all__ = ["Change", "OnDevice", "Row", "changes", "table"]
 
@@ -62,9 +62,9 @@ class Change:
     device: str
 
 
-def table(measured: Iterable[Measured]) -> list[Row]:
+def table(measured: Iterable[MeasuredRun]) -> list[Row]:
     """Runs by app and size, in the order in which they first appear; sizes ascending in an app. O(runs)."""
-    groups: dict[str, dict[tuple[float, ...], dict[str, list[Measured]]]] = {}
+    groups: dict[str, dict[tuple[float, ...], dict[str, list[MeasuredRun]]]] = {}
     for m in measured:
         inputs = tuple(m.inputs.values())
         groups.setdefault(m.app, {}).setdefault(inputs, {}).setdefault(m.device, []).append(m)
@@ -76,14 +76,14 @@ def table(measured: Iterable[Measured]) -> list[Row]:
     return rows
 
 
-def _on_device(device: str, runs: Sequence[Measured]) -> OnDevice:
+def _on_device(device: str, runs: Sequence[MeasuredRun]) -> OnDevice:
     times = [run.seconds for run in runs]
     mean = fmean(times)
     moved = fmean(run.transfer_seconds for run in runs)
     return OnDevice(device, len(runs), mean, min(times), max(times), moved / mean if mean > 0 else 0.0)
 
 
-def changes(measured: Sequence[Measured], model: str = DEFAULT_MODEL) -> dict[str, list[Change]]:
+def changes(measured: Sequence[MeasuredRun], model: str = DEFAULT_MODEL) -> dict[str, list[Change]]:
     """For each app the devices predicted to be the fastest, by size, within the measured sizes.
 
     The first entry is at the least size; each further one is where the preferred device changes. Apps that
@@ -97,10 +97,10 @@ def changes(measured: Sequence[Measured], model: str = DEFAULT_MODEL) -> dict[st
         one_of = {m.device: m for m in own}
         sizes = sorted({m.n for m in own})
 
-        def fastest(n: int, one_of: dict[str, Measured] = one_of) -> str:
+        def fastest(n: int, one_of: dict[str, MeasuredRun] = one_of) -> str:
             times = {}
             for device, run in one_of.items():
-                asked = Measured(run.app, device, run.role, n, run.seconds, 0.0, 0.0)
+                asked = MeasuredRun(run.app, device, run.role, n, run.seconds, 0.0, 0.0)
                 said = ask(made, asked)
                 times[device] = math.inf if said is None else said.expected
             return min(times, key=lambda device: times[device])

@@ -36,7 +36,7 @@ from dovetail.model import (
     Workload,
     request_for,
 )
-from dovetail_lab.apps.bench.measured import Measured, inputs_of
+from dovetail_lab.apps.bench.measured import MeasuredRun, inputs_of
 from dovetail_lab.apps.registry import SUITES, find
 
 __all__ = ["Point", "app_of", "measure", "names", "points", "sizes_table", "suite", "two_devices"]
@@ -190,7 +190,7 @@ def measure(
     run_dir: Path | None = None,
     changed: Callable[[Engine], None] | None = None,
     rng: np.random.Generator | None = None,
-) -> tuple[list[Measured], list[Record]]:
+) -> tuple[list[MeasuredRun], list[Record]]:
     """Run all points on all devices, for real; what completed, and the records of what did not.
 
     One run at a time on each node: beside one on another device, which shares its caches and memory, a run
@@ -204,7 +204,7 @@ def measure(
     )
     roles = {(p.app, *inputs_of(p.app, p.role, p.n).values()): p.role for p in found}
     classes = [c for c in cluster.classes if c.kind in (CPU, *DEVICE_KINDS)]
-    done: list[Measured] = []
+    done: list[MeasuredRun] = []
     undone: list[Record] = []
     for record in report.result.records:
         seconds = record.took
@@ -221,5 +221,5 @@ def measure(
         device = next(c for c in classes if c.kind == kind and (not models or c.model in models))
         label = f"cpu+{_label(device, classes)}" if both else _label(device, classes)
         role = roles[name, *record.job.inputs.values()]
-        done.append(Measured(name, label, role, n, seconds, spent, moved))
+        done.append(MeasuredRun(name, label, role, n, seconds, spent, moved))
     return done, undone
