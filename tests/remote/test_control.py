@@ -277,9 +277,9 @@ def test_a_program_that_ends_as_soon_as_its_device_is_home_is_counted(
 ) -> None:
     first = numpy_server.address(0)
     slowly = (
-        "import time\nfrom dovetail.remote.control import Seat\nsay = Seat._say\n"
+        "import time\nfrom dovetail.remote.control import ControlClient\nsay = ControlClient._say\n"
         "def late(seat, message):\n    time.sleep(0.5 * ('moved' in message))\n    say(seat, message)\n"
-        "Seat._say = late\n"
+        "ControlClient._say = late\n"
     )
 
     async def work(board: Switchboard) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 import operator
+from ast import literal_eval
 from collections import namedtuple
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -208,10 +209,22 @@ def _parsed(line: str) -> Function:
     said, _, properties = line.partition("  # ")
     head, _, names = said.partition(" -> ")
     name, _, parameters = head.partition("(")
-    signature = inspect.signature(eval(f"lambda {parameters.removesuffix(')')}: None"))  # of our own tables
+    made: list[inspect.Parameter] = []
+    kind, empty = inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.empty
+    for word in parameters.removesuffix(")").split(", "):  # no default has a comma
+        parameter, _, default = word.lstrip("*").partition("=")
+        if word == "/":
+            made = [one.replace(kind=inspect.Parameter.POSITIONAL_ONLY) for one in made]
+        elif word.startswith("*"):
+            kind = inspect.Parameter.KEYWORD_ONLY
+            if parameter:
+                made.append(inspect.Parameter(parameter, inspect.Parameter.VAR_POSITIONAL))
+        else:
+            value = literal_eval(default) if default else empty
+            made.append(inspect.Parameter(parameter, kind, default=value))
     short = name.rpartition(".")[2]
     results = namedtuple(f"{short}_result", names.split()) if names else None
-    return Function(name, signature, results, frozenset(properties.split()))
+    return Function(name, inspect.Signature(made), results, frozenset(properties.split()))
 
 
 def _table() -> dict[str, Function]:
