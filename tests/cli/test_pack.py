@@ -80,7 +80,7 @@ def test_picture_and_energy(table: str, tmp_path: Path, capsys: pytest.CaptureFi
 
 def test_compare(table: str, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("ortools")
-    assert status_of(["pack", table, "--k", "2", "--compare", "--json", "--time-limit", "1"]) == 0
+    assert status_of(["pack", table, "--k", "2", "--compare", "--json", "--time-limit", "0.2"]) == 0
     found = {entry["algorithm"]: entry for entry in json.loads(capsys.readouterr().out)}
     assert set(found) == set(ALGORITHMS)
     assert "at most min" in found["one-pack"]["refused"]
@@ -134,7 +134,7 @@ def test_a_wrong_option_is_one_sentence_where_times_are_repaired_too(
 
 def test_compare_fits_80_columns(table: str, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("ortools")
-    assert status_of(["pack", table, "--k", "2", "--compare", "--time-limit", "1"]) == 0
+    assert status_of(["pack", table, "--k", "2", "--compare", "--time-limit", "0.2"]) == 0
     shown = capsys.readouterr().out
     assert max(map(len, shown.splitlines())) <= 80
     assert "…" not in shown

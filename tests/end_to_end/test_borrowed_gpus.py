@@ -48,17 +48,17 @@ def test_the_scenario_of_two_nodes(
 
 
 def test_compare_tells_the_decrease_against_the_first(dovetail: Call, two_nodes: Path) -> None:
-    done = dovetail(
-        "compare", two_nodes, "--cluster", "2x8cpu+3gpu", "--policy", "fcfs,rq,mrq,mrq-aware", "--json"
-    )
+    # What looks ahead compiles its kernel first, for most of a minute on one core.
+    policies = full("fcfs,rq,mrq,mrq-aware", "fcfs,rq,mrq")
+    done = dovetail("compare", two_nodes, "--cluster", "2x8cpu+3gpu", "--policy", policies, "--json")
     assert done.returncode == 0, done.stderr
-    fcfs, rq, mrq, aware = (found["metrics"] for found in load(done))
+    fcfs, rq, mrq, *aware = (found["metrics"] for found in load(done))
     assert fcfs["median_lifetime_decrease"] == 0
     # J2 lives 252.1143 instead of 319.2857 s, J3 212.2483 instead of 170.2857 s; J1 as long as before.
     assert rq["median_lifetime_decrease"] == pytest.approx(0.0)
     assert mrq["median_lifetime_decrease"] == pytest.approx(0.0)
-    assert aware["median_lifetime_decrease"] == pytest.approx(0.0)
-    assert all(metrics["simulation_seconds"] > 0 for metrics in (fcfs, rq, mrq, aware))
+    assert [metrics["median_lifetime_decrease"] for metrics in aware] == pytest.approx([0.0] * len(aware))
+    assert all(metrics["simulation_seconds"] > 0 for metrics in (fcfs, rq, mrq, *aware))
 
 
 def test_borrowing_shortens_the_lives_of_the_published_jobs(dovetail: Call) -> None:

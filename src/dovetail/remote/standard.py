@@ -210,7 +210,7 @@ def _parsed(line: str) -> Function:
     head, _, names = said.partition(" -> ")
     name, _, parameters = head.partition("(")
     made: list[inspect.Parameter] = []
-    kind, empty = inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.empty
+    kind: Any = inspect.Parameter.POSITIONAL_OR_KEYWORD
     for word in parameters.removesuffix(")").split(", "):  # no default has a comma
         parameter, _, default = word.lstrip("*").partition("=")
         if word == "/":
@@ -220,7 +220,7 @@ def _parsed(line: str) -> Function:
             if parameter:
                 made.append(inspect.Parameter(parameter, inspect.Parameter.VAR_POSITIONAL))
         else:
-            value = literal_eval(default) if default else empty
+            value = literal_eval(default) if default else inspect.Parameter.empty
             made.append(inspect.Parameter(parameter, kind, default=value))
     short = name.rpartition(".")[2]
     results = namedtuple(f"{short}_result", names.split()) if names else None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from typing import TypeVar
 
 from dovetail.model import (
     App,
@@ -22,11 +23,12 @@ from dovetail.model import (
 
 __all__ = ["TrueTimesModel", "full", "rigid", "rigid_workload", "timed", "workload"]
 
+T = TypeVar("T")
 HOST = -2
 
 
-def full(everything: int, reduced: int) -> int:
-    """The long count under ``make test-all``, the reduced one under ``make test``."""
+def full(everything: T, reduced: T) -> T:
+    """The long count (or list) under ``make test-all``, the reduced one under ``make test``."""
     return everything if os.environ.get("DOVETAIL_TEST_FULL") == "1" else reduced
 
 
