@@ -120,6 +120,22 @@ def test_too_little_is_tried_again_by_itself_with_more(tmp_path: Path) -> None:
         assert found["memory"][0]["samples"] >= 1
 
 
+def test_a_service_may_learn_the_memory_of_all_jobs_that_give_none(tmp_path: Path) -> None:
+    (tmp_path / "cluster.toml").write_text(f'[[node]]\nname = "n0"\ncpus = 2\nmemory = {NODE}\n')
+    with serving(tmp_path, "--cluster", "cluster.toml", "--memory", "auto") as service:
+        for words in ([], ["--mem", "200MB"]):
+            done = service.dovetail("submit", "-W", *words, "--", "true")
+            assert done.returncode == 0, done.stderr
+        with connection(service.folder.path) as client:
+            first, second = (client.get(f"/api/v1/jobs/{number}") for number in (1, 2))
+        assert (first["memory_auto"], second["memory_auto"]) == (["cpu"], [])
+        shown = service.dovetail("info", "2").stdout
+        assert "memory (cpu):     reserves 200 MB; peak" in shown
+        refused = service.dovetail("submit", "--mem", "999GB", "--", "true")
+        assert refused.returncode == 2
+        assert "found a job that asks for 999 GB of memory on a node" in refused.stderr
+
+
 def test_killed_between_the_kill_and_the_retry_the_retry_still_knows(
     tmp_path: Path, service: Serving
 ) -> None:

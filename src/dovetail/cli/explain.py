@@ -15,7 +15,7 @@ import typer
 from rich.text import Text
 
 from dovetail.cli import options as opt
-from dovetail.cli.service import opened
+from dovetail.cli.service import memory_words, opened
 from dovetail.engine.state.suspensions import Suspensions
 from dovetail.errors import InputError
 from dovetail.history.memory import MemoryHistory
@@ -480,16 +480,6 @@ def _future(
             }
 
 
-def _memory_words(told: Mapping[str, Any]) -> str:
-    """What a way to run a job reserves, and what is known of its peak."""
-    if told["expected"] is None:
-        known = told["basis"]
-    else:
-        expected, low, high = (f"{told[key] / 1e6:,.0f}" for key in ("expected", "lower", "upper"))
-        known = f"peak {expected} MB ({low} to {high}), {told['basis']}"
-    return f"memory of {told['implementation']}: reserves {told['reserved'] / 1e6:,.0f} MB; {known}"
-
-
 def _print(rows: Sequence[Mapping[str, Any]]) -> None:
     from dovetail.mapping.items import sentences as map_sentences
 
@@ -514,7 +504,11 @@ def _print(rows: Sequence[Mapping[str, Any]]) -> None:
             name = option["implementation"] + (f" on {option['device']}" if option["device"] != CPU else "")
             console.print(f"  {mark} {name}{nodes}: {told}", markup=False, soft_wrap=True)
         for memory in row.get("memory", ()):
-            console.print(f"    {_memory_words(memory)}", markup=False, soft_wrap=True)
+            console.print(
+                f"    memory of {memory['implementation']}: {memory_words(memory)}",
+                markup=False,
+                soft_wrap=True,
+            )
         if row.get("where"):
             actual = row["actual"]
             took = "still runs" if actual is None else f"took {actual:.3g} s"

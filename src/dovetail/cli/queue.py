@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from dovetail.cli import options as opt
-from dovetail.cli.service import clock, joined, opened, print_json, show_rows, span
+from dovetail.cli.service import clock, joined, memory_words, opened, print_json, show_rows, span
 from dovetail.files.sentences import printable
 from dovetail.files.streams import note
 
@@ -143,6 +143,9 @@ def _print_job(found: Mapping[str, Any]) -> None:
     lines["cores"] = "; ".join(f"{node}: {','.join(map(str, ids))}" for node, ids in found["cores"].items())
     for name, words in found["commands"].items():
         lines[f"command ({name})"] = " ".join(words)
+    for one in found["memory"]:
+        if one["reserved"] or one["expected"] is not None:
+            lines[f"memory ({one['implementation']})"] = memory_words(one)
     lines |= {"folder": found["folder"], "stdout": found["stdout"], "stderr": found["stderr"]}
     lines |= {"exit code": found["exit_code"], "attempts": found["attempts"]}
     for key, value in lines.items():

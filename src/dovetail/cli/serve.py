@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dovetail.cli import options as opt
+from dovetail.errors import InputError
 from dovetail.files.streams import note
 from dovetail.model import Cluster
 from dovetail.service.client import VARIABLE, NoService, connection
@@ -39,6 +40,7 @@ def serve(
     insecure: bool,
     keep: float,
     user_limit: int | None,
+    memory: str | None,
     half_life: float | None,
     share: list[str] | None,
     log_level: LogLevel,
@@ -57,6 +59,8 @@ def serve(
 
     log = log_to_stderr(log_level, log_format)
     fair = _fair(half_life, share or [])
+    if memory not in (None, "auto"):
+        raise InputError(f"found {memory!r}, expected auto", where="--memory")
     limit = opt.walltime(default_walltime, simulated=False)
     assert not isinstance(limit, str)
 
@@ -84,6 +88,7 @@ def serve(
             insecure=insecure,
             keep=keep,
             user_limit=user_limit,
+            memory_auto=memory is not None,
             new=new,
             fair=fair,
             tell=logging.getLogger("dovetail.serve").info,

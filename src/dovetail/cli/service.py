@@ -123,3 +123,13 @@ def _print(columns: Sequence[str], rows: Sequence[Mapping[str, str]]) -> None:
 
     table = table_of(columns, rows, tables.console().width)
     tables.console(width=max(tables.console().width, table.width)).print(table)
+
+
+def memory_words(told: Mapping[str, Any]) -> str:
+    """What a way to run a job reserves, and what is known of its peak."""
+    if told["expected"] is None:
+        known = told["basis"]
+    else:
+        expected, low, high = (f"{told[key] / 1e6:,.0f}" for key in ("expected", "lower", "upper"))
+        known = f"peak {expected} MB ({low} to {high}), {told['basis']}"
+    return f"reserves {told['reserved'] / 1e6:,.0f} MB; {known}"

@@ -64,6 +64,7 @@ class Options:
 
     keep: Seconds = 3600.0
     user_limit: int | None = None
+    memory_auto: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,7 +266,7 @@ class Service:
         with ExitStack() as undo:
             undo.callback(self._give_back, first, len(form.jobs))
             known = await self._depended_on(form, person)
-            who = Submitter(person.name, self.options.user_limit)
+            who = Submitter(person.name, self.options.user_limit, self.options.memory_auto)
             scripts, cluster = str(self.folder.scripts), self.engine.cluster
             found = await loop.run_in_executor(
                 self._makers, submission_of, form, who, cluster, first, scripts, known

@@ -69,6 +69,11 @@ def _memory(service: Service, job: Job, choice: Choice) -> Row:
     found = service.driver.sizes.reservation(job, choice, service.engine.cluster)
     told: Row = {"implementation": choice.implementation.name, "reserved": choice.request.memory}
     peak = None if found is None else found.peak
+    if found is None:
+        basis = "nodes do not say how much memory they have"
+    else:
+        guessed = peak is None and told["implementation"] in job.sizing.auto
+        basis = found.basis if guessed or peak is not None else "no run yet"
     return told | {
         "auto": None if found is None else found.amount,
         "chance": None if found is None else found.chance,
@@ -76,7 +81,7 @@ def _memory(service: Service, job: Job, choice: Choice) -> Row:
         "lower": None if peak is None else peak.lower,
         "upper": None if peak is None else peak.upper,
         "samples": 0 if peak is None else peak.samples,
-        "basis": "nodes do not say how much memory they have" if found is None else found.basis,
+        "basis": basis,
     }
 
 

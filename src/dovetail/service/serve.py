@@ -97,6 +97,7 @@ class ServeOptions:
     insecure: bool = False
     keep: Seconds = 3600.0
     user_limit: int | None = None
+    memory_auto: bool = False
     new: bool = False
     fair: FairUse | None = None
     tell: Callable[[str], None] = print
@@ -374,7 +375,9 @@ async def _opened(options: ServeOptions, where: Network | None, stack: ExitStack
         neighbours=neighbours,
         elapsed=lambda: time.time() - epoch,
     )
-    found = Service(folder, about, driver, live, ledger, Options(options.keep, options.user_limit))
+    found = Service(
+        folder, about, driver, live, ledger, Options(options.keep, options.user_limit, options.memory_auto)
+    )
     service.append(found)
     stack.callback(found.close)
     found.check = _checker(loaded)

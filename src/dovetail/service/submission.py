@@ -59,11 +59,13 @@ NOTICE = 60.0
 class Submitter:
     """Who submits, and what the service does with all jobs of such a person.
 
-    ``limit`` is how many of their jobs may run, or be seen by the policy, at once.
+    ``limit`` is how many of their jobs may run, or be seen by the policy, at once; ``memory_auto``: memory
+    that nobody gave is learned.
     """
 
     user: str
     limit: int | None = None
+    memory_auto: bool = False
 
 
 @dataclass(slots=True)
@@ -339,6 +341,8 @@ class _Maker:
             auto = self.auto.get(form.app, ())
         else:
             auto = ()
+        if form.memory is None and not auto and self.who.memory_auto:
+            auto = tuple(one.name for one in app.implementations if not one.request.memory)
         return Sizing(auto, form.retry_memory, form.kill_risk)
 
     def _throttles(self, form: JobForm, name: str, limit: int | None) -> tuple[Throttle, ...]:
@@ -431,7 +435,7 @@ def _why_too_large(job: Job, cluster: Cluster, reason: str) -> str:
         return f"cpus: found {asked}, the largest node has {most}"
     if job.nodes > len(cluster):
         return f"nodes: found {job.nodes}, and there are {len(cluster)}"
-    return f"found a job that is {reason}"
+    return f"found a job that {reason if reason.startswith(('asks', 'needs')) else f'is {reason}'}"
 
 
 def write_scripts(scripts: dict[str, str]) -> None:
