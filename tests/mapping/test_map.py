@@ -375,10 +375,11 @@ def test_the_second_map_begins_with_the_split_that_the_first_has_learned() -> No
         time.sleep(seconds)
         return "cpu"
 
-    item.gpu(lambda seconds: time.sleep(seconds / 20) or "gpu")
-    first = list(dovetail.map(item, [0.3] * 40, workers="cpu:1,gpu:1", batch=1))
+    # Three seconds on a core: longer than the other worker takes to start on a busy machine.
+    item.gpu(lambda seconds: time.sleep(seconds / 100) or "gpu")
+    first = list(dovetail.map(item, [3.0] * 40, workers="cpu:1,gpu:1", batch=1))
     assert {*first} == {"cpu", "gpu"}
-    second = dovetail.map(item, [0.3] * 2, workers="cpu:1,gpu:1", batch=1, duplicate=False)
+    second = dovetail.map(item, [3.0] * 2, workers="cpu:1,gpu:1", batch=1, duplicate=False)
     assert list(second) == ["gpu", "gpu"]
 
 
