@@ -376,7 +376,7 @@ def test_the_second_map_begins_with_the_split_that_the_first_has_learned() -> No
         return "cpu"
 
     # Three seconds on a core: longer than the other worker takes to start on a busy machine.
-    item.gpu(lambda seconds: time.sleep(seconds / 100) or "gpu")
+    item.gpu(lambda seconds: time.sleep(seconds / 20) or "gpu")
     first = list(dovetail.map(item, [3.0] * 40, workers="cpu:1,gpu:1", batch=1, duplicate=False))
     assert {*first} == {"cpu", "gpu"}
     second = dovetail.map(item, [3.0] * 2, workers="cpu:1,gpu:1", batch=1, duplicate=False)
