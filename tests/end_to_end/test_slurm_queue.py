@@ -449,7 +449,7 @@ def test_what_keeps_a_job_is_told_after_a_minute_of_silence(slurm: SlurmCluster,
     slurm.call("scontrol", "update", "NodeName=n[0-3]", "State=DRAIN", "Reason=test")
     try:
         slurm.call("scancel", "--name=wrap")
-        until(lambda: "nothing has happened for 60 s" in runs.complaints, "it is told", 90)
+        until(lambda: "nothing has happened for 60 s" in runs.complaints, "it is told", 250)
         assert re.search(r"nothing runs, 1 job waits: Slurm: .*(DRAIN|UnavailableNodes)", runs.complaints)
     finally:
         slurm.call("scontrol", "update", "NodeName=n[0-3]", "State=RESUME")
