@@ -442,7 +442,7 @@ def test_devices_shows_the_partitions(runs: Runs) -> None:
 def test_what_keeps_a_job_is_told_after_a_minute_of_silence(slurm: SlurmCluster, runs: Runs) -> None:
     """All nodes are drained while it waits: Slurm's reason, instead of nothing."""
     for partition in ("cpu", "gpu"):
-        slurm.call("sbatch", "-p", partition, "-N2", "--exclusive", "--wrap", "sleep 300")
+        slurm.call("sbatch", "-p", partition, "-N2", "--exclusive", "-o", "/dev/null", "--wrap", "sleep 300")
     write(runs, {"id": "one"})
     process = runs.go("jobs.toml", "--executor", QUEUE)
     until(lambda: "dovetail-" in slurm.call("squeue", "-h", "-o", "%j"), "it is handed over")
