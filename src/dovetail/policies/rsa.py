@@ -17,7 +17,6 @@ from dovetail.interfaces import Traits, View
 from dovetail.model import CPU, Choice, Decision, Job, Unit, Way
 from dovetail.policies.parts.idle_units import Assignment, IdleUnits, unit_kinds, ways_by_kind
 from dovetail.policies.parts.one_node import OneNode
-from dovetail.policies.parts.trials import idle_trials
 
 __all__ = ["RelativeSpeedup", "Rsa", "SpeedupQueues", "speedups"]
 
@@ -114,7 +113,6 @@ class RelativeSpeedup(OneNode, ABC):
         """Offer every unit with room a job until nothing changes. O(n log n) in the waiting jobs."""
         units = IdleUnits(view)
         if units.open:
-            yield from idle_trials(view, units)
             queues = SpeedupQueues(view, self.difference)
             yield from units.offer(lambda unit: self.choose(unit, units, queues))
 
