@@ -160,7 +160,9 @@ class IdleUnits:
             for choice in choices:
                 if device_kind(choice.request) != like.kind:
                     continue
-                device = class_on(choice.implementation, those[0])
+                device, name = class_on(choice.implementation, those[0]), choice.implementation.name
+                if not self.view.untried(job.app.name, name, device):  # so a blind policy asks for no times
+                    continue
                 if not trials.untried(job, choice, device):
                     continue
                 for unit in those:
