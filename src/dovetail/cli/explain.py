@@ -53,8 +53,6 @@ from dovetail.service.folder import ServiceFolder
 if TYPE_CHECKING:
     from dovetail.engine.journal.journal import Journal
 
-__all__ = ["explain"]
-
 
 Way = tuple[str, int, DeviceClass]
 """An implementation, on so many nodes, of a device class."""

@@ -28,8 +28,6 @@ from dovetail.executors.agent import KEPT_ALIVE
 from dovetail.executors.spawnlog import SpawnLog, boot_id, parse_log, read_log, started_at
 from dovetail.files.writing import private_folder
 
-__all__ = ["AgentFolder", "Connection", "Hello", "allowed_agents", "connect_all", "start_agents"]
-
 SCRIPT = Path(__file__).with_name("agent.py")
 PATIENCE = 60.0
 """Seconds that agents may take to say hello."""

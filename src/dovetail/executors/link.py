@@ -15,8 +15,6 @@ from typing import IO, Any
 
 import orjson
 
-__all__ = ["Link", "line_of"]
-
 _log = logging.getLogger(__name__)
 _RECEIVE = 1 << 16
 MOST_SETUPS = 2000

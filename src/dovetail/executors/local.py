@@ -49,8 +49,6 @@ from dovetail.files.writing import private_folder
 from dovetail.interfaces import LastAttempts, RunFolder, RunningAttempt
 from dovetail.model import Cluster, JobId, Lingering, Placed, Withdrawn
 
-__all__ = ["Local", "LocalExecutor", "MachineExecutor"]
-
 _log = logging.getLogger(__name__)
 _WELCOME = 1 << 16
 MOST_FRUITLESS = 3

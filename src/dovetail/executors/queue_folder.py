@@ -25,8 +25,6 @@ from dovetail.errors import ExecutorError
 from dovetail.files.writing import create
 from dovetail.model import JobId, Request, Submit
 
-__all__ = ["HandedOverStart", "QueueFolder", "RunRecord"]
-
 
 @dataclass(eq=False, slots=True)
 class HandedOverStart:

@@ -48,8 +48,6 @@ from dovetail.model import (
 )
 from dovetail.model.command_line import argv
 
-__all__ = ["RayExecutor"]
-
 LOOK = 1.0
 """Seconds between two looks at the nodes."""
 SILENCE = 8.0

@@ -28,8 +28,6 @@ from dovetail.model import Allocation, Cluster, JobId, Node, Placed, Seconds
 from dovetail.remote.address import TOKEN_FILE
 from dovetail.remote.switchboard import Switchboard
 
-__all__ = ["LendingRayExecutor"]
-
 ENDED = 10.0
 """Seconds that lenders have to end what they keep; the kernel and Ray do it after that."""
 OPENED = 130.0

@@ -12,8 +12,6 @@ from typing import Any
 from dovetail.executors.outputs import Outputs
 from dovetail.model import Event, JobId
 
-__all__ = ["Reporting"]
-
 
 class Reporting(ABC):
     """Events as they come in, to whoever listens or asks; used in one event loop."""

@@ -75,8 +75,6 @@ from dovetail.model.batch_options import options_for, partition_of
 from dovetail.model.command_line import argv
 from dovetail.model.templates import device_word
 
-__all__ = ["SlurmQueue", "SlurmQueueExecutor"]
-
 _log = logging.getLogger(__name__)
 TASK = Path(__file__).with_name("queue_task.py")
 GATHER = 0.05

@@ -49,8 +49,6 @@ from dovetail.running.ledger import Ledger
 from dovetail.runtimes.registry import make_model
 from dovetail.spec.values import DEFAULT_MODEL
 
-__all__ = ["MapRun", "app_name", "begin"]
-
 PULSE = 1.0
 """Seconds between two notes of how far a map is."""
 

@@ -22,8 +22,6 @@ from dovetail.model import (
 from dovetail.policies.parts.orders import ORDERS, Order
 from dovetail.policies.parts.trials import Trials
 
-__all__ = ["Easy", "RoomKept", "promised_choice"]
-
 
 class RoomKept(Protocol):
     """What is kept free for others than those that wait."""

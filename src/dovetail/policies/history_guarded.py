@@ -17,8 +17,6 @@ from dovetail.interfaces import View
 from dovetail.model import CPU, Decision, Dequeue, Job, Seconds
 from dovetail.policies.parts.backlog import Backlog, DynamicQueue, UnitChoice, place_of, places_for
 
-__all__ = ["HistoryGuarded"]
-
 LOOK_AHEAD = 100
 """Waiting jobs that a decision about exploring looks at: bounds its time."""
 

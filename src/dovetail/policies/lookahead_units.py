@@ -39,8 +39,6 @@ from dovetail.model import (
 from dovetail.model.fitting import cpus_on
 from dovetail.policies.parts.backlog import NOWHERE
 
-__all__ = ["Objective", "go_on", "on_one_unit", "plan_units"]
-
 Objective = Literal["makespan", "response", "wait", "slowdown"]
 
 

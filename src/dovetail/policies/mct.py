@@ -12,8 +12,6 @@ from dovetail.interfaces import Traits, View
 from dovetail.model import Allocation, Decision, Seconds, Start, Wait, way
 from dovetail.policies.parts.asked_for import by_kind
 
-__all__ = ["Mct"]
-
 
 @dataclass(frozen=True, slots=True)
 class Mct:

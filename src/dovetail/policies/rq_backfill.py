@@ -24,8 +24,6 @@ from dovetail.policies.easy import promised_choice
 from dovetail.policies.parts.lending import borrow
 from dovetail.policies.parts.orders import priority_first
 
-__all__ = ["RqBackfill", "lend_and_backfill"]
-
 Releases = Sequence[tuple[Seconds, Allocation]]
 
 

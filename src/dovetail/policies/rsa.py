@@ -19,8 +19,6 @@ from dovetail.policies.parts.idle_units import Assignment, IdleUnits, unit_kinds
 from dovetail.policies.parts.one_node import OneNode
 from dovetail.policies.parts.trials import idle_trials
 
-__all__ = ["RelativeSpeedup", "Rsa", "SpeedupQueues", "speedups"]
-
 Difference = Literal["speedup", "ratio"]
 """What "difference in performance" means: of the speedups, or how many times one is the other."""
 

@@ -16,8 +16,6 @@ from dovetail.model import Allocation, Cluster, Communication, JobId, Placed, Se
 from dovetail.model import remote_times as times
 from dovetail.model.remote_costs import RemoteCosts, read_remote_costs
 
-__all__ = ["RemoteGpu", "with_communication"]
-
 
 def with_communication(
     workload: Workload, cluster: Cluster, policy: object, rates: RateModel | None

@@ -24,16 +24,6 @@ from dovetail.report.outcome import UNKNOWN
 from dovetail.report.tables import Cell, Cells, Style, Table
 from dovetail.report.verdicts import Verdict, verdicts
 
-__all__ = [
-    "best_rows",
-    "compared_metrics",
-    "comparison_table",
-    "later_table",
-    "paired_tables",
-    "remarks",
-    "scaled",
-]
-
 COMPARED = (
     "makespan",
     "mean_wait",

@@ -24,16 +24,6 @@ from dovetail.report.run_summary import FAILED
 from dovetail.report.spelling import Spelling, place_of
 from dovetail.report.tables import STYLES, Cell, Cells, Style, Table
 
-__all__ = [
-    "breakdown_table",
-    "fairness_table",
-    "job_table",
-    "metric_table",
-    "notes",
-    "spread_table",
-    "summary",
-]
-
 STATE_STYLES: dict[State, Style] = {
     State.COMPLETED: "good",
     State.RUNNING: "info",

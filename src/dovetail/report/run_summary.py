@@ -9,8 +9,6 @@ from dovetail.model import Record, Result, Seconds, State
 from dovetail.report import wording
 from dovetail.report.metrics import TOLD_FROM, final_metrics, prediction_error
 
-__all__ = ["FAILED", "failures", "outcome_line", "remarks"]
-
 FAILED = (State.FAILED, State.OUT_OF_MEMORY, State.TIMEOUT, State.NODE_FAIL)
 MOST_FAILURES, LAST_LINES = 10, 3
 LOOKED_AT = 4096

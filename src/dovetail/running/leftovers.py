@@ -28,8 +28,6 @@ from dovetail.running.folder import (
 )
 from dovetail.running.ledger import Ledger
 
-__all__ = ["Leftover", "give_up", "left_of_service", "recover_left_behind", "sentences"]
-
 PATIENCE = 1.0
 """Seconds for which another writer on a history is waited for; else the next start records the runs."""
 NAMED = 10

@@ -8,8 +8,6 @@ from dovetail.interfaces import RuntimeModel
 from dovetail.model import Choice, Cluster, Implementation, Job, JobId, Request, Seconds, Truth, Workload
 from dovetail.model.ways import ModelOn, known
 
-__all__ = ["expected_seconds", "with_expected_times"]
-
 
 @dataclass(slots=True)
 class _Expected:

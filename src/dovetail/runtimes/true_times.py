@@ -12,8 +12,6 @@ from dovetail.interfaces import RuntimeModel
 from dovetail.model import Cluster, Implementation, Job, Note, Truth, Workload
 from dovetail.runtimes.expected import with_expected_times
 
-__all__ = ["never_ran", "told_or_expected", "unknown_kinds"]
-
 Kinds = Callable[[str], bool]
 NAMED = 4
 """So many ways are named."""

@@ -11,8 +11,6 @@ from dataclasses import replace
 from dovetail.history.base import MeasuredHistory
 from dovetail.model import CPU, Cluster, DeviceClass, Node, Note, Workload
 
-__all__ = ["named_as_known"]
-
 MOST_NODES = 20_000
 """Larger clusters stay as they are."""
 

@@ -16,8 +16,6 @@ from dovetail.service.logs import Files
 from dovetail.service.people import Principal
 from dovetail.service.rows import Row
 
-__all__ = ["details", "explained", "files"]
-
 
 async def details(service: Service, id: JobId) -> Row:
     """One job with what it runs, where it writes, and its earlier attempts. Raises `NotFound`."""

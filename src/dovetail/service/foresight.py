@@ -47,8 +47,6 @@ from dovetail.service.archive import Archive
 from dovetail.service.folder import ServiceFolder
 from dovetail.service.usage import Usage
 
-__all__ = ["PredictedTimes", "foresee"]
-
 MOST = 20_000
 """Jobs that are simulated; those behind them get no forecast."""
 SOON = 1e-6

@@ -25,8 +25,6 @@ from dovetail.service.errors import Forbidden
 from dovetail.service.people import Principal, at_socket
 from dovetail.service.tokens import Tokens
 
-__all__ = ["Authentication", "Sessions"]
-
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]

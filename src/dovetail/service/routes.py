@@ -35,8 +35,6 @@ from dovetail.service.metrics import exposition
 from dovetail.service.people import Principal
 from dovetail.service.tokens import Tokens
 
-__all__ = ["application"]
-
 WEB = Path(__file__).with_name("web")
 HEARTBEAT = 25.0
 """Seconds after which an event stream says that it is still there."""

@@ -42,8 +42,6 @@ from dovetail.service.selectors import MOST_ELEMENTS, parse_array
 from dovetail.workloads.identity import Identity, identify
 from dovetail.workloads.jobfile import app_of_entry, auto_of_entry, env_of, split_command
 
-__all__ = ["INDEX", "Submission", "Submitter", "output_path", "submission_of", "write_scripts"]
-
 INDEX = "index"
 """The placeholder that stands for the index of an element of an array."""
 _INDEX = "{" + INDEX + "}"

@@ -83,8 +83,6 @@ from dovetail.model import (
 )
 from dovetail.spec.values import Overrun
 
-__all__ = ["INTERRUPTED", "RETRIED", "Driver", "DriverOptions", "JournalSink", "LedgerSink"]
-
 INFINITE = float("inf")
 RETRIED = (State.FAILED, State.NODE_FAIL)
 INTERRUPTED = "the run was interrupted"

@@ -31,8 +31,6 @@ from dovetail.interfaces import (
 )
 from dovetail.model import Ended, Event, Foreseen, Job, JobId, Migrated, Placed, Seconds, State, Submitted
 
-__all__ = ["QUIET", "LiveRun", "Quiet", "best_predicted", "check_executor"]
-
 TWICE: Seconds = 0.3
 """Signals that come closer together than this are one press of Ctrl-C."""
 

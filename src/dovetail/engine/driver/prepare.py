@@ -34,17 +34,6 @@ from dovetail.model import (
 )
 from dovetail.model.tables import JobTable
 
-__all__ = [
-    "MOST_UNITS",
-    "NO_NODE",
-    "StrandedJobs",
-    "Validator",
-    "check_depends",
-    "check_policy",
-    "lacking",
-    "prepare",
-]
-
 MOST_UNITS = 250_000
 """CPU pools and devices of the largest cluster for policies that look at each of them at every instant."""
 

@@ -28,8 +28,6 @@ from dovetail.model import (
     Submitted,
 )
 
-__all__ = ["BEHIND", "Priorities"]
-
 BEHIND = "others go first"
 """Why a job waits that is behind others in priority or by its user's share."""
 WINDOW = 256

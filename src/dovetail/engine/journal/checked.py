@@ -20,8 +20,6 @@ from typing import Any, TypeVar
 from dovetail.model import Adopted, App, Choice, Launch, Part, Plan, Sizing
 from dovetail.model.node import Nodes
 
-__all__ = ["DAMAGED", "checked"]
-
 T = TypeVar("T")
 
 DAMAGED = (

@@ -55,20 +55,6 @@ from dovetail.model import (
 from dovetail.model.hostlist import MOST_NAMES
 from dovetail.model.node import Nodes, Numbered
 
-__all__ = [
-    "Codec",
-    "decode",
-    "decode_app",
-    "decode_cluster",
-    "decode_job",
-    "decoded",
-    "encode",
-    "encode_app",
-    "encode_cluster",
-    "encode_job",
-    "encoded",
-]
-
 Json = Any
 T = TypeVar("T")
 

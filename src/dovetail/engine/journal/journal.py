@@ -49,16 +49,6 @@ from dovetail.model import (
 from dovetail.plugins import holding
 from dovetail.rates.remote_gpu import RemoteGpu
 
-__all__ = [
-    "Journal",
-    "JournalBatch",
-    "JournalWriter",
-    "read_journal",
-    "read_journal_workload",
-    "replay",
-    "workload_from_journal",
-]
-
 VERSION = 1
 MOST_JOURNAL = 1 << 30
 """Bytes of a journal, which is taken in as a whole."""

@@ -11,8 +11,6 @@ from dovetail.engine.state.recent import InstantChanges
 from dovetail.interfaces import ExpectedWork, RateModel, SeesProgress
 from dovetail.model import Ended, JobId, Placed, Seconds, State
 
-__all__ = ["Expectations", "Progress", "RemainingWork", "UnseenChanges"]
-
 INFINITE = float("inf")
 COMPLETED, TIMEOUT = State.COMPLETED, State.TIMEOUT  # an enum's members are looked up slowly
 

@@ -24,8 +24,6 @@ from dovetail.model import (
 from dovetail.policies.parts.idle_units import Assignment, IdleUnits
 from dovetail.policies.parts.trials import idle_trials
 
-__all__ = ["Completions", "Pick", "map_batch"]
-
 Times = Floats
 
 

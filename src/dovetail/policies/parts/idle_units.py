@@ -30,8 +30,6 @@ from dovetail.model import (
     way_as_told,
 )
 
-__all__ = ["Assignment", "IdleUnits", "unit_kinds", "units_in_turn", "ways_by_kind"]
-
 
 class Assignment(NamedTuple):
     """A job, how it is to run, and what it gets."""

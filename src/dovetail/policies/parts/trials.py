@@ -29,8 +29,6 @@ from dovetail.model import (
 )
 from dovetail.policies.parts.idle_units import Assignment, IdleUnits
 
-__all__ = ["Trials", "idle_trials", "nothing_known"]
-
 
 class Trials:
     """Which ways to run a job were never tried, at one instant; one trial for each app and class."""

@@ -29,8 +29,6 @@ from dovetail.report.gantt.lanes import (
 )
 from dovetail.report.wording import printable
 
-__all__ = ["PageCharts"]
-
 DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 WHOLE = 1000
 """The height of a lane."""
