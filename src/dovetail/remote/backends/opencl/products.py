@@ -13,6 +13,8 @@ from dovetail.remote.backends.opencl.queue import C_TYPES, ClArray, Queue
 from dovetail.remote.backends.opencl.reductions import reduce
 from dovetail.remote.backends.opencl.strided import viewed
 
+__all__ = ["matmul", "outer", "tensordot", "vecdot"]
+
 BLOCK = 4
 """A work-item makes a block of so many rows and columns, so that each value loaded serves for several."""
 
