@@ -37,9 +37,9 @@ def speedups(job: Job, found: dict[str, Way]) -> dict[str, float]:
             sequential = max(seconds, default=None)
     known: dict[str, float] = {}
     for kind, (choice, predicted) in found.items():
-        told = job.speedup.get(choice.implementation.name)
-        if told is not None:
-            known[kind] = told
+        speedup = job.speedup.get(choice.implementation.name)
+        if speedup is not None:
+            known[kind] = speedup
         elif predicted is not None and sequential is not None:
             known[kind] = sequential / predicted if predicted > 0 else inf
     best = max(known.values(), default=1.0)

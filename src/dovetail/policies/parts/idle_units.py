@@ -27,7 +27,7 @@ from dovetail.model import (
     device_kind,
     one_node_choices,
     seconds_on,
-    way_as_told,
+    way_with_given_times,
 )
 
 
@@ -63,7 +63,7 @@ def ways_by_kind(view: View, job: Job) -> dict[str, Way]:
     for choice in one_node_choices(job):
         kind = device_kind(choice.request)
         if kind in kinds:
-            way = way_as_told(view, job, choice)
+            way = way_with_given_times(view, job, choice)
             if kind not in found or _rank(way) < _rank(found[kind]):
                 found[kind] = way
     return found
