@@ -18,8 +18,6 @@ from dovetail.policies.parts.idle_units import (
 )
 from dovetail.policies.parts.one_node import OneNode
 
-__all__ = ["Asjf"]
-
 
 class TimedJob(NamedTuple):
     """A waiting job with its best way on each kind of unit; what nobody knows counts as 0 s: try it."""

@@ -23,8 +23,6 @@ from dovetail.policies.parts.backlog import start_heads
 from dovetail.policies.parts.idle_units import IdleUnits
 from dovetail.policies.parts.one_node import OneNode
 
-__all__ = ["Brr", "BrrDynamic"]
-
 
 def _choice_for(cluster: Cluster, job: Job, unit: Unit) -> Choice | None:
     """The job's first implementation for this unit; one that takes the CPUs as well if need be."""

@@ -22,8 +22,6 @@ from dovetail.model import (
 from dovetail.policies.parts.orders import ORDERS, Order
 from dovetail.policies.parts.trials import Trials, fastest_or_first
 
-__all__ = ["Conservative"]
-
 
 @dataclass(frozen=True, slots=True)
 class Conservative:

@@ -21,8 +21,6 @@ from dovetail.model import (
 from dovetail.policies.parts.orders import ORDERS, Order
 from dovetail.policies.parts.trials import Trials, fastest_or_first
 
-__all__ = ["Easy", "RoomKept"]
-
 
 class RoomKept(Protocol):
     """What is kept free for others than those that wait."""

@@ -24,8 +24,6 @@ from dovetail.policies.parts.asked_for import asked_for, by_kind, fastest_asked
 from dovetail.policies.parts.ready_times import ReadyTimes, Shape
 from dovetail.policies.parts.trials import Trials, nothing_known, without_untried
 
-__all__ = ["Fms", "FmsNodes", "FmsOrder", "FmsType"]
-
 Score = Literal["rollout", "area"]
 Planned = Literal["node", "each"]
 

@@ -19,8 +19,6 @@ from dovetail.policies.history import whatever_is_idle
 from dovetail.policies.parts.backlog import Backlog, DynamicQueue, UnitChoice, place_of, places_for
 from dovetail.policies.parts.trials import nothing_known
 
-__all__ = ["HistoryGuarded"]
-
 LOOK_AHEAD = 100
 """Waiting jobs that a decision about exploring looks at: bounds its time."""
 

@@ -40,8 +40,6 @@ from dovetail.model.fitting import cpus_on
 from dovetail.policies.parts.backlog import NOWHERE
 from dovetail.policies.parts.trials import nothing_known
 
-__all__ = ["Objective", "go_on", "on_one_unit", "plan_units"]
-
 Objective = Literal["makespan", "response", "wait", "slowdown"]
 
 

@@ -13,8 +13,6 @@ from dovetail.model import Allocation, Decision, Seconds, Start, Wait, way
 from dovetail.policies.parts.asked_for import by_kind
 from dovetail.policies.parts.trials import Trials, without_untried
 
-__all__ = ["Mct"]
-
 
 @dataclass(frozen=True, slots=True)
 class Mct:

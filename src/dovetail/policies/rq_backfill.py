@@ -23,8 +23,6 @@ from dovetail.policies.parts.lending import borrow
 from dovetail.policies.parts.orders import priority_first
 from dovetail.policies.parts.trials import Trials, fastest_or_first
 
-__all__ = ["RqBackfill", "lend_and_backfill"]
-
 Releases = Sequence[tuple[Seconds, Allocation]]
 
 

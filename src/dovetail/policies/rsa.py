@@ -18,8 +18,6 @@ from dovetail.model import CPU, Choice, Decision, Job, Unit, Way
 from dovetail.policies.parts.idle_units import Assignment, IdleUnits, unit_kinds, ways_by_kind
 from dovetail.policies.parts.one_node import OneNode
 
-__all__ = ["RelativeSpeedup", "Rsa", "SpeedupQueues", "speedups"]
-
 Difference = Literal["speedup", "ratio"]
 """What "difference in performance" means: of the speedups, or how many times one is the other."""
 
@@ -38,9 +36,9 @@ def speedups(job: Job, found: dict[str, Way]) -> dict[str, float]:
             sequential = max(seconds, default=None)
     known: dict[str, float] = {}
     for kind, (choice, predicted) in found.items():
-        told = job.speedup.get(choice.implementation.name)
-        if told is not None:
-            known[kind] = told
+        speedup = job.speedup.get(choice.implementation.name)
+        if speedup is not None:
+            known[kind] = speedup
         elif predicted is not None and sequential is not None:
             known[kind] = sequential / predicted if predicted > 0 else inf
     best = max(known.values(), default=1.0)

@@ -17,8 +17,6 @@ from dovetail.model import CPU, Decision, Job, Seconds, Wait
 from dovetail.policies.parts.backlog import NOWHERE, Backlog, UnitChoice, UnitFifos, places_for
 from dovetail.policies.parts.trials import Trials, never_tried, nothing_known
 
-__all__ = ["BestDevice", "CpuOnly", "GpuOnly"]
-
 
 class _Static(UnitFifos):
     """Each job goes on submission to the least loaded device of those that it wants; FIFO there."""

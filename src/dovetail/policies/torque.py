@@ -13,8 +13,6 @@ from dovetail.policies.parts.asked_for import asked_for
 from dovetail.policies.parts.ready_times import ReadyTimes
 from dovetail.policies.parts.trials import Trials, fastest_or_first, nothing_known
 
-__all__ = ["Torque", "TorquePlan"]
-
 
 @dataclass(frozen=True, slots=True)
 class Torque:

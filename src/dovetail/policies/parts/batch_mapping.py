@@ -25,8 +25,6 @@ from dovetail.model import (
 from dovetail.policies.parts.idle_units import Assignment, IdleUnits
 from dovetail.policies.parts.trials import never_tried, nothing_known
 
-__all__ = ["Completions", "Pick", "map_batch"]
-
 Times = Floats
 
 

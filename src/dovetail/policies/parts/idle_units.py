@@ -28,11 +28,9 @@ from dovetail.model import (
     device_kind,
     one_node_choices,
     seconds_on,
-    way_as_told,
+    way_with_given_times,
 )
 from dovetail.policies.parts.trials import Trials, without_untried
-
-__all__ = ["Assignment", "IdleUnits", "unit_kinds", "units_in_turn", "ways_by_kind"]
 
 
 class Assignment(NamedTuple):
@@ -64,7 +62,9 @@ def ways_by_kind(view: View, job: Job) -> dict[str, Way]:
     """
     found: dict[str, Way] = {}
     kinds = unit_kinds(view.cluster)
-    ways = [way_as_told(view, job, c) for c in one_node_choices(job) if device_kind(c.request) in kinds]
+    ways = [
+        way_with_given_times(view, job, c) for c in one_node_choices(job) if device_kind(c.request) in kinds
+    ]
     for way in without_untried(view, job, ways):
         kind = device_kind(way.choice.request)
         if kind not in found or _rank(way) < _rank(found[kind]):

@@ -36,8 +36,6 @@ from dovetail.model import (
 )
 from dovetail.model.fitting import cpus_on, share_of_device, suits, whole_devices
 
-__all__ = ["Gang", "ReadyTimes", "Shape", "shape_of"]
-
 Column = tuple[int, int]
 """(node, column): column 0 is the CPU pool, column 1 + d is device d."""
 

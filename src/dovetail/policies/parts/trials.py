@@ -27,8 +27,6 @@ from dovetail.model import (
     seconds_on,
 )
 
-__all__ = ["Trials", "fastest_or_first", "never_tried", "nothing_known", "without_untried"]
-
 
 class Trials:
     """Which ways to run a job were never tried, at one instant; one trial for each app and class."""
