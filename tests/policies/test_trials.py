@@ -35,7 +35,7 @@ OPTIONS = ("fms?devices=each", "easy?order=sjf")
 CHOOSING = (*sorted({p.name for p in policies()} - {*PLACED_BY_NAME, *ELSEWHERE, "history"}), *OPTIONS)
 
 TIMES = [(1.0, 10.0), (10.0, 1.0), (1.0, 3.0), (3.0, 1.0), (1.5, 1.0), (10.0, 100.0), (100.0, 10.0)]
-CLUSTERS = ["1x1cpu+1gpu", "2x1cpu+1gpu", "1x1cpu+2gpu", "2x4cpu+1gpu"]
+CLUSTERS = ["1x1cpu+1gpu", "2x1cpu+1gpu", "1x1cpu+2gpu"]
 
 
 class Case(NamedTuple):
@@ -59,7 +59,7 @@ REDUCED = [
     *(Case(times, jobs=4, records=False) for times in TIMES[:2]),
     *(Case(times, every=0.5) for times in TIMES[:2]),
 ]
-ALL = [Case(*one) for one in itertools.product(TIMES, CLUSTERS, [1, 2, 4], [0.0, 0.5], [True, False])]
+ALL = [*REDUCED, *(Case(*one) for one in itertools.product(TIMES, CLUSTERS, [1, 4], [0.0, 0.5]))]
 
 
 TIES = {case for case in ALL if case.times[1] == 10 * case.times[0] and case[1:4] == (CLUSTERS[2], 1, 0.5)}
