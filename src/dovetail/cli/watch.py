@@ -20,6 +20,8 @@ from dovetail.files.streams import note
 from dovetail.report import tables
 from dovetail.service.client import Connection
 
+__all__ = ["dashboard", "top", "whatif"]
+
 SHOWN = 40
 
 

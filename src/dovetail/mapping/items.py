@@ -9,6 +9,8 @@ from typing import Any
 
 from dovetail.executors.spawnlog import is_alive
 
+__all__ = ["FILE", "is_alive_map", "read_items", "sentences"]
+
 FILE = "map.json"
 
 

@@ -15,6 +15,8 @@ from typing import Any, Generic, ParamSpec, TypeVar
 
 from dovetail.files.arrays import np
 
+__all__ = ["Kernel", "kernel", "library"]
+
 P = ParamSpec("P")
 R = TypeVar("R")
 

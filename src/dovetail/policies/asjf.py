@@ -17,6 +17,9 @@ from dovetail.policies.parts.idle_units import (
     ways_by_kind,
 )
 from dovetail.policies.parts.one_node import OneNode
+from dovetail.policies.parts.trials import idle_trials
+
+__all__ = ["Asjf"]
 
 
 class TimedJob(NamedTuple):
@@ -63,6 +66,7 @@ class Asjf(OneNode):
         units = IdleUnits(view)
         if not units.open:
             return
+        yield from idle_trials(view, units)
         queues = _queues(view)
 
         def choose(unit: Unit) -> Assignment | None:

@@ -12,6 +12,8 @@ from dovetail.model import Decision
 from dovetail.policies.parts.batch_mapping import Completions, map_batch
 from dovetail.policies.parts.one_node import OneNode
 
+__all__ = ["Sufferage"]
+
 
 @dataclass(frozen=True, slots=True)
 class Sufferage(OneNode):

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 
 from dovetail.model import CPU, EMPTY, JobId, Placed, Seconds
 
+__all__ = ["GpuSlowdown"]
+
 
 @dataclass
 class GpuSlowdown:

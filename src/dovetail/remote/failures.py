@@ -15,6 +15,8 @@ import numpy as np
 
 from dovetail.errors import DeviceError
 
+__all__ = ["CALL_ERRORS", "CallSites", "FailedError", "Failure"]
+
 CALL_ERRORS: tuple[type[Exception], ...] = (
     ArithmeticError,
     AssertionError,

@@ -11,6 +11,8 @@ import tempfile
 from collections.abc import Iterator
 from typing import Any
 
+__all__ = ["ReplayLog"]
+
 _CHUNK = 1 << 20
 
 

@@ -9,6 +9,8 @@ from pathlib import Path
 
 from dovetail.service.errors import Forbidden, NotFound
 
+__all__ = ["FilePart", "Files", "read_log"]
+
 PIECE = 1 << 20
 """Bytes of one answer."""
 

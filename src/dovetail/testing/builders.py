@@ -21,6 +21,8 @@ from dovetail.model import (
     Workload,
 )
 
+__all__ = ["TrueTimesModel", "full", "rigid", "rigid_workload", "timed", "workload"]
+
 T = TypeVar("T")
 HOST = -2
 

@@ -22,6 +22,8 @@ from dovetail.model import (
     without_nodes,
 )
 
+__all__ = ["Occupancy"]
+
 _UnitKey = tuple[int, int | None]
 
 

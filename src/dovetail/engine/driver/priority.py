@@ -28,6 +28,8 @@ from dovetail.model import (
     Submitted,
 )
 
+__all__ = ["BEHIND", "Priorities"]
+
 BEHIND = "others go first"
 """Why a job waits that is behind others in priority or by its user's share."""
 WINDOW = 256
@@ -142,23 +144,23 @@ class Priorities:
             return list(batch)
         self.due = False
         moved = dict(self._moved(now))
-        events: list[Event] = []
+        told: list[Event] = []
         for event in batch:
             if isinstance(event, Submitted) and event.job.id in arrived:
                 let_in = moved.pop(event.job.id, False)
-                events.append(event if let_in or event.held else replace(event, held=BEHIND))
+                told.append(event if let_in or event.held else replace(event, held=BEHIND))
                 if let_in and event.held:  # released at the instant at which it came
                     moved[event.job.id] = True
             elif isinstance(event, Released) and event.job in arrived:
-                events.append(event if moved.pop(event.job, False) else Held(event.job, BEHIND))
+                told.append(event if moved.pop(event.job, False) else Held(event.job, BEHIND))
             elif isinstance(event, Requeued) and event.job in arrived:
-                events.append(event)
+                told.append(event)
                 if not moved.pop(event.job, False):
-                    events.append(Held(event.job, BEHIND))
+                    told.append(Held(event.job, BEHIND))
             else:
-                events.append(event)
-        events += (Released(job) if let_in else Held(job, BEHIND) for job, let_in in moved.items())
-        return events
+                told.append(event)
+        told += (Released(job) if let_in else Held(job, BEHIND) for job, let_in in moved.items())
+        return told
 
     def _taken_in(self, batch: Sequence[Event], records: Mapping[JobId, Record]) -> set[JobId]:
         """Note who waits and who does not any more; returns who has come."""

@@ -28,6 +28,8 @@ from dovetail.model import (
     Submitted,
 )
 
+__all__ = ["Checkpoint", "checkpoint"]
+
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
