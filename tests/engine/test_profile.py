@@ -14,6 +14,7 @@ from random_instances import cluster_of, workload_of
 
 from dovetail.engine.capacity.free import FreeCapacity, Layout
 from dovetail.engine.profile.nodes import NodeProfile
+from dovetail.engine.profile.plain_counts import PlainCountProfile
 from dovetail.engine.simulation.simulate import SimulationOptions, simulate
 from dovetail.engine.state.view import EngineView
 from dovetail.interfaces import Traits, View
@@ -87,6 +88,57 @@ def test_the_first_gap_is_the_first(block: int) -> None:
                     assert moved is not None
                     assert (moved[0], set(moved[1].parts)) == expected
                     slots.append((moved[0], moved[0] + end - start, moved[1]))
+
+
+NODES = 6
+
+
+def counted_and_as_cpus() -> tuple[PlainCountProfile, NodeProfile]:
+    """The same capacity twice: so many nodes, counted, and one node with as many CPUs."""
+    layout = Layout(Cluster((Node("n", tuple(range(NODES)), ()),)))
+    return PlainCountProfile(0.0, NODES, []), NodeProfile(layout, 0.0, dict(layout.full))
+
+
+def test_counted_nodes_have_the_gaps_of_one_node_with_as_many_cpus() -> None:
+    """Slots of some length, held and pulled forward at random."""
+    for seed in range(full(1000, 60)):
+        rng = random.Random(seed)
+        counts, node = counted_and_as_cpus()
+        slots: list[tuple[float, float, int, Allocation]] = []
+        for _ in range(20):
+            size, duration = rng.randint(1, NODES), float(rng.randint(1, 4))
+            counted = counts.earliest(Request(size, 1), duration)
+            named = node.earliest(Request(1, size), duration)
+            assert counted is not None
+            assert named is not None
+            assert counted[0] == named[0]
+            assert counts.hold(counted[0], duration, counted[1])
+            assert node.hold(named[0], duration, named[1])
+            slots.append((named[0], duration, size, named[1]))
+            at = rng.randrange(len(slots))
+            start, duration, size, allocation = slots[at]
+            moved = counts.pull(start, duration, Allocation(Request(size, 1), ()))
+            other = node.pull(start, duration, allocation)
+            assert (moved and moved[0]) == (other and other[0])
+            if other is not None:
+                slots[at] = other[0], duration, size, other[1]
+
+
+def test_only_counted_nodes_let_a_job_of_no_length_join_an_instant_before_a_full_step() -> None:
+    """Where one is in an instant already, a second finds room there by counts; on a node's timeline it waits.
+
+    So neither of the two can take the other's place.
+    """
+    counts, node = counted_and_as_cpus()
+    for size, duration in ((1, 0.0), (NODES, 2.0)):
+        assert counts.hold(0.0, duration, Allocation(Request(size, 1), ()))
+        found = node.earliest(Request(1, size), duration)
+        assert found is not None
+        assert node.hold(0.0, duration, found[1])
+    by_counts, by_node = counts.earliest(Request(5, 1), 0.0), node.earliest(Request(1, 5), 0.0)
+    assert by_counts is not None
+    assert by_node is not None
+    assert (by_counts[0], by_node[0]) == (0.0, 2.0)
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from math import inf, nextafter
 from typing import TYPE_CHECKING, Any
 
-from dovetail.engine.profile.counts import CountProfile, CountProfileCache
+from dovetail.engine.profile.counts import CountProfile
 from dovetail.engine.profile.nodes import NodeProfile, Slot
 from dovetail.engine.profile.plain_counts import PlainCountProfile
 from dovetail.engine.profile.plan import NodeProfileCache, PlainPlan
@@ -40,7 +40,7 @@ class ProfileBook:
         """
         self._whole: set[Request] = set()  # looked at, and as long as ``counted`` they take whole nodes
         self._last_choices: tuple[Choice, ...] | None = None
-        self.kept: NodeProfileCache | CountProfileCache | None = None
+        self.kept: NodeProfileCache | CountProfile | None = None
         self._valid: tuple[Any, ...] = ()
         self._unasked = 0
 
@@ -172,11 +172,12 @@ class ProfileBook:
             len(engine.cluster),
             engine.free.unused(),
             ((when, allocation.request.nodes) for when, allocation in engine.releases),
+            held,
+            queue_order,
         )
-        placed = sorted(((queue_order(p.job), p, d) for p, d in held), key=_place)
-        if not profile.enter(placed):
+        if not profile.whole:
             return None
-        self.kept = CountProfileCache(profile, queue_order)
+        self.kept = profile
         for promise in profile.line:
             engine.promises.held[promise.job.id] = promise
         return self.kept.plan(engine.view.now)
@@ -234,7 +235,3 @@ class ProfileBook:
                 if promise.start >= now:
                     named = Promise(promise.job, promise.implementation, found, promise.start)
                     held[promise.job.id] = named
-
-
-def _place(entry: tuple[Any, Promise, Seconds]) -> Any:
-    return entry[0]
