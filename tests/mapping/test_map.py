@@ -375,7 +375,7 @@ def test_the_second_map_begins_with_the_split_that_the_first_has_learned() -> No
         time.sleep(seconds)
         return "cpu"
 
-    # So many that the CPU runs more than one, though it may start late: a worker's first teaches nothing.
+    # So many that the CPU runs more than one, also if it starts late: a worker's first teaches nothing.
     item.gpu(lambda seconds: time.sleep(seconds / 20) or "gpu")
     first = list(dovetail.map(item, [1.0] * 120, workers="cpu:1,gpu:1", batch=1, duplicate=False))
     assert first.count("cpu") > 1
