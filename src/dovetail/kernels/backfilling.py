@@ -13,19 +13,6 @@ from typing import NamedTuple
 from dovetail.files.arrays import Floats, Ints, np
 from dovetail.native.library import kernel
 
-__all__ = [
-    "LAST_END",
-    "SLOWDOWN",
-    "WAIT",
-    "Jobs",
-    "expected",
-    "futures",
-    "roll_out",
-    "roll_outs",
-    "worth_keeping",
-]
-
-
 WAIT, SLOWDOWN, LAST_END = 0, 1, 2
 """What is summed: waits, bounded slowdowns (10 s), or the last end alone with a little of the waits."""
 LEAST = 10.0

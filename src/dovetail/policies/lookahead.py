@@ -14,8 +14,6 @@ from dovetail.policies.lookahead_gangs import WINDOW, plan_gangs
 from dovetail.policies.lookahead_order import go_on_with_easy
 from dovetail.policies.lookahead_units import Objective, go_on, on_one_unit, plan_units
 
-__all__ = ["Lookahead"]
-
 DAY = 86_400.0
 EVALUATIONS = 20_000
 """Moves and swaps that a plan of one-node jobs looks at."""

@@ -39,9 +39,6 @@ from dovetail.policies.easy import Easy
 from dovetail.policies.lookahead_units import Objective
 from dovetail.policies.parts.orders import ORDERS, Order
 
-__all__ = ["go_on_with_easy"]
-
-
 TRIED: dict[Objective, tuple[Order, ...]] = {
     "makespan": ("sqrtsaf", "fcfs", "sjf", "f1", "largest", "saf"),
     "response": ("sjf", "sqrtsaf", "saf"),

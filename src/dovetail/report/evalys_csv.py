@@ -20,8 +20,6 @@ from dovetail.report.columns import Columns, Floats, columns_of
 from dovetail.report.table_columns import TableColumns
 from dovetail.workloads.swf_writer import as_number
 
-__all__ = ["COLUMNS", "FINAL_STATES", "ResourceNumbers", "csv_pieces", "to_evalys_csv", "write_csv"]
-
 COLUMNS = (
     "job_id",
     "workload_name",

@@ -13,8 +13,6 @@ from dovetail.model.masks import runs
 from dovetail.model.node import Nodes
 from dovetail.report import wording
 
-__all__ = ["Spelling", "place_of"]
-
 MOST_SPANS = 100_000
 """So many texts of runs of nodes are kept."""
 

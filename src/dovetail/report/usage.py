@@ -17,8 +17,6 @@ from dovetail.model.allocation import NARROW
 from dovetail.model.masks import runs
 from dovetail.report.columns import Columns, Floats, Ints, ranges
 
-__all__ = ["busy_seconds", "held_units", "share_in_use", "unit_kinds"]
-
 CHUNK = 4_000_000
 """(job, unit) pairs that are expanded at once: bounds the memory at some 200 MB."""
 
