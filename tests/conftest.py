@@ -90,6 +90,7 @@ SAMPLED = {
     "service/test_recovery.py::test_killed_at_random_moments_under_load": 3,
     "service/test_slurm_table.py::test_each_row": 3,
     "service/test_turns.py::test_a_higher_priority_goes_first_under_any_policy": 2,
+    "studies/test_shirahata.py::test_speed_ups_on_64_nodes_are_the_references": 3,
     "testing/test_conformance.py::TestPolicies::test_gangs_are_placed_or_refused_in_one_sentence": 3,
     "testing/test_conformance.py::TestPolicies::test_schedules_of_one_node_jobs_keep_the_invariants": 3,
 }
