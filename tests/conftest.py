@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
@@ -181,6 +182,12 @@ def _left_out(items: list[pytest.Item], here: Path) -> Iterator[pytest.Item]:
             if seen[test] % SAMPLED.get(test, 1):
                 yield item
             seen[test] += 1
+
+
+def pytest_collection_finish() -> None:
+    """What all tests have loaded stays to the end: nobody looks through it for what may go."""
+    gc.collect()
+    gc.freeze()
 
 
 def _turn(item: pytest.Item) -> int:

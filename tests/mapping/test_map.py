@@ -357,11 +357,13 @@ def test_costs_that_make_no_sense_are_refused(two: dovetail.Workers, cost: Any) 
 
 
 def test_a_map_leaves_one_run_for_each_kind_in_the_history(state: Path) -> None:
+    began = time.monotonic()
     list(dovetail.map(mf.slowly, [0.2] * 20, workers="cpu:1,gpu:1", batch=1, rule="greedy"))
+    took = time.monotonic() - began
     with SqliteHistory(state / "dovetail" / "history.sqlite") as history:
         runs = {run.implementation: run for run in history.runs("map_functions.slowly")}
         assert len(history.runs("map_functions.slowly")) == 2
-    assert 0.2 <= runs["cpu"].seconds < 2.0
+    assert 0.2 <= runs["cpu"].seconds < took
     assert 0.05 <= runs["gpu"].seconds < runs["cpu"].seconds
     assert (runs["cpu"].nodes, runs["cpu"].cpus, runs["cpu"].gpus, runs["gpu"].gpus) == (1, 1, 0.0, 1.0)
     assert runs["cpu"].device_class.kind == "cpu"
