@@ -426,7 +426,8 @@ class Driver:
             if isinstance(event, Adopted):
                 self.admission.adopted(engine.records[event.job].job)
                 placed = engine.running[event.job]
-                self._watch(placed, placed.start_time)
+                # Nobody carries out the orders of this instant: what is due of it already is due in the next.
+                self._watch(placed, placed.start_time, now)
             elif isinstance(event, Cancelled):  # one that waited: what runs is stopped, and ends later
                 self._ended[event.job] = engine.records[event.job]
         return decisions
@@ -658,9 +659,9 @@ class Driver:
         if self.prefill is not None and not self.blocked:
             self._orders.extend(Withdraw(job) for job in self.prefill.overdue(now))
 
-    def _watch(self, placed: Placed, since: Seconds) -> None:
+    def _watch(self, placed: Placed, since: Seconds, after: Seconds = -INFINITE) -> None:
         if self.options.enforce and not placed.job.foreign:
-            self._deadlines.watch(placed, since)
+            self._deadlines.watch(placed, since, after)
 
     # -------------------------------------------------------------------- result
 
