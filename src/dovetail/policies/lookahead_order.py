@@ -102,23 +102,17 @@ def _order_matters(view: View, any_fits: bool) -> bool:
 def _best_rank(line: _Line, objective: Objective, roll_outs: int) -> Ints:
     """Each job's place in the order in which EASY is expected to do best with the known queue."""
     summed = {"slowdown": SLOWDOWN, "makespan": LAST_END}.get(objective, WAIT)
-    orders = TRIED[objective][:roll_outs]
-    best = line.rank(orders[0])
-    least = line.score(best, summed, inf)
-    for order in orders[1:]:
-        rank = line.rank(order)
-        score = line.score(rank, summed, least)
-        if score < least:
-            best, least = rank, score
-    if summed != WAIT:
-        return best
-    found = best
-    for at in line.fitting(best)[1 : 1 + roll_outs - len(orders)]:  # the first one goes first anyway
-        rank = line.before_its_equals(best, at)
-        score = line.score(rank, summed, least)
-        if score < least:
-            found, least = rank, score
-    return found
+    ranks = np.array([line.rank(order) for order in TRIED[objective][:roll_outs]])
+    scores = line.scores(ranks, summed, inf)
+    best: Ints = ranks[scores.argmin()]
+    least = scores.min()
+    first = line.fitting(best)[1 : 1 + roll_outs - len(ranks)]  # the first one goes first anyway
+    if summed == WAIT and first:
+        ranks = line.each_before_its_equals(best, first)
+        scores = line.scores(ranks, summed, least)
+        if scores.min() < least:
+            best = ranks[scores.argmin()]
+    return best
 
 
 class _Line:
@@ -203,19 +197,22 @@ class _Line:
             fit[self.head] = False
         return [int(at) for at in np.argsort(rank) if fit[at]]
 
-    def before_its_equals(self, rank: Ints, at: int) -> Ints:
-        """The order with this job before all others of its priority."""
-        wider = 2 * rank
-        wider[at] = wider[self.priority == self.priority[at]].min() - 1
+    def each_before_its_equals(self, rank: Ints, places: list[int]) -> Ints:
+        """The orders with each of these jobs before all others of its priority, a row each."""
+        wider = np.tile(2 * rank, (len(places), 1))
+        for row, at in zip(wider, places, strict=True):
+            row[at] = row[self.priority == self.priority[at]].min() - 1
         return wider
 
-    def score(self, rank: Ints, summed: int, enough: float) -> float:
-        """What EASY is expected to come to in this order, over all futures; infinity above ``enough``."""
+    def scores(self, ranks: Ints, summed: int, enough: float) -> Floats:
+        """What EASY is expected to come to in each order; infinity above the best before it."""
         jobs = Jobs(
             self.free, self.running_width, self.running_long, self.running_bound, self.width, self.wall,
             self.long, self.submit, len(self.jobs),
         )  # fmt: skip
-        return roll_outs(jobs, rank, self.head, summed, enough)
+        scores = np.empty(len(ranks))
+        roll_outs(jobs, ranks, self.head, summed, enough, scores)
+        return scores
 
 
 class ExpectedArrivals(NamedTuple):
@@ -311,14 +308,10 @@ class _Past(NamedTuple):
     @staticmethod
     def of(view: View) -> _Past:
         """What is remembered."""
-        ran = list(view.recent.ran)
-        number = {user: at for at, user in enumerate({one.user for one in ran})}
-        return _Past(
-            number,
-            np.array([number[one.user] for one in ran], np.int64),
-            np.array([one.bound for one in ran], np.float64),
-            np.array([one.seconds for one in ran], np.float64),
-        )
+        users, bounds, seconds = zip(*view.recent.ran, strict=True) if view.recent.ran else ((), (), ())
+        number = {user: at for at, user in enumerate(dict.fromkeys(users))}
+        owners = np.array([number[user] for user in users], np.int64)
+        return _Past(number, owners, np.array(bounds, np.float64), np.array(seconds, np.float64))
 
     def users(self, names: list[str | None]) -> Ints:
         """Users as numbers, -1 for all of whom nothing is remembered."""
