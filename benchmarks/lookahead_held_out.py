@@ -125,7 +125,7 @@ class Counted(NamedTuple):
         requests = [job.choices[0].request for job in workload.jobs]
         devices = all(request.devices for request in requests)
         capacity = lookahead_order._capacity(cluster, devices)
-        width = np.array([lookahead_order._width(cluster, one, devices) for one in requests], np.int64)
+        width = lookahead_order.widths(cluster, requests, devices)
         choices = [(job, job.choices[0]) for job in workload.jobs]
         run = np.array(
             [workload.truth.seconds(job, c.implementation, c.request) for job, c in choices], float

@@ -181,14 +181,15 @@ static double shadow_of(Running *r, number idle, number wanted, number *extra) {
 static double easy(number idle, Running *r, const number *width, number total, const double *wall,
                    const double *long_, const double *submit, number known, const number *rank, number head,
                    number summed, double enough, number *waiting) {
-    number m = known, coming = known, narrowest = 0; /* none that waits behind the head is narrower than that */
-    double now = 0.0, score = 0.0, last = 0.0;
+    number m = known, coming = known, narrowest = 0; /* none that waits behind the head is narrower than that, */
+    double now = 0.0, score = 0.0, last = 0.0, shortest = 0.0; /* or has a shorter walltime */
     while (m > 0 || coming < total) {
         for (; coming < total && submit[coming] <= now; coming++) { /* keep the line in its order */
             number at = m++;
             for (; at > 0 && rank[waiting[at - 1]] > rank[coming]; at--) waiting[at] = waiting[at - 1];
             waiting[at] = coming;
             if (width[coming] < narrowest) narrowest = width[coming];
+            if (wall[coming] < shortest) shortest = wall[coming];
         }
         while (m > 0) { /* start from the front while jobs fit; who does not becomes the head, and stays it */
             number j = head >= 0 ? head : waiting[0], at = 0;
@@ -205,15 +206,18 @@ static double easy(number idle, Running *r, const number *width, number total, c
             last = fmax(last, now + long_[j]);
         }
         if (m > 1 && idle > 0 && idle >= narrowest) { /* backfill behind the head */
-            number extra, kept = 0;
+            number extra, kept = 0, i = 0, least = narrowest;
+            double shadow = fmax(shadow_of(r, idle, width[head], &extra), now), soonest = shortest;
+            int any = now + shortest <= shadow || narrowest <= extra;
             narrowest = INT64_MAX;
-            double shadow = fmax(shadow_of(r, idle, width[head], &extra), now);
-            for (number i = 0; i < m; i++) {
+            shortest = INFINITY;
+            for (; any && idle >= least && i < m; i++) {
                 number j = waiting[i];
                 int in_time = now + wall[j] <= shadow;
                 if (j == head || width[j] > idle || !(in_time || width[j] <= extra)) {
                     waiting[kept++] = j;
                     if (j != head && width[j] < narrowest) narrowest = width[j];
+                    if (j != head && wall[j] < shortest) shortest = wall[j];
                     continue;
                 }
                 if (!in_time) extra -= width[j];
@@ -222,7 +226,12 @@ static double easy(number idle, Running *r, const number *width, number total, c
                 score += cost(now - submit[j], long_[j], total, summed);
                 last = fmax(last, now + long_[j]);
             }
-            m = kept;
+            if (i < m) { /* nobody fits who is left */
+                memmove(waiting + kept, waiting + i, sizeof(number) * (size_t)(m - i));
+                narrowest = least;
+                shortest = soonest;
+            }
+            m += kept - i;
         }
         double unseen = summed == LAST_END ? last : summed == SLOWDOWN ? (double)(m + total - coming) : 0.0;
         if (score + unseen > enough) return INFINITY; /* the others' slowdowns are 1 at least */
