@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from descendants import below
+from dovetail_command import run_command
 from services import Serving, serving, submit, wait
 from waiting import until
 
@@ -238,9 +239,7 @@ def test_a_map_waits_says_for_whom_and_is_shown(claims: Path, tmp_path: Path) ->
         time.sleep(0.02)
     assert [len(one.units) for one in held] == [1]
     assert held[0].pid == waits.pid
-    done = subprocess.run(
-        [sys.executable, "-m", "dovetail", "devices"], text=True, capture_output=True, check=True
-    )
+    done = run_command(["devices"], tmp_path, os.environ)
     assert f"in use by {held[0].label}: {min(held[0].units)}" in done.stdout
     assert stranger.take(held[0].units).keys() == held[0].units
     (tmp_path / "seen").touch()

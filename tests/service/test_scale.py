@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
-from services import Serving, cpu_seconds, submit, wait
+from services import ANEW, Serving, cpu_seconds, submit, wait
 from waiting import until
 
 from dovetail.running.ledger import Ledger
@@ -46,6 +46,7 @@ def with_a_past(service: Serving, count: int) -> None:
 def test_a_long_past_costs_neither_time_nor_memory(tmp_path: Path) -> None:
     count = full(1_000_000, 50_000)
     service = Serving(tmp_path, "--cluster", "1x2cpu")
+    service.program = ANEW
     with_a_past(service, count)
     try:
         began = time.monotonic()
@@ -105,6 +106,7 @@ def test_a_drained_service_ends_when_its_jobs_have(tmp_path: Path) -> None:
 
 def test_an_idle_service_uses_no_cpu(tmp_path: Path) -> None:
     service = Serving(tmp_path, "--cluster", "1x2cpu")
+    service.program = ANEW
     try:
         with service.start() as client:
             wait(client, submit(client, {"command": ["true"]}))
@@ -153,6 +155,7 @@ def test_a_job_runs_on_beside_thousands_of_different_ones(tmp_path: Path) -> Non
 def test_a_drained_node_makes_nothing_dearer(tmp_path: Path) -> None:
     """What is recomputed for all that wait, with every one who comes, is not."""
     service = Serving(tmp_path, "--cluster", "1x1cpu", "--grace", "0")
+    service.program = ANEW
     count = full(100_000, 10_000)
     try:
         with service.start() as client:

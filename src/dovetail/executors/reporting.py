@@ -59,7 +59,7 @@ class Reporting(ABC):
         self._events.append(event)
         self._news.set()
 
-    def _all_told(self) -> None:
+    def _all_reported(self) -> None:
         """Nothing more will happen."""
         self._closed = True
         self._news.set()

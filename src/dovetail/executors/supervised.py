@@ -146,7 +146,7 @@ class SupervisedExecutor(Reporting):
         if not self._closing:
             self._closing = True
             await self._dismiss()
-            self._all_told()
+            self._all_reported()
 
     # ------------------------------------------------------------------- beside the protocol
 

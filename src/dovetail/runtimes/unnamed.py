@@ -37,14 +37,14 @@ def named_as_known(cluster: Cluster, history: MeasuredHistory, jobs: Workload) -
     if not models:
         return cluster, []
     nodes = tuple(_named(node, models) for node in cluster.nodes)
-    told = [
+    notes = [
         Note(
             f"{cluster.label or 'The cluster'} names no model of {kind}: the run times are those of {model}.",
             "model",
         )
         for kind, model in sorted(models.items())
     ]
-    return replace(cluster, nodes=nodes), told
+    return replace(cluster, nodes=nodes), notes
 
 
 def _named(node: Node, models: dict[str, str]) -> Node:

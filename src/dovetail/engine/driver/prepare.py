@@ -234,9 +234,9 @@ class StrandedJobs:
             came = [*(job.id for job in engine.queue), *bound, *engine.held]
         found: dict[JobId, str] = {}
         for job in map(self._as_submitted, came):
-            told = validator.admit(job)
-            if isinstance(told, Rejected):
-                found[job.id] = f"{NO_NODE}: {told.reason}"
+            answer = validator.admit(job)
+            if isinstance(answer, Rejected):
+                found[job.id] = f"{NO_NODE}: {answer.reason}"
         behind = self._waiting_for(found)
         while behind:
             found |= behind

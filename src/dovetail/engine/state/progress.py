@@ -39,9 +39,9 @@ class Progress:
 
     def __init__(self, rates: RateModel | None) -> None:
         self._rates = rates
-        told: object = rates
-        if isinstance(told, SeesProgress):
-            told.watch(self.done)
+        source: object = rates
+        if isinstance(source, SeesProgress):
+            source.watch(self.done)
         self._work: dict[JobId, RemainingWork] = {}
         self._heap: list[_Entry] = []
         self._count = 0
