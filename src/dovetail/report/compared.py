@@ -156,14 +156,17 @@ def _of_replicates(groups: Mapping[str, Sequence[Result]]) -> list[str]:
     if one is None:
         return []
     many = wording.many(max(map(len, groups.values())), "replicate")
-    moved = f"submissions moved by up to {wording.shortly(one.jitter)}" if one.jitter else ""
+    moved = f"submissions moved by up to {wording.shortly(one.jitter)}"
+    if not one.jitter:
+        moved = "jobs of one instant in another order"
     if one.bootstrap:
-        how = f"weeks drawn anew of the {one.weeks} in the trace, at its load{', ' if moved else ''}{moved}"
+        how = f"weeks drawn anew of the {one.weeks} in the trace, at its load, {moved}"
         return [f"{many}: {how}. The interval holds what other weeks of these users would give."]
     had = "no whole week" if not one.weeks else wording.many(one.weeks, "week")
     return [
-        f"{many}: {moved or 'nothing moved'}. The trace has {had}; none were drawn anew. So the interval "
-        "holds what other moments of the same submissions would give, and not what other weeks would."
+        f"{many}: {moved}. The trace has {had}; none were drawn anew. So the interval holds what other "
+        f"{'moments' if one.jitter else 'orders'} of the same submissions would give, and not what other "
+        "weeks would."
     ]
 
 
