@@ -22,9 +22,6 @@ from dataclasses import dataclass
 
 from dovetail.files.arrays import Floats, np
 
-__all__ = ["KILL_RISK", "AppPeaks", "Forecast", "forecasts"]
-
-
 KILL_RISK = 0.05
 """The largest probability of a kill that is accepted, however cheap it would be."""
 DOUBT = 2.0
