@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
+import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from _pytest.assertion import rewrite
 from _pytest.nodeid import NodeId
 from hypothesis import HealthCheck, settings
+from hypothesis.internal.conjecture import providers
 
 from dovetail.testing.builders import full
 
@@ -25,6 +30,10 @@ LONG = {
         "test_a_job_is_stopped_with_all_that_it_has_started",
         "test_a_cluster_that_is_not_there_is_one_sentence",
     ),
+    "end_to_end/test_slurm_lending.py": (
+        "test_a_job_borrows_from_another_node_and_moves_home",
+        "test_a_dovetail_that_is_killed_leaves_no_server_and_no_secret_and_is_taken_up",
+    ),
     "end_to_end/test_slurm.py": (
         "test_cpu_and_gpu_jobs_share_nodes_and_each_sees_its_own_devices",
         "test_outside_of_an_allocation_it_is_said_what_to_do",
@@ -39,13 +48,68 @@ LONG = {
 }
 """Whole clusters are started and killed there, which takes minutes; `make test` has a few of each."""
 
+SAMPLED = {
+    "apps/test_agreement.py::test_opencl_agrees_with_cpu": 4,
+    "apps/test_ravi.py::test_opencl_agrees_with_cpu": 3,
+    "end_to_end/test_bounds.py::test_a_device_as_a_trace": 3,
+    "end_to_end/test_bounds.py::test_a_small_file_that_unpacks_to_ten_gigabytes": 3,
+    "end_to_end/test_bounds.py::test_text_without_end": 3,
+    "end_to_end/test_errors.py::test_shell_completion": 2,
+    "end_to_end/test_memory.py::test_a_list_of_commands_takes_memory_too": 2,
+    "end_to_end/test_simulate.py::test_no_promise_is_broken_on_real_traces": 3,
+    "end_to_end/test_slurm_limits.py::test_a_limit_keeps_jobs_back_and_fails_none": 3,
+    "engine/test_checkpoint.py::test_every_segment_replays_alone": 4,
+    "engine/test_ended.py::test_sample_trace": 2,
+    "engine/test_priority.py::test_of_equal_jobs_the_higher_one_never_starts_later": 3,
+    "engine/test_recorded.py::test_logs_of_several_formats": 3,
+    "engine/test_stand_in_shared.py::test_a_long_queue": 3,
+    "engine/test_stand_in_whole.py::test_other_sample_traces_under_conservative_backfilling": 3,
+    "engine/test_stand_in_whole.py::test_sample_trace": 4,
+    "faults/test_crashes.py::test_a_fault_at_every_call_that_writes": 2,
+    "faults/test_journals.py::test_what_cannot_be_is_named_with_its_line": 3,
+    "faults/test_leftovers.py::test_a_damaged_leftover_is_set_aside_and_stops_nobody": 3,
+    "mapping/test_failures.py::test_a_bad_item_is_named_and_the_others_are_unharmed": 3,
+    "mapping/test_suspension.py::test_a_gpu_that_fails_loses_no_item": 3,
+    "packing/test_registry.py::test_auto_is_near_its_bound": 3,
+    "packing/test_stale.py::test_what_was_compiled_into_another_file_is_not_kept": 2,
+    "policies/test_moldable.py::test_agrees_with_the_scheduler_written_apart": 3,
+    "policies/test_moldable_edges.py::test_every_schedule_is_valid": 3,
+    "policies/test_moldable_edges.py::test_while_learning_promises_are_broken_only_with_an_excuse": 3,
+    "policies/test_single_node.py::test_agrees_with_the_event_loop": 3,
+    "properties/test_backfilling.py::test_no_promise_is_broken_on_a_trace": 3,
+    "properties/test_borrowing.py::test_the_kernel_does_what_the_engine_does_on_the_papers_workload": 3,
+    "properties/test_kept_profiles.py::test_kept_profiles_give_the_schedules_of_new_ones": 5,
+    "reference/test_rigid.py::test_conservative_agrees_in_other_orders": 3,
+    "reference/test_rigid.py::test_easy_agrees_in_other_orders": 3,
+    "remote/test_backends.py::test_function_agrees_with_numpy": 5,
+    "remote/test_conformance.py::test_function_computes_what_numpy_does": 3,
+    "remote/test_encoding.py::test_estimates_refuse_nothing_that_fits": 3,
+    "runtimes/test_extrapolation.py::test_from_the_third_run_on_no_guess_is_far_off": 3,
+    "runtimes/test_learned.py::test_unseen_sizes_of_made_up_apps": 3,
+    "service/test_damage.py::test_a_damaged_ledger_is_put_aside_as_the_message_says": 2,
+    "service/test_damage.py::test_a_damaged_record_of_starts_is_put_aside_as_the_message_says": 2,
+    "service/test_recovery.py::test_killed_at_random_moments_under_load": 3,
+    "service/test_slurm_table.py::test_each_row": 3,
+    "service/test_turns.py::test_a_higher_priority_goes_first_under_any_policy": 2,
+    "studies/test_shirahata.py::test_speed_ups_on_64_nodes_are_the_references": 3,
+    "testing/test_conformance.py::TestPolicies::test_gangs_are_placed_or_refused_in_one_sentence": 3,
+    "testing/test_conformance.py::TestPolicies::test_schedules_of_one_node_jobs_keep_the_invariants": 3,
+}
+"""Of many like cases of a test `make test` has every n-th, `make test-all` each."""
+
 CLUSTERS = {
     *("test_lent.py", "test_moldable.py", "test_ravi_gangs.py", "test_ray.py"),
     *("test_slurm.py", "test_slurm_lending.py", "test_slurm_limits.py", "test_slurm_queue.py"),
 }
+COMPILED = {
+    "packing": ("packing/*", "cli/test_pack", "policies/test_pack", "studies/test_aupy"),
+    "borrowing": ("properties/test_borrowing", "studies/test_markthub", "test_lifetimes"),
+}
+"""Tests of what numba compiles when it is first called: one process compiles it, not each."""
 LONGEST = tuple(
     f"tests/{name}.py"
     for name in (
+        "properties/test_borrowing",
         "end_to_end/test_slurm*",
         "end_to_end/test_ra*",
         "mapping/test_ray",
@@ -64,8 +128,26 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 # Neither fails on a busy machine for being slow.
 PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("patient", PATIENT)
-settings.register_profile("known", PATIENT, derandomize=True)
+settings.register_profile("known", PATIENT, derandomize=True, max_examples=25)
 settings.load_profile("patient" if full(1, 0) else "known")
+if not full(1, 0):
+    # Hypothesis reads every module that is loaded for numbers and words to try: what else a process has
+    # loaded would then decide which examples there are, and each process takes seconds for it.
+    providers._get_local_constants = lambda: providers._local_constants
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Each worker rewrites its share of the files as pytest does: in a new checkout each would do all."""
+    worker = getattr(config, "workerinput", None)
+    if worker is None or sys.dont_write_bytecode:
+        return
+    files = sorted(Path(__file__).parent.rglob("test_*.py"))
+    for path in files[int(worker["workerid"].removeprefix("gw")) :: worker["workercount"]]:
+        kept = rewrite.get_cache_dir(path) / f"{path.stem}{rewrite.PYC_TAIL}"
+        if rewrite._read_pyc(path, kept) is None:
+            kept.parent.mkdir(exist_ok=True)
+            source, code = rewrite._rewrite_test(path, config)
+            rewrite._write_pyc(config.stash[rewrite.assertstate_key], code, source, kept)
 
 
 @pytest.hookimpl(trylast=True)
@@ -85,6 +167,27 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         kept = LONG.get(item.path.relative_to(here).as_posix())
         if kept is not None and getattr(item, "originalname", item.name) not in kept:
             item.add_marker(pytest.mark.skip(reason="starts whole clusters: make test-all"))
+    left = set(_left_out(items, here))
+    config.hook.pytest_deselected(items=[item for item in items if item in left])
+    items[:] = [item for item in items if item not in left]
+
+
+def _left_out(items: list[pytest.Item], here: Path) -> Iterator[pytest.Item]:
+    """The cases of `SAMPLED` tests that `make test` does without."""
+    seen: Counter[str] = Counter()
+    for item in items:
+        if item.path.is_relative_to(here):
+            _, _, name = item.nodeid.partition("::")
+            test = f"{item.path.relative_to(here).as_posix()}::{name.partition('[')[0]}"
+            if seen[test] % SAMPLED.get(test, 1):
+                yield item
+            seen[test] += 1
+
+
+def pytest_collection_finish() -> None:
+    """What all tests have loaded stays to the end: nobody looks through it for what may go."""
+    gc.collect()
+    gc.freeze()
 
 
 def _turn(item: pytest.Item) -> int:
@@ -108,6 +211,9 @@ def _group(item: pytest.Item, mark: pytest.Mark) -> str:
 def _name_groups(items: list[pytest.Item]) -> None:
     """What pytest-xdist 3.8 does for ``--dist loadgroup``, and pytest 9.2 does not see any more."""
     for item in items:
+        for group, files in COMPILED.items():
+            if any(item.path.match(f"tests/{name}.py") for name in files):
+                item.add_marker(pytest.mark.xdist_group(group))
         mark = item.get_closest_marker("xdist_group")
         if mark is not None and not item.nodeid.endswith(f"@{_group(item, mark)}"):
             item._id = NodeId.parse(f"{item.nodeid}@{_group(item, mark)}")

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from scipy.signal import convolve2d
 
 from dovetail_lab.apps import convolution
 from dovetail_lab.apps.interfaces import Device
@@ -11,6 +10,8 @@ from dovetail_lab.apps.registry import compute
 
 @pytest.mark.parametrize("n", [1, 4, 5, 64, 71])
 def test_against_scipy(n: int, opencl: Device, cpu: Device) -> None:
+    from scipy.signal import convolve2d  # which takes two seconds: not while tests are collected
+
     image, mask = inputs = convolution.inputs(n, np.random.default_rng(n))
     expected = convolve2d(image.astype(float), mask.astype(float))[2 : n + 2, 2 : n + 2]
     for device in (opencl, cpu):

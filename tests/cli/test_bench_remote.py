@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from pathlib import Path
 
 import pytest
-from dovetail_command import DOVETAIL, load
+from dovetail_command import load, run_command
 
 from dovetail.model.remote_costs import CONSTANTS, RemoteCosts, read_remote_costs
 from dovetail_lab.remote_costs import Measured
@@ -15,9 +16,7 @@ pytestmark = [pytest.mark.live, pytest.mark.xdist_group("remote")]
 
 
 def bench(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [*DOVETAIL, "bench-remote", *arguments], capture_output=True, text=True, timeout=120
-    )
+    return run_command(["bench-remote", *arguments], Path.cwd(), os.environ)
 
 
 def test_constants_are_measured_and_written(tmp_path: Path) -> None:

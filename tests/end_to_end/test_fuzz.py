@@ -122,7 +122,7 @@ options = st.lists(
 
 
 @pytest.mark.parametrize("name", TRACES)
-@settings(LIGHT, max_examples=full(600, 40))
+@settings(LIGHT, max_examples=full(600, 15))
 @given(data=st.data())
 def test_broken_traces_are_answered(name, data, tmp_path):
     (tmp_path / name).write_text(data.draw(edits(TRACES[name])), encoding="utf-8")
@@ -135,7 +135,7 @@ def test_broken_traces_are_answered(name, data, tmp_path):
     answer(tmp_path, arguments, name)
 
 
-@settings(LIGHT, max_examples=full(3000, 150))
+@settings(LIGHT, max_examples=full(3000, 50))
 @given(data=st.data())
 def test_broken_job_files_are_answered(data, tmp_path):
     (tmp_path / "jobs.toml").write_text(data.draw(edits(JOBS, toml=True)), encoding="utf-8")
@@ -144,7 +144,7 @@ def test_broken_job_files_are_answered(data, tmp_path):
     answer(tmp_path, arguments, "jobs.toml")
 
 
-@settings(LIGHT, max_examples=full(3000, 100))
+@settings(LIGHT, max_examples=full(3000, 40))
 @given(data=st.data())
 def test_broken_cluster_files_are_answered(data, tmp_path):
     (tmp_path / "jobs.toml").write_text(JOBS, encoding="utf-8")
@@ -158,7 +158,7 @@ def test_broken_cluster_files_are_answered(data, tmp_path):
     )
 
 
-@settings(LIGHT, max_examples=full(1000, 50))
+@settings(LIGHT, max_examples=full(1000, 20))
 @given(blob=st.binary(max_size=200), name=st.sampled_from([*TRACES, "jobs.toml", "log.swf.gz"]))
 def test_bytes_of_any_kind_are_answered(blob, name, tmp_path):
     (tmp_path / name).write_bytes(blob)
@@ -166,7 +166,7 @@ def test_bytes_of_any_kind_are_answered(blob, name, tmp_path):
     answer(tmp_path, arguments, name)
 
 
-@settings(LIGHT, max_examples=full(500, 25))
+@settings(LIGHT, max_examples=full(500, 12))
 @given(at=st.integers(0, 200), flip=st.integers(0, 255))
 def test_damaged_gzip_is_answered(at, flip, tmp_path):
     packed = bytearray(gzip.compress(SWF.encode(), mtime=0))
@@ -175,7 +175,7 @@ def test_damaged_gzip_is_answered(at, flip, tmp_path):
     answer(tmp_path, ["simulate", "log.swf.gz", "--cluster", "8x1cpu", "--policy", "easy"], "log.swf.gz")
 
 
-@settings(LIGHT, max_examples=full(1000, 60))
+@settings(LIGHT, max_examples=full(1000, 24))
 @given(text=st.text(st.sampled_from("0123456789x+-cpugpu. "), max_size=24))
 def test_short_forms_of_clusters_are_answered(text, tmp_path):
     (tmp_path / "jobs.toml").write_text(JOBS, encoding="utf-8")

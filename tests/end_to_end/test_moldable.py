@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from dovetail_command import DOVETAIL, load
+from dovetail_command import DOVETAIL, load, run_command
 from mpich import EXECUTOR, mpi_environment
 from slurm_cluster import NodeShape, SlurmCluster, needs_slurm
 
@@ -42,15 +42,7 @@ def mpi(tmp_path: Path) -> dict[str, str]:
 
 def run(folder: Path, environment: Mapping[str, str], *arguments: str) -> Any:
     """``dovetail run ARGUMENTS --json`` in a folder; its report."""
-    done = subprocess.run(
-        [*DOVETAIL, "run", *arguments, "--json", "--quiet"],
-        cwd=folder,
-        env=dict(environment),
-        text=True,
-        capture_output=True,
-        timeout=280,
-        check=False,
-    )
+    done = run_command(["run", *arguments, "--json", "--quiet"], folder, environment)
     assert done.returncode == 0, done.stderr
     return load(done)
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from dovetail_command import DOVETAIL
+from dovetail_command import run_command
 from mpich import EXECUTOR, mpi_environment
 from slurm_cluster import NodeShape, SlurmCluster, needs_slurm
 
@@ -56,10 +55,7 @@ def test_gangs_on_cpus_on_devices_and_on_both_make_one_result(
         inside = {**environment, **allocated, **mpi_environment(tmp_path / "mpi")}
         inside |= {"XDG_STATE_HOME": str(state), "POCL_MAX_PTHREAD_COUNT": "1"}
         arguments = ["run", "jobs.toml", "--executor", EXECUTOR, "--policy", "torque", "--run-dir", "run"]
-        done = subprocess.run(
-            [*DOVETAIL, *arguments, "--json", "--quiet"],
-            cwd=tmp_path, env=inside, text=True, capture_output=True, timeout=200, check=False,
-        )  # fmt: skip
+        done = run_command([*arguments, "--json", "--quiet"], tmp_path, inside)
     assert done.returncode == 0, done.stderr
     said = {path.stem: json.loads(path.read_text()) for path in (tmp_path / "run").glob("*-*.out")}
     assert len(said) == full(9, 5)

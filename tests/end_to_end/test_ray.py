@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 from borrowing import KILLED, PROGRAM, ROWS, Row, jobs
-from dovetail_command import DOVETAIL, load
+from dovetail_command import load, run_command
 from queues import FINAL, Runs, processes_of
 from waiting import until
 
@@ -138,15 +138,13 @@ def executor(cluster: RayCluster, **options: Any) -> str:
 
 def run(runs: Runs, *arguments: str) -> Any:
     """``dovetail run ARGUMENTS --json``, as it has ended."""
-    return subprocess.run(
-        [*DOVETAIL, "run", *arguments, "--json", "--quiet"],
-        cwd=runs.tmp_path,
-        env=dict(runs.environment),
-        text=True,
-        capture_output=True,
-        timeout=150,
-        check=False,
-    )
+    return run_command(["run", *arguments, "--json", "--quiet"], runs.tmp_path, runs.environment)
+
+
+def nodes_of(runs: Runs, cluster: RayCluster) -> Any:
+    """What ``dovetail devices`` shows of the cluster."""
+    command = ["devices", "--executor", executor(cluster), "--json"]
+    return load(run_command(command, runs.tmp_path, runs.environment))["nodes"]
 
 
 def exactly_once(runs: Runs, rows: Mapping[str, tuple[str, int, str]]) -> None:
@@ -265,15 +263,7 @@ def test_a_node_that_joins_is_used_and_one_that_dies_costs_its_jobs_an_attempt(
 
 
 def test_devices_shows_the_nodes(runs: Runs, cluster: RayCluster) -> None:
-    done = subprocess.run(
-        [*DOVETAIL, "devices", "--executor", executor(cluster), "--json"],
-        env=dict(runs.environment),
-        text=True,
-        capture_output=True,
-        timeout=280,
-        check=False,
-    )
-    nodes = json.loads(done.stdout)["nodes"]
+    nodes = nodes_of(runs, cluster)
     assert len(nodes) == NODES
     assert all(node["cpus"] == 2 for node in nodes)
 
@@ -319,15 +309,7 @@ def test_without_an_address_ray_is_started_here_and_stopped(runs: Runs, tmp_path
 
 def lending(runs: Runs, cluster: RayCluster, rows: tuple[Row, ...]) -> tuple[str, ...]:
     """The queue of `borrowing` on two nodes with GPUs, one of which has but one; what to run it with."""
-    asked = subprocess.run(
-        [*DOVETAIL, "devices", "--executor", executor(cluster), "--json"],
-        cwd=runs.tmp_path,
-        env=dict(runs.environment),
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    names = [node["name"] for node in json.loads(asked.stdout)["nodes"] if node["devices"]][:2]
+    names = [node["name"] for node in nodes_of(runs, cluster) if node["devices"]][:2]
     text = "".join(f'[[node]]\nname = "{n}"\ncpus = 1\ngpus = {2 - i}\n' for i, n in enumerate(names))
     (runs.tmp_path / "cluster.toml").write_text(text)
     (runs.tmp_path / "program.py").write_text(PROGRAM)

@@ -38,9 +38,9 @@ def runs(tmp_path: Path, environment: dict[str, str], state: Path) -> Iterator[R
 def test_killed_again_and_again_and_taken_up(runs: Runs) -> None:
     """Dovetail, its supervisor, or both are killed at random moments, and the run is taken up each time."""
     rng = random.Random(1)
-    runs.write(full(300, 40), lambda i: rng.choice([0.0, 0.01, 0.05, 0.2]))
+    runs.write(full(300, 24), lambda i: rng.choice([0.0, 0.01, 0.05, 0.2]))
     process = runs.go("jobs.toml", "--policy", "fcfs")
-    kills, most = 0, full(100, 8)
+    kills, most = 0, full(100, 4)
     while process.poll() is None:
         if kills < most and runs.began():
             time.sleep(rng.uniform(0.0, full(1.2, 0.8)))

@@ -155,7 +155,7 @@ def test_kill_9_at_random_moments_loses_nothing(
     script.write_text('sleep 0.03; : > "$1/$DOVETAIL_JOB.$$"\n')
     jobs = job_file(tmp_path, ["sh", str(script), str(marks)], count=40)
     cluster = one_core(tmp_path)
-    for _ in range(full(100, 5)):
+    for _ in range(full(100, 3)):
         command = [*DOVETAIL, "run", jobs, "--cluster", cluster, "--history", "h.sqlite"]
         process = subprocess.Popen(
             command, cwd=tmp_path, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from dovetail_command import DOVETAIL, load
+from dovetail_command import DOVETAIL, load, run_command
 from queues import Runs, folder_of, kill, processes_of
 from slurm_cluster import NodeShape, SlurmCluster, needs_slurm
 from waiting import until
@@ -63,15 +63,7 @@ def inside(tmp_path: Path, environment: dict[str, str], allocated: Mapping[str, 
     """Run ``dovetail ARGUMENTS`` inside the allocation."""
 
     def call(*arguments: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [*DOVETAIL, *arguments],
-            cwd=tmp_path,
-            env={**environment, **allocated},
-            text=True,
-            capture_output=True,
-            timeout=120,
-            check=False,
-        )
+        return run_command(arguments, tmp_path, {**environment, **allocated})
 
     return call
 

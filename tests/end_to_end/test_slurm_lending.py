@@ -23,7 +23,7 @@ from borrowing import (
     stopped_on_its_way_home,
     wake,
 )
-from dovetail_command import DOVETAIL, load
+from dovetail_command import load, run_command
 from queues import folder_of, kill, processes_of
 from slurm_cluster import NodeShape, SlurmCluster, needs_slurm
 from waiting import until
@@ -68,15 +68,7 @@ def dovetail(folder: Path, inside: Mapping[str, str]) -> Call:
     """Run ``dovetail ARGUMENTS`` inside the allocation."""
 
     def call(*arguments: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [*DOVETAIL, *arguments],
-            cwd=folder,
-            env=inside,
-            text=True,
-            capture_output=True,
-            timeout=200,
-            check=False,
-        )
+        return run_command(arguments, folder, inside)
 
     return call
 

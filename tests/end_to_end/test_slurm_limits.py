@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from dovetail_command import DOVETAIL, load
+from dovetail_command import DOVETAIL, load, run_command
 from slurm_cluster import NodeShape, SlurmCluster, needs_slurm, needs_slurmdbd
 from waiting import until
 
@@ -40,15 +40,8 @@ def accounted() -> Iterator[SlurmCluster]:
 
 def run(cluster: SlurmCluster, folder: Path, environment: dict[str, str], *arguments: str) -> Any:
     """``dovetail run ARGUMENTS --json`` in this cluster."""
-    return subprocess.run(
-        [*DOVETAIL, "run", *arguments, "--json", "--executor", QUEUE],
-        cwd=folder,
-        env={**environment, **cluster.environment, "XDG_STATE_HOME": environment["XDG_STATE_HOME"]},
-        text=True,
-        capture_output=True,
-        timeout=200,
-        check=False,
-    )
+    inside = {**environment, **cluster.environment, "XDG_STATE_HOME": environment["XDG_STATE_HOME"]}
+    return run_command(["run", *arguments, "--json", "--executor", QUEUE], folder, inside)
 
 
 def write(folder: Path, count: int) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from dovetail_command import DOVETAIL, load
+from dovetail_command import DOVETAIL, load, run_command
 from queues import FINAL, Runs, processes_of
 from services import serving
 from slurm_cluster import NodeShape, SlurmCluster, needs_slurm
@@ -87,15 +87,8 @@ def write(
 
 def run(runs: Runs, *arguments: str, timeout: float = 120) -> Any:
     """``dovetail run ARGUMENTS --json``, as it has ended."""
-    return subprocess.run(
-        [*DOVETAIL, "run", *arguments, "--json", "--quiet"],
-        cwd=runs.tmp_path,
-        env=dict(runs.environment),
-        text=True,
-        capture_output=True,
-        timeout=timeout,
-        check=False,
-    )
+    words = ["run", *arguments, "--json", "--quiet"]
+    return run_command(words, runs.tmp_path, runs.environment, timeout=timeout)
 
 
 def learned(runs: Runs, **fields: Any) -> dict[str, float]:
@@ -111,15 +104,8 @@ def learned(runs: Runs, **fields: Any) -> dict[str, float]:
 
 def reasons(runs: Runs) -> dict[str, str]:
     """What ``dovetail explain --json`` says of each job of the last run."""
-    said = subprocess.run(
-        [*DOVETAIL, "explain", "--json"],
-        cwd=runs.tmp_path,
-        env=dict(runs.environment),
-        text=True,
-        capture_output=True,
-        check=True,
-    )
-    return {row["id"]: row["reason"] for row in json.loads(said.stdout)}
+    said = run_command(["explain", "--json"], runs.tmp_path, runs.environment)
+    return {row["id"]: row["reason"] for row in load(said)}
 
 
 def last_folder(runs: Runs) -> Path:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from dovetail.engine.capacity.free import FreeCapacity, Layout, lowest
 from dovetail.model import FRACTION_UNITS, Allocation, Cluster, Device, Node, Part, Request, bits
+from dovetail.testing.builders import full
 
 
 @given(st.integers(min_value=1, max_value=2**300 - 1), st.data())
@@ -107,7 +108,7 @@ def spelt(allocation: Allocation | None) -> dict[int, tuple[int, tuple[int, ...]
     return {n: (part.cpus, part.devices, part.units) for part in allocation.parts for n in bits(part.nodes)}
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=full(150, 37))
 @given(nodes_of, st.lists(st.tuples(requests, st.integers(0, 3)), max_size=25))
 def test_agrees_with_a_naive_model(
     rows: list[tuple[int, tuple[str, ...], int | None, int]], steps: list[tuple[Request, int]]
@@ -137,7 +138,7 @@ def test_agrees_with_a_naive_model(
     assert set(free.masks()) == whole
 
 
-@settings(deadline=None, max_examples=80)
+@settings(deadline=None, max_examples=full(80, 20))
 @given(nodes_of, st.lists(requests, max_size=12), st.lists(requests, max_size=12), requests)
 def test_meet_keeps_what_both_have(
     rows: list[tuple[int, tuple[str, ...], int | None, int]],

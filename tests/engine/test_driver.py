@@ -12,6 +12,7 @@ from fake_executor import FakeExecutor
 
 from dovetail.engine.driver.driver import Driver, DriverOptions
 from dovetail.engine.driver.live import LiveRun, check_executor
+from dovetail.engine.driver.orders import Stop
 from dovetail.engine.driver.prepare import check_depends
 from dovetail.engine.simulation.simulate import SimulationOptions, simulate
 from dovetail.engine.state.core import no_bound
@@ -19,6 +20,7 @@ from dovetail.errors import ExecutorError, InputError, UnsupportedWorkload
 from dovetail.history.memory import MemoryHistory
 from dovetail.interfaces import Traits, View
 from dovetail.model import (
+    Adopted,
     Allocation,
     Cluster,
     Decision,
@@ -389,6 +391,31 @@ def test_dependencies_that_cannot_be_are_refused(depends: dict[str, str], senten
     with pytest.raises(InputError) as caught:
         check_depends(replace(jobs, jobs=made))
     assert sentence in str(caught.value)
+
+
+def test_what_is_adopted_past_its_walltime_is_stopped_once_orders_are_carried_out() -> None:
+    """Whoever enters what runs discards the orders of that instant: the job ran on for ever."""
+    job = rigid([(0.0, 1, 1.0, 10.0)]).jobs[0]
+    drivers = [
+        Driver(
+            Cluster.uniform(1, 1),
+            Fcfs(),
+            TrueTimesModel(rigid([]).truth),
+            bound=no_bound,
+            options=DriverOptions(enforce=True),
+        )
+        for _ in range(2)
+    ]
+    drivers[0].submit(job)
+    (placed,) = drivers[0].instant(0.0)
+    assert isinstance(placed, Placed)
+    after = drivers[1]
+    after.adopt(job, Adopted(job.id, placed.implementation.name, placed.allocation, -20.0))
+    assert not after.instant(0.0)
+    assert 0.0 < after.next_time() < 1e-9
+    (order,) = after.instant(after.next_time())
+    assert isinstance(order, Stop)
+    assert order.state is State.TIMEOUT
 
 
 def test_a_service_that_retires_its_jobs_keeps_nothing_of_them() -> None:

@@ -61,7 +61,7 @@ def both(workload: Workload, cluster: Cluster, policy: Policy, **options: Any) -
 
 @pytest.mark.parametrize("block", range(2))
 def test_random_logs(block: int) -> None:
-    for seed in range(block, full(2_000, 150), 2):
+    for seed in range(block, full(2_000, 60), 2):
         rng = np.random.Generator(np.random.PCG64([seed, 18]))
         nodes = int(rng.integers(1, 12)) if rng.random() < 0.5 else int(rng.integers(12, 200))
         workload = log(rng, nodes)

@@ -103,7 +103,7 @@ class Forgetful(Conservative):
 
 @pytest.mark.parametrize("overrun", ["kill", "run"])
 def test_what_is_kept_is_what_would_be_made_anew(overrun: str) -> None:
-    for seed in range(full(2000, 200)):
+    for seed in range(full(2000, 60)):
         rng = np.random.Generator(np.random.PCG64(70_000 + seed))
         cluster = cluster_of(rng)
         workload = workload_of(rng, cluster)

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from dovetail.engine.state.queue import JobQueue
 from dovetail.model import App, Choice, Implementation, Job, Request
+from dovetail.testing.builders import full
 
 SIZES = {n: Request(n, 1) for n in (1, 2, 3)}
 IMPLEMENTATION = Implementation("cpu", "cpu", SIZES[1])
@@ -57,7 +58,7 @@ steps = st.lists(
 )
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=full(60, 20))
 @given(steps, st.booleans())
 def test_orders_agree_with_sorting(steps: list[tuple[int, int, int, int, int]], early: bool) -> None:
     """Jobs come, leave from anywhere, and come back to their old places."""

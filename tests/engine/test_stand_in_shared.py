@@ -124,7 +124,7 @@ def both(workload: Workload, cluster: Cluster, policy: Policy, **options: Any) -
 
 @pytest.mark.parametrize("block", range(4))
 def test_random_instances(block: int) -> None:
-    for seed in range(block, full(6_000, 120), 4):
+    for seed in range(block, full(6_000, 48), 4):
         rng = np.random.Generator(np.random.PCG64([seed, 2]))
         cluster = random_machine(rng)
         workload = random_jobs(rng, cluster)
@@ -141,7 +141,7 @@ def test_random_instances(block: int) -> None:
 def test_random_instances_with_late_jobs(block: int) -> None:
     """Jobs run past their walltimes, promises are broken, some jobs take no time or nobody knows how long."""
     broken = 0
-    for seed in range(block, full(4_000, 96), 4):
+    for seed in range(block, full(4_000, 48), 4):
         rng = np.random.Generator(np.random.PCG64([seed, 5]))
         cluster = random_machine(rng)
         workload = random_jobs(rng, cluster, 0.0)
@@ -170,6 +170,10 @@ def test_a_long_queue(policy: Policy) -> None:
 def test_sample_trace(read: Any, name: str, nodes: int) -> None:
     cluster = Cluster.uniform(nodes, 20, 8)
     workload = read(TRACES / f"{name}.csv.gz", cluster)
+    jobs = workload.jobs[: full(len(workload.jobs), 1500)]
+    assert isinstance(workload.truth, TableTruth)
+    truth = TableTruth(fixed={job.id: workload.truth.fixed[job.id] for job in jobs})
+    workload = replace(workload, jobs=jobs, truth=truth)
     for policy in (Conservative(), Easy(), Easy(order="sqrtsaf", placement="spread"), Fcfs(skip=8)):
         check_same(*both(workload, cluster, policy))
 

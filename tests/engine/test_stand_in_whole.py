@@ -132,7 +132,7 @@ def both(workload: Workload, cluster: Cluster, policy: Policy, **options: Any) -
 
 @pytest.mark.parametrize("block", range(4))
 def test_random_instances(block: int) -> None:
-    for seed in range(block, full(6_000, 120), 4):
+    for seed in range(block, full(6_000, 48), 4):
         rng = np.random.Generator(np.random.PCG64(seed))
         nodes = int(rng.integers(1, 12)) if rng.random() < 0.5 else int(rng.integers(12, 200))
         workload = rigid_workload(rng, nodes)
@@ -149,7 +149,7 @@ def test_random_instances(block: int) -> None:
 
 @pytest.mark.parametrize("block", range(4))
 def test_random_instances_of_conservative_backfilling(block: int) -> None:
-    for seed in range(block, full(6_000, 120), 4):
+    for seed in range(block, full(6_000, 48), 4):
         rng = np.random.Generator(np.random.PCG64([seed, 1]))
         nodes = int(rng.integers(1, 12)) if rng.random() < 0.5 else int(rng.integers(12, 200))
         workload = bounded_workload(rng, nodes)
@@ -177,7 +177,7 @@ def test_many_jobs_that_run_at_once_and_end_by_the_same_bounds() -> None:
     ]
     fixed = {job.id: float(run) for job, run in zip(jobs, runs, strict=True)}
     workload = Workload("narrow", jobs, TableTruth(fixed=fixed))
-    for policy in [*POLICIES, *CONSERVATIVE][:: full(1, 2)]:  # others: `test_random_instances`
+    for policy in [*POLICIES, *CONSERVATIVE][:: full(1, 4)]:  # others: `test_random_instances`
         check_same(*both(workload, Cluster.uniform(600, 1), policy))
 
 

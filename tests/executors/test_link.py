@@ -132,7 +132,7 @@ class Run:
 LIST = [("short", 1, 0), ("long", 1, 0), *(("short", 1, n % 4) for n in range(12))]
 
 
-@settings(max_examples=full(500, 25), deadline=None)
+@settings(max_examples=full(500, 10), deadline=None)
 @example([*LIST, ("short", 2, 0), *(("short", n % 6, n % 4) for n in range(24))])
 @given(st.lists(JOBS | JOBS | JOBS | OTHERS, max_size=30))
 def test_jobs_get_what_they_brought_along_in_any_order_of_events(steps: list[Step]) -> None:

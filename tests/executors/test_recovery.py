@@ -76,7 +76,7 @@ def test_killed_at_random_moments(tmp_path: Path) -> None:
     rng = np.random.Generator(np.random.PCG64(2))
     history = MemoryHistory()
     total = 0
-    for attempt in range(full(100, 10)):
+    for attempt in range(full(100, 4)):
         folder = tmp_path / str(attempt)
         folder.mkdir()
         driver = start_driver(folder, SHORT)

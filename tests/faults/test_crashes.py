@@ -47,7 +47,7 @@ def struck_at(total: int, few: int) -> Iterator[int]:
 @pytest.mark.parametrize("role", ROLES)
 def test_killed_at_every_step(role: str, library: Path, count: dict[str, int], tmp_path: Path) -> None:
     assert count[role] > 20
-    for number in struck_at(count[role], 2):
+    for number in struck_at(count[role], 1):
         check(strike(tmp_path / str(number), library, role, number, "kill"))
 
 

@@ -198,7 +198,7 @@ def test_a_damaged_file_is_answered(
     whole = (samples / kind.path).read_bytes()
     here = tmp_path / "here"
     faults: list[str] = []
-    for number in range(full(kind.count, max(8, kind.count // 100))):
+    for number in range(full(kind.count, max(3, kind.count // 300))):
         rng = np.random.Generator(np.random.PCG64([number, len(name)]))
         shutil.rmtree(here, ignore_errors=True)
         shutil.copytree(samples, here, symlinks=True)

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from dovetail.errors import InputError
 from dovetail.history.exchange import csv_lines, json_lines, read_csv, read_json_lines
 from dovetail.model import DeviceClass, Run, State, Usage
+from dovetail.testing.builders import full
 
 names = st.text(st.characters(codec="utf-8", exclude_categories=["Cc", "Cs"]), min_size=1, max_size=8)
 words = st.text(st.characters(codec="utf-8", exclude_categories=["Cc", "Cs"]), max_size=8)
@@ -39,7 +40,7 @@ runs = st.builds(
 )
 
 
-@settings(deadline=None, derandomize=True, max_examples=100)
+@settings(deadline=None, derandomize=True, max_examples=full(100, 25))
 @given(st.lists(runs, max_size=4))
 def test_json_lines_give_back_what_was_written(given_runs: list[Run]) -> None:
     assert list(read_json_lines(json_lines(given_runs), "x.jsonl")) == given_runs
@@ -145,7 +146,7 @@ def test_malformed_csv_is_named(text: str, said: str) -> None:
     assert said in str(caught.value)
 
 
-@settings(deadline=None, derandomize=True, max_examples=150)
+@settings(deadline=None, derandomize=True, max_examples=full(150, 37))
 @given(st.binary(max_size=60) | st.text(max_size=60).map(str.encode))
 def test_any_text_is_read_or_answered(data: bytes) -> None:
     text = data.decode(errors="replace")
@@ -154,7 +155,7 @@ def test_any_text_is_read_or_answered(data: bytes) -> None:
             list(reader(io.StringIO(text), "x"))
 
 
-@settings(deadline=None, derandomize=True, max_examples=100)
+@settings(deadline=None, derandomize=True, max_examples=full(100, 25))
 @given(st.dictionaries(names, words | st.sampled_from(["inf", "nan", "5", "1e3", '"5"', '"', "true", ""])))
 def test_csv_keeps_words_apart_from_numbers(inputs: dict[str, str]) -> None:
     run = Run("a", "cpu", DeviceClass("cpu"), 1, -1, 0.0, inputs, 1.0, uid="1")

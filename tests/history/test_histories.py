@@ -14,6 +14,7 @@ from dovetail.errors import InputError
 from dovetail.history import MemoryHistory, SqliteHistory
 from dovetail.history.base import canonical_inputs, inputs_from_text, inputs_text
 from dovetail.model import DeviceClass, Run, State, Usage
+from dovetail.testing.builders import full
 
 CPU = DeviceClass("cpu", "epyc")
 GPU = DeviceClass("gpu", "T4")
@@ -163,7 +164,7 @@ def test_an_overlay_shows_its_base_and_leaves_it_alone(tmp_path: Path) -> None:
 values = st.floats(1e-6, 1e6, allow_nan=False)
 
 
-@settings(deadline=None, derandomize=True, max_examples=60)
+@settings(deadline=None, derandomize=True, max_examples=full(60, 20))
 @given(st.lists(values, min_size=1, max_size=40), st.integers(0, 40))
 def test_running_figures_equal_those_of_all_runs_at_once(times: list[float], cut: int) -> None:
     """Welford's update and the merge of two halves against the plain definitions."""
@@ -184,7 +185,7 @@ inputs = st.dictionaries(
 )
 
 
-@settings(deadline=None, derandomize=True, max_examples=100)
+@settings(deadline=None, derandomize=True, max_examples=full(100, 25))
 @given(inputs)
 def test_inputs_survive_the_database(given_inputs: dict[str, float | str]) -> None:
     key = canonical_inputs(given_inputs)

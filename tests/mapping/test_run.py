@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -11,6 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
+from dovetail_command import load, run_command
 
 import dovetail
 import dovetail.api
@@ -129,11 +129,7 @@ def test_a_map_whose_dovetail_was_killed_is_seen_as_lost_and_is_not_taken_up(sta
         process.send_signal(signal.SIGKILL)
     (folder,) = run_folders()
     for command in (["runs"], ["explain"]):
-        told = subprocess.run(
-            [sys.executable, "-m", "dovetail", *command, "--json"],
-            capture_output=True, check=True, env=environment,
-        )  # fmt: skip
-        (row,) = json.loads(told.stdout)
+        (row,) = load(run_command([*command, "--json"], Path.cwd(), environment))
         assert row.get("state") == "NODE_FAIL" or row["jobs"] == {"NODE_FAIL": 1}
     with pytest.raises(InputError, match="is a map, expected a run"):
         dovetail.api.resume(str(folder))

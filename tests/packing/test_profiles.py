@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from three_partition import theorem_2
 
 from dovetail.errors import InputError
+from dovetail.testing.builders import full
 from dovetail_lab.packing.profiles import check_times, describe_repairs, fit_times, repair
 from dovetail_lab.packing.synthetic import (
     FORMS,
@@ -31,7 +32,7 @@ def fitted(observations: list[tuple[int, float]], processors: int) -> np.ndarray
 
 
 @given(st.integers(1, 6), st.integers(1, 9), st.integers(0, 10**6))
-@settings(max_examples=100, deadline=None, derandomize=True)
+@settings(max_examples=full(100, 25), deadline=None, derandomize=True)
 def test_repair_gives_equations_1_and_2_and_is_stable(n: int, p: int, seed: int) -> None:
     times = np.random.default_rng(seed).uniform(0.1, 10.0, size=(n, p))
     repaired, repairs = repair(times)

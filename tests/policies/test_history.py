@@ -140,7 +140,7 @@ def paper_rules(times: Sequence[tuple[float, float]]) -> list[tuple[float, str]]
 
 
 @given(st.lists(st.tuples(st.integers(1, 60), st.integers(1, 60)), min_size=1, max_size=15))
-@settings(max_examples=full(2000, 300), deadline=None)
+@settings(max_examples=full(2000, 100), deadline=None)
 def test_history_follows_the_papers_rules_job_by_job(times: list[tuple[int, int]]) -> None:
     w = workload([(f"j{i}", {"cpu": float(c), "gpu": float(g)}) for i, (c, g) in enumerate(times)])
     result = scheduled(w, "history")
@@ -156,7 +156,7 @@ def test_history_follows_the_papers_rules_job_by_job(times: list[tuple[int, int]
     st.lists(st.tuples(st.integers(0, 30), st.integers(1, 30)), min_size=1, max_size=6),
     st.sampled_from(["1x1cpu+1gpu", "1x1cpu+2gpu", "2x1cpu+1gpu"]),
 )
-@settings(max_examples=full(300, 60), deadline=None)
+@settings(max_examples=full(300, 30), deadline=None)
 def test_optimal_equals_brute_force_and_bounds_every_policy(times: list[tuple[int, int]], shape: str) -> None:
     cluster = Cluster.parse(shape)
     w = workload([(f"j{i}", {"cpu": float(c), "gpu": float(g)}) for i, (c, g) in enumerate(times)])

@@ -34,7 +34,7 @@ def with_walltimes(work: Workload, rng: np.random.Generator) -> Workload:
 @pytest.mark.parametrize("policy", [RqBackfill(), RqBackfill(local=1), MrqBackfill(), MrqBackfill(held=True)])
 def test_no_promise_is_broken(policy: Policy) -> None:
     promised = borrowed = moved = 0
-    for seed in range(full(3000, 120)):
+    for seed in range(full(3000, 40)):
         rng = np.random.Generator(np.random.PCG64(seed))
         cluster = random_cluster(rng)
         work = with_walltimes(random_gangs(rng, cluster), rng)

@@ -60,7 +60,7 @@ from dovetail.testing.builders import TrueTimesModel, full, workload
 from dovetail.testing.invariants import check_schedule
 from dovetail.testing.virtual_time import run_virtual
 
-CASES = full(10_000, 120)
+CASES = full(10_000, 90)
 FINAL = [State.COMPLETED, State.COMPLETED, State.COMPLETED, State.FAILED]
 
 
@@ -284,7 +284,7 @@ def live(w: Workload, cluster: Cluster, policy: Any, incidents: Any, stall: floa
 
 @pytest.mark.parametrize("name", ["erratic", "fcfs", "easy", "conservative", "history"])
 def test_live_is_as_simulated_and_replayed_whatever_happens(name: str) -> None:
-    for seed in range(full(600, 40)):
+    for seed in range(full(600, 15)):
         rng = random.Random(seed)
         cluster = cluster_of(rng)
         w = jobs_of(rng, 10)

@@ -108,7 +108,7 @@ def run_simulated(w: Workload, cluster: Cluster, policy: str, learned: bool, sin
 
 
 @given(rows, st.sampled_from(POLICIES), st.sampled_from(CLUSTERS), st.booleans())
-@settings(max_examples=full(1000, 120), deadline=None)
+@settings(max_examples=full(1000, 40), deadline=None)
 def test_live_and_simulated_decisions_are_identical(
     drawn: list[Any], policy: str, shape: str, learned: bool
 ) -> None:
@@ -123,7 +123,7 @@ def test_live_and_simulated_decisions_are_identical(
 
 
 @given(rows, st.sampled_from(POLICIES), st.sampled_from(CLUSTERS), st.booleans())
-@settings(max_examples=full(1000, 100), deadline=None)
+@settings(max_examples=full(1000, 40), deadline=None)
 def test_replay_of_a_journal_is_identical(drawn: list[Any], policy: str, shape: str, learned: bool) -> None:
     w = jobs(drawn)
     cluster = Cluster.parse(shape)

@@ -45,7 +45,7 @@ from dovetail.plugins import load_policy
 from dovetail.testing.builders import full, workload
 
 FINAL = (State.COMPLETED, State.CANCELLED, State.FAILED)
-CASES = full(4000, 150)
+CASES = full(4000, 60)
 MS = 1e-3
 CLUSTERS = ((1, 0), (2, 0), (4, 0), (2, 1), (3, 2))  # cores and GPUs
 POLICIES = ("history", "fcfs", "easy", "best-device", "lookahead", "history-guarded")

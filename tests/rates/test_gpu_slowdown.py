@@ -11,7 +11,7 @@ from dovetail.model import Cluster, Result, Workload
 from dovetail.plugins import load_policy
 from dovetail.rates.gpu_slowdown import GpuSlowdown
 from dovetail.runtimes.perfect import PerfectModel
-from dovetail.testing.builders import workload
+from dovetail.testing.builders import full, workload
 
 TWO = Cluster.parse("1x1cpu+1gpu")
 
@@ -55,7 +55,7 @@ def test_other_nodes_do_not_matter() -> None:
     st.lists(st.tuples(st.sampled_from(["cpu", "gpu"]), st.integers(1, 20)), min_size=1, max_size=10),
     st.floats(1.0, 4.0),
 )
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=full(60, 20), deadline=None, derandomize=True)
 def test_the_gpu_does_its_work_at_the_rate_of_each_moment(jobs: list[tuple[str, int]], factor: float) -> None:
     """CPU work is contiguous from 0 (FIFO), so the GPU's end follows from the two totals alone."""
     w = workload([(f"j{i}", {kind: float(t)}) for i, (kind, t) in enumerate(jobs)])

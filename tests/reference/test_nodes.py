@@ -309,7 +309,7 @@ def test_agrees_job_by_job(
     policy: Policy, reference: Callable[[Sequence[Ask], Free], list[tuple[float, Slot]]], block: int
 ) -> None:
     """Starts, nodes and GPUs of every job."""
-    for seed in range(block, full(5000, 300), 2):
+    for seed in range(block, full(5000, 80), 2):
         asks, whole, workload, cluster = instance(seed)
         result = simulate(workload, cluster, policy, TrueTimesModel(workload.truth))
         check_schedule(result, workload)

@@ -227,7 +227,7 @@ def numbered_by_arrival(rows: Sequence[Row]) -> list[Row]:
     return sorted(rows, key=lambda row: row[0])
 
 
-SEEDS = full(5000, 240)
+SEEDS = full(5000, 80)
 
 
 @pytest.mark.parametrize("block", range(4))

@@ -23,6 +23,7 @@ from dovetail.remote.limits import ESTIMATES
 from dovetail.remote.session import Session
 from dovetail.remote.standard import DTYPES, FUNCTIONS
 from dovetail.remote.wire import ProtocolError
+from dovetail.testing.builders import full
 
 FULL = bool(os.environ.get("DOVETAIL_TEST_FULL"))
 DTYPE_MAP = {name: np.dtype(name) for name in DTYPES}
@@ -62,7 +63,7 @@ def depth(value: Any) -> int:
 
 
 @given(nested.filter(lambda value: depth(value) < 8))
-@settings(max_examples=300 if FULL else 60, deadline=None)
+@settings(max_examples=full(300, 75) if FULL else 60, deadline=None)
 def test_arguments_survive(value: Any) -> None:
     text = orjson.dumps([encode(value, lambda one: None)])
     assert same(decode(orjson.loads(text)[0], {}, DTYPE_MAP), value)

@@ -24,11 +24,12 @@ from waiting import until
 
 from dovetail.errors import DeviceError, DeviceLost
 from dovetail.remote import Device, Namespace
+from dovetail.testing.builders import full
 from dovetail.testing.processes import runs
 
 pytestmark = [pytest.mark.live, pytest.mark.xdist_group("remote")]
 
-ROUNDS = 100 if os.environ.get("DOVETAIL_TEST_FULL") else 3
+ROUNDS = full(100, 1)
 
 PROGRAM = """
 import sys

@@ -26,6 +26,7 @@ from dovetail.model import (
 )
 from dovetail.model.hostlist import compress
 from dovetail.report.json_form import Spelling, dumps, plain, to_json
+from dovetail.testing.builders import full
 
 Make = Callable[..., Record]
 Build = Callable[..., Result]
@@ -133,7 +134,7 @@ def test_plain_spells_what_it_does_not_know() -> None:
     assert plain({State.FAILED: (1, Path("a/b"), True, None)}) == {"FAILED": [1, "a/b", True, None]}
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=full(100, 25))
 @given(mask=st.integers(1, 2**70 - 1))
 def test_direct_spelling_is_that_of_compress(mask: int) -> None:
     cluster = Cluster.uniform(70, 1)

@@ -19,6 +19,7 @@ from dovetail.report.gantt.lanes import (
     ticks,
 )
 from dovetail.report.metrics import final_metrics
+from dovetail.testing.builders import full
 
 Make = Callable[..., Record]
 Build = Callable[..., Result]
@@ -83,7 +84,7 @@ def test_a_label_keeps_what_tells_jobs_apart(make_record: Make) -> None:
     assert [same.fitting(make_record(id, app="t"), 5) for id in ("train", "train-2")] == ["train", "2"]
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=full(60, 20))
 @given(
     lengths=st.lists(st.tuples(st.integers(1, 9), st.integers(1, 4)), min_size=1, max_size=25),
 )

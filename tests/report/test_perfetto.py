@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from dovetail.model import Allocation, Cluster, Donor, Part, Record, Request, Result, State
 from dovetail.report.perfetto import to_perfetto, trace_events, write_perfetto
+from dovetail.testing.builders import full
 from dovetail.workloads.builder import TraceBuilder, gpu_request
 
 
@@ -83,7 +84,7 @@ def test_counters_follow_the_queue():
 spans = st.lists(st.tuples(st.integers(0, 20), st.integers(0, 10), st.integers(1, 7)), max_size=10)
 
 
-@settings(deadline=None, max_examples=60, derandomize=True)
+@settings(deadline=None, max_examples=full(60, 20), derandomize=True)
 @given(spans=spans)
 def test_slices_of_one_thread_never_overlap(spans):
     records = [

@@ -17,6 +17,7 @@ from dovetail.report.gantt.lanes import lanes
 from dovetail.report.metrics import final_metrics
 from dovetail.report.perfetto import trace_events
 from dovetail.report.usage import busy_seconds
+from dovetail.testing.builders import full
 
 jobs = st.lists(
     st.tuples(
@@ -30,7 +31,7 @@ jobs = st.lists(
 )
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=full(150, 37))
 @given(jobs=jobs, whole=st.booleans(), chunk=st.sampled_from([1, 7, 10_000]))
 def test_busy_seconds_agree_with_counting_second_by_second(
     jobs: list[tuple[int, int, int, int, list[int]]], whole: bool, chunk: int
@@ -111,7 +112,7 @@ def test_series(make_record: Callable[..., Record], make_result: Callable[..., R
     }
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=full(60, 20))
 @given(jobs=jobs)
 def test_shares_in_use_agree_with_steps(jobs: list[tuple[int, int, int, int, list[int]]]) -> None:
     from dovetail.model import Allocation, App, Choice, Implementation, Job, Part, Request

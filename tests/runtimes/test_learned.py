@@ -17,6 +17,7 @@ from dovetail.history import MemoryHistory, SqliteHistory
 from dovetail.model import DeviceClass, Run
 from dovetail.runtimes import make_model
 from dovetail.runtimes.learned import LearnedModel
+from dovetail.testing.builders import full
 
 GPU = DeviceClass("gpu", "T4")
 APPS_OF_EACH_LAW = 100 if os.environ.get("DOVETAIL_TEST_FULL") else 15
@@ -309,7 +310,7 @@ times = st.floats(0, 1e9) | st.sampled_from([0.0, 1e-12, 1e15])
 histories = st.lists(st.tuples(inputs, times, st.integers(1, 3), st.booleans()), min_size=1, max_size=14)
 
 
-@settings(deadline=None, derandomize=True, max_examples=150)
+@settings(deadline=None, derandomize=True, max_examples=full(150, 37))
 @given(histories, inputs, st.integers(1, 4))
 def test_any_history_gives_a_positive_time_inside_its_interval(
     rows: list[tuple[dict[str, float | str], float, int, bool]], asked: dict[str, float | str], nodes: int

@@ -11,6 +11,7 @@ from dovetail.history import MemoryHistory
 from dovetail.model import DeviceClass, Run
 from dovetail.runtimes.base import TINY, Query
 from dovetail.runtimes.least_squares import LeastSquaresModel
+from dovetail.testing.builders import full
 
 CPU = DeviceClass("cpu")
 
@@ -75,7 +76,7 @@ sizes = st.lists(st.floats(1, 1e6), min_size=2, max_size=12)
 times = st.floats(1e-6, 1e5)
 
 
-@settings(deadline=None, derandomize=True, max_examples=100)
+@settings(deadline=None, derandomize=True, max_examples=full(100, 25))
 @given(st.lists(st.tuples(st.floats(1, 1e6), times), min_size=1, max_size=12), st.floats(0.1, 1e7))
 def test_interval_holds_the_expected_time_and_all_is_positive(
     pairs: list[tuple[float, float]], n: float
@@ -85,7 +86,7 @@ def test_interval_holds_the_expected_time_and_all_is_positive(
     assert 0 <= found.lower <= found.expected <= found.upper  # type: ignore[attr-defined]
 
 
-@settings(deadline=None, derandomize=True, max_examples=60)
+@settings(deadline=None, derandomize=True, max_examples=full(60, 20))
 @given(st.lists(st.tuples(st.integers(1, 50), st.floats(0.1, 100)), min_size=3, max_size=30))
 def test_the_line_through_averages_is_that_through_all_runs(pairs: list[tuple[int, float]]) -> None:
     if len({n for n, _ in pairs}) < 2:

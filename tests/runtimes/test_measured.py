@@ -54,7 +54,7 @@ def test_no_prediction_shouts_after_the_second_run(judge: ModuleType) -> None:
     assert max(row.factor for row in rows if row.before >= 2) <= 5
 
 
-@pytest.mark.parametrize("name", ["calm", "busy-1", "busy-2"][: full(3, 2)])
+@pytest.mark.parametrize("name", ["busy-1", "calm", "busy-2"][: full(3, 1)])
 def test_no_law_shouts_whatever_runs_beside_it(judge: ModuleType, name: str) -> None:
     """Of CPU time nothing is off by more than five times from an app's third run on, also under load."""
     rows = judge.judge(

@@ -136,8 +136,8 @@ def killed(pid: int, boot: float) -> bool:
 @pytest.mark.parametrize(
     ("jobs", "kinds", "times", "clients"),
     [
-        (MIXED_JOBS, KINDS, full(25, 4), full(5, 2)),
-        (SHORT_JOBS, ("service",), full(25, 3), 2),
+        (MIXED_JOBS, KINDS, full(25, 4), full(5, 1)),
+        (SHORT_JOBS, ("service",), full(25, 2), full(2, 1)),
         pytest.param(*(SHORT_JOBS, KINDS, 25, 5), marks=LONG),
     ],
 )

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
-from services import Serving, cpu_seconds, submit, wait
+from services import ANEW, Serving, cpu_seconds, submit, wait
 from waiting import until
 
 from dovetail.running.ledger import Ledger
@@ -46,6 +46,7 @@ def with_a_past(service: Serving, count: int) -> None:
 def test_a_long_past_costs_neither_time_nor_memory(tmp_path: Path) -> None:
     count = full(1_000_000, 50_000)
     service = Serving(tmp_path, "--cluster", "1x2cpu")
+    service.program = ANEW
     with_a_past(service, count)
     try:
         began = time.monotonic()
@@ -90,8 +91,7 @@ def test_a_drained_service_ends_when_its_jobs_have(tmp_path: Path) -> None:
     service = Serving(tmp_path, "--cluster", "1x1cpu")
     with service.start() as client:
         running, waiting = submit(client, {"command": ["sleep", "1"]}, {"command": ["true"]})
-        while client.get("/api/v1/info")["jobs"]["running"] < 1:
-            time.sleep(0.02)
+        until(lambda: client.get("/api/v1/info")["jobs"]["running"] >= 1)
         client.post("/api/v1/service/drain")
     assert service.process is not None
     assert service.process.wait(100) == 0
@@ -105,6 +105,7 @@ def test_a_drained_service_ends_when_its_jobs_have(tmp_path: Path) -> None:
 
 def test_an_idle_service_uses_no_cpu(tmp_path: Path) -> None:
     service = Serving(tmp_path, "--cluster", "1x2cpu")
+    service.program = ANEW
     try:
         with service.start() as client:
             wait(client, submit(client, {"command": ["true"]}))
@@ -153,6 +154,7 @@ def test_a_job_runs_on_beside_thousands_of_different_ones(tmp_path: Path) -> Non
 def test_a_drained_node_makes_nothing_dearer(tmp_path: Path) -> None:
     """What is recomputed for all that wait, with every one who comes, is not."""
     service = Serving(tmp_path, "--cluster", "1x1cpu", "--grace", "0")
+    service.program = ANEW
     count = full(100_000, 10_000)
     try:
         with service.start() as client:
@@ -184,8 +186,7 @@ def test_pages_are_the_whole_list_in_pieces(tmp_path: Path) -> None:
     service = Serving(tmp_path, "--cluster", "1x1cpu", "--grace", "0")
     with service.start() as client:
         (runs,) = submit(client, {"command": ["sleep", "60"], "name": "odd"})
-        while client.get(f"/api/v1/jobs/{runs}")["state"] != "RUNNING":
-            time.sleep(0.02)
+        until(lambda: client.get(f"/api/v1/jobs/{runs}")["state"] == "RUNNING")
         names = ("even", "odd")
         ids = submit(
             client, *({"command": ["true"], "name": names[n % 2], "hold": n % 5 == 0} for n in range(30))

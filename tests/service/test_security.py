@@ -447,7 +447,7 @@ def test_no_request_makes_the_service_fail(service: Serving, place: str, token: 
     for result in schema.get_all_operations():
         operation = result.ok()
 
-        @settings(max_examples=full(100, 8), deadline=None, suppress_health_check=list(HealthCheck))
+        @settings(max_examples=full(100, 3), deadline=None, suppress_health_check=list(HealthCheck))
         def each(case: Any) -> None:
             if isinstance(case.body, dict) and "timeout" in case.body:
                 case.body["timeout"] = 0

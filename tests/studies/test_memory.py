@@ -28,6 +28,10 @@ needs_traces = pytest.mark.skipif(
 HEADER = "task_id,process,start,complete,rchar,peak_rss,memory,realtime,status"
 
 
+ONCE = pytest.mark.xdist_group("replays")
+"""Of tests that share what takes long to make."""
+
+
 @pytest.fixture(scope="module")
 def found() -> Mapping[str, Replayed]:
     return {name: replay_file(TRACES / name) for name in NAMES}
@@ -37,6 +41,7 @@ def warm(row: Row) -> float:
     return row.wasted_gb_hours - row.wasted_cold_gb_hours
 
 
+@ONCE
 @needs_traces
 def test_learned_wastes_less_than_the_largest_peak_so_far_and_kills_no_more(
     found: Mapping[str, Replayed],
@@ -52,6 +57,7 @@ def test_learned_wastes_less_than_the_largest_peak_so_far_and_kills_no_more(
     assert math.prod(ratios) ** (1 / 3) <= 0.80
 
 
+@ONCE
 @needs_traces
 def test_without_what_is_read_learned_is_no_worse_than_the_largest_peak(
     found: Mapping[str, Replayed],
@@ -63,6 +69,7 @@ def test_without_what_is_read_learned_is_no_worse_than_the_largest_peak(
         assert learned.kills <= largest.kills
 
 
+@ONCE
 @needs_traces
 def test_nine_peaks_out_of_ten_are_inside_of_their_interval(found: Mapping[str, Replayed]) -> None:
     inside = asked = 0.0

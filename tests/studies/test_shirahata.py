@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -50,6 +51,7 @@ def test_the_gap_counted_the_rule_never_loses_to_greedy() -> None:
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Few nodes, few settings, fewer tasks."""
+    monkeypatch.setattr(study, "overheads", partial(overheads, tasks=4))
     monkeypatch.setattr(simulated, "TASKS", 1500)
     for module in (simulated, study):
         monkeypatch.setattr(module, "NODES", (1, 16, 64))

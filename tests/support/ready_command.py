@@ -7,6 +7,7 @@ Whatever a call does, it does in a process of its own, which ends as any other; 
 from __future__ import annotations
 
 import atexit
+import contextlib
 import gc
 import importlib
 import json
@@ -51,7 +52,10 @@ def _door() -> tuple[str, subprocess.Popen[bytes]]:
     code = f"import sys; sys.path.insert(0, {str(HERE)!r}); from ready_command import serve; serve({number})"
     # Its streams are pipes as those of the commands that it becomes.
     process = subprocess.Popen(
-        [sys.executable, "-c", code], pass_fds=[number], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        [sys.executable, "-X", "faulthandler", "-c", code],
+        pass_fds=[number],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
     )
     name = listener.getsockname()
     listener.close()
@@ -64,42 +68,74 @@ def _close(process: subprocess.Popen[bytes]) -> None:
         process.kill()
 
 
+class Started:
+    """The command with its output in open files, and of `subprocess.Popen` what the tests need."""
+
+    def __init__(
+        self, arguments: Sequence[str], cwd: Path, environment: Mapping[str, str], out: int, err: int
+    ) -> None:
+        self.args = list(arguments)
+        self.returncode: int | None = None
+        self._connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._connection.connect(_door()[0])
+        asked, nothing = os.memfd_create("asked"), os.open(os.devnull, os.O_RDONLY)
+        try:
+            os.write(asked, json.dumps([self.args, str(cwd), dict(environment)]).encode())
+            socket.send_fds(self._connection, [b"run"], [nothing, out, err, asked])
+            self.pid = int(self._connection.recv(64))
+        finally:
+            os.close(asked)
+            os.close(nothing)
+
+    def wait(self, timeout: float | None = None) -> int:
+        """The status that it ends with. Raises `subprocess.TimeoutExpired`."""
+        if self.returncode is None:
+            self._connection.settimeout(timeout)
+            try:
+                self.returncode = int(self._connection.recv(64))
+            except (TimeoutError, BlockingIOError):
+                raise subprocess.TimeoutExpired(self.args, timeout or 0.0) from None
+            self._connection.close()
+        return self.returncode
+
+    def poll(self) -> int | None:
+        """The status, if it has ended."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return self.wait(0)
+        return None
+
+    def send_signal(self, number: int) -> None:
+        """Nothing, if it has ended."""
+        if self.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        self.send_signal(signal.SIGKILL)
+
+
 def run(
     arguments: Sequence[str], cwd: Path, environment: Mapping[str, str], timeout: float
 ) -> subprocess.CompletedProcess[str]:
     """As `subprocess.run` of the command with its output captured. Raises `subprocess.TimeoutExpired`."""
     until = time.monotonic() + timeout
-    name, _ = _door()
-    ends: list[int] = []
-    pipes: list[int] = []
-    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
-        try:
-            connection.connect(name)
-            ends.append(os.open(os.devnull, os.O_RDONLY))
-            for _ in range(2):
-                pipe, end = os.pipe()
-                pipes.append(pipe)
-                ends.append(end)
-            asked = os.memfd_create("asked")
-            ends.append(asked)
-            os.write(asked, json.dumps([list(arguments), str(cwd), dict(environment)]).encode())
-            socket.send_fds(connection, [b"run"], ends)
-            pid = int(connection.recv(64))
-        finally:
-            for end in ends:
-                os.close(end)
-        try:
-            said = _read(pipes, until)
-            connection.settimeout(max(0.01, until - time.monotonic()))
-            status = int(connection.recv(64))
-        except TimeoutError:
-            os.kill(pid, signal.SIGKILL)
-            raise subprocess.TimeoutExpired(list(arguments), timeout) from None
-        finally:
-            for pipe in pipes:
-                os.close(pipe)
-    out, err = (text.decode() for text in said)
-    return subprocess.CompletedProcess(list(arguments), status, out, err)
+    (out, out_end), (err, err_end) = os.pipe(), os.pipe()
+    try:
+        started = Started(arguments, cwd, environment, out_end, err_end)
+    finally:
+        os.close(out_end)
+        os.close(err_end)
+    try:
+        said = [text.decode() for text in _read((out, err), until)]
+        status = started.wait(max(0.01, until - time.monotonic()))
+    except (TimeoutError, subprocess.TimeoutExpired):
+        started.kill()
+        raise subprocess.TimeoutExpired(list(arguments), timeout) from None
+    finally:
+        os.close(out)
+        os.close(err)
+    return subprocess.CompletedProcess(list(arguments), status, *said)
 
 
 def _read(pipes: Sequence[int], until: float) -> list[bytes]:

@@ -14,10 +14,14 @@ from pathlib import Path
 from typing import Any
 
 from dovetail_command import run_command
+from ready_command import Started, can_serve
 from waiting import until
 
 from dovetail.service.client import Connection, NoService, connection
 from dovetail.service.folder import ServiceFolder
+from dovetail.testing.builders import full
+
+ANEW = ("-m", "dovetail")
 
 
 class Serving:
@@ -27,34 +31,27 @@ class Serving:
         self.root = root
         self.folder = ServiceFolder(root / "service")
         self.options: Sequence[str] = options
-        self.program: Sequence[str] = ("-m", "dovetail")
+        self.program: Sequence[str] = ()
+        """What Python is to run in the place of the command; then, and where memory is measured, anew."""
         self.environment = {
             **os.environ,
             "XDG_STATE_HOME": str(root / "state"),
             "DOVETAIL_SERVICE": str(self.folder.path),
             **variables,
         }
-        self.process: subprocess.Popen[bytes] | None = None
+        self.process: subprocess.Popen[bytes] | Started | None = None
 
     def start(self) -> Connection:
         self.folder.make()
         with open(self.folder.log, "ab") as log:
-            self.process = subprocess.Popen(
-                [
-                    sys.executable,
-                    "-X",
-                    "faulthandler",
-                    *self.program,
-                    "serve",
-                    "--folder",
-                    str(self.folder.path),
-                    *self.options,
-                ],
-                stdout=log,
-                stderr=log,
-                env=self.environment,
-                cwd=self.root,
-            )
+            arguments = ["serve", "--folder", str(self.folder.path), *self.options]
+            if self.program or full(1, 0) or not can_serve(self.environment):
+                command = [sys.executable, "-X", "faulthandler", *(self.program or ANEW), *arguments]
+                self.process = subprocess.Popen(
+                    command, stdout=log, stderr=log, env=self.environment, cwd=self.root
+                )
+            else:
+                self.process = Started(arguments, self.root, self.environment, log.fileno(), log.fileno())
         atexit.register(self.process.kill)  # where a test fails before it stops it
         deadline = time.monotonic() + 100
         while time.monotonic() < deadline:

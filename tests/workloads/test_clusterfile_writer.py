@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from dovetail.errors import InputError
 from dovetail.model import Cluster, Device, Node
 from dovetail.model.cluster_file import cluster_as_toml
+from dovetail.testing.builders import full
 from dovetail.workloads.tables import read_node_list
 
 NODES = "sn,cpu_milli,memory_mib,gpu,model\nb-01,32000,1024,0,\nb-02,32000,1024,0,\nb-03,64000,2048,2,T4\n"
@@ -36,7 +37,7 @@ def node(draw, name):
     return Node(name, cores, tuple(devices), memory, draw(st.integers(0, 1)))
 
 
-@settings(deadline=None, max_examples=60, derandomize=True)
+@settings(deadline=None, max_examples=full(60, 20), derandomize=True)
 @given(data=st.data(), names=st.lists(st.sampled_from([f"n{i}" for i in range(12)]), min_size=1, unique=True))
 def test_the_same_nodes_in_the_same_order(data, names, tmp_path_factory):
     cluster = Cluster(tuple(data.draw(node(name)) for name in names), "drawn")

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from dovetail.errors import InputError
 from dovetail.model import WHOLE_POOL, Cluster, Request, TableTruth, Workload
+from dovetail.testing.builders import full
 from dovetail.workloads.builder import TraceBuilder, gpu_request
 from dovetail.workloads.describe import describe
 from dovetail.workloads.edit import cut, scale
@@ -102,7 +103,7 @@ jobs = st.lists(
 )
 
 
-@settings(deadline=None, max_examples=60, derandomize=True)
+@settings(deadline=None, max_examples=full(60, 20), derandomize=True)
 @given(jobs=jobs)
 def test_describe_is_json_of_any_workload(jobs):
     workload = made(*jobs, cluster=MACHINE)

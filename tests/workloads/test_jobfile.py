@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from dovetail.errors import InputError
 from dovetail.model import HOST_CPUS, WHOLE_POOL, Job, Request, Workload
+from dovetail.testing.builders import full
 from dovetail.workloads.jobfile import load_jobfile
 
 # The example of the contract, word for word.
@@ -285,7 +286,7 @@ ODD = [
 @settings(
     deadline=None,
     derandomize=True,
-    max_examples=300,
+    max_examples=full(300, 75),
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(st.data())

@@ -21,6 +21,7 @@ from dovetail.model import (
     Workload,
     request_for,
 )
+from dovetail.testing.builders import full
 from dovetail.workloads.jobfile import load_jobfile
 from dovetail.workloads.jobfile_schema import AppEntry, ImplementationEntry, JobEntry
 from dovetail.workloads.jobfile_writer import dump_jobfile
@@ -271,7 +272,7 @@ def table(head: str, sample: dict[str, str], keys: set[str]) -> str:
     return "\n".join([head, *(f"{key} = {sample[key]}" for key in sample if key in keys), ""])
 
 
-@settings(deadline=None, derandomize=True, max_examples=60)
+@settings(deadline=None, derandomize=True, max_examples=full(60, 20))
 @given(*(st.sets(st.sampled_from(sorted(sample))) for sample in (IMPLEMENTATION, IMPLEMENTATION, APP, JOB)))
 def test_what_is_read_is_written_and_read_alike(
     cpu: set[str], gpu: set[str], app: set[str], job: set[str]

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from dovetail.errors import InputError
 from dovetail.files.tables import Malformed, unix_seconds
 from dovetail.model import Cluster, Device, Node, Request
+from dovetail.testing.builders import full
 from dovetail.workloads.slurm_accounting import (
     duration,
     parse_tres,
@@ -266,7 +267,7 @@ values = st.recursive(
 )
 
 
-@settings(deadline=None, max_examples=150, derandomize=True)
+@settings(deadline=None, max_examples=full(150, 37), derandomize=True)
 @given(data=st.data())
 def test_no_json_makes_a_traceback(data, tmp_path_factory):
     job = record()

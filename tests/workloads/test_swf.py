@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from dovetail.errors import InputError
 from dovetail.model import Cluster, Request
+from dovetail.testing.builders import full
 from dovetail.workloads import swf_arrays
 from dovetail.workloads.swf import read_swf, swf_machine, swf_request
 from dovetail.workloads.swf_arrays import parse_swf, read_swf_arrays
@@ -213,7 +214,7 @@ rows = st.lists(
 )
 
 
-@settings(deadline=None, max_examples=200, derandomize=True)
+@settings(deadline=None, max_examples=full(200, 50), derandomize=True)
 @given(data=st.one_of(rows.map(lambda r: "\n".join(map(" ".join, r)).encode()), st.binary(max_size=200)))
 def test_no_bytes_make_a_traceback(data):
     for lenient in (False, True):
@@ -228,7 +229,7 @@ def test_no_bytes_make_a_traceback(data):
 clean = st.lists(st.tuples(*[st.integers(-1, 10**9)] * 18), min_size=1, max_size=6)
 
 
-@settings(deadline=None, max_examples=100, derandomize=True)
+@settings(deadline=None, max_examples=full(100, 25), derandomize=True)
 @given(
     rows=clean, gap=st.sampled_from([" ", "   ", "\t"]), end=st.sampled_from(["\n", "\r\n", "\n\n", " \n"])
 )

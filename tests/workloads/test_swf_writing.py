@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from dovetail.errors import InputError
 from dovetail.model import Cluster
+from dovetail.testing.builders import full
 from dovetail.workloads.builder import TraceBuilder, gpu_request
 from dovetail.workloads.edit import cut, scale
 from dovetail.workloads.load import load_workload
@@ -53,7 +54,7 @@ jobs = st.lists(
 )
 
 
-@settings(deadline=None, max_examples=80, derandomize=True)
+@settings(deadline=None, max_examples=full(80, 20), derandomize=True)
 @given(jobs=jobs, per_node=st.sampled_from([1, 4]))
 def test_what_is_written_is_read_back(jobs, per_node):
     builder = TraceBuilder("w", None, app="swf")

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 import dovetail
 from dovetail.errors import InputError
 from dovetail.model import HOST_CPUS, Cluster
+from dovetail.testing.builders import full
 from dovetail.workloads.synthetic import rigid_arrays, synthesize
 
 
@@ -139,7 +140,7 @@ def test_gpu_jobs_need_a_gpu():
         synthesize("lublin?gpus=0.5", Cluster.uniform(4, 4))
 
 
-@settings(deadline=None, max_examples=60, derandomize=True)
+@settings(deadline=None, max_examples=full(60, 20), derandomize=True)
 @given(
     kind=st.sampled_from(["rigid", "lublin"]),
     jobs=st.integers(1, 30),

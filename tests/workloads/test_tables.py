@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from dovetail.errors import InputError
 from dovetail.model import Cluster
+from dovetail.testing.builders import full
 from dovetail.workloads.load import load_workload
 from dovetail.workloads.tables import TABLES, read_node_list, read_table
 
@@ -137,7 +138,7 @@ cells = st.one_of(
 )
 
 
-@settings(deadline=None, max_examples=120, derandomize=True)
+@settings(deadline=None, max_examples=full(120, 30), derandomize=True)
 @given(data=st.data(), kind=st.sampled_from(sorted(TABLES)))
 def test_no_table_makes_a_traceback(data, kind, tmp_path_factory):
     columns, reader = TABLES[kind]
@@ -153,7 +154,7 @@ def test_no_table_makes_a_traceback(data, kind, tmp_path_factory):
             assert all(workload.truth.fixed[job.id] >= 0 for job in workload.jobs)
 
 
-@settings(deadline=None, max_examples=80, derandomize=True)
+@settings(deadline=None, max_examples=full(80, 20), derandomize=True)
 @given(junk=st.binary(max_size=120))
 def test_no_bytes_make_a_traceback(junk, tmp_path_factory):
     path = tmp_path_factory.mktemp("b") / "t.csv"

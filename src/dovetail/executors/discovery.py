@@ -21,8 +21,6 @@ from typing import Any
 from dovetail.executors.environment import VISIBLE, visible_names
 from dovetail.model import Cluster, Device, Node
 
-__all__ = ["Cores", "FailedProbe", "FoundDevice", "Inventory", "discover", "inventory", "run_probes"]
-
 PROBES: Mapping[str, str] = {"nvidia": "nvidia.py", "amd": "amd.py", "opencl": "opencl.py"}
 TIMEOUT = 20.0
 """Seconds for all drivers together; the first load of a driver can take ten."""

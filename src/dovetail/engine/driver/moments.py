@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import heapq
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from dovetail.engine.state.books import Books
 from dovetail.model import Ended, Event, Job, JobId, Placed, Seconds, Started
-
-__all__ = ["Deadlines", "MeasuredMoments"]
 
 INFINITE = float("inf")
 
@@ -33,15 +32,15 @@ class Deadlines:
             return job.walltime
         return INFINITE if self._default is None else self._default
 
-    def watch(self, placed: Placed, since: Seconds) -> None:
-        """A job has begun."""
+    def watch(self, placed: Placed, since: Seconds, after: Seconds = -INFINITE) -> None:
+        """A job has begun; nothing is due of it before a moment ``after`` this."""
         limit, launch = self.limit(placed.job), placed.job.launch
         if limit == INFINITE:
             return
-        end = since + limit
+        end = max(since + limit, math.nextafter(after, INFINITE))
         heapq.heappush(self._heap, (end, placed.job.id, placed.attempt, 0))
         if launch is not None and launch.signal is not None:
-            notice = max(since, end - launch.notice)
+            notice = max(since, end - launch.notice, math.nextafter(after, INFINITE))
             heapq.heappush(self._heap, (notice, placed.job.id, placed.attempt, launch.signal))
 
     def next_time(self) -> Seconds:

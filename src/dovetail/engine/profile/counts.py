@@ -16,8 +16,6 @@ from dovetail.interfaces import Profile
 from dovetail.model import Allocation, Job, JobId, Placed, Promise, Renew, Request, Seconds
 from dovetail.native.steps import FreeSteps
 
-__all__ = ["CountPlan", "CountProfile", "CountProfileCache", "Held"]
-
 Held = tuple[Any, Promise, Seconds]
 """A promise with its key in the order of the queue and its duration."""
 
