@@ -116,7 +116,7 @@ def discover(timeout: float = TIMEOUT) -> Cluster:
 
 
 def _with_traces(root: Path = Path("/")) -> list[str]:
-    """The probes that could find a device: what must be there for it is. ``root`` stands for ``/`` in tests."""
+    """The probes that could find a device, since what it needs is there. ``root`` stands for ``/``."""
     traces = {
         "nvidia": any(any((root / "dev").glob(name)) for name in _NVIDIA_FILES),
         "amd": (root / "sys/class/kfd").is_dir(),
