@@ -115,19 +115,19 @@ async def explained(service: Service, id: JobId) -> Row:
         one, request = choice.implementation, choice.request
         for device in service.engine.cluster.device_classes(one.kind):
             found = predict(entry.job, one, request, device)
-            row = {"implementation": one.name, "nodes": request.nodes, "device": str(device)}
-            row |= {
+            option = {"implementation": one.name, "nodes": request.nodes, "device": str(device)}
+            option |= {
                 "kind": device.kind,
                 "model": device.model,
                 "chosen": one.name == row["implementation"],
                 "suspended": service.engine.suspensions.reason((entry.job.app.name, one.name, device)),
             }
             if found is None:
-                row |= {"predicted": None, "lower": None, "upper": None, "samples": 0}
-                row["basis"] = "no history"
+                option |= {"predicted": None, "lower": None, "upper": None, "samples": 0}
+                option["basis"] = "no history"
             else:
                 upper = found.upper if isfinite(found.upper) else None
-                row |= {"predicted": found.expected, "lower": found.lower, "upper": upper}
-                row |= {"samples": found.samples, "basis": found.basis}
-            considered.append(row)
+                option |= {"predicted": found.expected, "lower": found.lower, "upper": upper}
+                option |= {"samples": found.samples, "basis": found.basis}
+            considered.append(option)
     return {**row, "considered": considered, "memory": memory, "policy": service.about.policy}
