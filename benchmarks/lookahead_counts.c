@@ -116,9 +116,11 @@ static void line_up(World *w, number job) {
 }
 
 static double score(World *w, number jobs, number futures, number head, double enough) {
-    return dovetail_roll_outs(w->free, w->running_width, w->running, w->running_long, futures, w->running, w->bound,
+    double found = NAN;
+    dovetail_roll_outs(w->free, w->running_width, w->running, w->running_long, futures, w->running, w->bound,
                               w->running, w->width, jobs, w->wall, jobs, w->long_, futures, jobs, w->submit, jobs,
-                              jobs, w->rank, jobs, head, WAIT, enough);
+                              jobs, w->rank, 1, jobs, head, WAIT, enough, &found, 1);
+    return found;
 }
 
 static void rank_by(World *w, number order, number jobs, number *sorted) {

@@ -1,6 +1,7 @@
 """Which rule of `lookahead` is best on some traces, and what it then does on the one that had no say.
 
     python benchmarks/lookahead_held_out.py FOLDER wait 1-24 >> wait.jsonl  # copies 1 to 24 of each trace
+    python benchmarks/lookahead_held_out.py FOLDER slowdown 1-4 kth nasa    # the same of two traces
     python benchmarks/lookahead_held_out.py table wait.jsonl                # leave each trace out in turn
     python benchmarks/lookahead_held_out.py check FOLDER 1-1                # counts beside the engine
 
@@ -40,26 +41,19 @@ from dovetail.runtimes.perfect import PerfectModel
 from dovetail.workloads.load import load_workload
 from dovetail.workloads.replicates import drawn, planned
 
-SWF = {
+TRACES = {
     "kth": ("kth-sp2-1996-2.1-cln.first8000.swf.gz", None),
     "hpc2n": ("hpc2n-2002-2.1.first3170.swf.gz", None),
     "theta": ("theta-2022.first8000.swf.gz", None),
     "lublin": ("lublin-256.swf.gz", None),
     "nasa": ("nasa-ipsc-1993-3.1-cln.first6000.swf.gz", None),
+    "aaic, 40 nodes": ("aaicwl-2017Q3.csv.gz", "40x20cpu+8gpu"),
+    "philly, 80 nodes": ("philly_jobs_2017-10-02_2017-10-08.csv.gz", "80x20cpu+8gpu"),
+    "rigid, load 0.9": ("synthetic:rigid?jobs=5000&nodes=128&load=0.9&seed=7", "128x1cpu"),
+    "model, load 0.7": ("synthetic:lublin?jobs=5000&nodes=128&load=0.7&seed=7", "128x1cpu"),
+    "model, load 0.95": ("synthetic:lublin?jobs=5000&nodes=256&load=0.95&seed=8", "256x1cpu"),
 }
-TRACES = {
-    "wait": {
-        **SWF,
-        "aaic, 40 nodes": ("aaicwl-2017Q3.csv.gz", "40x20cpu+8gpu"),
-        "aaic, 32 nodes": ("aaicwl-2017Q3.csv.gz", "32x20cpu+8gpu"),
-        "philly, 80 nodes": ("philly_jobs_2017-10-02_2017-10-08.csv.gz", "80x20cpu+8gpu"),
-        "rigid, load 0.9": ("synthetic:rigid?jobs=5000&nodes=128&load=0.9&seed=7", "128x1cpu"),
-        "model, load 0.7": ("synthetic:lublin?jobs=5000&nodes=128&load=0.7&seed=7", "128x1cpu"),
-        "model, load 0.95": ("synthetic:lublin?jobs=5000&nodes=256&load=0.95&seed=8", "256x1cpu"),
-    },
-    "slowdown": SWF,
-}
-"""Besides the five logs, where waits count: samples of other formats, and models."""
+"""Five logs, samples of other formats, and models."""
 
 Change = tuple[Any, str, Any]
 
@@ -131,7 +125,7 @@ class Counted(NamedTuple):
         requests = [job.choices[0].request for job in workload.jobs]
         devices = all(request.devices for request in requests)
         capacity = lookahead_order._capacity(cluster, devices)
-        width = np.array([lookahead_order._width(cluster, one, devices) for one in requests], np.int64)
+        width = lookahead_order.widths(cluster, requests, devices)
         choices = [(job, job.choices[0]) for job in workload.jobs]
         run = np.array(
             [workload.truth.seconds(job, c.implementation, c.request) for job, c in choices], float
@@ -177,9 +171,10 @@ def counts() -> ctypes.CDLL:
         return ctypes.CDLL(made)
 
 
-def copies(folder: Path, objective: str, numbers: range) -> Iterator[tuple[str, int, Any, Any]]:
-    """Each copy of each trace: trace, number, workload, cluster."""
-    for trace, (file, shape) in TRACES[objective].items():
+def copies(folder: Path, numbers: range, traces: list[str]) -> Iterator[tuple[str, int, Any, Any]]:
+    """Each copy of these traces, or of all: trace, number, workload, cluster."""
+    for trace in traces or TRACES:
+        file, shape = TRACES[trace]
         cluster = Cluster.parse(shape) if shape else None
         workload = load_workload(file if ":" in file else str(folder / file), cluster)
         machine = cluster or workload.machine
@@ -195,9 +190,11 @@ def simulated(policy: str, copy: Any, cluster: Any, metric: str) -> float:
     return float(metrics(result)[metric])
 
 
-def measured(folder: Path, objective: str, numbers: range, say: Callable[[str], None]) -> None:
+def measured(
+    folder: Path, objective: str, numbers: range, traces: list[str], say: Callable[[str], None]
+) -> None:
     """One JSON line for each trace, copy, and order or rule."""
-    for trace, number, copy, cluster in copies(folder, objective, numbers):
+    for trace, number, copy, cluster in copies(folder, numbers, traces):
         row: dict[str, Any] = {"objective": objective, "trace": trace, "copy": number}
         if objective == "wait":
             jobs = Counted.of(copy, cluster)
@@ -216,7 +213,7 @@ def measured(folder: Path, objective: str, numbers: range, say: Callable[[str], 
 
 def check(folder: Path, numbers: range) -> None:
     """Mean waits of counts and of the engine, under the policy and in one order."""
-    for trace, number, copy, cluster in copies(folder, "wait", numbers):
+    for trace, number, copy, cluster in copies(folder, numbers, []):
         jobs = Counted.of(copy, cluster)
         for policy, how in (
             ("lookahead?objective=wait", rule()),
@@ -254,12 +251,16 @@ def table(path: Path) -> None:
         print(rule, {t: round(exp(m), 3) for t, m in by.items()})
 
 
+def numbers(told: str) -> range:
+    first, _, last = told.partition("-")
+    return range(int(first), int(last or first) + 1)
+
+
 if __name__ == "__main__":
-    first, _, last = sys.argv[-1].partition("-")
     if sys.argv[1] == "table":
         table(Path(sys.argv[2]))
     elif sys.argv[1] == "check":
-        check(Path(sys.argv[2]), range(int(first), int(last or first) + 1))
+        check(Path(sys.argv[2]), numbers(sys.argv[3]))
     else:
-        chosen = range(int(first), int(last or first) + 1)
-        measured(Path(sys.argv[1]), sys.argv[2], chosen, lambda line: print(line, flush=True))
+        chosen = numbers(sys.argv[3])
+        measured(Path(sys.argv[1]), sys.argv[2], chosen, sys.argv[4:], lambda line: print(line, flush=True))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
@@ -90,6 +91,7 @@ SAMPLED = {
     "service/test_recovery.py::test_killed_at_random_moments_under_load": 3,
     "service/test_slurm_table.py::test_each_row": 3,
     "service/test_turns.py::test_a_higher_priority_goes_first_under_any_policy": 2,
+    "studies/test_shirahata.py::test_speed_ups_on_64_nodes_are_the_references": 3,
     "testing/test_conformance.py::TestPolicies::test_gangs_are_placed_or_refused_in_one_sentence": 3,
     "testing/test_conformance.py::TestPolicies::test_schedules_of_one_node_jobs_keep_the_invariants": 3,
 }
@@ -180,6 +182,12 @@ def _left_out(items: list[pytest.Item], here: Path) -> Iterator[pytest.Item]:
             if seen[test] % SAMPLED.get(test, 1):
                 yield item
             seen[test] += 1
+
+
+def pytest_collection_finish() -> None:
+    """What all tests have loaded stays to the end: nobody looks through it for what may go."""
+    gc.collect()
+    gc.freeze()
 
 
 def _turn(item: pytest.Item) -> int:

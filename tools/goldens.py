@@ -108,7 +108,7 @@ def make(folder: Path) -> None:
             journal = folder / f"{sample}.easy.jsonl"
             said(["simulate", *arguments, "--policy", "easy", "--journal", str(journal), "--json"])
     for study, options in {
-        "gregg": [], "aupy": ["--instances", "2"], "markthub": ["--jobs", "200", "--seeds", "1"],
+        "gregg": [], "aupy": ["--seeds", "2"], "markthub": ["--jobs", "200", "--seeds", "1"],
         "ravi-single": ["--seeds", "2"], "ravi-multi": ["--seeds", "1"], "shirahata": [],
     }.items():  # fmt: skip
         (folder / f"reproduce.{study}.json").write_text(said(["reproduce", study, *options, "--json"]))

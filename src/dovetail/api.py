@@ -41,7 +41,7 @@ from dovetail.running.leftovers import sentences as sentences_of_leftovers
 from dovetail.running.limits import limited
 from dovetail.running.session import RunOptions, Session, begin, take_up, warn
 from dovetail.runtimes.registry import make_model
-from dovetail.runtimes.true_times import never_ran, told_or_expected, unknown_kinds
+from dovetail.runtimes.true_times import never_ran, true_or_expected, unknown_kinds
 from dovetail.runtimes.unnamed import named_as_known
 from dovetail.spec.values import DEFAULT_MODEL, RECORDED, Compilation, Knowledge, Overrun
 from dovetail.workloads.edit import scale
@@ -239,9 +239,9 @@ def simulate(
             if asked is not None:
                 machine, names = named_as_known(machine, asked, jobs)
                 expects = runtimes if asked is store else make_model(str(model), asked)
-                jobs, notes = told_or_expected(jobs, machine, expects, used)
+                jobs, notes = true_or_expected(jobs, machine, expects, used)
             else:
-                jobs, notes = told_or_expected(jobs, machine, None, used)
+                jobs, notes = true_or_expected(jobs, machine, None, used)
             notes = [*names, *notes] if any(note.code == "expected" for note in notes) else notes
         elif small:
             notes = never_ran(jobs, machine, used)
@@ -267,8 +267,8 @@ def simulate(
         forecast = _forecast(loaded, shared, machine)
         sink = None
         if journal is not None:
-            told = {} if forecast is None else {"forecast": cast(RemoteGpu, forecast.rates).told()}
-            sink = _journal(journal, machine, loaded, **told)
+            headers = {} if forecast is None else {"forecast": cast(RemoteGpu, forecast.rates).as_json()}
+            sink = _journal(journal, machine, loaded, **headers)
             stack.callback(sink.close)
         before = time.process_time()
         result = simulated(

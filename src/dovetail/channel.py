@@ -14,8 +14,6 @@ import os
 import signal
 import socket
 
-__all__ = ["NONCE", "Handshake", "become_subreaper", "end_with", "keep_alive", "nonce_of"]
-
 NONCE = 32
 """Bytes of a nonce."""
 SET_PDEATHSIG, SET_CHILD_SUBREAPER = 1, 36

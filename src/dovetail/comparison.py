@@ -26,8 +26,6 @@ from dovetail.workloads.published import takes_seed
 from dovetail.workloads.replicates import planned
 from dovetail.workloads.synthetic import seed_of
 
-__all__ = ["Case", "Task", "compare", "simulate_all"]
-
 AnyPolicy: TypeAlias = str | Policy | Planner
 Task: TypeAlias = tuple[Workload | api.PathLike, dict[str, Any]]
 """A workload, and the options of `api.simulate_result`."""

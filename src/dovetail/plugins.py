@@ -194,8 +194,8 @@ def holding(policy: Policy | Planner) -> Policy | Planner:
 
     One that has an option ``held`` is given it, so that it decides by what is free while work moves.
     """
-    told: Any = policy
-    held: Policy | Planner = dataclasses.replace(told, held=True) if "held" in _fields(type(told)) else told
+    made: Any = policy
+    held: Policy | Planner = dataclasses.replace(made, held=True) if "held" in _fields(type(made)) else made
     return held
 
 
@@ -216,10 +216,10 @@ LISTED = Path(__file__).with_name("policies") / "listed.json"
 
 def policies(*, loading: bool = False) -> list[PolicyInfo]:
     """All registered policies and planners, by name; with ``loading`` each is asked, also our own."""
-    told = {} if loading else json.loads(LISTED.read_text())
+    listed = {} if loading else json.loads(LISTED.read_text())
     return [
-        PolicyInfo(**told[name])
-        if name in told and entry.value.startswith("dovetail.policies.")
+        PolicyInfo(**listed[name])
+        if name in listed and entry.value.startswith("dovetail.policies.")
         else _info(name, entry.load())
         for name, entry in entries("dovetail.policies").items()
     ]

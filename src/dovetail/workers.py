@@ -37,19 +37,19 @@ def mapped(
     """
     total = len(tasks)
     count = min(len(os.sched_getaffinity(0)) if workers is None else workers, total)
-    told = tell or (lambda done, total: None)
+    report = tell or (lambda done, total: None)
     found: dict[int, Found] = {}
     if count <= 1:
         for i, task in enumerate(tasks):
             found[i] = work(task)
-            told(len(found), total)
+            report(len(found), total)
     else:
         with worker_pool(count) as pool:
             with interrupts_later():
                 futures = {pool.submit(work, task): i for i, task in enumerate(tasks)}
             for future in as_completed(futures):
                 found[futures[future]] = future.result()
-                told(len(found), total)
+                report(len(found), total)
     return [found[i] for i in range(total)]
 
 

@@ -15,7 +15,7 @@ import pytest
 from dovetail_command import DOVETAIL, load
 from waiting import until
 
-from dovetail import comparison
+from dovetail import comparison, simulate
 from dovetail.cli.main import status_of
 from dovetail.errors import DovetailError, InputError, PolicyError
 from dovetail.workers import interrupts_later
@@ -324,6 +324,31 @@ def test_a_trace_is_drawn_anew(log: Path, tmp_path: Path, capsys: pytest.Capture
 
     drawn = compared(capsys, *arguments, "--seeds", "2", "--bootstrap", "none", "--jitter", "0s")
     assert [(entry["seed"], entry["replicate"]) for entry in drawn] == [(1, 1), (2, 2)] * 3
+
+
+def test_a_run_is_a_trace_too(log: Path, tmp_path: Path, dovetail: Call) -> None:
+    journal, file = tmp_path / "journal.jsonl", tmp_path / "summary.json"
+    simulate(log, cluster="8x1cpu", policy="fcfs", journal=journal)
+    done = dovetail("compare", journal, "--policy", "fcfs,easy,sjf", "--summary", file)
+    assert done.returncode == 0, done.stderr
+    said = " ".join(done.stdout.split())
+    assert "10 replicates: submissions moved by up to" in said
+    assert "other moments of the same submissions" in said
+    assert "corrected for 2 policies compared" in said
+    assert {one["verdict"] for one in json.loads(file.read_text())["mean_wait"].values()} <= {"clear", "open"}
+
+    together = tmp_path / "together.swf"
+    fields = [line.split() for line in LOG.splitlines()[1:]]
+    together.write_text(
+        "; MaxProcs: 8\n" + "".join(" ".join([n, "0", *rest]) + "\n" for n, _, *rest in fields)
+    )
+    journal = tmp_path / "together.jsonl"
+    simulate(together, cluster="8x1cpu", policy="fcfs", journal=journal)
+    assert "replicate" not in dovetail("compare", journal, "--policy", "fcfs,easy").stdout
+    done = dovetail("compare", journal, "--policy", "fcfs,easy", "--replicates", "3")
+    said = " ".join(done.stdout.split())
+    assert "3 replicates: jobs of one instant in another order." in said
+    assert "other orders of the same submissions" in said
 
 
 def test_a_model_is_drawn_afresh(capsys: pytest.CaptureFixture[str]) -> None:

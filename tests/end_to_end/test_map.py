@@ -377,8 +377,7 @@ def test_two_maps_do_not_write_to_one_folder(
         [*DOVETAIL, "map", "--cpu", "./wait {in} {out}", data[0], "--out", "results"],
         cwd=tmp_path, env=environment, stderr=subprocess.DEVNULL,
     )  # fmt: skip
-    while not (tmp_path / "started").exists():
-        time.sleep(0.01)
+    until(lambda: (tmp_path / "started").exists())
     done = dovetail("map", "--cpu", "cp {in} {out}", data[0], "--out", "results")
     process.send_signal(signal.SIGINT)
     process.wait(60)

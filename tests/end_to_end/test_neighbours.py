@@ -91,8 +91,7 @@ def test_what_runs_without_its_service_keeps_its_core(service: Serving, tmp_path
     with connection(service.folder.path) as client:
         line = NOTE.format(log=tmp_path / "long.span", seconds=2)
         ids = submit(client, {"command": ["sh", "-c", line.split("'")[1]]})
-        while not (tmp_path / "long.span").exists():
-            time.sleep(0.02)
+        until(lambda: (tmp_path / "long.span").exists())
     service.kill()
     run = started(service, commands(tmp_path, "run", 2 * CORES, 0.2), "run")
     out, err = run.communicate(timeout=280)
@@ -128,13 +127,11 @@ def test_a_lock_that_was_kept_once_is_taken_again(tmp_path: Path) -> None:
         with open(folder / "lock") as stranger:
             fcntl.flock(stranger, fcntl.LOCK_EX)
             (job,) = submit(client, {"command": ["sleep", "60"]})
-            while not client.get("/api/v1/info")["blocked"]:
-                time.sleep(0.02)
+            until(lambda: client.get("/api/v1/info")["blocked"])
             assert client.get(f"/api/v1/jobs/{job}")["state"] == "PENDING"
             assert "nothing can be claimed" in service.dovetail("queue").stderr
             assert "nothing can be claimed" in service.dovetail("info").stdout
-        while client.get(f"/api/v1/jobs/{job}")["state"] != "RUNNING":
-            time.sleep(0.02)
+        until(lambda: client.get(f"/api/v1/jobs/{job}")["state"] == "RUNNING")
         assert client.get("/api/v1/info")["blocked"] is None
         assert sum(len(holder.units) for holder in holders(folder)) == 1
         other = Claims("other", folder)
@@ -259,8 +256,7 @@ def open_files(pid: int) -> list[str]:
 
 def test_a_killed_map_holds_nothing_as_soon_as_its_workers_are_gone(claims: Path, tmp_path: Path) -> None:
     killed = mapping(tmp_path, tmp_path, "killed", 4, 30, "cpu:1")
-    while not list(tmp_path.glob("killed*.span.x")):
-        time.sleep(0.02)
+    until(lambda: list(tmp_path.glob("killed*.span.x")))
     (worker,) = below(b"mapping.worker", killed.pid)
     (claim,) = holders(claims)
     killed.kill()

@@ -157,6 +157,21 @@ def test_amd_gpus_are_read_from_the_kernel(tmp_path: Path) -> None:
     assert "unusable" not in amd.probe(tmp_path)["devices"][0]
 
 
+def test_only_drivers_that_left_a_trace_are_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(discovery, "find_spec", lambda name: None)
+    assert discovery._with_traces(tmp_path) == []
+    for name in ("nvidiactl", "dxg", "nvhost-gpu"):
+        file = tmp_path / "dev" / name
+        file.parent.mkdir(exist_ok=True)
+        file.touch()
+        assert discovery._with_traces(tmp_path) == ["nvidia"]
+        file.unlink()
+    (tmp_path / "sys/class/kfd").mkdir(parents=True)
+    assert discovery._with_traces(tmp_path) == ["amd"]
+    monkeypatch.setattr(discovery, "find_spec", lambda name: name)
+    assert discovery._with_traces(tmp_path) == ["amd", "opencl"]
+
+
 def test_nvidia_without_its_package_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", None)
     assert nvidia.probe() == {"devices": [], "why": "the Python package nvidia-ml-py is not installed"}

@@ -18,7 +18,7 @@ from dovetail.kernels.backfilling import (
     Jobs,
     expected,
     futures,
-    roll_out,
+    roll_outs,
     worth_keeping,
 )
 from dovetail.plugins import load_policy
@@ -37,6 +37,14 @@ rows = st.lists(
 )
 
 
+def rolled_out(jobs: Jobs, rank: np.ndarray, head: int, summed: int, enough: float = np.inf) -> float:
+    """The score of one order in one future."""
+    one = jobs._replace(running_long=jobs.running_long[None], long=jobs.long[None])
+    scores = np.empty(1)
+    roll_outs(one, rank[None], head, summed, enough, scores)
+    return float(scores[0])
+
+
 def score(
     jobs: list[tuple[float, int, float, float]], rank: np.ndarray, summed: int, enough: float = np.inf
 ) -> float:
@@ -47,7 +55,7 @@ def score(
         NODES, NONE, NO_TIME, NO_TIME, width, wall.astype(float), long.astype(float), submit.astype(float),
         known,
     )  # fmt: skip
-    return roll_out(found, rank, -1, summed, enough)
+    return rolled_out(found, rank, -1, summed, enough)
 
 
 @given(rows, st.sampled_from(["fcfs", "sjf", "largest"]))
@@ -83,7 +91,7 @@ def test_a_promised_head_stays_in_front() -> None:
             4, np.array([4]), np.array([10.0]), np.array([10.0]), np.array([4, 8]), np.array([50.0, 5.0]),
             np.array([50.0, 5.0]), np.zeros(2), 2,
         )  # fmt: skip
-        return roll_out(jobs, np.array([0, 1]), head, WAIT, np.inf)
+        return rolled_out(jobs, np.array([0, 1]), head, WAIT)
 
     assert waits(-1) == pytest.approx(50.0)
     assert waits(1) == pytest.approx(10.0 + 15.0)

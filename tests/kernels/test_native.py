@@ -34,9 +34,8 @@ def test_roll_outs(seed: int) -> None:
     nodes += 1
     width = draw.integers(1, nodes + 1, known + coming)
     wall = times(draw, known + coming)
-    long = np.minimum(wall, times(draw, known + coming))
     submit = np.concatenate((-times(draw, known), np.sort(times(draw, coming))))
-    rank = draw.permutation(known + coming)
+    ranks = np.array([draw.permutation(known + coming) for _ in range(4)])
     head = int(draw.integers(-1, known)) if known else -1
     bounds = np.sort(times(draw, running))
     summed = int(draw.integers(0, 3))
@@ -45,9 +44,7 @@ def test_roll_outs(seed: int) -> None:
     running_long = np.minimum(bounds, times(draw, (3, running)))
     longs = np.minimum(wall, times(draw, (3, known + coming)))
     jobs = backfilling.Jobs(idle, running_width, running_long, bounds, width, wall, longs, submit, known)
-    same(backfilling.roll_outs, jobs, rank, head, summed, enough)
-    one = jobs._replace(running_long=running_long[0], long=long)
-    same(backfilling.roll_out, one, rank, head, summed, enough)
+    same(backfilling.roll_outs, jobs, ranks, head, summed, enough, np.empty(4))
 
 
 @given(seeds)

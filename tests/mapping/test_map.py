@@ -357,11 +357,13 @@ def test_costs_that_make_no_sense_are_refused(two: dovetail.Workers, cost: Any) 
 
 
 def test_a_map_leaves_one_run_for_each_kind_in_the_history(state: Path) -> None:
+    began = time.monotonic()
     list(dovetail.map(mf.slowly, [0.2] * 20, workers="cpu:1,gpu:1", batch=1, rule="greedy"))
+    took = time.monotonic() - began
     with SqliteHistory(state / "dovetail" / "history.sqlite") as history:
         runs = {run.implementation: run for run in history.runs("map_functions.slowly")}
         assert len(history.runs("map_functions.slowly")) == 2
-    assert 0.2 <= runs["cpu"].seconds < 2.0
+    assert 0.2 <= runs["cpu"].seconds < took
     assert 0.05 <= runs["gpu"].seconds < runs["cpu"].seconds
     assert (runs["cpu"].nodes, runs["cpu"].cpus, runs["cpu"].gpus, runs["gpu"].gpus) == (1, 1, 0.0, 1.0)
     assert runs["cpu"].device_class.kind == "cpu"
@@ -375,7 +377,7 @@ def test_the_second_map_begins_with_the_split_that_the_first_has_learned() -> No
         time.sleep(seconds)
         return "cpu"
 
-    # So many that the CPU runs more than one, though it may start late: a worker's first teaches nothing.
+    # So many that the CPU runs more than one, also if it starts late: a worker's first teaches nothing.
     item.gpu(lambda seconds: time.sleep(seconds / 20) or "gpu")
     first = list(dovetail.map(item, [1.0] * 120, workers="cpu:1,gpu:1", batch=1, duplicate=False))
     assert first.count("cpu") > 1

@@ -25,7 +25,7 @@ from dovetail.model import (
     classes_for,
     fastest,
     way,
-    way_as_told,
+    way_with_given_times,
 )
 from dovetail.model.ways import ModelOn, considered
 
@@ -79,7 +79,7 @@ def test_without_predictions_the_first_choice_and_ties_too() -> None:
 
 def test_what_the_job_tells_stands_in_where_nothing_is_predicted() -> None:
     job = job_of(sequential=40.0, speedup={"gpu": 8.0})
-    told = [way_as_told(knowing({"cpu:EPYC": 7.0}), job, choice).seconds for choice in job.choices]
+    told = [way_with_given_times(knowing({"cpu:EPYC": 7.0}), job, choice).seconds for choice in job.choices]
     assert told == [7.0, 5.0]
     assert way(knowing({}), job, job.choices[1]).seconds is None
 

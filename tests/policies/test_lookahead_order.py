@@ -337,8 +337,12 @@ def test_roll_outs_are_summed_over_futures() -> None:
         submit=np.zeros(2), jobs=[None, None], head=-1,
     )  # fmt: skip
 
+    def scores(ranks: np.ndarray, enough: float) -> np.ndarray:
+        return lookahead_order._Line.scores(line, ranks, WAIT, enough)
+
     def total(enough: float) -> float:
-        return lookahead_order._Line.score(line, np.arange(2), WAIT, enough)
+        return float(scores(np.arange(2)[None], enough)[0])
 
     assert total(np.inf) == pytest.approx(10.0 + 30.0)
     assert total(39.0) == np.inf
+    assert scores(np.array([[1, 0], [0, 1], [1, 0]]), np.inf).tolist() == [20.0, np.inf, 20.0]

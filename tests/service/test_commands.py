@@ -118,6 +118,18 @@ def test_dependencies_hold_jobs_back_and_cancel_what_cannot_come_true(service: S
     assert "cannot come true" in str(found["detail"])
 
 
+def test_a_waiting_job_that_is_cancelled_has_ended_for_all_who_wait_for_it(service: Serving) -> None:
+    """`wait` was told nothing, and looked again a minute later; `info` did not count it."""
+    with connection(service.folder.path) as client:
+        before = client.get("/api/v1/info")["ended"].get("CANCELLED", 0)
+        job = submitted(service, "--hold", "--", "true")
+        other = submitted(service, "-d", f"afterok:{job}", "--", "true")
+        assert service.dovetail("cancel", job).returncode == 0
+        until(lambda: client.get("/api/v1/info")["ended"].get("CANCELLED", 0) == before + 2)
+        assert client.get("/api/v1/info")["jobs"]["held"] == 0
+        assert row(service, other)["state"] == "CANCELLED"
+
+
 def test_requeue_is_another_attempt_and_each_is_recorded(service: Serving) -> None:
     job = submitted(service, "--", "sh", "-c", "echo $DOVETAIL_UID; exit 1")
     service.dovetail("wait", job)

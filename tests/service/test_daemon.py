@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from services import Serving, submit, wait
+from waiting import until
 
 from dovetail.service.client import connection
 
@@ -40,8 +41,7 @@ def test_systemd_is_told_and_the_log_is_json_and_opened_anew(tmp_path: Path) -> 
             old.rename(tmp_path / "old.log")
             assert service.process is not None
             os.kill(service.process.pid, signal.SIGHUP)
-            while not old.exists():
-                time.sleep(0.02)
+            until(lambda: old.exists())
             client.post("/api/v1/nodes/n0/drain")
             figures = client.ask("GET", "/metrics").body.decode()
         os.kill(service.process.pid, signal.SIGTERM)
@@ -65,8 +65,7 @@ def test_a_service_that_comes_back_says_what_it_took_up(tmp_path: Path) -> None:
     service = Serving(tmp_path, "--cluster", "1x1cpu")
     with service.start() as client:
         (job,) = submit(client, {"command": ["sleep", "60"]})
-        while client.get(f"/api/v1/jobs/{job}")["state"] != "RUNNING":
-            time.sleep(0.02)
+        until(lambda: client.get(f"/api/v1/jobs/{job}")["state"] == "RUNNING")
     service.kill()
     service.start().close()
     service.stop()
@@ -97,8 +96,7 @@ def test_a_service_that_starts_says_so_and_clients_wait_for_it(tmp_path: Path) -
     path.unlink()
     with ThreadPoolExecutor(1) as pool:
         started = pool.submit(service.start)
-        while not path.exists():
-            time.sleep(0.005)
+        until(lambda: path.exists())
         with socket.socket(socket.AF_UNIX) as raw:
             while raw.connect_ex(str(path)):
                 time.sleep(0.005)

@@ -59,8 +59,7 @@ def test_a_damaged_record_of_starts_is_put_aside_as_the_message_says(
             client, *({"command": words} for words in (["true"], ["sleep", "600"], ["true"]))
         )
         wait(client, [done])
-        while client.get(f"/api/v1/jobs/{runs}")["state"] != "RUNNING":
-            time.sleep(0.02)
+        until(lambda: client.get(f"/api/v1/jobs/{runs}")["state"] == "RUNNING")
     service.kill()
     damage(service.folder.path / "spawn.log")
     said = refused(service)
@@ -280,8 +279,7 @@ def test_what_is_refused_on_a_full_disk_is_not_done(small: Path, tmp_path: Path)
         )
         wait(client, [done])
         client.post("/api/v1/hold", {"jobs": held})
-        while client.get(f"/api/v1/jobs/{runs}")["state"] != "RUNNING":
-            time.sleep(0.02)
+        until(lambda: client.get(f"/api/v1/jobs/{runs}")["state"] == "RUNNING")
         fill(ballast, small / "more")
         while True:  # what SQLite has room for in its own file
             reply = client.ask("POST", "/api/v1/hold", {"jobs": waits})

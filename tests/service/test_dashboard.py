@@ -234,7 +234,7 @@ def test_a_failed_job_among_thousands_and_forecasts_are_seen(page: Any, service:
         page.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
         page.set_window_size(1280, 900)
         end(service, holds, waits)
-    page.find_element(By.CSS_SELECTOR, ".figures .wrong a").click()
+    page.execute_script("document.querySelector('.figures .wrong a').click()")  # made anew at every change
     until(lambda: "FAILED" in text(page, bad))
     assert not text(page, ended)  # only those that did not complete
 

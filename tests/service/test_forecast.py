@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from services import Serving, serving, submit, wait
+from waiting import until
 
 from dovetail.errors import InputError
 from dovetail.service.client import connection
@@ -65,7 +66,6 @@ def test_jobs_that_follow_each_other_in_one_place_are_foreseen(service: Serving)
     with connection(service.folder.path) as client:
         wait(client, submit(client, *[{"command": ["true"]}] * 20))
         ids = submit(client, *[{"command": ["true"]}] * 1500)
-        while client.get("/api/v1/jobs", limit=1, patience=1)["total"]:
-            time.sleep(0.05)
+        until(lambda: not client.get("/api/v1/jobs", limit=1, patience=1)["total"], seconds=300)
         assert set(wait(client, ids).values()) == {"COMPLETED"}
     assert "not free" not in service.folder.log.read_text()

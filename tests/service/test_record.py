@@ -44,6 +44,14 @@ def test_the_record_as_it_was_and_under_other_policies(
         )
         assert done.returncode == 0, done.stderr
         assert json.loads(done.stdout)["metrics"]["makespan"] <= report.makespan + 0.1
+        file = tmp_path / "summary.json"
+        done = service.dovetail(
+            *("compare", "service:all", "--policy", "fcfs,lookahead", "--cluster", "1x2cpu"),
+            *("--replicates", "3", "--json", "--summary", str(file)),
+        )
+        assert done.returncode == 0, done.stderr
+        assert [entry["replicate"] for entry in json.loads(done.stdout)] == [0, 1, 2] * 2
+        assert json.loads(file.read_text())["mean_wait"]["lookahead"]["verdict"] in ("clear", "open")
         done = service.dovetail("simulate", "service:yesterday", "--policy", "fcfs")
         assert (done.returncode, done.stderr) == (
             2,

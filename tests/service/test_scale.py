@@ -91,8 +91,7 @@ def test_a_drained_service_ends_when_its_jobs_have(tmp_path: Path) -> None:
     service = Serving(tmp_path, "--cluster", "1x1cpu")
     with service.start() as client:
         running, waiting = submit(client, {"command": ["sleep", "1"]}, {"command": ["true"]})
-        while client.get("/api/v1/info")["jobs"]["running"] < 1:
-            time.sleep(0.02)
+        until(lambda: client.get("/api/v1/info")["jobs"]["running"] >= 1)
         client.post("/api/v1/service/drain")
     assert service.process is not None
     assert service.process.wait(100) == 0
@@ -187,8 +186,7 @@ def test_pages_are_the_whole_list_in_pieces(tmp_path: Path) -> None:
     service = Serving(tmp_path, "--cluster", "1x1cpu", "--grace", "0")
     with service.start() as client:
         (runs,) = submit(client, {"command": ["sleep", "60"], "name": "odd"})
-        while client.get(f"/api/v1/jobs/{runs}")["state"] != "RUNNING":
-            time.sleep(0.02)
+        until(lambda: client.get(f"/api/v1/jobs/{runs}")["state"] == "RUNNING")
         names = ("even", "odd")
         ids = submit(
             client, *({"command": ["true"], "name": names[n % 2], "hold": n % 5 == 0} for n in range(30))

@@ -267,7 +267,8 @@ def test_decision_time_counts_every_call() -> None:
 def test_the_command_prints_json_and_writes_figures(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    gregg.command(repetitions=2, orders=2, workers=1, as_json=True, out=tmp_path / "out", quiet=True)
+    few = {"constants": ["queued=10"], "workers": 1, "as_json": True, "quiet": True}
+    gregg.command(repetitions=2, orders=2, out=tmp_path / "out", **few)
     said = json.loads(capsys.readouterr().out)
     assert [curve["policy"] for curve in said["figure_2"]["curves"]] == [
         "history", "history?explore=false", "history-guarded",

@@ -18,8 +18,6 @@ from dovetail.files.streams import note
 from dovetail.history.sqlite import default_history_path
 from dovetail.report import tables
 
-__all__ = ["default_socket", "device_server"]
-
 LEAST_LENT = 1 << 20
 """Bytes below which lending makes no sense."""
 

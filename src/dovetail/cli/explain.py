@@ -53,8 +53,6 @@ from dovetail.service.folder import ServiceFolder
 if TYPE_CHECKING:
     from dovetail.engine.journal.journal import Journal
 
-__all__ = ["explain"]
-
 
 Way = tuple[str, int, DeviceClass]
 """An implementation, on so many nodes, of a device class."""
@@ -239,10 +237,10 @@ def _of_service(target: str, at: str | None) -> list[dict[str, Any]]:
     rows = []
     with opened(at) as service:
         for job in service.get("/api/v1/jobs", jobs=target, limit=100)["jobs"]:
-            told = service.get(f"/api/v1/jobs/{job['id']}/explain")
-            story = JobStory(Job(told["id"], App(told["app"], ()), ()), state=told["state"])
-            story.waited_for = told["reason"]
-            for option in told["considered"]:
+            answer = service.get(f"/api/v1/jobs/{job['id']}/explain")
+            story = JobStory(Job(answer["id"], App(answer["app"], ()), ()), state=answer["state"])
+            story.waited_for = answer["reason"]
+            for option in answer["considered"]:
                 name, model = option["implementation"], option["model"]
                 key = (name, option["nodes"], DeviceClass(option["kind"], model))
                 upper = float("inf") if option["upper"] is None else option["upper"]
@@ -253,21 +251,21 @@ def _of_service(target: str, at: str | None) -> list[dict[str, Any]]:
                 )
                 if option["chosen"]:
                     story.chosen = key
-                elif option["suspended"] and told["state"] in ("PENDING", "RUNNING"):
+                elif option["suspended"] and answer["state"] in ("PENDING", "RUNNING"):
                     story.suspended = option["suspended"]
-            story.start, story.end = told["start"], told["end"]
-            features = {k: float(v) if isinstance(v, int) else v for k, v in told["inputs"].items()}
-            waits = story.suspended or told["reason"]
+            story.start, story.end = answer["start"], answer["end"]
+            features = {k: float(v) if isinstance(v, int) else v for k, v in answer["inputs"].items()}
+            waits = story.suspended or answer["reason"]
             rows.append(
                 {
-                    **{k: told[k] for k in ("id", "app", "state", "submit", "start", "implementation")},
+                    **{k: answer[k] for k in ("id", "app", "state", "submit", "start", "implementation")},
                     "features": features,
-                    "considered": told["considered"],
-                    "memory": told["memory"],
-                    "where": ",".join(told["devices"]) or told["nodes"] or None,
-                    "predicted": told["predicted"],
+                    "considered": answer["considered"],
+                    "memory": answer["memory"],
+                    "where": ",".join(answer["devices"]) or answer["nodes"] or None,
+                    "predicted": answer["predicted"],
                     "actual": story.actual,
-                    "reason": waits if told["state"] == "PENDING" else story.reason(),
+                    "reason": waits if answer["state"] == "PENDING" else story.reason(),
                 }
             )
     return rows
@@ -497,12 +495,12 @@ def _print(rows: Sequence[Mapping[str, Any]]) -> None:
             chosen = option["implementation"] == row.get("implementation")
             mark = "→" if chosen else " "
             nodes = f" on {option['nodes']} nodes" if option["nodes"] > 1 else ""
-            told = "no history"
+            words = "no history"
             if option["predicted"] is not None:
                 upper = "∞" if option["upper"] is None else f"{option['upper']:.3g}"
-                told = f"{option['predicted']:.3g} s ({option['lower']:.3g} to {upper}), {option['basis']}"
+                words = f"{option['predicted']:.3g} s ({option['lower']:.3g} to {upper}), {option['basis']}"
             name = option["implementation"] + (f" on {option['device']}" if option["device"] != CPU else "")
-            console.print(f"  {mark} {name}{nodes}: {told}", markup=False, soft_wrap=True)
+            console.print(f"  {mark} {name}{nodes}: {words}", markup=False, soft_wrap=True)
         for memory in row.get("memory", ()):
             console.print(
                 f"    memory of {memory['implementation']}: {memory_words(memory)}",

@@ -25,15 +25,6 @@ from dovetail.report import tables, wording
 if TYPE_CHECKING:
     from dovetail.runtimes.base import Query
 
-__all__ = [
-    "history_app",
-    "inputs_columns",
-    "inputs_words",
-    "opened",
-    "places",
-    "reading",
-]
-
 history_app = opt.group("Look at measured runs, predict from them, export and import them.")
 
 

@@ -65,9 +65,9 @@ class LiveProgress:
             self._ended.add(placed.job.id)
             record = engine.records[placed.job.id]
             took = now - placed.start_time if record.took is None else record.took
-            told = "" if placed.predicted is None else f", predicted {placed.predicted:.3g} s"
+            predicted = "" if placed.predicted is None else f", predicted {placed.predicted:.3g} s"
             state = "" if record.state is State.COMPLETED else f" {record.state}"
-            self._line(now, f"{placed.job.id} ended{state} after {took:.3g} s{told}")
+            self._line(now, f"{placed.job.id} ended{state} after {took:.3g} s{predicted}")
         for placed in engine.changes.started:
             if placed.job.id not in self._started and not placed.job.foreign:
                 self._started.add(placed.job.id)

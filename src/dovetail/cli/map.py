@@ -22,8 +22,6 @@ if TYPE_CHECKING:  # NumPy and others load when the command runs, not when the h
     from dovetail.mapping.record import Record
     from dovetail.mapping.summary import MapSummary
 
-__all__ = ["map_command"]
-
 REDUCED = "reduced"
 SHOWN = 10
 """Failed items that are named."""

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from dovetail.runtimes.evaluation import HeldOut
     from dovetail.runtimes.fits import Fit
 
-__all__ = ["model_app"]
-
 model_app = opt.group("Look at what was learned of run times, and how good it is.")
 
 

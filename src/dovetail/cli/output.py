@@ -20,7 +20,7 @@ from dovetail.files.writing import write_text
 from dovetail.model import Note, Result
 from dovetail.report import Report, tables, wording
 from dovetail.report.compared import (
-    TOLD,
+    TOP_NOTES,
     compared_metrics,
     comparison_table,
     later_table,
@@ -183,7 +183,8 @@ def _common_notes(results: Sequence[Result], asked: ReportOptions) -> list[str]:
     """The notes of all results but those that `remarks` has, those of one variant alone with its name."""
     firsts = {
         name: notes(
-            replace(group[0], notes=[n for n in group[0].notes if Note.code_of(n) not in TOLD]), asked.cut
+            replace(group[0], notes=[n for n in group[0].notes if Note.code_of(n) not in TOP_NOTES]),
+            asked.cut,
         )
         for name, group in variants(results).items()
     }

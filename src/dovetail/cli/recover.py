@@ -43,7 +43,7 @@ def recover(stop: bool, give_up: str | None, as_json: bool) -> None:
     for left in found:
         print(f"run {left.run}: {left.recorded} ended runs recorded")
         _show_running(left)
-        for name, why in left.untold:
+        for name, why in left.unreported:
             print(f"  {printable(name)}: {printable(why)}")
         if left.trouble:
             print(f"  set aside: {printable(left.trouble)}")

@@ -125,11 +125,11 @@ def _print(columns: Sequence[str], rows: Sequence[Mapping[str, str]]) -> None:
     tables.console(width=max(tables.console().width, table.width)).print(table)
 
 
-def memory_words(told: Mapping[str, Any]) -> str:
+def memory_words(memory: Mapping[str, Any]) -> str:
     """What a way to run a job reserves, and what is known of its peak."""
-    if told["expected"] is None:
-        known = told["basis"]
+    if memory["expected"] is None:
+        known = memory["basis"]
     else:
-        expected, low, high = (f"{told[key] / 1e6:,.0f}" for key in ("expected", "lower", "upper"))
-        known = f"peak {expected} MB ({low} to {high}), {told['basis']}"
-    return f"reserves {told['reserved'] / 1e6:,.0f} MB; {known}"
+        expected, low, high = (f"{memory[key] / 1e6:,.0f}" for key in ("expected", "lower", "upper"))
+        known = f"peak {expected} MB ({low} to {high}), {memory['basis']}"
+    return f"reserves {memory['reserved'] / 1e6:,.0f} MB; {known}"

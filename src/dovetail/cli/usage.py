@@ -9,8 +9,6 @@ from typing import Any, Literal, get_args, get_origin
 
 from dovetail.errors import InputError
 
-__all__ = ["choice", "read_plainly", "used_wrongly"]
-
 
 def read_plainly(command: Any) -> None:
     """Have the parameters of a command of typer's read their values themselves where their types are plain.

@@ -20,8 +20,6 @@ from dovetail.files.streams import note
 from dovetail.report import tables
 from dovetail.service.client import Connection
 
-__all__ = ["dashboard", "top", "whatif"]
-
 SHOWN = 40
 
 

@@ -21,8 +21,6 @@ else:  # beside an agent that was run by path
     from spawnwriter import Log
     from supervisor import ENCODE
 
-__all__ = ["began", "boot_id", "end_strays", "open_log", "read_records", "take_lock"]
-
 
 def open_log(folder: str, node: str, run: str) -> tuple[int, str]:
     """The node's spawn log in the run folder, or where that cannot be written in a folder of its own."""

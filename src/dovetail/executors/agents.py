@@ -28,8 +28,6 @@ from dovetail.executors.agent import KEPT_ALIVE
 from dovetail.executors.spawnlog import SpawnLog, boot_id, parse_log, read_log, started_at
 from dovetail.files.writing import private_folder
 
-__all__ = ["AgentFolder", "Connection", "Hello", "allowed_agents", "connect_all", "start_agents"]
-
 SCRIPT = Path(__file__).with_name("agent.py")
 PATIENCE = 60.0
 """Seconds that agents may take to say hello."""
@@ -280,10 +278,10 @@ class Connection:
                 self.said += _receive(self.socket)
                 continue
             self.said = rest
-            told: dict[str, Any] = json.loads(line)
-            if told["t"] == kind:
+            message: dict[str, Any] = json.loads(line)
+            if message["t"] == kind:
                 self.said = b"\n".join([*before, self.said])
-                return told
+                return message
             before.append(line)
 
     def log(self) -> SpawnLog:
@@ -291,8 +289,8 @@ class Connection:
         self.socket.sendall(b'{"t":"log"}\n')
         while True:
             ends, newline, rest = self.said.partition(b'{"t":"log","lines":')
-            count, told, lines = rest.partition(b"}\n")
-            if newline and told and lines.count(b"\n") >= int(count):
+            count, message, lines = rest.partition(b"}\n")
+            if newline and message and lines.count(b"\n") >= int(count):
                 parts = lines.split(b"\n")
                 self.said = ends + b"\n".join(parts[int(count) :])
                 return parse_log(b"\n".join(parts[: int(count)]))

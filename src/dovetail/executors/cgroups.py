@@ -13,8 +13,6 @@ from pathlib import Path
 from dovetail.executors.job_groups import own_cgroup, put, remove_groups
 from dovetail.executors.spawnlog import SpawnLog
 
-__all__ = ["clear", "group_of", "kill", "members"]
-
 
 def place_of(log: SpawnLog) -> Path | None:
     """Where the cgroups of a run are, if there are any: a log may say anything, the run must be the name."""

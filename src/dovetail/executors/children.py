@@ -13,8 +13,6 @@ if TYPE_CHECKING:
 
     from dovetail.executors.job_groups import Group
 
-__all__ = ["Child", "Setup", "ended", "started", "variables"]
-
 TEXT = json.encoder.encode_basestring_ascii
 
 

@@ -29,17 +29,6 @@ from pathlib import Path
 
 from dovetail.model import Cluster, Placed, bits
 
-__all__ = [
-    "MAP",
-    "Claims",
-    "Holder",
-    "around",
-    "claims_folders",
-    "holders",
-    "units_of",
-    "units_of_cluster",
-]
-
 Unit = str
 """``core:3``, ``gpu:0``: a core, or a device by its kind and number."""
 VARIABLE = "DOVETAIL_CLAIMS"

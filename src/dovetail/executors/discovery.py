@@ -14,17 +14,18 @@ import sys
 import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from dovetail.executors.environment import VISIBLE, visible_names
 from dovetail.model import Cluster, Device, Node
 
-__all__ = ["Cores", "FailedProbe", "FoundDevice", "Inventory", "discover", "inventory", "run_probes"]
-
 PROBES: Mapping[str, str] = {"nvidia": "nvidia.py", "amd": "amd.py", "opencl": "opencl.py"}
 TIMEOUT = 20.0
 """Seconds for all drivers together; the first load of a driver can take ten."""
+_NVIDIA_FILES = ("nvidia*", "nvgpu*", "nvhost*", "dxg")
+"""Of its driver, of Tegra's, and of Windows' where Linux runs in it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,9 +110,19 @@ def discover(timeout: float = TIMEOUT) -> Cluster:
     """This machine as a cluster: what ``run`` uses where no cluster file is given.
 
     PoCL runs on the cores that are in the pool already; it is used only where a cluster file gives it
-    cores of its own.
+    cores of its own. A driver of which there is no trace is not asked: each costs a start of Python.
     """
-    return inventory(timeout).cluster()
+    return inventory(timeout, _with_traces()).cluster()
+
+
+def _with_traces(root: Path = Path("/")) -> list[str]:
+    """The probes that could find a device, since what it needs is there. ``root`` stands for ``/``."""
+    traces = {
+        "nvidia": any(any((root / "dev").glob(name)) for name in _NVIDIA_FILES),
+        "amd": (root / "sys/class/kfd").is_dir(),
+        "opencl": find_spec("pyopencl") is not None,
+    }
+    return [name for name, seen in traces.items() if seen]
 
 
 def inventory(timeout: float = TIMEOUT, probes: Collection[str] = tuple(PROBES)) -> Inventory:

@@ -26,21 +26,6 @@ from dovetail.errors import InputError
 from dovetail.model import Cluster, Device, Node, Placed, bits
 from dovetail.model.templates import device_word
 
-__all__ = [
-    "THREAD_COUNTS",
-    "UNSET",
-    "VISIBLE",
-    "child_environment",
-    "cores_of",
-    "devices_of",
-    "driver_names",
-    "numbers_by_variable",
-    "vendor",
-    "visible_devices",
-    "visible_name",
-    "visible_names",
-]
-
 THREAD_COUNTS = (
     "OMP_NUM_THREADS",
     "OPENBLAS_NUM_THREADS",

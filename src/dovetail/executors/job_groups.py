@@ -7,8 +7,6 @@ import os
 import time
 from dataclasses import dataclass
 
-__all__ = ["Group", "Groups", "delegated", "own_cgroup", "put", "remove_groups", "with_memory"]
-
 MOST_FAILED = 3
 """Cgroups that could not be made or entered, after which no more are tried."""
 

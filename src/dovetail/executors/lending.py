@@ -40,20 +40,6 @@ from dovetail.model import (
 )
 from dovetail.remote.switchboard import Switchboard
 
-__all__ = [
-    "LOST",
-    "STARTED",
-    "DeviceServers",
-    "Held",
-    "Lending",
-    "LendingExecutor",
-    "devices_of",
-    "lent_as",
-    "refuse_to_borrow",
-    "server_options",
-    "steps_home",
-]
-
 NOTES = "devices.jsonl"
 LOST = "the device server that it had borrowed from ended with the Dovetail that had started it"
 

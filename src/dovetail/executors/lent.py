@@ -30,8 +30,6 @@ from dovetail.interfaces import LastAttempts, RunFolder
 from dovetail.model import EMPTY, Cluster, Seconds
 from dovetail.remote.switchboard import Switchboard
 
-__all__ = ["Lent", "LentExecutor"]
-
 
 @dataclass(frozen=True, slots=True)
 class Lent:

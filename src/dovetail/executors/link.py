@@ -15,8 +15,6 @@ from typing import IO, Any
 
 import orjson
 
-__all__ = ["Link", "line_of"]
-
 _log = logging.getLogger(__name__)
 _RECEIVE = 1 << 16
 MOST_SETUPS = 2000
@@ -45,7 +43,7 @@ class Link:
     """One supervisor, what it was asked for, and what has not ended yet.
 
     ``ended`` is called with the request and the end record of every job that ends, ``left`` when the
-    supervisor is gone, ``told`` with what else it says; from the loop in which `attach` was called.
+    supervisor is gone, ``on_message`` with what else it says; from the loop in which `attach` was called.
     ``requests`` holds the jobs that have not ended, by uid; those that were launched are also written to
     ``copy``, where the supervisor keeps its log at a place that may be lost with it.
     """
@@ -54,11 +52,11 @@ class Link:
         self,
         ended: Callable[[dict[str, Any], dict[str, Any]], None],
         left: Callable[[], None],
-        told: Callable[[dict[str, Any]], None] | None = None,
+        on_message: Callable[[dict[str, Any]], None] | None = None,
     ) -> None:
         self._ended = ended
         self._left = left
-        self._told = told
+        self._on_message = on_message
         self.requests: dict[str, dict[str, Any]] = {}
         self.copy: IO[bytes] | None = None
         self.first_setup = 0  # the next number; a setup and an environment never have the same one
@@ -265,5 +263,5 @@ class Link:
             if number is not None:  # it has not got that: the next job that needs it tells of it again
                 about_it = [k for k in self._setups.values() if number in (k["setup"], k.get("outer"))]
                 self._drop({known["setup"] for known in about_it})
-        if self._told is not None:
-            self._told(said)
+        if self._on_message is not None:
+            self._on_message(said)

@@ -49,8 +49,6 @@ from dovetail.files.writing import private_folder
 from dovetail.interfaces import LastAttempts, RunFolder, RunningAttempt
 from dovetail.model import Cluster, JobId, Lingering, Placed, Withdrawn
 
-__all__ = ["Local", "LocalExecutor", "MachineExecutor"]
-
 _log = logging.getLogger(__name__)
 _WELCOME = 1 << 16
 MOST_FRUITLESS = 3
@@ -123,7 +121,7 @@ class MachineExecutor(SupervisedExecutor):
         here = os.getcwd() if cwd is None else os.fspath(cwd)
         super().__init__(RunFolder(Path(run_dir), run_uid or "", here, grace, environ, endless), cluster)
         self.left_behind = LastAttempts()
-        self._link = Link(self._ended, self._supervisor_left, self._told)
+        self._link = Link(self._ended, self._supervisor_left, self._on_message)
         self._process: subprocess.Popen[bytes] | None = None
         self._fruitless = self._heard_of = 0  # supervisors in a row that took up nothing; jobs on the log
         self._long_log = LONG_LOG
@@ -184,7 +182,7 @@ class MachineExecutor(SupervisedExecutor):
             self._link.send({"t": "shorten", "after": self._last_end})
             self._last_end = ""
 
-    def _told(self, said: dict[str, Any]) -> None:
+    def _on_message(self, said: dict[str, Any]) -> None:
         """The log is a new file (or could not be made one): what we write ourselves goes there."""
         if said.get("t") == "shortened":
             self._reopen()
@@ -465,9 +463,9 @@ class LocalExecutor(MachineExecutor):
             link, uid = found
             link.send({"t": "withdraw", "uid": uid})
 
-    def _told(self, said: dict[str, Any]) -> None:
+    def _on_message(self, said: dict[str, Any]) -> None:
         """Jobs have not begun that were to follow others; because one of these goes on, if it is named."""
-        super()._told(said)
+        super()._on_message(said)
         if said.get("t") == "withdrawn":
             for uid in said["uids"]:
                 job = self._runs_no_more(self._link.done(uid))

@@ -10,8 +10,6 @@ from pathlib import Path
 from dovetail.executors.spawnlog import SpawnLog
 from dovetail.model import Job, JobId
 
-__all__ = ["Outputs", "endless_paths"]
-
 _UNFIT = re.compile(r"[^\w.+=@,-]+")
 MOST = 100
 RESERVED = frozenset({"journal", "ledger", "run", "spawn", "supervisor"})

@@ -5,14 +5,6 @@ from __future__ import annotations
 import os
 import socket
 
-__all__ = [
-    "belongs",
-    "memory_by_session",
-    "open_children",
-    "open_door",
-    "signal_group",
-]
-
 PAGE = os.sysconf("SC_PAGE_SIZE")
 
 

@@ -25,8 +25,6 @@ from dovetail.errors import ExecutorError
 from dovetail.files.writing import create
 from dovetail.model import JobId, Request, Submit
 
-__all__ = ["HandedOverStart", "QueueFolder", "RunRecord"]
-
 
 @dataclass(eq=False, slots=True)
 class HandedOverStart:
@@ -47,7 +45,7 @@ class HandedOverStart:
     count: int
     batch_id: str = ""
     started: bool = False
-    told: bool = False
+    reported: bool = False
     stop: str = ""
     said: str = ""
     missed: int = 0
@@ -117,7 +115,7 @@ class QueueFolder:
     def handed(self) -> list[HandedOverStart]:
         """All that was handed over, in that order; a batch that Slurm refused was not."""
         batches: dict[str, list[HandedOverStart]] = {}
-        told: set[str] = set()
+        reported: set[str] = set()
         for record in self._records(self.path / "handed.jsonl"):
             kind = record.get("t")
             if kind == "batch":
@@ -131,10 +129,10 @@ class QueueFolder:
                 left = batches.get(record["batch"], [])
                 batches[record["batch"]] = [one for one in left if one.job != record["job"]]
             elif kind == "told":
-                told.add(record["uid"])
+                reported.add(record["uid"])
         found = [one for batch in batches.values() for one in batch]
         for one in found:
-            one.told = one.uid in told
+            one.reported = one.uid in reported
         return found
 
     def run_of(self, handed: HandedOverStart) -> RunRecord | None:

@@ -14,8 +14,6 @@ from dovetail.executors.ray_nodes import import_ray, knock, nodes_of
 from dovetail.interfaces import LastAttempts, RunFolder
 from dovetail.model import Cluster, Node
 
-__all__ = ["Ray"]
-
 OBJECT_STORE = 200 << 20
 """Bytes of the object store of a Ray of our own."""
 

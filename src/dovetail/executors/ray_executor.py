@@ -48,8 +48,6 @@ from dovetail.model import (
 )
 from dovetail.model.command_line import argv
 
-__all__ = ["RayExecutor"]
-
 LOOK = 1.0
 """Seconds between two looks at the nodes."""
 SILENCE = 8.0
@@ -234,8 +232,8 @@ class RayExecutor(Reporting):
         if len(placed.allocation.nodes) > 1:
             mine = placed.allocation.cores_on(node, self.cluster.nodes[node])
             command = placed.implementation.command
-            told = {} if command is None else dict(command.env)
-            own |= {name: told.get(name, str(max(1, len(mine)))) for name in THREAD_COUNTS}
+            environment = {} if command is None else dict(command.env)
+            own |= {name: environment.get(name, str(max(1, len(mine)))) for name in THREAD_COUNTS}
         if rank[1] > 1:
             names = ("DOVETAIL_RANK", "DOVETAIL_RANKS", "DOVETAIL_LOCAL_RANK")
             own |= dict(zip(names, map(str, rank), strict=True))
@@ -275,7 +273,7 @@ class RayExecutor(Reporting):
         await self._end_tasks()
         self._marker.unlink(missing_ok=True)
         await asyncio.to_thread(self._ray.shutdown)  # ends our workers, and what their fences hold
-        self._all_told()
+        self._all_reported()
 
     def settle(self) -> bool:
         """After `close`: whether everything that ran has ended and was told."""

@@ -28,8 +28,6 @@ from dovetail.model import Allocation, Cluster, JobId, Node, Placed, Seconds
 from dovetail.remote.address import TOKEN_FILE
 from dovetail.remote.switchboard import Switchboard
 
-__all__ = ["LendingRayExecutor"]
-
 ENDED = 10.0
 """Seconds that lenders have to end what they keep; the kernel and Ray do it after that."""
 OPENED = 130.0
@@ -48,7 +46,7 @@ class _ServersOfActors:
         self._here = ray.util.get_node_ip_address()
         self._lenders: dict[int, Any] = {}
         self._nodes: dict[int, tuple[Node, str]] = {}  # and Ray's id of it
-        self._told: dict[int, dict[str, Any]] = {}  # by node, what its lender has said last
+        self._heard: dict[int, dict[str, Any]] = {}  # by node, what its lender has said last
 
     def begin(self, cluster: Cluster, ids: Sequence[str]) -> None:
         """On all nodes at once; wait for them. Raises `ExecutorError`, `InputError`."""
@@ -64,7 +62,7 @@ class _ServersOfActors:
         for n, said in zip(nodes, found, strict=True):
             if said["complaint"]:
                 raise InputError(self._complaint(n, said))
-            self._told[n] = said
+            self._heard[n] = said
 
     def meet(self, n: int, node: Node, id: str) -> Any:
         """Have Ray put a lender on a node, with all of its GPUs."""
@@ -88,16 +86,16 @@ class _ServersOfActors:
 
     def has(self, n: int) -> bool:
         """Whether the node has a lender that has answered."""
-        return n in self._told
+        return n in self._heard
 
     def lost(self, n: int) -> None:
         """A node is gone."""
         self._lenders.pop(n, None)
-        self._told.pop(n, None)
+        self._heard.pop(n, None)
 
     def visible(self, n: int) -> list[str]:
         """What the node's GPUs are called there, in our order."""
-        return [word for word in self._told[n]["visible"].split(",") if word]
+        return [word for word in self._heard[n]["visible"].split(",") if word]
 
     # --- DeviceServers ----------------------------------------------------------------------------
 
@@ -107,12 +105,12 @@ class _ServersOfActors:
 
     def address(self, node: int) -> str:
         """Where the node's server listens."""
-        (address,) = json.loads(self._told[node]["ready"])["addresses"]
+        (address,) = json.loads(self._heard[node]["ready"])["addresses"]
         return str(address)
 
     def around(self, node: int) -> Mapping[str, str]:
         """Where the token is on that node."""
-        return {TOKEN_FILE: self._told[node]["token"]}
+        return {TOKEN_FILE: self._heard[node]["token"]}
 
     def host(self, node: int) -> str:
         """As Ray says."""
@@ -130,7 +128,7 @@ class _ServersOfActors:
                 said = await self._served(n)
             if said["complaint"]:
                 raise ExecutorError(self._complaint(n, said))
-            self._told[n] = said
+            self._heard[n] = said
 
     async def _served(self, n: int) -> dict[str, Any]:
         """What a node's lender says. Raises `ExecutorError`, `ActorDiedError`."""

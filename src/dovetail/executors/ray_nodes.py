@@ -9,8 +9,6 @@ from typing import Any
 from dovetail.extras import needing
 from dovetail.model import Device, Node
 
-__all__ = ["draining", "import_ray", "knock", "nodes_of"]
-
 KNOCK = 10.0
 """Seconds that a cluster has to accept a connection."""
 

@@ -34,22 +34,6 @@ from dovetail.executors.spawnlog import (
 from dovetail.files.writing import private_folder
 from dovetail.model import EMPTY, Cluster, DeviceClass, Ended, JobId, Placed, Run, State
 
-__all__ = [
-    "UNRECORDED",
-    "EndedJob",
-    "LostJob",
-    "Recovery",
-    "RunningJob",
-    "describe",
-    "end_lost",
-    "end_unlogged",
-    "link",
-    "recover",
-    "unlink",
-    "unsettled",
-    "why_lost",
-]
-
 UNRECORDED = "unrecorded"
 """A file of this name in a run folder says that the run's ledger holds what its history lacks."""
 _PATIENCE = 2.0

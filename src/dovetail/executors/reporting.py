@@ -12,8 +12,6 @@ from typing import Any
 from dovetail.executors.outputs import Outputs
 from dovetail.model import Event, JobId
 
-__all__ = ["Reporting"]
-
 
 class Reporting(ABC):
     """Events as they come in, to whoever listens or asks; used in one event loop."""
@@ -61,7 +59,7 @@ class Reporting(ABC):
         self._events.append(event)
         self._news.set()
 
-    def _all_told(self) -> None:
+    def _all_reported(self) -> None:
         """Nothing more will happen."""
         self._closed = True
         self._news.set()

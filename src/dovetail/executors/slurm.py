@@ -63,8 +63,6 @@ from dovetail.model import (
     Usage,
 )
 
-__all__ = ["Slurm", "SlurmExecutor", "poll_seconds"]
-
 _log = logging.getLogger(__name__)
 AGAIN = (2.0, 5.0, 10.0, 30.0)
 """Seconds before each further attempt to start an agent on a node that is lost; the last one repeats."""

@@ -20,8 +20,6 @@ from dovetail.executors.slurm_commands import NodeTable, Share, explained
 from dovetail.executors.slurm_steps import gres_option, unbound
 from dovetail.model import Node, Seconds
 
-__all__ = ["SlurmAgents"]
-
 _FAILED = re.compile(r"launch for \S+ failed on node ([^\s:]+):")
 
 

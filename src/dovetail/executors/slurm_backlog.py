@@ -13,8 +13,6 @@ from typing import Generic, TypeVar
 
 from dovetail.model import Seconds
 
-__all__ = ["Backlog"]
-
 FIRST, MOST = 2.0, 60.0
 """Seconds until a single job that was refused is offered again; twice as many each time, unless one ends."""
 

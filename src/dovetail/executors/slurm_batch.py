@@ -22,21 +22,6 @@ from dovetail.executors.slurm_commands import (
 from dovetail.model import HOST_CPUS, WHOLE_POOL, Cluster, Node, Request, Seconds, Shape, TimeUsed
 from dovetail.model.hostlist import expand
 
-__all__ = [
-    "BatchStatus",
-    "Line",
-    "cluster_of_partitions",
-    "foreseen",
-    "goes_to",
-    "job_options",
-    "look",
-    "look_again",
-    "node_indices",
-    "room",
-    "send",
-    "times_used",
-]
-
 _START = re.compile(r"to start at (\S+) using")
 _FORMAT = "%i|%T|%N|%S|%r|%j"
 ORDINARY = frozenset({"None", "Priority", "Resources", "Dependency", "BeginTime", "Cleaning", "N/A", ""})

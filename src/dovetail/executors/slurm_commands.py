@@ -20,25 +20,6 @@ from dovetail.files import units
 from dovetail.model import Cluster, Device, Node, Seconds
 from dovetail.model.hostlist import expand
 
-__all__ = [
-    "Allotment",
-    "Gres",
-    "NodeFacts",
-    "NodeTable",
-    "Share",
-    "SlurmError",
-    "allotment",
-    "call",
-    "cluster_of",
-    "configuration",
-    "current_job",
-    "explained",
-    "fields",
-    "moment",
-    "node_facts",
-    "seconds_of",
-]
-
 TIMEOUT = 60.0
 MEBIBYTE = 1 << 20
 UNKNOWN = ("", "Unknown", "N/A", "None", "(null)", "NONE")

@@ -30,8 +30,6 @@ from dovetail.model import Cluster, Node, Placed
 from dovetail.remote.address import TOKEN_FILE
 from dovetail.remote.switchboard import Switchboard
 
-__all__ = ["LendingSlurmExecutor"]
-
 OPENED = 130.0
 """Seconds within which a node's devices must be open; a server gives each of them 120."""
 

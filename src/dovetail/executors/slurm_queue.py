@@ -75,8 +75,6 @@ from dovetail.model.batch_options import options_for, partition_of
 from dovetail.model.command_line import argv
 from dovetail.model.templates import device_word
 
-__all__ = ["SlurmQueue", "SlurmQueueExecutor"]
-
 _log = logging.getLogger(__name__)
 TASK = Path(__file__).with_name("queue_task.py")
 GATHER = 0.05
@@ -216,7 +214,7 @@ class SlurmQueueExecutor(Reporting):
             ran = self.files.run_of(one) is not None
             if not one.batch_id:  # Dovetail ended between sbatch and its answer
                 one.batch_id = by_name.get(_name(one.batch), UNKNOWN if ran else "")
-            if ran or (one.batch_id and not one.told):
+            if ran or (one.batch_id and not one.reported):
                 handed_over.append((one.submit, one.attempt))
                 self._handed[one.job] = one
         return LastAttempts(handed_over=handed_over)
@@ -409,7 +407,7 @@ class SlurmQueueExecutor(Reporting):
         self._closing = True
         await self._end_tasks()
         self.files.tidy()
-        self._all_told()
+        self._all_reported()
 
     def settle(self) -> bool:
         """After `close`: whether everything that was handed over has ended and was told."""

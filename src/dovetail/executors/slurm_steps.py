@@ -13,8 +13,6 @@ from dovetail.executors.environment import THREAD_COUNTS, numbers_by_variable
 from dovetail.executors.slurm_commands import Gres, Share, call
 from dovetail.model import Cluster, Placed
 
-__all__ = ["end_steps", "gang_environment", "gang_step", "gres_option", "is_gang", "step_name", "unbound"]
-
 GANG_TASK = Path(__file__).with_name("gang_task.py")
 
 

@@ -41,22 +41,6 @@ from dovetail.executors.transfers import reported
 from dovetail.files.writing import write_all
 from dovetail.model import Ended, State, Usage
 
-__all__ = [
-    "LOG_NAME",
-    "SpawnLog",
-    "append",
-    "boot_id",
-    "ended",
-    "is_alive",
-    "last_line",
-    "parent_of",
-    "parse_log",
-    "read_log",
-    "settle",
-    "started_at",
-    "uid_of",
-]
-
 LOG_NAME = "spawn.log"
 TICKS = os.sysconf("SC_CLK_TCK")
 SLACK = 1.0

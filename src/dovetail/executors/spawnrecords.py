@@ -9,8 +9,6 @@ from typing import Any
 
 from dovetail.model import State
 
-__all__ = ["is_record"]
-
 Right = Callable[[Any], bool]
 
 

@@ -13,8 +13,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Set
 
-__all__ = ["Log"]
-
 
 class Log:
     """Append-only lines; what could not be written (full disk) is owed and tried again."""

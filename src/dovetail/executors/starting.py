@@ -14,8 +14,6 @@ if TYPE_CHECKING or __name__.startswith("dovetail."):
 else:  # beside the supervisor, which is run by path
     from children import variables
 
-__all__ = ["SpawnError", "Starter", "find_program"]
-
 EMPTY: dict[str, str] = {}
 RESET = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 """Signals that Python or whoever started us may ignore; jobs get the default back."""

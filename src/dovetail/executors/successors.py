@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-__all__ = ["DroppedSuccessors", "Successor", "Successors"]
-
 
 @dataclass
 class Successor:

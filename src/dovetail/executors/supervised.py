@@ -22,8 +22,6 @@ from dovetail.interfaces import RunFolder
 from dovetail.model import EMPTY, Cluster, Ended, Job, JobId, Placed, State, Usage
 from dovetail.model.command_line import argv
 
-__all__ = ["SupervisedExecutor", "limit_of"]
-
 
 class SupervisedExecutor(Reporting):
     """Requests to supervisors, and the events that come back; implements most of `Executor`.
@@ -148,7 +146,7 @@ class SupervisedExecutor(Reporting):
         if not self._closing:
             self._closing = True
             await self._dismiss()
-            self._all_told()
+            self._all_reported()
 
     # ------------------------------------------------------------------- beside the protocol
 

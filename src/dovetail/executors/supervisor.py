@@ -90,7 +90,7 @@ class Supervisor:
         self.lingering: list[Child] = []
         self.next = Successors()
         self.starter = Starter()
-        self.untold = 0  # lines that can wait, since the next jobs are at hand
+        self.unreported = 0  # lines that can wait, since the next jobs are at hand
         self.tell_by = float("inf")
         self.setups: dict[int, Setup] = {}
         self.environs: dict[int, dict[bytes, bytes]] = {}  # that clients have brought along
@@ -322,8 +322,8 @@ class Supervisor:
         if self.faults <= MOST_FAULTS:
             import traceback
 
-            told = "".join(traceback.format_exception(error))
-            print(f"{record['at']:.3f} {what} {uid}\n{told}", file=sys.stderr, flush=True)
+            trace = "".join(traceback.format_exception(error))
+            print(f"{record['at']:.3f} {what} {uid}\n{trace}", file=sys.stderr, flush=True)
             self.note(record)
         self.tell(ENCODE(record).encode())
 
@@ -403,15 +403,15 @@ class Supervisor:
         if not self.client:
             return
         self.outbox += line + b"\n"
-        self.untold += 1
-        if self.untold >= len(self.next):
+        self.unreported += 1
+        if self.unreported >= len(self.next):
             self.flush()
-        elif self.untold == 1:
+        elif self.unreported == 1:
             self.tell_by = time.monotonic() + TOLD
 
     def flush(self) -> None:
         """Send what the socket takes; poll says when it takes more."""
-        self.untold, self.tell_by = 0, float("inf")
+        self.unreported, self.tell_by = 0, float("inf")
         try:
             self.outbox = self.outbox[os.write(self.sock, self.outbox) :]
         except ConnectionError:

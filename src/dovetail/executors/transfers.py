@@ -14,8 +14,6 @@ import json
 from dovetail.files.sentences import shown
 from dovetail.model import Usage
 
-__all__ = ["MOST_BYTES", "reported"]
-
 MOST_BYTES = 10**18
 """Bytes that a report may speak of: an exabyte."""
 MOST_SECONDS = 1e9

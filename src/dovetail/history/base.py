@@ -19,19 +19,6 @@ from dovetail.interfaces import History
 from dovetail.model import DeviceClass, Run, Seconds, State
 from dovetail.model.frozen import frozen
 
-__all__ = [
-    "Aggregate",
-    "Group",
-    "InputsKey",
-    "MeasuredHistory",
-    "RequestKey",
-    "canonical_inputs",
-    "check_run",
-    "inputs_from_text",
-    "inputs_text",
-    "request_key",
-]
-
 RequestKey = tuple[int, int, float]
 """(nodes, cpus, gpus), each per node, as `Run.resolved_request` gives it."""
 InputsKey = tuple[tuple[str, float | str], ...]

@@ -16,8 +16,6 @@ from dovetail.history.memory import MemoryHistory
 from dovetail.history.sqlite import HistoryBusy, SqliteHistory
 from dovetail.model import Run, Seconds
 
-__all__ = ["BufferedHistory", "Spool"]
-
 GATHER: Seconds = 0.05
 """What is recorded within this time is written together, and what others record is seen after it."""
 RETRY: Seconds = 0.05

@@ -20,8 +20,6 @@ from dovetail.errors import InputError
 from dovetail.history.base import check_run
 from dovetail.model import HOST_CPUS, WHOLE_POOL, DeviceClass, Run, State, Usage
 
-__all__ = ["FIELDS", "as_dict", "csv_lines", "json_lines", "read_csv", "read_json_lines"]
-
 FIELDS: Mapping[str, str] = {
     "app": "name of the app",
     "implementation": "name of the implementation; default: the device kind",

@@ -17,8 +17,6 @@ from dovetail.files.sentences import printable
 from dovetail.files.writing import private_folder
 from dovetail.history.schema import APPLICATION_ID, SCHEMA_VERSION, create_or_migrate
 
-__all__ = ["TROUBLE", "HistoryBusy", "HistoryFile"]
-
 T = TypeVar("T")
 TROUBLE = (sqlite3.Error, UnicodeDecodeError)
 """What the sqlite3 module raises; over a damaged schema it stumbles over the text of its own message."""

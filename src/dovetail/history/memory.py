@@ -18,8 +18,6 @@ from dovetail.history.base import (
 from dovetail.interfaces import History
 from dovetail.model import DeviceClass, Run, State
 
-__all__ = ["AveragedHistory", "MemoryHistory"]
-
 _Place = tuple[str, DeviceClass]
 _NOTHING: AbstractContextManager[object] = nullcontext()
 

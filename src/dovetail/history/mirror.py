@@ -8,8 +8,6 @@ from collections.abc import Hashable, Sequence
 from dovetail.history.base import Aggregate, Group, InputsKey, RequestKey, canonical_inputs, request_key
 from dovetail.model import DeviceClass, Run, State
 
-__all__ = ["Mirror"]
-
 _Place = tuple[str, DeviceClass]
 
 

@@ -22,18 +22,6 @@ from dovetail.history.base import (
 )
 from dovetail.model import DeviceClass, Run, State, Usage
 
-__all__ = [
-    "KEY_COLUMNS",
-    "RUN_COLUMNS",
-    "RUN_TABLES",
-    "Writer",
-    "aggregate_of",
-    "group_of",
-    "pack_uid",
-    "run_of",
-    "unpack_uid",
-]
-
 _STATES = (
     State.COMPLETED,
     State.FAILED,

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import sqlite3
 
-__all__ = ["APPLICATION_ID", "AVERAGE_ALL", "SCHEMA_VERSION", "create_or_migrate"]
-
 APPLICATION_ID = 0x4456544C
 """``PRAGMA application_id`` of a Dovetail history."""
 

@@ -13,9 +13,6 @@ import math
 from dovetail.files.arrays import Floats, Ints, np
 from dovetail.native.library import kernel
 
-__all__ = ["least_makespan", "least_total", "makespan_bound"]
-
-
 MIN_MIN, MAX_MIN, SUFFERAGE = 0, 1, 2
 CLOSE_ENOUGH = 1.0005
 """A plan within this factor of the lower bound is not searched any further."""

@@ -13,19 +13,6 @@ from typing import NamedTuple
 from dovetail.files.arrays import Floats, Ints, np
 from dovetail.native.library import kernel
 
-__all__ = [
-    "LAST_END",
-    "SLOWDOWN",
-    "WAIT",
-    "Jobs",
-    "expected",
-    "futures",
-    "roll_out",
-    "roll_outs",
-    "worth_keeping",
-]
-
-
 WAIT, SLOWDOWN, LAST_END = 0, 1, 2
 """What is summed: waits, bounded slowdowns (10 s), or the last end alone with a little of the waits."""
 LEAST = 10.0
@@ -199,7 +186,6 @@ class Jobs(NamedTuple):
     known: int
 
 
-@kernel
 def roll_out(jobs: Jobs, rank: Ints, head: int, summed: int, enough: float) -> float:
     """The score if EASY goes on in this order; stops with infinity once it is above ``enough``.
 
@@ -276,15 +262,21 @@ def roll_out(jobs: Jobs, rank: Ints, head: int, summed: int, enough: float) -> f
 
 
 @kernel
-def roll_outs(jobs: Jobs, rank: Ints, head: int, summed: int, enough: float) -> float:
-    """The sum of `roll_out` over futures: ``running_long`` and ``long`` have a row for each."""
-    score = 0.0
-    for future in range(len(jobs.long)):
-        one = jobs._replace(running_long=jobs.running_long[future], long=jobs.long[future])
-        score += roll_out.plain(one, rank, head, summed, enough - score)
-        if score == np.inf:
-            break
-    return score
+def roll_outs(jobs: Jobs, ranks: Ints, head: int, summed: int, enough: float, scores: Floats) -> None:
+    """Fill in the score of each order (a row of ``ranks``): the sum of `roll_out` over all futures.
+
+    ``running_long`` and ``long`` have a row for each future. Infinity stands for what is above ``enough``, or
+    above the score of an order before.
+    """
+    for order, rank in enumerate(ranks):
+        score = 0.0
+        for future in range(len(jobs.long)):
+            one = jobs._replace(running_long=jobs.running_long[future], long=jobs.long[future])
+            score += roll_out(one, rank, head, summed, enough - score)
+            if score == np.inf:
+                break
+        scores[order] = score
+        enough = min(enough, score)
 
 
 def _cost(wait: float, long: float, total: int, summed: int) -> float:

@@ -12,8 +12,6 @@ from __future__ import annotations
 from dovetail.files.arrays import Bools, Floats, Ints, np
 from dovetail.native.library import kernel
 
-__all__ = ["compiled_place", "occupy", "place"]
-
 
 def _kth(row: Floats, eligible: Bools, lanes: int, first: int, last: int, k: int) -> float:
     """The k-th smallest (k >= 1) of the lanes or eligible devices from ``first`` to before ``last``."""

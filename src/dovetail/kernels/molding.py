@@ -15,9 +15,6 @@ from dovetail.files.arrays import Bools, Floats, Ints, np
 from dovetail.kernels.gangs import occupy, place
 from dovetail.native.library import kernel
 
-__all__ = ["Aim", "Gangs", "anneal", "where"]
-
-
 HOT, COLD = 0.05, 0.0002
 """First and last temperature, as parts of the span of the plan that is begun with."""
 

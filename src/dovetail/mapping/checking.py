@@ -12,8 +12,6 @@ from dovetail.errors import MapError
 from dovetail.mapping.health import Blame
 from dovetail.mapping.waiting import Task
 
-__all__ = ["Check", "Checker", "agree"]
-
 TOLERANCE = 1e-5
 """Of the greatest absolute value: single precision, summed in another order."""
 

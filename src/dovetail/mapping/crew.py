@@ -10,8 +10,6 @@ from typing import Any, ClassVar, TypeAlias
 from dovetail.mapping.places import Place
 from dovetail.mapping.running import Failure, Work
 
-__all__ = ["Crew", "Event", "Finished", "Lost", "Ready", "Slot", "Unable"]
-
 
 @dataclass(eq=False, slots=True)
 class Slot:

@@ -9,8 +9,6 @@ from typing import Any, TypeAlias
 
 from dovetail.errors import ItemError
 
-__all__ = ["Delivery", "Segment"]
-
 Segment: TypeAlias = Sequence[Any] | ItemError
 """Results of neighbouring items (or nodes of a fold), or the error of one item."""
 

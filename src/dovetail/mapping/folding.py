@@ -13,8 +13,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-__all__ = ["Fold", "Tree", "fold_run"]
-
 Node = tuple[int, int, Any]
 """Level, index and value: the value of items index * 2^level up to (index + 1) * 2^level."""
 

@@ -14,8 +14,6 @@ import cloudpickle
 
 from dovetail.errors import InputError
 
-__all__ = ["Function", "Reference", "as_function", "function", "ship"]
-
 CPU = "cpu"
 GPU = "gpu"
 _INSTEAD = {"opencl": GPU}

@@ -16,8 +16,6 @@ from dovetail.mapping.places import ThisMachine, parse_workers
 if TYPE_CHECKING:
     from dovetail.mapping.run import MapRun
 
-__all__ = ["Workers"]
-
 ENGINES = ("local", "ray")
 
 

@@ -9,8 +9,6 @@ from typing import Any
 
 from dovetail.executors.spawnlog import is_alive
 
-__all__ = ["FILE", "is_alive_map", "read_items", "sentences"]
-
 FILE = "map.json"
 
 

@@ -30,8 +30,6 @@ from dovetail.mapping.summary import Sample, Tally
 from dovetail.model import CPU, Run
 from dovetail.splitting.finish_time import Floats
 
-__all__ = ["Lessons", "natural_sizes"]
-
 RECENT = 5
 """So many of the last maps make the mean of an item whose size is not known."""
 GRID = 24

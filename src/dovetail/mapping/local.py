@@ -27,8 +27,6 @@ from dovetail.mapping.running import UNREADABLE, Caught, Failure, Work, tried
 from dovetail.mapping.wire import Closed, Connection, Parcel, pack, unpack
 from dovetail.mapping.worker import DUMP_SIGNAL, PAGE
 
-__all__ = ["LocalCrew"]
-
 START = (
     "import sys, json\n"
     "sys.path[:] = json.loads(sys.argv[1])\n"

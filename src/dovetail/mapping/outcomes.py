@@ -17,8 +17,6 @@ from dovetail.mapping.running import COMBINING, Failure, describe, split_failure
 from dovetail.mapping.summary import Tally
 from dovetail.mapping.waiting import Task, Waiting
 
-__all__ = ["DEATHS", "Outcomes"]
-
 DEATHS = 3
 """Workers that an item may lose to signals before it is to blame."""
 NOTHING_ALONE = 32

@@ -6,8 +6,6 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-__all__ = ["Pace"]
-
 LEARNED_WEIGHT = 2.0
 """What the history says counts at first as much as so many batches measured now."""
 LEAST_MEMORY = 8.0

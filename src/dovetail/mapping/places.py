@@ -22,17 +22,6 @@ from dovetail.executors.environment import THREAD_COUNTS, vendor, visible_name
 from dovetail.files.sentences import shown
 from dovetail.model import CPU, Device, DeviceClass
 
-__all__ = [
-    "InUse",
-    "Place",
-    "ThisMachine",
-    "Wanted",
-    "default_workers",
-    "devices_here",
-    "environment_of",
-    "parse_workers",
-]
-
 _WORKERS = re.compile(r"([A-Za-z][\w-]*)(?::(\d+)(?:x(\d+))?)?")
 MOST = 4096
 _MINE: set[str] = set()

@@ -25,8 +25,6 @@ from dovetail.errors import InputError
 from dovetail.files.sentences import shown
 from dovetail.model.templates import placeholders, render
 
-__all__ = ["IN", "INS", "OUT", "FileItem", "Program", "ProgramFailed", "Ran", "Staying", "parse_command"]
-
 IN, OUT, INS = "in", "out", "ins"
 LAST_LINES = 2000
 """Bytes of what a program wrote to standard error that are looked at for its last line."""

@@ -12,8 +12,6 @@ from dovetail.model import CPU
 if TYPE_CHECKING:
     from dovetail.mapping.scheduler import MapScheduler
 
-__all__ = ["ProgressBar", "wanted"]
-
 PATIENCE = 1.0
 """Seconds that a map runs before it shows a bar."""
 

@@ -27,8 +27,6 @@ from dovetail.mapping.places import Place, ThisMachine, Wanted, default_workers
 from dovetail.mapping.running import UNREADABLE, Failure, Work, describe, fold_batch, load, run_items
 from dovetail.model import CPU
 
-__all__ = ["RayCrew"]
-
 NODE_BEAT = 1.0
 """Seconds between two looks at which nodes there are."""
 FALSE_STARTS = 3

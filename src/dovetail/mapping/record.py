@@ -21,8 +21,6 @@ from dovetail.errors import InputError
 from dovetail.files.writing import write_all
 from dovetail.mapping.programs import FileItem, Ran
 
-__all__ = ["Record", "items_of", "parts_of"]
-
 FOLDER = ".dovetail-map"
 FILE, PARTS, LOCK = "record.jsonl", "parts", "lock"
 

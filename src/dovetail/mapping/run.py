@@ -49,8 +49,6 @@ from dovetail.running.ledger import Ledger
 from dovetail.runtimes.registry import make_model
 from dovetail.spec.values import DEFAULT_MODEL
 
-__all__ = ["MapRun", "app_name", "begin"]
-
 PULSE = 1.0
 """Seconds between two notes of how far a map is."""
 
@@ -120,12 +118,12 @@ class MapRun:
             return
         self._written = now
         pid = os.getpid()
-        told = {"job": self._job.id, "pid": pid, "boot": started_at(pid), **form()}
+        claimed = {"job": self._job.id, "pid": pid, "boot": started_at(pid), **form()}
         part = self.folder / f"{FILE}.part"
         with suppress(OSError):  # a full disk: the map goes on all the same
             part.unlink(missing_ok=True)
             with create(part) as file:
-                file.write(json.dumps(told).encode())
+                file.write(json.dumps(claimed).encode())
             part.rename(self.folder / FILE)
 
     def end(self, state: State, detail: str, form: Callable[[], Mapping[str, Any]]) -> None:

@@ -13,21 +13,6 @@ from typing import Any
 from dovetail.mapping.folding import Fold
 from dovetail.mapping.function import Reference
 
-__all__ = [
-    "COMBINING",
-    "IN_A_ROW",
-    "UNREADABLE",
-    "Caught",
-    "Failure",
-    "Work",
-    "describe",
-    "fold_batch",
-    "load",
-    "run_items",
-    "split_failures",
-    "tried",
-]
-
 TOLD = ("WorkerLost", "ProgramFailed")
 """Kinds of failure whose message says it all."""
 IN_A_ROW = 3

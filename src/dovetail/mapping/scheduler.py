@@ -28,8 +28,6 @@ from dovetail.mapping.summary import Tally
 from dovetail.mapping.waiting import Items, Task, Waiting
 from dovetail.splitting.rules import Rule, SplitState
 
-__all__ = ["BATCH_SECONDS", "Errors", "HistoryLike", "MapScheduler", "Plan"]
-
 BATCH_SECONDS, MOST_BATCH_SECONDS = 0.02, 0.2
 """Tiny items go to a worker together, until they take about so long; longer where giving them out is slow."""
 LAG_SHARE = 8

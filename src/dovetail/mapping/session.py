@@ -36,8 +36,6 @@ from dovetail.splitting.finish_time import Floats
 if TYPE_CHECKING:  # the driver and all that it needs: imported while the workers start
     from dovetail.mapping.run import MapRun
 
-__all__ = ["Session"]
-
 SEGMENTS = 64
 """Batches of results that wait for whoever uses them, and as many again for each `MORE` workers."""
 MORE = 16

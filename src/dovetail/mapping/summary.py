@@ -13,8 +13,6 @@ from dovetail.mapping.places import Place
 from dovetail.mapping.waiting import Task
 from dovetail.model import CPU
 
-__all__ = ["MapSummary", "Sample", "Tally"]
-
 
 @dataclass(slots=True)
 class Sample:

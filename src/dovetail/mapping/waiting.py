@@ -19,8 +19,6 @@ from dovetail.splitting.finish_time import Floats, fluid_finish
 from dovetail.splitting.rules import FinishTime, Rule, SplitState
 from dovetail.splitting.sized import next_task
 
-__all__ = ["ByNode", "BySize", "InTurn", "Items", "Task", "Waiting"]
-
 LEAST = 1e-300
 """Sums of costs that are taken away one by one may end a little below 0."""
 

@@ -21,8 +21,6 @@ from typing import Any
 
 import cloudpickle
 
-__all__ = ["Closed", "Connection", "Parcel", "pack", "unpack"]
-
 INLINE = 32 * 1024
 """Bytes that a packet may hold; more goes through shared memory."""
 LARGE = 8 * 1024

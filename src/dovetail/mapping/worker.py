@@ -32,8 +32,6 @@ from dovetail.mapping.running import (
 )
 from dovetail.mapping.wire import Closed, Connection, Parcel, pack, unpack
 
-__all__ = ["DUMP_SIGNAL", "PAGE", "main"]
-
 PAGE = mmap.PAGESIZE
 DUMP_SIGNAL = signal.SIGUSR1
 """Asks for the traceback of what runs, even of what holds on to the interpreter."""

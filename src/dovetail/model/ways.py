@@ -25,7 +25,7 @@ __all__ = [
     "predicted_seconds",
     "seconds_on",
     "way",
-    "way_as_told",
+    "way_with_given_times",
 ]
 
 
@@ -95,7 +95,7 @@ def seconds_on(foresight: Foresight, job: Job, choice: Choice, device: DeviceCla
     return None if job.sequential is None or not speedup else job.sequential / speedup
 
 
-def way_as_told(foresight: Foresight, job: Job, choice: Choice) -> Way:
+def way_with_given_times(foresight: Foresight, job: Job, choice: Choice) -> Way:
     """The choice with its seconds on its best class; what the job tells counts where nothing is predicted."""
     classes = classes_for(foresight.cluster, choice)
     known = (seconds_on(foresight, job, choice, device) for device in classes)

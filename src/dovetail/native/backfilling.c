@@ -181,49 +181,57 @@ static double shadow_of(Running *r, number idle, number wanted, number *extra) {
 static double easy(number idle, Running *r, const number *width, number total, const double *wall,
                    const double *long_, const double *submit, number known, const number *rank, number head,
                    number summed, double enough, number *waiting) {
-    number m = known, coming = known, narrowest = 0; /* none that waits behind the head is narrower than that */
-    double now = 0.0, score = 0.0, last = 0.0;
+    number m = known, coming = known, narrowest = 0; /* none that waits behind the head is narrower than that, */
+    double now = 0.0, score = 0.0, last = 0.0, shortest = 0.0; /* or has a shorter walltime */
     while (m > 0 || coming < total) {
         for (; coming < total && submit[coming] <= now; coming++) { /* keep the line in its order */
             number at = m++;
             for (; at > 0 && rank[waiting[at - 1]] > rank[coming]; at--) waiting[at] = waiting[at - 1];
             waiting[at] = coming;
             if (width[coming] < narrowest) narrowest = width[coming];
+            if (wall[coming] < shortest) shortest = wall[coming];
         }
         while (m > 0) { /* start from the front while jobs fit; who does not becomes the head, and stays it */
-            number j = head >= 0 ? head : waiting[0], kept = 0;
+            number j = head >= 0 ? head : waiting[0], at = 0;
             if (width[j] > idle) {
                 head = j;
                 break;
             }
             head = NOBODY;
-            for (number i = 0; i < m; i++)
-                if (waiting[i] != j) waiting[kept++] = waiting[i];
-            m = kept;
+            while (waiting[at] != j) at++;
+            memmove(waiting + at, waiting + at + 1, sizeof(number) * (size_t)(--m - at));
             idle -= width[j];
             enter(r, width[j], now + long_[j], now + wall[j]);
             score += cost(now - submit[j], long_[j], total, summed);
             last = fmax(last, now + long_[j]);
         }
         if (m > 1 && idle > 0 && idle >= narrowest) { /* backfill behind the head */
-            number extra, kept = 0;
+            number extra, kept = 0, i = 0, least = narrowest;
+            double shadow = fmax(shadow_of(r, idle, width[head], &extra), now), soonest = shortest;
+            int any = now + shortest <= shadow || narrowest <= extra;
             narrowest = INT64_MAX;
-            double shadow = fmax(shadow_of(r, idle, width[head], &extra), now);
-            for (number i = 0; i < m; i++) {
+            shortest = INFINITY;
+            for (; any && idle >= least && i < m; i++) {
                 number j = waiting[i];
                 int in_time = now + wall[j] <= shadow;
                 if (j == head || width[j] > idle || !(in_time || width[j] <= extra)) {
                     waiting[kept++] = j;
                     if (j != head && width[j] < narrowest) narrowest = width[j];
+                    if (j != head && wall[j] < shortest) shortest = wall[j];
                     continue;
                 }
                 if (!in_time) extra -= width[j];
                 idle -= width[j];
                 enter(r, width[j], now + long_[j], now + wall[j]);
-                    score += cost(now - submit[j], long_[j], total, summed);
+                score += cost(now - submit[j], long_[j], total, summed);
                 last = fmax(last, now + long_[j]);
             }
-            m = kept;
+            if (i < m) { /* nobody fits who is left */
+                memmove(waiting + kept, waiting + i, sizeof(number) * (size_t)(m - i));
+                narrowest = least;
+                shortest = soonest;
+            }
+            m += kept - i;
         }
         double unseen = summed == LAST_END ? last : summed == SLOWDOWN ? (double)(m + total - coming) : 0.0;
         if (score + unseen > enough) return INFINITY; /* the others' slowdowns are 1 at least */
@@ -234,42 +242,39 @@ static double easy(number idle, Running *r, const number *width, number total, c
     return summed == LAST_END ? score + last : score;
 }
 
-double dovetail_roll_out(number idle, const number *running_width, number n, const double *running_long, number n2,
-                         const double *running_bound, number n3, const number *width, number total,
-                         const double *wall, number t2, const double *long_, number t3, const double *submit,
-                         number t4, number known, const number *rank, number t5, number head, number summed,
-                         double enough) {
+number dovetail_roll_outs(number idle, const number *running_width, number n, const double *running_long,
+                          number futures, number n2, const double *running_bound, number n3, const number *width,
+                          number total, const double *wall, number t2, const double *long_, number f2, number t3,
+                          const double *submit, number t4, number known, const number *ranks, number orders,
+                          number t5, number head, number summed, double enough, double *scores, number o2) {
     size_t all = (size_t)(n + total) + 1;
-    double *keys = malloc((sizeof(double) + sizeof(number)) * 3 * all + sizeof(number) * (size_t)total);
-    if (!keys) return NAN;
+    double *keys = malloc((sizeof(double) + sizeof(number)) * 3 * all + sizeof(number) * 2 * (size_t)total);
+    if (!keys) return OUT_OF_MEMORY;
     Running r = {n, n, n, (number *)(keys + 3 * all), keys + all, keys + 2 * all, NULL, NULL};
     r.by_bound = r.width + all;
     r.by_end = r.by_bound + all;
-    number *waiting = r.by_end + all;
-    memcpy(r.width, running_width, sizeof(number) * (size_t)n);
-    memcpy(r.end, running_long, sizeof(double) * (size_t)n);
-    memcpy(r.bound, running_bound, sizeof(double) * (size_t)n);
-    for (number i = 0; i < n; i++) r.by_bound[i] = r.by_end[i] = i;
-    for (number i = n / 2 - 1; i >= 0; i--) sift_down(&r, i);
-    for (number j = 0; j < known; j++) keys[j] = (double)rank[j];
-    double score = sort_by(keys, known, waiting)
-                       ? NAN
-                       : easy(idle, &r, width, total, wall, long_, submit, known, rank, head, summed, enough, waiting);
+    number *line = r.by_end + all, *waiting = line + total, status = 0;
+    for (number o = 0; o < orders; o++) {
+        const number *rank = ranks + o * total;
+        double score = 0.0;
+        for (number j = 0; j < known; j++) keys[j] = (double)rank[j];
+        if ((status = sort_by(keys, known, line))) break;
+        for (number f = 0; f < futures && score != INFINITY; f++) {
+            r.jobs = r.bounded = r.running = n;
+            memcpy(r.width, running_width, sizeof(number) * (size_t)n);
+            memcpy(r.end, running_long + f * n, sizeof(double) * (size_t)n);
+            memcpy(r.bound, running_bound, sizeof(double) * (size_t)n);
+            memcpy(waiting, line, sizeof(number) * (size_t)known);
+            for (number i = 0; i < n; i++) r.by_bound[i] = r.by_end[i] = i;
+            for (number i = n / 2 - 1; i >= 0; i--) sift_down(&r, i);
+            score += easy(idle, &r, width, total, wall, long_ + f * total, submit, known, rank, head, summed,
+                          enough - score, waiting);
+        }
+        scores[o] = score;
+        enough = fmin(enough, score);
+    }
     free(keys);
-    return score;
-}
-
-double dovetail_roll_outs(number idle, const number *running_width, number n, const double *running_long,
-                          number futures, number n2, const double *running_bound, number n3, const number *width,
-                          number total, const double *wall, number t2, const double *long_, number f2, number t3,
-                          const double *submit, number t4, number known, const number *rank, number t5, number head,
-                          number summed, double enough) {
-    double score = 0.0;
-    for (number f = 0; f < futures && score != INFINITY; f++)
-        score += dovetail_roll_out(idle, running_width, n, running_long + f * n, n, running_bound, n3, width, total,
-                                   wall, t2, long_ + f * total, total, submit, t4, known, rank, t5, head, summed,
-                                   enough - score);
-    return score;
+    return status;
 }
 
 number dovetail_worth_keeping(number width, double long_, double second, number idle, const double *ends, number n,

@@ -15,8 +15,6 @@ from typing import Any, Generic, ParamSpec, TypeVar
 
 from dovetail.files.arrays import np
 
-__all__ = ["Kernel", "kernel", "library"]
-
 P = ParamSpec("P")
 R = TypeVar("R")
 

@@ -14,8 +14,6 @@ import numpy.typing as npt
 from dovetail.native.library import library
 from dovetail.workers import interrupts_later
 
-__all__ = ["PLACEMENTS", "POLICIES", "Columns", "Machine", "Schedule", "simulate"]
-
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 

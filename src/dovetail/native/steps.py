@@ -17,8 +17,6 @@ from dovetail.native.library import library
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["FreeSteps"]
-
 
 CAPACITY = DEPTH = 64
 MEMO = 256

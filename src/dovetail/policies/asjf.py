@@ -17,9 +17,6 @@ from dovetail.policies.parts.idle_units import (
     ways_by_kind,
 )
 from dovetail.policies.parts.one_node import OneNode
-from dovetail.policies.parts.trials import idle_trials
-
-__all__ = ["Asjf"]
 
 
 class TimedJob(NamedTuple):
@@ -66,7 +63,6 @@ class Asjf(OneNode):
         units = IdleUnits(view)
         if not units.open:
             return
-        yield from idle_trials(view, units)
         queues = _queues(view)
 
         def choose(unit: Unit) -> Assignment | None:

@@ -23,8 +23,6 @@ from dovetail.policies.parts.backlog import start_heads
 from dovetail.policies.parts.idle_units import IdleUnits
 from dovetail.policies.parts.one_node import OneNode
 
-__all__ = ["Brr", "BrrDynamic"]
-
 
 def _choice_for(cluster: Cluster, job: Job, unit: Unit) -> Choice | None:
     """The job's first implementation for this unit; one that takes the CPUs as well if need be."""
@@ -72,8 +70,8 @@ class Brr(OneNode):
 class BrrDynamic(OneNode):
     """The next free unit takes the next job, whatever it is: list scheduling without knowledge.
 
-    Units that are free at the same time are asked in the order of RSA: CPUs, then GPUs. Ignores run times
-    and priorities.
+    Units that are free at the same time are asked in the order of RSA: CPUs, then GPUs; an idle one on which
+    an app never ran takes that first, devices before CPUs. Ignores run times and priorities.
 
     >>> from dovetail.testing.examples import one_node
     >>> one_node(BrrDynamic(), "1x1cpu+1gpu", [("a", {"cpu": 9.0, "gpu": 1.0})] * 3)

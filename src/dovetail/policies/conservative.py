@@ -20,9 +20,7 @@ from dovetail.model import (
     fastest,
 )
 from dovetail.policies.parts.orders import ORDERS, Order
-from dovetail.policies.parts.trials import Trials, nothing_known
-
-__all__ = ["Conservative"]
+from dovetail.policies.parts.trials import Trials, fastest_or_first
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,27 +106,18 @@ def _admitted(view: View, plan: Profile, jobs: Sequence[Job]) -> Iterator[Promis
 
     Behind jobs that may run for ever nothing can be promised yet.
     """
+
+    def start(job: Job, choice: Choice) -> Seconds:
+        bound = view.bound(job, choice.implementation, choice.request)
+        return (plan.earliest(choice.request, bound) or (inf,))[0]
+
     for job in jobs:
-        choice = _fastest_or_first(view, plan, job)
+        choice = fastest_or_first(view, job, start)
         duration = view.bound(job, choice.implementation, choice.request)
         found = plan.earliest(choice.request, duration)
         if found is not None:
             plan.hold(found[0], duration, found[1])
             yield Promise(job, choice.implementation, found[1], found[0])
-
-
-def _fastest_or_first(view: View, plan: Profile, job: Job) -> Choice:
-    """The choice predicted to be fastest; with nothing predicted the one that can end first by its bound."""
-    choices = job.asked or job.choices
-    if len(choices) == 1 or not nothing_known(view, job):
-        return fastest(view, job)
-
-    def end(choice: Choice) -> tuple[Seconds, Seconds]:
-        duration = view.bound(job, choice.implementation, choice.request)
-        found = plan.earliest(choice.request, duration)
-        return (inf, inf) if found is None else (found[0] + duration, found[0])
-
-    return min(choices, key=end)
 
 
 def _start(view: View, due: Iterable[Promise]) -> Iterator[Decision]:

@@ -36,8 +36,6 @@ from dovetail.model import (
 from dovetail.model.batch_options import constraint_of, options_for, partition_of
 from dovetail.model.fitting import cpus_on, devices_on
 
-__all__ = ["EarliestCompletion"]
-
 MINUTE = 60.0
 """Outside schedulers count walltimes in minutes."""
 UNTRIED, ENDS_FIRST = "tried for the first time", "ends first"

@@ -17,12 +17,9 @@ from dovetail.model import (
     Promise,
     Reserve,
     Start,
-    fastest,
 )
 from dovetail.policies.parts.orders import ORDERS, Order
-from dovetail.policies.parts.trials import Trials
-
-__all__ = ["Easy", "RoomKept", "promised_choice"]
+from dovetail.policies.parts.trials import Trials, fastest_or_first
 
 
 class RoomKept(Protocol):
@@ -93,10 +90,7 @@ class Easy:
         for head in self._line(view, promise, first, room):
             if room is not None and room.is_kept_from(head):
                 continue
-            if promise is not None and promise.job is head:
-                choice = promised_choice(view, head, promise)
-            else:
-                choice = trials.preferred(head, free)
+            choice = trials.preferred(head, free, promise)
             allocation = free.claim(choice.request)
             if allocation is None:
                 break
@@ -106,6 +100,10 @@ class Easy:
                 room.started(head)
         else:
             return decisions
+        if promise is None or promise.job is not head:
+            choice = fastest_or_first(
+                view, head, lambda _, choice: view.shadow(choice.request, free, started).start
+            )
         shadow = view.shadow(choice.request, free, started)
         promised = promise.start if promise is not None and promise.job is head else inf
         if shadow.start < promised and shadow.allocation is not None:
@@ -183,10 +181,3 @@ def _nothing_new(view: View, free: Free, promise: Promise) -> bool:
         if free.count(request) >= request.nodes:
             return False
     return True
-
-
-def promised_choice(view: View, job: Job, promise: Promise | None) -> Choice:
-    """How the job is to run: as it was promised, else the fastest way."""
-    if promise is None or promise.job is not job or len(job.choices) == 1:
-        return fastest(view, job)
-    return Choice(promise.implementation, promise.allocation.request)

@@ -11,8 +11,6 @@ from dovetail.model import Decision, Start
 from dovetail.policies.parts.orders import priority_first
 from dovetail.policies.parts.trials import Trials
 
-__all__ = ["Fcfs"]
-
 
 @dataclass(frozen=True, slots=True)
 class Fcfs:

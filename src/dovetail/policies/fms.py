@@ -22,9 +22,7 @@ from dovetail.model import CPU, Choice, Decision, Job, Request, Seconds, Start, 
 from dovetail.native.library import kernel
 from dovetail.policies.parts.asked_for import asked_for, by_kind, fastest_asked
 from dovetail.policies.parts.ready_times import ReadyTimes, Shape
-from dovetail.policies.parts.trials import Trials
-
-__all__ = ["Fms", "FmsNodes", "FmsOrder", "FmsType"]
+from dovetail.policies.parts.trials import Trials, nothing_known, without_untried
 
 Score = Literal["rollout", "area"]
 Planned = Literal["node", "each"]
@@ -129,6 +127,8 @@ class _Fms(ABC):
         left: list[Job] = []
         for job in waiting if times.any_free() else ():
             choice = trials.choice(job, partial(times.starts_now, job))
+            if choice is None and len(job.choices) > 1 and nothing_known(view, job):
+                continue  # it takes what is idle first
             gang = None if choice is None else times.find(job, Way(choice, None), packed=True)
             decision = None if gang is None else times.commit(gang)
             if decision is None:
@@ -277,7 +277,7 @@ def _molded(job: Job) -> list[Choice]:
 
 def _ways(view: View, job: Job, choices: Sequence[Choice]) -> list[Way]:
     """The choices, or whatever the job offers if there are none, with their times; a type at a time."""
-    return [way(view, job, choice) for choice in by_kind(choices or job.choices)]
+    return without_untried(view, job, [way(view, job, c) for c in by_kind(choices or job.choices)])
 
 
 @dataclass(frozen=True)

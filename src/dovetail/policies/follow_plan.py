@@ -9,8 +9,6 @@ from typing import ClassVar
 from dovetail.interfaces import View
 from dovetail.model import Cluster, Decision, Job, Plan, PlanItem, Start
 
-__all__ = ["FollowPlan"]
-
 
 @dataclass(frozen=True)
 class FollowPlan:

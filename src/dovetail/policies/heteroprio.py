@@ -12,8 +12,6 @@ from dovetail.model import Choice, Decision, Job, Seconds
 from dovetail.policies.parts.idle_units import IdleUnits, unit_kinds, ways_by_kind
 from dovetail.policies.parts.one_node import OneNode
 
-__all__ = ["Heteroprio"]
-
 
 @dataclass(frozen=True, slots=True)
 class Heteroprio(OneNode):

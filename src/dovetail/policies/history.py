@@ -10,8 +10,6 @@ from typing import ClassVar
 from dovetail.model import CPU, Job, Seconds
 from dovetail.policies.parts.backlog import Backlog, DynamicQueue, UnitChoice
 
-__all__ = ["History"]
-
 
 @dataclass(frozen=True)
 class History(DynamicQueue):

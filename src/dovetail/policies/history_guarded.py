@@ -15,9 +15,9 @@ from typing import ClassVar, NamedTuple
 
 from dovetail.interfaces import View
 from dovetail.model import CPU, Decision, Dequeue, Job, Seconds
+from dovetail.policies.history import whatever_is_idle
 from dovetail.policies.parts.backlog import Backlog, DynamicQueue, UnitChoice, place_of, places_for
-
-__all__ = ["HistoryGuarded"]
+from dovetail.policies.parts.trials import nothing_known
 
 LOOK_AHEAD = 100
 """Waiting jobs that a decision about exploring looks at: bounds its time."""
@@ -27,7 +27,8 @@ LOOK_AHEAD = 100
 class HistoryGuarded(DynamicQueue):
     """As history, but explores only behind work that takes long enough to hide a slow run.
 
-    1. An app that never ran goes to the first class that is not a CPU, and waits for it.
+    1. An app that never ran goes to an idle device. Where none is idle its first job goes to an idle CPU; the
+       others wait. (Under ``least-squares``: to the first class that is not a CPU, and waits for it.)
     2. A CPU that the app has never used is feared to take ``caution`` times as long as the best known
        class. The fear halves with every further run of the app, down to one time as long.
     3. The cheapest waiting job of the app tries an idle CPU while the other units have so much to do that
@@ -68,8 +69,11 @@ class HistoryGuarded(DynamicQueue):
     def place(self, backlog: Backlog, job: Job, places: Sequence[UnitChoice]) -> UnitChoice | None:
         """Exploration where it is hidden, else the earliest end by what is known or assumed."""
         known = known_of(backlog, job, places)
-        if known is None:
-            return first_try(backlog, places)  # rule 1
+        if known is None:  # rule 1
+            if not nothing_known(backlog.view, job):
+                return first_try(backlog, places)
+            tried = any(backlog.is_assigned(job, place) for place in places)
+            return whatever_is_idle(backlog, [p for p in places if p.unit.kind != CPU or not tried])
         return self.exploration(backlog, job, known) or self.earliest(backlog, known)[1]
 
     def exploration(self, backlog: Backlog, job: Job, known: AppTimes) -> UnitChoice | None:

@@ -9,12 +9,10 @@ from typing import ClassVar
 
 from dovetail.errors import InputError
 from dovetail.interfaces import Traits, View
-from dovetail.model import Decision, Seconds
+from dovetail.model import Decision, Job, Seconds
 from dovetail.policies.lookahead_gangs import WINDOW, plan_gangs
 from dovetail.policies.lookahead_order import go_on_with_easy
 from dovetail.policies.lookahead_units import Objective, go_on, on_one_unit, plan_units
-
-__all__ = ["Lookahead"]
 
 DAY = 86_400.0
 EVALUATIONS = 20_000
@@ -76,15 +74,27 @@ def _rigid(view: View) -> bool:
 
     What is left of a mixture that was planned stays planned, as long as some have no walltime to promise by.
     """
-    if any(len(job.choices) > 1 for job in view.queue):
+    if not view.queue:
+        return True
+    if len(next(iter(view.queue.by(_one_way))).choices) > 1:
         return False
-    if all(job.walltime is not None for job in view.queue):
+    if next(iter(view.queue.by(_bounded))).walltime is not None:
         return True
     if len(view.queue) <= WINDOW and any(job.id in view.intended for job in view.queue):
         return False
     return any(job.nodes > 1 or job.walltime is not None for job in view.queue) or any(
         placed.job.nodes > 1 for placed in view.running.values()
     )
+
+
+def _one_way(job: Job) -> bool:
+    """A key of the queue: jobs that can be run in several ways come first."""
+    return len(job.choices) == 1
+
+
+def _bounded(job: Job) -> bool:
+    """A key of the queue: jobs without a walltime come first."""
+    return job.walltime is not None
 
 
 def _partitioned(view: View) -> bool:

@@ -36,9 +36,6 @@ from dovetail.model.fitting import cpus_on
 from dovetail.policies.lookahead_units import CAUTION, LEAST_SLOWDOWN, Objective
 from dovetail.policies.parts.ready_times import shape_of
 
-__all__ = ["plan_gangs"]
-
-
 WINDOW = 64
 """Waiting jobs that are planned, the others come after them."""
 MOST_LANES = 16

@@ -18,6 +18,8 @@ whole line, that of everybody who waits.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from functools import cached_property
 from itertools import islice, takewhile
 from math import ceil, inf
 from typing import NamedTuple
@@ -38,9 +40,6 @@ from dovetail.model import WHOLE_POOL, Cluster, Decision, Job, JobId, RecentSubm
 from dovetail.policies.easy import Easy
 from dovetail.policies.lookahead_units import Objective
 from dovetail.policies.parts.orders import ORDERS, Order
-
-__all__ = ["go_on_with_easy"]
-
 
 TRIED: dict[Objective, tuple[Order, ...]] = {
     "makespan": ("sqrtsaf", "fcfs", "sjf", "f1", "largest", "saf"),
@@ -74,13 +73,14 @@ def go_on_with_easy(view: View, objective: Objective, roll_outs: int, age: Secon
         return list(Easy("fcfs").decide(view))
     devices = all(request.devices for request in view.queue.requests())
     capacity = _capacity(view.cluster, devices)
-    waiting = sum(_width(view.cluster, r, devices) * n for r, n in view.queue.requests().items())
+    asked = view.queue.requests()
+    waiting = widths(view.cluster, asked, devices) @ np.fromiter(asked.values(), np.int64)
     deep = slowdown and waiting >= DEEP * capacity
     standing: Order = "saf" if deep else TRIED[objective][0]
     line = _Line(view, standing, capacity, devices, objective)
     rank = line.rank(standing) if deep else _best_rank(line, objective, roll_outs)
     room = _RoomForShortJobs(view, line, capacity, devices) if slowdown else None
-    decisions = Easy(standing).decide(view, [line.jobs[at] for at in np.argsort(rank)], room)
+    decisions = Easy(standing).decide(view, [line.jobs[at] for at in np.argsort(rank).tolist()], room)
     if room is not None and room.first_kept_from is not None:
         again = ceil((view.now + room.next_end) / ASK_AGAIN) * ASK_AGAIN  # also if nothing ends by then
         decisions.append(Wait(room.first_kept_from, KEPT, again))
@@ -105,23 +105,17 @@ def _order_matters(view: View, any_fits: bool) -> bool:
 def _best_rank(line: _Line, objective: Objective, roll_outs: int) -> Ints:
     """Each job's place in the order in which EASY is expected to do best with the known queue."""
     summed = {"slowdown": SLOWDOWN, "makespan": LAST_END}.get(objective, WAIT)
-    orders = TRIED[objective][:roll_outs]
-    best = line.rank(orders[0])
-    least = line.score(best, summed, inf)
-    for order in orders[1:]:
-        rank = line.rank(order)
-        score = line.score(rank, summed, least)
-        if score < least:
-            best, least = rank, score
-    if summed != WAIT:
-        return best
-    found = best
-    for at in line.fitting(best)[1 : 1 + roll_outs - len(orders)]:  # the first one goes first anyway
-        rank = line.before_its_equals(best, at)
-        score = line.score(rank, summed, least)
-        if score < least:
-            found, least = rank, score
-    return found
+    ranks = np.array([line.rank(order) for order in TRIED[objective][:roll_outs]])
+    scores = line.scores(ranks, summed, inf)
+    best: Ints = ranks[scores.argmin()]
+    least = scores.min()
+    first = line.fitting(best)[1 : 1 + roll_outs - len(ranks)]  # the first one goes first anyway
+    if summed == WAIT and first:
+        ranks = line.each_before_its_equals(best, first)
+        scores = line.scores(ranks, summed, least)
+        if scores.min() < least:
+            best = ranks[scores.argmin()]
+    return best
 
 
 class _Line:
@@ -143,16 +137,16 @@ class _Line:
         ]
         self.jobs = jobs
         self.head = -1 if promised is None else jobs.index(promised.job)
-        self.width = np.array([_width(view.cluster, request, devices) for request in requests], np.int64)
+        self.width = widths(view.cluster, requests, devices)
         self.wall = np.minimum(np.array(bounds, np.float64), LONGEST)
-        self.since = np.array([job.submit_time for job in jobs], np.float64)
+        since = [job.submit_time for job in jobs]
+        self.since = np.array(since, np.float64)
         self.submit = self.since - now
         self.numbers = np.array([job.index for job in jobs])
         self.priority = np.array([job.priority for job in jobs], np.float64)
         running = sorted(view.running.values(), key=lambda placed: placed.bound)
-        self.running_width = np.array(
-            [_width(view.cluster, placed.allocation.request, devices) for placed in running], np.int64
-        )
+        held = [placed.allocation.request for placed in running]
+        self.running_width = widths(view.cluster, held, devices)
         spent = np.array([now - placed.start_time for placed in running], np.float64)
         left = np.array([placed.bound - now for placed in running], np.float64)
         self.running_bound = np.clip(left, 1.0, LONGEST)
@@ -171,7 +165,7 @@ class _Line:
         """What jobs are sorted by, in place of their walltimes."""
         if objective in ("wait", "response"):
             started = np.concatenate((np.zeros(len(jobs)), spent))
-            since = [*self.since, *(placed.job.submit_time for placed in running)]
+            since += [placed.job.submit_time for placed in running]
             drawn = self.past.futures(users, walls, started, since)
         else:
             drawn = lengths[None, :]
@@ -206,19 +200,22 @@ class _Line:
             fit[self.head] = False
         return [int(at) for at in np.argsort(rank) if fit[at]]
 
-    def before_its_equals(self, rank: Ints, at: int) -> Ints:
-        """The order with this job before all others of its priority."""
-        wider = 2 * rank
-        wider[at] = wider[self.priority == self.priority[at]].min() - 1
+    def each_before_its_equals(self, rank: Ints, places: list[int]) -> Ints:
+        """The orders with each of these jobs before all others of its priority, a row each."""
+        wider = np.tile(2 * rank, (len(places), 1))
+        for row, at in zip(wider, places, strict=True):
+            row[at] = row[self.priority == self.priority[at]].min() - 1
         return wider
 
-    def score(self, rank: Ints, summed: int, enough: float) -> float:
-        """What EASY is expected to come to in this order, over all futures; infinity above ``enough``."""
+    def scores(self, ranks: Ints, summed: int, enough: float) -> Floats:
+        """What EASY is expected to come to in each order; infinity above the best before it."""
         jobs = Jobs(
             self.free, self.running_width, self.running_long, self.running_bound, self.width, self.wall,
             self.long, self.submit, len(self.jobs),
         )  # fmt: skip
-        return roll_outs(jobs, rank, self.head, summed, enough)
+        scores = np.empty(len(ranks))
+        roll_outs(jobs, ranks, self.head, summed, enough, scores)
+        return scores
 
 
 class ExpectedArrivals(NamedTuple):
@@ -237,17 +234,6 @@ class ExpectedArrivals(NamedTuple):
         return ExpectedArrivals(width, long, (1 - 1 / len(moments)) / max(1.0, now - min(moments)))
 
 
-class _Guess(NamedTuple):
-    """What is thought of a waiting job: its part of the capacity, and how long it runs.
-
-    ``harmonic``: seconds in which its slowdown is expected to grow by one.
-    """
-
-    width: int
-    long: Seconds
-    harmonic: Seconds
-
-
 class _RoomForShortJobs:
     """Whom to keep waiting while EASY decides. Implements `dovetail.policies.easy.RoomKept`.
 
@@ -256,34 +242,41 @@ class _RoomForShortJobs:
     """
 
     def __init__(self, view: View, line: _Line, capacity: int, devices: bool) -> None:
-        thought = zip(line.width.tolist(), line.long[0].tolist(), line.harmonic.tolist(), strict=False)
-        self._guesses = {job.id: _Guess(*one) for job, one in zip(line.jobs, thought, strict=True)}
-        self._least_priority = min(job.priority for job in line.jobs)
+        self._view, self._past, self._devices, self._free = view, line.past, devices, line.free
+        self._place = {job.id: at for at, job in enumerate(line.jobs)}
+        self._width, self._long = line.width.tolist(), line.long[0].tolist()
+        self._slower = (1 / line.harmonic[: len(line.jobs)]).tolist()
+        """By how much a job's slowdown is expected to grow in a second."""
+        self._least_priority = line.priority.min()
         self._promised = None if line.head < 0 else line.jobs[line.head]
-        self._view, self._devices, self._free = view, devices, line.free
-        came = list(view.recent.came)
-        widths = np.array([_width(view.cluster, one.request, devices) for one in came], np.int64)
-        users = line.past.users([one.user for one in came])
-        long, _ = line.past.lengths(users, np.array([one.bound for one in came]))
-        self._coming = ExpectedArrivals.like(came, widths, long, view.now)
         self.first_kept_from: JobId | None = None
         order = np.argsort(line.running_long[0])
         self._ends, self._widths = line.running_long[0][order], line.running_width[order]
         self.next_end = float(self._ends[0]) if len(order) else 0.0
         """When the first of the running jobs is expected to end, from now."""
-        self._price = sum(1 / guess.harmonic for guess in self._guesses.values()) / capacity
+        self._price = sum(self._slower) / capacity
         """What a second costs in which one part of the capacity is free."""
+
+    @cached_property
+    def _coming(self) -> ExpectedArrivals:
+        view, past = self._view, self._past
+        came = list(view.recent.came)
+        width = widths(view.cluster, [one.request for one in came], self._devices)
+        users = past.users([one.user for one in came])
+        long, _ = past.lengths(users, np.array([one.bound for one in came]))
+        return ExpectedArrivals.like(came, width, long, view.now)
 
     def is_kept_from(self, job: Job) -> bool:
         """Whether the job fits now and had better wait for the next end; the first such one is noted."""
-        guess = self._guesses.get(job.id)
-        if guess is None:  # nobody behind the front goes before those who wait there for room
+        at = self._place.get(job.id)
+        if at is None:  # nobody behind the front goes before those who wait there for room
             return self.first_kept_from is not None
-        if guess.width > self._free or job is self._promised or job.priority > self._least_priority:
+        width = self._width[at]
+        if width > self._free or job is self._promised or job.priority > self._least_priority:
             return False
-        second = 1 / guess.harmonic + self._price * guess.width
+        second = self._slower[at] + self._price * width
         kept: bool = worth_keeping(
-            guess.width, guess.long, second, self._free, self._ends, self._widths,
+            width, self._long[at], second, self._free, self._ends, self._widths,
             self._coming.width, self._coming.long, self._coming.rate,
         )  # fmt: skip
         if kept and self.first_kept_from is None:
@@ -292,15 +285,17 @@ class _RoomForShortJobs:
 
     def started(self, job: Job) -> None:
         """It runs from now on."""
-        guess = self._guesses.get(job.id)
-        if guess is None:  # from behind the front
+        at = self._place.get(job.id)
+        if at is None:  # from behind the front
             choice = job.choices[0]
-            bound = self._view.bound(job, choice.implementation, choice.request)
-            guess = _Guess(_width(self._view.cluster, choice.request, self._devices), bound, max(1.0, bound))
-        self._free -= guess.width
-        at = int(np.searchsorted(self._ends, guess.long))
-        self._ends = np.insert(self._ends, at, guess.long)
-        self._widths = np.insert(self._widths, at, guess.width)
+            width = int(widths(self._view.cluster, [choice.request], self._devices)[0])
+            end = self._view.bound(job, choice.implementation, choice.request)
+        else:
+            width, end = self._width[at], self._long[at]
+        self._free -= width
+        place = int(np.searchsorted(self._ends, end))
+        self._ends = np.insert(self._ends, place, end)
+        self._widths = np.insert(self._widths, place, width)
 
 
 class _Past(NamedTuple):
@@ -314,14 +309,10 @@ class _Past(NamedTuple):
     @staticmethod
     def of(view: View) -> _Past:
         """What is remembered."""
-        ran = list(view.recent.ran)
-        number = {user: at for at, user in enumerate({one.user for one in ran})}
-        return _Past(
-            number,
-            np.array([number[one.user] for one in ran], np.int64),
-            np.array([one.bound for one in ran], np.float64),
-            np.array([one.seconds for one in ran], np.float64),
-        )
+        users, bounds, seconds = zip(*view.recent.ran, strict=True) if view.recent.ran else ((), (), ())
+        number = {user: at for at, user in enumerate(dict.fromkeys(users))}
+        owners = np.array([number[user] for user in users], np.int64)
+        return _Past(number, owners, np.array(bounds, np.float64), np.array(seconds, np.float64))
 
     def users(self, names: list[str | None]) -> Ints:
         """Users as numbers, -1 for all of whom nothing is remembered."""
@@ -345,9 +336,9 @@ def _capacity(cluster: Cluster, devices: bool) -> int:
     return whole - sum(len(node.devices) if devices else node.cpus for node in gone)
 
 
-def _width(cluster: Cluster, request: Request, devices: bool) -> int:
-    """What a gang takes of the capacity: devices, or CPUs."""
+def widths(cluster: Cluster, requests: Iterable[Request], devices: bool) -> Ints:
+    """What gangs take of the capacity: devices, or CPUs."""
     if devices:
-        return max(1, round(request.nodes * request.gpus))
-    cpus = cluster.nodes[0].cpus if request.cpus == WHOLE_POOL else request.cpus
-    return request.nodes * max(1, cpus)
+        return np.array([max(1, round(r.nodes * r.gpus)) for r in requests], np.int64)
+    pool = cluster.nodes[0].cpus
+    return np.array([r.nodes * max(1, pool if r.cpus == WHOLE_POOL else r.cpus) for r in requests], np.int64)

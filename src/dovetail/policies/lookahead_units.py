@@ -38,8 +38,7 @@ from dovetail.model import (
 )
 from dovetail.model.fitting import cpus_on
 from dovetail.policies.parts.backlog import NOWHERE
-
-__all__ = ["Objective", "go_on", "on_one_unit", "plan_units"]
+from dovetail.policies.parts.trials import nothing_known
 
 Objective = Literal["makespan", "response", "wait", "slowdown"]
 
@@ -183,6 +182,30 @@ class UnitTimes:
         )
         return best * max(1.0, CAUTION / 2.0 ** min(max(0, runs - 1), 60))
 
+    def pin_trials(self, age: Seconds) -> set[int]:
+        """Keep to each idle unit a job of which nothing is known and no other of whose app runs; their rows.
+
+        Nobody of higher priority, or who has waited too long, is passed over for that.
+        """
+        view, pinned = self.view, set[int]()
+        rank = [(view.now - job.submit_time > age, job.priority) for job in self.jobs]
+        first = max(rank)
+        rows = [
+            row
+            for row, job in enumerate(self.jobs)
+            if rank[row] == first and len(job.choices) > 1 and nothing_known(view, job)
+        ]
+        trying = {placed.job.app.name for placed in view.running.values()}
+        for unit in sorted(view.cluster.units, key=lambda unit: unit.kind == CPU):
+            for row in rows if view.occupant(unit) is None else ():
+                app = self.jobs[row].app.name
+                if app not in trying and np.isfinite(self.times[row, unit.index]):
+                    pinned.add(row)
+                    trying.add(app)
+                    self.times[row, np.arange(self.times.shape[1]) != unit.index] = inf
+                    break
+        return pinned
+
     @cached_property
     def lanes(self) -> list[Lane]:
         """The units that some job could use, as lanes."""
@@ -289,7 +312,7 @@ def _waiting(view: View) -> tuple[list[Job], dict[JobId, int]]:
 def _search(
     table: UnitTimes, fifo_of: dict[JobId, int], objective: Objective, budget: int, age: Seconds
 ) -> Sequences:
-    view, jobs, lanes = table.view, table.jobs, table.lanes
+    view, jobs, trials, lanes = table.view, table.jobs, table.pin_trials(age), table.lanes
     units = np.array([lane.unit for lane in lanes])
     share = np.array([lane.share for lane in lanes])
     times = np.ascontiguousarray(table.times[:, units] * np.maximum(1.0, table.shares[:, units] / share))
@@ -307,7 +330,7 @@ def _search(
         own = 0.0 if objective == "wait" else 1.0
         assigned = least_total(times, ready, weight, own, kinds, before, budget, seed)
 
-    def turn(row: int) -> tuple[bool, float, bool, float]:
+    def turn(row: int) -> tuple[bool, float, bool, bool, float]:
         """Who has waited too long goes first, then priority, then longest or shortest first.
 
         What is tried for the first time goes before, the shortest first: all later plans know more.
@@ -316,7 +339,7 @@ def _search(
         overdue = view.now - jobs[row].submit_time > age
         known = not table.assumed[row, units[assigned[row]]]
         own_turn = -seconds if known and objective == "makespan" else seconds / float(weight[row])
-        return not overdue, -jobs[row].priority, known, 0.0 if overdue else own_turn
+        return not overdue, -jobs[row].priority, row not in trials, known, 0.0 if overdue else own_turn
 
     plan: Sequences = {}
     at = ready.copy()

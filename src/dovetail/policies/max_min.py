@@ -12,8 +12,6 @@ from dovetail.model import Decision
 from dovetail.policies.parts.batch_mapping import Completions, map_batch
 from dovetail.policies.parts.one_node import OneNode
 
-__all__ = ["MaxMin"]
-
 
 @dataclass(frozen=True, slots=True)
 class MaxMin(OneNode):

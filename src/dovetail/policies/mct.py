@@ -11,8 +11,7 @@ from typing import ClassVar
 from dovetail.interfaces import Traits, View
 from dovetail.model import Allocation, Decision, Seconds, Start, Wait, way
 from dovetail.policies.parts.asked_for import by_kind
-
-__all__ = ["Mct"]
+from dovetail.policies.parts.trials import Trials, without_untried
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,12 +27,14 @@ class Mct:
 
     def decide(self, view: View) -> Iterable[Decision]:
         """Start from the front while the best way to run a job is to start it now."""
-        free = view.free()
+        free, trials = view.free(), Trials(view)
         releases = _expected_releases(view)
         for job in view.queue:
             best, end, start, place = None, inf, inf, None
-            for choice in by_kind(job.asked or job.choices):
-                seconds = way(view, job, choice).least
+            untried = trials.choice(job, lambda choice: free.fit(choice.request))
+            choices = [untried] if untried is not None else by_kind(job.asked or job.choices)
+            for known in without_untried(view, job, [way(view, job, choice) for choice in choices]):
+                choice, seconds = known.choice, known.least
                 found = free.earliest(choice.request, releases, view.now)
                 if found is not None and found[0] + seconds < end:
                     best, end, (start, place) = choice, found[0] + seconds, found

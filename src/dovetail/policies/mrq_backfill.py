@@ -11,8 +11,6 @@ from dovetail.model import Allocation, Decision, Placed, together
 from dovetail.policies.parts.lending import going_home
 from dovetail.policies.rq_backfill import lend_and_backfill
 
-__all__ = ["MrqBackfill"]
-
 
 @dataclass(frozen=True, slots=True)
 class MrqBackfill:

@@ -19,8 +19,6 @@ from dovetail.model import Cluster, Job, Plan, PlanItem, Seconds, Unit, one_node
 from dovetail.policies.parts.backlog import UnitChoice, places_for
 from dovetail.policies.parts.one_node import refuse_gangs
 
-__all__ = ["Optimal", "least_makespan"]
-
 RESOLUTION = 1 << 30
 """The longest possible schedule is this many integer time steps. With 2^40, CP-SAT 9.15 returned a wrong
 optimum (a symmetry cut with such coefficients); a test keeps the case."""

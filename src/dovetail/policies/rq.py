@@ -12,8 +12,6 @@ from dovetail.policies.parts.lending import borrow
 from dovetail.policies.parts.orders import priority_first
 from dovetail.policies.parts.trials import Trials
 
-__all__ = ["Rq", "starts_in_order"]
-
 Worth = Callable[[Sequence[Start], Sequence[Job]], bool]
 """Whether the head of the waiting jobs is to borrow, after what has been decided to start."""
 

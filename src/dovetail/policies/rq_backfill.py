@@ -17,14 +17,11 @@ from dovetail.model import (
     Reserve,
     Seconds,
     Start,
-    fastest,
     without_nodes,
 )
-from dovetail.policies.easy import promised_choice
 from dovetail.policies.parts.lending import borrow
 from dovetail.policies.parts.orders import priority_first
-
-__all__ = ["RqBackfill", "lend_and_backfill"]
+from dovetail.policies.parts.trials import Trials, fastest_or_first
 
 Releases = Sequence[tuple[Seconds, Allocation]]
 
@@ -88,14 +85,14 @@ def lend_and_backfill(
     """
     if not view.queue:
         return []
-    promise = next(iter(view.reservations.values()), None)
+    promise, trials = next(iter(view.reservations.values()), None), Trials(view)
     line = view.queue.by(priority_first)
     promised = None if promise is None else promise.job
     waiting = iter(sorted(line, key=lambda job: job is not promised))  # a stable sort
     decisions: list[Decision] = []
     releases = _releases(view, moves or {})
     for head in waiting:
-        choice = promised_choice(view, head, promise)
+        choice = trials.preferred(head, free, promise)
         allocation = free.fit(choice.request) or borrow(free, view.cluster, choice.request, local=local)
         if allocation is None:
             break
@@ -105,13 +102,17 @@ def lend_and_backfill(
     else:
         return decisions
     releases.sort(key=itemgetter(0))
+    if promise is None or promise.job is not head:
+        choice = fastest_or_first(
+            view, head, lambda _, choice: (free.earliest(choice.request, releases, view.now) or (inf,))[0]
+        )
     shadow = _Shadow(choice.request, free, releases, view, local)
     latest = inf if promise is None or promise.job is not head else promise.start
     if shadow.start < latest and shadow.allocation is not None:
         decisions.append(Reserve(head.id, choice.implementation.name, shadow.allocation, shadow.start))
     refused: set[tuple[Request, bool]] = set()  # as long as nothing more starts
     for job in waiting:
-        choice = fastest(view, job)
+        choice = trials.preferred(job, free)
         bound = view.bound(job, choice.implementation, choice.request)
         in_time = view.now + bound <= shadow.start < inf
         if (choice.request, in_time) in refused:

@@ -17,9 +17,6 @@ from dovetail.interfaces import Traits, View
 from dovetail.model import CPU, Choice, Decision, Job, Unit, Way
 from dovetail.policies.parts.idle_units import Assignment, IdleUnits, unit_kinds, ways_by_kind
 from dovetail.policies.parts.one_node import OneNode
-from dovetail.policies.parts.trials import idle_trials
-
-__all__ = ["RelativeSpeedup", "Rsa", "SpeedupQueues", "speedups"]
 
 Difference = Literal["speedup", "ratio"]
 """What "difference in performance" means: of the speedups, or how many times one is the other."""
@@ -39,9 +36,9 @@ def speedups(job: Job, found: dict[str, Way]) -> dict[str, float]:
             sequential = max(seconds, default=None)
     known: dict[str, float] = {}
     for kind, (choice, predicted) in found.items():
-        told = job.speedup.get(choice.implementation.name)
-        if told is not None:
-            known[kind] = told
+        speedup = job.speedup.get(choice.implementation.name)
+        if speedup is not None:
+            known[kind] = speedup
         elif predicted is not None and sequential is not None:
             known[kind] = sequential / predicted if predicted > 0 else inf
     best = max(known.values(), default=1.0)
@@ -114,7 +111,6 @@ class RelativeSpeedup(OneNode, ABC):
         """Offer every unit with room a job until nothing changes. O(n log n) in the waiting jobs."""
         units = IdleUnits(view)
         if units.open:
-            yield from idle_trials(view, units)
             queues = SpeedupQueues(view, self.difference)
             yield from units.offer(lambda unit: self.choose(unit, units, queues))
 

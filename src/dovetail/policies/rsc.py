@@ -8,8 +8,6 @@ from dovetail.model import Unit
 from dovetail.policies.parts.idle_units import Assignment, IdleUnits
 from dovetail.policies.rsa import RelativeSpeedup, SpeedupQueues
 
-__all__ = ["Rsc"]
-
 
 @dataclass(frozen=True, slots=True)
 class Rsc(RelativeSpeedup):

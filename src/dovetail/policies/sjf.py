@@ -11,8 +11,6 @@ from dovetail.model import Decision, Job, Seconds, Start, fastest
 from dovetail.policies.parts.orders import shortest
 from dovetail.policies.parts.trials import Trials
 
-__all__ = ["Sjf"]
-
 
 @dataclass(frozen=True, slots=True)
 class Sjf:

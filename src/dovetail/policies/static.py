@@ -15,9 +15,7 @@ from typing import ClassVar
 from dovetail.interfaces import Traits, View
 from dovetail.model import CPU, Decision, Job, Seconds, Wait
 from dovetail.policies.parts.backlog import NOWHERE, Backlog, UnitChoice, UnitFifos, places_for
-from dovetail.policies.parts.trials import Trials, nothing_known
-
-__all__ = ["BestDevice", "CpuOnly", "GpuOnly"]
+from dovetail.policies.parts.trials import Trials, never_tried, nothing_known
 
 
 class _Static(UnitFifos):
@@ -79,7 +77,8 @@ class BestDevice(_Static):
     """Every job on the class that is predicted to run it fastest, first in first out ("static").
 
     With nothing predicted it takes the first idle device, else an idle CPU, else waits; while a class is
-    idle on which its app was never tried, one job of the app is tried there.
+    idle on which its app was never tried, one job of the app is tried there. Until its app was tried on all,
+    a job is assigned only to what is idle.
 
     >>> from dovetail.testing.examples import one_node
     >>> jobs = [("a", {"cpu": 3.0, "gpu": 1.0}), ("b", {"cpu": 5.0, "gpu": 9.0})]
@@ -101,9 +100,12 @@ class BestDevice(_Static):
         if nothing_known(backlog.view, job):
             return idle[:1]
         best = min(places, key=lambda place: (_seconds(backlog, job, place), _kind(place) == CPU))
-        return [
+        same = [
             p for p in places if p.choice is best.choice and p.unit.device_class == best.unit.device_class
         ]
+        if any(never_tried(backlog.view, job, place.choice, place.device_class) for place in places):
+            return [place for place in same if backlog.can_start(place)]
+        return same
 
 
 def _kind(place: UnitChoice) -> str:

@@ -11,9 +11,7 @@ from dovetail.interfaces import Traits, View
 from dovetail.model import Choice, Decision, Job, Start, Wait, way
 from dovetail.policies.parts.asked_for import asked_for
 from dovetail.policies.parts.ready_times import ReadyTimes
-from dovetail.policies.parts.trials import Trials, nothing_known
-
-__all__ = ["Torque", "TorquePlan"]
+from dovetail.policies.parts.trials import Trials, fastest_or_first, nothing_known
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +58,8 @@ class TorquePlan:
             if job.id in view.reservations:
                 continue
             choice = tried_or_asked_for(view, job, trials, partial(times.starts_now, job))
-            asked = job.asked or job.choices
-            if not job.implementation and len(asked) > 1 and nothing_known(view, job):
-                choice = min(asked, key=partial(times.sure_end, job))  # all are alike: the first by walltimes
+            if not job.implementation and nothing_known(view, job):
+                choice = fastest_or_first(view, job, times.sure_start)
             gang = times.find(job, way(view, job, choice), packed=True)
             decision = None if gang is None else times.commit(gang)
             if decision is None:

@@ -11,8 +11,6 @@ from dataclasses import dataclass, field
 
 from dovetail.model import CPU, EMPTY, JobId, Placed, Seconds
 
-__all__ = ["GpuSlowdown"]
-
 
 @dataclass
 class GpuSlowdown:

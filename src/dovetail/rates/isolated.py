@@ -7,8 +7,6 @@ from dataclasses import dataclass
 
 from dovetail.model import EMPTY, JobId, Placed, Seconds
 
-__all__ = ["Isolated"]
-
 
 @dataclass(frozen=True, slots=True)
 class Isolated:

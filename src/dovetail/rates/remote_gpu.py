@@ -16,8 +16,6 @@ from dovetail.model import Allocation, Cluster, Communication, JobId, Placed, Se
 from dovetail.model import remote_times as times
 from dovetail.model.remote_costs import RemoteCosts, read_remote_costs
 
-__all__ = ["RemoteGpu", "with_communication"]
-
 
 def with_communication(
     workload: Workload, cluster: Cluster, policy: object, rates: RateModel | None
@@ -128,8 +126,8 @@ class RemoteGpu:
         model.serve(cluster, migrates=self.recorded == "yes")
         return model
 
-    def told(self) -> dict[str, object]:
-        """All that makes it what it is, for a journal; `retold` makes it again."""
+    def as_json(self) -> dict[str, object]:
+        """All that makes it what it is, for a journal; `from_json` makes it again."""
         return {
             "processes": self.processes,
             "recorded": self.recorded,
@@ -137,10 +135,10 @@ class RemoteGpu:
         }
 
     @classmethod
-    def retold(cls, told: Mapping[str, Any], cluster: Cluster) -> RemoteGpu:
+    def from_json(cls, found: Mapping[str, Any], cluster: Cluster) -> RemoteGpu:
         """The model that a journal tells of."""
-        model = cls(processes=told["processes"], recorded=told["recorded"])
-        model.constants = RemoteCosts(**told["constants"])
+        model = cls(processes=found["processes"], recorded=found["recorded"])
+        model.constants = RemoteCosts(**found["constants"])
         model.serve(cluster, migrates=model.recorded == "yes")
         return model
 

@@ -12,8 +12,6 @@ from dataclasses import dataclass, field
 from dovetail.errors import InputError
 from dovetail.model import EMPTY, JobId, Placed, Seconds, bits
 
-__all__ = ["FIG_8", "SharingPenalty"]
-
 FIG_8 = "EM/GK:0.043,EM/PR:0.068,PR/GK:0.024"
 """Penalties as printed: CPU-only app / GPU-only app."""
 

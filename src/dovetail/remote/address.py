@@ -19,8 +19,6 @@ from pathlib import Path
 
 from dovetail.errors import InputError
 
-__all__ = ["ADDRESSES", "TOKEN_FILE", "Address", "parse_address", "read_token"]
-
 ADDRESSES = "DOVETAIL_DEVICE_ADDRESSES"
 """The environment variable with the addresses of a job's devices, separated by blanks."""
 TOKEN_FILE = "DOVETAIL_TOKEN_FILE"

@@ -18,8 +18,6 @@ from dovetail.remote.standard import (
     UNARY_OPERATORS,
 )
 
-__all__ = ["Array", "Calls"]
-
 _NUMBERS = (int, float, complex, np.number, np.bool_)
 _KNOWN_BOUNDS = frozenset((int, type(None)))
 _PLAIN_KEYS = frozenset((int, bool, type(None), type(...)))

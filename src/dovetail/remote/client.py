@@ -39,8 +39,6 @@ from dovetail.remote.snapshot import Fill, Manifest, parse_manifest, send_snapsh
 from dovetail.remote.spares import BlockPool
 from dovetail.remote.wire import MOST_JSON, Channel, Kind, ProtocolError, frame_head
 
-__all__ = ["RemoteLink"]
-
 BATCH = 32
 """Calls that are sent together at most."""
 QUIET = 2e-4

@@ -16,8 +16,6 @@ from dovetail.remote.address import TOKEN_FILE, Address, parse_address, read_tok
 from dovetail.remote.standard import DTYPES
 from dovetail.remote.wire import MAGIC, Channel, Kind, ProtocolError, set_options
 
-__all__ = ["ServerHello", "Watch", "connect", "parse_welcome", "token_from_environment", "watch"]
-
 CONNECT_TIMEOUT = 20.0
 """Seconds until a server must have answered; it may be starting."""
 SILENCE = 5.0

@@ -39,8 +39,6 @@ from dovetail.remote.connection import CONNECT_TIMEOUT, token_from_environment
 from dovetail.remote.device import Device
 from dovetail.remote.failures import CALL_ERRORS
 
-__all__ = ["CONTROL", "MOST_LINE", "ControlClient", "join"]
-
 CONTROL = "DOVETAIL_CONTROL"
 """The environment variable with the address of the control socket."""
 MOST_LINE = 1 << 16

@@ -29,8 +29,6 @@ from dovetail.remote.local import LocalLink
 from dovetail.remote.replay import ReplayLog
 from dovetail.remote.wire import Channel
 
-__all__ = ["Device", "Kernel", "Moved", "open_at"]
-
 _OURS = os.path.dirname(__file__) + os.sep
 
 

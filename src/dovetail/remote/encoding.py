@@ -32,15 +32,6 @@ import numpy as np
 from dovetail.remote.standard import DTYPES
 from dovetail.remote.wire import ProtocolError
 
-__all__ = [
-    "LocalMemory",
-    "UnsupportedDtypeError",
-    "decode",
-    "encode",
-    "known_dtype",
-    "plain_number",
-]
-
 _DEEPEST = 8
 _SMALL = 1 << 62
 _DTYPES = {name: np.dtype(name) for name in DTYPES}

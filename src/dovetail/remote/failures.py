@@ -15,8 +15,6 @@ import numpy as np
 
 from dovetail.errors import DeviceError
 
-__all__ = ["CALL_ERRORS", "CallSites", "FailedError", "Failure"]
-
 CALL_ERRORS: tuple[type[Exception], ...] = (
     ArithmeticError,
     AssertionError,

@@ -13,8 +13,6 @@ from typing import Any
 
 from dovetail.remote.standard import BINARY_OPERATORS, FUNCTIONS, REFLECTED_OPERATORS
 
-__all__ = ["ESTIMATES", "Estimate"]
-
 Given = Sequence[Any]
 Named = Mapping[str, Any]
 Estimate = Callable[[Given, Named], int]

@@ -17,8 +17,6 @@ from dovetail.remote.failures import CallSites, Failure
 from dovetail.remote.snapshot import Fill, Manifest
 from dovetail.remote.wire import Channel
 
-__all__ = ["NOTHING", "Link", "Owner", "made", "new_array", "next_handle", "on_present_link"]
-
 L = TypeVar("L", bound="Link")
 P = ParamSpec("P")
 R = TypeVar("R")

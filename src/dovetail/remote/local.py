@@ -17,8 +17,6 @@ from dovetail.remote.failures import Failure
 from dovetail.remote.link import NOTHING, Owner, made, new_array, next_handle, on_present_link
 from dovetail.remote.snapshot import Fill, Manifest, load, reader, snapshot
 
-__all__ = ["LocalLink"]
-
 _PLAIN = frozenset((int, float, complex, str, bool, type(None), slice, type(...)))
 
 

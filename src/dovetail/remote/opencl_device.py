@@ -8,8 +8,6 @@ from typing import Any
 from dovetail.errors import InputError
 from dovetail.extras import needing
 
-__all__ = ["choose", "load"]
-
 
 def load() -> Any:
     """The module pyopencl. Raises `InputError`."""

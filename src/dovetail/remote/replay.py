@@ -11,8 +11,6 @@ import tempfile
 from collections.abc import Iterator
 from typing import Any
 
-__all__ = ["ReplayLog"]
-
 _CHUNK = 1 << 20
 
 

@@ -37,8 +37,6 @@ from dovetail.remote.wire import (
 )
 from dovetail.remote.worker import MESSAGE
 
-__all__ = ["DeviceServer", "LendingLimits"]
-
 HANDSHAKE = 5.0
 """Seconds that a client has for its first words."""
 MOST_WAITING = 256

@@ -16,8 +16,6 @@ from dovetail.remote.snapshot import Fill, Manifest, load
 from dovetail.remote.standard import FUNCTIONS, OPERATORS, UNARY_OPERATORS
 from dovetail.remote.wire import ProtocolError
 
-__all__ = ["MOST_ARRAYS", "Session"]
-
 _Known = tuple[Callable[..., Any], int, frozenset[str], Estimate | None]
 """A function, how many arguments it takes by position, their names, and the size of its result."""
 

@@ -20,8 +20,6 @@ import numpy as np
 
 from dovetail.remote.standard import having, with_operators
 
-__all__ = ["MAY_FAIL", "SURE", "UNKNOWN", "Meta", "Shapes"]
-
 Meta = tuple[str, tuple[int, ...]]
 """Data type and shape."""
 

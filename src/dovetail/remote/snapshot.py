@@ -25,8 +25,6 @@ from dovetail.remote.failures import Failure
 from dovetail.remote.standard import DTYPES
 from dovetail.remote.wire import Kind, ProtocolError, frame_head
 
-__all__ = ["Fill", "Manifest", "Source", "load", "parse_manifest", "reader", "send_snapshot", "snapshot"]
-
 Fill = Callable[[memoryview], None]
 """Puts the next bytes of the regions into what it is given."""
 

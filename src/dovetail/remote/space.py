@@ -14,8 +14,6 @@ from dovetail.remote.device import Device
 from dovetail.remote.link import NOTHING, Link
 from dovetail.remote.standard import CONSTANTS, CREATION, DTYPES, FUNCTIONS, VERSION, Function
 
-__all__ = ["FloatInfo", "IntegerInfo", "Namespace"]
-
 _KINDS: Mapping[str, str] = {
     "bool": "b",
     "signed integer": "i",

@@ -16,8 +16,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["KEPT", "LARGEST", "SMALLEST", "BlockPool"]
-
 SMALLEST, LARGEST = 1 << 20, 1 << 27
 """Bytes of an array whose memory is kept."""
 KEPT = 2

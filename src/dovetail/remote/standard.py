@@ -14,24 +14,6 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = [
-    "BINARY_OPERATORS",
-    "CONSTANTS",
-    "CREATION",
-    "DTYPES",
-    "FUNCTIONS",
-    "INPLACE_OPERATORS",
-    "OPERATORS",
-    "OPERATOR_FUNCTIONS",
-    "REFLECTED_OPERATORS",
-    "UNARY_OPERATORS",
-    "VERSION",
-    "Function",
-    "having",
-    "operators_by",
-    "with_operators",
-]
-
 VERSION = "2025.12"
 
 CONSTANTS: Mapping[str, float | None] = {

@@ -23,8 +23,6 @@ from dovetail.channel import Handshake, nonce_of
 from dovetail.errors import DeviceError, InputError
 from dovetail.remote.address import ADDRESSES, parse_address
 
-__all__ = ["Migration", "Switchboard"]
-
 MOST_LINE = 1 << 16
 _HELLO = 5.0
 """Seconds that a process has to say who it is."""

@@ -28,19 +28,6 @@ import orjson
 
 from dovetail.channel import keep_alive
 
-__all__ = [
-    "HELLO_JSON",
-    "MAGIC",
-    "MOST_JSON",
-    "Channel",
-    "ClosedError",
-    "Kind",
-    "ProtocolError",
-    "frame_head",
-    "parse_head",
-    "set_options",
-]
-
 MAGIC = b"DVTLARR1"
 MOST_JSON = 1 << 20
 """Bytes of the JSON text of a frame."""

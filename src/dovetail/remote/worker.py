@@ -39,8 +39,6 @@ from dovetail.remote.wire import (
     set_options,
 )
 
-__all__ = ["Client", "main"]
-
 MESSAGE = 1 << 16
 """Bytes of a message between server and worker."""
 _SWITCH_INTERVAL = 5e-4

@@ -14,18 +14,6 @@ import numpy.typing as npt
 from dovetail.model import FRACTION_UNITS, Allocation, Cluster, Job, Record, Request, Result, Seconds, State
 from dovetail.model.tables import RecordTable
 
-__all__ = [
-    "Bools",
-    "Columns",
-    "Floats",
-    "HeldIntervals",
-    "Ints",
-    "NodeRuns",
-    "StepFunction",
-    "columns_of",
-    "ranges",
-]
-
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]

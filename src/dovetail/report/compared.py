@@ -24,16 +24,6 @@ from dovetail.report.outcome import UNKNOWN
 from dovetail.report.tables import Cell, Cells, Style, Table
 from dovetail.report.verdicts import Verdict, verdicts
 
-__all__ = [
-    "best_rows",
-    "compared_metrics",
-    "comparison_table",
-    "later_table",
-    "paired_tables",
-    "remarks",
-    "scaled",
-]
-
 COMPARED = (
     "makespan",
     "mean_wait",
@@ -69,7 +59,7 @@ PAIRED = ("makespan", "mean_wait", "mean_bounded_slowdown")
 """Metrics by which policies are compared draw by draw."""
 
 
-TOLD = ("unknown", "not_as_named")
+TOP_NOTES = ("unknown", "not_as_named")
 """Codes of the notes that a comparison needs, on a page too."""
 
 DETAILS = ("mit", "decision_seconds_mean")
@@ -84,7 +74,7 @@ def compared_metrics(results: Sequence[Result], *, verbose: bool = True) -> tupl
     return names if verbose else tuple(name for name in names if name not in DETAILS)
 
 
-def _told_apart(results: Sequence[Result]) -> dict[str, list[Result]]:
+def _by_variant(results: Sequence[Result]) -> dict[str, list[Result]]:
     """The variants, each with the results of its draws; with one where the draws change nothing."""
     return {name: group[:1] if unmoved(group) else group for name, group in variants(results).items()}
 
@@ -93,7 +83,7 @@ def comparison_table(
     results: Sequence[Result], *, names: Sequence[str] | None = None, cut: TrimmedTrace | None = None
 ) -> Table:
     """A row for each variant, the best of each metric marked; over several draws mean ± half the interval."""
-    groups = _told_apart(results)
+    groups = _by_variant(results)
     found = {name: [final_metrics(r, cut) for r in group] for name, group in groups.items()}
     rows, replicates = list(found), of_replicates(results)
     columns = [Cells("policy", rows, right=False, keep_end=True)]
@@ -127,15 +117,15 @@ def _draws(results: Sequence[Result]) -> str:
 def remarks(results: Sequence[Result]) -> list[str]:
     """What a reader should know of walltimes and draws, and of what is unknown or not as it is called."""
     groups = variants(results)
-    return [*_ended(groups), *_of_draws(groups), *_of_replicates(groups), *_told(groups)]
+    return [*_ended(groups), *_of_draws(groups), *_of_replicates(groups), *_of_notes(groups)]
 
 
-def _told(groups: Mapping[str, Sequence[Result]]) -> list[str]:
+def _of_notes(groups: Mapping[str, Sequence[Result]]) -> list[str]:
     """What variants could not know, or not do, each sentence once, with the names of those it is about."""
     found: dict[str, list[str]] = {}
     for name, group in groups.items():
         for note in group[0].notes:
-            if Note.code_of(note) in TOLD:
+            if Note.code_of(note) in TOP_NOTES:
                 found.setdefault(str(note), []).append(name)
     return [
         text if len(names) == len(groups) else f"{wording.listed(names, 3)}: {text}"
@@ -150,13 +140,13 @@ def _ended(groups: Mapping[str, Sequence[Result]]) -> list[str]:
         ended, jobs = (final_metrics(group[0])[key] or 0 for key in ("jobs_timeout", "jobs"))
         if ended and group[0].overrun == "kill":
             found.setdefault(f"{ended:,.0f} of {wording.many(jobs, 'job')}", []).append(name)
-    told = [
+    sentences = [
         counts if len(names) == len(groups) else f"{counts} under {wording.listed(names, 3)}"
         for counts, names in found.items()
     ]
-    if not told:
+    if not sentences:
         return []
-    return [f"A walltime ended {wording.listed(told, 4)}; --overrun run lets jobs go on."]
+    return [f"A walltime ended {wording.listed(sentences, 4)}; --overrun run lets jobs go on."]
 
 
 def _of_replicates(groups: Mapping[str, Sequence[Result]]) -> list[str]:
@@ -166,14 +156,17 @@ def _of_replicates(groups: Mapping[str, Sequence[Result]]) -> list[str]:
     if one is None:
         return []
     many = wording.many(max(map(len, groups.values())), "replicate")
-    moved = f"submissions moved by up to {wording.shortly(one.jitter)}" if one.jitter else ""
+    moved = f"submissions moved by up to {wording.shortly(one.jitter)}"
+    if not one.jitter:
+        moved = "jobs of one instant in another order"
     if one.bootstrap:
-        how = f"weeks drawn anew of the {one.weeks} in the trace, at its load{', ' if moved else ''}{moved}"
+        how = f"weeks drawn anew of the {one.weeks} in the trace, at its load, {moved}"
         return [f"{many}: {how}. The interval holds what other weeks of these users would give."]
     had = "no whole week" if not one.weeks else wording.many(one.weeks, "week")
     return [
-        f"{many}: {moved or 'nothing moved'}. The trace has {had}; none were drawn anew. So the interval "
-        "holds what other moments of the same submissions would give, and not what other weeks would."
+        f"{many}: {moved}. The trace has {had}; none were drawn anew. So the interval holds what other "
+        f"{'moments' if one.jitter else 'orders'} of the same submissions would give, and not what other "
+        "weeks would."
     ]
 
 
@@ -315,7 +308,7 @@ def later_table(results: Sequence[Result], asked: ReportOptions) -> Table:
     """By variant: how many jobs end later than under the reference policy, and by how much."""
     found: dict[str, list[list[float]]] = {}
     base = ""
-    for name, group in _told_apart(results).items():
+    for name, group in _by_variant(results).items():
         pairs = [(result, asked.reference(result)) for result in group]
         known = [(result, reference) for result, reference in pairs if reference is not None]
         found[name] = [list(later_than(*pair).values()) for pair in known]

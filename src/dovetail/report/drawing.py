@@ -30,22 +30,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = [
-    "GRID",
-    "INK",
-    "MUTED",
-    "Drawing",
-    "Label",
-    "Line",
-    "Rectangle",
-    "Shading",
-    "save",
-    "save_figure",
-    "styled",
-    "text_width",
-    "writing",
-]
-
 INK = "#1b1b1f"
 MUTED = "#6b6e76"
 GRID = "#d9dbe0"

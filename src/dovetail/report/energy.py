@@ -13,8 +13,6 @@ from dovetail.errors import InputError
 from dovetail.model import Result, Seconds
 from dovetail.report.columns import columns_of
 
-__all__ = ["ResourceUse", "Watts", "energy_metrics", "use_of"]
-
 
 @dataclass(frozen=True, slots=True)
 class Watts:

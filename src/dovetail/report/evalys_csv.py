@@ -17,10 +17,9 @@ from dovetail.model.allocation import NARROW
 from dovetail.model.masks import runs
 from dovetail.model.tables import NumberedIds
 from dovetail.report.columns import Columns, Floats, columns_of
+from dovetail.report.spelling import SpanTexts
 from dovetail.report.table_columns import TableColumns
 from dovetail.workloads.swf_writer import as_number
-
-__all__ = ["COLUMNS", "FINAL_STATES", "ResourceNumbers", "csv_pieces", "to_evalys_csv", "write_csv"]
 
 COLUMNS = (
     "job_id",
@@ -73,6 +72,7 @@ class ResourceNumbers:
         self._starts = [0, *accumulate(counts)]
         self._firsts = [group.first for group in self._groups]
         self._known: dict[tuple[int, int], tuple[str, int]] = {}
+        self.texts = SpanTexts()
         # Where all nodes are alike and have no devices, whole nodes are runs of numbers as they stand.
         self._alike = self._sizes[0] if len(counts) == 1 and not cluster.total_devices else 0
 
@@ -233,8 +233,8 @@ def _held(columns: Columns, numbers: ResourceNumbers, part: slice) -> tuple[Iter
     # nodes, and no allocation is made for any of 100,000 jobs.
     each = columns.table.pool
     every, runs_of = columns.node_runs(part)
-    ends = ((first * each, end * each - 1) for first, end in every)
-    texts = iter([f"{first}-{last}" if first < last else str(first) for first, last in ends])
+    ends = every if each == 1 else ((first * each, end * each) for first, end in every)
+    texts = map(numbers.texts.__getitem__, ends)
     return columns.cpus[part].astype(np.int64).tolist(), [" ".join(islice(texts, n)) for n in runs_of]
 
 

@@ -15,8 +15,6 @@ from dovetail.report.json_form import form_of, pieces_of
 from dovetail.report.metrics import median_lifetime_decreases
 from dovetail.report.options import ReportOptions
 
-__all__ = ["file_names", "forms", "write_folder"]
-
 
 def write_folder(results: Sequence[Result], folder: Path, asked: ReportOptions | None = None) -> None:
     """``index.html``, ``results.json``; for each result a CSV; for each variant (its first draw) charts.

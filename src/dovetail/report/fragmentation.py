@@ -24,8 +24,6 @@ from dovetail.model import FRACTION_UNITS, Cluster, Job, Node, Request, Workload
 from dovetail.model.fitting import cpus_on, share_of_device, suits, whole_devices
 from dovetail.workloads.resources import asked_request
 
-__all__ = ["FragmentationPoint", "Packing", "Waste", "fill", "waste"]
-
 STEP = 0.1
 """How often the waste is looked at, as a share of the cluster's GPUs asked for."""
 

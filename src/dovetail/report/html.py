@@ -25,8 +25,6 @@ from dovetail.report.outcome import breakdown_table, job_counts, job_table, metr
 from dovetail.report.tables import Table
 from dovetail.version import __version__
 
-__all__ = ["comparison_fragment", "fragment", "page"]
-
 MOST_JOBS = 2_000
 """Rows of the table of jobs; the JSON form has them all."""
 MANY_JOBS = 400

@@ -8,8 +8,6 @@ from urllib.parse import quote
 from dovetail.report.tables import Cell, Cells, Table
 from dovetail.report.wording import printable
 
-__all__ = ["table_html"]
-
 
 def table_html(table: Table, *, sortable: bool = True) -> str:
     """The table as an element that scrolls within the page; every name is whole."""

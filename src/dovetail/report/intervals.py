@@ -23,20 +23,6 @@ from dovetail.model import Result
 from dovetail.report.metrics import TrimmedTrace, final_metrics
 from dovetail.report.wording import machine
 
-__all__ = [
-    "HIGHER_IS_BETTER",
-    "Interval",
-    "Paired",
-    "comparable",
-    "interval",
-    "label",
-    "of_replicates",
-    "paired",
-    "range_of",
-    "unmoved",
-    "variants",
-]
-
 HIGHER_IS_BETTER = frozenset(
     {"utilisation", "gpu_utilisation", "fairness_users", "prediction_coverage", "jobs_completed"}
 )

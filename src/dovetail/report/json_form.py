@@ -26,8 +26,6 @@ from dovetail.report.spelling import Spelling
 from dovetail.report.table_columns import TableColumns
 from dovetail.report.wording import machine
 
-__all__ = ["dumps", "form_of", "pieces_of", "plain", "text_of", "to_json"]
-
 CHUNK = 4_000
 """Rows that are made at once."""
 

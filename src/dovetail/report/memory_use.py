@@ -32,8 +32,6 @@ from dovetail.model import (
 from dovetail.runtimes.base import Query
 from dovetail.runtimes.memory import MemoryModel, second_try
 
-__all__ = ["MemoryAttempt", "MemoryUse", "memory_use", "text_chart", "tries_of"]
-
 GB_HOUR = 1e9 * 3600.0
 BLOCKS = " ▁▂▃▄▅▆▇█"
 

@@ -21,23 +21,6 @@ from dovetail.model import Result, Seconds
 from dovetail.report.columns import Bools, Columns, Floats, Ints, columns_of
 from dovetail.report.usage import busy_seconds
 
-__all__ = [
-    "CONTRACT",
-    "SIZE_CLASSES",
-    "PredictionError",
-    "TrimmedTrace",
-    "breakdown",
-    "final_metrics",
-    "jain",
-    "later_than",
-    "median_lifetime_decrease",
-    "median_lifetime_decreases",
-    "metrics",
-    "prediction_error",
-    "size_class",
-    "summary",
-]
-
 CONTRACT = (
     "makespan",
     "mean_wait",

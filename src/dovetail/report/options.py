@@ -9,8 +9,6 @@ from dovetail.model import Result
 from dovetail.report.energy import Watts
 from dovetail.report.metrics import TrimmedTrace
 
-__all__ = ["ReportOptions"]
-
 Case = tuple[str, int | None, int, float | None]
 """Cluster, seed, replicate and load: what a result has in common with that of the reference policy."""
 

@@ -24,16 +24,6 @@ from dovetail.report.run_summary import FAILED
 from dovetail.report.spelling import Spelling, place_of
 from dovetail.report.tables import STYLES, Cell, Cells, Style, Table
 
-__all__ = [
-    "breakdown_table",
-    "fairness_table",
-    "job_table",
-    "metric_table",
-    "notes",
-    "spread_table",
-    "summary",
-]
-
 STATE_STYLES: dict[State, Style] = {
     State.COMPLETED: "good",
     State.RUNNING: "info",
@@ -99,7 +89,7 @@ def _summary_lines(result: Result, found: Metrics, verbose: bool) -> Iterable[tu
     counts = job_counts(found)
     failed = any(found[f"jobs_{state.lower()}"] for state in FAILED)
     yield "Jobs", counts, "bad" if failed else ""
-    for name, text in _told(result, found, verbose):
+    for name, text in _shown_metrics(result, found, verbose):
         yield wording.title(name), text, ""
     plan = result.plan
     if plan is not None:
@@ -108,7 +98,7 @@ def _summary_lines(result: Result, found: Metrics, verbose: bool) -> Iterable[tu
         yield "Plan", text + ("" if plan.gap is None else f", gap {wording.percent(plan.gap)}"), ""
 
 
-def _told(result: Result, found: Metrics, verbose: bool) -> Iterable[tuple[str, str]]:
+def _shown_metrics(result: Result, found: Metrics, verbose: bool) -> Iterable[tuple[str, str]]:
     """Names and texts of the metrics that say something about this result."""
     error = prediction_error(result, TOLD_FROM) if found.get("prediction_error_median") is not None else None
     errors = {} if error is None else {"median": error.median, "p90": error.p90}
@@ -130,7 +120,7 @@ def _told(result: Result, found: Metrics, verbose: bool) -> Iterable[tuple[str, 
 def metric_table(result: Result, cut: TrimmedTrace | None = None) -> Table:
     """Every metric that says something, one a row; what it means is told when it is pointed at."""
     found = final_metrics(result, cut)
-    told = list(_told(result, found, verbose=True))
+    told = list(_shown_metrics(result, found, verbose=True))
     titles = [Cell(wording.title(name), title=wording.ABOUT.get(name, "")) for name, _ in told]
     values = [Cell(text, found[name]) for name, text in told]
     return Table([Cells("metric", titles, right=False), Cells("value", values)])

@@ -19,8 +19,6 @@ from dovetail.model import Cluster, Result, Seconds, bits
 from dovetail.report.columns import Columns, columns_of
 from dovetail.report.gantt.lanes import lowest_free
 
-__all__ = ["to_perfetto", "trace_events", "write_perfetto"]
-
 MICROSECONDS = 1e6
 COUNTERS = 0
 """Process id of the counters; node i is process i + 1."""

@@ -31,21 +31,6 @@ from dovetail.report.metrics import TrimmedTrace, final_metrics
 if TYPE_CHECKING:
     from dovetail.report.memory_use import MemoryUse
 
-__all__ = [
-    "COMPARED",
-    "Learned",
-    "comparison",
-    "memory",
-    "over_load",
-    "predicted_pairs",
-    "predictions",
-    "run_times",
-    "save_comparison",
-    "save_over_load",
-    "save_timeline",
-    "timeline",
-]
-
 COMPARED = ("makespan", "mean_wait", "mean_bounded_slowdown", "utilisation", "gpu_utilisation")
 """Metrics of the comparison plot; those that no result has are left out."""
 

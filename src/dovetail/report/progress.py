@@ -9,8 +9,6 @@ from types import TracebackType
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
-__all__ = ["Bar"]
-
 PATIENCE = 1.0
 """Seconds of work before a bar is shown."""
 STEPS = 200

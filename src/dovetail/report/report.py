@@ -24,8 +24,6 @@ from dovetail.report.verdicts import summary_of
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Comparison", "Jobs", "Report", "check_figure"]
-
 FIGURES = (".svg", ".png", ".pdf")
 
 

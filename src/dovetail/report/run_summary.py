@@ -9,8 +9,6 @@ from dovetail.model import Record, Result, Seconds, State
 from dovetail.report import wording
 from dovetail.report.metrics import TOLD_FROM, final_metrics, prediction_error
 
-__all__ = ["FAILED", "failures", "outcome_line", "remarks"]
-
 FAILED = (State.FAILED, State.OUT_OF_MEMORY, State.TIMEOUT, State.NODE_FAIL)
 MOST_FAILURES, LAST_LINES = 10, 3
 LOOKED_AT = 4096
@@ -78,11 +76,11 @@ def failures(result: Result) -> Iterator[str]:
 
 def remarks(result: Result) -> Iterator[str]:
     """What is to be said of jobs that completed: a report of theirs that was ignored, processes left over."""
-    told = [r for r in result.records if r.state is State.COMPLETED and r.detail]
-    for record in told[:MOST_FAILURES]:
+    detailed = [r for r in result.records if r.state is State.COMPLETED and r.detail]
+    for record in detailed[:MOST_FAILURES]:
         yield wording.printable(f"{record.job.id}: {record.detail}")
-    if len(told) > MOST_FAILURES:
-        yield f"… and {len(told) - MOST_FAILURES:,} more; the JSON form has them all"
+    if len(detailed) > MOST_FAILURES:
+        yield f"… and {len(detailed) - MOST_FAILURES:,} more; the JSON form has them all"
 
 
 def _why(record: Record, lines: list[str]) -> str:

@@ -13,8 +13,6 @@ from dovetail.model.masks import runs
 from dovetail.model.node import Nodes
 from dovetail.report import wording
 
-__all__ = ["Spelling", "place_of"]
-
 MOST_SPANS = 100_000
 """So many texts of runs of nodes are kept."""
 
@@ -29,7 +27,7 @@ class Spelling:
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
         self._known: dict[int, str] = {}
-        self._spans = _Spans()
+        self._spans = SpanTexts()
         stem = cluster.nodes[0].name[:-1] if cluster.nodes else ""
         plain_stem = bool(stem) and not stem[-1].isdigit() and not set("[],") & set(stem)
         numbered = plain_stem and _numbered(cluster.nodes, stem)
@@ -65,8 +63,8 @@ class Spelling:
         return [f"{stem}[{text}]" if "-" in text or "," in text else f"{stem}{text}" for text in joined]
 
 
-class _Spans(dict[tuple[int, int], str]):
-    """The text of a run of nodes: most occur again and again."""
+class SpanTexts(dict[tuple[int, int], str]):
+    """The text of a run of numbers: most occur again and again."""
 
     def __missing__(self, run: tuple[int, int]) -> str:
         low, high = run

@@ -8,8 +8,6 @@ from dovetail.files.writing import write_text
 from dovetail.model import Record, Result, State
 from dovetail.workloads.swf_writer import legend, numbers_for, swf_header, swf_line
 
-__all__ = ["to_swf", "write_swf"]
-
 FAILED = (State.FAILED, State.TIMEOUT, State.NODE_FAIL, State.OUT_OF_MEMORY)
 STATUS = {State.COMPLETED: 1, State.CANCELLED: 5} | dict.fromkeys(FAILED, 0)
 

@@ -12,8 +12,6 @@ from dovetail.model import Allocation, Cluster, Job, Result, State
 from dovetail.model.tables import JobTable, RecordTable
 from dovetail.report.columns import Bools, Columns, Floats, HeldIntervals, Ints, NodeRuns
 
-__all__ = ["TableColumns"]
-
 
 class _Allocations(Sequence[Allocation]):
     """What each record holds, made when it is asked for."""

@@ -21,8 +21,6 @@ from rich.text import Text
 
 from dovetail.report.wording import printable
 
-__all__ = ["Cell", "Cells", "Table", "console", "names", "render", "show", "table"]
-
 Style: TypeAlias = Literal["", "best", "good", "bad", "warn", "info", "dim"]
 
 STYLES: dict[Style, str] = {

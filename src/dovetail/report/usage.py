@@ -17,8 +17,6 @@ from dovetail.model.allocation import NARROW
 from dovetail.model.masks import runs
 from dovetail.report.columns import Columns, Floats, Ints, ranges
 
-__all__ = ["busy_seconds", "held_units", "share_in_use", "unit_kinds"]
-
 CHUNK = 4_000_000
 """(job, unit) pairs that are expanded at once: bounds the memory at some 200 MB."""
 
@@ -174,14 +172,22 @@ def share_in_use(columns: Columns, groups: Ints, edges: Floats) -> Floats:
     capacity = _capacity(cluster)
     count, bins = int(groups.max(initial=-1)) + 1, len(edges) - 1
     offered = np.bincount(groups[groups >= 0], capacity[groups >= 0], minlength=count)
-    area = np.zeros((count, bins + 1))
-    stretches = columns.stretches
+    size, stretches = bins + 2, columns.stretches
+    changes = [
+        (times - edges[0], np.searchsorted(edges, times)) for times in (stretches.start, stretches.end)
+    ]
+    totals, moments = np.zeros((2, count * size))
     for found, units, amounts in held_units(columns, np.arange(len(stretches.start))):
         group = groups[units]
         known = group >= 0
-        group, amount, chosen = group[known], amounts[known], found[known]
-        area += _area_since(stretches.start[chosen], amount, group, count, edges)
-        area -= _area_since(stretches.end[chosen], amount, group, count, edges)
+        if not known.all():
+            found, group, amounts = found[known], group[known], amounts[known]
+        for (since, places), amount in zip(changes, (amounts, -amounts), strict=True):
+            place = group * size + places[found]
+            totals += np.bincount(place, amount, minlength=len(totals))
+            moments += np.bincount(place, amount * since[found], minlength=len(totals))
+    before, moment = (np.cumsum(m.reshape(count, size), axis=1)[:, :-1] for m in (totals, moments))
+    area = before * (edges - edges[0]) - moment  # until each edge
     width = np.diff(edges)
     share = np.diff(area) / (np.maximum(offered, 1)[:, None] * np.where(width > 0, width, 1.0))
     return np.asarray(np.clip(share, 0.0, 1.0))
@@ -208,17 +214,6 @@ def _by_unit(cluster: Cluster, of_node: Callable[[Node], list[int]]) -> Floats:
     """What ``of_node`` tells of a node's units, for all units in their order, shape (units,)."""
     parts = [np.tile(np.array(of_node(group.node), float), group.count) for group in cluster.groups]
     return np.concatenate([np.zeros(0), *parts])
-
-
-def _area_since(times: Floats, amounts: Floats, groups: Ints, count: int, edges: Floats) -> Floats:
-    """By group and edge, the sum of ``amount * max(edge - time, 0)``; shape (count, edges)."""
-    size = len(edges) + 1
-    place = groups * size + np.searchsorted(edges, times, side="left")
-    since = times - edges[0]
-    totals = np.bincount(place, amounts, minlength=count * size).reshape(count, size)
-    moments = np.bincount(place, amounts * since, minlength=count * size).reshape(count, size)
-    before, moment = (np.cumsum(m, axis=1)[:, :-1] for m in (totals, moments))
-    return np.asarray(before * (edges - edges[0]) - moment)
 
 
 def _union(units: Ints, start: Floats, end: Floats, busy: Floats, covered: Floats) -> None:

@@ -18,8 +18,6 @@ from dovetail.model import Result
 from dovetail.report.intervals import HIGHER_IS_BETTER, Paired, paired, variants
 from dovetail.report.metrics import TrimmedTrace, final_metrics
 
-__all__ = ["Verdict", "summary_of", "verdicts"]
-
 LEVEL = 0.05
 
 

@@ -21,8 +21,6 @@ from dovetail.running.ledger import Ledger
 from dovetail.running.neighbours import Neighbours
 from dovetail.runtimes.registry import make_model
 
-__all__ = ["driver_of", "journal_at", "neighbours_of", "recording"]
-
 Tell = Callable[[str], None]
 
 

@@ -9,8 +9,6 @@ from dovetail.engine.journal.checked import checked
 from dovetail.engine.journal.codec import decode, decoded
 from dovetail.model import Allocation, Job, Seconds, State
 
-__all__ = ["COLUMNS", "Entry", "entry_of"]
-
 COLUMNS = (
     "seq, job.doc, state, held, attempt, implementation, allocation, nodes, devices, submitted, started,"
     " ended, predicted, exit_code, detail, batch, job.number, element, asked"

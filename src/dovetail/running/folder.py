@@ -29,27 +29,6 @@ from dovetail.interfaces import RunFolder
 from dovetail.model import Cluster, Seconds
 from dovetail.spec.values import Overrun
 
-__all__ = [
-    "LAST",
-    "MAP",
-    "SHORT",
-    "RunSettings",
-    "check_run_folder",
-    "default_runs_folder",
-    "encoded_about",
-    "find_run",
-    "is_marked_unrecorded",
-    "journal_of",
-    "mark_unrecorded",
-    "new_journal",
-    "new_run_folder",
-    "note_driven",
-    "read_about",
-    "run_folders",
-    "short_id",
-    "write_about",
-]
-
 _OWN = ("supervisor.err", "supervisor.sock", "agents", "ledger.db-wal", "ledger.db-shm", "ledger.db-journal")
 SHORT = 8
 """Characters of a run's id that people are shown."""

@@ -11,8 +11,6 @@ from dovetail.engine.driver.driver import RETRIED
 from dovetail.errors import InputError
 from dovetail.model import Ended, Event, Job, JobId, State
 
-__all__ = ["Halt", "HaltWatch"]
-
 _FORM = re.compile(r"(soon|now),(fail|success|done)=(\d{1,9})(%?)")
 
 When = Literal["soon", "now"]

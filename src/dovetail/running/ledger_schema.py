@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import sqlite3
 
-__all__ = ["VERSION", "create_or_migrate"]
-
 VERSION = 2
 
 _FIRST = """

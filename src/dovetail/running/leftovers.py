@@ -28,8 +28,6 @@ from dovetail.running.folder import (
 )
 from dovetail.running.ledger import Ledger
 
-__all__ = ["Leftover", "give_up", "left_of_service", "recover_left_behind", "sentences"]
-
 PATIENCE = 1.0
 """Seconds for which another writer on a history is waited for; else the next start records the runs."""
 NAMED = 10
@@ -54,7 +52,7 @@ class Leftover:
         return len(self.recovery.running)
 
     @property
-    def untold(self) -> list[tuple[JobId, str]]:
+    def unreported(self) -> list[tuple[JobId, str]]:
         """Jobs that no history will ever tell of, and why: those that never started, and lost ones."""
         never = [(job.job, job.event.detail) for job in self.recovery.ended if not job.event.ran]
         return never + [(job.job, job.reason) for job in self.recovery.lost]
@@ -89,7 +87,7 @@ def recover_left_behind(
         except OSError as error:
             where = error.filename if isinstance(error.filename, str) else run_dir / LOG_NAME
             one = Leftover(Recovery(run_dir), 0, f"{where}: cannot be read: {reason(error)}")
-        if one is not None and (one.recorded or one.recovery.running or one.untold or one.trouble):
+        if one is not None and (one.recorded or one.recovery.running or one.unreported or one.trouble):
             found.append(one)
     return found
 
@@ -140,7 +138,7 @@ def left_of_service(folder: Path, *, stop: bool = False) -> Leftover | None:
         ledger = _opened_ledger(folder, troubles)
         if ledger is not None:
             with ledger:
-                beside, _ = _told_by(ledger, read_about(folder).uid, troubles)
+                beside, _ = _recorded_by(ledger, read_about(folder).uid, troubles)
             recovery = recover(folder, beside)
     except (OSError, InputError) as error:
         return Leftover(Recovery(folder), 0, str(error))
@@ -163,11 +161,11 @@ def sentences(found: Sequence[Leftover]) -> Iterator[str]:
                 f"job {job.job} of an earlier run still runs (process {job.pid}, cores {cores}); "
                 "'dovetail recover --stop' ends it"
             )
-        told = left.untold
-        for name, why in told[:NAMED]:
+        unreported = left.unreported
+        for name, why in unreported[:NAMED]:
             yield f"job {name} of the earlier run {short_id(left.run)}: {why}"
-        if len(told) > NAMED:
-            yield f"and {len(told) - NAMED:,} more jobs of the earlier run {short_id(left.run)}"
+        if len(unreported) > NAMED:
+            yield f"and {len(unreported) - NAMED:,} more jobs of the earlier run {short_id(left.run)}"
         if left.trouble:
             yield (
                 f"an earlier run is set aside, {left.trouble}; 'dovetail recover' tries again, "
@@ -195,7 +193,7 @@ def _looked_at(run_dir: Path, *, stop: bool) -> Leftover | None:
         kept: list[Run] = []
     else:
         with ledger:
-            beside, kept = _told_by(ledger, about.uid if about else run_dir.name, troubles)
+            beside, kept = _recorded_by(ledger, about.uid if about else run_dir.name, troubles)
     if beside.keys() - recovery.uids:
         recovery = recover(run_dir, beside) if os.path.lexists(run_dir / LOG_NAME) else recovery
     if stop and recovery.running:
@@ -233,7 +231,7 @@ def _opened_ledger(run_dir: Path, troubles: list[str]) -> Ledger | None:
         return None
 
 
-def _told_by(ledger: Ledger, uid: str, troubles: list[str]) -> tuple[Mapping[str, JobId], list[Run]]:
+def _recorded_by(ledger: Ledger, uid: str, troubles: list[str]) -> tuple[Mapping[str, JobId], list[Run]]:
     """Attempts that were about to start, and runs that are not in the history, by the ledger."""
     try:
         running = [entry for entry in ledger.open_entries() if entry.state is State.RUNNING]

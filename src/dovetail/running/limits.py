@@ -8,8 +8,6 @@ from typing import Literal
 from dovetail.engine.capacity.sizing import resized
 from dovetail.model import Job, Launch, Throttle, Workload
 
-__all__ = ["limited"]
-
 AT_ONCE = "run"
 """Key of the throttle of a whole run."""
 

@@ -35,8 +35,6 @@ from dovetail.model import (
     State,
 )
 
-__all__ = ["Neighbours"]
-
 _log = logging.getLogger(__name__)
 Place = tuple[int, str]
 """A node's number, and the name of one of its cores (``core:3``) or devices."""

@@ -55,8 +55,6 @@ from dovetail.running.ledger import Ledger
 from dovetail.running.taking_up import by_submission, enter_adopted, enter_outside, record_of, sorted_out
 from dovetail.spec.values import Overrun
 
-__all__ = ["FinishedRun", "RunOptions", "Session", "begin", "take_up", "unfinished"]
-
 
 def warn(sentence: str) -> None:
     """Tell whoever called us from Python."""

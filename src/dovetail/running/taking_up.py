@@ -12,16 +12,6 @@ from dovetail.interfaces import LastAttempts
 from dovetail.model import Adopted, Ended, Job, Record, Seconds, Started, State, Submit, Submitted, Woken
 from dovetail.running.ledger import Entry, Ledger
 
-__all__ = [
-    "AdoptedJob",
-    "Outside",
-    "by_submission",
-    "enter_adopted",
-    "enter_outside",
-    "record_of",
-    "sorted_out",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class AdoptedJob:

@@ -24,29 +24,6 @@ from dovetail.interfaces import History
 from dovetail.model import DeviceClass, Implementation, Job, Prediction, Request, Run, Seconds
 from dovetail.model.frozen import frozen
 
-__all__ = [
-    "MARGIN",
-    "MAX_KEYS",
-    "MAX_RUNS",
-    "TINY",
-    "HistoryModel",
-    "KeyTimes",
-    "LogTimes",
-    "Measure",
-    "Pending",
-    "Query",
-    "RecentRuns",
-    "Sample",
-    "categories",
-    "key_of",
-    "measured",
-    "numbers",
-    "run_time",
-    "scalar_size",
-    "shape",
-    "shape_and_size",
-]
-
 MAX_KEYS = 512
 """Newest keys of an app, implementation and class that a fit looks at: bounds its time."""
 MAX_RUNS = 256

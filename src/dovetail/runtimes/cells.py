@@ -16,9 +16,6 @@ from dovetail.files.arrays import Bools, Floats, np
 from dovetail.history.base import Aggregate, InputsKey, RequestKey
 from dovetail.runtimes.base import MAX_RUNS, TINY, KeyTimes, RecentRuns, key_of, numbers
 
-__all__ = ["COLD_SPREAD", "HALF_LIFE", "MAX_CELLS", "Cell", "Cells", "make_cells", "one_cell"]
-
-
 MAX_CELLS = 32
 HALF_LIFE = 16
 """A run of a key weighs half as much as the one that came this many runs of that key later."""

@@ -8,8 +8,6 @@ from collections.abc import Sequence
 from dovetail.runtimes.fits import Fit
 from dovetail.runtimes.gaussian import Surface
 
-__all__ = ["formula", "law_name", "law_shares"]
-
 
 def formula(fit: Fit, surface: Surface | None = None) -> str:
     """The law of a surface (default: the best) as a formula in seconds, e.g. ``3.2e-09 * n^2.97 + 0.31``."""

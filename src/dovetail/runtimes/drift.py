@@ -22,8 +22,6 @@ from dataclasses import dataclass, field
 from dovetail.history.base import MeasuredHistory, RequestKey, request_key
 from dovetail.model import DeviceClass, Run, Seconds
 
-__all__ = ["Drift", "Timed", "cpu_time"]
-
 LAST = 5
 """Runs of which the slowdown is the median: two odd ones do no harm, and it is of late."""
 OWN = 32

@@ -14,8 +14,6 @@ from dovetail.model import DeviceClass, Run
 from dovetail.runtimes.base import MAX_RUNS, Query
 from dovetail.runtimes.registry import make_model
 
-__all__ = ["HeldOut", "held_out"]
-
 
 @dataclass(frozen=True, slots=True)
 class HeldOut:

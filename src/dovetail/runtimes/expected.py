@@ -8,19 +8,17 @@ from dovetail.interfaces import RuntimeModel
 from dovetail.model import Choice, Cluster, Implementation, Job, JobId, Request, Seconds, Truth, Workload
 from dovetail.model.ways import ModelOn, known
 
-__all__ = ["expected_seconds", "with_expected_times"]
-
 
 @dataclass(slots=True)
 class _Expected:
     """The truth as far as it is told, then what the model expected at the outset."""
 
-    told: Truth
+    truth: Truth
     table: dict[tuple[JobId, str, int], Seconds]
 
     def seconds(self, job: Job, implementation: Implementation, request: Request) -> Seconds | None:
         """True seconds, else expected ones, ``None`` where both are unknown. O(1)."""
-        found = self.told.seconds(job, implementation, request)
+        found = self.truth.seconds(job, implementation, request)
         return self.table.get((job.id, implementation.name, request.nodes)) if found is None else found
 
 
@@ -31,17 +29,17 @@ def with_expected_times(workload: Workload, cluster: Cluster, model: RuntimeMode
     A job takes as long as expected on the first device class that it can use and of which something is known.
     Jobs of which the model knows nothing stay without a time. One prediction for each such job and way.
     """
-    told = workload.truth
+    truth = workload.truth
     table: dict[tuple[JobId, str, int], Seconds] = {}
     for job in workload.jobs:
-        silent = [c for c in job.choices if told.seconds(job, c.implementation, c.request) is None]
+        silent = [c for c in job.choices if truth.seconds(job, c.implementation, c.request) is None]
         if len(silent) < len(job.choices) and not workload.ran:
             continue
         for choice in silent:
             seconds = expected_seconds(job, choice.implementation, choice.request, cluster, model)
             if seconds is not None:
                 table[job.id, choice.implementation.name, choice.request.nodes] = seconds
-    return replace(workload, truth=_Expected(told, table)) if table else workload
+    return replace(workload, truth=_Expected(truth, table)) if table else workload
 
 
 def expected_seconds(

@@ -13,8 +13,6 @@ from dovetail.history.base import InputsKey
 from dovetail.runtimes.base import numbers
 from dovetail.runtimes.fits import Fit
 
-__all__ = ["calmed"]
-
 NEAR = math.log(4.0)
 """Up to this factor beyond the times that were seen a law is believed."""
 SURE, UNSURE = 0.3, 0.55

@@ -12,9 +12,6 @@ from dovetail.history.base import InputsKey, RequestKey
 from dovetail.runtimes.base import categories, numbers
 from dovetail.runtimes.cells import Cell
 
-__all__ = ["CATEGORY_SPREAD", "Design", "make_design"]
-
-
 EXPONENT = 1.0
 """Expected power of a numeric input before anything is known: time in proportion to size …"""
 EXPONENT_SPREAD = 0.7

@@ -15,9 +15,6 @@ from dovetail.runtimes.gaussian import ALONE, Surface, fit_surfaces
 from dovetail.runtimes.intervals import LEVEL, student
 from dovetail.runtimes.laws import NO_OVERHEAD, Law, fit_laws
 
-__all__ = ["EXPONENTS", "Fit", "chosen_cells", "exponents_of", "fit_cells", "law_row"]
-
-
 EXPONENTS = (0.5, 1.0, 1.5, 2.0, 3.0)
 """Powers of a single size that algorithms have; tried besides a free one."""
 QUANTILE_PRIOR = 8.0

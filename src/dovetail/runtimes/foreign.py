@@ -19,8 +19,6 @@ from dovetail.model import (
 )
 from dovetail.runtimes.base import HistoryModel, Query
 
-__all__ = ["ForeignModel"]
-
 
 class ForeignModel(HistoryModel):
     """A model from a file or a plugin, behind the face of those that are built in.

@@ -15,9 +15,6 @@ from dataclasses import dataclass
 from dovetail.files.arrays import Floats, np
 from dovetail.runtimes.laws import Law
 
-__all__ = ["ALONE", "CORRECTED", "Surface", "fit_surfaces"]
-
-
 Form = tuple[float, float, float]
 ALONE = ((0.0, 1.0, 0.01), (0.0, 1.0, 0.06), (0.0, 1.0, 0.25))
 CORRECTED = ((0.15, 1.0, 0.01), (0.15, 1.0, 0.06), (0.4, 1.5, 0.01), (0.4, 1.5, 0.06), (0.4, 1.5, 0.25))

@@ -9,8 +9,6 @@ from dovetail.history.base import Aggregate
 from dovetail.model import Prediction
 from dovetail.runtimes.base import TINY
 
-__all__ = ["GUESSED_SPREAD", "LEVEL", "of_aggregate", "student"]
-
 LEVEL = 0.9
 """Share of runs that is to end inside the interval."""
 GUESSED_SPREAD = 2.0

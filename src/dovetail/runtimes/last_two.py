@@ -10,8 +10,6 @@ from dovetail.model import DeviceClass, Implementation, Job, Prediction, Request
 from dovetail.runtimes.base import MAX_RUNS, TINY, HistoryModel, Query
 from dovetail.runtimes.intervals import GUESSED_SPREAD
 
-__all__ = ["LastTwoModel"]
-
 
 class LastTwoModel(HistoryModel):
     """Average of the last two completed runs of the user; inputs and request do not matter.

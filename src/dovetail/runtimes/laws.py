@@ -12,9 +12,6 @@ from dataclasses import dataclass
 
 from dovetail.files.arrays import Floats, np
 
-__all__ = ["NO_OVERHEAD", "Law", "fit_laws"]
-
-
 NO_OVERHEAD = -1e3
 """γ of a law without an overhead: exp(γ) is 0."""
 MISFIT = 0.15

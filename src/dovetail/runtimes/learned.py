@@ -38,8 +38,6 @@ from dovetail.runtimes.extrapolation import calmed
 from dovetail.runtimes.fits import FEWEST, Fit, exponents_of, fit_cells
 from dovetail.runtimes.routes import Route, choose_route
 
-__all__ = ["LearnedModel", "PowerModel", "milestone"]
-
 WELL_MEASURED = 3
 """Sizes from which on a device's own exponents are good enough to help another device."""
 MAX_SPREAD = 3.0

@@ -19,9 +19,6 @@ from dovetail.runtimes.base import TINY, HistoryModel, Query, shape_and_size
 from dovetail.runtimes.intervals import GUESSED_SPREAD, student
 from dovetail.runtimes.mean import same_inputs
 
-__all__ = ["LeastSquaresModel", "Line", "fit_line"]
-
-
 MANY = 24
 """Points from which on array operations are quicker."""
 

@@ -6,8 +6,6 @@ from dovetail.model import Prediction
 from dovetail.runtimes.base import HistoryModel, Query
 from dovetail.runtimes.intervals import of_aggregate
 
-__all__ = ["MeanModel"]
-
 
 class MeanModel(HistoryModel):
     """Knows what it has seen with exactly these inputs and this request, and nothing else."""

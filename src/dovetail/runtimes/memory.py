@@ -17,8 +17,6 @@ from dovetail.model import Prediction, Run
 from dovetail.runtimes.base import HistoryModel, Query, categories, numbers, scalar_size
 from dovetail.runtimes.peaks import KILL_RISK, LIKE_LARGEST, AppPeaks, Forecast, forecasts
 
-__all__ = ["FEW", "MemoryModel", "Reservation", "second_try"]
-
 MOST_PEAKS = 128
 """Newest runs of an app, implementation and class that are looked at."""
 FEW = 5

@@ -22,13 +22,10 @@ from dataclasses import dataclass
 
 from dovetail.files.arrays import Floats, np
 
-__all__ = ["KILL_RISK", "AppPeaks", "Forecast", "forecasts"]
-
-
 KILL_RISK = 0.05
 """The largest probability of a kill that is accepted, however cheap it would be."""
 DOUBT = 2.0
-"""The next miss counts so many times as the one beyond all others."""
+"""The next miss counts so many times as the one beyond all others, and more where those before often were."""
 USUAL_SPREAD = 0.03
 """Mean distance of log peaks above (or below) their middle in a usual program …"""
 USUAL_WEIGHT = 1.0
@@ -91,6 +88,7 @@ class Forecast:
     middle: float
     above: float
     below: float
+    doubt: float
 
     @property
     def expected(self) -> float:
@@ -101,11 +99,11 @@ class Forecast:
         """Lower and upper end, in bytes, between which nine peaks out of ten are."""
         count = len(self.misses)
         beyond = (count + 1) * TAIL
-        if beyond < DOUBT:
-            reach = math.log(DOUBT / beyond)
+        if beyond < self.doubt:
+            reach = math.log(self.doubt / beyond)
             low, high = self.misses[0] - self.below * reach, self.misses[-1] + self.above * reach
         else:
-            inside = int(beyond - DOUBT)
+            inside = int(beyond - self.doubt)
             low, high = self.misses[inside], self.misses[count - 1 - inside]
         return math.exp(min(self.asked + low, LARGEST)), math.exp(min(self.asked + high, LARGEST))
 
@@ -120,7 +118,7 @@ class Forecast:
         count = len(self.misses)
         larger = count - np.searchsorted(self.misses, margins, side="right")
         beyond = np.exp(-np.maximum(margins - self.misses[-1], 0.0) / self.above)
-        chances: Floats = np.minimum((larger + DOUBT * beyond) / (count + 1), 1.0)
+        chances: Floats = np.minimum((larger + self.doubt * beyond) / (count + 1), 1.0)
         return chances
 
     def cheapest(self, second: float, risk: float = KILL_RISK) -> tuple[float, float]:
@@ -171,12 +169,21 @@ def forecasts(known: AppPeaks, sizes: Mapping[str, float]) -> list[Forecast]:
 
 
 def _forecast(known: AppPeaks, growth: float, logs: Floats, law: _Law) -> Forecast:
-    misses = np.sort(logs - law.others)
+    in_order = logs - law.others
+    misses = np.sort(in_order)
     half = len(misses) // 2
     middle = float(misses[half] if len(misses) % 2 else (misses[half - 1] + misses[half]) / 2.0)
     wider = math.sqrt(1.0 + min(law.doubt, 4.0))
     above, below = (wider * _width(side) for side in (misses - middle, middle - misses))
-    return Forecast(law.name, known, growth, law.others, law.asked, misses, middle, above, below)
+    doubt = DOUBT * _records(in_order)
+    return Forecast(law.name, known, growth, law.others, law.asked, misses, middle, above, below, doubt)
+
+
+def _records(misses: Floats) -> float:
+    """How many times more of these were beyond all before them than in an order by chance, at least 1."""
+    count = len(misses)
+    records = 1 + int((misses[1:] > np.maximum.accumulate(misses)[:-1] + 1e-9).sum())
+    return max(1.0, records / float((1.0 / np.arange(1, count + 1)).sum()))
 
 
 def _width(distances: Floats) -> float:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dovetail.model import DeviceClass, Implementation, Job, Prediction, Request, Truth
 
-__all__ = ["PerfectModel"]
-
 
 class PerfectModel:
     """Predicts the true time of every job.

@@ -17,8 +17,6 @@ from dovetail.runtimes.base import key_of
 from dovetail.runtimes.drift import OWN, Timed
 from dovetail.runtimes.fits import FEWEST, Fit
 
-__all__ = ["Route", "choose_route"]
-
 JUDGED = 4
 """Runs from which on the two ways are judged by what they would have said."""
 COMPUTES = 0.4

@@ -12,8 +12,6 @@ from dovetail.interfaces import RuntimeModel
 from dovetail.model import Cluster, Implementation, Job, Note, Truth, Workload
 from dovetail.runtimes.expected import with_expected_times
 
-__all__ = ["never_ran", "told_or_expected", "unknown_kinds"]
-
 Kinds = Callable[[str], bool]
 NAMED = 4
 """So many ways are named."""
@@ -23,7 +21,7 @@ def _any_kind(kind: str) -> bool:
     return True
 
 
-def told_or_expected(
+def true_or_expected(
     jobs: Workload, machine: Cluster, runtimes: RuntimeModel | None, used: Kinds = _any_kind
 ) -> tuple[Workload, list[Note]]:
     """Jobs that give no times with those that ``runtimes`` expects, if there is such a model.
@@ -38,11 +36,11 @@ def told_or_expected(
     silent, filled = 0, Counter[str]()
     for job, missing in before:
         there = {one.name for one in _ways(job, jobs.truth, known=True)} if missing else set()
-        told = [one for one in missing if one.name in there]
-        if told and len(missing) == len({choice.implementation.name for choice in job.choices}):
+        in_truth = [one for one in missing if one.name in there]
+        if in_truth and len(missing) == len({choice.implementation.name for choice in job.choices}):
             silent += 1
         else:
-            filled.update(_names(job, told))
+            filled.update(_names(job, in_truth))
     notes = []
     if silent:
         who = "1 job gives no time: it takes" if silent == 1 else f"{silent:,} jobs give no times: they take"

@@ -11,8 +11,6 @@ from dataclasses import replace
 from dovetail.history.base import MeasuredHistory
 from dovetail.model import CPU, Cluster, DeviceClass, Node, Note, Workload
 
-__all__ = ["named_as_known"]
-
 MOST_NODES = 20_000
 """Larger clusters stay as they are."""
 
@@ -39,14 +37,14 @@ def named_as_known(cluster: Cluster, history: MeasuredHistory, jobs: Workload) -
     if not models:
         return cluster, []
     nodes = tuple(_named(node, models) for node in cluster.nodes)
-    told = [
+    notes = [
         Note(
             f"{cluster.label or 'The cluster'} names no model of {kind}: the run times are those of {model}.",
             "model",
         )
         for kind, model in sorted(models.items())
     ]
-    return replace(cluster, nodes=nodes), told
+    return replace(cluster, nodes=nodes), notes
 
 
 def _named(node: Node, models: dict[str, str]) -> Node:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dovetail.model import DeviceClass, Implementation, Job, Prediction, Request
 from dovetail.runtimes.base import HistoryModel, Query
 
-__all__ = ["UserEstimateModel"]
-
 
 class UserEstimateModel(HistoryModel):
     """Predicts a job's walltime; nothing for a job without one. History is counted, not used."""

@@ -16,8 +16,6 @@ from dovetail.running.entry import COLUMNS, Entry, entry_of
 from dovetail.running.ledger import LedgerDamageError
 from dovetail.service.rows import Row, row_of_entry
 
-__all__ = ["Archive"]
-
 MOST_FOUND = 200_000
 """Jobs that a selector may mean."""
 MOST_IDS = 500

@@ -24,8 +24,6 @@ import cloudpickle
 from dovetail.errors import DovetailError
 from dovetail.files.sentences import printable
 
-__all__ = ["Untrusted", "data_of", "outcome_of", "script_of", "value_of"]
-
 Outcome = tuple[bool, Any]
 """Whether it returned, and what; or what it raised."""
 DATA, PICKLE = b"data:", b"pickle:"

@@ -19,8 +19,6 @@ from dovetail.errors import DovetailError, InputError
 from dovetail.service.errors import Forbidden, Full, NotFound
 from dovetail.service.folder import ServiceFolder
 
-__all__ = ["VARIABLE", "Connection", "NoService", "Reply", "connection", "start_service"]
-
 STARTS_WITHIN = 60.0
 """Seconds that a service may take to answer: drivers of devices are asked first."""
 AGAIN = 0.1

@@ -20,8 +20,6 @@ from typing import Literal, TextIO
 
 from dovetail.files.sentences import printable
 
-__all__ = ["Format", "Level", "SystemdNotifier", "Throttle", "log_to_stderr"]
-
 Level = Literal["debug", "info", "warning", "error"]
 Format = Literal["text", "json"]
 PREFIX = {"DEBUG": "<7>", "INFO": "<6>", "WARNING": "<4>", "ERROR": "<3>", "CRITICAL": "<2>"}

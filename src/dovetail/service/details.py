@@ -16,8 +16,6 @@ from dovetail.service.logs import Files
 from dovetail.service.people import Principal
 from dovetail.service.rows import Row
 
-__all__ = ["details", "explained", "files"]
-
 
 async def details(service: Service, id: JobId) -> Row:
     """One job with what it runs, where it writes, and its earlier attempts. Raises `NotFound`."""
@@ -67,14 +65,14 @@ def _as_it_stands(service: Service, entry: Entry) -> Job:
 def _memory(service: Service, job: Job, choice: Choice) -> Row:
     """The peak that is predicted of one way to run a job, and what auto would reserve; in bytes a node."""
     found = service.driver.sizes.reservation(job, choice, service.engine.cluster)
-    told: Row = {"implementation": choice.implementation.name, "reserved": choice.request.memory}
+    row: Row = {"implementation": choice.implementation.name, "reserved": choice.request.memory}
     peak = None if found is None else found.peak
     if found is None:
         basis = "nodes do not say how much memory they have"
     else:
-        guessed = peak is None and told["implementation"] in job.sizing.auto
+        guessed = peak is None and row["implementation"] in job.sizing.auto
         basis = found.basis if guessed or peak is not None else "no run yet"
-    return told | {
+    return row | {
         "auto": None if found is None else found.amount,
         "chance": None if found is None else found.chance,
         "expected": None if peak is None else peak.expected,
@@ -117,19 +115,19 @@ async def explained(service: Service, id: JobId) -> Row:
         one, request = choice.implementation, choice.request
         for device in service.engine.cluster.device_classes(one.kind):
             found = predict(entry.job, one, request, device)
-            told = {"implementation": one.name, "nodes": request.nodes, "device": str(device)}
-            told |= {
+            option = {"implementation": one.name, "nodes": request.nodes, "device": str(device)}
+            option |= {
                 "kind": device.kind,
                 "model": device.model,
                 "chosen": one.name == row["implementation"],
                 "suspended": service.engine.suspensions.reason((entry.job.app.name, one.name, device)),
             }
             if found is None:
-                told |= {"predicted": None, "lower": None, "upper": None, "samples": 0}
-                told["basis"] = "no history"
+                option |= {"predicted": None, "lower": None, "upper": None, "samples": 0}
+                option["basis"] = "no history"
             else:
                 upper = found.upper if isfinite(found.upper) else None
-                told |= {"predicted": found.expected, "lower": found.lower, "upper": upper}
-                told |= {"samples": found.samples, "basis": found.basis}
-            considered.append(told)
+                option |= {"predicted": found.expected, "lower": found.lower, "upper": upper}
+                option |= {"samples": found.samples, "basis": found.basis}
+            considered.append(option)
     return {**row, "considered": considered, "memory": memory, "policy": service.about.policy}

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dovetail.errors import DovetailError
 
-__all__ = ["Forbidden", "Full", "NotFound"]
-
 
 class NotFound(DovetailError):  # noqa: N818 - reads as what it is
     """No job is meant by what was written."""

@@ -33,8 +33,6 @@ from typing import Any
 
 from dovetail.files.writing import private_folder
 
-__all__ = ["Address", "ServiceFolder", "default_service_folder"]
-
 
 def default_service_folder() -> Path:
     """``$XDG_STATE_HOME/dovetail/service``, by default under ``~/.local/state``."""

@@ -13,8 +13,6 @@ from typing import Any
 from dovetail.errors import DovetailError, InputError
 from dovetail.model import JobId, Seconds
 
-__all__ = ["Forecast"]
-
 GAP: Seconds = 1.0
 """Between two forecasts, at least; and so many times as long as the last one took."""
 SHARE = 5.0

@@ -47,8 +47,6 @@ from dovetail.service.archive import Archive
 from dovetail.service.folder import ServiceFolder
 from dovetail.service.usage import Usage
 
-__all__ = ["PredictedTimes", "foresee"]
-
 MOST = 20_000
 """Jobs that are simulated; those behind them get no forecast."""
 SOON = 1e-6
@@ -183,8 +181,8 @@ class _Expected:
     def truth(self) -> TableTruth:
         known = [seconds for seconds in self._table.values() if seconds is not None]
         middle = median(known) if known else None
-        told = {key: middle if seconds is None else seconds for key, seconds in self._table.items()}
-        return TableTruth({key: seconds for key, seconds in told.items() if seconds is not None})
+        filled = {key: middle if seconds is None else seconds for key, seconds in self._table.items()}
+        return TableTruth({key: seconds for key, seconds in filled.items() if seconds is not None})
 
 
 def answer(folder: Path, question: Mapping[str, Any]) -> dict[str, Any]:

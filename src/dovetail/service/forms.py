@@ -24,8 +24,6 @@ from dovetail.workloads.jobfile_schema import (
     field,
 )
 
-__all__ = ["ActionForm", "JobForm", "SubmitForm", "WaitForm", "WhatIfForm", "definitions", "schema_of"]
-
 _PLACE = "#/components/schemas/{model}"
 MOST_JOBS = 100_000
 LONGEST_SCRIPT = 4 << 20

@@ -166,9 +166,9 @@ class Client:
             return {**form, "command": list(what)}
         name = f"{what.__module__}.{getattr(what, '__qualname__', type(what).__name__)}"
         named = {f"arg{n}": value for n, value in enumerate(args, 1)} | rest
-        told = {key: value for key, value in named.items() if _is_feature(value)}
+        features = {key: value for key, value in named.items() if _is_feature(value)}
         form.setdefault("app", name)
-        form.setdefault("inputs", told)
+        form.setdefault("inputs", features)
         return {**form, "script": script_of(what, args, rest)}
 
     def _submit(self, forms: list[dict[str, Any]], *, is_call: bool) -> list[JobFuture]:

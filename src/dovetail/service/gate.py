@@ -25,8 +25,6 @@ from dovetail.service.errors import Forbidden
 from dovetail.service.people import Principal, at_socket
 from dovetail.service.tokens import Tokens
 
-__all__ = ["Authentication", "Sessions"]
-
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
@@ -164,10 +162,10 @@ class Authentication:
                 self._note(scope, refused.status, refused.text)
             await _answer(refused, headers, scope, send)
             return
-        told = [{"type": "http.request", "body": bytes(whole), "more_body": False}]
+        messages = [{"type": "http.request", "body": bytes(whole), "more_body": False}]
 
         async def body() -> MutableMapping[str, Any]:
-            return told.pop() if told else await receive()
+            return messages.pop() if messages else await receive()
 
         async def with_headers(message: MutableMapping[str, Any]) -> None:
             if message["type"] == "http.response.start":

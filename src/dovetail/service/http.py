@@ -25,8 +25,6 @@ from uvicorn.server import ServerState
 from dovetail.errors import InputError
 from dovetail.files.writing import private_folder
 
-__all__ = ["Limits", "Listeners", "parse_listen"]
-
 HEAD_TIMEOUT = 10.0
 """Seconds within which a request's head must have come."""
 KEEP_ALIVE = 75

@@ -9,8 +9,6 @@ from pathlib import Path
 
 from dovetail.service.errors import Forbidden, NotFound
 
-__all__ = ["FilePart", "Files", "read_log"]
-
 PIECE = 1 << 20
 """Bytes of one answer."""
 

@@ -8,8 +8,6 @@ from typing import Any
 
 from dovetail.model import Record, State
 
-__all__ = ["Figures", "exposition"]
-
 SECONDS = (0.01, 0.1, 1.0, 10.0, 60.0, 300.0, 1800.0, 3600.0, 4 * 3600.0, 86400.0, 7 * 86400.0)
 RATIOS = (0.1, 0.25, 0.5, 0.8, 0.9, 1.0, 1.1, 1.25, 2.0, 4.0, 10.0)
 

@@ -9,8 +9,6 @@ from typing import Any
 from dovetail import __version__
 from dovetail.service.core import Service
 
-__all__ = ["info", "nodes", "pulse"]
-
 
 def info(service: Service) -> dict[str, Any]:
     """How the service stands. O(nodes)."""

@@ -6,8 +6,6 @@ import os
 import pwd
 from dataclasses import dataclass
 
-__all__ = ["Principal", "name_of"]
-
 
 @dataclass(frozen=True, slots=True)
 class Principal:

@@ -24,8 +24,6 @@ from dovetail.service.archive import Archive
 from dovetail.service.client import VARIABLE
 from dovetail.service.folder import ServiceFolder
 
-__all__ = ["read_service"]
-
 _SPAN = re.compile(r"last-([1-9][0-9]{0,5})-(hour|day|week)s?")
 _SECONDS = {"hour": 3600.0, "day": 86400.0, "week": 604800.0}
 _RAN = (State.COMPLETED, State.FAILED, State.TIMEOUT, State.OUT_OF_MEMORY)

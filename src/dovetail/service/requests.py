@@ -19,15 +19,6 @@ from dovetail.spec.jobs import JOB
 if TYPE_CHECKING:
     from dovetail.model import App, Job, Workload
 
-__all__ = [
-    "device_count",
-    "forms_of_file",
-    "forms_of_workload",
-    "here",
-    "is_script",
-    "read_script",
-]
-
 Form = dict[str, Any]
 _DIRECTIVE = re.compile(r"#(DOVETAIL|SBATCH)\s+(.*)")
 _NUMBERED = re.compile(r"(?:[A-Za-z_][\w.-]*:)*([0-9]+)")

@@ -35,8 +35,6 @@ from dovetail.service.metrics import exposition
 from dovetail.service.people import Principal
 from dovetail.service.tokens import Tokens
 
-__all__ = ["application"]
-
 WEB = Path(__file__).with_name("web")
 HEARTBEAT = 25.0
 """Seconds after which an event stream says that it is still there."""
@@ -107,7 +105,7 @@ def _errors(app: FastAPI) -> None:
     app.add_exception_handler(HTTPException, http)
 
 
-def _who(request: Request) -> Principal:
+def _principal(request: Request) -> Principal:
     person = request.scope["person"]
     assert isinstance(person, Principal)
     return person
@@ -206,7 +204,7 @@ def _look(app: FastAPI, service: Service) -> None:
         """Jobs that have not ended, in the order of the queue; or those that a selector names."""
         await service.forecast.wait(patience)
         if jobs is not None:
-            rows = await service.rows(jobs, _who(request), limit)
+            rows = await service.rows(jobs, _principal(request), limit)
             return Answer({"jobs": rows, "total": len(rows), **service.forecast.about()})
         rows, total = service.page(states=state or (), user=user, name=name, limit=limit, offset=offset)
         return Answer({"jobs": rows, "total": total, **service.forecast.about()})
@@ -275,7 +273,7 @@ def _look(app: FastAPI, service: Service) -> None:
         the piece begins (`dovetail-offset`), how long the file is, whether the job has ended, and whether
         others than the service's account may have written it (`dovetail-shared`).
         """
-        piece = await _log_piece(service, id, _who(request), stream, attempt, offset, wait)
+        piece = await _log_piece(service, id, _principal(request), stream, attempt, offset, wait)
         headers = {
             "dovetail-offset": str(piece.offset),
             "dovetail-length": str(piece.length),
@@ -352,13 +350,13 @@ def _change(app: FastAPI, service: Service) -> None:
     async def submit(request: Request) -> Answer:
         """Take in jobs, all or none. When this answers, they are on the disk."""
         form = await _form(request, SubmitForm)
-        found = await service.submit(form, _who(request))
+        found = await service.submit(form, _principal(request))
         return Answer({"ids": found.ids, "numbers": sorted({number for number, _ in found.numbers})}, 201)
 
     def wish(action: Action, line: str) -> None:
         async def route(request: Request) -> Answer:
             form = await _form(request, ActionForm)
-            return Answer({"jobs": await service.act(action, form.jobs, _who(request))})
+            return Answer({"jobs": await service.act(action, form.jobs, _principal(request))})
 
         route.__doc__, route.__name__ = line, action
         app.post(f"/api/v1/{action}", responses=ERRORS, openapi_extra=_takes(ActionForm))(route)
@@ -380,13 +378,13 @@ def _change(app: FastAPI, service: Service) -> None:
         With `any`, until one has; then `jobs` are only those that have ended.
         """
         form = await _form(request, WaitForm)
-        found, left = await service.wait(form.jobs, _who(request), form.timeout, first=form.any)
+        found, left = await service.wait(form.jobs, _principal(request), form.timeout, first=form.any)
         return Answer({"jobs": [{"id": one.id, "state": str(one.state)} for one in found], "left": left})
 
 
 def _administer(app: FastAPI, service: Service, sessions: Sessions, tokens: Tokens) -> None:
     def admin(request: Request) -> Principal:
-        person = _who(request)
+        person = _principal(request)
         if not person.admin:
             raise Forbidden("only the service's own account may do that")
         return person

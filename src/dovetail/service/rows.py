@@ -12,8 +12,6 @@ from dovetail.model.hostlist import compress
 from dovetail.running.ledger import Entry
 from dovetail.service.forecast import Forecast
 
-__all__ = ["Row", "row_of_entry", "row_of_record"]
-
 Row = dict[str, Any]
 """A job; times are seconds since the epoch."""
 

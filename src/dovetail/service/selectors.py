@@ -8,8 +8,6 @@ from typing import Literal
 
 from dovetail.errors import InputError
 
-__all__ = ["Selector", "parse_array", "parse_indices", "parse_selectors"]
-
 _NUMBER = re.compile(r"([0-9]{1,15})(?:-([0-9]{1,15}))?")
 _ELEMENTS = re.compile(r"([0-9]{1,15})_\[?([0-9][0-9:,-]*)\]?")
 _RANGE = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9})(?::([0-9]{1,9}))?)?")

@@ -49,8 +49,6 @@ from dovetail.service.usage import FairUse
 from dovetail.service.usage import Usage as Used
 from dovetail.spec.values import DEFAULT_MODEL, Overrun
 
-__all__ = ["ServeOptions", "serve"]
-
 _log = logging.getLogger(__name__)
 
 LONG_JOURNAL = 128 << 20

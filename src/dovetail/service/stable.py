@@ -6,8 +6,6 @@ import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
-__all__ = ["GroupCommit"]
-
 
 class GroupCommit:
     """Group commit: `wait` returns when all that was written before it was called is on the disk.

@@ -11,8 +11,6 @@ from pathlib import Path
 
 from dovetail.service.http import WAITING, unix_socket
 
-__all__ = ["Starting"]
-
 PATIENCE = 1.0
 """Seconds for a request's head: others wait meanwhile."""
 MOST_HEAD = 64 << 10

@@ -42,8 +42,6 @@ from dovetail.service.selectors import MOST_ELEMENTS, parse_array
 from dovetail.workloads.identity import Identity, identify
 from dovetail.workloads.jobfile import app_of_entry, auto_of_entry, env_of, split_command
 
-__all__ = ["INDEX", "Submission", "Submitter", "output_path", "submission_of", "write_scripts"]
-
 INDEX = "index"
 """The placeholder that stands for the index of an element of an array."""
 _INDEX = "{" + INDEX + "}"
@@ -228,8 +226,8 @@ class _Maker:
             identity = identify(next(iter(argvs.values())), cwd=self.folder, app=form.app)
             templates = {kind: _template(argv, form.array is not None) for kind, argv in argvs.items()}
             if form.array is not None:  # the index is a feature of its own
-                told = {k: v for k, v in identity.inputs.items() if _INDEX not in str(v)}
-                identity = replace(identity, inputs=told)
+                features = {k: v for k, v in identity.inputs.items() if _INDEX not in str(v)}
+                identity = replace(identity, inputs=features)
         return identity, *self._shape(form, identity.app, templates, where)
 
     def _of_app(self, form: JobForm, where: str) -> tuple[Identity, App, tuple[Choice, ...]]:

@@ -16,8 +16,6 @@ from dovetail.errors import InputError
 from dovetail.files.sentences import shown
 from dovetail.service.folder import read_form, replace_file
 
-__all__ = ["Token", "Tokens"]
-
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
 
 

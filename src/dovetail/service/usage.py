@@ -19,8 +19,6 @@ from dovetail.errors import InputError
 from dovetail.model import Seconds
 from dovetail.service.folder import read_form, replace_file
 
-__all__ = ["HALF_LIFE", "FairUse", "Usage", "parse_shares"]
-
 HALF_LIFE: Seconds = 7 * 86400.0
 """Where shares are given and no half-life is."""
 GAP: Seconds = 10.0

@@ -408,8 +408,8 @@ def _all() -> dict[tuple[str, str], Option]:
     found = {(command, option.name): option for option in JOB for command in option.commands}
     for at, options in _COMMANDS.items():
         for option in options:
-            told = option._replace(at=at)
-            found |= {(command, option.name): told for command in told.commands}
+            placed = option._replace(at=at)
+            found |= {(command, option.name): placed for command in placed.commands}
     return found
 
 

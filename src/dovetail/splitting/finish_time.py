@@ -13,8 +13,6 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["fluid_finish", "least_finish", "optimal_makespan", "whole_tasks"]
-
 Floats = npt.NDArray[np.float64]
 
 CLOSE = 1e-12

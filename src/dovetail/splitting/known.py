@@ -11,8 +11,6 @@ import numpy as np
 from dovetail.splitting.finish_time import CLOSE, fluid_finish, whole_tasks
 from dovetail.splitting.rules import Rule, SplitState
 
-__all__ = ["Shares", "makespan", "shares"]
-
 QUIET = 3
 """Times of the slowest task before the end, up to which no rule leaves a slot idle."""
 

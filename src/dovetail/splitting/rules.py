@@ -17,8 +17,6 @@ from typing import ClassVar, Protocol
 
 from dovetail.splitting.finish_time import CLOSE, Floats, least_finish, whole_tasks
 
-__all__ = ["DEFAULT_RULE", "RULES", "FinishTime", "Greedy", "Rule", "Shares", "SplitState"]
-
 
 @dataclass
 class SplitState:

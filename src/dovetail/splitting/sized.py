@@ -14,8 +14,6 @@ from dataclasses import dataclass
 
 from dovetail.splitting.finish_time import CLOSE, Floats, fluid_finish
 
-__all__ = ["Plan", "next_task", "plan"]
-
 
 @dataclass(frozen=True, slots=True)
 class Plan:

@@ -21,8 +21,6 @@ from dovetail.model import (
     Workload,
 )
 
-__all__ = ["TrueTimesModel", "full", "rigid", "rigid_workload", "timed", "workload"]
-
 T = TypeVar("T")
 HOST = -2
 

@@ -29,8 +29,6 @@ from dovetail.runtimes.registry import make_model
 from dovetail.testing.builders import TrueTimesModel, rigid
 from dovetail.testing.invariants import check_schedule
 
-__all__ = ["RenderedResult", "moldable", "on_nodes", "one_node"]
-
 MoldableRow = tuple[str, int, Mapping[str, Mapping[int, Seconds]]]
 OneNodeRow = tuple[str, Mapping[str, Seconds]] | tuple[str, Mapping[str, Seconds], Seconds]
 

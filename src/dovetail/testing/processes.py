@@ -23,8 +23,6 @@ from dovetail.model import (
     Request,
 )
 
-__all__ = ["CORES", "cpu_cluster", "device", "ends", "on_device", "placed", "run_all", "runs", "until"]
-
 CORES = tuple(sorted(os.sched_getaffinity(0)))
 
 

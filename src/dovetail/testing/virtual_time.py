@@ -9,8 +9,6 @@ import selectors
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
-__all__ = ["VirtualTimeLoop", "run_virtual"]
-
 T = TypeVar("T")
 
 

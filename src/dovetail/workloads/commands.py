@@ -320,10 +320,10 @@ def _refuse_what_is_no_list(lines: Sequence[str], source: str) -> None:
             if pattern.match(line):
                 raise InputError(f"line {number}: found {what}", where=source)
         break
-    told = [(number, line.split()) for number, line in enumerate(lines, 1) if line.strip()]
-    told = [(number, words) for number, words in told if not words[0].startswith("#")]
-    if told and all(_tells_a_state(words) for _, words in told):
-        raise InputError(f"line {told[0][0]}: found {_ACCOUNTING}", where=source)
+    rows = [(number, line.split()) for number, line in enumerate(lines, 1) if line.strip()]
+    rows = [(number, words) for number, words in rows if not words[0].startswith("#")]
+    if rows and all(_tells_a_state(words) for _, words in rows):
+        raise InputError(f"line {rows[0][0]}: found {_ACCOUNTING}", where=source)
 
 
 def _tells_a_state(words: Sequence[str]) -> bool:

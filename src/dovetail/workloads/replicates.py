@@ -45,8 +45,6 @@ from dovetail.spec.values import Bootstrap
 from dovetail.workloads.builder import unique_ids
 from dovetail.workloads.resources import asked_request, counts, uses_devices
 
-__all__ = ["drawn", "planned"]
-
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 

@@ -100,7 +100,7 @@ def swf_workload(
         raise InputError(f"found {cpus_per_node}, expected at least 1", where="cpus_per_node")
     count = len(arrays)
     ids: NumberedIds | list[JobId] = NumberedIds(arrays.number)
-    if np.unique(arrays.number).size != count:
+    if (np.diff(arrays.number) <= 0).any() and np.unique(arrays.number).size != count:
         ids = unique_ids(ids[:])
     reasons = _reasons(arrays, cluster, cpus_per_node)
     rejected = [Rejected(ids[i], reasons[i]) for i in sorted(reasons)]

@@ -24,21 +24,6 @@ from enum import StrEnum
 from dovetail.errors import InputError
 from dovetail.report import Interval
 
-__all__ = [
-    "TOLERANCE",
-    "Chosen",
-    "Claim",
-    "Constant",
-    "Verdict",
-    "across",
-    "all_of",
-    "as_printed",
-    "at_most",
-    "matches",
-    "ordered",
-    "reaches",
-]
-
 Value = float | str
 
 

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["clean", "figure", "heading", "inline_svg", "styled_figure"]
-
 
 def figure(
     width: float,

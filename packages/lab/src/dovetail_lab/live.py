@@ -7,8 +7,6 @@ from collections.abc import Iterable, Mapping
 from dovetail.errors import InputError
 from dovetail.model import JobId, Record, Seconds, State
 
-__all__ = ["completed", "slowdown"]
-
 
 def completed(records: Iterable[Record], where: str) -> None:
     """Every job came to its end, or else nothing can be said of the makespan.

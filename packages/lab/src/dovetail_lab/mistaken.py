@@ -8,8 +8,6 @@ from collections.abc import Callable
 from dovetail import Job, Workload
 from dovetail.model import DeviceClass, Implementation, JobId, Prediction, Request
 
-__all__ = ["MistakenModel"]
-
 
 class MistakenModel:
     """Predicts the true time times an error, drawn once for each job and way of running it.

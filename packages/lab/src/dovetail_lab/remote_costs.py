@@ -26,8 +26,6 @@ from dovetail.remote.client import RemoteLink
 from dovetail.remote.device import Device
 from dovetail.remote.space import Namespace
 
-__all__ = ["Measured", "measure", "own_server"]
-
 CALLS = 4000
 """Small calls of a round."""
 TRIPS = 400

@@ -7,8 +7,6 @@ import os
 from hashlib import blake2b, sha1
 from pathlib import Path
 
-__all__ = ["forget_stale"]
-
 
 def forget_stale(folder: Path) -> bool:
     """Make numba forget what it compiled from other sources than are there now; whether it had to.

@@ -32,20 +32,6 @@ from dovetail_lab.figures import inline_svg
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = [
-    "Chart",
-    "Out",
-    "Prose",
-    "Set",
-    "Study",
-    "Table",
-    "Workers",
-    "prepared",
-    "processes",
-    "publish",
-    "shown",
-]
-
 Out: TypeAlias = Annotated[
     Path | None,
     typer.Option("--out", metavar="FOLDER", help="Write a page (HTML), charts (SVG) and JSON there."),

@@ -33,8 +33,6 @@ from dovetail_lab.study import Chart, Out, Study, Table, Workers, prepared, proc
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["FACTORS", "POLICIES", "Row", "command", "rows", "study", "wrong_model"]
-
 FACTORS = (1.0, 1.5, 2.0, 3.0, 5.0, 10.0)
 POLICIES = ("history", "best-device", "min-min", "sufferage", "heteroprio", "gpu-only")
 """Those of them that are registered; ``gpu-only`` needs no prediction on one GPU."""

@@ -6,8 +6,6 @@ from collections.abc import Mapping
 
 from dovetail.model import EMPTY, Allocation, Cluster, bits
 
-__all__ = ["CoreBook"]
-
 
 class CoreBook:
     """Free core positions of the nodes whose pools are shared; whole pools need no book-keeping."""

@@ -26,8 +26,6 @@ from dovetail.model import (
 )
 from dovetail.model.fitting import cpus_on, share_of_device, suits, whole_devices
 
-__all__ = ["Fits", "FreeCapacity", "Layout", "Placement", "Share", "lowest"]
-
 Placement = Literal["pack", "spread", "first"]
 UNLIMITED = -1
 FEW = 6

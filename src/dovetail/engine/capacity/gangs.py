@@ -6,8 +6,6 @@ from collections import Counter
 
 from dovetail.model import FRACTION_UNITS, WHOLE_POOL, Allocation, Choice, Cluster, Request, bits
 
-__all__ = ["gang_fault"]
-
 
 def gang_fault(cluster: Cluster, choice: Choice, allocation: Allocation) -> str | None:
     """What is wrong if it does not give on every node what the request asks for; ``None`` if it does.

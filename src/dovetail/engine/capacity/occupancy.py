@@ -22,8 +22,6 @@ from dovetail.model import (
     without_nodes,
 )
 
-__all__ = ["Occupancy"]
-
 _UnitKey = tuple[int, int | None]
 
 

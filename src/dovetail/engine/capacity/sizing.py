@@ -19,8 +19,6 @@ from dovetail.runtimes.base import Query
 from dovetail.runtimes.memory import MemoryModel, Reservation, second_try
 from dovetail.runtimes.peaks import KILL_RISK
 
-__all__ = ["MOST_KILLS", "Sizes", "resized"]
-
 MOST_KILLS = 5
 """A job is tried again so many times after kills for memory."""
 MEBIBYTE = 2**20

@@ -11,8 +11,6 @@ from dataclasses import dataclass, field, replace
 
 from dovetail.model import Cancelled, Dependency, Event, Held, Job, JobId, Released, State, Submitted
 
-__all__ = ["HELD", "Admission"]
-
 HELD = "held"
 """Why a job waits that its user holds back."""
 

@@ -83,8 +83,6 @@ from dovetail.model import (
 )
 from dovetail.spec.values import Overrun
 
-__all__ = ["INTERRUPTED", "RETRIED", "Driver", "DriverOptions", "JournalSink", "LedgerSink"]
-
 INFINITE = float("inf")
 RETRIED = (State.FAILED, State.NODE_FAIL)
 INTERRUPTED = "the run was interrupted"
@@ -175,7 +173,7 @@ class Driver:
         self.sizes = Sizes(history)
         self._stopping: set[JobId] = set()
         self._to_requeue: set[JobId] = set()
-        self._ended: list[Record] = []
+        self._ended: dict[JobId, Record] = {}
         self._reasons: dict[JobId, str] = {}  # why jobs were stopped that had not begun, for all we knew
         self._moments = MeasuredMoments(self.engine)
         self._stranded = StrandedJobs(self.engine)
@@ -430,6 +428,8 @@ class Driver:
                 placed = engine.running[event.job]
                 # Nobody carries out the orders of this instant: what is due of it already is due in the next.
                 self._watch(placed, placed.start_time, now)
+            elif isinstance(event, Cancelled):  # one that waited: what runs is stopped, and ends later
+                self._ended[event.job] = engine.records[event.job]
         return decisions
 
     def _batch(self, happened: list[Event], now: Seconds) -> list[Event]:
@@ -578,7 +578,7 @@ class Driver:
         if (asked or failed or cut) and record.attempts <= self.options.requeues:
             self.sizes.waits(record.job)
             return [Requeued(event.job)]
-        self._ended.append(record)
+        self._ended[event.job] = record
         return list(self.admission.ended(record.job, event.state))
 
     def _out_of_memory(self, event: Ended, now: Seconds) -> list[Event]:
@@ -667,8 +667,8 @@ class Driver:
 
     def ended(self) -> list[Record]:
         """Records of the jobs that have ended for good since this was last asked."""
-        ended, self._ended = self._ended, []
-        return ended
+        ended, self._ended = self._ended, {}
+        return list(ended.values())
 
     def retire(self, job: JobId) -> Record:
         """Forget an ended job (see `Engine.retire`); who depends on it later asks ``ended_before``."""

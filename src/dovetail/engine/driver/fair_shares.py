@@ -13,8 +13,6 @@ from math import exp2, log
 
 from dovetail.model import Cluster, JobId, Placed, Seconds
 
-__all__ = ["FairShares", "dominant_share"]
-
 
 def dominant_share(placed: Placed, cluster: Cluster) -> float:
     """The larger of the parts of the CPUs and of the devices of the machine that a job holds; 0 to 1."""

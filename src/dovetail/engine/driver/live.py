@@ -31,8 +31,6 @@ from dovetail.interfaces import (
 )
 from dovetail.model import Ended, Event, Foreseen, Job, JobId, Migrated, Placed, Seconds, State, Submitted
 
-__all__ = ["QUIET", "LiveRun", "Quiet", "best_predicted", "check_executor"]
-
 TWICE: Seconds = 0.3
 """Signals that come closer together than this are one press of Ctrl-C."""
 
@@ -465,8 +463,8 @@ class Quiet:
         for job, submitted in engine.handed_over.items():
             said = engine.records[job].wait_reason
             reasons["they are in the cluster's queue" if said == submitted.reason else said] += 1
-        told = [trouble, *(reason for reason, _ in reasons.most_common(REASONS))]
-        if not any(told) and any(placed.job.foreign for placed in engine.running.values()):
-            told.append("others use this machine")
+        reported = [trouble, *(reason for reason, _ in reasons.most_common(REASONS))]
+        if not any(reported) and any(placed.job.foreign for placed in engine.running.values()):
+            reported.append("others use this machine")
         jobs = "1 job waits" if count == 1 else f"{count} jobs wait"
-        return f"nothing runs, {jobs}: {'; '.join(filter(None, told)) or 'no reason is known'}"
+        return f"nothing runs, {jobs}: {'; '.join(filter(None, reported)) or 'no reason is known'}"

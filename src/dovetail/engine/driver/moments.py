@@ -10,8 +10,6 @@ from dataclasses import replace
 from dovetail.engine.state.books import Books
 from dovetail.model import Ended, Event, Job, JobId, Placed, Seconds, Started
 
-__all__ = ["Deadlines", "MeasuredMoments"]
-
 INFINITE = float("inf")
 
 

@@ -10,8 +10,6 @@ from collections.abc import Sequence
 from dovetail.model import Allocation, Job, JobId, Placed, Seconds, Shape, State, Submit
 from dovetail.model.frozen import frozen
 
-__all__ = ["AskStart", "HandOver", "Move", "Order", "Signal", "Stop", "UnrecordedOrders", "Withdraw"]
-
 
 @frozen(frozen=True, slots=True)
 class Stop:

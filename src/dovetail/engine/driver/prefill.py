@@ -17,8 +17,6 @@ from math import inf
 from dovetail.engine.state.books import Books
 from dovetail.model import Allocation, Cluster, JobId, Placed, Prediction, Seconds, bits
 
-__all__ = ["Prefill"]
-
 _NOBODY: frozenset[JobId] = frozenset()
 _Unit = tuple[int, str, int]
 """Node, kind, number."""

@@ -34,17 +34,6 @@ from dovetail.model import (
 )
 from dovetail.model.tables import JobTable
 
-__all__ = [
-    "MOST_UNITS",
-    "NO_NODE",
-    "StrandedJobs",
-    "Validator",
-    "check_depends",
-    "check_policy",
-    "lacking",
-    "prepare",
-]
-
 MOST_UNITS = 250_000
 """CPU pools and devices of the largest cluster for policies that look at each of them at every instant."""
 
@@ -245,9 +234,9 @@ class StrandedJobs:
             came = [*(job.id for job in engine.queue), *bound, *engine.held]
         found: dict[JobId, str] = {}
         for job in map(self._as_submitted, came):
-            told = validator.admit(job)
-            if isinstance(told, Rejected):
-                found[job.id] = f"{NO_NODE}: {told.reason}"
+            answer = validator.admit(job)
+            if isinstance(answer, Rejected):
+                found[job.id] = f"{NO_NODE}: {answer.reason}"
         behind = self._waiting_for(found)
         while behind:
             found |= behind

@@ -28,8 +28,6 @@ from dovetail.model import (
     Submitted,
 )
 
-__all__ = ["BEHIND", "Priorities"]
-
 BEHIND = "others go first"
 """Why a job waits that is behind others in priority or by its user's share."""
 WINDOW = 256
@@ -144,23 +142,23 @@ class Priorities:
             return list(batch)
         self.due = False
         moved = dict(self._moved(now))
-        told: list[Event] = []
+        events: list[Event] = []
         for event in batch:
             if isinstance(event, Submitted) and event.job.id in arrived:
                 let_in = moved.pop(event.job.id, False)
-                told.append(event if let_in or event.held else replace(event, held=BEHIND))
+                events.append(event if let_in or event.held else replace(event, held=BEHIND))
                 if let_in and event.held:  # released at the instant at which it came
                     moved[event.job.id] = True
             elif isinstance(event, Released) and event.job in arrived:
-                told.append(event if moved.pop(event.job, False) else Held(event.job, BEHIND))
+                events.append(event if moved.pop(event.job, False) else Held(event.job, BEHIND))
             elif isinstance(event, Requeued) and event.job in arrived:
-                told.append(event)
+                events.append(event)
                 if not moved.pop(event.job, False):
-                    told.append(Held(event.job, BEHIND))
+                    events.append(Held(event.job, BEHIND))
             else:
-                told.append(event)
-        told += (Released(job) if let_in else Held(job, BEHIND) for job, let_in in moved.items())
-        return told
+                events.append(event)
+        events += (Released(job) if let_in else Held(job, BEHIND) for job, let_in in moved.items())
+        return events
 
     def _taken_in(self, batch: Sequence[Event], records: Mapping[JobId, Record]) -> set[JobId]:
         """Note who waits and who does not any more; returns who has come."""

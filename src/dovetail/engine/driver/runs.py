@@ -8,8 +8,6 @@ from typing import Protocol, runtime_checkable
 from dovetail.interfaces import History
 from dovetail.model import DeviceClass, Ended, Record, Run, Seconds, State, Usage
 
-__all__ = ["RunRecorder", "run_of"]
-
 
 @runtime_checkable
 class _RecordsMany(Protocol):

@@ -20,8 +20,6 @@ from typing import Any, TypeVar
 from dovetail.model import Adopted, App, Choice, Launch, Part, Plan, Sizing
 from dovetail.model.node import Nodes
 
-__all__ = ["DAMAGED", "checked"]
-
 T = TypeVar("T")
 
 DAMAGED = (
@@ -57,8 +55,8 @@ def checked(made: T) -> T:
     if fields is None:
         if len(looked_at) >= _MOST_KNOWN:
             looked_at.clear()
-        told = enumerate(zip(found, _fields(kind), strict=True))
-        fields = looked_at[found] = [(at, *field[1:]) for at, (is_a, field) in told if is_a not in field[0]]
+        pairs = enumerate(zip(found, _fields(kind), strict=True))
+        fields = looked_at[found] = [(at, *field[1:]) for at, (is_a, field) in pairs if is_a not in field[0]]
     for at, name, right, default in fields:
         value = values[at]
         if value is not default and not right(value):

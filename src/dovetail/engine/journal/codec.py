@@ -55,20 +55,6 @@ from dovetail.model import (
 from dovetail.model.hostlist import MOST_NAMES
 from dovetail.model.node import Nodes, Numbered
 
-__all__ = [
-    "Codec",
-    "decode",
-    "decode_app",
-    "decode_cluster",
-    "decode_job",
-    "decoded",
-    "encode",
-    "encode_app",
-    "encode_cluster",
-    "encode_job",
-    "encoded",
-]
-
 Json = Any
 T = TypeVar("T")
 
@@ -398,8 +384,8 @@ class Codec:
         """The event that `event` encoded."""
         name, *fields = data
         if name == "submitted":
-            job, *told = fields
-            return Submitted(self._job_from(job), *told)
+            job, *rest = fields
+            return Submitted(self._job_from(job), *rest)
         if name == "adopted" and len(fields) == 8:
             known = fields.pop()
             fields[6] = float("inf") if known and fields[6] is None else fields[6]

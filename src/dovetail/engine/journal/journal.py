@@ -49,16 +49,6 @@ from dovetail.model import (
 from dovetail.plugins import holding
 from dovetail.rates.remote_gpu import RemoteGpu
 
-__all__ = [
-    "Journal",
-    "JournalBatch",
-    "JournalWriter",
-    "read_journal",
-    "read_journal_workload",
-    "replay",
-    "workload_from_journal",
-]
-
 VERSION = 1
 MOST_JOURNAL = 1 << 30
 """Bytes of a journal, which is taken in as a whole."""
@@ -306,12 +296,12 @@ def replay(journal: Journal, policy: Policy) -> int:
     Raises `JournalError` at the first difference.
     """
     remembered = _JournalledAnswers()
-    told, holds = journal.header.get("forecast"), journal.header.get("hold_moves", False)
+    header, holds = journal.header.get("forecast"), journal.header.get("hold_moves", False)
     engine = Engine(
         journal.cluster,
         cast(Policy, holding(policy)) if holds else policy,
         remembered,
-        forecast=None if told is None else Expectations(RemoteGpu.retold(told, journal.cluster)),
+        forecast=None if header is None else Expectations(RemoteGpu.from_json(header, journal.cluster)),
         policy_name=journal.header["policy"],
         bound=remembered.bound,
         placement=journal.header["placement"],

@@ -43,8 +43,6 @@ from dovetail.model import (
 )
 from dovetail.model.node import Nodes
 
-__all__ = ["Plausible", "check_nodes"]
-
 MOST_NODES = 1_000_000
 MOST_CPUS = 1_000_000
 LATEST: Seconds = 1e15

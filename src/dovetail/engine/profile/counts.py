@@ -15,8 +15,6 @@ from dovetail.files.arrays import np
 from dovetail.model import Allocation, Job, JobId, Placed, Promise, Renew, Request, Seconds
 from dovetail.native.steps import FreeSteps
 
-__all__ = ["CountProfile"]
-
 
 class CountProfile:
     """How many nodes are free from now on; running jobs and promises (``held``, with durations) hold theirs.

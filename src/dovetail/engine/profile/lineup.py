@@ -9,8 +9,6 @@ from typing import Any, overload
 from dovetail.files.arrays import Floats, Ints, np
 from dovetail.model import Allocation, Implementation, Job, JobId, Promise, Reserve, Seconds
 
-__all__ = ["Lineup", "PromiseInLine", "Renewal"]
-
 NODES, JOBS, CLASS, VERSION = range(4)  # columns of the runs
 START, DURATION = range(2)  # columns of the slots
 LEAST_ROOM = 64

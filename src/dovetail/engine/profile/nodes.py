@@ -10,8 +10,6 @@ from dovetail.engine.capacity.free import Fits, FreeCapacity, Layout, Share
 from dovetail.engine.profile.timeline import NodeTimeline
 from dovetail.model import FRACTION_UNITS, Allocation, Request, Seconds, bits
 
-__all__ = ["NodeProfile", "Slot", "instants_first"]
-
 Slot = tuple[Seconds, Seconds, Allocation]
 """Start, duration, and what is held."""
 

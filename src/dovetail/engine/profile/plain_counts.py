@@ -14,8 +14,6 @@ from operator import sub
 from dovetail.engine.profile.nodes import Slot, instants_first
 from dovetail.model import Allocation, Request, Seconds
 
-__all__ = ["PlainCountProfile"]
-
 
 class PlainCountProfile:
     """In each step, a number.

@@ -11,8 +11,6 @@ from dovetail.engine.profile.plain_counts import PlainCountProfile
 from dovetail.interfaces import Profile
 from dovetail.model import Allocation, Job, JobId, Placed, Promise, Renew, Request, Reserve, Seconds
 
-__all__ = ["Change", "NodeProfileCache", "PlainPlan", "change_of"]
-
 Change = tuple[int, Seconds, Seconds, tuple[Any, ...]]
 """+1 for a slot that is taken, -1 for one that is given back; start, end, and what it holds."""
 

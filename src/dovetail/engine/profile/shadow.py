@@ -13,8 +13,6 @@ from math import inf
 from dovetail.interfaces import Free
 from dovetail.model import Allocation, Request, Seconds
 
-__all__ = ["CountShadow", "NodeShadow"]
-
 Releases = Iterable[tuple[Seconds, Allocation]]
 
 

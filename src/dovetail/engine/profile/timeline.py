@@ -8,8 +8,6 @@ from math import inf
 from dovetail.engine.capacity.free import Fits, Layout, Share
 from dovetail.model import Request, Seconds
 
-__all__ = ["NodeTimeline"]
-
 
 class NodeTimeline:
     """States of a node over time, piecewise constant; never changed, a change makes a new one.

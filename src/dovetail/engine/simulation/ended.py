@@ -27,8 +27,6 @@ from dovetail.model.masks import runs_of_many
 from dovetail.model.tables import JobTable, RecordTable
 from dovetail.runtimes.perfect import PerfectModel
 
-__all__ = ["EndedColumns", "TimesByPlace"]
-
 MASKS = 1 << 18
 """Bytes of sets of nodes that are kept until their runs are found, together."""
 COMPLETED = State.COMPLETED  # an enum's members are looked up slowly

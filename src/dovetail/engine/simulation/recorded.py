@@ -30,8 +30,6 @@ from dovetail.model import (
 )
 from dovetail.spec.values import RECORDED
 
-__all__ = ["recorded"]
-
 
 def recorded(workload: Workload, cluster: Cluster) -> Result:
     """The result that the log itself tells. O(jobs log jobs).

@@ -14,8 +14,6 @@ from dovetail.interfaces import Planner, Policy, RateModel, RuntimeModel
 from dovetail.model import Cluster, JobId, Seconds, TableTruth, Workload
 from dovetail.spec.values import Compilation, Overrun
 
-__all__ = ["MADE", "SimulationOptions", "SimulationRequest", "best_times", "rare_collections"]
-
 MADE = 200_000
 """Objects made between two searches for reference cycles at least."""
 

@@ -46,8 +46,6 @@ from dovetail.policies.fcfs import Fcfs
 from dovetail.policies.parts.orders import ORDERS
 from dovetail.runtimes.perfect import PerfectModel
 
-__all__ = ["stand_in"]
-
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
@@ -243,11 +241,14 @@ def _simulated(
         asks = [(s.cpus, len(s.devices), s.memory if memory else 0) for s in shares if s is not None]
         cpus, devices, room = np.array(asks, np.int64).T
     sizes = np.zeros(len(bound), np.int64) if room is None else room
-    line = np.unique(np.stack([jobs.nodes, cpus, devices, sizes]), axis=1, return_inverse=True)[1]
+    line = np.zeros(len(bound), np.int64)
+    for asked in (jobs.nodes, cpus, devices, sizes):  # rows at once take twenty times as long
+        values, place = np.unique(asked, return_inverse=True)
+        line = np.unique(line * len(values) + place, return_inverse=True)[1]
     ranked = _by_rank(workload, policy, bound)
     return rigid.simulate(
         rigid.Columns(
-            jobs.submit, jobs.seconds, bound, limit, jobs.nodes, cpus, devices, sizes, ranked, line.ravel()
+            jobs.submit, jobs.seconds, bound, limit, jobs.nodes, cpus, devices, sizes, ranked, line
         ),
         rigid.Machine(
             len(wanted.cluster),

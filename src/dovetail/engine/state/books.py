@@ -46,8 +46,6 @@ from dovetail.model import (
     Unit,
 )
 
-__all__ = ["Books", "Bound", "no_bound"]
-
 Bound = Callable[[Job, Implementation, Request], Seconds]
 """Upper bound of a job's run time: its walltime or what stands in for it; may be infinite."""
 

@@ -28,8 +28,6 @@ from dovetail.model import (
     Submitted,
 )
 
-__all__ = ["Checkpoint", "checkpoint"]
-
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:

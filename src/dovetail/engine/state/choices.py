@@ -13,8 +13,6 @@ from dovetail.model import Choice, Ended, Job, Record, Seconds, State
 if TYPE_CHECKING:
     from dovetail.engine.state.books import Books
 
-__all__ = ["ChoiceLimits"]
-
 SUSPENDED = "no way to run it is in service"
 """How the reason begins of a job that waits for the end of a suspension."""
 

@@ -36,8 +36,6 @@ from dovetail.model import (
     together,
 )
 
-__all__ = ["Decisions"]
-
 
 class Decisions:
     """What a policy may decide, applied to the books of a run. Raises `PolicyError` for what cannot be done.

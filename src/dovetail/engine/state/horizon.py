@@ -15,8 +15,6 @@ from math import inf
 from dovetail.engine.state.predictions import Predictions
 from dovetail.model import Allocation, Choice, DeviceClass, Job, JobId, Seconds
 
-__all__ = ["Horizon"]
-
 SHRUNK = 0.9
 """The queue is looked through again when so much of the time is left that was left the last time."""
 

@@ -8,8 +8,6 @@ from typing import Any
 
 from dovetail.model import Job, Request, Seconds
 
-__all__ = ["ByRequest", "Entry", "LikeJobs"]
-
 BLOCK = 64
 
 Entry = tuple[Any, int, Seconds, Job]

@@ -9,9 +9,6 @@ from types import MappingProxyType
 
 from dovetail.model import Begun, Foreseen, ForeseenStart, HandedOver, JobId, Seconds, Shape, Submit
 
-__all__ = ["OutsideBook"]
-
-
 REMEMBERED = 64
 """Starts that are remembered."""
 

@@ -36,8 +36,6 @@ from dovetail.model import (
     Withdrawn,
 )
 
-__all__ = ["AT_WORK", "STEPS", "Phase"]
-
 
 class Phase(Enum):
     """Where a job stands."""

@@ -8,8 +8,6 @@ from typing import Any
 from dovetail.interfaces import RuntimeModel
 from dovetail.model import DeviceClass, Implementation, Job, JobId, Prediction, Request
 
-__all__ = ["Predictions", "Question"]
-
 Question = tuple[Any, ...]
 """A question and its answer: ("predict", job, implementation, nodes, class, prediction or ``None``)
 or ("runs", app, implementation, class, count)."""

@@ -17,8 +17,6 @@ from dovetail.native.library import library
 if TYPE_CHECKING:
     from dovetail.engine.state.books import Books
 
-__all__ = ["ProfileBook"]
-
 Key = Callable[..., Any]
 
 PATIENCE = 64

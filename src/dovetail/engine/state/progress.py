@@ -11,8 +11,6 @@ from dovetail.engine.state.recent import InstantChanges
 from dovetail.interfaces import ExpectedWork, RateModel, SeesProgress
 from dovetail.model import Ended, JobId, Placed, Seconds, State
 
-__all__ = ["Expectations", "Progress", "RemainingWork", "UnseenChanges"]
-
 INFINITE = float("inf")
 COMPLETED, TIMEOUT = State.COMPLETED, State.TIMEOUT  # an enum's members are looked up slowly
 
@@ -41,9 +39,9 @@ class Progress:
 
     def __init__(self, rates: RateModel | None) -> None:
         self._rates = rates
-        told: object = rates
-        if isinstance(told, SeesProgress):
-            told.watch(self.done)
+        source: object = rates
+        if isinstance(source, SeesProgress):
+            source.watch(self.done)
         self._work: dict[JobId, RemainingWork] = {}
         self._heap: list[_Entry] = []
         self._count = 0

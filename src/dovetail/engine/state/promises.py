@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dovetail.model import JobId, Promise, Seconds
 
-__all__ = ["PromiseBook"]
-
 TOLERANCE = 1e-9
 """Relative slack for sums of floats taken in another order."""
 

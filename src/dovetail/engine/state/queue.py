@@ -10,8 +10,6 @@ from dovetail.engine.state.like_jobs import ByRequest, Entry
 from dovetail.interfaces import Deadlines
 from dovetail.model import Job, JobId, Request, Seconds
 
-__all__ = ["JobQueue"]
-
 INFINITE = float("inf")
 
 Key = Callable[..., Any]

@@ -8,8 +8,6 @@ from math import inf
 
 from dovetail.model import Job, Placed, RecentEnd, RecentSubmission, Seconds
 
-__all__ = ["Durations", "InstantChanges", "Recent"]
-
 ENDS, SUBMISSIONS = 256, 64
 
 

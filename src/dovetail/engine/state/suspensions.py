@@ -14,8 +14,6 @@ from typing import TypeAlias
 
 from dovetail.model import DeviceClass, Job, JobId, Seconds, State
 
-__all__ = ["Suspensions", "Way"]
-
 AT_ONCE: Seconds = 5.0
 """A job that fails later than so long after its start had a device that works."""
 IN_A_ROW = 3

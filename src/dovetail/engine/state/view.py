@@ -32,8 +32,6 @@ from dovetail.model import (
 if TYPE_CHECKING:
     from dovetail.engine.state.books import Books
 
-__all__ = ["EngineView"]
-
 
 class EngineView:
     """Implements `dovetail.interfaces.View` over an engine."""

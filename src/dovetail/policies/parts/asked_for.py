@@ -7,8 +7,6 @@ from collections.abc import Iterable
 from dovetail.interfaces import View
 from dovetail.model import CPU, Choice, Implementation, Job, fastest
 
-__all__ = ["asked_for", "by_kind", "fastest_asked"]
-
 
 def kind_order(implementation: Implementation) -> int:
     """CPU and device together first, then a device, then the CPU: the order in which equals are taken."""

@@ -34,19 +34,6 @@ from dovetail.model import (
 )
 from dovetail.policies.parts.one_node import OneNode
 
-__all__ = [
-    "NOWHERE",
-    "Backlog",
-    "DynamicQueue",
-    "UnitChoice",
-    "UnitFifos",
-    "WorkAhead",
-    "place_of",
-    "places_for",
-    "places_in_device_order",
-    "start_heads",
-]
-
 NOWHERE = "waits for a node that can run it to come back"
 
 

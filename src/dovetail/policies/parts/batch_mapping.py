@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from math import inf
 
 from dovetail.files.arrays import Bools, Floats, np
 from dovetail.interfaces import View
@@ -22,9 +23,7 @@ from dovetail.model import (
     seconds_on,
 )
 from dovetail.policies.parts.idle_units import Assignment, IdleUnits
-from dovetail.policies.parts.trials import idle_trials
-
-__all__ = ["Completions", "Pick", "map_batch"]
+from dovetail.policies.parts.trials import never_tried, nothing_known
 
 Times = Floats
 
@@ -54,7 +53,7 @@ def map_batch(view: View, pick: Pick) -> Iterator[Decision]:
     """
     units = IdleUnits(view)
     if units.open:
-        yield from idle_trials(view, units)
+        yield from units.trials()
         yield from _Mapping(view, units).run(pick)
 
 
@@ -77,14 +76,20 @@ class _Mapping:
         ]
 
     def _time(self, g: int, unit: Unit) -> None:
-        """Seconds of each job on one of the like units, by its fastest choice; 0 where unknown."""
+        """Seconds of each job on one of the like units, by its fastest choice; 0 where unknown.
+
+        What was never tried there does not wait for that unit, if something is known of the job.
+        """
+        view = self.view
         for j, job in enumerate(self.jobs):
             for choice in one_node_choices(job):
-                if fits_unit(self.view.cluster, choice.request, unit):
+                if fits_unit(view.cluster, choice.request, unit):
                     device = class_on(choice.implementation, unit)
-                    seconds = seconds_on(self.view, job, choice, device) or 0.0
-                    if seconds < self.times[j, g]:
-                        self.times[j, g] = seconds
+                    seconds = seconds_on(view, job, choice, device)
+                    if seconds is None and never_tried(view, job, choice, device):
+                        seconds = 0.0 if nothing_known(view, job) else inf
+                    if (seconds or 0.0) < self.times[j, g]:
+                        self.times[j, g] = seconds or 0.0
                         self.choices[j, g] = choice
 
     def run(self, pick: Pick) -> Iterator[Decision]:

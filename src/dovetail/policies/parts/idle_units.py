@@ -18,6 +18,7 @@ from dovetail.model import (
     Choice,
     Cluster,
     Decision,
+    DeviceClass,
     Job,
     Seconds,
     Start,
@@ -27,10 +28,9 @@ from dovetail.model import (
     device_kind,
     one_node_choices,
     seconds_on,
-    way_as_told,
+    way_with_given_times,
 )
-
-__all__ = ["Assignment", "IdleUnits", "unit_kinds", "units_in_turn", "ways_by_kind"]
+from dovetail.policies.parts.trials import Trials, without_untried
 
 
 class Assignment(NamedTuple):
@@ -62,12 +62,13 @@ def ways_by_kind(view: View, job: Job) -> dict[str, Way]:
     """
     found: dict[str, Way] = {}
     kinds = unit_kinds(view.cluster)
-    for choice in one_node_choices(job):
-        kind = device_kind(choice.request)
-        if kind in kinds:
-            way = way_as_told(view, job, choice)
-            if kind not in found or _rank(way) < _rank(found[kind]):
-                found[kind] = way
+    ways = [
+        way_with_given_times(view, job, c) for c in one_node_choices(job) if device_kind(c.request) in kinds
+    ]
+    for way in without_untried(view, job, ways):
+        kind = device_kind(way.choice.request)
+        if kind not in found or _rank(way) < _rank(found[kind]):
+            found[kind] = way
     return found
 
 
@@ -123,8 +124,9 @@ class IdleUnits:
         return None
 
     def offer(self, choose: Callable[[Unit], Assignment | None]) -> Iterator[Decision]:
-        """Ask all open units in order, one job each, again and again until nothing changes."""
-        asked = self.open
+        """Try what was never tried; ask all open units in order, one job each, until nothing changes."""
+        yield from self.trials()
+        asked = [unit for unit in self.open if self.has_room(unit)]
         while asked:
             started = False
             for unit in asked:
@@ -135,6 +137,43 @@ class IdleUnits:
             if not started:
                 return
             asked = [unit for unit in asked if self.has_room(unit)]
+
+    def trials(self) -> Iterator[Decision]:
+        """Start one waiting job of each app on each idle unit of a class on which the app was never tried."""
+        idle: dict[DeviceClass, list[Unit]] = {}
+        for unit in sorted(self.open, key=lambda unit: unit.kind == CPU):
+            if self.view.occupant(unit) is None:
+                idle.setdefault(unit.device_class, []).append(unit)
+        trials = Trials(self.view)
+        for job in self.view.queue if idle else ():
+            if len(job.choices) > 1:
+                found = self._trial(trials, idle, job)
+                if found is not None:
+                    yield found
+                    if not idle:
+                        return
+
+    def _trial(self, trials: Trials, idle: dict[DeviceClass, list[Unit]], job: Job) -> Decision | None:
+        """Start the job on the first idle unit that fits, of a class on which its app was never tried."""
+        choices = one_node_choices(job)
+        for like, those in idle.items():
+            for choice in choices:
+                if device_kind(choice.request) != like.kind:
+                    continue
+                device, name = class_on(choice.implementation, those[0]), choice.implementation.name
+                if not self.view.untried(job.app.name, name, device):  # so a blind policy asks for no times
+                    continue
+                if not trials.untried(job, choice, device):
+                    continue
+                for unit in those:
+                    allocation = self.free.fit_unit(choice.request, unit)
+                    if allocation is not None:
+                        trials.begin(job, choice, device)
+                        those.remove(unit)
+                        if not those:
+                            del idle[like]
+                        return self.start(unit, Assignment(job, choice, allocation))
+        return None
 
     def start(self, unit: Unit, assignment: Assignment) -> Decision:
         """Take what the job needs there, and the decision to start it."""

@@ -8,8 +8,6 @@ from dovetail.interfaces import Free, View
 from dovetail.model import Allocation, Cluster, Donor, JobId, Migrate, Part, Placed, Request, bits
 from dovetail.model.fitting import cpus_on
 
-__all__ = ["borrow", "going_home", "lends"]
-
 Gpus = dict[int, tuple[int, ...]]
 """Node-local indices of GPUs by node."""
 

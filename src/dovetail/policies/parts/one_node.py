@@ -8,8 +8,6 @@ from typing import ClassVar
 from dovetail.interfaces import Traits
 from dovetail.model import Cluster, Job
 
-__all__ = ["OneNode", "refuse_gangs"]
-
 
 def refuse_gangs(jobs: Sequence[Job]) -> str | None:
     """Why these jobs cannot be placed by a policy that uses one node a job; ``None`` if they can."""

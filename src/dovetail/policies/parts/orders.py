@@ -8,8 +8,6 @@ from typing import Any, Literal, NamedTuple
 
 from dovetail.model import WHOLE_POOL, Job, Seconds
 
-__all__ = ["ORDERS", "Order", "OrderKey", "f1_first", "largest_first", "priority_first", "shortest"]
-
 Order = Literal["fcfs", "sjf", "largest", "f1", "saf", "sqrtsaf"]
 
 

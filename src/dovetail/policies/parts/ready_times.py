@@ -36,8 +36,6 @@ from dovetail.model import (
 )
 from dovetail.model.fitting import cpus_on, share_of_device, suits, whole_devices
 
-__all__ = ["Gang", "ReadyTimes", "Shape", "shape_of"]
-
 Column = tuple[int, int]
 """(node, column): column 0 is the CPU pool, column 1 + d is device d."""
 
@@ -225,15 +223,14 @@ class ReadyTimes:
         gang = self.find(job, Way(choice, None), packed=True)
         return gang is not None and gang.start <= self.now
 
-    def sure_end(self, job: Job, choice: Choice) -> Seconds:
-        """When it would have ended by the bounds of all that is before it; infinite where it cannot run."""
+    def sure_start(self, job: Job, choice: Choice) -> Seconds:
+        """When it would start by the bounds of all that is before it; infinite where it cannot run."""
         gang = self.find(job, Way(choice, None), packed=True)
         if gang is None:
             return inf
         allocation = self._allocation(gang)
         at = tuple(np.array(list(self._columns(allocation))).T)
-        start = self.now if gang.start <= self.now else max(float(self.sure[at].max()), gang.start)
-        return start + self.view.bound(job, choice.implementation, choice.request)
+        return self.now if gang.start <= self.now else max(float(self.sure[at].max()), gang.start)
 
     def commit(self, gang: Gang) -> Decision | None:
         """Give the gang its place: its start if that is now, else a promise.

@@ -3,33 +3,29 @@
 Papers that decide by predicted times are silent about apps that never ran. With nothing predicted all
 classes look alike, and a policy would send every such job to the same one. So while a device is idle of a
 class on which an app was never tried, one waiting job of the app is tried there, devices before CPUs (as
-Gregg 2011, 5.2, has it). Where everything is predicted, as with perfect knowledge, this changes nothing;
-nor does it under the papers' own model, ``least-squares``.
+Gregg 2011, 5.2, has it). While no such device is idle, a job whose time is known elsewhere does not wait for
+one; a job of which nothing is known takes whatever is idle, or will be first. Where everything is predicted,
+as with perfect knowledge, this changes nothing; nor does it under the papers' own model, ``least-squares``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import cached_property
 
 from dovetail.interfaces import Free, View
 from dovetail.model import (
     CPU,
     Choice,
-    Decision,
     DeviceClass,
     Job,
-    Unit,
-    class_on,
+    Promise,
+    Seconds,
+    Way,
     classes_for,
-    device_kind,
     fastest,
-    one_node_choices,
     seconds_on,
 )
-from dovetail.policies.parts.idle_units import Assignment, IdleUnits
-
-__all__ = ["Trials", "idle_trials", "nothing_known"]
 
 
 class Trials:
@@ -45,14 +41,11 @@ class Trials:
 
     def untried(self, job: Job, choice: Choice, device: DeviceClass) -> bool:
         """Whether nothing is known or told of the app there, and no job of it is being tried."""
-        view, name = self._view, choice.implementation.name
-        if job.speedup.get(name) or seconds_on(view, job, choice, device) is not None:
-            return False
-        key = (job.app.name, name, device)
+        key = (job.app.name, choice.implementation.name, device)
         return (
             key not in self._begun
             and key[:2] not in self._running
-            and view.untried(job.app.name, name, device)
+            and never_tried(self._view, job, choice, device)
         )
 
     def begin(self, job: Job, choice: Choice, device: DeviceClass) -> None:
@@ -62,70 +55,73 @@ class Trials:
     def choice(self, job: Job, fits: Callable[[Choice], object]) -> Choice | None:
         """An untried way to run the job that ``fits`` now, which is then begun; ``None`` if there is none.
 
-        Of a moldable job only the node count that was asked for counts.
+        With nothing known of the job any that fits. Of a moldable job only the node count that was asked for
+        counts.
         """
-        choices = job.asked or job.choices
-        if len(choices) < 2:
+        if len(job.asked or job.choices) < 2:
             return None
-        for choice in sorted(choices, key=lambda choice: choice.implementation.kind.startswith(CPU)):
+        choices = sorted(
+            job.asked or job.choices, key=lambda choice: choice.implementation.kind.startswith(CPU)
+        )
+        for choice in choices:
             classes = classes_for(self._view.cluster, choice)
             if classes and all(self.untried(job, choice, device) for device in classes) and fits(choice):
                 for device in classes:
                     self.begin(job, choice, device)
                 return choice
-        return None
+        return next(filter(fits, choices), None) if nothing_known(self._view, job) else None
 
-    def preferred(self, job: Job, free: Free) -> Choice:
-        """An untried way that fits now, else the one that is predicted to be fastest."""
+    def preferred(self, job: Job, free: Free, promise: Promise | None = None) -> Choice:
+        """An untried way that fits now, else as it was promised, else the one predicted to be fastest."""
         if len(job.choices) == 1:
             return job.choices[0]
-        return self.choice(job, lambda choice: free.fit(choice.request)) or fastest(self._view, job)
+        found = self.choice(job, lambda choice: free.fit(choice.request))
+        if found is None and promise is not None and promise.job is job:
+            return Choice(promise.implementation, promise.allocation.request)
+        return found or fastest(self._view, job)
+
+
+def never_tried(view: View, job: Job, choice: Choice, device: DeviceClass) -> bool:
+    """Whether nothing is predicted or told of the job there, and no run of the app has completed."""
+    name = choice.implementation.name
+    if job.speedup.get(name) or seconds_on(view, job, choice, device) is not None:
+        return False
+    return view.untried(job.app.name, name, device)
 
 
 def nothing_known(view: View, job: Job) -> bool:
     """Whether nothing is predicted or told of any way to run the job, so that all are alike."""
     return not job.speedup and all(
-        seconds_on(view, job, choice, device) is None
-        and view.untried(job.app.name, choice.implementation.name, device)
+        never_tried(view, job, choice, device)
         for choice in job.asked or job.choices
         for device in classes_for(view.cluster, choice)
     )
 
 
-def idle_trials(view: View, units: IdleUnits) -> Iterator[Decision]:
-    """Start one waiting job of each app on each idle unit of a class on which the app was never tried."""
-    idle: dict[DeviceClass, list[Unit]] = {}
-    for unit in sorted(units.open, key=lambda unit: unit.kind == CPU):
-        if view.occupant(unit) is None:
-            idle.setdefault(unit.device_class, []).append(unit)
-    trials = Trials(view)
-    for job in view.queue if idle else ():
-        if len(job.choices) > 1:
-            found = _trial(trials, units, idle, job)
-            if found is not None:
-                yield found
-                if not idle:
-                    return
+def without_untried(view: View, job: Job, ways: list[Way]) -> list[Way]:
+    """The ways to compare: those that were never tried wait for an idle device, unless all are such."""
+    if all(way.seconds is None for way in ways) or all(way.seconds is not None for way in ways):
+        return ways
+    cluster = view.cluster
+    return [
+        way
+        for way in ways
+        if way.seconds is not None
+        or not all(never_tried(view, job, way.choice, device) for device in classes_for(cluster, way.choice))
+    ]
 
 
-def _trial(
-    trials: Trials, units: IdleUnits, idle: dict[DeviceClass, list[Unit]], job: Job
-) -> Decision | None:
-    """Start the job on the first idle unit that fits, of a class on which its app was never tried."""
-    choices = one_node_choices(job)
-    for like, those in idle.items():
-        for choice in choices:
-            if device_kind(choice.request) != like.kind:
-                continue
-            device = class_on(choice.implementation, those[0])
-            if not trials.untried(job, choice, device):
-                continue
-            for unit in those:
-                allocation = units.free.fit_unit(choice.request, unit)
-                if allocation is not None:
-                    trials.begin(job, choice, device)
-                    those.remove(unit)
-                    if not those:
-                        del idle[like]
-                    return units.start(unit, Assignment(job, choice, allocation))
-    return None
+def fastest_or_first(view: View, job: Job, start: Callable[[Job, Choice], Seconds]) -> Choice:
+    """The choice predicted to be fastest; with nothing predicted the one that can end first by its bound.
+
+    ``start`` says when the job could start so.
+    """
+    choices = job.asked or job.choices
+    if len(choices) == 1 or not nothing_known(view, job):
+        return fastest(view, job)
+
+    def end(choice: Choice) -> tuple[Seconds, Seconds]:
+        at = start(job, choice)
+        return at + view.bound(job, choice.implementation, choice.request), at
+
+    return min(choices, key=end)

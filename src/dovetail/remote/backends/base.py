@@ -14,8 +14,6 @@ from numpy.typing import NDArray
 
 from dovetail.remote.standard import FUNCTIONS, OPERATORS
 
-__all__ = ["Backend", "Kernel", "Place", "View", "default_dtypes", "standard_functions"]
-
 _HEADROOM = 1 << 30
 """Bytes beside the arrays: stacks of threads, libraries, buffers."""
 

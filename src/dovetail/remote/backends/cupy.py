@@ -14,8 +14,6 @@ from dovetail.remote.backends.numpy import compat
 from dovetail.remote.encoding import LocalMemory
 from dovetail.remote.standard import DTYPES
 
-__all__ = ["CupyBackend", "cuda_kernel"]
-
 
 class CupyBackend(Backend):
     """One CUDA device.

@@ -15,8 +15,6 @@ from dovetail.extras import DISTRIBUTION
 from dovetail.remote.backends.base import Backend, Place, View, default_dtypes, standard_functions
 from dovetail.remote.standard import DTYPES
 
-__all__ = ["NumpyBackend", "expand_dims"]
-
 _NAMES = {np.dtype(name).char: name for name in DTYPES} | {"q": "int64", "Q": "uint64"}
 """Names by one-letter codes, of which C has several for a type; `numpy.dtype.name` takes a microsecond."""
 _SCALARS = frozenset(np.dtype(code).type for code in _NAMES)

@@ -16,8 +16,6 @@ from dovetail.remote.backends.cupy import cuda_kernel
 from dovetail.remote.backends.numpy import compat
 from dovetail.remote.standard import CREATION, DTYPES, operators_by
 
-__all__ = ["TorchBackend"]
-
 
 class TorchBackend(Backend):
     """One device of PyTorch, through array-api-compat.

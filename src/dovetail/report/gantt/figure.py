@@ -26,8 +26,6 @@ from dovetail.report.gantt.lanes import (
 from dovetail.report.intervals import label
 from dovetail.report.tables import clipped
 
-__all__ = ["draw", "save", "time_axis"]
-
 LONGEST_NAME = 32
 FAILED = ("did not complete", "#b3001b")
 BLUE = "#2b4595"

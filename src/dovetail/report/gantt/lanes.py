@@ -21,27 +21,6 @@ from dovetail.report.columns import Floats, Ints, columns_of
 from dovetail.report.usage import held_units, share_in_use, unit_kinds
 from dovetail.report.wording import printable
 
-__all__ = [
-    "COLUMNS",
-    "MOST_BARS",
-    "MOST_LANES",
-    "OTHER",
-    "PALETTE",
-    "AppColours",
-    "Bar",
-    "Density",
-    "Labels",
-    "Lanes",
-    "Span",
-    "bars_of",
-    "density",
-    "lanes",
-    "lowest_free",
-    "span_of",
-    "tick_text",
-    "ticks",
-]
-
 Span = tuple[Seconds, Seconds]
 """First and last moment of a chart's axis."""
 

@@ -29,8 +29,6 @@ from dovetail.report.gantt.lanes import (
 )
 from dovetail.report.wording import printable
 
-__all__ = ["PageCharts"]
-
 DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 WHOLE = 1000
 """The height of a lane."""
@@ -93,8 +91,8 @@ class PageCharts:
     def _lanes(self, result: Result) -> dict[str, Any]:
         made = lanes(result, self.span)
         self._marked = self._marked or made.failed
-        told = zip(made.names, made.used, strict=True)
-        names = [[printable(name), round(used, 4), made.rows(i)] for i, (name, used) in enumerate(told)]
+        named = zip(made.names, made.used, strict=True)
+        names = [[printable(name), round(used, 4), made.rows(i)] for i, (name, used) in enumerate(named)]
         return {"lanes": names, "bars": self._bars(made)}
 
     def _bars(self, made: Lanes) -> list[list[Any]]:

@@ -20,8 +20,6 @@ from dovetail.report.gantt.lanes import (
 )
 from dovetail.report.tables import clipped
 
-__all__ = ["terminal"]
-
 LEVELS = " ▁▂▃▄▅▆▇█"
 FILLS = "█▓"
 MOST_ROWS = 48

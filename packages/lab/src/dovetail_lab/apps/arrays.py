@@ -13,8 +13,6 @@ from dovetail.errors import InputError
 from dovetail.extras import MissingExtra
 from dovetail_lab.apps.interfaces import Array, Implementation, Timing
 
-__all__ = ["ArrayDevice", "zeros"]
-
 
 def zeros(xp: Any, shape: tuple[int, ...], like: Any) -> Any:
     """Return zeros of the type and on the device of the array ``like``."""

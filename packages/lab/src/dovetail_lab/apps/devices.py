@@ -17,8 +17,6 @@ from dovetail_lab.apps.interfaces import Array, Device, Implementation, Timing
 if TYPE_CHECKING:
     from dovetail_lab.apps.opencl import OpenCL
 
-__all__ = ["open_device"]
-
 
 class Cpu:
     """NumPy and SciPy on the cores that this process may use."""

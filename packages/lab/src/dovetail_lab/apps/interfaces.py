@@ -9,8 +9,6 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Array", "Device", "Implementation", "Timing"]
-
 Array = NDArray[Any]
 
 

@@ -19,8 +19,6 @@ from dovetail.errors import ExecutorError, InputError
 from dovetail.remote.opencl_device import choose, load
 from dovetail_lab.apps.interfaces import Array, Implementation, Timing
 
-__all__ = ["OpenCL", "round_up"]
-
 #: Kernels count elements in 32 bits; the rest is room for padding.
 MOST_ELEMENTS = (1 << 32) - (1 << 16)
 

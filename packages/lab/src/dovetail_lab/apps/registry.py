@@ -24,21 +24,6 @@ from dovetail.extras import MissingExtra
 from dovetail_lab.apps.devices import open_device
 from dovetail_lab.apps.interfaces import Array, Device, Implementation, Timing
 
-__all__ = [
-    "APPS",
-    "RAVI",
-    "SUITES",
-    "AppSpec",
-    "Result",
-    "Sizes",
-    "bound",
-    "checksum",
-    "compute",
-    "find",
-    "implementation",
-    "run",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class Sizes:

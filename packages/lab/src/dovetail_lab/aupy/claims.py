@@ -25,8 +25,6 @@ from dovetail_lab.claims import (
     reaches,
 )
 
-__all__ = ["CONSTANTS", "claims"]
-
 CONSTANTS = (
     TOLERANCE,
     Constant("close", (0.02,), "how much dearer is very close, as a share"),

@@ -10,8 +10,6 @@ from numpy.typing import NDArray
 
 from dovetail.report import Interval, interval
 
-__all__ = ["ALGORITHMS", "FULL", "MEASURES", "SETS", "Point", "StudySamples", "Timing"]
-
 Floats = NDArray[np.float64]
 
 SETS: dict[str, tuple[int, ...]] = {

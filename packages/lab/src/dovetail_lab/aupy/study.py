@@ -34,8 +34,6 @@ from dovetail_lab.study import Chart, Out, Prose, Set, Study, Table, Workers, pr
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["Sequential", "approx_steps", "command", "found", "study"]
-
 MAKERS: dict[str, Callable[..., Floats]] = {"I-like": set_1_like, "II": set_2, "III": set_3}
 
 PAPER_MILLISECONDS = {  # Table 1, on the authors' machine of 2013

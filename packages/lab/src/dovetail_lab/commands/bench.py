@@ -41,8 +41,6 @@ from dovetail_lab.apps.bench.speeds import Change, Row, changes, table
 from dovetail_lab.apps.bench.suite import Point, measure, names, points, sizes_table, two_devices
 from dovetail_lab.apps.registry import find
 
-__all__ = ["bench", "bench_sharing"]
-
 SEED = 1
 """Of the order in which --accuracy runs its sizes."""
 

@@ -18,8 +18,6 @@ from dovetail.errors import InputError
 from dovetail.files.streams import note
 from dovetail.report import tables
 
-__all__ = ["bench_remote"]
-
 PAPER = 5.182e-05
 """Seconds of a call over rCUDA (Markthub 2015, section 2.2, and the network's latency of Table 3)."""
 

@@ -23,8 +23,6 @@ if TYPE_CHECKING:  # numba and scipy load when the command runs, not when the he
     from dovetail_lab.packing.files import Instance
     from dovetail_lab.packing.registry import Options, Solution
 
-__all__ = ["pack"]
-
 COMPARE_SECONDS = 5.0  # for each algorithm of --compare, unless --time-limit says otherwise
 MOST_ROWS = 64  # processors that are drawn in the terminal
 

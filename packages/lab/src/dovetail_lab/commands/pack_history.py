@@ -17,8 +17,6 @@ from dovetail.model import CPU, WHOLE_POOL
 from dovetail_lab.packing.files import Instance
 from dovetail_lab.packing.profiles import describe_repairs, fit_times, repair
 
-__all__ = ["instance_from_history", "write_profile"]
-
 
 def instance_from_history(
     history: SqliteHistory,

@@ -8,8 +8,6 @@ import typer
 
 from dovetail.cli.lazy import LazyGroup, Target, registered
 
-__all__ = ["reproduce"]
-
 
 class _Studies(LazyGroup):
     """One command for each entry point of ``dovetail.studies``."""

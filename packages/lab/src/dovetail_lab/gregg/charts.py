@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["flow_figure", "placement_figure", "predicted_figure", "training_figure"]
-
 COLOURS = ("#97bbf5", "#f3d27a", "#9ed8a6", "#ffb3a8", "#b9e3d9", "#d3b4f7")
 
 

@@ -27,8 +27,6 @@ from dovetail_lab.gregg.predictions import Bar
 from dovetail_lab.gregg.training import GPU_ONLY, NOISE, SPREAD, Curve
 from dovetail_lab.study import shown
 
-__all__ = ["CONSTANTS", "claims"]
-
 
 def _of_clocks(value: Callable[[int], float]) -> tuple[float, ...]:
     return tuple(dict.fromkeys(value(i) for i in range(len(CASES))))

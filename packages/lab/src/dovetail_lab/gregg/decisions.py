@@ -17,8 +17,6 @@ from dovetail.runtimes import make_model
 from dovetail_lab.gregg.training import MACHINE, SPREAD
 from dovetail_lab.published.gregg import gregg_table2
 
-__all__ = ["PAPER", "QUEUES", "DecisionTime", "decision_time", "trained"]
-
 PAPER: Seconds = 0.0007
 QUEUES = (10, 100, 1_000, 10_000)
 

@@ -14,8 +14,6 @@ from dovetail.model import CPU, JobId, Seconds
 from dovetail_lab.gregg.placements import cpu_utilisation, optimum, preferred, scheduled
 from dovetail_lab.published.gregg import gregg_identical, gregg_table2
 
-__all__ = ["Flow", "Identical", "OnDevice", "figure_4", "figure_5", "identical"]
-
 
 @dataclass(frozen=True, slots=True)
 class OnDevice:

@@ -30,8 +30,6 @@ from dovetail_lab.claims import Constant
 from dovetail_lab.gregg.placements import FIGURE_3, FIGURE_5, STATIC, cpu_utilisation
 from dovetail_lab.live import completed, slowdown
 
-__all__ = ["CONSTANT", "PLACEMENTS", "Live", "LivePlacement", "Placement", "one_of_each", "run_live"]
-
 MODEL = "least-squares"
 """The paper's."""
 CONSTANT = Constant(

@@ -15,8 +15,6 @@ from dovetail_lab.claims import Claim, Verdict, matches, ordered
 from dovetail_lab.gregg.live import PLACEMENTS, Live
 from dovetail_lab.study import Table, few, shown
 
-__all__ = ["live_claims", "live_table"]
-
 RESTS_ON = ("tolerance", "live_sizes")
 
 

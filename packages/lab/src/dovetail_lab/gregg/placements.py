@@ -20,25 +20,6 @@ from dovetail.workers import mapped
 from dovetail.workloads.edit import shuffled
 from dovetail_lab.published.gregg import TABLE_2, gregg_table2
 
-__all__ = [
-    "CASES",
-    "FIGURE_3",
-    "FIGURE_5",
-    "MACHINE",
-    "SECONDS",
-    "SHARES",
-    "STATIC",
-    "Case",
-    "CaseOutcome",
-    "QueueOrder",
-    "cases",
-    "clocks",
-    "cpu_utilisation",
-    "optimum",
-    "preferred",
-    "scheduled",
-]
-
 MACHINE = Cluster.parse("1x1cpu+1gpu")
 CHUNK = 50
 LATE: Seconds = 1e-9

@@ -19,8 +19,6 @@ from dovetail_lab.apps.bench.accuracy import ask
 from dovetail_lab.apps.bench.measured import MeasuredRun, read_measurements, to_history
 from dovetail_lab.apps.registry import APPS
 
-__all__ = ["Bar", "bars", "stored_measurements"]
-
 
 @dataclass(frozen=True, slots=True)
 class Bar:

@@ -37,8 +37,6 @@ from dovetail_lab.gregg.training import GPU_ONLY, REFERENCE, Curve, training
 from dovetail_lab.live import completed
 from dovetail_lab.study import Out, Set, Study, Workers, prepared, processes, publish
 
-__all__ = ["command", "study"]
-
 CLOCKS = (
     "Table 2 prints kernel times: all sixteen take 4.2 s on the GPU.",
     "Figures 3 to 5 show whole applications: 10.0 s for static placement, where the kernels take 4.1 s. "

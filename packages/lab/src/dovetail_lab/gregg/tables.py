@@ -15,8 +15,6 @@ from dovetail_lab.gregg.predictions import Bar
 from dovetail_lab.gregg.training import GPU_ONLY, REFERENCE, Curve
 from dovetail_lab.study import Chart, Prose, Table
 
-__all__ = ["clocks", "decisions", "fairness", "flows", "placements", "predictions", "ten", "training"]
-
 ROWS = (*SECONDS, STATIC, *SHARES, "gpu_only_over_dynamic")
 
 

@@ -23,20 +23,6 @@ from dovetail.runtimes import make_model
 from dovetail.workers import mapped
 from dovetail_lab.published.gregg import gregg_table2
 
-__all__ = [
-    "GPU_ONLY",
-    "NOISE",
-    "REFERENCE",
-    "SPREAD",
-    "VARIANTS",
-    "Curve",
-    "Draw",
-    "draw_run",
-    "gpu_only",
-    "train",
-    "training",
-]
-
 Floats = NDArray[np.float64]
 
 MACHINE = Cluster.parse("1x1cpu+1gpu")

@@ -33,8 +33,6 @@ from dovetail_lab.markthub.borrowing_times import (
     time_as_it_stands,
 )
 
-__all__ = ["simulate_borrowing", "worth_borrowing"]
-
 LEAST_GAIN = 1e-9
 """Part of what waiting costs by which borrowing must cost less: roundings are no gain."""
 

@@ -18,23 +18,6 @@ from dovetail.model.job import Communication, Job, Request, Seconds
 from dovetail.model.node import Node
 from dovetail.model.remote_costs import CONSTANTS, RemoteCosts
 
-__all__ = [
-    "MOST_DEVICES",
-    "Borrowing",
-    "Columns",
-    "Costs",
-    "Held",
-    "Lent",
-    "Machine",
-    "Row",
-    "State",
-    "columns",
-    "costs_of",
-    "machine_of",
-    "new_state",
-    "row_of",
-]
-
 MOST_DEVICES = 62
 """GPUs of a node, and its cores, that fit into a mask."""
 

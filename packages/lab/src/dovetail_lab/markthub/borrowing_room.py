@@ -9,8 +9,6 @@ from numba import njit
 
 from dovetail_lab.stale import forget_stale
 
-__all__ = ["bits", "borrow", "fit", "go_home", "lowest", "uncounted"]
-
 forget_stale(Path(__file__).parent)  # numba would keep what was compiled of these files before a change
 
 uncounted = partial(njit, cache=True, _nrt=False)

@@ -9,8 +9,6 @@ import numpy as np
 
 from dovetail_lab.markthub.borrowing_room import bits, uncounted
 
-__all__ = ["count_processes", "fraction_done", "longest_stall", "pays", "recount", "time_as_it_stands"]
-
 
 @uncounted(forceinline=True)
 def share_of_network(machine, processes, n):  # type: ignore[no-untyped-def]
@@ -97,6 +95,7 @@ def pays(jobs, machine, costs, how, state, s, now):  # type: ignore[no-untyped-d
 
 @uncounted(forceinline=True)
 def still_lent(lent, s, donor, gpu):  # type: ignore[no-untyped-def]
+    """Whether a job still holds a GPU that it has borrowed of a donor."""
     for k in range(lent.borrowed[s]):  # noqa: SIM110 - compiled
         if lent.donor[s, k] == donor and lent.gpu[s, k] == gpu:
             return True

@@ -23,8 +23,6 @@ from dovetail_lab.markthub.figures import DEFAULT
 from dovetail_lab.markthub.points import AWARE, Point, PointOutcomes, mixture
 from dovetail_lab.study import shown
 
-__all__ = ["CONSTANTS", "claims"]
-
 READING = Constant(
     "reading",
     tuple(figures.READINGS),

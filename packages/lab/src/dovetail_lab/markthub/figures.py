@@ -15,26 +15,6 @@ from dovetail_lab.study import Chart, Table
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = [
-    "CALLS",
-    "DEFAULT",
-    "READINGS",
-    "SKIPPED",
-    "crowded",
-    "curve",
-    "figure_7",
-    "figure_8",
-    "figure_9",
-    "figure_10",
-    "figure_11",
-    "figure_12",
-    "grid",
-    "lines",
-    "points",
-    "reading",
-    "skipping",
-]
-
 SIZES = (9, 10, 11, 12)
 CALLS = (4.0, 5.0, 6.0, 6.5, 7.0, 7.2, 7.3, 7.4, 7.5, 8.0, 8.5, 9.0)
 """Figure 7: powers of ten of calls, close to each other where RQ crosses zero."""

@@ -37,8 +37,6 @@ from dovetail_lab.markthub.borrowing_arrays import (
 )
 from dovetail_lab.markthub.mrq_aware import MrqAware
 
-__all__ = ["Lifetimes", "arrays_of", "lifetimes", "options_of"]
-
 
 @dataclass(frozen=True, slots=True)
 class Lifetimes:

@@ -11,8 +11,6 @@ from dovetail.model import Decision
 from dovetail.policies.parts.lending import going_home
 from dovetail.policies.rq import starts_in_order
 
-__all__ = ["MrqAware"]
-
 
 @dataclass(frozen=True, slots=True)
 class MrqAware:

@@ -17,8 +17,6 @@ from dovetail_lab.study import Chart, Prose
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["Occupancy", "occupancy"]
-
 CLUSTER = "10x8cpu+3gpu"
 JOBS = "published:markthub?jobs=40&nodes_mean=3&nodes_sd=2&gpu_calls=1e7&seed=4"
 """Ten nodes of three GPUs, as in the paper; it does not say which jobs."""

@@ -40,8 +40,6 @@ from dovetail_lab.markthub.borrowing_arrays import (
     row_of,
 )
 
-__all__ = ["BorrowingState"]
-
 SILENT = Communication(0.0)
 """Of a job that does not say what it communicates: nothing."""
 

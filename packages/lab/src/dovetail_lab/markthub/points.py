@@ -14,18 +14,6 @@ from dovetail.report import Interval, interval
 from dovetail.workers import mapped
 from dovetail_lab.markthub.lifetimes import Lifetimes, lifetimes
 
-__all__ = [
-    "AWARE",
-    "POLICIES",
-    "Lives",
-    "Point",
-    "PointOutcomes",
-    "crossing",
-    "mixture",
-    "play_all",
-    "table_4",
-]
-
 POLICIES = ("rq", "mrq", "mrq-aware")
 """Compared with ``fcfs``, in this order."""
 AWARE = "mrq-aware"

@@ -34,8 +34,6 @@ from dovetail_lab.study import (
     shown,
 )
 
-__all__ = ["command", "study"]
-
 REFERENCE_7: Mapping[int, tuple[dict[float, float], dict[float, float]]] = {
     9: (
         {4: 31.5, 5: 31.4, 6: 29.8, 6.5: 26.4, 7: 16.4, 7.2: 8.9, 7.3: 4.3, 7.4: -1.1}

@@ -16,8 +16,6 @@ from dovetail.model import Seconds
 from dovetail.workloads.nextflow import Task
 from dovetail_lab.memory.rules import CompletedTasks, Rule
 
-__all__ = ["COLD", "GB_HOUR", "Attempt", "Row", "replay"]
-
 COLD = 5
 """A task is cold while fewer runs of its process have completed."""
 GB_HOUR = 1e9 * 3600.0

@@ -26,8 +26,6 @@ from dovetail.runtimes.memory import MemoryModel, second_try
 from dovetail.runtimes.peaks import KILL_RISK, LIKE_LARGEST
 from dovetail.workloads.nextflow import Task, run_of
 
-__all__ = ["ROWS", "CompletedTasks", "Rule", "make_rules"]
-
 ROWS = ("requested", "largest", "learned", "tovar", "witt")
 
 

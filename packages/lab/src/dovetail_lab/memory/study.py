@@ -29,8 +29,6 @@ from dovetail_lab.memory.replay import Attempt, Row, replay
 from dovetail_lab.memory.rules import ROWS, make_rules
 from dovetail_lab.study import Out, Study, Table, prepared, publish
 
-__all__ = ["COLUMNS", "Replayed", "command", "replay_file", "study"]
-
 COLUMNS = ("file", "task", "row", "attempt", "reserved", "peak", "seconds", "killed")
 """Of the CSV: bytes, seconds; ``killed`` is true or false."""
 WITHOUT_SIZE = " without rchar"

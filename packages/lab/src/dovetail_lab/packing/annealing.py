@@ -11,8 +11,6 @@ from dovetail_lab.packing.compiled import anneal as anneal_kernel
 from dovetail_lab.packing.deadline import Deadline
 from dovetail_lab.packing.schedule import Packing, fill
 
-__all__ = ["STEPS", "anneal"]
-
 Floats = NDArray[np.float64]
 
 STEPS = 150_000

@@ -17,8 +17,6 @@ from dovetail_lab.packing.pack_by_pack import NINE, pack_by_pack
 from dovetail_lab.packing.schedule import Outcome, Packing, fill
 from dovetail_lab.packing.staircase import branch
 
-__all__ = ["auto", "column_generation", "groups_in"]
-
 Floats = NDArray[np.float64]
 
 PROVEN = 1e-6  # a gap within this counts as closed: column generation stops there

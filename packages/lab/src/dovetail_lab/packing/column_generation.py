@@ -28,8 +28,6 @@ from dovetail_lab.packing.compiled_pricing import best_column, best_ratio
 from dovetail_lab.packing.deadline import Deadline
 from dovetail_lab.packing.level_program import level_prices, some_levels
 
-__all__ = ["CONVERGED", "ColumnPool", "Relaxation", "Step", "cover", "generate_columns", "relax"]
-
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Groups = list[list[int]]

@@ -13,18 +13,6 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-__all__ = [
-    "anneal",
-    "contiguous",
-    "fill_packs",
-    "insert_cost",
-    "make_pack",
-    "one_pack",
-    "pack_approx",
-    "pack_by_pack",
-    "pack_cost",
-]
-
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 

@@ -6,8 +6,6 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-__all__ = ["anneal_list", "list_schedule"]
-
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 

@@ -12,8 +12,6 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-__all__ = ["best_column", "best_ratio"]
-
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 

@@ -11,8 +11,6 @@ from numpy.typing import NDArray
 
 from dovetail_lab.packing.compiled import pack_cost
 
-__all__ = ["listed_program", "partitions", "subset_costs", "subset_program"]
-
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 

@@ -24,8 +24,6 @@ from dovetail_lab.packing.schedule import Outcome, Packing, fill
 if TYPE_CHECKING:
     from ortools.sat.python import cp_model
 
-__all__ = ["constraint_program"]
-
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 

@@ -8,8 +8,6 @@ from numpy.typing import NDArray
 from dovetail_lab.packing.compiled import contiguous as contiguous_kernel
 from dovetail_lab.packing.schedule import Packing, fill
 
-__all__ = ["contiguous", "contiguous_groups", "sorting_counts"]
-
 Floats = NDArray[np.float64]
 
 

@@ -6,9 +6,6 @@ import math
 import time
 from dataclasses import dataclass, field
 
-__all__ = ["Deadline"]
-
-
 MOST_BUSY = 8.0
 """Up to so many times as much wall time as CPU time is granted on a busy machine."""
 

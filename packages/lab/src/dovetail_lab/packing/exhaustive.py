@@ -10,8 +10,6 @@ from dovetail_lab.packing.compiled_subsets import partitions, subset_costs, subs
 from dovetail_lab.packing.deadline import Deadline
 from dovetail_lab.packing.schedule import Packing, fill, fill_partition
 
-__all__ = ["EXHAUSTIVE_TASKS", "SUBSET_TASKS", "exhaustive", "subset_dp"]
-
 Floats = NDArray[np.float64]
 
 EXHAUSTIVE_TASKS = 12  # Bell(12) = 4.2 million partitions

@@ -38,8 +38,6 @@ from dovetail_lab.packing.profiles import (
 )
 from dovetail_lab.packing.synthetic import CORES_PER_PROCESSOR, model_times
 
-__all__ = ["Instance", "read_instance"]
-
 Floats = NDArray[np.float64]
 
 MOST_PROCESSORS = 100_000

@@ -16,8 +16,6 @@ from dovetail_lab.packing.deadline import Deadline
 from dovetail_lab.packing.pack_by_pack import pack_by_pack
 from dovetail_lab.packing.schedule import Outcome, Packing, fill
 
-__all__ = ["MOST_VARIABLES", "integer_program", "useful_counts"]
-
 Floats = NDArray[np.float64]
 
 _milp: Any = milp  # the stubs want every option

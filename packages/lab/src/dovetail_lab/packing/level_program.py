@@ -18,8 +18,6 @@ from scipy.sparse import coo_array, vstack
 from dovetail_lab.packing.bounds import needs
 from dovetail_lab.packing.deadline import Deadline
 
-__all__ = ["level_prices", "some_levels"]
-
 Floats = NDArray[np.float64]
 
 _linprog: Any = linprog  # the stubs know no sparse matrices

@@ -14,8 +14,6 @@ from dovetail_lab.packing.compiled_lists import list_schedule as list_schedule_k
 from dovetail_lab.packing.deadline import Deadline
 from dovetail_lab.packing.schedule import ListSchedule, StartedTask
 
-__all__ = ["STEPS", "best_list", "improve_list"]
-
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 

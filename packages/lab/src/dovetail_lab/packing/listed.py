@@ -17,8 +17,6 @@ from dovetail_lab.packing.compiled_subsets import listed_program, subset_costs
 from dovetail_lab.packing.deadline import Deadline
 from dovetail_lab.packing.schedule import Packing, fill
 
-__all__ = ["LISTED_TASKS", "Listed", "cheapest", "listed"]
-
 Floats = NDArray[np.float64]
 
 LISTED_TASKS = 22  # 4 million sets and 100 MB; a second

@@ -7,8 +7,6 @@ from numpy.typing import NDArray
 
 from dovetail_lab.packing.compiled import make_pack as make_pack_kernel
 
-__all__ = ["by_time", "make_pack"]
-
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 

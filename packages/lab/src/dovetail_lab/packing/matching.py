@@ -8,8 +8,6 @@ from numpy.typing import NDArray
 from dovetail.errors import InputError
 from dovetail_lab.packing.schedule import Packing, fill
 
-__all__ = ["each_alone", "matching", "pair_costs"]
-
 Floats = NDArray[np.float64]
 
 

@@ -8,8 +8,6 @@ from numpy.typing import NDArray
 from dovetail.errors import InputError
 from dovetail_lab.packing.schedule import Packing, fill
 
-__all__ = ["single_pack"]
-
 
 def single_pack(times: NDArray[np.float64], k: int) -> Packing:
     """The cheapest pack that holds all tasks; ``InputError`` when they are more than min(k, p).

@@ -9,8 +9,6 @@ from dovetail_lab.packing.compiled import pack_approx as pack_approx_kernel
 from dovetail_lab.packing.make_pack import by_time
 from dovetail_lab.packing.schedule import Packing, fill_partition, groups_of, place
 
-__all__ = ["pack_approx", "pack_approx_literal"]
-
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 

@@ -12,8 +12,6 @@ from dovetail_lab.packing.compiled import pack_by_pack as pack_by_pack_kernel
 from dovetail_lab.packing.make_pack import by_time
 from dovetail_lab.packing.schedule import Packing, fill_partition
 
-__all__ = ["NINE", "ONE", "pack_by_pack"]
-
 ONE = (0.5,)
 NINE = tuple(i / 10 for i in range(1, 10))
 

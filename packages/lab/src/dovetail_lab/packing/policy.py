@@ -21,8 +21,6 @@ from dovetail_lab.packing.profiles import repair
 if TYPE_CHECKING:  # with its numba kernels: `dovetail policies` need not wait for them
     from dovetail_lab.packing.registry import Solution
 
-__all__ = ["Pack", "processors_of", "width_on"]
-
 
 @dataclass(frozen=True)
 class Pack:

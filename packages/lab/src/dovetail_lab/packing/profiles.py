@@ -12,8 +12,6 @@ from dovetail.errors import InputError
 from dovetail.files.sentences import shown
 from dovetail.files.units import LONGEST
 
-__all__ = ["Repair", "check_row", "check_times", "describe_repairs", "fit_times", "repair"]
-
 Floats = NDArray[np.float64]
 
 SHORTEST = 1e-12  # seconds; with LONGEST it keeps ratios of times within what floats hold

@@ -11,8 +11,6 @@ from dovetail_lab.packing.compiled import fill_packs
 from dovetail_lab.packing.make_pack import make_pack
 from dovetail_lab.packing.schedule import Packing, fill_partition
 
-__all__ = ["random_pack", "random_proc"]
-
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 

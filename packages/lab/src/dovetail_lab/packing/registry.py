@@ -25,8 +25,6 @@ from dovetail_lab.packing.pack_by_pack import NINE, ONE, pack_by_pack
 from dovetail_lab.packing.random_heuristics import random_pack, random_proc
 from dovetail_lab.packing.schedule import ListSchedule, Metrics, Outcome, Packing, measure
 
-__all__ = ["ALGORITHMS", "Algorithm", "Options", "Solution", "solve"]
-
 Floats = NDArray[np.float64]
 
 

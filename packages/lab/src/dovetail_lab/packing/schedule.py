@@ -14,21 +14,6 @@ from numpy.typing import NDArray
 from dovetail.errors import InvariantError
 from dovetail_lab.packing.compiled import fill_packs
 
-__all__ = [
-    "ListSchedule",
-    "Metrics",
-    "Outcome",
-    "PackedTask",
-    "Packing",
-    "StartedTask",
-    "check",
-    "fill",
-    "fill_partition",
-    "groups_of",
-    "measure",
-    "place",
-]
-
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 

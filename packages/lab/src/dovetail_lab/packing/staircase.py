@@ -27,8 +27,6 @@ from dovetail_lab.packing.column_generation import (
 from dovetail_lab.packing.deadline import Deadline
 from dovetail_lab.packing.schedule import Packing, fill
 
-__all__ = ["branch", "widest_step"]
-
 SLACK = 0.03  # of the gap at the root: how far a node's linear program may stay from solved
 WHOLE = 1e-6  # a weight this near to a whole number is one
 NEAR = 0.6  # packs of this share of a new step's level are also counted at it

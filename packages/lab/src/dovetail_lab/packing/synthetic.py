@@ -19,18 +19,6 @@ from numpy.typing import NDArray
 from dovetail.errors import InputError
 from dovetail_lab.packing.profiles import repair
 
-__all__ = [
-    "FORMS",
-    "KAPPAS",
-    "SERIAL_FRACTIONS",
-    "generate",
-    "generate_forms",
-    "model_times",
-    "set_1_like",
-    "set_2",
-    "set_3",
-]
-
 SERIAL_FRACTIONS = (0.0, 0.04, 0.08, 0.16, 0.32)
 
 Kappa = Callable[[float, NDArray[np.float64]], NDArray[np.float64]]

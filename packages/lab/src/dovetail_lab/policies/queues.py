@@ -24,8 +24,6 @@ from dovetail_lab.published.ravi_multi import MIXES as GANG_MIXES
 from dovetail_lab.published.ravi_multi import ravi_multi
 from dovetail_lab.published.ravi_single import POOLS, ravi_single
 
-__all__ = ["KINDS", "Kind", "Queue", "noisy_model", "online"]
-
 MIXES = ("uniform", "cpu75", "gpu75")
 NOISE = 0.3
 """Standard deviation of the logarithm of a wrong prediction over the true time."""

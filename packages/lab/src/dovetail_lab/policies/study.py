@@ -25,8 +25,6 @@ from dovetail.workers import mapped
 from dovetail_lab.policies.queues import KINDS, Queue, noisy_model
 from dovetail_lab.study import Out, Study, Table, Workers, prepared, processes, publish
 
-__all__ = ["FIGURES", "Row", "command", "rows", "study"]
-
 FIGURES = {
     "makespan": "makespan",
     "mean_response": "mean response time",

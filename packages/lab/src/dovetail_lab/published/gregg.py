@@ -5,8 +5,6 @@ from __future__ import annotations
 from dovetail.errors import InputError
 from dovetail.model import App, Choice, Implementation, Job, Seconds, TableTruth, Workload, request_for
 
-__all__ = ["TABLE_2", "gregg_identical", "gregg_table2"]
-
 TABLE_2: tuple[tuple[str, float, float], ...] = (
     ("BinarySearch", 60, 4),
     ("BitonicSort", 933, 9122),

@@ -24,8 +24,6 @@ from dovetail.model import (
 from dovetail.model.remote_times import MEMORY
 from dovetail.workloads.synthetic import streams
 
-__all__ = ["NODES", "markthub", "markthub_machine"]
-
 NODES = 100
 _PURPOSES = (
     *("nodes", "gpus", "memory", "arrivals", "other", "calls", "mean of calls"),

@@ -15,8 +15,6 @@ import numpy as np
 from dovetail.errors import InputError
 from dovetail.model import App, Choice, Implementation, Job, Seconds, TableTruth, Workload, request_for
 
-__all__ = ["FIG_2", "MIXES", "POOL", "Row", "Size", "ravi_multi", "ravi_multi_table"]
-
 KINDS = ("cpu", "gpu", "cpu+gpu")
 
 

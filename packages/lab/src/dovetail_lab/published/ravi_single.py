@@ -16,8 +16,6 @@ import numpy as np
 from dovetail.errors import InputError
 from dovetail.model import App, Choice, Implementation, Job, Seconds, TableTruth, Workload, request_for
 
-__all__ = ["FIG_1", "MIXES", "POOLS", "Benchmark", "Pool", "pool_jobs", "ravi_single", "ravi_single_table"]
-
 
 class Benchmark(NamedTuple):
     """A benchmark in one of its three configurations."""

@@ -24,8 +24,6 @@ from dovetail_lab.published.ravi_multi import ravi_multi
 from dovetail_lab.ravi.panels import Panel, parts
 from dovetail_lab.study import Out, Set, Study, Table, Workers, few, prepared, processes, publish, shown
 
-__all__ = ["Drawn", "claims", "command", "draw", "sharing_claim", "study"]
-
 LENGTHS = ("75sj25lj", "50sj50lj", "25sj75lj")
 SIZES = ("75sr25lr", "50sr50lr", "25sr75lr")
 MIXES = LENGTHS + SIZES

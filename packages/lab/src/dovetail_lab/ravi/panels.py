@@ -14,8 +14,6 @@ from dovetail_lab.study import Chart, Table, shown
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["Panel", "parts"]
-
 COLOURS = ("#4269d0", "#efb118", "#3ca951", "#ff725c", "#6cc5b0", "#a463f2", "#9c6b4e", "#9498a0")
 
 

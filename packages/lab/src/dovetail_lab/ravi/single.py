@@ -36,8 +36,6 @@ from dovetail_lab.published.ravi_single import POOLS, ravi_single
 from dovetail_lab.ravi.panels import Panel, parts
 from dovetail_lab.study import Out, Set, Study, Workers, few, prepared, processes, publish, shown
 
-__all__ = ["MIXES", "POLICIES", "REFERENCE", "Drawn", "claims", "command", "numbers", "study"]
-
 MIXES = {
     "uniform": "Figure 3: as many CPU-friendly as GPU-friendly jobs",
     "cpu75": "Figure 4: 75 % CPU-friendly jobs",

@@ -20,8 +20,6 @@ from dovetail.mapping.function import Function
 from dovetail.mapping.programs import FileItem, Program, Ran, Staying
 from dovetail.mapping.summary import MapSummary
 
-__all__ = ["Overhead", "overheads"]
-
 TASKS = 60
 POINTS, CENTRES = 262_144, 128
 

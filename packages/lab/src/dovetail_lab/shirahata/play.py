@@ -19,8 +19,6 @@ import numpy.typing as npt
 from dovetail.splitting.finish_time import CLOSE, Floats
 from dovetail.splitting.rules import Rule, SplitState
 
-__all__ = ["FileSystem", "Played", "play"]
-
 
 @dataclass(frozen=True, slots=True)
 class FileSystem:

@@ -19,20 +19,6 @@ from dovetail.splitting.rules import RULES
 from dovetail.workers import mapped
 from dovetail_lab.shirahata.play import FileSystem, Played, play
 
-__all__ = [
-    "ALPHA",
-    "ALPHAS",
-    "NEEDED",
-    "NODES",
-    "NOISES",
-    "POLICIES",
-    "TASKS",
-    "Case",
-    "Figures",
-    "Setting",
-    "figures",
-]
-
 TASKS, NODES = 4000, (1, 2, 4, 8, 16, 32, 64)
 CPU_SECONDS, GPU_SECONDS = 77.4, 27.9
 ALPHA = CPU_SECONDS / GPU_SECONDS

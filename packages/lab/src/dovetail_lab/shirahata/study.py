@@ -40,8 +40,6 @@ from dovetail_lab.shirahata.simulated import (
 )
 from dovetail_lab.study import Out, Set, Study, Workers, prepared, processes, publish, shown
 
-__all__ = ["command", "study"]
-
 PROPOSALS = ("hadoop", "hadoop-gpu2", "shares", "finish-time")
 PAPER_TASKS = {"CPU": (77.4, 65.2), "GPU": (27.9, 15.5)}
 """Seconds of a task, and of the program in it (Figure 9)."""

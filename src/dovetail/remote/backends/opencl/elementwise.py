@@ -16,8 +16,6 @@ from dovetail.remote.backends.opencl.strided import (
     merged,
 )
 
-__all__ = ["EXPRESSIONS", "NoExpression", "apply", "clip", "converted", "elementwise", "where"]
-
 
 class NoExpression(Exception):  # noqa: N818 - asks for the host, no fault
     """There is no expression for these types."""

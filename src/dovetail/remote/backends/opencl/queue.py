@@ -12,8 +12,6 @@ from numpy.typing import NDArray
 
 from dovetail.remote.opencl_device import choose, load
 
-__all__ = ["C_TYPES", "QUIET", "ClArray", "Queue", "strides_of"]
-
 C_TYPES: Mapping[str, str] = {
     "bool": "uchar",
     "int8": "char",

@@ -12,8 +12,6 @@ from dovetail.remote.backends.opencl.elementwise import NoExpression, apply, con
 from dovetail.remote.backends.opencl.queue import C_TYPES, ClArray, Queue
 from dovetail.remote.backends.opencl.strided import axis_of, viewed
 
-__all__ = ["REDUCTIONS", "arg_extreme", "count_nonzero", "deviation", "mean", "reduce", "variance"]
-
 LANES = 4096
 """Results, or parts of results, that are computed at once."""
 SHORTEST = 256

@@ -19,8 +19,6 @@ from dovetail.remote.backends.opencl.strided import (
     viewed,
 )
 
-__all__ = ["SHAPING", "broadcast_to", "getitem", "setitem"]
-
 
 def _part(whole: NDArray[np.uint8], key: Any) -> NDArray[np.uint8]:
     """A view by whole numbers, slices, ``...`` and None. Raises `IndexError`, `NoExpression`."""

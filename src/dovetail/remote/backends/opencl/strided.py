@@ -9,20 +9,6 @@ from numpy.typing import NDArray
 
 from dovetail.remote.backends.opencl.queue import ClArray, Queue, strides_of
 
-__all__ = [
-    "Pattern",
-    "axis_of",
-    "broadcast_strides",
-    "copy",
-    "index_arguments",
-    "index_code",
-    "index_values",
-    "merged",
-    "outline",
-    "pattern_of",
-    "viewed",
-]
-
 _WORDS = {1: "uchar", 2: "ushort", 4: "uint", 8: "ulong", 16: "ulong2"}
 
 Pattern = tuple[int, Sequence[int]]

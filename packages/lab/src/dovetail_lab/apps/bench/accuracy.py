@@ -15,8 +15,6 @@ from dovetail.runtimes.base import HistoryModel, Query
 from dovetail.runtimes.registry import make_model
 from dovetail_lab.apps.bench.measured import MeasuredRun, run_of, to_history
 
-__all__ = ["MODELS", "Accuracy", "JudgedPrediction", "accuracy", "ask", "judged"]
-
 MODELS = ("least-squares", "power", "learned")
 
 

@@ -14,8 +14,6 @@ from dovetail_lab.apps.bench.suite import app_of
 from dovetail_lab.apps.registry import find
 from dovetail_lab.published.ravi_single import MIXES
 
-__all__ = ["drawn"]
-
 PROGRAM = ("python",)
 """What the jobs run: a job file names no path of this machine."""
 

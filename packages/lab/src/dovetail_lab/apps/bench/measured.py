@@ -14,16 +14,6 @@ from dovetail.history import MemoryHistory
 from dovetail.model import CPU, DeviceClass, Run, Seconds
 from dovetail_lab.apps.registry import APPS, RAVI, find
 
-__all__ = [
-    "MeasuredRun",
-    "check_writable",
-    "inputs_of",
-    "read_measurements",
-    "run_of",
-    "to_history",
-    "write_measurements",
-]
-
 COLUMNS = ("app", "device", "role", "n", "seconds", "cpu_seconds", "transfer_seconds")
 
 

@@ -29,8 +29,6 @@ from dovetail.remote.opencl_device import choose, load
 from dovetail.report import Interval, interval
 from dovetail_lab.apps.registry import APPS, RAVI
 
-__all__ = ["PAIRS", "Pair", "Sharing", "measure_pairs", "measure_sharing", "read_sharing"]
-
 SLEEP = ("-c", "import time; time.sleep(1e6)")
 FOREVER = 1_000_000
 """Repetitions of the neighbour, which is stopped when it is needed no more."""

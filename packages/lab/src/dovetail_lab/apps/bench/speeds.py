@@ -14,8 +14,6 @@ from dovetail.spec.values import DEFAULT_MODEL
 from dovetail_lab.apps.bench.accuracy import ask
 from dovetail_lab.apps.bench.measured import MeasuredRun, to_history
 
-__all__ = ["Change", "OnDevice", "Row", "changes", "table"]
-
 STEPS = 64
 """Sizes between the least and the greatest at which predictions are compared."""
 

@@ -39,8 +39,6 @@ from dovetail.model import (
 from dovetail_lab.apps.bench.measured import MeasuredRun, inputs_of
 from dovetail_lab.apps.registry import SUITES, find
 
-__all__ = ["Point", "app_of", "measure", "names", "points", "sizes_table", "suite", "two_devices"]
-
 ALONE = 1
 """Memory of a node and of each job while measuring, in place of bytes: so a job has the node to itself."""
 DEVICE_KINDS = ("gpu", "opencl", "cuda")

@@ -18,8 +18,6 @@ import numpy as np
 from dovetail_lab.apps.interfaces import Array
 from dovetail_lab.apps.opencl import OpenCL, round_up
 
-__all__ = ["Sweeps", "summed", "uploaded", "work_items"]
-
 Part = tuple[Array, ...]
 Sweep = Callable[[Array, int], Array]
 PROBES = 16, 4
