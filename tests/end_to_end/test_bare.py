@@ -17,8 +17,19 @@ from dovetail.extras import EXTRAS
 
 ROOT = Path(__file__).resolve().parents[2]
 FULL = bool(os.environ.get("DOVETAIL_TEST_FULL"))
-NEVER = ("serve", "top", "dashboard", "device-server", "bench-remote", "submit", "wait", "pack", "bench")
-"""Commands that stay, or are of a service, which the walk of the installed wheel has."""
+NEVER = (
+    "serve",
+    "top",
+    "dashboard",
+    "device-server",
+    "submit",
+    "wait",
+    "bench-remote",
+    "pack",
+    "bench",
+    "reproduce",
+)
+"""Commands that stay, are of a service, which the walk of the installed wheel has, or are dovetail-lab's."""
 
 PROBE = """
 import contextlib, io, json, sys
