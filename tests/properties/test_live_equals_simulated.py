@@ -37,6 +37,9 @@ POLICIES = (
     "fcfs",
     "easy",
     "conservative",
+    "lookahead",
+    "min-min",
+    "rsa",
 )
 CLUSTERS = ("1x1cpu+1gpu", "2x4cpu+2gpu", "3x2cpu")
 
@@ -108,7 +111,7 @@ def run_simulated(w: Workload, cluster: Cluster, policy: str, learned: bool, sin
 
 
 @given(rows, st.sampled_from(POLICIES), st.sampled_from(CLUSTERS), st.booleans())
-@settings(max_examples=full(1000, 40), deadline=None)
+@settings(max_examples=full(1000, 60), deadline=None)
 def test_live_and_simulated_decisions_are_identical(
     drawn: list[Any], policy: str, shape: str, learned: bool
 ) -> None:
@@ -123,7 +126,7 @@ def test_live_and_simulated_decisions_are_identical(
 
 
 @given(rows, st.sampled_from(POLICIES), st.sampled_from(CLUSTERS), st.booleans())
-@settings(max_examples=full(1000, 40), deadline=None)
+@settings(max_examples=full(1000, 60), deadline=None)
 def test_replay_of_a_journal_is_identical(drawn: list[Any], policy: str, shape: str, learned: bool) -> None:
     w = jobs(drawn)
     cluster = Cluster.parse(shape)

@@ -517,8 +517,8 @@ def test_what_a_program_forgets_is_given_back(numpy_server: Served) -> None:
         kept = space.zeros(1000)
         space.device.synchronize()
         del space, kept
-    gc.collect()
-    until(lambda: threading.active_count() <= before)
+    # The thread that sends what lingers may hold the link at this moment, so once is not enough.
+    until(lambda: gc.collect() >= 0 and threading.active_count() <= before)
     until(lambda: numpy_server.status()[0]["bytes"] == 0)
 
 

@@ -64,9 +64,9 @@ def _line_of(entry: EntryPoint) -> str:
                 return (ast.get_docstring(node) or "").partition("\n")[0]
             if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
                 named = {getattr(target, "id", "") for target in node.targets}
-                said = {word.arg: word.value for word in node.value.keywords}.get("help")
-                if entry.attr in named and isinstance(said, ast.Constant):
-                    return str(said.value)
+                help_text = {word.arg: word.value for word in node.value.keywords}.get("help")
+                if entry.attr in named and isinstance(help_text, ast.Constant):
+                    return str(help_text.value)
     except (ImportError, OSError, ValueError, SyntaxError):
         pass  # what is broken is said when the command is asked for
     return ""

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import socket
 import struct
+import weakref
 from collections.abc import Callable, Sequence
 from enum import IntEnum
 from typing import Any
@@ -130,6 +131,8 @@ class Channel:
         self._buffer = bytearray(_BUFFER)
         self._view = memoryview(self._buffer)
         self._begin = self._end = 0
+        # Not `__del__`: of a circle of garbage the socket might go first, and warn that it was left open.
+        weakref.finalize(self, connection.close).atexit = False
 
     def watch(self, seconds: float, silent: Callable[[], None]) -> None:
         """From now on wait no longer than this without calling ``silent``; for blocking sockets."""
@@ -196,9 +199,6 @@ class Channel:
 
     def close(self) -> None:
         """Close the connection."""
-        self.connection.close()
-
-    def __del__(self) -> None:
         self.connection.close()
 
     def _receive(self, target: memoryview) -> int:

@@ -120,9 +120,9 @@ def _shown_metrics(result: Result, found: Metrics, verbose: bool) -> Iterable[tu
 def metric_table(result: Result, cut: TrimmedTrace | None = None) -> Table:
     """Every metric that says something, one a row; what it means is told when it is pointed at."""
     found = final_metrics(result, cut)
-    told = list(_shown_metrics(result, found, verbose=True))
-    titles = [Cell(wording.title(name), title=wording.ABOUT.get(name, "")) for name, _ in told]
-    values = [Cell(text, found[name]) for name, text in told]
+    shown = list(_shown_metrics(result, found, verbose=True))
+    titles = [Cell(wording.title(name), title=wording.ABOUT.get(name, "")) for name, _ in shown]
+    values = [Cell(text, found[name]) for name, text in shown]
     return Table([Cells("metric", titles, right=False), Cells("value", values)])
 
 

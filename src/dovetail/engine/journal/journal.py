@@ -249,9 +249,9 @@ def _asked(data: list[Any]) -> Question:
             upper = float("inf") if found["upper"] is None else found["upper"]
             found = Prediction(**{**found, "upper": upper})
         return ("predict", job, name, nodes, DeviceClass(*device), found)
-    if data[0] == "runs":
-        _, app, name, device, count = data
-        return ("runs", app, name, DeviceClass(*device), count)
+    if data[0] in ("runs", "untried"):
+        word, app, name, device, answer = data
+        return (word, app, name, DeviceClass(*device), answer)
     return tuple(data)
 
 
@@ -283,7 +283,8 @@ class _JournalledAnswers:
         return cast(int, self._answer("runs", app, implementation, device))
 
     def untried(self, app: str, implementation: str, device: DeviceClass) -> bool:
-        return not self._answers.get(("runs", app, implementation, device), 1)
+        key = (app, implementation, device)
+        return bool(self._answers.get(("untried", *key), not self._answers.get(("runs", *key), 1)))
 
     def bound(self, job: Job, implementation: Implementation, request: Request) -> Seconds:
         found = self._answer("bound", job.id, implementation.name, request.nodes)

@@ -49,6 +49,7 @@ LATEST: Seconds = 1e15
 _QUESTIONS: dict[Any, tuple[type, ...]] = {
     "predict": (str, str, int, DeviceClass),
     "runs": (str, str, DeviceClass),
+    "untried": (str, str, DeviceClass),
     "bound": (str, str, int),
 }
 """What a question to the model consists of, by its kind."""
@@ -153,7 +154,7 @@ class Plausible:
         device = question[-1]
         if isinstance(device, DeviceClass) and not (type(device.kind) is type(device.model) is str):
             raise ValueError(f"the device class {tuple(device)!r:.60}")
-        if kind != "runs":
+        if kind not in ("runs", "untried"):
             self._job(question[0])
         if isinstance(answer, Prediction):
             numbers = (answer.expected, answer.upper, answer.lower)
@@ -164,10 +165,15 @@ class Plausible:
             upper = answer.upper
             if not 0 <= answer.expected <= LATEST or not upper >= 0 or answer.samples < 0:
                 raise ValueError("a prediction that is no time")
-        elif answer is not None and (type(answer) not in (int, float) or not 0 <= answer <= LATEST):
+        elif answer is not None and (type(answer) not in (int, float, bool) or not 0 <= answer <= LATEST):
             raise ValueError(f"the answer {answer!r:.60}")
-        right = {"predict": answer is None or isinstance(answer, Prediction), "runs": type(answer) is int}
-        if not right.get(kind, not isinstance(answer, Prediction)):
+        right = {
+            "predict": answer is None or isinstance(answer, Prediction),
+            "runs": type(answer) is int,
+            "untried": type(answer) is bool,
+            "bound": type(answer) is not bool and not isinstance(answer, Prediction),
+        }
+        if not right[kind]:
             raise ValueError(f"the answer {answer!r:.60}")
         return asked
 

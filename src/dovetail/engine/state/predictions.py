@@ -10,7 +10,7 @@ from dovetail.model import DeviceClass, Implementation, Job, JobId, Prediction, 
 
 Question = tuple[Any, ...]
 """A question and its answer: ("predict", job, implementation, nodes, class, prediction or ``None``)
-or ("runs", app, implementation, class, count)."""
+or ("runs", app, implementation, class, count), ("untried", app, implementation, class, yes or no)."""
 
 
 class Predictions:
@@ -21,7 +21,7 @@ class Predictions:
         self._version = model.version
         self._keep = keep
         self.cached: dict[JobId, dict[tuple[str, int, DeviceClass], Prediction | None]] = {}
-        self._runs: dict[tuple[str, str, DeviceClass], int] = {}
+        self._of_apps: dict[tuple[str, str, str, DeviceClass], int] = {}
         self._model_says: Callable[[str, str, DeviceClass], bool] | None = getattr(model, "untried", None)
         self._asked: list[Question] = []
 
@@ -36,12 +36,12 @@ class Predictions:
         if version != self._version:
             self._version = version
             self.cached.clear()
-            self._runs.clear()
+            self._of_apps.clear()
 
     def forget(self) -> None:
         """Ask everything anew: a journal that begins here has no earlier answer."""
         self.cached.clear()
-        self._runs.clear()
+        self._of_apps.clear()
 
     def predict(
         self, job: Job, implementation: Implementation, request: Request, device: DeviceClass
@@ -60,13 +60,7 @@ class Predictions:
 
     def runs(self, app: str, implementation: str, device: DeviceClass) -> int:
         """The cached number of completed runs, or the model's."""
-        key = (app, implementation, device)
-        found = self._runs.get(key)
-        if found is None:
-            found = self._runs[key] = self.model.runs(app, implementation, device)
-            if self._keep:
-                self._asked.append(("runs", app, implementation, device, found))
-        return found
+        return self._of_app("runs", app, implementation, device, self.model.runs)
 
     def untried(self, app: str, implementation: str, device: DeviceClass) -> bool:
         """Whether an app without prediction is to be tried there: no run has completed.
@@ -74,8 +68,19 @@ class Predictions:
         A model may say otherwise by an ``untried`` of its own.
         """
         if self._model_says is not None:
-            return self._model_says(app, implementation, device)
+            return bool(self._of_app("untried", app, implementation, device, self._model_says))
         return not self.runs(app, implementation, device)
+
+    def _of_app(
+        self, word: str, app: str, implementation: str, device: DeviceClass, ask: Callable[..., int]
+    ) -> int:
+        key = (word, app, implementation, device)
+        found = self._of_apps.get(key)
+        if found is None:
+            found = self._of_apps[key] = ask(app, implementation, device)
+            if self._keep:
+                self._asked.append((*key, found))
+        return found
 
     def bound(
         self, job: Job, implementation: Implementation, request: Request, bound: Callable[..., float]
