@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +14,7 @@ from dovetail.errors import InputError
 from dovetail.history import Group, SqliteHistory
 from dovetail.history.base import InputsKey, RequestKey, canonical_inputs, request_key
 from dovetail.model import DeviceClass, Run
+from dovetail.records import dataclass
 from dovetail.report import tables, wording
 from dovetail.spec.values import DEFAULT_MODEL
 

@@ -17,13 +17,13 @@ import contextlib
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from dovetail.errors import ExecutorError
 from dovetail.files.writing import create
 from dovetail.model import JobId, Request, Submit
+from dovetail.records import dataclass
 
 
 @dataclass(eq=False, slots=True)

@@ -19,7 +19,7 @@ import os
 import time
 import uuid
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +47,7 @@ from dovetail.model import (
     Usage,
 )
 from dovetail.model.command_line import argv
+from dovetail.records import dataclass
 
 LOOK = 1.0
 """Seconds between two looks at the nodes."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import os
-import secrets
 import stat
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -37,7 +36,7 @@ def write_text(
             with wanted.open("wb") as there:
                 _write(there, text, zipped)
             return
-        part = wanted.with_name(f".{wanted.name[:40]}.{secrets.token_hex(8)}.part")
+        part = wanted.with_name(f".{wanted.name[:40]}.{os.urandom(8).hex()}.part")
         with _gone_unless_moved(part):
             with create(part, private=private) as file:
                 _write(file, text, zipped)

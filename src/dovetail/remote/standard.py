@@ -11,8 +11,9 @@ import operator
 from ast import literal_eval
 from collections import namedtuple
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
+
+from dovetail.records import dataclass
 
 VERSION = "2025.12"
 

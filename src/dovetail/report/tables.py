@@ -10,7 +10,7 @@ import io
 import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Literal, TextIO, TypeAlias
 
 from rich import box
@@ -19,6 +19,7 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table as RichTable
 from rich.text import Text
 
+from dovetail.records import dataclass
 from dovetail.report.wording import printable
 
 Style: TypeAlias = Literal["", "best", "good", "bad", "warn", "info", "dim"]
