@@ -26,7 +26,7 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any
 
-if not __package__:  # run by path: Dovetail is found behind all else, and nothing beside it imported
+if not __package__:  # run by path: Dovetail is found behind the standard library
     sys.path.append(os.path.abspath(f"{__file__}/../../.."))
 
 from dovetail.channel import become_subreaper
