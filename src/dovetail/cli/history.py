@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from dovetail.cli import options as opt
 from dovetail.errors import InputError
-from dovetail.files.sentences import closest
+from dovetail.files.sentences import closest, printable
 from dovetail.files.writing import write_text
 from dovetail.history import Aggregate, Group, SqliteHistory
 from dovetail.history.base import RequestKey, canonical_inputs, request_key
@@ -76,7 +76,7 @@ MOST_INPUTS = 4
 def inputs_words(inputs: Mapping[str, float | str]) -> str:
     """Inputs for people: ``n=2048 kind=dense``."""
     words = (f"{k}={v if isinstance(v, str) else format(v, '.10g')}" for k, v in sorted(inputs.items()))
-    return wording.printable(" ".join(words)) or "-"
+    return printable(" ".join(words)) or "-"
 
 
 def request_words(request: tuple[int, int, float]) -> str:

@@ -11,6 +11,7 @@ from datetime import date
 from html import escape
 from importlib.resources import files
 
+from dovetail.files.sentences import printable
 from dovetail.model import Result
 from dovetail.report import plots, wording
 from dovetail.report.compared import comparison_table, later_table, paired_tables, remarks
@@ -19,6 +20,7 @@ from dovetail.report.gantt import figure
 from dovetail.report.gantt.page import PageCharts
 from dovetail.report.html_table import table_html
 from dovetail.report.intervals import label, of_replicates, variants
+from dovetail.report.metric_names import METRICS
 from dovetail.report.metrics import TrimmedTrace, final_metrics
 from dovetail.report.options import ReportOptions
 from dovetail.report.outcome import breakdown_table, job_counts, job_table, metric_table, notes
@@ -66,7 +68,7 @@ def _asset(name: str) -> str:
 
 def _document(title: str, body: str, asked: ReportOptions) -> str:
     made = f"Made by Dovetail {__version__} on {date.today().isoformat()}"
-    made += f", by <code>{escape(wording.printable(asked.command))}</code>" if asked.command else ""
+    made += f", by <code>{escape(printable(asked.command))}</code>" if asked.command else ""
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
@@ -104,7 +106,7 @@ def _cards(result: Result, cut: TrimmedTrace | None = None) -> str:
             p95 = found[f"p95_{base}"]
             slowed = p95 is not None and "slowdown" in name
             more = "p95 " + (f"{p95:,.2f}" if slowed else wording.shortly(p95))
-        cards.append((wording.title(name), main, more.rstrip(")"), wording.ABOUT.get(name, "")))
+        cards.append((wording.title(name), main, more.rstrip(")"), METRICS[name].about))
     inner = "".join(
         f'<div title="{escape(about)}"><dt>{escape(name)}</dt>'
         f"<dd>{escape(text)}<small>{escape(more)}</small></dd></div>"

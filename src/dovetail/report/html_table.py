@@ -5,8 +5,8 @@ from __future__ import annotations
 from html import escape
 from urllib.parse import quote
 
+from dovetail.files.sentences import printable
 from dovetail.report.tables import Cell, Cells, Table
-from dovetail.report.wording import printable
 
 
 def table_html(table: Table, *, sortable: bool = True) -> str:

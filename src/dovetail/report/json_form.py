@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from enum import Enum
 from typing import Any, overload
 
@@ -79,15 +79,8 @@ def form_of(result: Result, asked: ReportOptions | None = None) -> dict[str, Any
     return form
 
 
-def dumps(results: Result | Iterable[Result]) -> str:
-    """JSON text: an object of one result, a list of several; a line for each job, so that it diffs."""
-    if isinstance(results, Result):
-        return text_of(to_json(results))
-    return text_of([to_json(result) for result in results])
-
-
 def text_of(forms: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> str:
-    """JSON text of what `to_json` gave, or of a list of these, laid out as by `dumps`."""
+    """JSON text of what `to_json` gave, or of a list of these; a line for each job, so that it diffs."""
     return "".join(pieces_of(forms))
 
 

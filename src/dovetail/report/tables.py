@@ -19,7 +19,7 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from dovetail.report.wording import printable
+from dovetail.files.sentences import printable
 
 Style: TypeAlias = Literal["", "best", "good", "bad", "warn", "info", "dim"]
 
