@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import gc
 import json
 import math
 import shlex
@@ -14,6 +16,7 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
+from dovetail.engine.simulation.request import MADE
 from dovetail.errors import InputError
 from dovetail.files.sentences import printable
 from dovetail.files.streams import note
@@ -221,6 +224,14 @@ def check_targets(*files: Path | None, gantt: Path | None = None, folder: Path |
         there = next(part for part in (folder, *folder.absolute().parents) if part.exists())
         if not there.is_dir():
             raise InputError(f"cannot be made: found the file {there}, expected a folder", where=str(folder))
+
+
+def collect_rarely() -> None:
+    """Few searches for reference cycles from now on, and none at exit: what is made lives to the end."""
+    first, *others = gc.get_threshold()
+    if 0 < first < MADE:
+        gc.set_threshold(MADE, *others)
+        atexit.register(gc.freeze)
 
 
 def this_command() -> str:

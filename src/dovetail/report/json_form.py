@@ -17,13 +17,12 @@ import orjson
 from dovetail.model import Allocation, Note, Plan, Record, Result
 from dovetail.model.masks import runs
 from dovetail.model.tables import RecordTable
-from dovetail.report.columns import Floats, columns_of
+from dovetail.report.columns import Floats, TableColumns, columns_of
 from dovetail.report.energy import energy_metrics
 from dovetail.report.intervals import label
 from dovetail.report.metrics import breakdown, later_than, metrics
 from dovetail.report.options import ReportOptions
 from dovetail.report.spelling import Spelling
-from dovetail.report.table_columns import TableColumns
 from dovetail.report.wording import machine
 
 CHUNK = 4_000
@@ -216,9 +215,9 @@ def _row(record: Record, spelt: Spelling) -> dict[str, Any]:
         "end": record.end,
         "nodes": None if record.allocation is None else spelt(record.allocation.mask),
         "devices": _devices(record.allocation, spelt),
-        "predicted": _number(record.predicted.expected) if record.predicted else None,
+        "predicted": plain(record.predicted.expected) if record.predicted else None,
         "exit_code": record.exit_code,
-        "predicted_upper": _number(record.predicted.upper) if record.predicted else None,
+        "predicted_upper": plain(record.predicted.upper) if record.predicted else None,
         "promised": record.promised,
         "detail": record.detail or None,
         "stdout": record.stdout,
@@ -245,17 +244,8 @@ def _devices(allocation: Allocation | None, spelt: Spelling) -> list[str]:
 def _plan(plan: Plan | None) -> dict[str, Any] | None:
     if plan is None:
         return None
-    return {
-        "status": plan.status,
-        "bound": _number(plan.bound),
-        "gap": _number(plan.gap),
-        "seconds": _number(plan.seconds),
-        "objective": _number(plan.objective),
-    }
-
-
-def _number(value: float | None) -> float | None:
-    return value if value is not None and math.isfinite(value) else None
+    names = ("status", "bound", "gap", "seconds", "objective")
+    return {name: plain(getattr(plan, name)) for name in names}
 
 
 def plain(value: object) -> Any:
