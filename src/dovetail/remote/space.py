@@ -40,16 +40,6 @@ class FloatInfo:
     dtype: np.dtype[Any]
 
 
-@dataclass(frozen=True, slots=True)
-class IntegerInfo:
-    """What ``iinfo`` gives; numbers of Python."""
-
-    bits: int
-    max: int
-    min: int
-    dtype: np.dtype[Any]
-
-
 class Namespace:
     """Functions, data types and constants of the standard (2025.12, with ``linalg`` and ``fft``).
 
@@ -266,11 +256,9 @@ class Namespace:
         eps, largest, least, normal = (float(number) for number in numbers)
         return FloatInfo(int(info.bits), eps, largest, least, normal, info.dtype)
 
-    def iinfo(self, type: Any, /) -> IntegerInfo:  # noqa: A002 - the standard's name
-        """Limits of an integer type."""
-        dtype = np.dtype(getattr(type, "dtype", type))
-        info = np.iinfo(dtype)
-        return IntegerInfo(int(info.bits), int(info.max), int(info.min), dtype)
+    def iinfo(self, type: Any, /) -> np.iinfo[Any]:  # noqa: A002 - the standard's name
+        """Limits of an integer type: numbers of Python."""
+        return np.iinfo(np.dtype(getattr(type, "dtype", type)))
 
     def isdtype(self, dtype: Any, kind: Any) -> bool:
         """Whether a data type is of a kind: a data type, a name of the standard, or several of them."""
@@ -295,13 +283,7 @@ class Namespace:
 
     def check_version(self, api_version: str | None) -> None:
         """Raise `ValueError` for a version of the standard that is not there."""
-        if api_version is not None and api_version not in (
-            "2021.12",
-            "2022.12",
-            "2023.12",
-            "2024.12",
-            VERSION,
-        ):
+        if api_version not in (None, "2021.12", "2022.12", "2023.12", "2024.12", VERSION):
             raise _NOT_STANDARD
 
 

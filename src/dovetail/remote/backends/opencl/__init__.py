@@ -65,7 +65,7 @@ class OpenCLBackend(Backend):
         self.errors = (cl.Error,)
         self.library = f"pyopencl {cl.VERSION_TEXT}, {queue.device.platform.version.strip()}"
         self.device_name = queue.device.name.strip()
-        self.computes_here = bool(queue.device.type & cl.device_type.CPU)
+        self.computes_here = queue.on_cpu
         self._host = NumpyBackend()
         doubles = () if queue.double else ("float64", "complex128")
         self.dtypes = {name: np.dtype(name) for name in DTYPES if name not in doubles}

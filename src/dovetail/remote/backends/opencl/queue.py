@@ -29,6 +29,10 @@ C_TYPES: Mapping[str, str] = {
 }
 """Types in OpenCL C, by NumPy's names."""
 
+GROUP = 64
+"""Work-items of a group on CPUs, where the driver would choose another number for other shapes of arrays, and
+compile the kernel anew for each: 50 ms of CPU time with PoCL."""
+
 QUIET = ["-w"]
 """Options of the compiler: its warnings would go to whatever program runs here."""
 
@@ -85,6 +89,7 @@ class Queue:
         self.context = cl.Context([self.device])
         self.queue = cl.CommandQueue(self.context)
         self.double = bool(self.device.double_fp_config)
+        self.on_cpu = bool(self.device.type & cl.device_type.CPU)
         self.kernels: dict[Hashable, Any] = {}
         # A kernel object keeps its arguments until it is launched: nobody may come between.
         self._lock = threading.Lock()
@@ -149,11 +154,18 @@ class Queue:
         if 0 in items:
             return
         given = [a.buffer if isinstance(a, ClArray) else a for a in arguments]
+        enqueue = self.cl.enqueue_nd_range_kernel
         with self._lock:
             kernel.set_args(*given)
-            self.cl.enqueue_nd_range_kernel(
-                self.queue, kernel, tuple(items), tuple(group) if group is not None else None
-            )
+            if group is not None or not self.on_cpu:
+                enqueue(self.queue, kernel, tuple(items), tuple(group) if group is not None else None)
+            elif len(items) > 1 or items[0] < GROUP:
+                enqueue(self.queue, kernel, tuple(items), (1,) * len(items))
+            else:
+                whole = items[0] // GROUP * GROUP
+                enqueue(self.queue, kernel, (whole,), (GROUP,))
+                if left := items[0] - whole:
+                    enqueue(self.queue, kernel, (left,), (1,), (whole,))
 
     def finish(self) -> None:
         """Wait until all is done."""
