@@ -48,7 +48,7 @@ from dovetail.workloads.edit import scale
 from dovetail.workloads.load import is_trace, load_workload
 
 if TYPE_CHECKING:  # a run imports what tells of it once its jobs run
-    from dovetail.report import Report
+    from dovetail.report.report import Report
 
 KNOWN_KINDS = ("cpu", "gpu", "opencl")
 """Kinds of device that are known wherever there are none."""
@@ -198,7 +198,7 @@ def simulate(
     from dovetail.engine.simulation.simulate import SimulationOptions
     from dovetail.engine.simulation.simulate import simulate as simulated
     from dovetail.policies.follow_plan import FollowPlan
-    from dovetail.report import Report
+    from dovetail.report.report import Report
     from dovetail.runtimes.perfect import PerfectModel
     from dovetail.workloads.replicates import drawn
 
@@ -393,7 +393,7 @@ def _as_recorded(
     jobs: Workload, machine: Cluster, seed: int | None, load: float | None, which: Replicate
 ) -> Report:
     from dovetail.engine.simulation.recorded import recorded
-    from dovetail.report import Report
+    from dovetail.report.report import Report
 
     if load is not None:
         raise InputError(
@@ -551,7 +551,7 @@ def run(
         tell=tell,
     )
     ran = begin(jobs, machine, loaded, options)
-    from dovetail.report import Report
+    from dovetail.report.report import Report
 
     notes = [*ran.result.notes, *_not_as_named(ran.result, loaded)]
     return Report(replace(ran.result, ignores_priorities=_ignored(jobs, loaded), notes=notes))
@@ -570,7 +570,7 @@ def resume(
     is of all jobs of the run. Raises `InputError` where nothing is left to do.
     """
     ran = take_up(find_run(run, maps=False), changed=changed, started=started, tell=tell)
-    from dovetail.report import Report
+    from dovetail.report.report import Report
 
     return Report(ran.result)
 

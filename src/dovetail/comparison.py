@@ -17,8 +17,8 @@ from dovetail.errors import InputError, NothingKnown
 from dovetail.files.units import LONGEST
 from dovetail.interfaces import Planner, Policy
 from dovetail.model import Cluster, Replicate, Result, Seconds, Workload
-from dovetail.report import Comparison
 from dovetail.report.options import ReportOptions
+from dovetail.report.report import Comparison
 from dovetail.spec.values import Bootstrap
 from dovetail.workers import begin_worker, interrupts_later, worker_pool
 from dovetail.workloads.load import is_trace
