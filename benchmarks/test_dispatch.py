@@ -30,6 +30,7 @@ import dovetail
 from dovetail.executors.local import LocalExecutor
 from dovetail.executors.spawnlog import read_log
 from dovetail.history.sqlite import SqliteHistory
+from dovetail.interfaces import RunFolder
 from dovetail.model import CPU, Cluster, Device, Ended, Node, Placed, State
 from dovetail.testing.processes import CORES, on_device, placed
 
@@ -111,7 +112,7 @@ def executor_alone(folder: Path) -> list[Ended]:
         return placed(name, "/bin/true") if kind == CPU else on_device(name, cluster, kind, (0,), "/bin/true")
 
     async def main() -> list[Ended]:
-        executor = LocalExecutor(cluster, folder)
+        executor = LocalExecutor(RunFolder(folder), cluster)
         ends: list[Ended] = []
         for kind in (CPU, "opencl"):
             await executor.launch(job(kind))

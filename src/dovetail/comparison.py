@@ -18,8 +18,8 @@ from dovetail.files.units import LONGEST
 from dovetail.interfaces import Planner, Policy
 from dovetail.model import Cluster, Replicate, Result, Seconds, Workload
 from dovetail.records import dataclass
-from dovetail.report import Comparison
 from dovetail.report.options import ReportOptions
+from dovetail.report.report import Comparison
 from dovetail.spec.values import Bootstrap
 from dovetail.workers import begin_worker, interrupts_later, worker_pool
 from dovetail.workloads.load import is_trace

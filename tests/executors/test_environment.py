@@ -12,6 +12,7 @@ from dovetail.errors import InputError
 from dovetail.executors import environment
 from dovetail.executors.environment import child_environment, cores_of, devices_of, vendor
 from dovetail.executors.local import LocalExecutor
+from dovetail.interfaces import RunFolder
 from dovetail.model import (
     Allocation,
     App,
@@ -103,7 +104,7 @@ def test_a_cluster_with_more_devices_than_the_user_left_is_refused_before_anythi
 ) -> None:
     two = Cluster((Node("n0", CORES[:1], (Device("gpu"), Device("gpu", "", 1))),))
     with pytest.raises(InputError, match=r"leaves [01] of them to Dovetail"):
-        LocalExecutor(two, tmp_path / "run", environ={"CUDA_VISIBLE_DEVICES": setting})
+        LocalExecutor(RunFolder(tmp_path / "run", environ={"CUDA_VISIBLE_DEVICES": setting}), two)
     assert not (tmp_path / "run").exists()
 
 

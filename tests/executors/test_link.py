@@ -18,6 +18,7 @@ from dovetail.executors import link
 from dovetail.executors.local import LocalExecutor
 from dovetail.executors.recovery import recover
 from dovetail.executors.spawnlog import read_log, started_at
+from dovetail.interfaces import RunFolder
 from dovetail.model import Ended, Launch, Placed, State
 from dovetail.testing.builders import full
 from dovetail.testing.processes import cpu_cluster, ends, placed, until
@@ -54,7 +55,7 @@ class Run:
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        self.executor = LocalExecutor(cpu_cluster(), root / "run", run_uid="r")
+        self.executor = LocalExecutor(RunFolder(root / "run", uid="r"), cpu_cluster())
         self.lasting: set[str] = set()
         self.left: list[LocalExecutor] = []
         self.number = 0
@@ -76,7 +77,7 @@ class Run:
             await self.executor.leave()
             self.left.append(self.executor)
             await until(lambda: not recover(self.root / "run").in_use)  # its process lives: it is ours
-            self.executor = LocalExecutor(cpu_cluster(), self.root / "run", run_uid="r", resume=True)
+            self.executor = LocalExecutor(RunFolder(self.root / "run", uid="r"), cpu_cluster(), resume=True)
             assert {one.job for one in self.executor.left_behind.running} == self.lasting
             self.executor._attach()
         elif what == "die":

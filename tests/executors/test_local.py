@@ -293,21 +293,21 @@ def test_a_link_that_leads_nowhere_is_a_file_that_is_there(tmp_path: Path) -> No
 
 def test_cores_that_are_not_ours_or_owned_twice_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"cluster: node n0: found core 99999, expected cores that this"):
-        LocalExecutor(Cluster((Node("n0", (99_999,)),)), tmp_path / "run")
+        LocalExecutor(RunFolder(tmp_path / "run"), Cluster((Node("n0", (99_999,)),)))
     twice = Cluster((Node("n0", CORES[:1]), Node("n1", CORES[:1])))
     with pytest.raises(InputError, match=r"node n1: found core \d+, which node n0 has already"):
-        LocalExecutor(twice, tmp_path / "run")
+        LocalExecutor(RunFolder(tmp_path / "run"), twice)
 
 
 def test_a_run_folder_is_used_once(tmp_path: Path) -> None:
     run_all(tmp_path, [placed("a", "/bin/true")])
     with pytest.raises(ExecutorError, match="found the log of another run"):
-        LocalExecutor(cpu_cluster(), tmp_path / "run")
+        LocalExecutor(RunFolder(tmp_path / "run"), cpu_cluster())
 
 
 def test_close_stops_what_runs_and_events_finish(tmp_path: Path) -> None:
     async def main() -> list[Ended]:
-        executor = LocalExecutor(cpu_cluster(), tmp_path / "run")
+        executor = LocalExecutor(RunFolder(tmp_path / "run"), cpu_cluster())
         for name in "abc":
             await executor.launch(placed(name, "/bin/sleep", "300"))
         await executor.close()
@@ -329,7 +329,7 @@ def test_close_stops_what_runs_and_events_finish(tmp_path: Path) -> None:
 
 def test_a_job_cannot_be_launched_while_it_runs(tmp_path: Path) -> None:
     async def main() -> None:
-        executor = LocalExecutor(cpu_cluster(), tmp_path / "run")
+        executor = LocalExecutor(RunFolder(tmp_path / "run"), cpu_cluster())
         await executor.launch(placed("a", "/bin/sleep", "300"))
         with pytest.raises(ExecutorError, match="job a is running already"):
             await executor.launch(placed("a", "/bin/true"))
@@ -421,7 +421,7 @@ def test_a_log_is_long_again_when_it_has_grown_threefold(
 
 def test_jobs_of_a_killed_supervisor_end_as_node_fail_and_the_next_gets_a_new_one(tmp_path: Path) -> None:
     async def main() -> tuple[Ended, Ended]:
-        executor = LocalExecutor(cpu_cluster(), tmp_path / "run")
+        executor = LocalExecutor(RunFolder(tmp_path / "run"), cpu_cluster())
         log = tmp_path / "run" / "spawn.log"
         await executor.launch(placed("a", "/bin/sh", "-c", "setsid sleep 300 & sleep 300"))
         await until(lambda: bool(read_log(log).starts))
@@ -444,7 +444,7 @@ def test_jobs_of_a_killed_supervisor_end_as_node_fail_and_the_next_gets_a_new_on
 
 def test_a_job_that_had_ended_before_its_supervisor_died_was_not_ended_by_that(tmp_path: Path) -> None:
     async def main() -> Ended:
-        executor = LocalExecutor(cpu_cluster(), tmp_path / "run")
+        executor = LocalExecutor(RunFolder(tmp_path / "run"), cpu_cluster())
         log = tmp_path / "run" / "spawn.log"
         await executor.launch(placed("a", "/bin/sleep", "300"))
         await until(lambda: bool(read_log(log).starts))
@@ -466,7 +466,7 @@ def test_a_job_that_had_ended_before_its_supervisor_died_was_not_ended_by_that(t
 @pytest.mark.parametrize("leaves", ["", "sleep 300 & "])
 def test_nor_is_that_said_of_one_that_had_ended_when_both_had_died(tmp_path: Path, leaves: str) -> None:
     async def main() -> Ended:
-        executor = LocalExecutor(cpu_cluster(), tmp_path / "run")
+        executor = LocalExecutor(RunFolder(tmp_path / "run"), cpu_cluster())
         log = tmp_path / "run" / "spawn.log"
         await executor.launch(placed("a", "/bin/sh", "-c", f"{leaves}exec sleep 300"))
         await until(lambda: bool(read_log(log).starts))
@@ -480,7 +480,7 @@ def test_nor_is_that_said_of_one_that_had_ended_when_both_had_died(tmp_path: Pat
         os.kill(supervisor, signal.SIGKILL)
         assert executor._process is not None
         executor._process.wait()
-        executor = LocalExecutor(cpu_cluster(), tmp_path / "run", resume=True)
+        executor = LocalExecutor(RunFolder(tmp_path / "run"), cpu_cluster(), resume=True)
         (end,) = executor.left_behind.unknown
         await executor.close()
         return end
@@ -503,7 +503,7 @@ def test_a_full_disk_fails_the_job_and_nothing_else(tmp_path: Path) -> None:
     try:
 
         async def main() -> list[Ended]:
-            executor = LocalExecutor(cpu_cluster(), small / "run")
+            executor = LocalExecutor(RunFolder(small / "run"), cpu_cluster())
             found = []
             for name, argv in (
                 ("a", ("/bin/true",)),

@@ -27,13 +27,15 @@ pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live")]
 # Keeps two jobs running until it is killed. Each job notes in TRUTH when it starts and when it ends.
 DRIVER = """
 import asyncio, itertools, os, sys
+from pathlib import Path
 from dovetail.executors.local import LocalExecutor
+from dovetail.interfaces import RunFolder
 from dovetail.testing.processes import cpu_cluster, placed
 
 folder, script = sys.argv[1:3]
 
 async def main():
-    executor = LocalExecutor(cpu_cluster(), folder + "/run")
+    executor = LocalExecutor(RunFolder(Path(folder, "run")), cpu_cluster())
     numbers = itertools.count()
     async def launch():
         n = next(numbers)

@@ -29,12 +29,13 @@ LEAVES = """
 import asyncio, sys
 from pathlib import Path
 from dovetail.executors.local import LocalExecutor
+from dovetail.interfaces import RunFolder
 from dovetail.executors.spawnlog import read_log
 from dovetail.testing.processes import cpu_cluster, placed, until
 
 async def main():
     run = Path(sys.argv[1])
-    executor = LocalExecutor(cpu_cluster(), run, run_uid="uid")
+    executor = LocalExecutor(RunFolder(run, uid="uid"), cpu_cluster())
     await executor.launch(placed("a", "/bin/sh", "-c", sys.argv[2]))
     await executor.launch_after(placed("b", "/bin/true"), ["a"])
     await until(lambda: bool(read_log(run / "spawn.log").starts))
@@ -91,7 +92,7 @@ def test_jobs_follow_each_other_and_never_meet(tmp_path: Path) -> None:
     """Each notes when it begins and ends; all ends are told, with moments that do not overlap."""
 
     async def main() -> list[Event]:
-        executor = LocalExecutor(cpu_cluster(), tmp_path / "run")
+        executor = LocalExecutor(RunFolder(tmp_path / "run"), cpu_cluster())
         before: list[str] = []
         for i in range(30):
             await executor.launch_after(placed(f"j{i}", "/bin/sleep", "0.003"), before[-3:])
@@ -123,7 +124,7 @@ def test_who_follows_one_that_cannot_begin_waits_for_those_before_it(
     tmp_path: Path, chain: list[tuple[str, str, list[str]]], fail: str
 ) -> None:
     async def main() -> list[Event]:
-        executor = LocalExecutor(cpu_cluster(), tmp_path / "run")
+        executor = LocalExecutor(RunFolder(tmp_path / "run"), cpu_cluster())
         await executor.launch(placed("a", "/bin/sleep", "0.3"))
         for job, program, after in chain:
             await executor.launch_after(placed(job, program), after)
@@ -143,7 +144,7 @@ def test_what_follows_a_job_that_goes_on_is_withdrawn(tmp_path: Path) -> None:
     """Also what follows indirectly; what is withdrawn leaves no trace, and can be started again."""
 
     async def main() -> tuple[list[Event], list[Event], list[Event]]:
-        executor = LocalExecutor(cpu_cluster(), tmp_path / "run")
+        executor = LocalExecutor(RunFolder(tmp_path / "run"), cpu_cluster())
         await executor.launch(placed("a", *SLEEP))
         await executor.launch_after(placed("b", "/bin/true"), ["a"])
         await executor.launch_after(placed("c", "/bin/true"), ["b"])
@@ -170,7 +171,7 @@ def test_what_follows_a_job_that_goes_on_is_withdrawn(tmp_path: Path) -> None:
 
 def test_a_job_that_is_stopped_before_it_begins_never_runs(tmp_path: Path) -> None:
     async def main() -> list[Event]:
-        executor = LocalExecutor(cpu_cluster(), tmp_path / "run")
+        executor = LocalExecutor(RunFolder(tmp_path / "run"), cpu_cluster())
         await executor.launch(placed("a", "/bin/sh", "-c", until_touched(tmp_path)))
         await executor.launch_after(placed("b", "/bin/true"), ["a"])
         await executor.launch_after(placed("c", "/bin/true"), ["b"])
@@ -188,7 +189,7 @@ def test_a_job_that_is_stopped_before_it_begins_never_runs(tmp_path: Path) -> No
 
 def test_closing_ends_what_runs_and_begins_nothing(tmp_path: Path) -> None:
     async def main() -> list[Event]:
-        executor = LocalExecutor(cpu_cluster(), tmp_path / "run")
+        executor = LocalExecutor(RunFolder(tmp_path / "run"), cpu_cluster())
         await executor.launch(placed("a", *SLEEP))
         await executor.launch_after(placed("b", "/bin/true"), ["a"])
         await executor.close()
@@ -200,7 +201,7 @@ def test_closing_ends_what_runs_and_begins_nothing(tmp_path: Path) -> None:
 
 def test_a_killed_supervisor_takes_nobody_along_who_had_not_begun(tmp_path: Path) -> None:
     async def main() -> dict[str, Ended]:
-        executor = LocalExecutor(cpu_cluster(), tmp_path / "run")
+        executor = LocalExecutor(RunFolder(tmp_path / "run"), cpu_cluster())
         log = tmp_path / "run" / "spawn.log"
         await executor.launch(placed("a", *SLEEP))
         await executor.launch_after(placed("b", "/bin/true"), ["a"])

@@ -6,6 +6,7 @@ from collections.abc import Callable
 import pytest
 from rich.cells import cell_len
 
+from dovetail.files.sentences import printable
 from dovetail.model import Cluster, Plan, Record, Rejected, Result, State
 from dovetail.report import tables, wording
 from dovetail.report.compared import comparison_table, paired_tables, remarks
@@ -133,7 +134,7 @@ def test_names_are_only_text(make_record: Make, make_result: Build, name: str) -
         console.print(part.text(80))
     console.print(summary(results[0]))
     assert "\x1b" not in out.getvalue()
-    assert wording.printable(name)[:6] in out.getvalue()
+    assert printable(name)[:6] in out.getvalue()
     assert max(map(cell_len, out.getvalue().splitlines())) <= 80
 
 

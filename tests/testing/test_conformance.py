@@ -11,7 +11,7 @@ from fake_executor import FakeExecutor
 
 from dovetail.executors.local import LocalExecutor
 from dovetail.history.memory import MemoryHistory
-from dovetail.interfaces import Executor, RuntimeModel
+from dovetail.interfaces import Executor, RunFolder, RuntimeModel
 from dovetail.model import App, Choice, Cluster, Command, Decision, Node, Placed, TableTruth
 from dovetail.plugins import LoadedPolicy, policies
 from dovetail.runtimes.registry import MODELS, make_model
@@ -70,7 +70,7 @@ class TestLocalExecutor(ExecutorConformance):
     def make(self) -> Executor:
         core = min(os.sched_getaffinity(0))
         cluster = Cluster((Node("here", (core,)),))
-        return LocalExecutor(cluster, self.folder / "run", grace=0.5)
+        return LocalExecutor(RunFolder(self.folder / "run", grace=0.5), cluster)
 
     def placed(self, kind: str) -> Placed:
         argv = {"quick": ("true",), "long": ("sleep", "60"), "failing": ("false",)}[kind]

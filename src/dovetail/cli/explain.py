@@ -18,6 +18,7 @@ from dovetail.cli import options as opt
 from dovetail.cli.service import memory_words, opened
 from dovetail.engine.state.suspensions import Suspensions
 from dovetail.errors import InputError
+from dovetail.files.sentences import printable
 from dovetail.history.memory import MemoryHistory
 from dovetail.history.sqlite import SqliteHistory, default_history_path
 from dovetail.model import (
@@ -46,7 +47,7 @@ from dovetail.model import (
     ways,
 )
 from dovetail.records import dataclass
-from dovetail.report import tables, wording
+from dovetail.report import tables
 from dovetail.running.folder import SHORT, default_runs_folder, journal_of, run_folders
 from dovetail.service.client import VARIABLE
 from dovetail.service.folder import ServiceFolder
@@ -487,10 +488,10 @@ def _print(rows: Sequence[Mapping[str, Any]]) -> None:
         features = ", ".join(
             f"{k}={v:g}" if isinstance(v, float) else f"{k}={v}" for k, v in row["features"].items()
         )
-        head = Text(wording.printable(row["id"]), "bold")
-        head.append(f"  {wording.printable(row['app'])}", "not bold")
+        head = Text(printable(row["id"]), "bold")
+        head.append(f"  {printable(row['app'])}", "not bold")
         if features:
-            head.append(f"  {wording.printable(features)}", "not bold dim")
+            head.append(f"  {printable(features)}", "not bold dim")
         console.print(head, soft_wrap=True)
         for option in row["considered"]:
             chosen = option["implementation"] == row.get("implementation")
@@ -515,7 +516,7 @@ def _print(rows: Sequence[Mapping[str, Any]]) -> None:
                 f"    {row['state']} on {row['where']}, {took}: {row['reason']}", markup=False, soft_wrap=True
             )
             for sentence in map_sentences(row["map"]) if "map" in row else ():
-                console.print(f"    {wording.printable(sentence)}", markup=False, soft_wrap=True)
+                console.print(f"    {printable(sentence)}", markup=False, soft_wrap=True)
             if row.get("plan"):  # a service tells of none
                 console.print(f"    {row['plan']}", markup=False, soft_wrap=True)
         else:

@@ -17,8 +17,8 @@ from dovetail.spec.values import Overrun
 if TYPE_CHECKING:
     from dovetail.engine.state.core import Engine
     from dovetail.model import Result, Workload
-    from dovetail.report import Report
     from dovetail.report.options import ReportOptions
+    from dovetail.report.report import Report
     from dovetail.running.session import Session
 
 MOST_COMPARED = 2_000

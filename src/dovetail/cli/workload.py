@@ -87,7 +87,7 @@ def describe(
 
 def _lines(found: Mapping[str, Any]) -> list[str]:
     """The summary for people."""
-    from dovetail.report.wording import printable
+    from dovetail.files.sentences import printable
 
     load = "unknown without --cluster" if found["cluster"] is None else "not defined"
     if found["load"] is not None:

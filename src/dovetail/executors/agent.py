@@ -21,26 +21,17 @@ import signal
 import socket
 import sys
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING or __name__ != "__main__":
-    from dovetail.channel import Handshake, become_subreaper, keep_alive, nonce_of
-    from dovetail.executors import supervisor
-    from dovetail.executors.agent_log import began, boot_id, end_strays, open_log, read_records, take_lock
-    from dovetail.executors.children import Child, Setup
-    from dovetail.executors.companion import Companion
-    from dovetail.executors.job_groups import Groups
-else:  # run by path, with nothing of Dovetail importable
-    HERE = os.path.dirname(os.path.abspath(__file__))
-    sys.path[:0] = [HERE, os.path.dirname(HERE)]
-    import supervisor
-    from agent_log import began, boot_id, end_strays, open_log, read_records, take_lock
-    from channel import Handshake, become_subreaper, keep_alive, nonce_of
-    from children import Child, Setup
-    from companion import Companion
-    from job_groups import Groups
+if not __package__:  # run by path, as the supervisor
+    sys.path.append(os.path.abspath(f"{__file__}/../../.."))
 
-    del sys.path[:2]
+from dovetail.channel import Handshake, become_subreaper, keep_alive, nonce_of
+from dovetail.executors import supervisor
+from dovetail.executors.agent_log import began, boot_id, end_strays, open_log, read_records, take_lock
+from dovetail.executors.children import Child, Setup
+from dovetail.executors.companion import Companion
+from dovetail.executors.job_groups import Groups
 
 PATIENCE = 120.0
 """Seconds that the first client may take to come."""

@@ -12,14 +12,10 @@ import os
 import signal
 import tempfile
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING or __name__.startswith("dovetail."):
-    from dovetail.executors.spawnwriter import Log
-    from dovetail.executors.supervisor import ENCODE
-else:  # beside an agent that was run by path
-    from spawnwriter import Log
-    from supervisor import ENCODE
+from dovetail.executors.spawnwriter import Log
+from dovetail.executors.supervisor import ENCODE
 
 
 def open_log(folder: str, node: str, run: str) -> tuple[int, str]:

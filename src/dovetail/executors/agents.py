@@ -25,6 +25,7 @@ from typing import IO, Any
 from dovetail.channel import Handshake, keep_alive, nonce_of
 from dovetail.errors import ExecutorError
 from dovetail.executors.agent import KEPT_ALIVE
+from dovetail.executors.notes import private_file, refusing, write_private
 from dovetail.executors.spawnlog import SpawnLog, boot_id, parse_log, read_log, started_at
 from dovetail.files.writing import private_folder
 from dovetail.records import dataclass
@@ -70,31 +71,26 @@ class AgentFolder:
 
     def create(self) -> str:
         """Make the folder with a new token. Raises `ExecutorError`."""
-        try:
-            private_folder(self.path)
-            return _new_token(self.path / "token")
-        except FileExistsError:
-            raise ExecutorError(f"{self.path}: found the agents of another run") from None
-        except OSError as error:
-            raise ExecutorError(f"{self.path}: cannot be written: {error.strerror}") from error
+        with refusing(self.path):
+            try:
+                private_folder(self.path)
+                return _new_token(self.path / "token")
+            except FileExistsError:
+                raise ExecutorError(f"{self.path}: found the agents of another run") from None
 
     def lend(self) -> str:
         """A new token for device servers, in the place of one that a killed Dovetail left.
 
         Raises `ExecutorError`.
         """
-        try:
+        with refusing(self.lent):
             self.lent.unlink(missing_ok=True)
             return _new_token(self.lent)
-        except OSError as error:
-            raise ExecutorError(f"{self.lent}: cannot be written: {error.strerror}") from error
 
     def token(self) -> str:
         """The run's token. Raises `ExecutorError`."""
-        try:
+        with refusing(self.path / "token", "read"):
             return (self.path / "token").read_text()
-        except OSError as error:
-            raise ExecutorError(f"{self.path / 'token'}: cannot be read: {error.strerror}") from error
 
     def write(self, job: str, hellos: Mapping[str, Hello]) -> None:
         """Note where the agents are, and who we are. Raises `ExecutorError`."""
@@ -102,14 +98,9 @@ class AgentFolder:
         client = {"host": socket.gethostname(), "boot_id": boot_id(), "pid": pid, "boot": started_at(pid)}
         data = {"version": 1, "job": job, "client": client, "agents": [asdict(h) for h in hellos.values()]}
         fresh = self.path / "agents.json.new"
-        try:
-            with os.fdopen(
-                os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600), "w"
-            ) as file:
-                json.dump(data, file)
+        write_private(fresh, json.dumps(data).encode(), os.O_TRUNC)
+        with refusing(fresh):
             fresh.replace(self.path / "agents.json")
-        except OSError as error:
-            raise ExecutorError(f"{fresh}: cannot be written: {error.strerror}") from error
 
     def read(self) -> tuple[str, dict[str, Hello], bool]:
         """The allocation, where its agents are, and whether the Dovetail that started them lives here."""
@@ -133,13 +124,11 @@ class AgentFolder:
         An agent that read one that has been replaced could see the old one (NFS). Raises `ExecutorError`.
         """
         path = self.path / f"nodes-{time.time_ns()}"
-        try:
+        with refusing(path):
             for old in self.path.glob("nodes-*"):
                 old.unlink()
-            with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-                file.writelines(f"{name} {address} {cpus}\n" for name, (address, cpus) in shares.items())
-        except OSError as error:
-            raise ExecutorError(f"{path}: cannot be written: {error.strerror}") from error
+        lines = (f"{name} {address} {cpus}\n" for name, (address, cpus) in shares.items())
+        write_private(path, "".join(lines).encode(), os.O_EXCL)
         return path
 
     def copy_of(self, hello: Hello) -> IO[bytes] | None:
@@ -147,21 +136,13 @@ class AgentFolder:
         if Path(hello.log).parent == self.path:
             return None
         path = self.path / f"{hello.node}.log"
-        try:
-            return os.fdopen(
-                os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o600),
-                "ab",
-                buffering=0,
-            )
-        except OSError as error:
-            raise ExecutorError(f"{path}: cannot be written: {error.strerror}") from error
+        with refusing(path):
+            return os.fdopen(private_file(path, os.O_APPEND), "ab", buffering=0)
 
     def read_log(self, node: str) -> SpawnLog:
         """The spawn log of a node whose agent is gone. Raises `ExecutorError`."""
-        try:
+        with refusing(self.path / f"{node}.log", "read"):
             return read_log(self.path / f"{node}.log")
-        except OSError as error:
-            raise ExecutorError(f"{self.path / node}.log: cannot be read: {error.strerror}") from error
 
     def nodes(self) -> list[str]:
         """Nodes that have a spawn log here."""
@@ -171,8 +152,7 @@ class AgentFolder:
 def _new_token(path: Path) -> str:
     """Raises `OSError`."""
     token = secrets.token_hex(32)
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
-    with os.fdopen(os.open(path, flags, 0o600), "w") as file:
+    with os.fdopen(private_file(path, os.O_EXCL), "w") as file:
         file.write(token)
     return token
 

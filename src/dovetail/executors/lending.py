@@ -21,9 +21,9 @@ from typing import Any, Protocol
 
 from dovetail.errors import DeviceError, ExecutorError
 from dovetail.executors.environment import vendor
+from dovetail.executors.notes import notes, write_private
 from dovetail.executors.spawnlog import uid_of
 from dovetail.executors.supervised import SupervisedExecutor
-from dovetail.files.writing import write_all
 from dovetail.model import (
     Allocation,
     Cluster,
@@ -186,16 +186,7 @@ class Lending:
 
         Raises `ExecutorError` where the notes cannot be read.
         """
-        last: dict[str, bool] = {}
-        try:
-            for line in self._notes.read_bytes().splitlines():
-                with contextlib.suppress(ValueError):  # empty; or torn by a full disk: its job did not start
-                    record = json.loads(line)
-                    last[record["uid"]] = record["borrowed"]
-        except FileNotFoundError:
-            return set()
-        except OSError as error:
-            raise ExecutorError(f"{self._notes}: cannot be read: {error.strerror}") from error
+        last = {record["uid"]: record["borrowed"] for record in notes(self._notes)}
         return {uid for uid, borrowed in last.items() if borrowed}
 
     async def close(self) -> None:
@@ -265,16 +256,9 @@ class Lending:
 
     def _note(self, uid: str, devices: Sequence[Held]) -> None:
         """Whether a job has borrowed devices now. Raises `ExecutorError`."""
-        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
-        try:
-            fd = os.open(self._notes, flags, 0o600)
-            try:
-                record = {"uid": uid, "borrowed": any(held.borrowed for held in devices)}
-                write_all(fd, b"\n" + json.dumps(record).encode() + b"\n")  # the last line may be torn
-            finally:
-                os.close(fd)
-        except OSError as error:
-            raise ExecutorError(f"{self._notes}: cannot be written: {error.strerror}") from error
+        record = {"uid": uid, "borrowed": any(held.borrowed for held in devices)}
+        line = b"\n" + json.dumps(record).encode() + b"\n"  # the last line may be torn
+        write_private(self._notes, line, os.O_APPEND)
 
 
 class LendingExecutor(SupervisedExecutor):

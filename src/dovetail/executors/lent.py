@@ -48,14 +48,14 @@ class Lent:
 
     def open(self, folder: RunFolder, cluster: Cluster) -> LentExecutor:
         """A new run, whose servers are started. Raises `InputError` where one cannot be."""
-        return LentExecutor(cluster, folder, self.device)
+        return LentExecutor(folder, cluster, self.device)
 
     def resume(self, folder: RunFolder, cluster: Cluster) -> tuple[LentExecutor, LastAttempts]:
         """Take up a run with new servers: jobs that had borrowed from the old ones are ended.
 
         Raises `ExecutorError` while the Dovetail of this run lives, `InputError` as `open`.
         """
-        executor = LentExecutor(cluster, folder, self.device, resume=True)
+        executor = LentExecutor(folder, cluster, self.device, resume=True)
         return executor, executor.left_behind
 
 
@@ -163,19 +163,9 @@ class LentExecutor(LendingExecutor, MachineExecutor):
     """
 
     def __init__(
-        self, cluster: Cluster, folder: RunFolder, device: str = "", *, resume: bool = False
+        self, folder: RunFolder, cluster: Cluster, device: str = "", *, resume: bool = False
     ) -> None:
-        MachineExecutor.__init__(
-            self,
-            cluster,
-            folder.path,
-            cwd=folder.cwd,
-            grace=folder.grace,
-            environ=folder.environ,
-            run_uid=folder.uid or None,
-            endless=folder.endless,
-            resume=resume,
-        )
+        MachineExecutor.__init__(self, folder, cluster, resume=resume)
         self._servers = _ServersHere(cluster, device, self.run_dir, self._environ, self._grace)
         self._lending = Lending(device, self._servers, self.run_dir, self._happened)
         with ExitStack() as undo:

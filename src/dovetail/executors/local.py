@@ -69,57 +69,32 @@ class Local:
 
     def open(self, folder: RunFolder, cluster: Cluster) -> LocalExecutor:
         """A new run. Raises `InputError` for cores that are not ours and for what cannot be written."""
-        return LocalExecutor(cluster, folder.path, **_options(folder))
+        return LocalExecutor(folder, cluster)
 
     def resume(self, folder: RunFolder, cluster: Cluster) -> tuple[LocalExecutor, LastAttempts]:
         """Take up a run: through its supervisor where that lives; what only it knew is gone with it.
 
         Raises `ExecutorError` while the Dovetail of this run lives.
         """
-        executor = LocalExecutor(cluster, folder.path, resume=True, **_options(folder))
+        executor = LocalExecutor(folder, cluster, resume=True)
         return executor, executor.left_behind
-
-
-def _options(folder: RunFolder) -> dict[str, Any]:
-    return {
-        "cwd": folder.cwd,
-        "grace": folder.grace,
-        "run_uid": folder.uid,
-        "environ": folder.environ,
-        "endless": folder.endless,
-    }
 
 
 class MachineExecutor(SupervisedExecutor):
     """Processes of this machine, under a supervisor of their run.
 
-    ``run_dir`` is created (mode 0700) and must not hold a run yet, unless the executor is to ``resume``
-    that. ``cwd`` is the jobs' working folder (default: ours), ``grace`` the seconds between TERM and KILL,
-    ``environ`` what their environment is built on (default: ours), ``run_uid`` the unique name of this run
-    (default: made here), ``endless`` see `RunFolder`. Raises `InputError` where the cluster names cores that
-    this process may not use, or one core twice, and where the run folder cannot be made; `ExecutorError`
-    where it holds another run.
+    The run folder is created (mode 0700) and must not hold a run yet, unless the executor is to ``resume``
+    that. Raises `InputError` where the cluster names cores that this process may not use, or one core twice,
+    and where the run folder cannot be made; `ExecutorError` where it holds another run.
 
     The supervisor is started at the first launch, or when somebody first listens.
     """
 
-    def __init__(
-        self,
-        cluster: Cluster,
-        run_dir: str | os.PathLike[str],
-        *,
-        cwd: str | os.PathLike[str] | None = None,
-        grace: float = 5.0,
-        environ: Mapping[str, str] | None = None,
-        run_uid: str | None = None,
-        resume: bool = False,
-        endless: bool = False,
-    ) -> None:
+    def __init__(self, folder: RunFolder, cluster: Cluster, *, resume: bool = False) -> None:
         check_cores(cluster)
+        super().__init__(folder, cluster)
         for node in cluster.nodes:
-            driver_names(node, os.environ if environ is None else environ)
-        here = os.getcwd() if cwd is None else os.fspath(cwd)
-        super().__init__(RunFolder(Path(run_dir), run_uid or "", here, grace, environ, endless), cluster)
+            driver_names(node, self._environ)
         self.left_behind = LastAttempts()
         self._link = Link(self._ended, self._supervisor_left, self._on_message)
         self._process: subprocess.Popen[bytes] | None = None

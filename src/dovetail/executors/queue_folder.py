@@ -14,13 +14,12 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from dovetail.errors import ExecutorError
+from dovetail.executors.notes import line_of, note, notes, refusing, write_private
 from dovetail.files.writing import create
 from dovetail.model import JobId, Request, Submit
 from dovetail.records import dataclass
@@ -72,28 +71,18 @@ class QueueFolder:
 
     def create(self) -> None:
         """A new run."""
-        try:
+        with refusing(self.path, "made"):
             (self.path / "runs").mkdir(mode=0o700, parents=True, exist_ok=True)
-        except OSError as error:
-            raise ExecutorError(f"{self.path}: cannot be made: {error.strerror}") from error
 
     def note(self, **record: Any) -> None:
         """Append a line to what was handed over."""
-        self._write(self.path / "handed.jsonl", record, os.O_APPEND)
+        note(self.path / "handed.jsonl", record)
 
     def write_batch(self, batch: str, spec: Mapping[str, Any]) -> Path:
         """The commands of a batch, for the nodes."""
         path = self.path / f"{batch}.json"
-        self._write(path, spec, os.O_EXCL)
+        write_private(path, line_of(spec), os.O_EXCL)
         return path
-
-    def _write(self, path: Path, record: Mapping[str, Any], flag: int) -> None:
-        try:
-            fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | flag, 0o600)
-            with os.fdopen(fd, "wb") as file:
-                file.write(json.dumps(record, separators=(",", ":")).encode() + b"\n")
-        except OSError as error:
-            raise ExecutorError(f"{path}: cannot be written: {error.strerror}") from error
 
     def note_batch(self, batch: str, handed: Sequence[HandedOverStart]) -> None:
         """These are about to be handed over."""
@@ -116,7 +105,7 @@ class QueueFolder:
         """All that was handed over, in that order; a batch that Slurm refused was not."""
         batches: dict[str, list[HandedOverStart]] = {}
         reported: set[str] = set()
-        for record in self._records(self.path / "handed.jsonl"):
+        for record in notes(self.path / "handed.jsonl"):
             kind = record.get("t")
             if kind == "batch":
                 batches[record["batch"]] = list(_handed(record))
@@ -139,7 +128,7 @@ class QueueFolder:
         """What its node wrote down; ``None`` if it has never started, as far as can be seen from here."""
         start: Mapping[str, Any] | None = None
         end: Mapping[str, Any] | None = None
-        for record in self._records(self._run_path(handed)):
+        for record in notes(self._run_path(handed)):
             if record.get("t") == "start":
                 start = record
             elif record.get("t") == "end":
@@ -148,18 +137,17 @@ class QueueFolder:
 
     def claim(self, handed: HandedOverStart) -> bool:
         """Make the record of its run before its node does, which will not run it then; whether we did."""
-        try:
-            with create(self._run_path(handed)) as file:
-                file.write(b'{"t":"withdrawn"}\n')
-        except FileExistsError:
-            return False
-        except OSError as error:
-            raise ExecutorError(f"{self._run_path(handed)}: cannot be written: {error.strerror}") from error
+        with refusing(self._run_path(handed)):
+            try:
+                with create(self._run_path(handed)) as file:
+                    file.write(b'{"t":"withdrawn"}\n')
+            except FileExistsError:
+                return False
         return True
 
     def is_claimed(self, handed: HandedOverStart) -> bool:
         """Whether it was withdrawn before it began, though this may not have been noted any more."""
-        return any(record.get("t") == "withdrawn" for record in self._records(self._run_path(handed)))
+        return any(record.get("t") == "withdrawn" for record in notes(self._run_path(handed)))
 
     def fence(self, handed: HandedOverStart) -> None:
         """Have the node end the command, should it still run there."""
@@ -183,20 +171,6 @@ class QueueFolder:
 
     def _run_path(self, handed: HandedOverStart) -> Path:
         return self.path / "runs" / f"{handed.batch}.{handed.number}"
-
-    def _records(self, path: Path) -> Iterator[dict[str, Any]]:
-        """The lines of a file, torn ones left out; none if it is not there."""
-        try:
-            text = path.read_bytes()
-        except FileNotFoundError:
-            return
-        except OSError as error:
-            raise ExecutorError(f"{path}: cannot be read: {error.strerror}") from error
-        for line in text.split(b"\n"):
-            with contextlib.suppress(ValueError):
-                record = json.loads(line)
-                if isinstance(record, dict):
-                    yield record
 
 
 def _handed(record: Mapping[str, Any]) -> Iterator[HandedOverStart]:

@@ -14,19 +14,15 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import json
-import os
 import time
-import uuid
 from collections.abc import Collection, Sequence
 from dataclasses import field
-from pathlib import Path
 from typing import Any
 
 from dovetail.errors import ExecutorError, InputError
 from dovetail.executors import ray_task
 from dovetail.executors.environment import THREAD_COUNTS, child_environment, cores_of
-from dovetail.executors.outputs import Outputs
+from dovetail.executors.notes import note, notes
 from dovetail.executors.ray_nodes import draining, import_ray, nodes_of
 from dovetail.executors.reporting import Reporting
 from dovetail.executors.spawnlog import ended, uid_of
@@ -78,10 +74,7 @@ class RayExecutor(Reporting):
     """
 
     def __init__(self, patience: Seconds, folder: RunFolder, cluster: Cluster, ids: Sequence[str]) -> None:
-        self.cluster = cluster
-        self.run_dir = Path(folder.path).absolute()
-        super().__init__(Outputs(self.run_dir, endless=folder.endless))
-        self.run_uid = folder.uid or uuid.uuid4().hex
+        super().__init__(folder, cluster)
         self._ray = ray = import_ray()
         ray.cloudpickle.register_pickle_by_value(ray_task)
         self._run = ray.remote(max_retries=0)(ray_task.run_command)
@@ -92,9 +85,6 @@ class RayExecutor(Reporting):
         )
         self._beacon = ray.remote(num_cpus=0, max_restarts=0)(ray_task.Beacon)
         self._patience = patience
-        self._cwd = os.path.abspath(folder.cwd)
-        self._grace = folder.grace
-        self._environ = dict(os.environ if folder.environ is None else folder.environ)
         self._marker = self.run_dir / f".{self.run_uid}"
         self._ids = list(ids)  # Ray's, by node; empty where it is not known
         self._beacons: dict[int, Any] = {}
@@ -118,7 +108,7 @@ class RayExecutor(Reporting):
                 self._first.append(NodeLost(n))
         last: dict[JobId, dict[str, Any]] = {}
         ends: dict[str, dict[str, Any]] = {}
-        for record in _records(self.run_dir / LOG):
+        for record in notes(self.run_dir / LOG):
             if record["t"] == "intent":
                 last[record["job"]] = record
                 self._outputs.paths[record["job"]] = record["files"][0], record["files"][1]
@@ -238,13 +228,12 @@ class RayExecutor(Reporting):
         if rank[1] > 1:
             names = ("DOVETAIL_RANK", "DOVETAIL_RANKS", "DOVETAIL_LOCAL_RANK")
             own |= dict(zip(names, map(str, rank), strict=True))
-        launch, part = placed.job.launch, placed.allocation.part_on(node)
-        outer = self._environ if launch is None or launch.environ is None else dict(launch.environ)
+        part, (folder, brought) = placed.allocation.part_on(node), self._surroundings(placed.job)
         return {
             "argv": words,
             "files": list(files),
-            "cwd": self._cwd if launch is None or launch.folder is None else launch.folder,
-            "environ": outer,
+            "cwd": folder,
+            "environ": self._environ if brought is None else dict(brought),
             "env": {**own, "DOVETAIL_JOB": placed.job.id, "DOVETAIL_UID": uid},
             "gpus": 0 if part is None else len(part.devices),
             "grace": self._grace,
@@ -443,13 +432,7 @@ class RayExecutor(Reporting):
 
     def _note(self, **record: Any) -> None:
         """Append to the run's own record of what was started. Raises `ExecutorError`."""
-        path = self.run_dir / LOG
-        try:
-            fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-            with os.fdopen(fd, "wb") as file:
-                file.write(json.dumps(record, separators=(",", ":")).encode() + b"\n")
-        except OSError as error:
-            raise ExecutorError(f"{path}: cannot be written: {error.strerror}") from error
+        note(self.run_dir / LOG, record)
 
 
 def _worst(ends: Sequence[dict[str, Any]]) -> dict[str, Any]:
@@ -457,20 +440,3 @@ def _worst(ends: Sequence[dict[str, Any]]) -> dict[str, Any]:
     first = next((end for end in ends if "error" in end or end.get("status") != 0), ends[0])
     began: Seconds = min(end["from"] for end in ends)
     return {**first, "from": began, "at": max(end["at"] for end in ends)}
-
-
-def _records(path: Path) -> list[dict[str, Any]]:
-    """The lines of the record; a torn one is left out. Raises `ExecutorError`."""
-    found: list[dict[str, Any]] = []
-    try:
-        lines = path.read_bytes().split(b"\n")
-    except FileNotFoundError:
-        return found
-    except OSError as error:
-        raise ExecutorError(f"{path}: cannot be read: {error.strerror}") from error
-    for line in lines:
-        try:
-            found.append(json.loads(line))
-        except ValueError:
-            continue
-    return found

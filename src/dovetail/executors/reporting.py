@@ -1,23 +1,32 @@
-"""What executors have in common: how they tell of what happens, and what goes on beside."""
+"""What executors have in common: a run's folder, how they tell of what happens, what goes on beside."""
 
 from __future__ import annotations
 
 import asyncio
+import os
+import uuid
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from pathlib import Path
 from typing import Any
 
 from dovetail.executors.outputs import Outputs
-from dovetail.model import Event, JobId
+from dovetail.interfaces import RunFolder
+from dovetail.model import Cluster, Event, Job, JobId
 
 
 class Reporting(ABC):
     """Events as they come in, to whoever listens or asks; used in one event loop."""
 
-    def __init__(self, outputs: Outputs) -> None:
-        self._outputs = outputs
+    def __init__(self, folder: RunFolder, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self.run_dir = Path(folder.path).absolute()
+        self.run_uid = folder.uid or uuid.uuid4().hex
+        self._cwd = os.path.abspath(folder.cwd)
+        self._grace = folder.grace
+        self._environ: Mapping[str, str] = dict(os.environ if folder.environ is None else folder.environ)
+        self._outputs = Outputs(self.run_dir, endless=folder.endless)
         self._tasks: set[asyncio.Task[None]] = set()
         self._events: deque[Event] = deque()
         self._news: asyncio.Event = asyncio.Event()
@@ -51,6 +60,12 @@ class Reporting(ABC):
         """Files of standard output and error of the job's last attempt; ``None`` before its first."""
         files = self._outputs.paths.get(job)
         return None if files is None else (Path(files[0]), Path(files[1]))
+
+    def _surroundings(self, job: Job) -> tuple[str, tuple[tuple[str, str], ...] | None]:
+        """The job's working folder, and the environment that it brought along, if it did."""
+        launch = job.launch
+        folder = self._cwd if launch is None or launch.folder is None else launch.folder
+        return folder, None if launch is None else launch.environ
 
     def _happened(self, event: Event) -> None:
         if self._heard is not None:

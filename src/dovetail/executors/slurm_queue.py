@@ -13,7 +13,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import os
 import shlex
 import sys
 import time
@@ -27,7 +26,6 @@ from typing import Any, ClassVar
 
 from dovetail.errors import ExecutorError, InputError
 from dovetail.executors.environment import THREAD_COUNTS
-from dovetail.executors.outputs import Outputs
 from dovetail.executors.queue_folder import HandedOverStart, QueueFolder, RunRecord
 from dovetail.executors.reporting import Reporting
 from dovetail.executors.slurm import poll_seconds
@@ -171,14 +169,10 @@ class SlurmQueueExecutor(Reporting):
     """Implements `Executor` and `SubmitsJobs`; use it in one event loop."""
 
     def __init__(self, options: SlurmQueue, folder: RunFolder, cluster: Cluster) -> None:
-        self.cluster = cluster
-        self.run_dir = Path(folder.path).absolute()
-        super().__init__(Outputs(self.run_dir, endless=folder.endless))
-        self.run_uid = folder.uid or uuid.uuid4().hex
+        super().__init__(folder, cluster)
+        self._environ = _outside_of_steps(self._environ)
         self.files = QueueFolder(self.run_dir)
         self._options = options
-        self._cwd = os.path.abspath(folder.cwd)
-        self._environ = _outside_of_steps(os.environ if folder.environ is None else folder.environ)
         wanted = ("SlurmUser", "MaxArraySize", "AccountingStorageType", "MpiDefault")
         self._settings = configuration(wanted)
         self._accounting = self._settings.get("AccountingStorageType", "").endswith("slurmdbd")
@@ -281,9 +275,7 @@ class SlurmQueueExecutor(Reporting):
             return
         files, chosen = self._outputs.of(job, attempt, self._cwd)
         uid = uid_of(self.run_uid, job.id, attempt)
-        launch = job.launch
-        cwd = self._cwd if launch is None or launch.folder is None else launch.folder
-        outer = None if launch is None else launch.environ
+        cwd, outer = self._surroundings(job)
         command = implementation.command
         tasks, own = (1, ()) if command is None else (command.tasks, command.env)
         own_options = options_for(job.slurm, implementation)

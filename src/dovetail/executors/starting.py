@@ -6,13 +6,10 @@ import contextlib
 import errno
 import os
 import signal
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING or __name__.startswith("dovetail."):
-    from dovetail.executors.children import Setup, variables
-    from dovetail.executors.job_groups import Group, Groups
-else:  # beside the supervisor, which is run by path
-    from children import variables
+from dovetail.executors.children import Setup, variables
+from dovetail.executors.job_groups import Group, Groups
 
 EMPTY: dict[str, str] = {}
 RESET = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)

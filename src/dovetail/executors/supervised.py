@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import time
-import uuid
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from dovetail.errors import ExecutorError, InputError
 from dovetail.executors.environment import UNSET, child_environment
 from dovetail.executors.link import Link
-from dovetail.executors.outputs import Outputs
 from dovetail.executors.recovery import describe
 from dovetail.executors.reporting import Reporting
 from dovetail.executors.spawnlog import ended, uid_of
@@ -31,15 +27,9 @@ class SupervisedExecutor(Reporting):
     """
 
     def __init__(self, folder: RunFolder, cluster: Cluster) -> None:
-        self.cluster = cluster
-        self.run_dir = Path(folder.path).absolute()
-        super().__init__(Outputs(self.run_dir, endless=folder.endless))
-        self.run_uid = folder.uid or uuid.uuid4().hex
+        super().__init__(folder, cluster)
         self.epoch = time.time() - time.monotonic()
         self._endless = folder.endless
-        self._cwd = os.path.abspath(folder.cwd)
-        self._grace = folder.grace
-        self._environ: Mapping[str, str] = dict(os.environ if folder.environ is None else folder.environ)
         self._running: dict[JobId, tuple[Link, str]] = {}  # and the uid of the attempt
         self._never = (
             DroppedSuccessors()
@@ -150,18 +140,12 @@ class SupervisedExecutor(Reporting):
 
     # ------------------------------------------------------------------- beside the protocol
 
-    def _surroundings(self, placed: Placed) -> tuple[str, tuple[tuple[str, str], ...] | None]:
-        """The job's working folder, and the environment that it brought along, if it did."""
-        launch = placed.job.launch
-        folder = self._cwd if launch is None or launch.folder is None else launch.folder
-        return folder, None if launch is None else launch.environ
-
     def _setup(self, link: Link, placed: Placed, cores: list[int], **environ: str) -> int:
         """Number of what this job shares with others of its implementation on its place.
 
         ``environ`` are variables beyond those that every job gets.
         """
-        allocation, (folder, outer) = placed.allocation, self._surroundings(placed)
+        allocation, (folder, outer) = placed.allocation, self._surroundings(placed.job)
         place = (placed.implementation, allocation.parts, tuple(sorted(allocation.cores.items())))
 
         def make() -> dict[str, Any]:

@@ -26,34 +26,19 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING or __name__.startswith("dovetail."):
+if not __package__:  # run by path: Dovetail is found behind the standard library
+    sys.path.append(os.path.abspath(f"{__file__}/../../.."))
+
+from dovetail.channel import become_subreaper
+from dovetail.executors.children import Child, Setup, ended, started, variables
+from dovetail.executors.job_groups import Groups
+from dovetail.executors.processes import belongs, memory_by_session, open_children, open_door, signal_group
+from dovetail.executors.spawnwriter import Log
+from dovetail.executors.starting import SpawnError, Starter
+from dovetail.executors.successors import Successor, Successors
+
+if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from dovetail.channel import become_subreaper
-    from dovetail.executors.children import Child, Setup, ended, started, variables
-    from dovetail.executors.job_groups import Groups
-    from dovetail.executors.processes import (
-        belongs,
-        memory_by_session,
-        open_children,
-        open_door,
-        signal_group,
-    )
-    from dovetail.executors.spawnwriter import Log
-    from dovetail.executors.starting import SpawnError, Starter
-    from dovetail.executors.successors import Successor, Successors
-else:  # run by path, with nothing of Dovetail importable
-    HERE = os.path.dirname(os.path.abspath(__file__))
-    sys.path[:0] = [HERE, os.path.dirname(HERE)]
-    from channel import become_subreaper
-    from children import Child, Setup, ended, started, variables
-    from job_groups import Groups
-    from processes import belongs, memory_by_session, open_children, open_door, signal_group
-    from spawnwriter import Log
-    from starting import SpawnError, Starter
-    from successors import Successor, Successors
-
-    del sys.path[:2]
 
 READ = 1 << 16
 LINGER = 0.02

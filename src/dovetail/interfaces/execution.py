@@ -149,16 +149,16 @@ class SignalsJobs(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class RunFolder:
-    """Where a run keeps its files, its unique name, and what its jobs start in.
+    """Where a run keeps its files, its unique name (empty: made where it begins), and what its jobs start in.
 
-    ``cwd`` is their working folder, ``environ`` what their environment is built on (``None``: ours),
-    ``grace`` the seconds between TERM and KILL. An ``endless`` one (a service) has any number of jobs, with
-    ids that are names of files: nothing is kept in memory of those that have ended.
+    ``cwd`` is their working folder (empty: ours), ``environ`` what their environment is built on (``None``:
+    ours), ``grace`` the seconds between TERM and KILL. An ``endless`` one (a service) has any number of jobs,
+    with ids that are names of files: nothing is kept in memory of those that have ended.
     """
 
     path: Path
-    uid: str
-    cwd: str
+    uid: str = ""
+    cwd: str = ""
     grace: Seconds = 5.0
     environ: Mapping[str, str] | None = None
     endless: bool = False

@@ -15,19 +15,14 @@ import select
 import socket
 import sys
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING or __name__.startswith("dovetail."):
-    from dovetail.channel import become_subreaper
-    from dovetail.executors import supervisor
-    from dovetail.executors.children import Child
-else:  # run by path, with nothing of Dovetail importable
-    PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    sys.path[:] = [PACKAGE, os.path.join(PACKAGE, "executors"), *sys.path[1:]]  # not beside this file
-    import supervisor
-    from channel import become_subreaper
+if not __package__:  # run by path, as that of jobs
+    sys.path.append(os.path.abspath(f"{__file__}/../../.."))
 
-    del sys.path[:2]
+from dovetail.channel import become_subreaper
+from dovetail.executors import supervisor
+from dovetail.executors.children import Child
 
 MOST_FDS = 4
 FIRST_FD, SPARE_FD = 3, 64

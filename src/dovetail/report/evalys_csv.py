@@ -16,9 +16,8 @@ from dovetail.model import Allocation, Cluster, NodeGroup, Part, Record, Result,
 from dovetail.model.allocation import NARROW
 from dovetail.model.masks import runs
 from dovetail.model.tables import NumberedIds
-from dovetail.report.columns import Columns, Floats, columns_of
+from dovetail.report.columns import Columns, Floats, TableColumns, columns_of
 from dovetail.report.spelling import SpanTexts
-from dovetail.report.table_columns import TableColumns
 from dovetail.workloads.swf_writer import as_number
 
 COLUMNS = (

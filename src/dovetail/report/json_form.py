@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from enum import Enum
 from typing import Any, overload
 
@@ -17,13 +17,12 @@ import orjson
 from dovetail.model import Allocation, Note, Plan, Record, Result
 from dovetail.model.masks import runs
 from dovetail.model.tables import RecordTable
-from dovetail.report.columns import Floats, columns_of
+from dovetail.report.columns import Floats, TableColumns, columns_of
 from dovetail.report.energy import energy_metrics
 from dovetail.report.intervals import label
 from dovetail.report.metrics import breakdown, later_than, metrics
 from dovetail.report.options import ReportOptions
 from dovetail.report.spelling import Spelling
-from dovetail.report.table_columns import TableColumns
 from dovetail.report.wording import machine
 
 CHUNK = 4_000
@@ -79,15 +78,8 @@ def form_of(result: Result, asked: ReportOptions | None = None) -> dict[str, Any
     return form
 
 
-def dumps(results: Result | Iterable[Result]) -> str:
-    """JSON text: an object of one result, a list of several; a line for each job, so that it diffs."""
-    if isinstance(results, Result):
-        return text_of(to_json(results))
-    return text_of([to_json(result) for result in results])
-
-
 def text_of(forms: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> str:
-    """JSON text of what `to_json` gave, or of a list of these, laid out as by `dumps`."""
+    """JSON text of what `to_json` gave, or of a list of these; a line for each job, so that it diffs."""
     return "".join(pieces_of(forms))
 
 
@@ -223,9 +215,9 @@ def _row(record: Record, spelt: Spelling) -> dict[str, Any]:
         "end": record.end,
         "nodes": None if record.allocation is None else spelt(record.allocation.mask),
         "devices": _devices(record.allocation, spelt),
-        "predicted": _number(record.predicted.expected) if record.predicted else None,
+        "predicted": plain(record.predicted.expected) if record.predicted else None,
         "exit_code": record.exit_code,
-        "predicted_upper": _number(record.predicted.upper) if record.predicted else None,
+        "predicted_upper": plain(record.predicted.upper) if record.predicted else None,
         "promised": record.promised,
         "detail": record.detail or None,
         "stdout": record.stdout,
@@ -252,17 +244,8 @@ def _devices(allocation: Allocation | None, spelt: Spelling) -> list[str]:
 def _plan(plan: Plan | None) -> dict[str, Any] | None:
     if plan is None:
         return None
-    return {
-        "status": plan.status,
-        "bound": _number(plan.bound),
-        "gap": _number(plan.gap),
-        "seconds": _number(plan.seconds),
-        "objective": _number(plan.objective),
-    }
-
-
-def _number(value: float | None) -> float | None:
-    return value if value is not None and math.isfinite(value) else None
+    names = ("status", "bound", "gap", "seconds", "objective")
+    return {name: plain(getattr(plan, name)) for name in names}
 
 
 def plain(value: object) -> Any:

@@ -1,4 +1,4 @@
-"""Tables: what they hold, and how they look as text. Pages show the same (`dovetail.report.html_table`).
+"""Tables: what they hold, and how they look as text. Pages show the same (`dovetail.report.html`).
 
 A table that is wider than the terminal never loses a digit. Its names are cut first; then the columns that
 matter least go, or, where all of them matter, the table goes on in a second block below the first.
@@ -19,8 +19,8 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table as RichTable
 from rich.text import Text
 
+from dovetail.files.sentences import printable
 from dovetail.records import dataclass
-from dovetail.report.wording import printable
 
 Style: TypeAlias = Literal["", "best", "good", "bad", "warn", "info", "dim"]
 
@@ -132,11 +132,6 @@ class Table:
         return Group(*parts, *(Text(printable(line), style="dim") for line in lines))
 
 
-def table(columns: Sequence[Cells], *, width: int, title: str = "", caption: str = "") -> RenderableType:
-    """A table of these columns as text."""
-    return Table(columns, title, caption).text(width)
-
-
 def names(header: str, cells: Iterable[object], rank: int = 0) -> Cells:
     """A column of names, or of other words: cut where there is no room.
 
@@ -148,7 +143,7 @@ def names(header: str, cells: Iterable[object], rank: int = 0) -> Cells:
 def show(*columns: Cells) -> None:
     """Print a table of these columns, as wide as the terminal."""
     out = console()
-    out.print(table(columns, width=out.width))
+    out.print(Table(columns).text(out.width))
 
 
 def _total(columns: Sequence[Cells], widths: dict[int, int]) -> int:

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from dovetail.executors.local import LocalExecutor
+from dovetail.interfaces import RunFolder
 from dovetail.model import (
     Allocation,
     App,
@@ -84,9 +85,10 @@ def run_all(
     cwd: Path | None = None,
 ) -> dict[str, Ended]:
     """Launch jobs all at once in ``tmp_path/run``, wait for their ends, close."""
+    folder = RunFolder(tmp_path / "run", cwd=os.fspath(cwd or ""), grace=grace)
 
     async def main() -> dict[str, Ended]:
-        executor = LocalExecutor(cluster or cpu_cluster(), tmp_path / "run", cwd=cwd, grace=grace)
+        executor = LocalExecutor(folder, cluster or cpu_cluster())
         try:
             for job in jobs:
                 await executor.launch(job)

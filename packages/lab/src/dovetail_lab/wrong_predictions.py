@@ -21,8 +21,8 @@ import dovetail
 from dovetail import Cluster, InputError, Workload, load_workload
 from dovetail.cli import options as opt
 from dovetail.plugins import policies
-from dovetail.report import interval
 from dovetail.report.drawing import styled
+from dovetail.report.intervals import interval
 from dovetail.report.progress import Bar
 from dovetail.workers import mapped
 from dovetail.workloads.edit import shuffled

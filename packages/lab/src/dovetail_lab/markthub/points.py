@@ -10,7 +10,7 @@ import numpy as np
 
 import dovetail
 from dovetail import Workload
-from dovetail.report import Interval, interval
+from dovetail.report.intervals import Interval, interval
 from dovetail.workers import mapped
 from dovetail_lab.markthub.lifetimes import Lifetimes, lifetimes
 

@@ -15,7 +15,7 @@ import dovetail
 from dovetail import Cluster, InputError
 from dovetail.cli import options as opt
 from dovetail.plugins import load_policy
-from dovetail.report import Interval, interval
+from dovetail.report.intervals import Interval, interval
 from dovetail.report.progress import Bar
 from dovetail.workers import mapped
 from dovetail_lab.apps.bench.sharing import PAIRS, Sharing, read_sharing

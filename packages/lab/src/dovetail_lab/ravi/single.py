@@ -17,7 +17,7 @@ import typer
 import dovetail
 from dovetail import Cluster, InputError
 from dovetail.cli import options as opt
-from dovetail.report import Interval, interval
+from dovetail.report.intervals import Interval, interval
 from dovetail.report.progress import Bar
 from dovetail.workers import mapped
 from dovetail_lab.claims import (
