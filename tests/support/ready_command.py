@@ -21,6 +21,7 @@ import subprocess
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -31,11 +32,19 @@ AT_START = ("PYTHON", "LD_", "MALLOC", "OPENBLAS", "OMP_", "NUMBA", "LC_", "LANG
 """What a process reads of its environment when it starts: with others than ours it is started anew."""
 
 
+ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+"""What the process that is ready has in its environment beside ours: it serves with these, and without."""
+
+
 def can_serve(environment: Mapping[str, str]) -> bool:
     """Whether a process that has started in our environment can stand for one that starts in this."""
 
     def of_start(names: Mapping[str, str]) -> dict[str, str]:
-        return {name: value for name, value in names.items() if name.startswith(AT_START)}
+        return {
+            name: value
+            for name, value in names.items()
+            if name.startswith(AT_START) and ONE_THREAD.get(name) != value
+        }
 
     return of_start(environment) == of_start(os.environ)
 
@@ -56,6 +65,7 @@ def _door() -> tuple[str, subprocess.Popen[bytes]]:
         pass_fds=[number],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
+        env={**os.environ, **ONE_THREAD},
     )
     name = listener.getsockname()
     listener.close()
@@ -165,6 +175,7 @@ def serve(number: int) -> None:
 
     import dovetail
     from dovetail.cli import main
+    from dovetail.remote import server
 
     for module in pkgutil.walk_packages(dovetail.__path__, "dovetail."):
         if (
@@ -173,6 +184,7 @@ def serve(number: int) -> None:
         ):
             importlib.import_module(module.name)
     _probe_once()
+    server.subprocess = _Forks()  # type: ignore[assignment]
     parent = os.getppid()
     # What is here stays: a fork that looked through it would copy all of it, at its end at the latest.
     gc.collect()
@@ -217,6 +229,70 @@ def _probe_once() -> None:
     standard = {name: [str(discovery._SCRIPTS / script)] for name, script in discovery.PROBES.items()}
     answers.update(probe(standard, 200.0))
     discovery.run_probes = run_probes
+
+
+class _Forks:
+    """What a device server needs of `subprocess`: the process of a device is forked, too."""
+
+    DEVNULL = subprocess.DEVNULL
+
+    @staticmethod
+    def Popen(  # noqa: N802 - as of `subprocess`
+        command: Sequence[str], *, pass_fds: Sequence[int], stdin: int, stdout: Any
+    ) -> _Forked:
+        """``python -m dovetail.remote.worker FD PARENT``."""
+        assert command[1:3] == ["-m", "dovetail.remote.worker"]
+        pid = os.fork()
+        if not pid:
+            _be_worker(command[3:], pass_fds)
+        return _Forked(pid)
+
+
+class _Forked:
+    """A child process."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid, self.returncode = pid, -1
+        self._ended = False
+
+    def poll(self) -> int | None:
+        """The status that it has ended with, if it has."""
+        return self.wait(os.WNOHANG)
+
+    def wait(self, how: int = 0) -> int | None:
+        """Its status, where it has ended."""
+        if not self._ended:
+            pid, status = os.waitpid(self.pid, how)
+            if not pid:
+                return None
+            self.returncode, self._ended = os.waitstatus_to_exitcode(status), True
+        return self.returncode
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        os.kill(self.pid, signal.SIGKILL)
+
+
+def _be_worker(arguments: Sequence[str], kept: Sequence[int]) -> None:
+    """Be the process of a device, with no file open but its own; never return."""
+    try:
+        from dovetail.remote import worker
+
+        signal.set_wakeup_fd(-1)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, signal.SIG_DFL)
+        nothing = os.open(os.devnull, os.O_RDONLY)
+        os.dup2(nothing, 0)
+        os.dup2(2, 1)
+        for fd in map(int, os.listdir("/proc/self/fd")):
+            if fd > 2 and fd not in kept:
+                with contextlib.suppress(OSError):  # the folder itself
+                    os.close(fd)
+        status = worker.main(list(arguments))
+    except BaseException:  # noqa: BLE001 - it is said, and must not go on as the server
+        traceback.print_exc()
+        os._exit(1)
+    os._exit(status)
 
 
 def _leave(status: object) -> None:

@@ -93,9 +93,7 @@ class Namespace:
 
         def call(*arguments: Any, **named: Any) -> Array:
             x = arguments[0] if arguments else None
-            if type(x) is list and x:  # of concat and stack
-                x = x[0]
-            if type(x) is Array:
+            if type(x) is Array or (type(x) is list and x and type(x := x[0]) is Array):  # concat, stack
                 link: Link = x._device.link
                 return link.call(name, arguments, named)
             return self._device_of(name, arguments, named).link.call(name, arguments, named)
@@ -122,7 +120,8 @@ class Namespace:
 
     def _creation(self, name: str) -> Any:
         def call(*arguments: Any, device: Device | None = None, **named: Any) -> Array:
-            return self._chosen(device).link.call(name, arguments, named)
+            chosen = self.device if device is None else self._chosen(device)
+            return chosen.link.call(name, arguments, named)
 
         return call
 
@@ -217,7 +216,8 @@ class Namespace:
     def astype(self, x: Array, dtype: Any, /, *, copy: bool = True, device: Device | None = None) -> Array:
         """The elements as another data type."""
         home = x._device if type(x) is Array else self._device_of("astype", (x,), {})
-        made = home.link.call("astype", (x, np.dtype(dtype)), NOTHING if copy else {"copy": False})
+        wanted = np.dtype(dtype) if type(dtype) is str else dtype
+        made = home.link.call("astype", (x, wanted), NOTHING if copy else {"copy": False})
         return made if device is None else made.to_device(device)
 
     def _converted(self, x: Array, dtype: Any, device: Device | None, copy: bool | None) -> Array:

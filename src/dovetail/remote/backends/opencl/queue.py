@@ -11,22 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dovetail.remote.opencl_device import choose, load
+from dovetail.remote.standard import DTYPES
 
-C_TYPES: Mapping[str, str] = {
-    "bool": "uchar",
-    "int8": "char",
-    "int16": "short",
-    "int32": "int",
-    "int64": "long",
-    "uint8": "uchar",
-    "uint16": "ushort",
-    "uint32": "uint",
-    "uint64": "ulong",
-    "float32": "float",
-    "float64": "double",
-    "complex64": "float2",
-    "complex128": "double2",
-}
+_C = "uchar char short int long uchar ushort uint ulong float double float2 double2"
+C_TYPES: Mapping[str, str] = dict(zip(DTYPES, _C.split(), strict=True))
 """Types in OpenCL C, by NumPy's names."""
 
 GROUP = 64
@@ -52,11 +40,6 @@ class ClArray:
     def ndim(self) -> int:
         """The number of dimensions."""
         return len(self.shape)
-
-    @property
-    def itemsize(self) -> int:
-        """Bytes of an element."""
-        return self.dtype.itemsize
 
     @property
     def nbytes(self) -> int:
@@ -89,6 +72,7 @@ class Queue:
         self.context = cl.Context([self.device])
         self.queue = cl.CommandQueue(self.context)
         self.double = bool(self.device.double_fp_config)
+        self.real = np.dtype("float64" if self.double else "float32")
         self.on_cpu = bool(self.device.type & cl.device_type.CPU)
         self.kernels: dict[Hashable, Any] = {}
         # A kernel object keeps its arguments until it is launched: nobody may come between.
