@@ -26,7 +26,8 @@ from dovetail.channel import Handshake, keep_alive, nonce_of
 from dovetail.errors import ExecutorError
 from dovetail.executors.agent import KEPT_ALIVE
 from dovetail.executors.notes import private_file, refusing, write_private
-from dovetail.executors.spawnlog import SpawnLog, boot_id, parse_log, read_log, started_at
+from dovetail.executors.processes import boot_id, started_at
+from dovetail.executors.spawnlog import SpawnLog, parse_log, read_log
 from dovetail.files.writing import private_folder
 
 SCRIPT = Path(__file__).with_name("agent.py")

@@ -22,7 +22,7 @@ from dovetail.engine.driver.driver import Driver, DriverOptions
 from dovetail.engine.journal.journal import JournalWriter
 from dovetail.engine.state.core import no_bound
 from dovetail.errors import DovetailError, DovetailWarning
-from dovetail.executors.spawnlog import started_at
+from dovetail.executors.processes import started_at
 from dovetail.files.writing import create
 from dovetail.history.sqlite import SqliteHistory
 from dovetail.mapping.crew import Slot
