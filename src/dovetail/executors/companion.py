@@ -13,6 +13,8 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+from dovetail.channel import bracketed
+
 KILLED_AFTER = 5.0
 """Seconds that it has to end on SIGTERM."""
 MOST_SAID = 1 << 16
@@ -29,7 +31,7 @@ class Companion:
         self.complaints: str = request["complaints"]
         self.heard = b""
         self.kill_at = float("inf")
-        argv = [word.replace("{host}", f"[{host}]" if ":" in host else host) for word in request["argv"]]
+        argv = [word.replace("{host}", bracketed(host)) for word in request["argv"]]
         given = {**request["env"], "DOVETAIL_STARTED_BY": str(os.getpid())}
         env = {**environ, **{os.fsencode(name): os.fsencode(value) for name, value in given.items()}}
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW

@@ -10,7 +10,7 @@ from typing import Any
 from dovetail.errors import InputError
 from dovetail.executors.discovery import discover
 from dovetail.executors.ray_executor import RayExecutor
-from dovetail.executors.ray_nodes import import_ray, knock, nodes_of
+from dovetail.executors.ray_nodes import connect, import_ray, nodes_of
 from dovetail.interfaces import LastAttempts, RunFolder
 from dovetail.model import Cluster, Node
 
@@ -51,25 +51,9 @@ class Ray:
         ray = import_ray()
         if ray.is_initialized():
             return
-        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         address = self.address or os.environ.get("RAY_ADDRESS", "")
-        quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
         try:
-            if address:
-                knock(address)
-                ray.init(address=address, **quiet)
-                return
-            here = discover()
-            gpus = sum(device.kind == "gpu" for node in here.nodes for device in node.devices)
-            ray.init(
-                address="local",
-                _node_ip_address="127.0.0.1",
-                num_cpus=here.total_cpus,
-                num_gpus=gpus,
-                include_dashboard=False,
-                object_store_memory=OBJECT_STORE,
-                **quiet,
-            )
+            connect(ray, address or None, _this_machine)
         except (OSError, RuntimeError, ValueError) as error:
             said = str(error).strip().splitlines() or [type(error).__name__]
             raise InputError(
@@ -110,3 +94,10 @@ class Ray:
         ids = [here.pop(node, "") for node in cluster.nodes]
         executor = self._executor(folder, cluster, ids)
         return executor, executor.take_up([(id, node) for node, id in here.items()])
+
+
+def _this_machine() -> dict[str, Any]:
+    """What a Ray of our own has."""
+    here = discover()
+    gpus = sum(device.kind == "gpu" for node in here.nodes for device in node.devices)
+    return {"num_cpus": here.total_cpus, "num_gpus": gpus, "object_store_memory": OBJECT_STORE}

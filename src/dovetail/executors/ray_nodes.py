@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import socket
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from dovetail.extras import needing
@@ -27,6 +28,26 @@ def knock(address: str) -> None:
         socket.create_connection((host.strip("[]"), int(port)), KNOCK).close()
 
 
+def connect(ray: Any, address: str | None, own: Callable[[], Mapping[str, Any]]) -> None:
+    """Connect to a cluster; without an ``address`` start Ray on this machine with what ``own`` gives it.
+
+    Raises `OSError`, `RuntimeError`, `ValueError`.
+    """
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
+    if address is not None:
+        knock(address)
+        ray.init(address=address, **quiet)
+    else:
+        here = {"address": "local", "_node_ip_address": "127.0.0.1", "include_dashboard": False}
+        ray.init(**here, **own(), **quiet)
+
+
+def model_of(resources: Iterable[str]) -> str:
+    """The model of a node's GPUs, by the names of its resources; empty where Ray knows none."""
+    return next((name.partition(":")[2] for name in resources if name.startswith("accelerator_type:")), "")
+
+
 def draining() -> Collection[str]:
     """Ray's ids of the nodes that are being drained (``ray drain-node``, or its autoscaler)."""
     from ray._private.state import state  # Ray's own libraries ask there: `ray.nodes` does not say
@@ -45,10 +66,9 @@ def nodes_of(listed: Sequence[Mapping[str, Any]]) -> list[tuple[str, Node]]:
     for about in alive:
         id, host, resources = about["NodeID"], about["NodeManagerHostname"], about["Resources"]
         cpus, gpus = int(resources.get("CPU", 0)), int(resources.get("GPU", 0))
-        model = next((r.partition(":")[2] for r in resources if r.startswith("accelerator_type:")), "")
         if cpus or gpus:
             name = host if hosts.count(host) == 1 else f"{host}-{id[:6]}"
-            devices = tuple(Device("gpu", model, number) for number in range(gpus))
+            devices = tuple(Device("gpu", model_of(resources), number) for number in range(gpus))
             memory = int(resources["memory"]) if "memory" in resources else None
             found.append((id, Node(name, tuple(range(cpus)), devices, memory)))
     return sorted(found, key=lambda one: one[1].name)
