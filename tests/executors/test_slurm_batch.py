@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from dovetail.executors import slurm_batch
-from dovetail.executors.slurm_queue import TERMINAL
+from dovetail.executors.slurm_outcomes import TERMINAL
 from dovetail.model import State
 
 SQUEUE = (

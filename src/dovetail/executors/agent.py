@@ -29,9 +29,9 @@ if not __package__:  # run by path, as the supervisor
 from dovetail.channel import Handshake, become_subreaper, keep_alive, nonce_of
 from dovetail.executors import supervisor
 from dovetail.executors.agent_log import end_strays, open_log, read_records, take_lock
+from dovetail.executors.cgroups import Groups
 from dovetail.executors.children import Child, Setup
 from dovetail.executors.companion import Companion
-from dovetail.executors.job_groups import Groups
 from dovetail.executors.processes import began, boot_id
 
 PATIENCE = 120.0

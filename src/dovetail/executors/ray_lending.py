@@ -27,8 +27,8 @@ from dovetail.executors.lending import (
     refuse_to_borrow,
     server_command,
 )
+from dovetail.executors.ray import import_ray
 from dovetail.executors.ray_executor import RayExecutor
-from dovetail.executors.ray_nodes import import_ray
 from dovetail.executors.slurm_steps import is_gang
 from dovetail.executors.spawnlog import uid_of
 from dovetail.interfaces import RunFolder

@@ -118,7 +118,7 @@ class Recovery:
         for job in self.running:
             group = cgroups.group_of(log, job.uid)
             if group is not None and number == signal.SIGKILL:
-                cgroups.kill(group)
+                cgroups.kill_all(group)
             if (watched or not job.watched) and is_alive(job.pid, job.boot):
                 kill_group(job.pid, number)
         return self
@@ -327,7 +327,7 @@ def end_lost(
                 kill_group(pid, signal.SIGKILL)
         group = cgroups.group_of(log, uid)
         if group is not None:
-            cgroups.kill(group)
+            cgroups.kill_all(group)
         now, ran = time.monotonic() + epoch, start is not None or uid in strays
         end = {
             "t": "end",

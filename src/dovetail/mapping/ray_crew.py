@@ -20,7 +20,7 @@ from queue import Empty, SimpleQueue
 from typing import Any
 
 from dovetail.errors import DovetailWarning, ExecutorError, InputError
-from dovetail.executors.ray_nodes import connect, import_ray, model_of
+from dovetail.executors.ray import connect, import_ray, model_of
 from dovetail.mapping.crew import Crew, Event, Finished, Lost, Ready, Slot, Unable
 from dovetail.mapping.places import Place, ThisMachine, Wanted, default_workers
 from dovetail.mapping.running import UNREADABLE, Failure, Work, describe, fold_batch, load, run_items
