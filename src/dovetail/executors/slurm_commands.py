@@ -16,7 +16,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from dovetail.errors import ExecutorError, InputError
-from dovetail.files import units
 from dovetail.model import Cluster, Device, Node, Seconds
 from dovetail.model.hostlist import expand
 
@@ -169,14 +168,6 @@ def fields(line: str) -> dict[str, str]:
 def moment(text: str) -> Seconds | None:
     """A time as Slurm prints it, in seconds since the epoch; ``None`` where it has none."""
     return float(text) if text.isdecimal() else None
-
-
-def seconds_of(text: str) -> Seconds | None:
-    """``D-HH:MM:SS``, ``HH:MM:SS``, ``MM:SS`` as seconds; ``None`` where there is no limit or no value."""
-    try:
-        return units.seconds_of(text)
-    except ValueError:
-        return None
 
 
 def configuration(names: Iterable[str]) -> dict[str, str]:
@@ -347,20 +338,11 @@ def allotment(job: str) -> Allotment:
     about = fields(line)
     shares: dict[str, Share] = {}
     for hosts, cpus, memory, gres in _GROUP.findall(line):
-        share = Share(_count(cpus), int(memory) * MEBIBYTE or None, gres_of(gres))
+        share = Share(len(expand(f"[{cpus}]")), int(memory) * MEBIBYTE or None, gres_of(gres))
         shares.update(dict.fromkeys(expand(hosts), share))
     unlimited = about.get("TimeLimit") in ("UNLIMITED", "INFINITE")
     end = None if unlimited else moment(about.get("EndTime", ""))
     return Allotment(job, about.get("JobState", "UNKNOWN"), end, shares)
-
-
-def _count(ranges: str) -> int:
-    """How many numbers ``0-3,8`` holds."""
-    total = 0
-    for part in ranges.split(","):
-        first, _, last = part.partition("-")
-        total += int(last or first) - int(first) + 1
-    return total
 
 
 def cluster_of(nodes: Iterable[NodeFacts], found: Allotment, features: Sequence[str]) -> Cluster:

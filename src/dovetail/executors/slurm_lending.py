@@ -19,7 +19,7 @@ from typing import Any
 
 from dovetail.channel import bracketed
 from dovetail.errors import ExecutorError, InputError
-from dovetail.executors.agents import AgentFolder, Connection
+from dovetail.executors.agents import AgentFolder, Connection, SlurmAgents
 from dovetail.executors.lending import (
     DeviceServers,
     Lending,
@@ -30,7 +30,6 @@ from dovetail.executors.lending import (
 )
 from dovetail.executors.link import Link, line_of
 from dovetail.executors.slurm import Slurm, SlurmExecutor
-from dovetail.executors.slurm_agents import SlurmAgents
 from dovetail.executors.slurm_commands import Allotment
 from dovetail.executors.slurm_steps import is_gang
 from dovetail.interfaces import LastAttempts, RunFolder

@@ -55,7 +55,6 @@ WATCH_ANYWAY = 2.0
 """… and where none has: a process by itself is measured by the kernel, several together are only seen so."""
 ENCODE = json.JSONEncoder(separators=(",", ":")).encode
 DECODE = json.JSONDecoder().decode
-EMPTY_SIZES: dict[int, int] = {}
 
 
 class Supervisor:
