@@ -117,6 +117,14 @@ def call(
     return said, told
 
 
+def rows(argv: Sequence[str], columns: int, *, timeout: float = TIMEOUT) -> list[list[str]]:
+    """What a command prints, line by line: its columns, between which it puts ``|``; the last may have more.
+
+    Raises `SlurmError`.
+    """
+    return [line.split("|", columns - 1) for line in call(argv, timeout=timeout)[0].splitlines()]
+
+
 def _answer(
     process: subprocess.Popen[str], program: str, stdin: str | None, timeout: float
 ) -> tuple[str, str]:
