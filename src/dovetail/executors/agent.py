@@ -32,7 +32,7 @@ from dovetail.executors import supervisor
 from dovetail.executors.agent_log import end_strays, open_log, read_records, take_lock
 from dovetail.executors.cgroups import Groups
 from dovetail.executors.children import Child, Setup, variables
-from dovetail.executors.processes import began, boot_id
+from dovetail.executors.processes import began, boot_id, signal_group
 from dovetail.executors.starting import SpawnError
 
 PATIENCE = 120.0
@@ -272,7 +272,7 @@ class Agent(supervisor.Supervisor):
 
         It is a child as jobs are, but for the spawn log, which says nothing of it.
         """
-        self.end_companions(0.0)
+        self.end_companions(at_once=True)
         self.secret = request["secret"]
         self.groups = self.groups or self.grouped("")
         uid = f"companion/{request['id']}"
@@ -302,11 +302,13 @@ class Agent(supervisor.Supervisor):
         self.pids[uid], self.companions[uid] = pid, Companion(request["id"], request["complaints"], out)
         self.poll.register(out, select.POLLIN)
 
-    def end_companions(self, grace: float | None = None) -> None:
+    def end_companions(self, *, at_once: bool = False) -> None:
         """Have them end."""
-        for child in self.children.values():
-            if child.uid in self.companions:
-                self.stop(child, "CANCELLED", grace)
+        for child in [child for child in self.children.values() if child.uid in self.companions]:
+            if at_once:  # what it holds of a device is wanted
+                signal_group(child.pid, signal.SIGKILL)
+            else:
+                self.stop(child, "CANCELLED", None)
 
     def hear_companion(self, companion: Companion) -> None:
         """It is ready, or has closed its end: then its own end follows."""
