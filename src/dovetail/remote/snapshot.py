@@ -13,13 +13,13 @@ A snapshot is a manifest, which is JSON, and the bytes of its regions, one after
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import orjson
 from numpy.typing import NDArray
 
+from dovetail.records import dataclass
 from dovetail.remote.backends.base import Backend, View
 from dovetail.remote.failures import Failure
 from dovetail.remote.standard import DTYPES

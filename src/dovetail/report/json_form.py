@@ -10,7 +10,7 @@ import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from enum import Enum
-from typing import Any, overload
+from typing import Any
 
 import orjson
 
@@ -126,7 +126,7 @@ def _text(value: object) -> str:
         return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
 
-class JobForms(Sequence[dict[str, Any]]):
+class JobForms:
     """A row for each record, in file order, made when it is asked for."""
 
     def __init__(self, result: Result) -> None:
@@ -138,28 +138,18 @@ class JobForms(Sequence[dict[str, Any]]):
     def __len__(self) -> int:
         return len(self._records)
 
-    @overload
-    def __getitem__(self, index: int) -> dict[str, Any]: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[dict[str, Any]]: ...
-    def __getitem__(self, index: int | slice) -> dict[str, Any] | Sequence[dict[str, Any]]:
-        if not isinstance(index, slice):
-            place = range(len(self))[index]
-            return self[place : place + 1][0]
-        if isinstance(self._columns, TableColumns):
-            rows: list[dict[str, Any]] = orjson.loads(f"[{self.text(index)}]")
-            return rows
-        return [_row(record, self._spelt) for record in self._records[index]]
-
     def text(self, part: slice) -> str:
-        """Rows as JSON, each on a line of its own."""
+        """Some rows as JSON, each on a line of its own."""
         if isinstance(self._columns, TableColumns):
             return ",\n  ".join(_lines_of_table(self._columns, part, self._spelt))
-        return _lines(self[part])
+        return _lines([_row(record, self._spelt) for record in self._records[part]])
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        for first in range(0, len(self), CHUNK):
-            yield from self[first : first + CHUNK]
+        if isinstance(self._columns, TableColumns):
+            for first in range(0, len(self), CHUNK):
+                yield from orjson.loads(f"[{self.text(slice(first, first + CHUNK))}]")
+        else:
+            yield from (_row(record, self._spelt) for record in self._records)
 
 
 def _lines_of_table(columns: TableColumns, part: slice, spelt: Spelling) -> Iterator[str]:

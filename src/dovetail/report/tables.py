@@ -10,8 +10,8 @@ import io
 import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Literal, TextIO, TypeAlias
+from dataclasses import field
+from typing import Literal, TextIO, TypeAlias
 
 from rich import box
 from rich.cells import cell_len, set_cell_size
@@ -20,6 +20,7 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from dovetail.files.sentences import printable
+from dovetail.records import dataclass
 
 Style: TypeAlias = Literal["", "best", "good", "bad", "warn", "info", "dim"]
 
@@ -103,17 +104,6 @@ class Table:
     def rows(self) -> int:
         """Number of rows."""
         return len(self.columns[0].cells) if self.columns else 0
-
-    def records(self) -> list[dict[str, Any]]:
-        """The rows as dicts by header: the value of a figure, the text of a name."""
-        heads = [" ".join(column.header.split()) for column in self.columns]
-        return [
-            {
-                head: cell.value if column.right and cell.value is not None else cell.text
-                for head, column, cell in zip(heads, self.columns, row, strict=True)
-            }
-            for row in zip(*self.columns, strict=True)
-        ]
 
     def text(self, width: int = 80) -> RenderableType:
         """What the terminal shows, at most ``width`` wide unless a single figure is wider than that."""

@@ -6,12 +6,12 @@ import os
 import resource
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dovetail.records import dataclass
 from dovetail.remote.standard import FUNCTIONS, OPERATORS
 
 _HEADROOM = 1 << 30
