@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from dovetail.workers import mapped
+from dovetail_lab.tasks import mapped
 
 INTERRUPTED = """
 import time
-from dovetail.workers import mapped
+from dovetail_lab.tasks import mapped
 
 if __name__ == "__main__":
     print("ready", flush=True)

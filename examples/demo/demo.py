@@ -18,7 +18,8 @@ from statistics import fmean
 
 import dovetail
 from dovetail.cli.live_progress import LiveProgress
-from dovetail.report import Comparison, tables
+from dovetail.report import tables
+from dovetail.report.report import Comparison
 
 HERE = Path(__file__).parent
 JOBS = HERE / "jobs.toml"

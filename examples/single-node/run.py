@@ -15,7 +15,7 @@ import tempfile
 from pathlib import Path
 
 import dovetail
-from dovetail.report import Comparison
+from dovetail.report.report import Comparison
 
 HERE = Path(__file__).parent
 JOBS = HERE / "jobs.toml"

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from dovetail.errors import DovetailError, InputError, ItemError, MapError
     from dovetail.mapping.api import Workers, function, map  # noqa: A004
     from dovetail.model import Cluster, Job, Workload
-    from dovetail.report import Comparison, Report
+    from dovetail.report.report import Comparison, Report
     from dovetail.service.futures import Client
     from dovetail.workloads.load import load_workload
 
@@ -50,13 +50,13 @@ __all__ = [
 _HOMES = {
     "Client": "dovetail.service.futures",
     "Cluster": "dovetail.model",
-    "Comparison": "dovetail.report",
+    "Comparison": "dovetail.report.report",
     "DovetailError": "dovetail.errors",
     "InputError": "dovetail.errors",
     "ItemError": "dovetail.errors",
     "Job": "dovetail.model",
     "MapError": "dovetail.errors",
-    "Report": "dovetail.report",
+    "Report": "dovetail.report.report",
     "Workers": "dovetail.mapping.api",
     "Workload": "dovetail.model",
     "compare": "dovetail.comparison",

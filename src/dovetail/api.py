@@ -32,7 +32,6 @@ from dovetail.plugins import (
     named_backend,
     policy_for,
 )
-from dovetail.rates.remote_gpu import RemoteGpu, with_communication
 from dovetail.report.wording import many
 from dovetail.running.folder import find_run
 from dovetail.running.halting import Halt
@@ -44,11 +43,10 @@ from dovetail.runtimes.registry import make_model
 from dovetail.runtimes.true_times import never_ran, true_or_expected, unknown_kinds
 from dovetail.runtimes.unnamed import named_as_known
 from dovetail.spec.values import DEFAULT_MODEL, RECORDED, Compilation, Knowledge, Overrun
-from dovetail.workloads.edit import scale
 from dovetail.workloads.load import is_trace, load_workload
 
 if TYPE_CHECKING:  # a run imports what tells of it once its jobs run
-    from dovetail.report import Report
+    from dovetail.report.report import Report
 
 KNOWN_KINDS = ("cpu", "gpu", "opencl")
 """Kinds of device that are known wherever there are none."""
@@ -198,8 +196,10 @@ def simulate(
     from dovetail.engine.simulation.simulate import SimulationOptions
     from dovetail.engine.simulation.simulate import simulate as simulated
     from dovetail.policies.follow_plan import FollowPlan
-    from dovetail.report import Report
+    from dovetail.rates.remote_gpu import RemoteGpu, with_communication
+    from dovetail.report.report import Report
     from dovetail.runtimes.perfect import PerfectModel
+    from dovetail.workloads.edit import scale
     from dovetail.workloads.replicates import drawn
 
     if "policies" in reader:
@@ -301,6 +301,8 @@ def simulate(
 
 def _forecast(loaded: LoadedPolicy, rates: RateModel | None, machine: Cluster) -> Expectations | None:
     """What a policy may ask about sharing, where it does and a rate model of borrowed GPUs can tell."""
+    from dovetail.rates.remote_gpu import RemoteGpu
+
     if not traits_of(loaded.policy).forecasts or not isinstance(rates, RemoteGpu):
         return None
     return Expectations(rates.fresh(machine))
@@ -393,7 +395,7 @@ def _as_recorded(
     jobs: Workload, machine: Cluster, seed: int | None, load: float | None, which: Replicate
 ) -> Report:
     from dovetail.engine.simulation.recorded import recorded
-    from dovetail.report import Report
+    from dovetail.report.report import Report
 
     if load is not None:
         raise InputError(
@@ -551,7 +553,7 @@ def run(
         tell=tell,
     )
     ran = begin(jobs, machine, loaded, options)
-    from dovetail.report import Report
+    from dovetail.report.report import Report
 
     notes = [*ran.result.notes, *_not_as_named(ran.result, loaded)]
     return Report(replace(ran.result, ignores_priorities=_ignored(jobs, loaded), notes=notes))
@@ -570,7 +572,7 @@ def resume(
     is of all jobs of the run. Raises `InputError` where nothing is left to do.
     """
     ran = take_up(find_run(run, maps=False), changed=changed, started=started, tell=tell)
-    from dovetail.report import Report
+    from dovetail.report.report import Report
 
     return Report(ran.result)
 

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 import pytest
 
 from dovetail.errors import InputError
-from dovetail.files.writing import create, make_folder, write_text
+from dovetail.files.writing import create, make_folder, private_folder, replace_file, write_text
 
 
 @contextmanager
@@ -83,7 +83,7 @@ def test_the_mode_of_the_old_file_stays_and_a_private_one_is_ones_own(tmp_path):
         write_text(path, "2")
         assert mode(path) == 0o640
     with umask(0):
-        write_text(path, "3", private=True)
+        replace_file(path, "3")
         assert mode(path) == 0o600
 
 
@@ -120,9 +120,10 @@ def test_a_new_file_takes_no_place_and_no_link(tmp_path):
 
 def test_a_private_folder_is_entered_by_its_owner_only(tmp_path):
     with umask(0):
-        assert mode(make_folder(tmp_path / "a" / "b", private=True)) == 0o700
+        assert private_folder(tmp_path / "a" / "b")
+        assert mode(tmp_path / "a") == mode(tmp_path / "a" / "b") == 0o700
         assert mode(make_folder(tmp_path / "c")) == 0o777
-    assert make_folder(tmp_path / "c", private=True).is_dir()
+    assert not private_folder(tmp_path / "c")
     assert mode(tmp_path / "c") == 0o777  # it was there before: it is not ours to change
 
 

@@ -7,7 +7,9 @@ folder. ``make test`` runs a sample, ``make test-all`` all of it.
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
+import math
 import os
 import subprocess
 import sys
@@ -17,6 +19,8 @@ from pathlib import Path
 
 import pytest
 from device_servers import ENVIRONMENT, serving
+
+import dovetail.remote
 
 pytestmark = [pytest.mark.live, pytest.mark.xdist_group("remote")]
 
@@ -30,12 +34,15 @@ EXCUSED = {
     "test_dlpack.py::test_dunder_dlpack": "copy=False: the memory of another process cannot be exported",
 }
 
-#: What fails with a library here too, but not with the arrays that the suite draws from it.
+#: What fails with a library here too, but perhaps not for the arrays that the suite draws: the function,
+#: and an element for which it fails. `test_what_is_drawn_fails_here_too` holds each.
 DRAWN = {
-    "torch": (  # 1 - 0j for complex128 with large imaginary parts
+    "torch": {
+        "test_special_cases.py::test_unary[expm1((real(x_i) is +0 or real(x_i) == -0) and imag(x_i) is +0) "
+        "-> 0 + 0j]": ("expm1", complex(-0.0, 0.0), "(-0+0j)"),
         "test_special_cases.py::test_unary[tanh(real(x_i) is +infinity and isfinite(imag(x_i)) "
-        "and imag(x_i) > 0) -> 1 + 0j]",
-    )
+        "and imag(x_i) > 0) -> 1 + 0j]": ("tanh", complex(math.inf, 3.0), "(1-0j)"),
+    }
 }
 
 #: What `make test` runs: where programs touch the wire most.
@@ -120,6 +127,19 @@ def test_a_server_adds_no_failure(suite: Path, tmp_path: Path, library: str) -> 
         ("dovetail.remote.xp", "local:opencl") if library == "opencl" else (f"array_api_compat.{library}", "")
     )
     assert beyond(suite, found, *local) == []
+
+
+@pytest.mark.parametrize("library", DRAWN)
+def test_what_is_drawn_fails_here_too(tmp_path: Path, library: str) -> None:
+    if importlib.util.find_spec(library) is None:
+        pytest.skip(f"{library} is not installed")
+    here = importlib.import_module(f"array_api_compat.{library}")
+    with serving(tmp_path, library) as served:
+        there = dovetail.remote.namespace(served.address())
+        for name, element, expected in DRAWN[library].values():
+            found = [complex(getattr(xp, name)(xp.asarray(element))) for xp in (here, there)]
+            assert [str(value) for value in found] == [expected, expected]
+        there.device.close()
 
 
 @pytest.mark.skipif(not FULL, reason="make test-all runs it")

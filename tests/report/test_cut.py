@@ -7,13 +7,14 @@ import json
 import pytest
 
 from dovetail.errors import InputError
-from dovetail.report import Comparison, Report, TrimmedTrace, plots, tables
+from dovetail.report import drawing, plots, tables
 from dovetail.report.compared import later_table
 from dovetail.report.intervals import paired
 from dovetail.report.json_form import text_of, to_json
-from dovetail.report.metrics import breakdown, final_metrics
+from dovetail.report.metrics import TrimmedTrace, breakdown, final_metrics
 from dovetail.report.options import ReportOptions
 from dovetail.report.outcome import breakdown_table, summary
+from dovetail.report.report import Comparison, Report
 
 
 @pytest.fixture
@@ -93,7 +94,7 @@ def test_pairs_are_compared_within_the_cut(run):
 
 def test_a_chart_over_the_load(run, tmp_path):
     results = [run(x, policy=p, load=x) for x in (0.5, 1.0) for p in ("a", "b")]
-    plots.save_over_load(results, tmp_path / "loads.svg")
+    drawing.save(plots.over_load(results), tmp_path / "loads.svg")
     text = (tmp_path / "loads.svg").read_text()
     assert "offered load" in text
     assert "Mean wait (s)" in text

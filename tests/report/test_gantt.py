@@ -10,11 +10,12 @@ from rich.cells import cell_len
 from dovetail.errors import InputError
 from dovetail.model import Cluster, Device, Node, Record, Result, State
 from dovetail.model.node import HERE
-from dovetail.report import Report, tables
+from dovetail.report import drawing, tables
 from dovetail.report.gantt import figure
 from dovetail.report.gantt.terminal import terminal
 from dovetail.report.metrics import final_metrics
 from dovetail.report.outcome import job_table
+from dovetail.report.report import Report
 
 Make = Callable[..., Record]
 Build = Callable[..., Result]
@@ -92,7 +93,7 @@ def test_many_units_are_grouped(large: Result) -> None:
 def test_nothing_has_run(make_result: Build, make_record: Make, tmp_path: Path) -> None:
     idle = make_result([make_record("a", start=None, end=None, state=State.PENDING)])
     assert tables.render(terminal(idle)) == "Nothing has run.\n"
-    figure.save(idle, tmp_path / "idle.svg")
+    drawing.save(figure.draw(idle), tmp_path / "idle.svg")
     ET.parse(tmp_path / "idle.svg")
 
 

@@ -16,9 +16,9 @@ import pytest
 from dovetail import __version__
 from dovetail.errors import InputError
 from dovetail.model import Cluster, Prediction, Record, Rejected, Result, State
-from dovetail.report import Comparison, Report
 from dovetail.report.html import page
 from dovetail.report.options import ReportOptions
+from dovetail.report.report import Comparison, Report
 
 Make = Callable[..., Record]
 Build = Callable[..., Result]

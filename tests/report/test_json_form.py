@@ -25,7 +25,7 @@ from dovetail.model import (
     State,
 )
 from dovetail.model.hostlist import compress
-from dovetail.report.json_form import Spelling, dumps, plain, to_json
+from dovetail.report.json_form import Spelling, plain, text_of, to_json
 from dovetail.testing.builders import full
 
 Make = Callable[..., Record]
@@ -88,7 +88,7 @@ def test_the_form_of_the_contract(make_record: Make, make_result: Build) -> None
         rejected=[Rejected("x", "asks for 99 nodes of 16")],
         plan=Plan((), 10.0, "feasible", 8.0, 1.5),
     )
-    form = json.loads(dumps(result))
+    form = json.loads(text_of(to_json(result)))
     assert list(form)[: len(KEYS)] == KEYS
     assert (form["policy"], form["options"], form["cluster"]) == ("fms", {"score": "area"}, "16x8cpu+1gpu")
     assert form["rejected"] == ["x"]
@@ -117,15 +117,15 @@ def test_the_form_of_the_contract(make_record: Make, make_result: Build) -> None
 
 def test_several_results_are_a_list(make_record: Make, make_result: Build) -> None:
     results = [make_result([make_record("a")], seed=s) for s in (1, 2)]
-    assert [form["seed"] for form in json.loads(dumps(results))] == [1, 2]
-    assert json.loads(dumps([])) == []
-    assert json.loads(dumps(make_result([])))["jobs"] == []
+    assert [form["seed"] for form in json.loads(text_of([to_json(result) for result in results]))] == [1, 2]
+    assert json.loads(text_of([])) == []
+    assert json.loads(text_of(to_json(make_result([]))))["jobs"] == []
 
 
 def test_numbers_that_json_does_not_know_become_null(make_record: Make, make_result: Build) -> None:
     endless = Prediction(float("inf"), float("inf"), 0, "none")
     result = make_result([make_record("a", predicted=endless)], options={"limit": float("nan"), "x": {1.0}})
-    form = json.loads(dumps(result), parse_constant=lambda c: pytest.fail(f"{c} in the JSON"))
+    form = json.loads(text_of(to_json(result)), parse_constant=lambda c: pytest.fail(f"{c} in the JSON"))
     assert form["options"] == {"limit": None, "x": [1.0]}
     assert form["jobs"][0]["predicted"] is None
 

@@ -9,7 +9,6 @@ import pytest
 from dovetail.errors import InputError
 from dovetail.model import Cluster, Prediction, Record, Rejected, Result, State, Usage
 from dovetail.report.metrics import (
-    CONTRACT,
     TrimmedTrace,
     breakdown,
     jain,
@@ -19,6 +18,20 @@ from dovetail.report.metrics import (
     size_class,
 )
 
+CONTRACT = (
+    "makespan",
+    "mean_wait",
+    "mean_response",
+    "mean_bounded_slowdown",
+    "utilisation",
+    "gpu_utilisation",
+    "anl",
+    "aql",
+    "mit",
+    "decision_seconds_mean",
+    "decision_seconds_p99",
+)
+"""The metrics that the JSON form promises."""
 Make = Callable[..., Record]
 Build = Callable[..., Result]
 

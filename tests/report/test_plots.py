@@ -11,8 +11,9 @@ import pytest
 from PIL import Image
 
 from dovetail.model import Cluster, Prediction, Record, Result
-from dovetail.report import Comparison, plots
+from dovetail.report import drawing, plots
 from dovetail.report.drawing import INK, Drawing, Label, Line, Rectangle, Shading
+from dovetail.report.report import Comparison
 
 Make = Callable[..., Record]
 Build = Callable[..., Result]
@@ -32,7 +33,7 @@ def test_timeline_has_a_panel_for_each_resource(
     assert titles(only) == ["CPUs in use, of 8", "Jobs waiting"]
     most = [shape.text for shape in only.shapes if isinstance(shape, Label)]
     assert "5" in most  # at 9 s, ten are submitted and five have started
-    plots.save_timeline(make_result(records), tmp_path / "t.svg")
+    drawing.save(plots.timeline([make_result(records)]), tmp_path / "t.svg")
     root = ET.parse(tmp_path / "t.svg").getroot()
     assert len(root.findall(".//{*}path")) > 6
 

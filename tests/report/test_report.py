@@ -10,7 +10,7 @@ import pytest
 from dovetail import extras
 from dovetail.errors import InputError
 from dovetail.model import Record, Rejected, Result
-from dovetail.report import Comparison, Report
+from dovetail.report.report import Comparison, Report
 
 Make = Callable[..., Record]
 Build = Callable[..., Result]

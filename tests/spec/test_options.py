@@ -21,9 +21,6 @@ from dovetail.spec.commands import commands, options_of
 from dovetail.spec.jobs import JOB, OF_PYTHON
 from dovetail.spec.option import DURATION, SIZE
 
-APART = {"device-server"}
-"""Commands of `dovetail.remote`, whose options stand with them."""
-
 
 def shown(group: Any, names: list[str], path: str = "") -> Iterator[tuple[str, Any]]:
     for name in names:
@@ -35,7 +32,7 @@ def shown(group: Any, names: list[str], path: str = "") -> Iterator[tuple[str, A
             yield path + name, command
 
 
-OURS = [name for section in _SECTIONS.values() for name in section if name not in APART]
+OURS = [name for section in _SECTIONS.values() for name in section]
 COMMANDS = dict(shown(_whole(), OURS))
 
 

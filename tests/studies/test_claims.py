@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dovetail.errors import InputError
-from dovetail.report import Interval, interval
+from dovetail.report.intervals import Interval, interval
 from dovetail_lab.claims import (
     TOLERANCE,
     Chosen,

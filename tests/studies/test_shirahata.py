@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from verdicts_page import texts
 
-from dovetail.report import Interval
+from dovetail.report.intervals import Interval
 from dovetail.testing.builders import full
 from dovetail_lab.claims import Chosen
 from dovetail_lab.shirahata import simulated, study

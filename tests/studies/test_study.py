@@ -15,7 +15,8 @@ from rich.console import Console
 
 from dovetail.cli.main import status_of
 from dovetail.errors import InputError
-from dovetail.report import Interval, tables
+from dovetail.report import tables
+from dovetail.report.intervals import Interval
 from dovetail_lab.aupy import claims as aupy
 from dovetail_lab.claims import Claim, Verdict
 from dovetail_lab.gregg import claims as gregg

@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -16,20 +17,22 @@ from typing import Any
 import array_api_compat.numpy as np_compat
 import numpy as np
 from dovetail_command import DOVETAIL
+from ready_command import ONE_THREAD, Program, Started, can_serve
 
 from dovetail.remote.address import parse_address
 from dovetail.remote.array import Array
 from dovetail.remote.backends.numpy import NumpyBackend, expand_dims
 from dovetail.remote.connection import connect
+from dovetail.testing.builders import full
 
-ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+ENVIRONMENT = {**os.environ, **ONE_THREAD}
 
 
 @dataclass
 class Served:
     """A device server that runs."""
 
-    process: subprocess.Popen[str]
+    process: subprocess.Popen[str] | Started
     addresses: list[str]
     socket: str
 
@@ -53,12 +56,32 @@ def start_server(folder: Path, *devices: str, name: str = "devices", options: Se
     """Start a server and wait until its devices are open."""
     socket = str(folder / f"{name}.sock")
     chosen = [part for device in devices for part in ("--device", device)]
-    command = [*DOVETAIL, "device-server", *chosen, "--socket", socket, "--json", *options]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=ENVIRONMENT)
-    assert process.stdout is not None
-    line = process.stdout.readline()
+    arguments = ["device-server", *chosen, "--socket", socket, "--json", *options]
+    reading, writing = os.pipe()
+    process: subprocess.Popen[str] | Started
+    if not full(1, 0) and can_serve(ENVIRONMENT):
+        process = Started(arguments, Path.cwd(), ENVIRONMENT, writing, 2)
+    else:
+        process = subprocess.Popen([*DOVETAIL, *arguments], stdout=writing, text=True, env=ENVIRONMENT)
+    os.close(writing)
+    with open(reading, encoding="utf-8") as said:
+        line = said.readline()
     assert line, f"the device server ended with status {process.wait()}"
     return Served(process, json.loads(line)["addresses"], socket)
+
+
+def start_program(text: str, *arguments: str, **environment: str) -> subprocess.Popen[str] | Program:
+    """``python -c TEXT ARGUMENTS`` in the environment of servers and this, its output in pipes."""
+    around = {**ENVIRONMENT, **environment}
+    if not full(1, 0) and can_serve(around):
+        return Program(text, arguments, around)
+    return subprocess.Popen(
+        [sys.executable, "-c", text, *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=around,
+    )
 
 
 @contextmanager
@@ -73,8 +96,6 @@ def serving(
         if served.process.poll() is None:
             served.process.send_signal(signal.SIGTERM)
         served.process.wait(30)
-        assert served.process.stdout is not None
-        served.process.stdout.close()
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""The command in a process that is forked from one which has loaded it: `make test` calls it often.
+"""The command, or a program, in a process forked from one which has loaded it: `make test` starts many.
 
 Whatever a call does, it does in a process of its own, which ends as any other; only loading is done once.
 `make test-all` starts every one anew, and so do, everywhere, the tests that start processes themselves.
@@ -21,6 +21,7 @@ import subprocess
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -31,11 +32,19 @@ AT_START = ("PYTHON", "LD_", "MALLOC", "OPENBLAS", "OMP_", "NUMBA", "LC_", "LANG
 """What a process reads of its environment when it starts: with others than ours it is started anew."""
 
 
+ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+"""What the process that is ready has in its environment beside ours: it serves with these, and without."""
+
+
 def can_serve(environment: Mapping[str, str]) -> bool:
     """Whether a process that has started in our environment can stand for one that starts in this."""
 
     def of_start(names: Mapping[str, str]) -> dict[str, str]:
-        return {name: value for name, value in names.items() if name.startswith(AT_START)}
+        return {
+            name: value
+            for name, value in names.items()
+            if name.startswith(AT_START) and ONE_THREAD.get(name) != value
+        }
 
     return of_start(environment) == of_start(os.environ)
 
@@ -56,6 +65,7 @@ def _door() -> tuple[str, subprocess.Popen[bytes]]:
         pass_fds=[number],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
+        env={**os.environ, **ONE_THREAD},
     )
     name = listener.getsockname()
     listener.close()
@@ -72,7 +82,13 @@ class Started:
     """The command with its output in open files, and of `subprocess.Popen` what the tests need."""
 
     def __init__(
-        self, arguments: Sequence[str], cwd: Path, environment: Mapping[str, str], out: int, err: int
+        self,
+        arguments: Sequence[str],
+        cwd: Path,
+        environment: Mapping[str, str],
+        out: int,
+        err: int,
+        program: str | None = None,
     ) -> None:
         self.args = list(arguments)
         self.returncode: int | None = None
@@ -80,7 +96,7 @@ class Started:
         self._connection.connect(_door()[0])
         asked, nothing = os.memfd_create("asked"), os.open(os.devnull, os.O_RDONLY)
         try:
-            os.write(asked, json.dumps([self.args, str(cwd), dict(environment)]).encode())
+            os.write(asked, json.dumps([self.args, str(cwd), dict(environment), program]).encode())
             socket.send_fds(self._connection, [b"run"], [nothing, out, err, asked])
             self.pid = int(self._connection.recv(64))
         finally:
@@ -113,6 +129,28 @@ class Started:
     def kill(self) -> None:
         """SIGKILL."""
         self.send_signal(signal.SIGKILL)
+
+
+class Program(Started):
+    """``python -c TEXT ARGUMENTS``, its output in pipes, and of `subprocess.Popen` what the tests need."""
+
+    def __init__(self, text: str, arguments: Sequence[str], environment: Mapping[str, str]) -> None:
+        (out, out_end), (err, err_end) = os.pipe(), os.pipe()
+        self.stdout, self.stderr = open(out, encoding="utf-8"), open(err, encoding="utf-8")  # noqa: SIM115
+        try:
+            super().__init__(arguments, Path.cwd(), environment, out_end, err_end, text)
+        finally:
+            os.close(out_end)
+            os.close(err_end)
+
+    def communicate(self, timeout: float | None = None) -> tuple[str, str]:
+        """The rest of what it says, until it ends. Raises `subprocess.TimeoutExpired`."""
+        if self.stdout.closed:
+            return "", ""
+        with self.stdout, self.stderr:
+            said = self.stdout.read(), self.stderr.read()
+        self.wait(timeout)
+        return said
 
 
 def run(
@@ -165,6 +203,7 @@ def serve(number: int) -> None:
 
     import dovetail
     from dovetail.cli import main
+    from dovetail.remote import server
 
     for module in pkgutil.walk_packages(dovetail.__path__, "dovetail."):
         if (
@@ -173,6 +212,7 @@ def serve(number: int) -> None:
         ):
             importlib.import_module(module.name)
     _probe_once()
+    server.subprocess = _Forks()  # type: ignore[assignment]
     parent = os.getppid()
     # What is here stays: a fork that looked through it would copy all of it, at its end at the latest.
     gc.collect()
@@ -188,11 +228,18 @@ def serve(number: int) -> None:
             _reap()
         if os.fork() == 0:
             listener.close()
-            _take(connection)
+            program = _take(connection)
             try:
-                main.run_cli()
+                if program is None:
+                    main.run_cli()
+                else:
+                    exec(compile(program, "<string>", "exec"), {"__name__": "__main__"})
+                    _leave(0)
             except SystemExit as left:
                 _leave(left.code)
+            except Exception:  # noqa: BLE001 - it is said as Python says it
+                sys.excepthook(*sys.exc_info())  # type: ignore[arg-type]
+                _leave(1)
         connection.close()
 
 
@@ -219,6 +266,70 @@ def _probe_once() -> None:
     discovery.run_probes = run_probes
 
 
+class _Forks:
+    """What a device server needs of `subprocess`: the process of a device is forked, too."""
+
+    DEVNULL = subprocess.DEVNULL
+
+    @staticmethod
+    def Popen(  # noqa: N802 - as of `subprocess`
+        command: Sequence[str], *, pass_fds: Sequence[int], stdin: int, stdout: Any
+    ) -> _Forked:
+        """``python -m dovetail.remote.worker FD PARENT``."""
+        assert command[1:3] == ["-m", "dovetail.remote.worker"]
+        pid = os.fork()
+        if not pid:
+            _be_worker(command[3:], pass_fds)
+        return _Forked(pid)
+
+
+class _Forked:
+    """A child process."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid, self.returncode = pid, -1
+        self._ended = False
+
+    def poll(self) -> int | None:
+        """The status that it has ended with, if it has."""
+        return self.wait(os.WNOHANG)
+
+    def wait(self, how: int = 0) -> int | None:
+        """Its status, where it has ended."""
+        if not self._ended:
+            pid, status = os.waitpid(self.pid, how)
+            if not pid:
+                return None
+            self.returncode, self._ended = os.waitstatus_to_exitcode(status), True
+        return self.returncode
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        os.kill(self.pid, signal.SIGKILL)
+
+
+def _be_worker(arguments: Sequence[str], kept: Sequence[int]) -> None:
+    """Be the process of a device, with no file open but its own; never return."""
+    try:
+        from dovetail.remote import worker
+
+        signal.set_wakeup_fd(-1)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, signal.SIG_DFL)
+        nothing = os.open(os.devnull, os.O_RDONLY)
+        os.dup2(nothing, 0)
+        os.dup2(2, 1)
+        for fd in map(int, os.listdir("/proc/self/fd")):
+            if fd > 2 and fd not in kept:
+                with contextlib.suppress(OSError):  # the folder itself
+                    os.close(fd)
+        status = worker.main(list(arguments))
+    except BaseException:  # noqa: BLE001 - it is said, and must not go on as the server
+        traceback.print_exc()
+        os._exit(1)
+    os._exit(status)
+
+
 def _leave(status: object) -> None:
     """End as Python does, without taking apart all that was loaded, which takes longer than most commands."""
     threading._shutdown()  # type: ignore[attr-defined]  # which waits for threads
@@ -236,8 +347,11 @@ def _reap() -> None:
         pass
 
 
-def _take(connection: socket.socket) -> None:
-    """Return in a process that is as if it had just been started; what it ends with is told by its parent."""
+def _take(connection: socket.socket) -> str | None:
+    """Return in a process that is as if it had just been started; what it ends with is told by its parent.
+
+    The text of the program that it is to be, None where it is the command.
+    """
     _, fds, _, _ = socket.recv_fds(connection, 16, 4)
     pid = os.fork()
     if pid:
@@ -248,7 +362,7 @@ def _take(connection: socket.socket) -> None:
         connection.send(str(status).encode())
         os._exit(0)
     connection.close()
-    arguments, cwd, environment = json.loads(os.pread(fds[3], os.fstat(fds[3]).st_size, 0))
+    arguments, cwd, environment, program = json.loads(os.pread(fds[3], os.fstat(fds[3]).st_size, 0))
     for place in range(3):
         os.dup2(fds[place], place)
     for fd in fds:
@@ -260,3 +374,5 @@ def _take(connection: socket.socket) -> None:
     random.seed()
     sys.argv = ["-c", *arguments]
     sys.path.remove(str(HERE))
+    found: str | None = program
+    return found

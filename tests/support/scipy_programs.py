@@ -1,13 +1,12 @@
 """Programs of SciPy and scikit-learn that take arrays of the standard, over a device and over NumPy.
 
-``python scipy_programs.py ADDRESS`` prints as JSON which programs there are, what differs from NumPy, and
-which libraries are missing. A process of its own, since both libraries decide when they are imported whether
-they take arrays of other libraries.
+``python scipy_programs.py ADDRESS LIBRARY`` prints as JSON which programs of the library there are, and what
+differs from NumPy. A process of its own, since both libraries decide when they are imported whether they take
+arrays of other libraries.
 """
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import sys
@@ -156,28 +155,24 @@ def differs(found: Any, expected: Any) -> str:
     )
 
 
-def main(address: str) -> None:
-    """Run all, and print what came of them."""
+def main(address: str, library: str) -> None:
+    """Run all of one library, and print what came of them."""
     import dovetail.remote
 
     warnings.simplefilter("ignore")
     xp = dovetail.remote.namespace(address)
-    told: dict[str, Any] = {"programs": {}, "failed": [], "missing": []}
-    for library, programs in (("scipy", of_scipy), ("sklearn", of_sklearn)):
-        if importlib.util.find_spec(library) is None:
-            told["missing"].append(library)
-            continue
-        if library == "sklearn":
-            from sklearn import set_config
+    told: dict[str, Any] = {"programs": {}, "failed": []}
+    if library == "sklearn":
+        from sklearn import set_config
 
-            set_config(array_api_dispatch=True)
-        for name, program in programs().items():
-            expected = outcome(program, np, np.asarray)
-            if isinstance(expected, Exception):
-                told["failed"].append(f"{name}: {expected!r}")
-            told["programs"][name] = differs(outcome(program, xp, xp.asarray), expected)
+        set_config(array_api_dispatch=True)
+    for name, program in {"scipy": of_scipy, "sklearn": of_sklearn}[library]().items():
+        expected = outcome(program, np, np.asarray)
+        if isinstance(expected, Exception):
+            told["failed"].append(f"{name}: {expected!r}")
+        told["programs"][name] = differs(outcome(program, xp, xp.asarray), expected)
     print(json.dumps(told))
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(*sys.argv[1:])

@@ -57,8 +57,7 @@ def compare(
 ) -> int:
     """Run or simulate a workload under several policies and put them side by side."""
     from dovetail import api
-    from dovetail.cli.garbage import collect_rarely
-    from dovetail.cli.output import check_targets, show_comparison, this_command
+    from dovetail.cli.output import check_targets, collect_rarely, show_comparison, this_command
     from dovetail.comparison import compare as simulated
     from dovetail.model import State
     from dovetail.report.options import ReportOptions

@@ -7,9 +7,8 @@ import json
 import os
 import signal
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import typer
 from rich.table import Table
 
 from dovetail.cli import options as opt
@@ -17,9 +16,6 @@ from dovetail.errors import InputError
 from dovetail.files.streams import note
 from dovetail.history.sqlite import default_history_path
 from dovetail.report import tables
-
-LEAST_LENT = 1 << 20
-"""Bytes below which lending makes no sense."""
 
 
 def default_socket() -> str:
@@ -29,36 +25,17 @@ def default_socket() -> str:
     return str(beside / "devices.sock")
 
 
+@opt.takes("device-server")
 def device_server(
-    device: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="DEVICE",
-            help="What to lend: cuda:N, torch:cuda:N, opencl[:TEXT], numpy, torch; once for each device.",
-        ),
-    ] = None,
-    socket: Annotated[
-        Path | None,
-        typer.Option(metavar="PATH", help="The unix socket; - for none. Default: in the runtime folder."),
-    ] = None,
-    listen: Annotated[
-        str | None, typer.Option(metavar="HOST:PORT", help="Listen on the network too; port 0 takes any.")
-    ] = None,
-    token_file: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="The token of clients on the network (mode 600).")
-    ] = None,
-    memory: Annotated[
-        int,
-        opt.size(
-            "--memory", "--mem", help="For arrays on each device, e.g. 8GB. Default: all.", least=LEAST_LENT
-        ),
-    ] = 0,
-    quota: Annotated[
-        int, opt.size("--quota", help="For the arrays of one client. Default: the same.", least=LEAST_LENT)
-    ] = 0,
-    clients: Annotated[int, typer.Option(min=1, max=1000, help="Clients on each device at most.")] = 64,
-    status: Annotated[bool, typer.Option("--status", help="Ask the server that runs, and exit.")] = False,
-    as_json: opt.Json = False,
+    device: list[str] | None,
+    socket: Path | None,
+    listen: str | None,
+    token_file: Path | None,
+    memory: int,
+    quota: int,
+    clients: int,
+    status: bool,
+    as_json: bool,
 ) -> int:
     """Lend this node's devices: programs on other nodes, or here, compute on them through an array namespace.
 

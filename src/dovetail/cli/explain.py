@@ -7,7 +7,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +18,7 @@ from dovetail.cli import options as opt
 from dovetail.cli.service import memory_words, opened
 from dovetail.engine.state.suspensions import Suspensions
 from dovetail.errors import InputError
+from dovetail.files.sentences import printable
 from dovetail.history.memory import MemoryHistory
 from dovetail.history.sqlite import SqliteHistory, default_history_path
 from dovetail.model import (
@@ -45,7 +46,8 @@ from dovetail.model import (
     classes_for,
     ways,
 )
-from dovetail.report import tables, wording
+from dovetail.records import dataclass
+from dovetail.report import tables
 from dovetail.running.folder import SHORT, default_runs_folder, journal_of, run_folders
 from dovetail.service.client import VARIABLE
 from dovetail.service.folder import ServiceFolder
@@ -482,15 +484,19 @@ def _print(rows: Sequence[Mapping[str, Any]]) -> None:
     from dovetail.mapping.items import sentences as map_sentences
 
     console = tables.console()
+
+    def line(text: str | Text) -> None:
+        console.print(text, soft_wrap=True)
+
     for row in rows:
         features = ", ".join(
             f"{k}={v:g}" if isinstance(v, float) else f"{k}={v}" for k, v in row["features"].items()
         )
-        head = Text(wording.printable(row["id"]), "bold")
-        head.append(f"  {wording.printable(row['app'])}", "not bold")
+        head = Text(printable(row["id"]), "bold")
+        head.append(f"  {printable(row['app'])}", "not bold")
         if features:
-            head.append(f"  {wording.printable(features)}", "not bold dim")
-        console.print(head, soft_wrap=True)
+            head.append(f"  {printable(features)}", "not bold dim")
+        line(head)
         for option in row["considered"]:
             chosen = option["implementation"] == row.get("implementation")
             mark = "→" if chosen else " "
@@ -500,22 +506,16 @@ def _print(rows: Sequence[Mapping[str, Any]]) -> None:
                 upper = "∞" if option["upper"] is None else f"{option['upper']:.3g}"
                 words = f"{option['predicted']:.3g} s ({option['lower']:.3g} to {upper}), {option['basis']}"
             name = option["implementation"] + (f" on {option['device']}" if option["device"] != CPU else "")
-            console.print(f"  {mark} {name}{nodes}: {words}", markup=False, soft_wrap=True)
+            line(f"  {mark} {name}{nodes}: {words}")
         for memory in row.get("memory", ()):
-            console.print(
-                f"    memory of {memory['implementation']}: {memory_words(memory)}",
-                markup=False,
-                soft_wrap=True,
-            )
+            line(f"    memory of {memory['implementation']}: {memory_words(memory)}")
         if row.get("where"):
             actual = row["actual"]
             took = "still runs" if actual is None else f"took {actual:.3g} s"
-            console.print(
-                f"    {row['state']} on {row['where']}, {took}: {row['reason']}", markup=False, soft_wrap=True
-            )
+            line(f"    {row['state']} on {row['where']}, {took}: {row['reason']}")
             for sentence in map_sentences(row["map"]) if "map" in row else ():
-                console.print(f"    {wording.printable(sentence)}", markup=False, soft_wrap=True)
+                line(f"    {printable(sentence)}")
             if row.get("plan"):  # a service tells of none
-                console.print(f"    {row['plan']}", markup=False, soft_wrap=True)
+                line(f"    {row['plan']}")
         else:
-            console.print(f"    {row['state']}: {row['reason']}", markup=False, soft_wrap=True)
+            line(f"    {row['state']}: {row['reason']}")

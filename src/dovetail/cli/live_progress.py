@@ -7,9 +7,9 @@ import time
 from typing import TYPE_CHECKING, TextIO
 
 from dovetail.engine.state.core import Engine
+from dovetail.files.sentences import printable
 from dovetail.files.streams import note
 from dovetail.model import Placed, State
-from dovetail.report.wording import printable
 
 if TYPE_CHECKING:  # away from a terminal nothing is drawn
     from rich.live import Live

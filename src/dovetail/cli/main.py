@@ -61,7 +61,7 @@ _SECTIONS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "schema": ("schema:schema", "Print the JSON Schemas of job and cluster files."),
     },
     "Learning": {
-        "history": ("history_imports:history_app", "Look at measured runs; predict; export, import."),
+        "history": ("history:history_app", "Look at measured runs; predict; export, import."),
         "model": ("model:model_app", "Look at what was learned of run times."),
         "memory": ("memory:memory", "Show what jobs reserved, used and wasted of memory."),
     },

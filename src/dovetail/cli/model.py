@@ -5,16 +5,17 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dovetail.cli import options as opt
 from dovetail.cli.history import inputs_columns, opened, places
 from dovetail.errors import InputError
+from dovetail.files.sentences import printable
 from dovetail.history import Group, SqliteHistory
 from dovetail.history.base import InputsKey, RequestKey, canonical_inputs, request_key
 from dovetail.model import DeviceClass, Run
+from dovetail.records import dataclass
 from dovetail.report import tables, wording
 from dovetail.spec.values import DEFAULT_MODEL
 
@@ -152,7 +153,7 @@ def show(
     console = tables.console()
     for row, sample in zip(rows, samples, strict=True):
         head = f"{row['device']}, {row['implementation']}: {wording.many(row['runs'], 'run')}"
-        console.print(wording.printable(head), style="bold")
+        console.print(printable(head), style="bold")
         if row["law"]:
             print(f"  seconds = {row['formula']}")
             words = [f"{name} {share:.0%}" for name, share in row["shares"].items() if share >= 0.01]

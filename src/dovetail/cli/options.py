@@ -140,11 +140,6 @@ def duration(*names: str, help: str, above_zero: bool = False) -> Any:  # noqa: 
     return declared(Option("", help, units.DURATION, " ".join(names), least=0, above=above_zero), float)
 
 
-def size(*names: str, help: str, least: int = 0) -> Any:  # noqa: A002
-    """An option that takes bytes, or a size such as ``8GB``; the command is given bytes."""
-    return declared(Option("", help, units.SIZE, " ".join(names), least=least), int)
-
-
 def _shared(command: str, name: str, kind: Any) -> Any:
     """For commands of other packages: the option as a command of ours has it."""
     return Annotated[kind, declared(option_of(command, name), kind)]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import gc
 import json
 import math
 import shlex
@@ -14,11 +16,13 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
+from dovetail.engine.simulation.request import MADE
 from dovetail.errors import InputError
+from dovetail.files.sentences import printable
 from dovetail.files.streams import note
 from dovetail.files.writing import write_text
 from dovetail.model import Note, Result
-from dovetail.report import Report, tables, wording
+from dovetail.report import tables, wording
 from dovetail.report.compared import (
     TOP_NOTES,
     compared_metrics,
@@ -33,7 +37,7 @@ from dovetail.report.intervals import variants
 from dovetail.report.json_form import pieces_of, plain
 from dovetail.report.options import ReportOptions
 from dovetail.report.outcome import breakdown_table, fairness_table, job_table, notes, summary
-from dovetail.report.report import check_figure
+from dovetail.report.report import Report, check_figure
 from dovetail.report.verdicts import summary_of
 
 JOBS_SHOWN = 40
@@ -161,7 +165,7 @@ def _show_one_load(results: Sequence[Result], asked: ReportOptions, verbose: boo
     one = results[0]
     machines = ", ".join(dict.fromkeys(wording.machine(result.cluster) for result in results))
     load = "" if one.load is None else f" at load {one.load:g}"
-    console.print(Text(wording.printable(f"{wording.workload(one)} on {machines}{load}"), style="dim"))
+    console.print(Text(printable(f"{wording.workload(one)} on {machines}{load}"), style="dim"))
     console.print()
     names = compared_metrics(results, verbose=verbose)
     whole = comparison_table(results, names=names, cut=asked.cut)
@@ -173,7 +177,7 @@ def _show_one_load(results: Sequence[Result], asked: ReportOptions, verbose: boo
         console.print()
     for by in asked.by:
         for name, group in variants(results).items():
-            console.print(Text(wording.printable(f"{name}{wording.which(group)}"), style="bold"))
+            console.print(Text(printable(f"{name}{wording.which(group)}"), style="bold"))
             console.print(breakdown_table(group[0], by, cut=asked.cut).text(width))
             console.print()
     _tell([*remarks(results), *_common_notes(results, asked)], console)
@@ -200,7 +204,7 @@ def _common_notes(results: Sequence[Result], asked: ReportOptions) -> list[str]:
 
 def _tell(lines: Sequence[str], console: Console) -> None:
     for line in lines:
-        console.print(Text(wording.printable(line), style="dim"))
+        console.print(Text(printable(line), style="dim"))
     if lines:
         console.print()
 
@@ -220,6 +224,14 @@ def check_targets(*files: Path | None, gantt: Path | None = None, folder: Path |
         there = next(part for part in (folder, *folder.absolute().parents) if part.exists())
         if not there.is_dir():
             raise InputError(f"cannot be made: found the file {there}, expected a folder", where=str(folder))
+
+
+def collect_rarely() -> None:
+    """Few searches for reference cycles from now on, and none at exit: what is made lives to the end."""
+    first, *others = gc.get_threshold()
+    if 0 < first < MADE:
+        gc.set_threshold(MADE, *others)
+        atexit.register(gc.freeze)
 
 
 def this_command() -> str:

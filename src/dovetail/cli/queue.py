@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from dovetail.cli import options as opt
-from dovetail.cli.service import clock, joined, memory_words, opened, print_json, show_rows, span
+from dovetail.cli.service import clock, memory_words, opened, print_json, show_rows, span
 from dovetail.files.sentences import printable
 from dovetail.files.streams import note
 
@@ -33,7 +33,7 @@ def queue(
         if ended:
             found = service.get("/api/v1/ended", state=states, user=user, name=name, limit=limit)
         else:
-            chosen = joined(jobs) if jobs else None
+            chosen = ",".join(jobs) if jobs else None
             asked = {"state": states, "user": user, "name": name, "limit": limit, "patience": PATIENCE}
             found = service.get("/api/v1/jobs", jobs=chosen, **asked)
         about = service.get("/api/v1/info")

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 @opt.takes("recover")
 def recover(stop: bool, give_up: str | None, as_json: bool) -> None:
     """Record what ended, and show or stop what still runs, of runs whose Dovetail was killed."""
-    from dovetail.report.wording import printable
+    from dovetail.files.sentences import printable
     from dovetail.running import leftovers
 
     if give_up is not None:
@@ -60,7 +60,7 @@ def recover(stop: bool, give_up: str | None, as_json: bool) -> None:
 
 
 def _show_running(left: Leftover) -> None:
-    from dovetail.report.wording import printable
+    from dovetail.files.sentences import printable
 
     for job in left.recovery.running:
         cores = ",".join(map(str, job.cores)) or "any"

@@ -18,11 +18,6 @@ def opened(at: str | None, *, start: bool = False) -> Connection:
     return connection(at, start=note if start else None)
 
 
-def joined(jobs: Sequence[str]) -> str:
-    """Selectors that were given as several words."""
-    return ",".join(jobs)
-
-
 def print_json(found: Any) -> None:
     """JSON alone on standard output."""
     print(json.dumps(found, indent=2))

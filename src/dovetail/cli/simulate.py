@@ -49,9 +49,9 @@ def simulate(
 ) -> int:
     """Simulate a workload under a policy, on any cluster, in virtual time."""
     from dovetail import api
-    from dovetail.cli.garbage import collect_rarely
     from dovetail.cli.output import (
         check_targets,
+        collect_rarely,
         note_rejected,
         show,
         this_command,

@@ -8,7 +8,7 @@ from typing import Any
 from dovetail.cli import options as opt
 from dovetail.errors import InputError
 
-MOST_TASKS, MOST_SLOTS = 10_000_000, 1_000_000
+MOST_SLOTS = 1_000_000
 LONGEST = 1e12
 
 

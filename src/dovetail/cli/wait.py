@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 from dovetail.cli import options as opt
-from dovetail.cli.service import joined, opened, print_json
+from dovetail.cli.service import opened, print_json
 from dovetail.files.streams import note
 from dovetail.service.client import Connection
 
@@ -13,46 +14,38 @@ PATIENCE = 30.0
 """Seconds of one question; the service is asked again after that."""
 
 
-def _act(action: str, past: str, jobs: list[str], at: str | None, as_json: bool) -> int:
-    with opened(at) as service:
-        done = service.post(f"/api/v1/{action}", {"jobs": joined(jobs)})["jobs"]
-    if as_json:
-        print_json({"jobs": done})
-    else:
-        shown = ", ".join(done[:10]) + (f" and {len(done) - 10} more" if len(done) > 10 else "")
-        print(f"{past}: {shown}" if done else f"None of these can be {past.lower()}.")
-    return 0 if done else 1
+def _action(action: str, past: str, about: str) -> Callable[..., int]:
+    """A command that wants one thing of jobs; exit status 1 where none could be asked."""
+
+    def wanted(jobs: list[str], at: str | None, as_json: bool) -> int:
+        with opened(at) as service:
+            done = service.post(f"/api/v1/{action}", {"jobs": ",".join(jobs)})["jobs"]
+        if as_json:
+            print_json({"jobs": done})
+        else:
+            shown = ", ".join(done[:10]) + (f" and {len(done) - 10} more" if len(done) > 10 else "")
+            print(f"{past}: {shown}" if done else f"None of these can be {past.lower()}.")
+        return 0 if done else 1
+
+    wanted.__name__, wanted.__doc__ = action, about
+    return opt.takes(action)(wanted)
 
 
-@opt.takes("cancel")
-def cancel(jobs: list[str], at: str | None, as_json: bool) -> int:
-    """Cancel jobs that wait, stop those that run; exit status 1 if there was none."""
-    return _act("cancel", "Cancelled", jobs, at, as_json)
-
-
-@opt.takes("hold")
-def hold(jobs: list[str], at: str | None, as_json: bool) -> int:
-    """Keep waiting jobs back."""
-    return _act("hold", "Held", jobs, at, as_json)
-
-
-@opt.takes("release")
-def release(jobs: list[str], at: str | None, as_json: bool) -> int:
-    """Let jobs go that were held back."""
-    return _act("release", "Released", jobs, at, as_json)
-
-
-@opt.takes("requeue")
-def requeue(jobs: list[str], at: str | None, as_json: bool) -> int:
-    """Run jobs again: ended ones now, running ones after they were stopped."""
-    return _act("requeue", "Requeued", jobs, at, as_json)
+cancel = _action(
+    "cancel", "Cancelled", "Cancel jobs that wait, stop those that run; exit status 1 if there was none."
+)
+hold = _action("hold", "Held", "Keep waiting jobs back.")
+release = _action("release", "Released", "Let jobs go that were held back.")
+requeue = _action(
+    "requeue", "Requeued", "Run jobs again: ended ones now, running ones after they were stopped."
+)
 
 
 @opt.takes("wait")
 def wait(jobs: list[str], timeout: float | None, at: str | None, as_json: bool) -> int:
     """Wait until jobs have ended: exit status 0 if all are COMPLETED, else 1."""
     with opened(at) as service:
-        return wait_for(service, joined(jobs), timeout, as_json=as_json)
+        return wait_for(service, ",".join(jobs), timeout, as_json=as_json)
 
 
 def wait_for(

@@ -21,7 +21,6 @@ import signal
 import socket
 import sys
 import time
-from dataclasses import dataclass
 from typing import Any
 
 if not __package__:  # run by path, as the supervisor
@@ -339,7 +338,6 @@ class Agent(supervisor.Supervisor):
         self.tell(supervisor.ENCODE(told).encode())
 
 
-@dataclass
 class Companion:
     """A process beside the jobs while a Dovetail is there: the node's device server.
 
@@ -347,11 +345,9 @@ class Companion:
     nothing that was lent outlives the Dovetail that lends it, and (by its own doing) with its agent.
     """
 
-    id: str
-    complaints: str
-    out: int
-    said: bytes = b""
-    heard: bool = False  # all that it had to say
+    def __init__(self, id: str, complaints: str, out: int) -> None:
+        self.id, self.complaints, self.out = id, complaints, out
+        self.said, self.heard = b"", False  # so far; whether that is all
 
     def complained(self) -> str:
         """What it has complained of last."""

@@ -21,7 +21,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import IO, Any
 
@@ -36,6 +36,7 @@ from dovetail.executors.slurm_steps import gres_option, unbound
 from dovetail.executors.spawnlog import SpawnLog, parse_log, read_log
 from dovetail.files.writing import private_folder
 from dovetail.model import Node, Seconds
+from dovetail.records import dataclass
 
 _FAILED = re.compile(r"launch for \S+ failed on node ([^\s:]+):")
 SCRIPT = Path(__file__).with_name("agent.py")

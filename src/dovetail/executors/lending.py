@@ -17,7 +17,6 @@ import json
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +39,7 @@ from dovetail.model import (
     State,
     bits,
 )
+from dovetail.records import dataclass
 from dovetail.remote.switchboard import Switchboard
 
 NOTES = "devices.jsonl"

@@ -19,7 +19,6 @@ import sys
 import tempfile
 from collections.abc import Collection, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 
 from dovetail.errors import ExecutorError, InputError
@@ -28,6 +27,7 @@ from dovetail.executors.lending import DeviceServers, Lending, LendingExecutor, 
 from dovetail.executors.local import MachineExecutor
 from dovetail.interfaces import LastAttempts, RunFolder
 from dovetail.model import Cluster, Seconds
+from dovetail.records import dataclass
 from dovetail.remote.switchboard import Switchboard
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from dovetail.errors import InputError
@@ -13,6 +12,7 @@ from dovetail.executors.discovery import discover
 from dovetail.extras import needing
 from dovetail.interfaces import LastAttempts, RunFolder
 from dovetail.model import Cluster, Device, Node
+from dovetail.records import dataclass
 
 if TYPE_CHECKING:
     from dovetail.executors.ray_executor import RayExecutor

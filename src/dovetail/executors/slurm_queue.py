@@ -18,7 +18,6 @@ import sys
 import time
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from math import inf
 from pathlib import Path
 from typing import Any, ClassVar
@@ -59,6 +58,7 @@ from dovetail.model import (
 from dovetail.model.batch_options import options_for
 from dovetail.model.command_line import argv
 from dovetail.model.templates import device_word
+from dovetail.records import dataclass
 
 _log = logging.getLogger(__name__)
 TASK = Path(__file__).with_name("queue_task.py")

@@ -33,13 +33,14 @@ import os
 import signal
 import stat
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Any
 
 from dovetail.executors.transfers import reported
 from dovetail.files.writing import write_all
 from dovetail.model import Ended, State, Usage
+from dovetail.records import dataclass
 
 LOG_NAME = "spawn.log"
 

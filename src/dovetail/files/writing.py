@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import gzip
 import os
-import secrets
 import stat
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from pathlib import Path
 from typing import BinaryIO, cast
 
@@ -17,39 +15,48 @@ from dovetail.files.sentences import file_name, reason
 NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-def write_text(
-    path: str | os.PathLike[str], text: str | bytes | Iterable[str], *, private: bool = False
-) -> None:
+def write_text(path: str | os.PathLike[str], text: str | bytes | Iterable[str]) -> None:
     """Write the file whole or not at all, as gzip where its name ends in ``.gz``.
 
     A long text may come in pieces, which are written as they come.
 
-    The text goes to a new file beside it, under a name that nobody can guess, which then takes the place and
-    the mode of the old one; a link is followed to what it names. What is no file (``/dev/stdout``) is written
-    to as it is. A ``private`` file can be read by its owner only. Raises `InputError` where it cannot be
-    written.
+    A file that was there keeps its mode; a link is followed to what it names. What is no file
+    (``/dev/stdout``) is written to as it is. Raises `InputError` where it cannot be written.
     """
     zipped = os.fspath(path).lower().endswith(".gz")
     try:
         wanted = Path(os.path.realpath(path))
         mode = _mode_of(wanted)
-        if mode is not None and not stat.S_ISREG(mode):
+        if mode is None or stat.S_ISREG(mode):
+            replace_file(wanted, text, mode=mode, zipped=zipped)
+        else:
             with wanted.open("wb") as there:
                 _write(there, text, zipped)
-            return
-        part = wanted.with_name(f".{wanted.name[:40]}.{secrets.token_hex(8)}.part")
-        with _gone_unless_moved(part):
-            with create(part, private=private) as file:
-                _write(file, text, zipped)
-                if mode is not None and not private:
-                    os.fchmod(file.fileno(), stat.S_IMODE(mode))
-                file.flush()
-                os.fsync(file.fileno())  # else a crash could leave the name without the text
-            part.replace(wanted)
     except (OSError, ValueError) as error:
         raise InputError(
             f"cannot be written ({reason(error)}); expected a path that can", where=file_name(path)
         ) from None
+
+
+def replace_file(
+    path: Path, data: str | bytes | Iterable[str], *, mode: int | None = 0o600, zipped: bool = False
+) -> None:
+    """Have a file hold this and nothing else, on disk when this returns. Raises `OSError`.
+
+    It is written to a new file beside it, under a name that nobody can guess, which then takes its place.
+    ``None`` for the ``mode`` is that of any new file.
+    """
+    part = path.with_name(f".{path.name[:40]}.{os.urandom(8).hex()}.part")
+    try:
+        with create(part, private=mode is not None) as file:
+            _write(file, data, zipped)
+            if mode is not None:
+                os.fchmod(file.fileno(), stat.S_IMODE(mode))
+            file.flush()
+            os.fsync(file.fileno())  # else a crash could leave the name without the text
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
 
 
 def _write(file: BinaryIO, text: str | bytes | Iterable[str], zipped: bool) -> None:
@@ -80,18 +87,11 @@ def write_all(descriptor: int, data: bytes) -> None:
         data = data[os.write(descriptor, data) :]
 
 
-def make_folder(path: str | os.PathLike[str], *, private: bool = False) -> Path:
-    """Make a folder and those above it, and see that it can be written to.
-
-    A ``private`` folder that is new can be entered by its owner only, whatever the umask says. Raises
-    `InputError` where that cannot be done.
-    """
+def make_folder(path: str | os.PathLike[str]) -> Path:
+    """Make a folder and those above it, and see that it can be written to; else raises `InputError`."""
     folder = Path(path)
     try:
-        if private:
-            private_folder(folder)
-        else:
-            folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(parents=True, exist_ok=True)
     except (OSError, ValueError) as error:
         found = f"cannot be made: {reason(error)}"
         raise InputError(found, where=file_name(path)) from None
@@ -124,11 +124,3 @@ def _mode_of(path: Path) -> int | None:
         return path.stat().st_mode
     except FileNotFoundError:
         return None
-
-
-@contextmanager
-def _gone_unless_moved(part: Path) -> Iterator[None]:
-    try:
-        yield
-    finally:
-        part.unlink(missing_ok=True)

@@ -11,6 +11,8 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from dovetail.remote.standard import BINARY_OPERATORS, FUNCTIONS, REFLECTED_OPERATORS
 
 Given = Sequence[Any]
@@ -46,12 +48,10 @@ def _bytes_of(elements: Estimate, typed_by: int | None = None) -> Estimate:
 
 def _broadcast(given: Given, named: Named) -> int:
     shapes = {_shape(value) for value in given}
-    if len(shapes) < 2:
+    try:
+        return math.prod(np.broadcast_shapes(*shapes)) if len(shapes) > 1 else 0
+    except ValueError:  # the call itself says so
         return 0
-    size = 1
-    for lengths in zip(*[reversed((1,) * 64 + shape) for shape in shapes], strict=False):
-        size *= max(lengths) if 0 not in lengths else 0
-    return size
 
 
 def _new(given: Given, named: Named) -> int:

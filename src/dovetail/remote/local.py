@@ -17,6 +17,7 @@ from dovetail.remote.failures import Failure
 from dovetail.remote.link import NOTHING, Owner, made, new_array, next_handle, on_present_link
 from dovetail.remote.snapshot import Fill, Manifest, load, reader, snapshot
 
+_TYPES = (np.dtype, type)
 _PLAIN = frozenset((int, float, complex, str, bool, type(None), slice, type(...)))
 
 
@@ -252,7 +253,7 @@ class LocalLink:
             return value
         if kind is list:
             return self._all(value)
-        if isinstance(value, np.dtype | type):
+        if isinstance(value, _TYPES):
             dtype = self._dtypes.get(value) or self._dtypes.get(known := known_dtype(value))
             if dtype is None:
                 raise TypeError(f"{self.library} has no {known}")

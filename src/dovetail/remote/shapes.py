@@ -12,12 +12,12 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
+from dovetail.records import dataclass
 from dovetail.remote.standard import having, with_operators
 
 Meta = tuple[str, tuple[int, ...]]
@@ -44,19 +44,7 @@ _STRETCHES = having("stretch")
 """Functions that may give views which nobody may write."""
 _VIEWS = having("view") | {"__getitem__"}
 """Functions that may give views which nobody may write of arrays which nobody may write."""
-_LIMITS = (
-    -(1 << 63),
-    -(1 << 31),
-    -(1 << 15),
-    -(1 << 7),
-    0,
-    1 << 7,
-    1 << 8,
-    1 << 15,
-    1 << 16,
-    1 << 31,
-    1 << 32,
-)
+_LIMITS = [-(1 << bits) for bits in (63, 31, 15, 7)] + [0] + [1 << bits for bits in (7, 8, 15, 16, 31, 32)]
 """Between two of these, whole numbers fit into the same data types."""
 _SIZES = {"bool": 1, "int8": 1, "uint8": 1, "int16": 2, "uint16": 2, "int32": 4, "uint32": 4, "float32": 4,
           "complex128": 16}  # fmt: skip

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import types
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from dovetail.records import dataclass
 from dovetail.remote.array import Array
 from dovetail.remote.device import Device
 from dovetail.remote.link import NOTHING, Link
@@ -37,16 +37,6 @@ class FloatInfo:
     max: float
     min: float
     smallest_normal: float
-    dtype: np.dtype[Any]
-
-
-@dataclass(frozen=True, slots=True)
-class IntegerInfo:
-    """What ``iinfo`` gives; numbers of Python."""
-
-    bits: int
-    max: int
-    min: int
     dtype: np.dtype[Any]
 
 
@@ -103,9 +93,7 @@ class Namespace:
 
         def call(*arguments: Any, **named: Any) -> Array:
             x = arguments[0] if arguments else None
-            if type(x) is list and x:  # of concat and stack
-                x = x[0]
-            if type(x) is Array:
+            if type(x) is Array or (type(x) is list and x and type(x := x[0]) is Array):  # concat, stack
                 link: Link = x._device.link
                 return link.call(name, arguments, named)
             return self._device_of(name, arguments, named).link.call(name, arguments, named)
@@ -132,7 +120,8 @@ class Namespace:
 
     def _creation(self, name: str) -> Any:
         def call(*arguments: Any, device: Device | None = None, **named: Any) -> Array:
-            return self._chosen(device).link.call(name, arguments, named)
+            chosen = self.device if device is None else self._chosen(device)
+            return chosen.link.call(name, arguments, named)
 
         return call
 
@@ -227,7 +216,8 @@ class Namespace:
     def astype(self, x: Array, dtype: Any, /, *, copy: bool = True, device: Device | None = None) -> Array:
         """The elements as another data type."""
         home = x._device if type(x) is Array else self._device_of("astype", (x,), {})
-        made = home.link.call("astype", (x, np.dtype(dtype)), NOTHING if copy else {"copy": False})
+        wanted = np.dtype(dtype) if type(dtype) is str else dtype
+        made = home.link.call("astype", (x, wanted), NOTHING if copy else {"copy": False})
         return made if device is None else made.to_device(device)
 
     def _converted(self, x: Array, dtype: Any, device: Device | None, copy: bool | None) -> Array:
@@ -266,11 +256,9 @@ class Namespace:
         eps, largest, least, normal = (float(number) for number in numbers)
         return FloatInfo(int(info.bits), eps, largest, least, normal, info.dtype)
 
-    def iinfo(self, type: Any, /) -> IntegerInfo:  # noqa: A002 - the standard's name
-        """Limits of an integer type."""
-        dtype = np.dtype(getattr(type, "dtype", type))
-        info = np.iinfo(dtype)
-        return IntegerInfo(int(info.bits), int(info.max), int(info.min), dtype)
+    def iinfo(self, type: Any, /) -> np.iinfo[Any]:  # noqa: A002 - the standard's name
+        """Limits of an integer type: numbers of Python."""
+        return np.iinfo(np.dtype(getattr(type, "dtype", type)))
 
     def isdtype(self, dtype: Any, kind: Any) -> bool:
         """Whether a data type is of a kind: a data type, a name of the standard, or several of them."""
@@ -295,13 +283,7 @@ class Namespace:
 
     def check_version(self, api_version: str | None) -> None:
         """Raise `ValueError` for a version of the standard that is not there."""
-        if api_version is not None and api_version not in (
-            "2021.12",
-            "2022.12",
-            "2023.12",
-            "2024.12",
-            VERSION,
-        ):
+        if api_version not in (None, "2021.12", "2022.12", "2023.12", "2024.12", VERSION):
             raise _NOT_STANDARD
 
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import inspect
 import operator
-from ast import literal_eval
 from collections import namedtuple
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
+
+from dovetail.records import dataclass
 
 VERSION = "2025.12"
 
@@ -191,22 +191,10 @@ def _parsed(line: str) -> Function:
     said, _, properties = line.partition("  # ")
     head, _, names = said.partition(" -> ")
     name, _, parameters = head.partition("(")
-    made: list[inspect.Parameter] = []
-    kind: Any = inspect.Parameter.POSITIONAL_OR_KEYWORD
-    for word in parameters.removesuffix(")").split(", "):  # no default has a comma
-        parameter, _, default = word.lstrip("*").partition("=")
-        if word == "/":
-            made = [one.replace(kind=inspect.Parameter.POSITIONAL_ONLY) for one in made]
-        elif word.startswith("*"):
-            kind = inspect.Parameter.KEYWORD_ONLY
-            if parameter:
-                made.append(inspect.Parameter(parameter, inspect.Parameter.VAR_POSITIONAL))
-        else:
-            value = literal_eval(default) if default else inspect.Parameter.empty
-            made.append(inspect.Parameter(parameter, kind, default=value))
+    signature = inspect.signature(eval(f"lambda {parameters.removesuffix(')')}: None"))
     short = name.rpartition(".")[2]
     results = namedtuple(f"{short}_result", names.split()) if names else None
-    return Function(name, inspect.Signature(made), results, frozenset(properties.split()))
+    return Function(name, signature, results, frozenset(properties.split()))
 
 
 def _table() -> dict[str, Function]:
@@ -225,30 +213,17 @@ CREATION = frozenset(line.partition("(")[0] for line in _CREATION.splitlines() i
 
 # -- operators -----------------------------------------------------------------------------------------
 
-_UNARY_METHODS = {"abs": "abs", "invert": "bitwise_invert", "neg": "negative", "pos": "positive"}
-_ARITHMETIC = {
-    "add": "add",
-    "and": "bitwise_and",
-    "floordiv": "floor_divide",
-    "lshift": "bitwise_left_shift",
-    "matmul": "matmul",
-    "mod": "remainder",
-    "mul": "multiply",
-    "or": "bitwise_or",
-    "pow": "pow",
-    "rshift": "bitwise_right_shift",
-    "sub": "subtract",
-    "truediv": "divide",
-    "xor": "bitwise_xor",
-}
-_COMPARISONS = {
-    "eq": "equal",
-    "ge": "greater_equal",
-    "gt": "greater",
-    "le": "less_equal",
-    "lt": "less",
-    "ne": "not_equal",
-}
+
+def _pairs(text: str) -> dict[str, str]:
+    return dict(pair.split("=") for pair in text.split())
+
+
+_UNARY_METHODS = _pairs("abs=abs invert=bitwise_invert neg=negative pos=positive")
+_ARITHMETIC = _pairs("""
+add=add and=bitwise_and floordiv=floor_divide lshift=bitwise_left_shift matmul=matmul mod=remainder
+mul=multiply or=bitwise_or pow=pow rshift=bitwise_right_shift sub=subtract truediv=divide xor=bitwise_xor
+""")
+_COMPARISONS = _pairs("eq=equal ge=greater_equal gt=greater le=less_equal lt=less ne=not_equal")
 
 
 def _turned(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:

@@ -18,6 +18,7 @@ the network is one that is trusted, or a tunnel.
 
 from __future__ import annotations
 
+import io
 import socket
 import struct
 import weakref
@@ -128,9 +129,9 @@ class Channel:
     def __init__(self, connection: socket.socket) -> None:
         self.connection = connection
         self.silent: Callable[[], None] | None = None
-        self._buffer = bytearray(_BUFFER)
-        self._view = memoryview(self._buffer)
-        self._begin = self._end = 0
+        # Of the kernel's time limits (`watch`) it makes None; what is long goes by its buffer.
+        reader = io.BufferedReader(socket.SocketIO(connection, "r"), _BUFFER)
+        self._readinto: Callable[[memoryview], int | None] = reader.readinto
         # Not `__del__`: of a circle of garbage the socket might go first, and warn that it was left open.
         weakref.finalize(self, connection.close).atexit = False
 
@@ -166,74 +167,41 @@ class Channel:
 
     def receive(self, most: int = MOST_JSON) -> tuple[int, Any, int]:
         """Kind, JSON value and number of raw bytes of the next frame; read the raw bytes next."""
-        self._fill(HEAD_SIZE)
-        begin = self._begin
-        kind, length, raw = parse_head(self._view[begin : begin + HEAD_SIZE], most)
-        self._begin = begin + HEAD_SIZE
-        text = self._bytes(length)
+        kind, length, raw = parse_head(self._exactly(HEAD_SIZE, begins=True), most)
         try:
-            return kind, orjson.loads(text) if length else None, raw
+            return kind, orjson.loads(self._exactly(length)) if length else None, raw
         except orjson.JSONDecodeError:
             raise ProtocolError("a frame whose text is no JSON") from None
 
-    def receive_into(self, target: memoryview) -> None:
-        """The next raw bytes, as many as ``target`` takes (contiguous, of bytes)."""
-        ready = min(self._end - self._begin, target.nbytes)
-        if ready:
-            target[:ready] = self._view[self._begin : self._begin + ready]
-            self._begin += ready
+    def receive_into(self, target: memoryview, *, begins: bool = False) -> None:
+        """The next bytes, as many as ``target`` takes (contiguous, of bytes); whether a frame ``begins``."""
+        ready = 0
         while ready < target.nbytes:
-            count = self._receive(target[ready:])
-            if not count:
-                raise ClosedError("the connection was closed within a frame")
-            ready += count
+            count = self._readinto(target[ready:])
+            if count is None:
+                self._still_there()
+            elif count:
+                ready += count
+            else:
+                within = "" if begins and not ready else " within a frame"
+                raise ClosedError("the connection was closed" + within)
 
     def skip(self, count: int) -> None:
         """Read so many raw bytes and forget them."""
-        while count:
-            if self._begin == self._end:
-                self._fill(1)
-            step = min(count, self._end - self._begin)
-            self._begin += step
-            count -= step
+        forgotten = memoryview(bytearray(min(count, _BUFFER)))
+        for begin in range(0, count, _BUFFER):
+            self.receive_into(forgotten[: count - begin])
 
     def close(self) -> None:
         """Close the connection."""
         self.connection.close()
 
-    def _receive(self, target: memoryview) -> int:
-        while True:
-            try:
-                return self.connection.recv_into(target)
-            except BlockingIOError:
-                self._still_there()
+    def _exactly(self, count: int, *, begins: bool = False) -> bytearray:
+        found = bytearray(count)
+        self.receive_into(memoryview(found), begins=begins)
+        return found
 
     def _still_there(self) -> None:
         if self.silent is None:
             raise TimeoutError("no answer")
         self.silent()
-
-    def _bytes(self, count: int) -> bytes | memoryview:
-        if count <= _BUFFER:
-            self._fill(count)
-            begin = self._begin
-            self._begin += count
-            return self._view[begin : begin + count]
-        long = bytearray(count)
-        self.receive_into(memoryview(long))
-        return bytes(long)
-
-    def _fill(self, count: int) -> None:
-        """Have at least so many bytes in the buffer, at most as many as it takes."""
-        if self._begin == self._end:
-            self._begin = self._end = 0
-        while self._end - self._begin < count:
-            if self._begin + count > _BUFFER:
-                left = self._end - self._begin
-                self._buffer[:left] = self._buffer[self._begin : self._end]
-                self._begin, self._end = 0, left
-            got = self._receive(self._view[self._end :])
-            if not got:
-                inside = self._end > self._begin
-                raise ClosedError("the connection was closed" + (" within a frame" if inside else ""))
-            self._end += got

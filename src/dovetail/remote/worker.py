@@ -16,6 +16,7 @@ import sys
 import threading
 import time
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -130,9 +131,9 @@ class Client:
         elif kind == Kind.PUT:
             self._put(said, size)
         elif kind == Kind.FETCH and not size:
-            self._fetch(_asked(said))
+            self._answer(self._fetched, _asked(said))
         elif kind == Kind.SYNC and not size:
-            self._sync(_asked(said))
+            self._answer(self._synced, _asked(said))
         elif kind == Kind.DUMP and not size:
             self._dump()
         elif kind == Kind.LOAD:
@@ -163,34 +164,33 @@ class Client:
         except self._errors as error:
             self.session.fail(handle, Failure.of(error, "asarray", site))
 
-    def _fetch(self, said: dict[str, Any]) -> None:
-        if self._unheard():
+    def _answer(
+        self, asked: Callable[[dict[str, Any]], tuple[dict[str, Any], NDArray[Any] | None]], said: Any
+    ) -> None:
+        """Answer a question, or with the oldest failure that the client has not heard of, if there is one."""
+        if self.session.unheard:
+            self._error(self.session.unheard.popleft(), unheard=True)
             return
         try:
-            elements = self._backend.to_host(self.session.get(said.get("array")))
-        except FailedError as failed:
-            self._error(failed.failure, unheard=False)
-            return
-        except self._errors as error:
-            self._error(Failure.of(error, "computing", -1), unheard=False)
-            return
-        self._reply({"shape": elements.shape, "dtype": elements.dtype.name}, elements)
-
-    def _sync(self, said: dict[str, Any]) -> None:
-        if self._unheard():
-            return
-        answer: dict[str, Any] = {"used": self.session.used}
-        try:
-            if said.get("wait"):
-                self._backend.synchronize()
-            if "describe" in said:
-                answer["described"] = self._backend.describe(self.session.get(said["describe"]))
+            found = asked(said)
         except FailedError as failed:
             self._error(failed.failure, unheard=False)
         except self._errors as error:
             self._error(Failure.of(error, "computing", -1), unheard=False)
         else:
-            self._reply(answer)
+            self._reply(*found)
+
+    def _fetched(self, said: dict[str, Any]) -> tuple[dict[str, Any], NDArray[Any]]:
+        elements = self._backend.to_host(self.session.get(said.get("array")))
+        return {"shape": elements.shape, "dtype": elements.dtype.name}, elements
+
+    def _synced(self, said: dict[str, Any]) -> tuple[dict[str, Any], None]:
+        answer: dict[str, Any] = {"used": self.session.used}
+        if said.get("wait"):
+            self._backend.synchronize()
+        if "describe" in said:
+            answer["described"] = self._backend.describe(self.session.get(said["describe"]))
+        return answer, None
 
     def _dump(self) -> None:
         manifest, sources = snapshot(self._backend, self.session.values, self.session.failed)
@@ -216,13 +216,6 @@ class Client:
         except self._errors as error:
             self._channel.skip(left)
             self.session.fail(None, Failure.of(error, "load", -1))
-
-    def _unheard(self) -> bool:
-        """Answer with the oldest failure that the client has not heard of, if there is one."""
-        if not self.session.unheard:
-            return False
-        self._error(self.session.unheard.popleft(), unheard=True)
-        return True
 
     def _error(self, failure: Failure, *, unheard: bool) -> None:
         answer = {"failure": failure.as_json(), "unheard": unheard, "told": self.session.told_so_far()}

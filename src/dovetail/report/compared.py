@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from dovetail.files.sentences import printable
 from dovetail.model import Note, Result
 from dovetail.report import wording
 from dovetail.report.columns import columns_of
 from dovetail.report.intervals import (
-    HIGHER_IS_BETTER,
     Interval,
     Paired,
     comparable,
@@ -18,6 +18,7 @@ from dovetail.report.intervals import (
     unmoved,
     variants,
 )
+from dovetail.report.metric_names import HIGHER_IS_BETTER, metric_named
 from dovetail.report.metrics import TrimmedTrace, final_metrics, later_than
 from dovetail.report.options import ReportOptions
 from dovetail.report.outcome import UNKNOWN
@@ -188,7 +189,7 @@ def _of_draws(groups: Mapping[str, Sequence[Result]]) -> list[str]:
             "are submitted together fare alike in any order. One run of each is shown."
         )
     elif same:
-        listed = wording.listed([wording.printable(name) for name in same], 4)
+        listed = wording.listed([printable(name) for name in same], 4)
         found.append(f"The seeds change nothing under {listed}: one run is shown.")
     if len(seeds) == 2 and len(same) < len(groups):
         found.append("Two seeds say little: their intervals rest on a single difference. Take five or more.")
@@ -235,7 +236,7 @@ def _compared(name: str, intervals: Sequence[Interval | None], rank: int, unknow
             cells.append(Cell(text + mark, found.mean, "best" if i in best else ""))
     pad = "  " if best else ""
     head = f"{wording.title(name, short=True)}{pad}\n{unit}{pad}"
-    return Cells(head, cells, rank=rank, about=wording.ABOUT.get(name, ""))
+    return Cells(head, cells, rank=rank, about=metric_named(name).about)
 
 
 def best_rows(means: Sequence[float | None], name: str) -> set[int]:

@@ -16,9 +16,8 @@ from dovetail.model import Allocation, Cluster, NodeGroup, Part, Record, Result,
 from dovetail.model.allocation import NARROW
 from dovetail.model.masks import runs
 from dovetail.model.tables import NumberedIds
-from dovetail.report.columns import Columns, Floats, columns_of
+from dovetail.report.columns import Columns, Floats, TableColumns, columns_of
 from dovetail.report.spelling import SpanTexts
-from dovetail.report.table_columns import TableColumns
 from dovetail.workloads.swf_writer import as_number
 
 COLUMNS = (
@@ -73,8 +72,6 @@ class ResourceNumbers:
         self._firsts = [group.first for group in self._groups]
         self._known: dict[tuple[int, int], tuple[str, int]] = {}
         self.texts = SpanTexts()
-        # Where all nodes are alike and have no devices, whole nodes are runs of numbers as they stand.
-        self._alike = self._sizes[0] if len(counts) == 1 and not cluster.total_devices else 0
 
     def held(self, allocation: Allocation | None) -> tuple[str, int]:
         """Numbers of what is held as ``0-3 7 9-10``, and how many. O(runs) where all of a node is held."""
@@ -87,10 +84,7 @@ class ResourceNumbers:
         key = part.nodes, part.cpus
         found = self._known.get(key)
         if found is None:
-            if self._alike and part.cpus == self._alike:
-                found = _spelt_runs(part.nodes, part.cpus)
-            else:
-                found = _spelt(self._spans(allocation))
+            found = _spelt(self._spans(allocation))
             if part.nodes.bit_length() <= NARROW:
                 self._known[key] = found
         return found
@@ -130,15 +124,6 @@ class ResourceNumbers:
         """The group that a node belongs to, and the number of its first resource."""
         g = bisect_right(self._firsts, n) - 1
         return self._groups[g], self._starts[g] + (n - self._firsts[g]) * self._sizes[g]
-
-
-def _spelt_runs(mask: int, size: int) -> tuple[str, int]:
-    """`_spelt` of whole nodes, each of so many CPUs."""
-    texts = [
-        f"{low * size}-{high * size - 1}" if (high - low) * size > 1 else str(low * size)
-        for low, high in runs(mask)
-    ]
-    return " ".join(texts), mask.bit_count() * size
 
 
 def _spelt(spans: Iterable[tuple[int, int]]) -> tuple[str, int]:

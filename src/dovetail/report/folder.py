@@ -23,7 +23,7 @@ def write_folder(results: Sequence[Result], folder: Path, asked: ReportOptions |
     chart, and the use of the cluster and the queue over time. Results of several loads go to a folder for
     each, ``load-X``, beside a chart over the load. Raises `InputError` where something cannot be written.
     """
-    from dovetail.report import plots
+    from dovetail.report import drawing, plots
 
     asked = asked or ReportOptions()
     loads = list(dict.fromkeys(result.load for result in results))
@@ -31,7 +31,7 @@ def write_folder(results: Sequence[Result], folder: Path, asked: ReportOptions |
         _write_one_load(results, folder, asked)
         return
     make_folder(folder)
-    plots.save_over_load(results, folder / "loads.svg", cut=asked.cut)
+    drawing.save(plots.over_load(results, cut=asked.cut), folder / "loads.svg")
     write_text(folder / "results.json", chain(pieces_of(forms(results, asked)), "\n"))
     for load in loads:
         chosen = [result for result in results if result.load == load]
@@ -39,7 +39,7 @@ def write_folder(results: Sequence[Result], folder: Path, asked: ReportOptions |
 
 
 def _write_one_load(results: Sequence[Result], folder: Path, asked: ReportOptions) -> None:
-    from dovetail.report import html, plots
+    from dovetail.report import drawing, html, plots
     from dovetail.report.gantt import figure
 
     make_folder(folder)
@@ -48,7 +48,7 @@ def _write_one_load(results: Sequence[Result], folder: Path, asked: ReportOption
     made = forms(results, asked)
     write_text(folder / "results.json", chain(pieces_of(made[0] if one else made), "\n"))
     if not one:
-        plots.save_comparison(results, folder / "comparison.svg", cut=asked.cut)
+        drawing.save(plots.comparison(results, cut=asked.cut), folder / "comparison.svg")
     charted: set[str] = set()
     for result, name in zip(results, file_names(results), strict=True):
         if result.replicate.number and not result.replicate.fresh and result.seed is None:
@@ -57,8 +57,9 @@ def _write_one_load(results: Sequence[Result], folder: Path, asked: ReportOption
         what = f"{label(result)} {result.cluster.label}"
         if what not in charted and result.records:
             charted.add(what)
-            figure.save(result, folder / f"{name}.svg")
-            plots.save_timeline(result, folder / ("timeline.svg" if one else f"{name}-timeline.svg"))
+            drawing.save(figure.draw(result), folder / f"{name}.svg")
+            over_time = folder / ("timeline.svg" if one else f"{name}-timeline.svg")
+            drawing.save(plots.timeline([result]), over_time)
 
 
 def forms(results: Sequence[Result], asked: ReportOptions) -> list[dict[str, Any]]:

@@ -10,19 +10,21 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import date
 from html import escape
 from importlib.resources import files
+from urllib.parse import quote
 
+from dovetail.files.sentences import printable
 from dovetail.model import Result
 from dovetail.report import plots, wording
 from dovetail.report.compared import comparison_table, later_table, paired_tables, remarks
 from dovetail.report.drawing import Drawing
 from dovetail.report.gantt import figure
 from dovetail.report.gantt.page import PageCharts
-from dovetail.report.html_table import table_html
 from dovetail.report.intervals import label, of_replicates, variants
+from dovetail.report.metric_names import METRICS
 from dovetail.report.metrics import TrimmedTrace, final_metrics
 from dovetail.report.options import ReportOptions
 from dovetail.report.outcome import breakdown_table, job_counts, job_table, metric_table, notes
-from dovetail.report.tables import Table
+from dovetail.report.tables import Cell, Cells, Table
 from dovetail.version import __version__
 
 MOST_JOBS = 2_000
@@ -66,7 +68,7 @@ def _asset(name: str) -> str:
 
 def _document(title: str, body: str, asked: ReportOptions) -> str:
     made = f"Made by Dovetail {__version__} on {date.today().isoformat()}"
-    made += f", by <code>{escape(wording.printable(asked.command))}</code>" if asked.command else ""
+    made += f", by <code>{escape(printable(asked.command))}</code>" if asked.command else ""
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
@@ -104,7 +106,7 @@ def _cards(result: Result, cut: TrimmedTrace | None = None) -> str:
             p95 = found[f"p95_{base}"]
             slowed = p95 is not None and "slowdown" in name
             more = "p95 " + (f"{p95:,.2f}" if slowed else wording.shortly(p95))
-        cards.append((wording.title(name), main, more.rstrip(")"), wording.ABOUT.get(name, "")))
+        cards.append((wording.title(name), main, more.rstrip(")"), METRICS[name].about))
     inner = "".join(
         f'<div title="{escape(about)}"><dt>{escape(name)}</dt>'
         f"<dd>{escape(text)}<small>{escape(more)}</small></dd></div>"
@@ -204,3 +206,50 @@ def _notes(lines: Iterable[str]) -> str:
 
 def _section(title: str, body: str) -> str:
     return f"<section><h2>{escape(title)}</h2>{body}</section>"
+
+
+# -- tables: sorted by a press on a heading, explained when pointed at ---------------------------------
+
+
+def table_html(table: Table, *, sortable: bool = True) -> str:
+    """The table as an element that scrolls within the page; every name is whole."""
+    lines = [line for line in (table.caption, *table.notes) if line]
+    about = "".join(f"<p class='note'>{escape(line)}</p>" for line in lines)
+    if not table.columns:
+        return about
+    columns = [column for column in table.columns if column.rank == 0 or not column.empty]
+    heads = "".join(_head(column, sortable) for column in columns)
+    rows = zip(*columns, strict=True)
+    body = "\n".join(
+        f"<tr>{''.join(_cell(cell, column.right) for cell, column in zip(row, columns, strict=True))}</tr>"
+        for row in rows
+    )
+    title = f"<h3>{escape(table.title)}</h3>" if table.title else ""
+    scroll = "scroll tall" if table.tall else "scroll"
+    return (
+        f'{title}<div class="{scroll}" tabindex="0" role="region" aria-label="table"><table>'
+        f"<thead><tr>{heads}</tr></thead><tbody>\n{body}\n</tbody></table></div>{about}"
+    )
+
+
+def _head(column: Cells, sortable: bool) -> str:
+    name = escape(" ".join(column.header.split()))
+    inner = f'<button type="button">{name}</button>' if sortable else name
+    return f'<th scope="col"{_class("number" if column.right else "")}{_tooltip(column.about)}>{inner}</th>'
+
+
+def _cell(cell: Cell, right: bool) -> str:
+    text = escape(printable(cell.text.rstrip(" *") if cell.style == "best" else cell.text.rstrip()))
+    if cell.link:
+        text = f'<a href="file://{quote(cell.link)}">{text}</a>'
+    sort = f' data-v="{"" if cell.value is None else repr(float(cell.value))}"' if right else ""
+    names = " ".join(name for name in ("number" if right else "", cell.style) if name)
+    return f"<td{_class(names)}{sort}{_tooltip(cell.title)}>{text}</td>"
+
+
+def _class(names: str) -> str:
+    return f' class="{names}"' if names else ""
+
+
+def _tooltip(text: str) -> str:
+    return f' title="{escape(printable(text))}"' if text else ""

@@ -13,32 +13,25 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from dovetail.errors import InputError
 from dovetail.model import Result
+from dovetail.records import dataclass
+from dovetail.report.metric_names import HIGHER_IS_BETTER, metric_named
 from dovetail.report.metrics import TrimmedTrace, final_metrics
 from dovetail.report.wording import machine
 
-HIGHER_IS_BETTER = frozenset(
-    {"utilisation", "gpu_utilisation", "fairness_users", "prediction_coverage", "jobs_completed"}
-)
-"""Metrics of which more is better; of all others less is."""
-
-
 FEW = 10.0
 """Of so many weeks the replicates would differ half as much as traces do."""
-_BETWEEN_0_AND_1 = {"utilisation", "gpu_utilisation", "fairness_users", "prediction_coverage"}
 
 
 def range_of(metric: str) -> tuple[float, float]:
     """The least and the greatest value that a metric can have."""
-    if metric in _BETWEEN_0_AND_1:
-        return 0.0, 1.0
-    return (1.0 if "slowdown" in metric else 0.0), math.inf
+    known = metric_named(metric)
+    return (1.0 if known.kind == "slowdown" else 0.0), (1.0 if known.more else math.inf)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,22 +8,21 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from enum import Enum
-from typing import Any, overload
+from typing import Any
 
 import orjson
 
 from dovetail.model import Allocation, Note, Plan, Record, Result
 from dovetail.model.masks import runs
 from dovetail.model.tables import RecordTable
-from dovetail.report.columns import Floats, columns_of
+from dovetail.report.columns import Floats, TableColumns, columns_of
 from dovetail.report.energy import energy_metrics
 from dovetail.report.intervals import label
 from dovetail.report.metrics import breakdown, later_than, metrics
 from dovetail.report.options import ReportOptions
 from dovetail.report.spelling import Spelling
-from dovetail.report.table_columns import TableColumns
 from dovetail.report.wording import machine
 
 CHUNK = 4_000
@@ -79,15 +78,8 @@ def form_of(result: Result, asked: ReportOptions | None = None) -> dict[str, Any
     return form
 
 
-def dumps(results: Result | Iterable[Result]) -> str:
-    """JSON text: an object of one result, a list of several; a line for each job, so that it diffs."""
-    if isinstance(results, Result):
-        return text_of(to_json(results))
-    return text_of([to_json(result) for result in results])
-
-
 def text_of(forms: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> str:
-    """JSON text of what `to_json` gave, or of a list of these, laid out as by `dumps`."""
+    """JSON text of what `to_json` gave, or of a list of these; a line for each job, so that it diffs."""
     return "".join(pieces_of(forms))
 
 
@@ -134,7 +126,7 @@ def _text(value: object) -> str:
         return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
 
-class JobForms(Sequence[dict[str, Any]]):
+class JobForms:
     """A row for each record, in file order, made when it is asked for."""
 
     def __init__(self, result: Result) -> None:
@@ -146,28 +138,18 @@ class JobForms(Sequence[dict[str, Any]]):
     def __len__(self) -> int:
         return len(self._records)
 
-    @overload
-    def __getitem__(self, index: int) -> dict[str, Any]: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[dict[str, Any]]: ...
-    def __getitem__(self, index: int | slice) -> dict[str, Any] | Sequence[dict[str, Any]]:
-        if not isinstance(index, slice):
-            place = range(len(self))[index]
-            return self[place : place + 1][0]
-        if isinstance(self._columns, TableColumns):
-            rows: list[dict[str, Any]] = orjson.loads(f"[{self.text(index)}]")
-            return rows
-        return [_row(record, self._spelt) for record in self._records[index]]
-
     def text(self, part: slice) -> str:
-        """Rows as JSON, each on a line of its own."""
+        """Some rows as JSON, each on a line of its own."""
         if isinstance(self._columns, TableColumns):
             return ",\n  ".join(_lines_of_table(self._columns, part, self._spelt))
-        return _lines(self[part])
+        return _lines([_row(record, self._spelt) for record in self._records[part]])
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        for first in range(0, len(self), CHUNK):
-            yield from self[first : first + CHUNK]
+        if isinstance(self._columns, TableColumns):
+            for first in range(0, len(self), CHUNK):
+                yield from orjson.loads(f"[{self.text(slice(first, first + CHUNK))}]")
+        else:
+            yield from (_row(record, self._spelt) for record in self._records)
 
 
 def _lines_of_table(columns: TableColumns, part: slice, spelt: Spelling) -> Iterator[str]:
@@ -223,9 +205,9 @@ def _row(record: Record, spelt: Spelling) -> dict[str, Any]:
         "end": record.end,
         "nodes": None if record.allocation is None else spelt(record.allocation.mask),
         "devices": _devices(record.allocation, spelt),
-        "predicted": _number(record.predicted.expected) if record.predicted else None,
+        "predicted": plain(record.predicted.expected) if record.predicted else None,
         "exit_code": record.exit_code,
-        "predicted_upper": _number(record.predicted.upper) if record.predicted else None,
+        "predicted_upper": plain(record.predicted.upper) if record.predicted else None,
         "promised": record.promised,
         "detail": record.detail or None,
         "stdout": record.stdout,
@@ -252,17 +234,8 @@ def _devices(allocation: Allocation | None, spelt: Spelling) -> list[str]:
 def _plan(plan: Plan | None) -> dict[str, Any] | None:
     if plan is None:
         return None
-    return {
-        "status": plan.status,
-        "bound": _number(plan.bound),
-        "gap": _number(plan.gap),
-        "seconds": _number(plan.seconds),
-        "objective": _number(plan.objective),
-    }
-
-
-def _number(value: float | None) -> float | None:
-    return value if value is not None and math.isfinite(value) else None
+    names = ("status", "bound", "gap", "seconds", "objective")
+    return {name: plain(getattr(plan, name)) for name in names}
 
 
 def plain(value: object) -> Any:

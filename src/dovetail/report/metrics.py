@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -18,23 +17,9 @@ import numpy as np
 from dovetail.errors import InputError
 from dovetail.files.units import seconds_of
 from dovetail.model import Result, Seconds
+from dovetail.records import dataclass
 from dovetail.report.columns import Bools, Columns, Floats, Ints, columns_of
 from dovetail.report.usage import busy_seconds
-
-CONTRACT = (
-    "makespan",
-    "mean_wait",
-    "mean_response",
-    "mean_bounded_slowdown",
-    "utilisation",
-    "gpu_utilisation",
-    "anl",
-    "aql",
-    "mit",
-    "decision_seconds_mean",
-    "decision_seconds_p99",
-)
-"""The metrics that the JSON form promises."""
 
 SIZE_CLASSES = (1, 4, 16, 64, 256, 1024, 4096)
 """Upper ends of the size classes; the last class is open."""
@@ -70,7 +55,7 @@ def final_metrics(result: Result, cut: TrimmedTrace | None = None) -> Metrics:
 
 def _worked_out(result: Result, cut: TrimmedTrace | None) -> Metrics:
     columns = columns_of(result)
-    chosen = columns.counted
+    chosen, held = columns.counted, columns.stretches
     window = (columns.first, columns.last)
     if cut is not None:
         chosen, window = cut.apply(columns)
@@ -80,8 +65,8 @@ def _worked_out(result: Result, cut: TrimmedTrace | None) -> Metrics:
         "mean_wait": _mean(columns.wait[chosen]),
         "mean_response": _mean(columns.response[chosen]),
         "mean_bounded_slowdown": _mean(columns.bounded_slowdown[chosen]),
-        "utilisation": _utilisation(columns, window),
-        "gpu_utilisation": _gpu_utilisation(columns, window),
+        "utilisation": _share(columns, window, held.cpus, columns.cluster.total_cpus),
+        "gpu_utilisation": _share(columns, window, held.devices, columns.cluster.total_devices),
         "anl": _anl(result, columns, chosen),
         "aql": _mean(columns.wait[chosen]),
         "mit": _mit(columns),
@@ -338,14 +323,6 @@ def _user_fairness(columns: Columns, chosen: Bools) -> float | None:
     means = np.bincount(user, columns.bounded_slowdown[counted]) / np.bincount(user)
     means = means[np.argsort(first)]  # as they come: sums of floats depend on it
     return jain(means)
-
-
-def _utilisation(columns: Columns, window: tuple[Seconds, Seconds]) -> float | None:
-    return _share(columns, window, columns.stretches.cpus, columns.cluster.total_cpus)
-
-
-def _gpu_utilisation(columns: Columns, window: tuple[Seconds, Seconds]) -> float | None:
-    return _share(columns, window, columns.stretches.devices, columns.cluster.total_devices)
 
 
 def _share(

@@ -7,9 +7,11 @@ from collections.abc import Iterable, Sequence
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from dovetail.files.sentences import printable
 from dovetail.model import Record, Result, State
 from dovetail.report import wording
 from dovetail.report.intervals import label
+from dovetail.report.metric_names import METRICS
 from dovetail.report.metrics import (
     TOLD_FROM,
     Metrics,
@@ -65,10 +67,10 @@ def summary(
 ) -> RenderableType:
     """What came out, metric by metric, with a heading that says of what, and notes, as text."""
     found = metrics(result, cut=cut, reference=reference)
-    name, where = wording.printable(label(result)), wording.printable(wording.where(result))
+    name, where = printable(label(result)), printable(wording.where(result))
     heading = Text.assemble((name, "bold"), "  ", (where, "dim"))
     if not result.known:
-        said = [Text(wording.printable(note), style="dim") for note in notes(result)]
+        said = [Text(printable(note), style="dim") for note in notes(result)]
         return Group(heading, Text(), Text.assemble((f"{'Makespan':<30}", "dim"), UNKNOWN), Text(), *said)
     parts: list[RenderableType] = [heading, Text()]
     parts += [
@@ -81,7 +83,7 @@ def summary(
     return Group(
         *parts,
         *([Text()] if remarks else []),
-        *(Text(wording.printable(note), style="dim") for note in remarks),
+        *(Text(printable(note), style="dim") for note in remarks),
     )
 
 
@@ -102,7 +104,7 @@ def _shown_metrics(result: Result, found: Metrics, verbose: bool) -> Iterable[tu
     """Names and texts of the metrics that say something about this result."""
     error = prediction_error(result, TOLD_FROM) if found.get("prediction_error_median") is not None else None
     errors = {} if error is None else {"median": error.median, "p90": error.p90}
-    for name in wording.TITLES:
+    for name in METRICS:
         value = found.get(name)
         spread = name.startswith(("mean_", "median_", "p95_", "max_"))
         if value is None or spread or name == "aql" or (name in UNUSUAL and not value):
@@ -121,7 +123,7 @@ def metric_table(result: Result, cut: TrimmedTrace | None = None) -> Table:
     """Every metric that says something, one a row; what it means is told when it is pointed at."""
     found = final_metrics(result, cut)
     shown = list(_shown_metrics(result, found, verbose=True))
-    titles = [Cell(wording.title(name), title=wording.ABOUT.get(name, "")) for name, _ in shown]
+    titles = [Cell(wording.title(name), title=METRICS[name].about) for name, _ in shown]
     values = [Cell(text, found[name]) for name, text in shown]
     return Table([Cells("metric", titles, right=False), Cells("value", values)])
 
@@ -169,7 +171,7 @@ def notes(result: Result, cut: TrimmedTrace | None = None) -> list[str]:
     if result.skipped:
         found.append(f"{wording.many(result.skipped, 'malformed line')} of the workload skipped.")
     if result.rejected:
-        told = [wording.printable(f"{r.id} ({r.reason})") for r in result.rejected]
+        told = [printable(f"{r.id} ({r.reason})") for r in result.rejected]
         found.append(f"Rejected: {wording.listed(told, NAMED)}.")
     return [*found, *map(str, result.notes)]
 

@@ -75,7 +75,7 @@ def _metadata(kind: str, process: int, thread: int, name: str) -> dict[str, Any]
 def _slices(columns: Columns, i: int, lanes: _Lanes) -> Iterator[dict[str, Any]]:
     """What a job held in one stretch of time."""
     stretches = columns.stretches
-    record, allocation = columns.records[int(stretches.job[i])], stretches.allocations[i]
+    record, allocation = columns.records[int(stretches.job[i])], stretches.allocation(i)
     start, end, job = float(stretches.start[i]), float(stretches.end[i]), record.job
     held: list[tuple[int, int]] = []
     for part in allocation.parts:

@@ -5,20 +5,19 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from dovetail.model import Cluster, Result, State
-from dovetail.report import drawing, wording
+from dovetail.records import dataclass
+from dovetail.report import wording
 from dovetail.report.columns import Columns, Floats, StepFunction, columns_of
 from dovetail.report.drawing import GRID, INK, MUTED, Drawing, Label, Line, Rectangle, text_width
 from dovetail.report.gantt.figure import WIDTH, time_axis
 from dovetail.report.gantt.lanes import OTHER, PALETTE, Span, span_of
 from dovetail.report.intervals import (
-    HIGHER_IS_BETTER,
     Interval,
     interval,
     label,
@@ -26,6 +25,7 @@ from dovetail.report.intervals import (
     unmoved,
     variants,
 )
+from dovetail.report.metric_names import HIGHER_IS_BETTER
 from dovetail.report.metrics import TrimmedTrace, final_metrics
 
 if TYPE_CHECKING:
@@ -398,18 +398,3 @@ def run_times(app: str, axis: str, places: Sequence[Learned]) -> Drawing:
     _key(drawn, [(one.name, _colour(place)) for place, one in enumerate(places)], box.bottom + 46, box.left)
     drawn.heading(f"Run times of {app}", "dots: measured; line: predicted; band: nine runs out of ten")
     return drawn
-
-
-def save_over_load(results: Sequence[Result], path: str | Path, *, cut: TrimmedTrace | None = None) -> None:
-    """Draw `over_load` to a file. Raises `InputError` if it cannot be written."""
-    drawing.save(over_load(results, cut=cut), path)
-
-
-def save_timeline(result: Result, path: str | Path) -> None:
-    """Draw `timeline` to a file. Raises `InputError` if it cannot be written."""
-    drawing.save(timeline([result]), path)
-
-
-def save_comparison(results: Sequence[Result], path: str | Path, *, cut: TrimmedTrace | None = None) -> None:
-    """Draw `comparison` to a file. Raises `InputError` if it cannot be written."""
-    drawing.save(comparison(results, cut=cut), path)

@@ -16,7 +16,7 @@ from dovetail.files.writing import write_text
 from dovetail.model import Result, Seconds
 from dovetail.report import compared, outcome, tables, wording
 from dovetail.report.intervals import Paired, label, paired, variants
-from dovetail.report.json_form import dumps, plain, text_of, to_json
+from dovetail.report.json_form import plain, text_of, to_json
 from dovetail.report.metrics import TrimmedTrace, metrics
 from dovetail.report.options import ReportOptions
 from dovetail.report.verdicts import summary_of
@@ -51,11 +51,41 @@ def _frame(rows: Sequence[dict[str, Any]]) -> pd.DataFrame:
     return pd.DataFrame(list(rows))
 
 
-class Report:
+class _Written:
+    """Results as a page, and as a folder with everything."""
+
+    results: list[Result]
+    asked: ReportOptions
+
+    def html(self, path: str | Path | None = None, *, cut: TrimmedTrace | None = None) -> str:
+        """One self-contained page; written to ``path`` and that returned, or the page itself.
+
+        ``cut`` leaves a warm-up and a cool-down out of the means.
+        """
+        from dovetail.report import html
+
+        page = html.page(self.results, replace(self.asked, cut=cut))
+        if path is None:
+            return page
+        write_text(path, page)
+        return str(path)
+
+    def save(self, folder: str | Path, *, cut: TrimmedTrace | None = None) -> str:
+        """Write page, JSON, CSVs and charts into a folder, which is made; returns the path of the page.
+
+        Of several loads there is a folder for each. Raises `InputError` where something cannot be written.
+        """
+        from dovetail.report.folder import write_folder
+
+        write_folder(self.results, Path(folder), replace(self.asked, cut=cut))
+        return str(Path(folder) / "index.html")
+
+
+class Report(_Written):
     """What came of a simulation or a live run. ``result`` holds everything that it is made from."""
 
     def __init__(self, result: Result) -> None:
-        self.result = result
+        self.result, self.results, self.asked = result, [result], ReportOptions()
 
     @property
     def policy(self) -> str:
@@ -99,7 +129,7 @@ class Report:
 
     def json(self) -> str:
         """The JSON form as text."""
-        return dumps(self.result)
+        return text_of(self.to_json())
 
     def gantt(self, path: str | Path | None = None, *, width: int = 80) -> str:
         """Draw the schedule: to an SVG, PNG or PDF file, or, without a path, as text.
@@ -111,26 +141,11 @@ class Report:
 
             return tables.render(terminal(self.result, width=width), width=width)
         check_figure(path)
+        from dovetail.report import drawing
         from dovetail.report.gantt import figure
 
-        figure.save(self.result, path)
+        drawing.save(figure.draw(self.result), path)
         return str(path)
-
-    def html(self, path: str | Path | None = None, *, cut: TrimmedTrace | None = None) -> str:
-        """One self-contained page; written to ``path`` and that returned, or the page itself.
-
-        ``cut`` leaves a warm-up and a cool-down out of the means.
-        """
-        from dovetail.report import html
-
-        return _page(html.page([self.result], ReportOptions(cut)), path)
-
-    def save(self, folder: str | Path, *, cut: TrimmedTrace | None = None) -> str:
-        """Write page, JSON, CSV and charts into a folder, which is made; returns the path of the page.
-
-        Raises `InputError` where something cannot be written.
-        """
-        return _saved([self.result], folder, ReportOptions(cut))
 
     def __str__(self) -> str:
         return tables.render(outcome.summary(self.result)).rstrip("\n")
@@ -144,7 +159,7 @@ class Report:
         return html.fragment(self.result)
 
 
-class Comparison(Sequence[Report]):
+class Comparison(_Written, Sequence[Report]):
     """Reports of several policies, clusters, seeds or loads, side by side.
 
     ``asked`` holds the results of a reference policy, if there is one.
@@ -207,27 +222,11 @@ class Comparison(Sequence[Report]):
 
     def plot(self, path: str | Path) -> str:
         """Bars with confidence intervals, to an SVG, PNG or PDF file. Returns the path."""
-        from dovetail.report import plots
+        from dovetail.report import drawing, plots
 
         check_figure(path)
-        plots.save_comparison(self.results, path)
+        drawing.save(plots.comparison(self.results), path)
         return str(path)
-
-    def html(self, path: str | Path | None = None, *, cut: TrimmedTrace | None = None) -> str:
-        """One self-contained page; written to ``path`` and that returned, or the page itself.
-
-        ``cut`` leaves a warm-up and a cool-down out of the means.
-        """
-        from dovetail.report import html
-
-        return _page(html.page(self.results, replace(self.asked, cut=cut)), path)
-
-    def save(self, folder: str | Path, *, cut: TrimmedTrace | None = None) -> str:
-        """Write page, JSON, CSVs and charts into a folder, which is made; returns the path of the page.
-
-        Of several loads there is a folder for each. Raises `InputError` where something cannot be written.
-        """
-        return _saved(self.results, folder, replace(self.asked, cut=cut))
 
     def __str__(self) -> str:
         notes = [Text(line) for line in compared.remarks(self.results)]
@@ -245,17 +244,3 @@ def check_figure(path: str | Path) -> None:
         raise InputError(f"cannot draw to {str(path)!r}: expected a name that ends in {', '.join(FIGURES)}")
     if Path(path).suffix.lower() != ".svg":
         need("matplotlib", "a chart as PNG or PDF")
-
-
-def _saved(results: Sequence[Result], folder: str | Path, asked: ReportOptions) -> str:
-    from dovetail.report.folder import write_folder
-
-    write_folder(results, Path(folder), asked)
-    return str(Path(folder) / "index.html")
-
-
-def _page(text: str, path: str | Path | None) -> str:
-    if path is None:
-        return text
-    write_text(path, text)
-    return str(path)

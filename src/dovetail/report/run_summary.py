@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
+from dovetail.files.sentences import printable
 from dovetail.model import Record, Result, Seconds, State
 from dovetail.report import wording
 from dovetail.report.metrics import TOLD_FROM, final_metrics, prediction_error
@@ -67,9 +68,9 @@ def failures(result: Result) -> Iterator[str]:
     failed = [record for record in result.records if record.state in FAILED]
     for record in failed[:MOST_FAILURES]:
         lines = _last_lines(record.stderr)
-        yield wording.printable(f"{record.job.id}: {record.state}{_why(record, lines)}")
+        yield printable(f"{record.job.id}: {record.state}{_why(record, lines)}")
         for line in lines:
-            yield f"    {wording.printable(line)}"
+            yield f"    {printable(line)}"
     if len(failed) > MOST_FAILURES:
         yield f"… and {len(failed) - MOST_FAILURES:,} more; the JSON form has them all"
 
@@ -78,7 +79,7 @@ def remarks(result: Result) -> Iterator[str]:
     """What is to be said of jobs that completed: a report of theirs that was ignored, processes left over."""
     detailed = [r for r in result.records if r.state is State.COMPLETED and r.detail]
     for record in detailed[:MOST_FAILURES]:
-        yield wording.printable(f"{record.job.id}: {record.detail}")
+        yield printable(f"{record.job.id}: {record.detail}")
     if len(detailed) > MOST_FAILURES:
         yield f"… and {len(detailed) - MOST_FAILURES:,} more; the JSON form has them all"
 
@@ -89,7 +90,7 @@ def _why(record: Record, lines: list[str]) -> str:
         return f" after {wording.shortly(record.run_time)}: its walltime"
     code = f"exit code {record.exit_code}" if record.exit_code else ""
     why = record.detail or code
-    if lines and wording.printable(why).endswith(wording.printable(lines[-1].strip())):
+    if lines and printable(why).endswith(printable(lines[-1].strip())):
         why = code
     return f": {why}" if why else ""
 

@@ -1,4 +1,4 @@
-"""Tables: what they hold, and how they look as text. Pages show the same (`dovetail.report.html_table`).
+"""Tables: what they hold, and how they look as text. Pages show the same (`dovetail.report.html`).
 
 A table that is wider than the terminal never loses a digit. Its names are cut first; then the columns that
 matter least go, or, where all of them matter, the table goes on in a second block below the first.
@@ -10,8 +10,8 @@ import io
 import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Literal, TextIO, TypeAlias
+from dataclasses import field
+from typing import Literal, TextIO, TypeAlias
 
 from rich import box
 from rich.cells import cell_len, set_cell_size
@@ -19,7 +19,8 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from dovetail.report.wording import printable
+from dovetail.files.sentences import printable
+from dovetail.records import dataclass
 
 Style: TypeAlias = Literal["", "best", "good", "bad", "warn", "info", "dim"]
 
@@ -104,17 +105,6 @@ class Table:
         """Number of rows."""
         return len(self.columns[0].cells) if self.columns else 0
 
-    def records(self) -> list[dict[str, Any]]:
-        """The rows as dicts by header: the value of a figure, the text of a name."""
-        heads = [" ".join(column.header.split()) for column in self.columns]
-        return [
-            {
-                head: cell.value if column.right and cell.value is not None else cell.text
-                for head, column, cell in zip(heads, self.columns, row, strict=True)
-            }
-            for row in zip(*self.columns, strict=True)
-        ]
-
     def text(self, width: int = 80) -> RenderableType:
         """What the terminal shows, at most ``width`` wide unless a single figure is wider than that."""
         shown = [c for c in self.columns if not c.page and (c.rank == 0 or not c.empty)]
@@ -131,11 +121,6 @@ class Table:
         return Group(*parts, *(Text(printable(line), style="dim") for line in lines))
 
 
-def table(columns: Sequence[Cells], *, width: int, title: str = "", caption: str = "") -> RenderableType:
-    """A table of these columns as text."""
-    return Table(columns, title, caption).text(width)
-
-
 def names(header: str, cells: Iterable[object], rank: int = 0) -> Cells:
     """A column of names, or of other words: cut where there is no room.
 
@@ -147,7 +132,7 @@ def names(header: str, cells: Iterable[object], rank: int = 0) -> Cells:
 def show(*columns: Cells) -> None:
     """Print a table of these columns, as wide as the terminal."""
     out = console()
-    out.print(table(columns, width=out.width))
+    out.print(Table(columns).text(out.width))
 
 
 def _total(columns: Sequence[Cells], widths: dict[int, int]) -> int:

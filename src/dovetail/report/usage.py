@@ -7,7 +7,6 @@ only where several jobs may share one.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +14,7 @@ import numpy.typing as npt
 from dovetail.model import CPU, FRACTION_UNITS, Cluster, Node
 from dovetail.model.allocation import NARROW
 from dovetail.model.masks import runs
+from dovetail.records import dataclass
 from dovetail.report.columns import Columns, Floats, Ints, ranges
 
 CHUNK = 4_000_000
@@ -48,9 +48,8 @@ class Held:
         found: list[float] = []  # five of each; the last two: which of all runs
         every: list[tuple[int, int]] = []
         known: dict[int, tuple[int, int]] = {}
-        allocations = columns.stretches.allocations
         for j in order.tolist():
-            allocation = allocations[j]
+            allocation = columns.stretches.allocation(j)
             for part in allocation.parts:
                 of_part = known.get(part.nodes)
                 if of_part is None:
@@ -75,13 +74,8 @@ class Held:
 
     def part(self, chosen: slice | npt.NDArray[np.bool_]) -> Held:
         """Some of the lines."""
-        return Held(
-            self.stretch[chosen],
-            self.low[chosen],
-            self.high[chosen],
-            self.device[chosen],
-            self.amount[chosen],
-        )
+        stretch, low, high, device = (a[chosen] for a in (self.stretch, self.low, self.high, self.device))
+        return Held(stretch, low, high, device, self.amount[chosen])
 
 
 class Places:

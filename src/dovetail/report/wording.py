@@ -5,114 +5,19 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-from dovetail.files.sentences import printable
 from dovetail.model import Cluster, Result, Seconds
-
-__all__ = [
-    "ABOUT",
-    "SHORT",
-    "TITLES",
-    "clock_of",
-    "count",
-    "fixed",
-    "is_seconds",
-    "listed",
-    "machine",
-    "many",
-    "metric",
-    "percent",
-    "printable",
-    "scale_of",
-    "seconds",
-    "shortly",
-    "title",
-    "where",
-    "workload",
-]
-
-TITLES = {
-    "makespan": "Makespan",
-    "mean_wait": "Mean wait",
-    "median_wait": "Median wait",
-    "p95_wait": "95 % wait at most",
-    "max_wait": "Longest wait",
-    "mean_response": "Mean response",
-    "median_response": "Median response",
-    "p95_response": "95 % respond within",
-    "max_response": "Longest response",
-    "mean_bounded_slowdown": "Mean bounded slowdown",
-    "median_bounded_slowdown": "Median bounded slowdown",
-    "p95_bounded_slowdown": "95 % slowed at most",
-    "max_bounded_slowdown": "Largest bounded slowdown",
-    "utilisation": "CPU utilisation",
-    "gpu_utilisation": "Device utilisation",
-    "anl": "ANL, lost to a slower choice",
-    "aql": "AQL, lost to waiting",
-    "mit": "MIT, most idle resource",
-    "decision_seconds_mean": "Decision time, mean",
-    "decision_seconds_p99": "Decision time, p99",
-    "prediction_error_median": "Prediction error, median",
-    "prediction_error_p90": "Prediction error, p90",
-    "prediction_coverage": "Predicted range held",
-    "fairness_users": "Fairness between users (Jain)",
-    "later_jobs": "Jobs later than the reference",
-    "later_mean": "Later by, mean",
-    "later_max": "Later by, at most",
-    "promises_broken": "Promises broken",
-    "broken_by_overrun": "of these, by an overrun",
-}
-"""Metrics in words."""
-
-ABOUT = {
-    "makespan": "From the first submission to the last end.",
-    "mean_wait": "Mean of start minus submission.",
-    "mean_response": "Mean of end minus submission.",
-    "mean_bounded_slowdown": "Mean of (end - submission) / run time; run times below 10 s count as 10 s.",
-    "utilisation": "CPU-seconds that jobs held, over those that the CPU pools offered within the makespan.",
-    "gpu_utilisation": "Device-seconds that jobs held, over those offered within the makespan.",
-    "anl": "Average node loss (Ravi 2012): how much longer a job ran than on the best of its "
-    "implementations, in the mean. 0 where there is but one.",
-    "aql": "Average queue loss (Ravi 2012): the mean wait.",
-    "mit": "Maximum idle time (Ravi 2012): of all CPU pools and devices, the longest time that one was idle "
-    "within the makespan.",
-    "decision_seconds_mean": "Seconds that one call of the policy takes, in the mean.",
-    "decision_seconds_p99": "Seconds within which 99 of 100 calls of the policy are done.",
-    "p95_wait": "95 of 100 jobs wait no longer.",
-    "prediction_error_median": "|predicted - actual| / actual: half of the jobs are off by less.",
-    "prediction_error_p90": "|predicted - actual| / actual: 90 of 100 jobs are off by less.",
-    "prediction_coverage": "Share of jobs whose run time lay within the predicted 90 % interval.",
-    "fairness_users": "Jain's index over the users' mean bounded slowdowns: 1 if all users fare alike.",
-}
-"""What a metric is, for those who point at it."""
-
-SHORT = {
-    "makespan": "makespan",
-    "mean_wait": "wait",
-    "p95_wait": "p95 wait",
-    "mean_response": "response",
-    "mean_bounded_slowdown": "slowdown",
-    "utilisation": "CPU",
-    "gpu_utilisation": "GPU",
-    "anl": "ANL",
-    "aql": "AQL",
-    "mit": "MIT",
-    "decision_seconds_mean": "decision",
-    "decision_seconds_p99": "decision p99",
-}
+from dovetail.report.metric_names import metric_named
 
 NOTHING = 1e-9
 """Seconds that are left of sums which should cancel."""
 LONG, VERY_LONG = 10_000.0, 360_000.0
 """Seconds from which people think in hours, and from which in days."""
 
-_SHARES = {"utilisation", "gpu_utilisation", "prediction_coverage"}
-_SHARES |= {"prediction_error_median", "prediction_error_p90"}
-_FACTORS = {"fairness_users"}
-
 
 def title(name: str, *, short: bool = False) -> str:
     """A metric's name in words."""
-    return SHORT.get(name, name.replace("_", " ")) if short else TITLES.get(name, name.replace("_", " "))
+    known = metric_named(name)
+    return (known.short if short else known.title) or name.replace("_", " ")
 
 
 def scale_of(values: Sequence[float | None]) -> tuple[float, str, int]:
@@ -230,27 +135,19 @@ def count(value: float | None) -> str:
 
 def is_seconds(name: str) -> bool:
     """Whether a metric is a length of time."""
-    return not (
-        name in _SHARES
-        or name in _FACTORS
-        or "slowdown" in name
-        or "decrease" in name
-        or name.startswith(("jobs", "promises", "broken"))
-        or name == "later_jobs"
-    )
+    return metric_named(name).kind == "seconds"
 
 
 def metric(name: str, value: float | None) -> str:
     """A metric's value in words."""
     if value is None:
         return "-"
-    if name in _SHARES:
+    kind = metric_named(name).kind
+    if kind == "share":
         return percent(value)
-    if "slowdown" in name:
-        return f"{value:,.2f}"
-    if name in _FACTORS:
-        return f"{value:.3f}"
-    return seconds(value) if is_seconds(name) else count(value)
+    if kind in ("slowdown", "index"):
+        return fixed(value, 2 if kind == "slowdown" else 3)
+    return seconds(value) if kind == "seconds" else count(value)
 
 
 def machine(cluster: Cluster) -> str:

@@ -27,11 +27,11 @@ import json
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dovetail.files.writing import private_folder
+from dovetail.files.writing import private_folder, replace_file
+from dovetail.records import dataclass
 
 
 def default_service_folder() -> Path:
@@ -181,18 +181,3 @@ def read_form(path: Path) -> Any:
         return json.loads(path.read_bytes())
     except RecursionError as error:
         raise ValueError("hundreds of nested brackets") from error
-
-
-def replace_file(path: Path, data: bytes) -> None:
-    """Write a file whole, mode 0600, in place of what is there; on disk when this returns."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}")
-    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    try:
-        with os.fdopen(fd, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.rename(temporary, path)
-    except OSError:
-        temporary.unlink(missing_ok=True)
-        raise

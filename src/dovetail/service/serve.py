@@ -13,7 +13,7 @@ import time
 import uuid
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, field, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -29,17 +29,19 @@ from dovetail.errors import DovetailError, ExecutorError, InputError
 from dovetail.executors.processes import started_at
 from dovetail.executors.recovery import end_unlogged, recover
 from dovetail.executors.spawnlog import LOG_NAME, uid_of
+from dovetail.files.writing import replace_file
 from dovetail.history.sqlite import SqliteHistory, default_history_path
 from dovetail.interfaces import AdoptsJobs, Backend, Executor, LastAttempts, LeavesJobs
 from dovetail.model import Cluster, Ended, Job, Seconds, State, TableTruth, Usage, Workload
 from dovetail.plugins import LoadedPolicy, load_policy, named_backend, needs_priorities, policy_for
+from dovetail.records import dataclass
 from dovetail.running.assembly import driver_of, journal_at, neighbours_of, recording
 from dovetail.running.folder import RunSettings, as_run_folder, encoded_about, read_about
 from dovetail.running.ledger import Ledger, LedgerDamageError
 from dovetail.running.taking_up import by_submission, enter_adopted, enter_outside, sorted_out
 from dovetail.service.core import Options, Service
 from dovetail.service.daemon import SystemdNotifier
-from dovetail.service.folder import Address, ServiceFolder, replace_file
+from dovetail.service.folder import Address, ServiceFolder
 from dovetail.service.gate import Authentication, Sessions
 from dovetail.service.http import Listeners, is_loopback, names_of, parse_listen, tls_context
 from dovetail.service.people import name_of

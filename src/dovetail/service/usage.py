@@ -9,15 +9,17 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from math import exp2, isfinite
 from pathlib import Path
 
 from dovetail.engine.driver.fair_shares import FairShares
 from dovetail.engine.journal.checked import DAMAGED, checked
 from dovetail.errors import InputError
+from dovetail.files.writing import replace_file
 from dovetail.model import Seconds
-from dovetail.service.folder import read_form, replace_file
+from dovetail.records import dataclass
+from dovetail.service.folder import read_form
 
 HALF_LIFE: Seconds = 7 * 86400.0
 """Where shares are given and no half-life is."""

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from dovetail.spec.jobs import JOB
 from dovetail.spec.option import DURATION, SIZE, Option
-from dovetail.spec.values import DEFAULT_MODEL, MOST_RETRIES
+from dovetail.spec.values import DEFAULT_MODEL, LEAST_LENT, MOST_RETRIES
 
 _COMMANDS: Mapping[str, tuple[Option, ...]] = {
     "submit": (
@@ -373,6 +373,29 @@ _COMMANDS: Mapping[str, tuple[Option, ...]] = {
         Option("executor", "Show the nodes on which it runs jobs.", "NAME[?option=value]", default="local"),
         Option("timeout", "How long drivers may take.", DURATION, default=20.0, least=0, above=True),
     ),
+    "device-server": (
+        Option(
+            "device",
+            "What to lend: cuda:N, torch:cuda:N, opencl[:TEXT], numpy, torch; once for each device.",
+            "DEVICE",
+        ),
+        Option("socket", "The unix socket; - for none. Default: in the runtime folder.", "PATH"),
+        Option("listen", "Listen on the network too; port 0 takes any.", "HOST:PORT"),
+        Option("token_file", "The token of clients on the network (mode 600).", "FILE"),
+        Option(
+            "memory",
+            "For arrays on each device, e.g. 8GB. Default: all.",
+            SIZE,
+            "--memory --mem",
+            default=0,
+            least=LEAST_LENT,
+        ),
+        Option(
+            "quota", "For the arrays of one client. Default: the same.", SIZE, default=0, least=LEAST_LENT
+        ),
+        Option("clients", "Clients on each device at most.", default=64, least=1, most=1000),
+        Option("status", "Ask the server that runs, and exit."),
+    ),
     "runs": (
         Option("prune", "Remove runs that are older, e.g. 30d; none in which jobs run.", DURATION),
         Option("limit", "Show so many, the newest first.", "N", default=20, least=1),
@@ -398,7 +421,7 @@ _COMMANDS: Mapping[str, tuple[Option, ...]] = {
         "workload pack-nodes, split, history list, history show, history predict, history forget, "
         "history export, history import, history vacuum, history import-slurm, "
         "history import-nextflow, history import-snakemake, model list, model show, model error, "
-        "memory, devices, runs, recover"
+        "memory, devices, device-server, runs, recover"
     ): (Option("as_json", "Print JSON alone on standard output.", flags="--json"),),
 }
 """Options by the commands that take them."""

@@ -15,6 +15,8 @@ MOST_INPUTS = 100
 """Of a job: what a model of run times costs grows with the square of their number, and more."""
 MOST_CPUS = 1_000_000
 MOST_DEVICES = 10_000
+LEAST_LENT = 1 << 20
+"""Bytes of a device below which lending makes no sense."""
 MOST_PRIORITY = 1_000_000
 """Of a job that is submitted, above and below 0; a job file's go from 0 to 1e15."""
 MOST_FACTOR = 100.0

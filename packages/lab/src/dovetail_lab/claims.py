@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from dovetail.errors import InputError
-from dovetail.report import Interval
+from dovetail.report.intervals import Interval
 
 Value = float | str
 

@@ -24,8 +24,9 @@ from rich.text import Text
 
 from dovetail import __version__
 from dovetail.files.writing import make_folder, write_text
-from dovetail.report import Interval, tables
+from dovetail.report import tables
 from dovetail.report.drawing import save_figure
+from dovetail.report.intervals import Interval
 from dovetail_lab.claims import Chosen, Claim, Verdict
 from dovetail_lab.figures import inline_svg
 

@@ -21,14 +21,14 @@ import dovetail
 from dovetail import Cluster, InputError, Workload, load_workload
 from dovetail.cli import options as opt
 from dovetail.plugins import policies
-from dovetail.report import interval
 from dovetail.report.drawing import styled
+from dovetail.report.intervals import interval
 from dovetail.report.progress import Bar
-from dovetail.workers import mapped
 from dovetail.workloads.edit import shuffled
 from dovetail_lab.figures import clean, figure, heading
 from dovetail_lab.mistaken import MistakenModel
 from dovetail_lab.study import Chart, Out, Study, Table, Workers, prepared, processes, publish
+from dovetail_lab.tasks import mapped
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -6,7 +6,6 @@ One row a unit (a CPU pool or a device). Large clusters are drawn as shares in u
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 from dovetail.model import Result
 from dovetail.report import drawing, wording
@@ -31,11 +30,6 @@ FAILED = ("did not complete", "#b3001b")
 BLUE = "#2b4595"
 WIDTH = 792.0
 """Of all charts, in points: 11 inches."""
-
-
-def save(result: Result, path: str | Path) -> None:
-    """Draw to a file; its ending says in which form. Raises `InputError` if it cannot be written."""
-    drawing.save(draw(result), path)
 
 
 def draw(result: Result, *, titled: bool = True) -> Drawing:

@@ -13,6 +13,7 @@ from typing import Any
 
 import orjson
 
+from dovetail.files.sentences import printable
 from dovetail.model import Record, Result
 from dovetail.report.gantt.lanes import (
     MOST_BARS,
@@ -27,7 +28,6 @@ from dovetail.report.gantt.lanes import (
     lanes,
     span_of,
 )
-from dovetail.report.wording import printable
 
 DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 WHOLE = 1000

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from dovetail.report import Interval, interval
+from dovetail.report.intervals import Interval, interval
 from dovetail_lab.aupy.found import FULL, SETS, Floats, StudySamples
 from dovetail_lab.claims import (
     TOLERANCE,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from dovetail.report import Interval, interval
+from dovetail.report.intervals import Interval, interval
 
 Floats = NDArray[np.float64]
 

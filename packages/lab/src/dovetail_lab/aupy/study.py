@@ -22,7 +22,6 @@ from dovetail import InputError
 from dovetail.cli import options as opt
 from dovetail.report.drawing import styled
 from dovetail.report.progress import Bar
-from dovetail.workers import mapped
 from dovetail_lab.aupy.claims import CONSTANTS, claims
 from dovetail_lab.aupy.found import ALGORITHMS, MEASURES, SETS, Floats, StudySamples, Timing
 from dovetail_lab.claims import Chosen
@@ -30,6 +29,7 @@ from dovetail_lab.figures import clean, heading, styled_figure
 from dovetail_lab.packing.registry import Options, solve
 from dovetail_lab.packing.synthetic import set_1_like, set_2, set_3
 from dovetail_lab.study import Chart, Out, Prose, Set, Study, Table, Workers, prepared, processes, publish
+from dovetail_lab.tasks import mapped
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -321,7 +321,7 @@ def _show_sharing(found: Sequence[Sharing]) -> None:
         tables.Cells("95 % interval", [ends(one) for one in found]),
         tables.Cells("Control", ["-" if (n := one.noise) is None else f"{n.mean:+.1%}" for one in found]),
     ]
-    console.print(tables.table(columns, width=console.width))
+    console.print(tables.Table(columns).text(console.width))
     console.print(Text("\nControl: beside a process that sleeps, which shares nothing."))
     if not all(one.shows for one in found):
         console.print(

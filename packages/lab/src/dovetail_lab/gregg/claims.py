@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from dovetail.report import Interval, interval
+from dovetail.report.intervals import Interval, interval
 from dovetail_lab.claims import (
     TOLERANCE,
     Chosen,

@@ -21,7 +21,7 @@ import numpy as np
 import dovetail
 from dovetail.errors import InputError
 from dovetail.model import CPU, Choice, Cluster, Job, JobId, Result, Seconds, TableTruth, Workload
-from dovetail.report import Interval, interval
+from dovetail.report.intervals import Interval, interval
 from dovetail.workloads.edit import shuffled
 from dovetail_lab.apps.bench.measured import inputs_of
 from dovetail_lab.apps.bench.suite import DEVICE_KINDS, app_of, two_devices

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from functools import partial
 
 from dovetail.model import Seconds
-from dovetail.report import Interval
+from dovetail.report.intervals import Interval
 from dovetail_lab.claims import Claim, Verdict, matches, ordered
 from dovetail_lab.gregg.live import PLACEMENTS, Live
 from dovetail_lab.study import Table, few, shown

@@ -16,9 +16,9 @@ import numpy as np
 import dovetail
 from dovetail import Cluster, Job, Report, Workload
 from dovetail.model import CPU, JobId, Result, Seconds
-from dovetail.workers import mapped
 from dovetail.workloads.edit import shuffled
 from dovetail_lab.published.gregg import TABLE_2, gregg_table2
+from dovetail_lab.tasks import mapped
 
 MACHINE = Cluster.parse("1x1cpu+1gpu")
 CHUNK = 50

@@ -20,8 +20,8 @@ from dovetail import Cluster, Job, Workload
 from dovetail.history import MemoryHistory
 from dovetail.model import Seconds, TableTruth
 from dovetail.runtimes import make_model
-from dovetail.workers import mapped
 from dovetail_lab.published.gregg import gregg_table2
+from dovetail_lab.tasks import mapped
 
 Floats = NDArray[np.float64]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dovetail.report import Interval, interval
+from dovetail.report.intervals import Interval, interval
 from dovetail_lab.claims import (
     TOLERANCE,
     Chosen,

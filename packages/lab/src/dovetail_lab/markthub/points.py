@@ -10,9 +10,9 @@ import numpy as np
 
 import dovetail
 from dovetail import Workload
-from dovetail.report import Interval, interval
-from dovetail.workers import mapped
+from dovetail.report.intervals import Interval, interval
 from dovetail_lab.markthub.lifetimes import Lifetimes, lifetimes
+from dovetail_lab.tasks import mapped
 
 POLICIES = ("rq", "mrq", "mrq-aware")
 """Compared with ``fcfs``, in this order."""

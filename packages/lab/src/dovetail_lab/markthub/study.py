@@ -12,7 +12,7 @@ import typer
 
 from dovetail.cli import options as opt
 from dovetail.files.writing import write_text
-from dovetail.report import Interval
+from dovetail.report.intervals import Interval
 from dovetail.report.progress import Bar
 from dovetail_lab.claims import Chosen
 from dovetail_lab.markthub import figures

@@ -21,9 +21,9 @@ from dovetail.errors import InputError, UnsupportedWorkload
 from dovetail.interfaces import traits_of
 from dovetail.plugins import load_policy, policies
 from dovetail.report.progress import Bar
-from dovetail.workers import mapped
 from dovetail_lab.policies.queues import KINDS, Queue, noisy_model
 from dovetail_lab.study import Out, Study, Table, Workers, prepared, processes, publish
+from dovetail_lab.tasks import mapped
 
 FIGURES = {
     "makespan": "makespan",

@@ -15,14 +15,14 @@ import dovetail
 from dovetail import Cluster, InputError
 from dovetail.cli import options as opt
 from dovetail.plugins import load_policy
-from dovetail.report import Interval, interval
+from dovetail.report.intervals import Interval, interval
 from dovetail.report.progress import Bar
-from dovetail.workers import mapped
 from dovetail_lab.apps.bench.sharing import PAIRS, Sharing, read_sharing
 from dovetail_lab.claims import TOLERANCE, Chosen, Claim, Constant, Verdict, all_of, matches, ordered
 from dovetail_lab.published.ravi_multi import ravi_multi
 from dovetail_lab.ravi.panels import Panel, parts
 from dovetail_lab.study import Out, Set, Study, Table, Workers, few, prepared, processes, publish, shown
+from dovetail_lab.tasks import mapped
 
 LENGTHS = ("75sj25lj", "50sj50lj", "25sj75lj")
 SIZES = ("75sr25lr", "50sr50lr", "25sr75lr")

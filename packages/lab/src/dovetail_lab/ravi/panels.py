@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from dovetail.report import Interval
 from dovetail.report.drawing import GRID, INK, MUTED, styled
+from dovetail.report.intervals import Interval
 from dovetail_lab.figures import clean, heading, styled_figure
 from dovetail_lab.study import Chart, Table, shown
 

@@ -17,9 +17,8 @@ import typer
 import dovetail
 from dovetail import Cluster, InputError
 from dovetail.cli import options as opt
-from dovetail.report import Interval, interval
+from dovetail.report.intervals import Interval, interval
 from dovetail.report.progress import Bar
-from dovetail.workers import mapped
 from dovetail_lab.claims import (
     TOLERANCE,
     Chosen,
@@ -35,6 +34,7 @@ from dovetail_lab.claims import (
 from dovetail_lab.published.ravi_single import POOLS, ravi_single
 from dovetail_lab.ravi.panels import Panel, parts
 from dovetail_lab.study import Out, Set, Study, Workers, few, prepared, processes, publish, shown
+from dovetail_lab.tasks import mapped
 
 MIXES = {
     "uniform": "Figure 3: as many CPU-friendly as GPU-friendly jobs",

@@ -16,8 +16,8 @@ from dovetail.report.intervals import Interval, interval
 from dovetail.splitting.finish_time import optimal_makespan
 from dovetail.splitting.known import makespan
 from dovetail.splitting.rules import RULES
-from dovetail.workers import mapped
 from dovetail_lab.shirahata.play import FileSystem, Played, play
+from dovetail_lab.tasks import mapped
 
 TASKS, NODES = 4000, (1, 2, 4, 8, 16, 32, 64)
 CPU_SECONDS, GPU_SECONDS = 77.4, 27.9

@@ -8,14 +8,14 @@ the functions of which nothing is computed on the device.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dovetail.remote.backends.base import Backend, Kernel, Place, View, default_dtypes
+from dovetail.remote.backends.base import Backend, Kernel, View, default_dtypes
 from dovetail.remote.backends.numpy import NumpyBackend
 from dovetail.remote.backends.opencl import products, reductions
 from dovetail.remote.backends.opencl.elementwise import (
@@ -33,18 +33,75 @@ from dovetail.remote.standard import DTYPES, FUNCTIONS, INPLACE_OPERATORS, OPERA
 
 __all__ = ["ON_HOST", "OpenCLBackend"]
 
-_OTHERS = (
-    "all", "any", "argmax", "argmin", "astype", "clip", "count_nonzero", "empty", "empty_like", "full",
-    "full_like", "linalg.matmul", "linalg.matrix_transpose", "linalg.outer", "linalg.tensordot",
-    "linalg.vecdot", "matmul", "max", "mean", "min", "ones", "ones_like", "prod", "std", "sum", "tensordot",
-    "var", "vecdot", "where", "zeros", "zeros_like",
-)  # fmt: skip
+_TYPED = frozenset(("clip", "full", "full_like", "where", *EXPRESSIONS))
+"""Functions of numbers that have a type."""
 
-_TYPED = ("clip", "full", "full_like", "where")
-"""Functions, beside the element-wise ones, of numbers that have a type."""
+
+def _named(function: Callable[..., Any], names: Iterable[str]) -> dict[str, Callable[..., Any]]:
+    """A function of a queue and a name as one of the queue for each name."""
+
+    def of(name: str) -> Callable[..., Any]:
+        return lambda queue, *arguments, **named: function(queue, name, *arguments, **named)
+
+    return {name: of(name) for name in names}
+
+
+def _empty(queue: Queue, shape: Any, *, dtype: Any = None) -> ClArray:
+    return queue.empty((shape,) if isinstance(shape, int) else shape, dtype or queue.real)
+
+
+def _full(queue: Queue, shape: Any, fill_value: Any, *, dtype: Any = None) -> ClArray:
+    if dtype is None:
+        dtype = np.result_type(fill_value)
+        defaults = {"f": queue.real, "c": np.result_type(queue.real, np.complex64), "i": np.dtype("int64")}
+        dtype = defaults.get(dtype.kind, dtype)
+    one = queue.upload(np.full((), fill_value, dtype=dtype))
+    return broadcast_to(queue, one, shape)
+
+
+def _filled(value: int) -> Callable[..., ClArray]:
+    return lambda queue, shape, *, dtype=None: _full(
+        queue, shape, float(value) if dtype is None else value, dtype=dtype
+    )
+
+
+def _like(function: Callable[..., ClArray]) -> Callable[..., ClArray]:
+    return lambda queue, x, /, *arguments, dtype=None: function(
+        queue, x.shape, *arguments, dtype=dtype or x.dtype
+    )
+
+
+_CREATION: Mapping[str, Callable[..., ClArray]] = {
+    "empty": _empty,
+    "full": _full,
+    "ones": _filled(1),
+    "zeros": _filled(0),
+}
+
+#: What is computed on the device: functions of its queue and their arguments.
+ON_DEVICE: Mapping[str, Callable[..., Any]] = {
+    **SHAPING,
+    **_named(elementwise, EXPRESSIONS),
+    **_named(reductions.reduce, reductions.REDUCTIONS),
+    **_named(reductions.arg_extreme, ("argmax", "argmin")),
+    **{name: getattr(products, name) for name in ("matmul", "tensordot", "vecdot")},
+    **{f"linalg.{name}": getattr(products, name) for name in products.__all__},
+    **_CREATION,
+    **{f"{name}_like": _like(function) for name, function in _CREATION.items()},
+    "linalg.matrix_transpose": SHAPING["matrix_transpose"],
+    "mean": reductions.mean,
+    "std": reductions.deviation,
+    "var": reductions.variance,
+    "count_nonzero": reductions.count_nonzero,
+    "astype": converted,
+    "clip": clip,
+    "where": where,
+    "__getitem__": getitem,
+    "__setitem__": setitem,
+}
 
 #: Functions that NumPy computes on the server's host.
-ON_HOST = frozenset(FUNCTIONS) - {*EXPRESSIONS, *SHAPING, *_OTHERS}
+ON_HOST = frozenset(FUNCTIONS) - frozenset(ON_DEVICE)
 
 
 class OpenCLBackend(Backend):
@@ -65,62 +122,23 @@ class OpenCLBackend(Backend):
         self.errors = (cl.Error,)
         self.library = f"pyopencl {cl.VERSION_TEXT}, {queue.device.platform.version.strip()}"
         self.device_name = queue.device.name.strip()
-        self.computes_here = bool(queue.device.type & cl.device_type.CPU)
+        self.computes_here = queue.on_cpu
         self._host = NumpyBackend()
         doubles = () if queue.double else ("float64", "complex128")
         self.dtypes = {name: np.dtype(name) for name in DTYPES if name not in doubles}
-        self._real = np.dtype("float64" if queue.double else "float32")
-        self.default_dtypes = default_dtypes(self._real.name)
+        self.default_dtypes = default_dtypes(queue.real.name)
         self.array_type = ClArray
         self.functions = self._functions()
 
     def _functions(self) -> dict[str, Callable[..., Any]]:
-        queue = self._queue
-        with_queue: dict[str, Callable[..., Any]] = {
-            **SHAPING,
-            **{name: getattr(products, name) for name in ("matmul", "tensordot", "vecdot")},
-            **{f"linalg.{name}": getattr(products, name) for name in products.__all__},
-            "linalg.matrix_transpose": SHAPING["matrix_transpose"],
-            "mean": reductions.mean,
-            "std": reductions.deviation,
-            "var": reductions.variance,
-            "count_nonzero": reductions.count_nonzero,
-            "astype": converted,
-            "clip": clip,
-            "where": where,
-            "__getitem__": getitem,
-            "__setitem__": setitem,
-        }
-        here: dict[str, Callable[..., Any]] = {n: partial(f, queue) for n, f in with_queue.items()}
-        for table, function in (
-            (EXPRESSIONS, elementwise),
-            (reductions.REDUCTIONS, reductions.reduce),
-            (("argmax", "argmin"), reductions.arg_extreme),
-        ):
-            here |= {name: partial(function, queue, name) for name in table}
-        here["empty"], here["full"] = self._empty, self._full
-        for name, value in (("ones", 1), ("zeros", 0)):
-            here[name] = _filled(self._full, value)
-        for name in ("empty", "full", "ones", "zeros"):
-            here[f"{name}_like"] = _like(here[name])
         found = {name: self._on_host(name) for name in (*FUNCTIONS, "__getitem__")}
         found["__setitem__"] = self._set_on_host
-        for name, function in here.items():
-            found[name] = _or(function, found[name], typed=name in EXPRESSIONS or name in _TYPED)
+        for name, function in ON_DEVICE.items():
+            found[name] = _or(partial(function, self._queue), found[name], typed=name in _TYPED)
         found |= operators_by(found)
         for method in INPLACE_OPERATORS:
             found[method] = self._in_place(found[OPERATOR_FUNCTIONS[method]])
         return found
-
-    def _empty(self, shape: Any, *, dtype: Any = None) -> ClArray:
-        return self._queue.empty((shape,) if isinstance(shape, int) else shape, dtype or self._real)
-
-    def _full(self, shape: Any, fill_value: Any, *, dtype: Any = None) -> ClArray:
-        if dtype is None:
-            dtype = np.result_type(fill_value)
-            dtype = np.dtype(self.default_dtypes.get(_KINDS.get(dtype.kind, ""), dtype.name))
-        one = self._queue.upload(np.full((), fill_value, dtype=dtype))
-        return broadcast_to(self._queue, one, shape)
 
     # -- on the host -----------------------------------------------------------------------------------
 
@@ -179,10 +197,10 @@ class OpenCLBackend(Backend):
         """The buffer."""
         return value.buffer.int_ptr, value.buffer.size
 
-    def place(self, value: ClArray) -> Place:
+    def view(self, value: ClArray) -> View:
         """From the beginning of the buffer."""
-        strides = tuple(s * value.itemsize for s in strides_of(value.shape))
-        return Place(value.buffer.int_ptr, View(value.dtype.name, value.shape, strides, 0))
+        strides = tuple(s * value.dtype.itemsize for s in strides_of(value.shape))
+        return View(value.dtype.name, value.shape, strides, 0)
 
     def read(self, value: ClArray, low: int, high: int) -> NDArray[np.uint8]:
         """From the buffer."""
@@ -230,9 +248,6 @@ class OpenCLBackend(Backend):
         self._queue.finish()
 
 
-_KINDS = {"f": "real floating", "c": "complex floating", "i": "integral"}
-
-
 def _or(function: Callable[..., Any], on_host: Callable[..., Any], *, typed: bool) -> Callable[..., Any]:
     """The function of the device, and that of the host for types that the device's does not know.
 
@@ -246,16 +261,5 @@ def _or(function: Callable[..., Any], on_host: Callable[..., Any], *, typed: boo
             return function(*arguments, **named)
         except NoExpression:
             return on_host(*arguments, **named)
-
-    return call
-
-
-def _filled(full: Callable[..., ClArray], value: int) -> Callable[..., ClArray]:
-    return lambda shape, *, dtype=None: full(shape, float(value) if dtype is None else value, dtype=dtype)
-
-
-def _like(function: Callable[..., ClArray]) -> Callable[..., ClArray]:
-    def call(x: ClArray, /, *arguments: Any, dtype: Any = None) -> ClArray:
-        return function(x.shape, *arguments, dtype=dtype or x.dtype)
 
     return call

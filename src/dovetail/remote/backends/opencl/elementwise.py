@@ -91,12 +91,8 @@ _REAL: Mapping[str, Mapping[str, str]] = {
 }
 
 
-def _by_kind(table: Mapping[str, str]) -> dict[str, str]:
-    return {kind: code for kinds, code in table.items() for kind in kinds}
-
-
 #: Rule of the result's type, and expression, by function and kind.
-EXPRESSIONS: Mapping[str, Mapping[str, tuple[str, str]]] = {}
+EXPRESSIONS: dict[str, dict[str, tuple[str, str]]] = {}
 for _rule, _tables in (
     ("promoted", _PROMOTED),
     ("floating", _FLOATING),
@@ -104,8 +100,8 @@ for _rule, _tables in (
     ("real", _REAL),
 ):
     for _name, _table in _tables.items():
-        _found: Any = EXPRESSIONS
-        _found.setdefault(_name, {}).update({k: (_rule, code) for k, code in _by_kind(_table).items()})
+        _codes = {_kind: (_rule, _code) for _kinds, _code in _table.items() for _kind in _kinds}
+        EXPRESSIONS.setdefault(_name, {}).update(_codes)
 
 
 def prelude(dtype: np.dtype[Any]) -> str:
@@ -275,7 +271,7 @@ def elementwise(queue: Queue, name: str, *inputs: Any) -> ClArray:
     promoted = np.result_type(*[x.dtype if isinstance(x, ClArray) else x for x in inputs])
     table = EXPRESSIONS[name]
     if promoted.kind not in table and promoted.kind in "biu" and "f" in table:
-        promoted = np.dtype("float64" if queue.double else "float32")
+        promoted = queue.real
     if promoted.kind not in table:
         raise NoExpression(f"{name} of {promoted}")
     rule, code = table[promoted.kind]

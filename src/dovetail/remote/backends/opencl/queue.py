@@ -11,23 +11,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dovetail.remote.opencl_device import choose, load
+from dovetail.remote.standard import DTYPES
 
-C_TYPES: Mapping[str, str] = {
-    "bool": "uchar",
-    "int8": "char",
-    "int16": "short",
-    "int32": "int",
-    "int64": "long",
-    "uint8": "uchar",
-    "uint16": "ushort",
-    "uint32": "uint",
-    "uint64": "ulong",
-    "float32": "float",
-    "float64": "double",
-    "complex64": "float2",
-    "complex128": "double2",
-}
+_C = "uchar char short int long uchar ushort uint ulong float double float2 double2"
+C_TYPES: Mapping[str, str] = dict(zip(DTYPES, _C.split(), strict=True))
 """Types in OpenCL C, by NumPy's names."""
+
+GROUP = 64
+"""Work-items of a group on CPUs, where the driver would choose another number for other shapes of arrays, and
+compile the kernel anew for each: 50 ms of CPU time with PoCL."""
 
 QUIET = ["-w"]
 """Options of the compiler: its warnings would go to whatever program runs here."""
@@ -48,11 +40,6 @@ class ClArray:
     def ndim(self) -> int:
         """The number of dimensions."""
         return len(self.shape)
-
-    @property
-    def itemsize(self) -> int:
-        """Bytes of an element."""
-        return self.dtype.itemsize
 
     @property
     def nbytes(self) -> int:
@@ -85,6 +72,8 @@ class Queue:
         self.context = cl.Context([self.device])
         self.queue = cl.CommandQueue(self.context)
         self.double = bool(self.device.double_fp_config)
+        self.real = np.dtype("float64" if self.double else "float32")
+        self.on_cpu = bool(self.device.type & cl.device_type.CPU)
         self.kernels: dict[Hashable, Any] = {}
         # A kernel object keeps its arguments until it is launched: nobody may come between.
         self._lock = threading.Lock()
@@ -149,11 +138,18 @@ class Queue:
         if 0 in items:
             return
         given = [a.buffer if isinstance(a, ClArray) else a for a in arguments]
+        enqueue = self.cl.enqueue_nd_range_kernel
         with self._lock:
             kernel.set_args(*given)
-            self.cl.enqueue_nd_range_kernel(
-                self.queue, kernel, tuple(items), tuple(group) if group is not None else None
-            )
+            if group is not None or not self.on_cpu:
+                enqueue(self.queue, kernel, tuple(items), tuple(group) if group is not None else None)
+            elif len(items) > 1 or items[0] < GROUP:
+                enqueue(self.queue, kernel, tuple(items), (1,) * len(items))
+            else:
+                whole = items[0] // GROUP * GROUP
+                enqueue(self.queue, kernel, (whole,), (GROUP,))
+                if left := items[0] - whole:
+                    enqueue(self.queue, kernel, (left,), (1,), (whole,))
 
     def finish(self) -> None:
         """Wait until all is done."""

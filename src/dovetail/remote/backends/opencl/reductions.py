@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from numpy.lib.array_utils import normalize_axis_index, normalize_axis_tuple
 
 from dovetail.remote.backends.opencl.elementwise import NoExpression, apply, converted, elementwise, loaded
 from dovetail.remote.backends.opencl.queue import C_TYPES, ClArray, Queue
-from dovetail.remote.backends.opencl.strided import axis_of, viewed
+from dovetail.remote.backends.opencl.strided import viewed
 
 LANES = 4096
 """Results, or parts of results, that are computed at once."""
@@ -44,11 +45,7 @@ def _lined_up(queue: Queue, x: ClArray, axis: Any) -> tuple[ClArray, int, int, i
 
 
 def _axes(axis: Any, ndim: int) -> list[int]:
-    given = range(ndim) if axis is None else (axis if isinstance(axis, tuple | list) else (axis,))
-    found = sorted({axis_of(a, ndim) for a in given})
-    if len(found) < len(given):
-        raise ValueError(f"found the axes {tuple(given)}, expected each at most once")
-    return found
+    return sorted(normalize_axis_tuple(range(ndim) if axis is None else axis, ndim, "axis"))
 
 
 def _shape_after(shape: Sequence[int], axes: Sequence[int], keepdims: bool) -> tuple[int, ...]:
@@ -177,7 +174,7 @@ def arg_extreme(
     if x.dtype.kind == "c":
         raise NoExpression(f"{name} of {x.dtype}")
     lined = x.reshaped((x.size,)) if axis is None else x
-    along = axis_of(0 if axis is None else axis, lined.ndim)
+    along = normalize_axis_index(0 if axis is None else axis, lined.ndim)
     n = lined.shape[along]
     extreme = reduce(queue, name.removeprefix("arg"), lined, axis=along, keepdims=True)
     position = np.dtype("int32" if n < 1 << 31 else "int64")

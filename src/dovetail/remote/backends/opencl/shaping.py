@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.lib.array_utils import normalize_axis_index
 from numpy.typing import NDArray
 
 from dovetail.remote.backends.opencl.elementwise import NoExpression, converted
 from dovetail.remote.backends.opencl.queue import ClArray, Queue
 from dovetail.remote.backends.opencl.strided import (
-    axis_of,
     broadcast_strides,
     copy,
     outline,
@@ -80,7 +80,7 @@ def _roll(queue: Queue, x: ClArray, shift: Any, *, axis: Any = None) -> ClArray:
     axes = axis if isinstance(axis, tuple) else (axis,)
     shifts = shift if isinstance(shift, tuple) else (shift,) * len(axes)
     for by, one in zip(shifts, axes, strict=True):
-        before = (slice(None),) * axis_of(one, x.ndim)
+        before = (slice(None),) * normalize_axis_index(one, x.ndim)
         first = -by % max(x.shape[one], 1)
         parts = (slice(first, None), slice(None, first))
         x = _concat(queue, [getitem(queue, x, (*before, part)) for part in parts], axis=one)
@@ -103,20 +103,20 @@ def _repeat(queue: Queue, x: ClArray, repeats: Any, *, axis: int | None = None) 
         raise NoExpression("repeat by an array")
     if axis is None:
         x, axis = x.reshaped((x.size,)), 0
-    along = axis_of(axis, x.ndim)
+    along = normalize_axis_index(axis, x.ndim)
     before, n, after = x.shape[:along], x.shape[along], x.shape[along + 1 :]
     made = broadcast_to(queue, x.reshaped((*before, n, 1, *after)), (*before, n, repeats, *after))
     return made.reshaped((*before, n * repeats, *after))
 
 
 def _unstack(queue: Queue, x: ClArray, *, axis: int = 0) -> list[ClArray]:
-    before = (slice(None),) * axis_of(axis, x.ndim)
+    before = (slice(None),) * normalize_axis_index(axis, x.ndim)
     return [getitem(queue, x, (*before, k)) for k in range(x.shape[axis])]
 
 
 def _concat(queue: Queue, arrays: Sequence[ClArray], *, axis: int | None = 0) -> ClArray:
     parts = [x.reshaped((x.size,)) for x in arrays] if axis is None else list(arrays)
-    along = axis_of(axis or 0, parts[0].ndim)
+    along = normalize_axis_index(axis or 0, parts[0].ndim)
     shape = list(parts[0].shape)
     for x in parts[1:]:
         if x.ndim != len(shape) or (*x.shape[:along], *x.shape[along + 1 :]) != (

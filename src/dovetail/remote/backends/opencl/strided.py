@@ -33,13 +33,6 @@ def merged(shape: Sequence[int], strides: Sequence[Sequence[int]]) -> tuple[list
     return kept, found
 
 
-def axis_of(axis: int, ndim: int) -> int:
-    """The axis counted from the first. Raises `AxisError`."""
-    if not -ndim <= axis < ndim:
-        raise np.exceptions.AxisError(axis, ndim)
-    return axis % ndim
-
-
 def outline(shape: Sequence[int]) -> NDArray[np.uint8]:
     """An array of NumPy of this shape in C order, of one byte an element, that has no memory.
 
@@ -88,7 +81,7 @@ def copy(
 ) -> None:
     """``target[to] = source[of]``, element by element over ``shape``; both of the same item size."""
     kept, (into, out_of) = merged(shape, (to[1], of[1]))
-    word, d = _WORDS[target.itemsize], len(kept)
+    word, d = _WORDS[target.dtype.itemsize], len(kept)
     kernel = queue.build(
         ("copy", word, d),
         f"""

@@ -26,7 +26,7 @@ from dovetail.executors.environment import THREAD_COUNTS, UNSET
 from dovetail.model import Seconds
 from dovetail.rates.sharing_penalty import FIG_8
 from dovetail.remote.opencl_device import choose, load
-from dovetail.report import Interval, interval
+from dovetail.report.intervals import Interval, interval
 from dovetail_lab.apps.registry import APPS, RAVI
 
 SLEEP = ("-c", "import time; time.sleep(1e6)")
