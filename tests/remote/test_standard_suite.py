@@ -34,8 +34,8 @@ EXCUSED = {
     "test_dlpack.py::test_dunder_dlpack": "copy=False: the memory of another process cannot be exported",
 }
 
-#: What fails with each library here too, but perhaps not for the arrays that the suite draws: the function, and an
-#: element for which it fails. `test_what_is_drawn_fails_here_too` holds each.
+#: What fails with each library here too, but perhaps not for the arrays that the suite draws: the function,
+#: and an element for which it fails. `test_what_is_drawn_fails_here_too` holds each.
 DRAWN = {
     "test_special_cases.py::test_unary[expm1((real(x_i) is +0 or real(x_i) == -0) and imag(x_i) is +0) "
     "-> 0 + 0j]": ("expm1", complex(-0.0, 0.0), "(-0+0j)"),
