@@ -32,7 +32,6 @@ from dovetail.plugins import (
     named_backend,
     policy_for,
 )
-from dovetail.rates.remote_gpu import RemoteGpu, with_communication
 from dovetail.report.wording import many
 from dovetail.running.assembly import warn
 from dovetail.running.folder import find_run
@@ -45,7 +44,6 @@ from dovetail.runtimes.registry import make_model
 from dovetail.runtimes.true_times import never_ran, true_or_expected, unknown_kinds
 from dovetail.runtimes.unnamed import named_as_known
 from dovetail.spec.values import DEFAULT_MODEL, RECORDED, Compilation, Knowledge, Overrun
-from dovetail.workloads.edit import scale
 from dovetail.workloads.load import is_trace, load_workload
 
 if TYPE_CHECKING:  # a run imports what tells of it once its jobs run
@@ -199,8 +197,10 @@ def simulate(
     from dovetail.engine.simulation.simulate import SimulationOptions
     from dovetail.engine.simulation.simulate import simulate as simulated
     from dovetail.policies.follow_plan import FollowPlan
+    from dovetail.rates.remote_gpu import RemoteGpu, with_communication
     from dovetail.report.report import Report
     from dovetail.runtimes.perfect import PerfectModel
+    from dovetail.workloads.edit import scale
     from dovetail.workloads.replicates import drawn
 
     if "policies" in reader:
@@ -302,6 +302,8 @@ def simulate(
 
 def _forecast(loaded: LoadedPolicy, rates: RateModel | None, machine: Cluster) -> Expectations | None:
     """What a policy may ask about sharing, where it does and a rate model of borrowed GPUs can tell."""
+    from dovetail.rates.remote_gpu import RemoteGpu
+
     if not traits_of(loaded.policy).forecasts or not isinstance(rates, RemoteGpu):
         return None
     return Expectations(rates.fresh(machine))

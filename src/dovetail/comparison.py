@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Callable, MutableSequence, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from inspect import signature
 from multiprocessing import get_context
@@ -17,6 +17,7 @@ from dovetail.errors import InputError, NothingKnown
 from dovetail.files.units import LONGEST
 from dovetail.interfaces import Planner, Policy
 from dovetail.model import Cluster, Replicate, Result, Seconds, Workload
+from dovetail.records import dataclass
 from dovetail.report.options import ReportOptions
 from dovetail.report.report import Comparison
 from dovetail.spec.values import Bootstrap

@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+from dovetail import plugins
 from dovetail.cli.main import _table
 
 HEAVY = (
@@ -63,6 +64,12 @@ status_of(["policies"])
 print([*found, *(name for name in ("rich", "dovetail.policies.fms") if name in sys.modules)])
 """
     late = ("numpy", "rich", "dovetail.report.report", "dovetail.engine.simulation.simulate")
+    late += ("pydantic", "tomllib", "secrets", "statistics", "importlib.metadata")
     command = [sys.executable, "-c", program, *late]
     told = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
     assert told.stdout.splitlines()[-1] == "[]"
+
+
+def test_what_a_run_takes_by_default_is_what_is_registered() -> None:
+    for (group, name), place in plugins._USUAL.items():
+        assert plugins.entries(group)[name].value == place

@@ -7,7 +7,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -46,6 +46,7 @@ from dovetail.model import (
     classes_for,
     ways,
 )
+from dovetail.records import dataclass
 from dovetail.report import tables
 from dovetail.running.folder import SHORT, default_runs_folder, journal_of, run_folders
 from dovetail.service.client import VARIABLE

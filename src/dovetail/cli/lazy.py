@@ -10,7 +10,6 @@ import importlib
 import importlib.util
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,6 +19,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from dovetail.cli.usage import read_plainly
 from dovetail.errors import InputError
+from dovetail.records import dataclass
 
 if TYPE_CHECKING:  # who asks for a command of ours waits for no reader of metadata
     from importlib.metadata import EntryPoint

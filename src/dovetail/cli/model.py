@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +15,7 @@ from dovetail.files.sentences import printable
 from dovetail.history import Group, SqliteHistory
 from dovetail.history.base import InputsKey, RequestKey, canonical_inputs, request_key
 from dovetail.model import DeviceClass, Run
+from dovetail.records import dataclass
 from dovetail.report import tables, wording
 from dovetail.spec.values import DEFAULT_MODEL
 

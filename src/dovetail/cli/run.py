@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +11,7 @@ import typer
 from dovetail.cli import options as opt
 from dovetail.errors import InputError
 from dovetail.files.streams import note
+from dovetail.records import dataclass
 from dovetail.spec.values import Overrun
 
 if TYPE_CHECKING:

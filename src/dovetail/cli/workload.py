@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast, get_args
 
@@ -15,6 +15,7 @@ from dovetail.errors import InputError
 from dovetail.files.reading import read_bytes
 from dovetail.files.sentences import file_name
 from dovetail.files.writing import write_text
+from dovetail.records import dataclass
 
 if TYPE_CHECKING:
     from dovetail.model import Cluster, Workload

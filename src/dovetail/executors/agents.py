@@ -18,7 +18,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import IO, Any
 
@@ -28,6 +28,7 @@ from dovetail.executors.agent import KEPT_ALIVE
 from dovetail.executors.notes import private_file, refusing, write_private
 from dovetail.executors.spawnlog import SpawnLog, boot_id, parse_log, read_log, started_at
 from dovetail.files.writing import private_folder
+from dovetail.records import dataclass
 
 SCRIPT = Path(__file__).with_name("agent.py")
 PATIENCE = 60.0

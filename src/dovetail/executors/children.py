@@ -1,11 +1,13 @@
-"""What a supervisor knows of its jobs, and their records in the spawn log. The standard library only."""
+"""What a supervisor knows of its jobs, and their records in the spawn log. The standard library only.
+
+No dataclasses: importing them would be a third of a supervisor's start.
+"""
 
 from __future__ import annotations
 
 import json
 import os
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     import resource
@@ -16,8 +18,7 @@ if TYPE_CHECKING:
 TEXT = json.encoder.encode_basestring_ascii
 
 
-@dataclass
-class Setup:
+class Setup(NamedTuple):
     """What jobs of one implementation on one place have in common; sent once."""
 
     environ: dict[bytes, bytes]
@@ -46,27 +47,33 @@ def variables(named: Mapping[str, str]) -> dict[bytes, bytes]:
     return {os.fsencode(name): os.fsencode(value) for name, value in named.items()}
 
 
-@dataclass
 class Child:
     """A job that runs: ``pid`` leads its session and process group; ``memory`` is its limit in bytes."""
 
-    uid: str
-    pid: int
-    began: float
-    grace: float
     reason: str | None = None
     kill_at: float = float("inf")
     forced: bool = False
     survivors: bool = False
-    memory: int | None = None
     peak: int = 0  # the most that its processes were seen to hold together
-    group: Group | None = None
-    cores: list[int] = field(default_factory=list)
     why: str = ""
     alone: bool = False  # nothing of it was left in its cgroup when it ended
     status: int = 0
     end: bytes = b""
-    more: dict[str, Any] = field(default_factory=dict)
+
+    def __init__(
+        self,
+        uid: str,
+        pid: int,
+        began: float,
+        grace: float,
+        *,
+        memory: int | None = None,
+        group: Group | None = None,
+        cores: list[int] | None = None,
+    ) -> None:
+        self.uid, self.pid, self.began, self.grace = uid, pid, began, grace
+        self.memory, self.group, self.cores = memory, group, cores or []
+        self.more: dict[str, Any] = {}
 
     def group_holds_others(self) -> bool:
         """Whether another process than the leader lives in its cgroup. Raises `OSError`."""

@@ -23,11 +23,12 @@ import stat
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import islice
 from pathlib import Path
 
 from dovetail.model import Cluster, Placed, bits
+from dovetail.records import dataclass
 
 Unit = str
 """``core:3``, ``gpu:0``: a core, or a device by its kind and number."""

@@ -13,13 +13,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from dovetail.executors.environment import VISIBLE, visible_names
 from dovetail.model import Cluster, Device, Node
+from dovetail.records import dataclass
 
 PROBES: Mapping[str, str] = {"nvidia": "nvidia.py", "amd": "amd.py", "opencl": "opencl.py"}
 TIMEOUT = 20.0

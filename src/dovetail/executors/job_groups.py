@@ -5,20 +5,18 @@ from __future__ import annotations
 import errno
 import os
 import time
-from dataclasses import dataclass
 
 MOST_FAILED = 3
 """Cgroups that could not be made or entered, after which no more are tried."""
 
 
-@dataclass(slots=True)
 class Group:
     """A cgroup for one job at a time; ``limited``: the kernel holds it to a limit of memory."""
 
-    path: str
-    door: int
-    events: int
-    limited: bool
+    __slots__ = ("door", "events", "limited", "path")
+
+    def __init__(self, path: str, door: int, events: int, limited: bool) -> None:
+        self.path, self.door, self.events, self.limited = path, door, events, limited
 
     def populated(self) -> bool:
         """Whether any process lives in it, or below."""

@@ -16,7 +16,6 @@ import contextlib
 import json
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -38,6 +37,7 @@ from dovetail.model import (
     State,
     bits,
 )
+from dovetail.records import dataclass
 from dovetail.remote.switchboard import Switchboard
 
 NOTES = "devices.jsonl"

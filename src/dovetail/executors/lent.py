@@ -19,7 +19,6 @@ import sys
 import tempfile
 from collections.abc import Collection, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 
 from dovetail.errors import ExecutorError, InputError
@@ -28,6 +27,7 @@ from dovetail.executors.lending import STARTED, Lending, LendingExecutor, server
 from dovetail.executors.local import MachineExecutor
 from dovetail.interfaces import LastAttempts, RunFolder
 from dovetail.model import EMPTY, Cluster, Seconds
+from dovetail.records import dataclass
 from dovetail.remote.switchboard import Switchboard
 
 

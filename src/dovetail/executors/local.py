@@ -21,7 +21,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +47,7 @@ from dovetail.executors.supervised import SupervisedExecutor
 from dovetail.files.writing import private_folder
 from dovetail.interfaces import LastAttempts, RunFolder, RunningAttempt
 from dovetail.model import Cluster, JobId, Lingering, Placed, Withdrawn
+from dovetail.records import dataclass
 
 _log = logging.getLogger(__name__)
 _WELCOME = 1 << 16

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import secrets
 from pathlib import Path
 
 from dovetail.executors.spawnlog import SpawnLog
@@ -62,7 +61,7 @@ class Outputs:
         bucket = os.path.dirname(out)
         for path in (out, err):
             if _is_there(path):  # of another queue that once was in this folder: nobody's output is lost
-                os.rename(path, f"{path}.{secrets.token_hex(4)}.old")
+                os.rename(path, f"{path}.{os.urandom(4).hex()}.old")
         if bucket not in self._made:
             self._made = {bucket}
             os.makedirs(bucket, mode=0o700, exist_ok=True)

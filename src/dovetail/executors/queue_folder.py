@@ -16,13 +16,13 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from dovetail.executors.notes import line_of, note, notes, refusing, write_private
 from dovetail.files.writing import create
 from dovetail.model import JobId, Request, Submit
+from dovetail.records import dataclass
 
 
 @dataclass(eq=False, slots=True)

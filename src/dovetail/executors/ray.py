@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from dovetail.errors import InputError
@@ -13,6 +12,7 @@ from dovetail.executors.ray_executor import RayExecutor
 from dovetail.executors.ray_nodes import import_ray, knock, nodes_of
 from dovetail.interfaces import LastAttempts, RunFolder
 from dovetail.model import Cluster, Node
+from dovetail.records import dataclass
 
 OBJECT_STORE = 200 << 20
 """Bytes of the object store of a Ray of our own."""

@@ -16,7 +16,7 @@ import asyncio
 import base64
 import time
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from dovetail.errors import ExecutorError, InputError
@@ -43,6 +43,7 @@ from dovetail.model import (
     Usage,
 )
 from dovetail.model.command_line import argv
+from dovetail.records import dataclass
 
 LOOK = 1.0
 """Seconds between two looks at the nodes."""

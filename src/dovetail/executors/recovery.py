@@ -10,11 +10,10 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import secrets
 import signal
 import time
 from collections.abc import Iterator, Mapping, Set
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +32,7 @@ from dovetail.executors.spawnlog import (
 )
 from dovetail.files.writing import private_folder
 from dovetail.model import EMPTY, Cluster, DeviceClass, Ended, JobId, Placed, Run, State
+from dovetail.records import dataclass
 
 UNRECORDED = "unrecorded"
 """A file of this name in a run folder says that the run's ledger holds what its history lacks."""
@@ -144,7 +144,7 @@ class Recovery:
         """Put the spawn log aside, whatever is in it; ``False`` while jobs run. Raises `OSError`."""
         if self.in_use or self.running:
             return False
-        os.rename(self.run_dir / LOG_NAME, self.run_dir / f"{LOG_NAME}.{secrets.token_hex(4)}.given-up")
+        os.rename(self.run_dir / LOG_NAME, self.run_dir / f"{LOG_NAME}.{os.urandom(4).hex()}.given-up")
         return True
 
 

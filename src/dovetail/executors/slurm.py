@@ -18,7 +18,7 @@ import logging
 import os
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
 from typing import Any
 
@@ -62,6 +62,7 @@ from dovetail.model import (
     State,
     Usage,
 )
+from dovetail.records import dataclass
 
 _log = logging.getLogger(__name__)
 AGAIN = (2.0, 5.0, 10.0, 30.0)

@@ -7,11 +7,12 @@ that is not refused for good: an array is halved until it fits, a single job wai
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import inf
 from typing import Generic, TypeVar
 
 from dovetail.model import Seconds
+from dovetail.records import dataclass
 
 FIRST, MOST = 2.0, 60.0
 """Seconds until a single job that was refused is offered again; twice as many each time, unless one ends."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import getpass
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from math import ceil, log
 from statistics import pstdev
 
@@ -21,6 +20,7 @@ from dovetail.executors.slurm_commands import (
 )
 from dovetail.model import HOST_CPUS, WHOLE_POOL, Cluster, Node, Request, Seconds, Shape, TimeUsed
 from dovetail.model.hostlist import expand
+from dovetail.records import dataclass
 
 _START = re.compile(r"to start at (\S+) using")
 _FORMAT = "%i|%T|%N|%S|%r|%j"

@@ -13,12 +13,12 @@ import subprocess
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 from dovetail.errors import ExecutorError, InputError
 from dovetail.files import units
 from dovetail.model import Cluster, Device, Node, Seconds
 from dovetail.model.hostlist import expand
+from dovetail.records import dataclass
 
 TIMEOUT = 60.0
 MEBIBYTE = 1 << 20

@@ -19,7 +19,7 @@ import time
 import uuid
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import inf
 from pathlib import Path
 from typing import Any, ClassVar
@@ -72,6 +72,7 @@ from dovetail.model import (
 from dovetail.model.batch_options import options_for, partition_of
 from dovetail.model.command_line import argv
 from dovetail.model.templates import device_word
+from dovetail.records import dataclass
 
 _log = logging.getLogger(__name__)
 TASK = Path(__file__).with_name("queue_task.py")

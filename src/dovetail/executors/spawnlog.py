@@ -32,7 +32,7 @@ import os
 import signal
 import stat
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +40,7 @@ from dovetail.executors.spawnrecords import is_record
 from dovetail.executors.transfers import reported
 from dovetail.files.writing import write_all
 from dovetail.model import Ended, State, Usage
+from dovetail.records import dataclass
 
 LOG_NAME = "spawn.log"
 TICKS = os.sysconf("SC_CLK_TCK")

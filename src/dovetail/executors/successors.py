@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
 
-@dataclass
 class Successor:
     """A job that begins when those in ``before`` have ended; the line that asks for it is as it came."""
 
-    request: dict[str, Any]
-    line: bytes
-    before: set[str]
+    def __init__(self, request: dict[str, Any], line: bytes, before: set[str]) -> None:
+        self.request, self.line, self.before = request, line, before
 
 
 class DroppedSuccessors:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import tomllib
 from collections.abc import Mapping
 from typing import Any
 
@@ -29,6 +28,8 @@ _TOKEN = re.compile(
 
 def read_toml(path: str | os.PathLike[str], expected: str) -> dict[str, Any]:
     """The tables of a TOML file. Raises `InputError` as `read_text`, and at the line of a syntax error."""
+    import tomllib  # 5 ms: only who reads a file of it waits for it
+
     text = read_text(path, expected)
     where = file_name(path)
     long = _long_key(text)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import os
-import secrets
 import stat
 from collections.abc import Iterable
 from pathlib import Path
@@ -47,7 +46,7 @@ def replace_file(
     It is written to a new file beside it, under a name that nobody can guess, which then takes its place.
     ``None`` for the ``mode`` is that of any new file.
     """
-    part = path.with_name(f".{path.name[:40]}.{secrets.token_hex(8)}.part")
+    part = path.with_name(f".{path.name[:40]}.{os.urandom(8).hex()}.part")
     try:
         with create(part, private=mode is not None) as file:
             _write(file, data, zipped)

@@ -11,13 +11,13 @@ import json
 import math
 from collections.abc import Hashable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 from dovetail.errors import InputError
 from dovetail.interfaces import History
 from dovetail.model import DeviceClass, Run, Seconds, State
 from dovetail.model.frozen import frozen
+from dovetail.records import dataclass
 
 RequestKey = tuple[int, int, float]
 """(nodes, cpus, gpus), each per node, as `Run.resolved_request` gives it."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
@@ -19,6 +18,7 @@ from dovetail.model import (
     Shape,
     Submit,
 )
+from dovetail.records import dataclass
 
 __all__ = [
     "AdoptsJobs",

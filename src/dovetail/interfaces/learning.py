@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Literal, NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, runtime_checkable
 
 from dovetail.model import (
     DeviceClass,
@@ -16,7 +16,9 @@ from dovetail.model import (
     Run,
     Seconds,
 )
-from dovetail.model.remote_costs import RemoteCosts
+
+if TYPE_CHECKING:
+    from dovetail.model.remote_costs import RemoteCosts
 
 __all__ = [
     "ExpectedWork",

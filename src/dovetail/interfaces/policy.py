@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Literal, Protocol, runtime_checkable
 
 from dovetail.interfaces.views import View
 from dovetail.model import Decision, Plan
+from dovetail.records import dataclass
 
 __all__ = [
     "Planner",

@@ -8,12 +8,12 @@ same plan. `native/gangs.c` is the compiled side.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from dovetail.files.arrays import Bools, Floats, Ints, np
 from dovetail.kernels.gangs import occupy, place
 from dovetail.native.library import kernel
+from dovetail.records import dataclass
 
 HOT, COLD = 0.05, 0.0002
 """First and last temperature, as parts of the span of the plan that is begun with."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ import numpy as np
 from dovetail.errors import MapError
 from dovetail.mapping.health import Blame
 from dovetail.mapping.waiting import Task
+from dovetail.records import dataclass
 
 TOLERANCE = 1e-5
 """Of the greatest absolute value: single precision, summed in another order."""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar, TypeAlias
 
 from dovetail.mapping.places import Place
 from dovetail.mapping.running import Failure, Work
+from dovetail.records import dataclass
 
 
 @dataclass(eq=False, slots=True)

@@ -9,9 +9,10 @@ A worker folds its batch before it sends it: what travels are a few nodes instea
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
+
+from dovetail.records import dataclass
 
 Node = tuple[int, int, Any]
 """Level, index and value: the value of items index * 2^level up to (index + 1) * 2^level."""

@@ -13,12 +13,13 @@ import time
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum, auto
 
 from dovetail.errors import DovetailWarning
 from dovetail.mapping.crew import Slot
 from dovetail.mapping.running import IN_A_ROW, Failure
+from dovetail.records import dataclass
 
 __all__ = ["FIRST_PAUSE", "IN_A_ROW", "MOST_TRIES", "Blame", "Health", "Standing"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from dovetail.errors import ItemError, MapError
 from dovetail.mapping.checking import Check, Checker
@@ -16,6 +16,7 @@ from dovetail.mapping.health import MOST_TRIES, Blame, Health, Standing
 from dovetail.mapping.running import COMBINING, Failure, describe, split_failures, tried
 from dovetail.mapping.summary import Tally
 from dovetail.mapping.waiting import Task, Waiting
+from dovetail.records import dataclass
 
 DEATHS = 3
 """Workers that an item may lose to signals before it is to blame."""

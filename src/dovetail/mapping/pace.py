@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+
+from dovetail.records import dataclass
 
 LEARNED_WEIGHT = 2.0
 """What the history says counts at first as much as so many batches measured now."""

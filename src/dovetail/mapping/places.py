@@ -12,7 +12,6 @@ import secrets
 import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import cache
 
 from dovetail.errors import DovetailWarning, InputError
@@ -21,6 +20,7 @@ from dovetail.executors.discovery import inventory
 from dovetail.executors.environment import THREAD_COUNTS, vendor, visible_name
 from dovetail.files.sentences import shown
 from dovetail.model import CPU, Device, DeviceClass
+from dovetail.records import dataclass
 
 _WORKERS = re.compile(r"([A-Za-z][\w-]*)(?::(\d+)(?:x(\d+))?)?")
 MOST = 4096

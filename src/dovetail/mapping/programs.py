@@ -17,13 +17,13 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
 from dovetail.errors import InputError
 from dovetail.files.sentences import shown
 from dovetail.model.templates import placeholders, render
+from dovetail.records import dataclass
 
 IN, OUT, INS = "in", "out", "ins"
 LAST_LINES = 2000

@@ -15,7 +15,7 @@ import time
 import warnings
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from queue import Empty, SimpleQueue
 from typing import Any
 
@@ -26,6 +26,7 @@ from dovetail.mapping.crew import Crew, Event, Finished, Lost, Ready, Slot, Unab
 from dovetail.mapping.places import Place, ThisMachine, Wanted, default_workers
 from dovetail.mapping.running import UNREADABLE, Failure, Work, describe, fold_batch, load, run_items
 from dovetail.model import CPU
+from dovetail.records import dataclass
 
 NODE_BEAT = 1.0
 """Seconds between two looks at which nodes there are."""

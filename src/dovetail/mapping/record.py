@@ -13,13 +13,14 @@ import json
 import os
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
 from dovetail.errors import InputError
 from dovetail.files.writing import write_all
 from dovetail.mapping.programs import FileItem, Ran
+from dovetail.records import dataclass
 
 FOLDER = ".dovetail-map"
 FILE, PARTS, LOCK = "record.jsonl", "parts", "lock"

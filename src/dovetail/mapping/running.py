@@ -6,12 +6,12 @@ import pickle
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, MutableSequence, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from dovetail.mapping.folding import Fold
 from dovetail.mapping.function import Reference
+from dovetail.records import dataclass
 
 TOLD = ("WorkerLost", "ProgramFailed")
 """Kinds of failure whose message says it all."""

@@ -7,7 +7,7 @@ import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +31,7 @@ from dovetail.mapping.scheduler import HistoryLike, MapScheduler, Plan
 from dovetail.mapping.summary import MapSummary, Tally
 from dovetail.mapping.waiting import ByNode, BySize, InTurn, Items, Waiting
 from dovetail.model import State
+from dovetail.records import dataclass
 from dovetail.splitting.finish_time import Floats
 
 if TYPE_CHECKING:  # the driver and all that it needs: imported while the workers start

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from dovetail.errors import ItemError
@@ -12,6 +12,7 @@ from dovetail.mapping.health import Health
 from dovetail.mapping.places import Place
 from dovetail.mapping.waiting import Task
 from dovetail.model import CPU
+from dovetail.records import dataclass
 
 
 @dataclass(slots=True)

@@ -7,7 +7,7 @@ import threading
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ import numpy as np
 from dovetail.mapping.crew import Slot
 from dovetail.mapping.health import Blame
 from dovetail.mapping.running import Failure
+from dovetail.records import dataclass
 from dovetail.splitting.finish_time import Floats, fluid_finish
 from dovetail.splitting.rules import FinishTime, Rule, SplitState
 from dovetail.splitting.sized import next_task

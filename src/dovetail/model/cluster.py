@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from itertools import accumulate
 from typing import overload
@@ -21,6 +21,7 @@ from dovetail.model.node import (
     short_form,
     uniform_node,
 )
+from dovetail.records import dataclass
 
 __all__ = [
     "Cluster",

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 from dovetail.model.allocation import Allocation
 from dovetail.model.frozen import frozen
 from dovetail.model.job import JobId, Request, Seconds
 from dovetail.model.outside import Shape
+from dovetail.records import dataclass
 
 __all__ = [
     "Decision",

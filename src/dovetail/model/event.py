@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -12,6 +11,7 @@ from dovetail.model.job import Job, JobId, Request, Seconds
 from dovetail.model.node import DeviceClass, Node
 from dovetail.model.outside import Shape, TimeUsed
 from dovetail.model.plan import Plan
+from dovetail.records import dataclass
 
 __all__ = [
     "Adopted",

@@ -15,7 +15,7 @@ __all__ = ["frozen"]
 if TYPE_CHECKING:
     from dataclasses import dataclass as frozen
 else:
-    from dataclasses import dataclass
+    from dovetail.records import dataclass
 
     def frozen(*, frozen: bool, slots: bool, eq: bool = True) -> object:
         """A slotted dataclass that is compared and hashed by value (without ``eq``: by identity)."""

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Literal
 
 from dovetail.model.frozen import frozen
+from dovetail.records import dataclass
 
 __all__ = [
     "EMPTY",

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import accumulate
 from typing import NamedTuple, overload
+
+from dovetail.records import dataclass
 
 __all__ = [
     "CPU",

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from dovetail.model.job import Request, Seconds
+from dovetail.records import dataclass
 
 __all__ = ["Begun", "ForeseenStart", "HandedOver", "Shape", "TimeUsed"]
 

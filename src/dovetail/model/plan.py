@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
 from dovetail.model.job import JobId, Request, Seconds
+from dovetail.records import dataclass
 
 __all__ = ["Plan", "PlanItem"]
 

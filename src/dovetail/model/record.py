@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from dovetail.model.allocation import Allocation
 from dovetail.model.event import State, Usage
 from dovetail.model.frozen import frozen
 from dovetail.model.job import EMPTY, Implementation, Job, JobId, Request, Seconds
 from dovetail.model.node import CPU, DeviceClass
+from dovetail.records import dataclass
 
 __all__ = ["Placed", "Prediction", "Record", "Run", "Span"]
 

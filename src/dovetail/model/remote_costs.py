@@ -17,13 +17,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import field, fields, replace
 from functools import cache
 from typing import Annotated, Any
 
 from dovetail.errors import InputError
 from dovetail.files.sentences import file_name
 from dovetail.files.toml import read_toml, toml_value
+from dovetail.records import dataclass
 
 SECTION_2 = "Markthub 2015, section 2.2"
 TABLE_1 = "Markthub 2015, Table 1"

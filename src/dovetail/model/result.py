@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Literal
 
 from dovetail.model.cluster import Cluster
@@ -12,6 +12,7 @@ from dovetail.model.job import EMPTY, JobId, Seconds
 from dovetail.model.plan import Plan
 from dovetail.model.record import Record
 from dovetail.model.workload import Rejected
+from dovetail.records import dataclass
 from dovetail.spec.values import Overrun
 
 __all__ = ["Replicate", "Result"]

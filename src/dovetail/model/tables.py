@@ -6,7 +6,6 @@ A `Job` or a `Record` is made when somebody asks for one. Whoever works on all o
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
 from typing import TYPE_CHECKING, Any, overload
@@ -17,6 +16,7 @@ from dovetail.model.event import State
 from dovetail.model.job import EMPTY, App, Choice, Job, JobId, Seconds
 from dovetail.model.node import DeviceClass
 from dovetail.model.record import Prediction, Record
+from dovetail.records import dataclass
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
 
 from dovetail.model.allocation import Allocation
 from dovetail.model.cluster import Cluster
 from dovetail.model.job import EMPTY, Implementation, Job, JobId, Request, Seconds
+from dovetail.records import dataclass
 
 if TYPE_CHECKING:
     from dovetail.model.tables import JobTable

@@ -14,10 +14,10 @@ from __future__ import annotations
 import os
 import re
 import socket
-from dataclasses import dataclass
 from pathlib import Path
 
 from dovetail.errors import InputError
+from dovetail.records import dataclass
 
 ADDRESSES = "DOVETAIL_DEVICE_ADDRESSES"
 """The environment variable with the addresses of a job's devices, separated by blanks."""

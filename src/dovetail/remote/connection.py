@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import socket
 from contextlib import ExitStack
-from dataclasses import dataclass
 from typing import Any
 
 import orjson
 
 from dovetail.channel import NONCE, Handshake
 from dovetail.errors import DeviceError, DovetailError
+from dovetail.records import dataclass
 from dovetail.remote.address import TOKEN_FILE, Address, parse_address, read_token
 from dovetail.remote.standard import DTYPES
 from dovetail.remote.wire import MAGIC, Channel, Kind, ProtocolError, set_options

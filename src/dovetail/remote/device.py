@@ -11,12 +11,12 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from dovetail.errors import DovetailError, InputError
+from dovetail.records import dataclass
 from dovetail.remote.address import Address, parse_address
 from dovetail.remote.array import Array
 from dovetail.remote.backends import open_backend

@@ -24,11 +24,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from dovetail.records import dataclass
 from dovetail.remote.standard import DTYPES
 from dovetail.remote.wire import ProtocolError
 

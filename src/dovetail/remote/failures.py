@@ -7,13 +7,13 @@ exception that the call would have raised, with the line that made it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from types import CodeType, FrameType
 from typing import Any
 
 import numpy as np
 
 from dovetail.errors import DeviceError
+from dovetail.records import dataclass
 
 CALL_ERRORS: tuple[type[Exception], ...] = (
     ArithmeticError,

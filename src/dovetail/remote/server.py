@@ -17,7 +17,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ import orjson
 from dovetail.channel import NONCE, Handshake
 from dovetail.errors import DeviceError, InputError
 from dovetail.files.writing import private_folder
+from dovetail.records import dataclass
 from dovetail.remote.wire import (
     HEAD_SIZE,
     HELLO_JSON,

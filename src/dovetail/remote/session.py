@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass
 from typing import Any
 
 from dovetail.errors import DeviceError
+from dovetail.records import dataclass
 from dovetail.remote.backends.base import Backend, Kernel
 from dovetail.remote.encoding import decode
 from dovetail.remote.failures import CALL_ERRORS, FailedError, Failure

@@ -12,12 +12,12 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
+from dovetail.records import dataclass
 from dovetail.remote.standard import having, with_operators
 
 Meta = tuple[str, tuple[int, ...]]

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import types
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from dovetail.records import dataclass
 from dovetail.remote.array import Array
 from dovetail.remote.device import Device
 from dovetail.remote.link import NOTHING, Link

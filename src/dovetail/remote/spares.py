@@ -10,11 +10,12 @@ import math
 import sys
 import threading
 from collections import deque
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from dovetail.records import dataclass
 
 SMALLEST, LARGEST = 1 << 20, 1 << 27
 """Bytes of an array whose memory is kept."""

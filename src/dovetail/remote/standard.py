@@ -10,8 +10,9 @@ import inspect
 import operator
 from collections import namedtuple
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
+
+from dovetail.records import dataclass
 
 VERSION = "2025.12"
 

@@ -13,7 +13,7 @@ import contextlib
 import os
 import stat
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ import orjson
 
 from dovetail.channel import Handshake, nonce_of
 from dovetail.errors import DeviceError, InputError
+from dovetail.records import dataclass
 from dovetail.remote.address import ADDRESSES, parse_address
 
 MOST_LINE = 1 << 16

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from weakref import WeakKeyDictionary
 
@@ -13,6 +12,7 @@ import numpy.typing as npt
 
 from dovetail.model import FRACTION_UNITS, Allocation, Cluster, Job, Record, Request, Result, Seconds, State
 from dovetail.model.tables import JobTable, RecordTable
+from dovetail.records import dataclass
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]

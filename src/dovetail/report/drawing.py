@@ -13,7 +13,7 @@ import zlib
 from base64 import b64encode
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeAlias
@@ -25,6 +25,7 @@ from rich.cells import cell_len
 from dovetail.extras import needing
 from dovetail.files.sentences import printable
 from dovetail.files.writing import write_text
+from dovetail.records import dataclass
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -7,10 +7,10 @@ last end, every CPU is busy while a job holds it, else idle; devices likewise, b
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 from dovetail.errors import InputError
 from dovetail.model import Result, Seconds
+from dovetail.records import dataclass
 from dovetail.report.columns import columns_of
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import cycle
 from typing import TypeAlias
 
@@ -22,6 +22,7 @@ from dovetail.engine.capacity.free import FreeCapacity, Layout, NodeState, Place
 from dovetail.errors import InputError
 from dovetail.model import FRACTION_UNITS, Cluster, Job, Node, Request, Workload
 from dovetail.model.fitting import cpus_on, share_of_device, suits, whole_devices
+from dovetail.records import dataclass
 from dovetail.workloads.resources import asked_request
 
 STEP = 0.1

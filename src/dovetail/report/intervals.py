@@ -13,13 +13,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from dovetail.errors import InputError
 from dovetail.model import Result
+from dovetail.records import dataclass
 from dovetail.report.metric_names import HIGHER_IS_BETTER, metric_named
 from dovetail.report.metrics import TrimmedTrace, final_metrics
 from dovetail.report.wording import machine

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from dovetail.engine.journal.journal import Journal
@@ -29,6 +28,7 @@ from dovetail.model import (
     Submitted,
     Usage,
 )
+from dovetail.records import dataclass
 from dovetail.runtimes.base import Query
 from dovetail.runtimes.memory import MemoryModel, second_try
 

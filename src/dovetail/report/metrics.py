@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import get_args
 from weakref import WeakKeyDictionary
 
@@ -19,6 +18,7 @@ import numpy as np
 from dovetail.errors import InputError
 from dovetail.files.units import seconds_of
 from dovetail.model import Result, Seconds
+from dovetail.records import dataclass
 from dovetail.report.columns import Bools, Columns, Floats, Ints, columns_of
 from dovetail.report.usage import busy_seconds
 from dovetail.spec.values import Breakdown

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from dovetail.model import Result
+from dovetail.records import dataclass
 from dovetail.report.energy import Watts
 from dovetail.report.metrics import TrimmedTrace
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from dovetail.model import Cluster, Result, State
+from dovetail.records import dataclass
 from dovetail.report import wording
 from dovetail.report.columns import Columns, Floats, StepFunction, columns_of
 from dovetail.report.drawing import GRID, INK, MUTED, Drawing, Label, Line, Rectangle, text_width

@@ -10,7 +10,7 @@ import io
 import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal, TextIO, TypeAlias
 
 from rich import box
@@ -20,6 +20,7 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from dovetail.files.sentences import printable
+from dovetail.records import dataclass
 
 Style: TypeAlias = Literal["", "best", "good", "bad", "warn", "info", "dim"]
 

@@ -7,7 +7,6 @@ only where several jobs may share one.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +14,7 @@ import numpy.typing as npt
 from dovetail.model import CPU, FRACTION_UNITS, Cluster, Node
 from dovetail.model.allocation import NARROW
 from dovetail.model.masks import runs
+from dovetail.records import dataclass
 from dovetail.report.columns import Columns, Floats, Ints, ranges
 
 CHUNK = 4_000_000

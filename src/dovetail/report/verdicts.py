@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal
 
 from dovetail.errors import InputError
 from dovetail.model import Result
+from dovetail.records import dataclass
 from dovetail.report.intervals import Paired, paired, variants
 from dovetail.report.metric_names import HIGHER_IS_BETTER
 from dovetail.report.metrics import TrimmedTrace, final_metrics

@@ -6,7 +6,6 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 from dovetail.engine.driver.driver import Driver, DriverOptions
@@ -19,6 +18,7 @@ from dovetail.history.sqlite import SqliteHistory, default_history_path
 from dovetail.model import Cluster, Implementation, Job, Request, Seconds, Workload
 from dovetail.plugins import LoadedPolicy, holding
 from dovetail.policies.follow_plan import FollowPlan
+from dovetail.records import dataclass
 from dovetail.running.folder import RunSettings, mark_unrecorded
 from dovetail.running.ledger import Ledger
 from dovetail.running.neighbours import Neighbours
@@ -33,7 +33,7 @@ def warn(sentence: str) -> None:
     warnings.warn(sentence, DovetailWarning, stacklevel=2)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class LiveOptions:
     """What runs and services have in common; ``tell`` gets sentences that their user should read now."""
 

@@ -13,7 +13,6 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +26,7 @@ from dovetail.files.writing import create, private_folder
 from dovetail.history.sqlite import default_history_path
 from dovetail.interfaces import RunFolder
 from dovetail.model import Cluster, Seconds
+from dovetail.records import dataclass
 from dovetail.spec.values import Overrun
 
 _OWN = ("supervisor.err", "supervisor.sock", "agents", "ledger.db-wal", "ledger.db-shm", "ledger.db-journal")

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 from dovetail.engine.driver.driver import RETRIED
 from dovetail.errors import InputError
 from dovetail.model import Ended, Event, Job, JobId, State
+from dovetail.records import dataclass
 
 _FORM = re.compile(r"(soon|now),(fail|success|done)=(\d{1,9})(%?)")
 

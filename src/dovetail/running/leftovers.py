@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 from dovetail.errors import DovetailError, HistoryError, InputError
@@ -18,6 +17,7 @@ from dovetail.executors.spawnlog import LOG_NAME, uid_of
 from dovetail.files.sentences import reason
 from dovetail.history.sqlite import SqliteHistory
 from dovetail.model import JobId, Run, State
+from dovetail.records import dataclass
 from dovetail.running.folder import (
     RunSettings,
     default_runs_folder,

@@ -11,7 +11,7 @@ import uuid
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,7 @@ from dovetail.model import (
     Workload,
 )
 from dovetail.plugins import LoadedPolicy, load_policy, named_backend
+from dovetail.records import dataclass
 from dovetail.running.assembly import LiveOptions, driver_of, journal_at, neighbours_of, recording
 from dovetail.running.folder import (
     MAP,
@@ -53,7 +54,7 @@ from dovetail.running.ledger import Ledger
 from dovetail.running.taking_up import by_submission, enter_adopted, enter_outside, record_of, sorted_out
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class RunOptions(LiveOptions):
     """How a run is to go; see `dovetail.run`."""
 

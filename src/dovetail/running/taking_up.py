@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from dovetail.engine.capacity.sizing import resized
 from dovetail.engine.driver.admission import HELD
 from dovetail.engine.driver.driver import Driver
 from dovetail.interfaces import LastAttempts
 from dovetail.model import Adopted, Ended, Job, Record, Seconds, Started, State, Submit, Submitted, Woken
+from dovetail.records import dataclass
 from dovetail.running.ledger import Entry, Ledger
 
 

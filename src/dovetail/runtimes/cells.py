@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import lru_cache
 
 from dovetail.files.arrays import Bools, Floats, np
 from dovetail.history.base import Aggregate, InputsKey, RequestKey
+from dovetail.records import dataclass
 from dovetail.runtimes.base import MAX_RUNS, TINY, KeyTimes, RecentRuns, key_of, numbers
 
 MAX_CELLS = 32

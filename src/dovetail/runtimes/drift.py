@@ -14,13 +14,13 @@ order of the runs alone.
 from __future__ import annotations
 
 import math
-import statistics
 from collections import deque
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import field
 
 from dovetail.history.base import MeasuredHistory, RequestKey, request_key
 from dovetail.model import DeviceClass, Run, Seconds
+from dovetail.records import dataclass
 
 LAST = 5
 """Runs of which the slowdown is the median: two odd ones do no harm, and it is of late."""
@@ -34,6 +34,13 @@ LEAST: Seconds = 1e-3
 """CPU times below this are mostly the start of a process, and measured badly."""
 
 _App = tuple[str, str, RequestKey]
+
+
+def median(values: Iterable[float]) -> float:
+    """As ``statistics.median``, without fractions and decimals, which that imports: 3 ms of every start."""
+    ranked = sorted(values)
+    middle = len(ranked) // 2
+    return ranked[middle] if len(ranked) % 2 else (ranked[middle - 1] + ranked[middle]) / 2
 
 
 def cpu_time(run: Run) -> Seconds | None:
@@ -63,14 +70,14 @@ class _Place:
     @property
     def slowdown(self) -> float:
         """Its logarithm; 0 where nothing is known."""
-        return statistics.median(self.last) if self.last else 0.0
+        return median(self.last) if self.last else 0.0
 
     def add(self, run: Run, cpu: Seconds) -> None:
         app = (run.app, run.implementation, request_key(run))
         ratio, before = math.log(run.seconds / cpu), self.slowdown
         own = self.own.setdefault(app, deque(maxlen=OWN))
         if own:  # the first run of an app says nothing of the machine
-            self.last.append(ratio - statistics.median(own))
+            self.last.append(ratio - median(own))
         own.append(ratio - before)
         self.runs.setdefault(app, []).append(Timed(run, ratio, before))
 

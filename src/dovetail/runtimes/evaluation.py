@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from dovetail.history import MemoryHistory
 from dovetail.history.base import MeasuredHistory, canonical_inputs, request_key
 from dovetail.model import DeviceClass, Run
+from dovetail.records import dataclass
 from dovetail.runtimes.base import MAX_RUNS, Query
 from dovetail.runtimes.registry import make_model
 

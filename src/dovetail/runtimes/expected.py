@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from dovetail.interfaces import RuntimeModel
 from dovetail.model import Choice, Cluster, Implementation, Job, JobId, Request, Seconds, Truth, Workload
 from dovetail.model.ways import ModelOn, known
+from dovetail.records import dataclass
 
 
 @dataclass(slots=True)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from dovetail.files.arrays import Floats, np
 from dovetail.history.base import InputsKey, RequestKey
+from dovetail.records import dataclass
 from dovetail.runtimes.base import categories, numbers
 from dovetail.runtimes.cells import Cell
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from dovetail.files.arrays import Floats, np
 from dovetail.history.base import InputsKey, RequestKey
+from dovetail.records import dataclass
 from dovetail.runtimes.base import categories, numbers, scalar_size
 from dovetail.runtimes.cells import COLD_SPREAD, MAX_CELLS, NOISE_PRIOR, NOISE_PRIOR_WEIGHT, Cell, Cells
 from dovetail.runtimes.features import EXPONENT_SPREAD, Design, make_design

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from dovetail.files.arrays import Floats, np
+from dovetail.records import dataclass
 from dovetail.runtimes.laws import Law
 
 Form = tuple[float, float, float]

@@ -8,9 +8,8 @@ optimum: predictions, their variances and exact leave-one-out residuals follow i
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from dovetail.files.arrays import Floats, np
+from dovetail.records import dataclass
 
 NO_OVERHEAD = -1e3
 """γ of a law without an overhead: exp(γ) is 0."""

@@ -14,11 +14,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from dovetail.history.base import Aggregate, RequestKey, canonical_inputs, request_key
 from dovetail.interfaces import History
 from dovetail.model import DeviceClass, Prediction, Run
+from dovetail.records import dataclass
 from dovetail.runtimes.base import (
     MAX_KEYS,
     MAX_RUNS,

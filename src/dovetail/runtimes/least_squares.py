@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 
 from dovetail.files.arrays import np
 from dovetail.history.base import Aggregate, InputsKey
 from dovetail.model import DeviceClass, Prediction, Seconds
+from dovetail.records import dataclass
 from dovetail.runtimes.base import TINY, HistoryModel, Query, shape_and_size
 from dovetail.runtimes.intervals import GUESSED_SPREAD, student
 from dovetail.runtimes.mean import same_inputs

@@ -8,12 +8,12 @@ that of all processes of a job on a node.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from dovetail.files.arrays import np
 from dovetail.history.base import request_key
 from dovetail.interfaces import History
 from dovetail.model import Prediction, Run
+from dovetail.records import dataclass
 from dovetail.runtimes.base import HistoryModel, Query, categories, numbers, scalar_size
 from dovetail.runtimes.peaks import KILL_RISK, LIKE_LARGEST, AppPeaks, Forecast, forecasts
 

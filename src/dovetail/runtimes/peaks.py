@@ -18,9 +18,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from dovetail.files.arrays import Floats, np
+from dovetail.records import dataclass
 
 KILL_RISK = 0.05
 """The largest probability of a kill that is accepted, however cheap it would be."""

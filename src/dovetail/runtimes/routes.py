@@ -8,13 +8,12 @@ slowdown as it was known before it.
 from __future__ import annotations
 
 import math
-import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from dovetail.files.arrays import np
+from dovetail.records import dataclass
 from dovetail.runtimes.base import key_of
-from dovetail.runtimes.drift import OWN, Timed
+from dovetail.runtimes.drift import OWN, Timed, median
 from dovetail.runtimes.fits import FEWEST, Fit
 
 JUDGED = 4
@@ -44,13 +43,13 @@ def choose_route(timed: Sequence[Timed], fit: Fit, work: Fit) -> Route | None:
     """
     newest = timed[-OWN:]
     rests = [one.ratio - one.before for one in newest]
-    ratio = statistics.median(rests)
-    deviation = statistics.median(abs(rest - ratio) for rest in rests)
+    ratio = median(rests)
+    deviation = median(abs(rest - ratio) for rest in rests)
     better = abs(ratio) <= COMPUTES and deviation <= STEADY
     by_time, by_work = _missed(newest, fit, work, ratio)
     if len(by_time) >= JUDGED:
-        better = statistics.median(by_work) < statistics.median(by_time)
-        deviation = max(deviation, statistics.median(by_work))
+        better = median(by_work) < median(by_time)
+        deviation = max(deviation, median(by_work))
     return Route(ratio, max(USUAL, NORMAL * deviation)) if better else None
 
 

@@ -11,11 +11,11 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
 from dovetail.errors import DovetailError, InputError
+from dovetail.records import dataclass
 from dovetail.service.errors import Forbidden, Full, NotFound
 from dovetail.service.folder import ServiceFolder
 

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import islice
 from typing import Any, Literal, TypeVar
 
@@ -27,6 +27,7 @@ from dovetail.executors.local import MachineExecutor
 from dovetail.files.sentences import shown
 from dovetail.interfaces import ShortensLog
 from dovetail.model import Cluster, Job, JobId, NodeDrained, NodeJoined, Record, Seconds, State, Submitted
+from dovetail.records import dataclass
 from dovetail.running.folder import RunSettings
 from dovetail.running.ledger import Action, Entry, Ledger
 from dovetail.service.archive import MOST_FOUND, Archive

@@ -27,11 +27,11 @@ import json
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from dovetail.files.writing import private_folder, replace_file
+from dovetail.records import dataclass
 
 
 def default_service_folder() -> Path:

@@ -12,7 +12,7 @@ import os
 import sys
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -40,6 +40,7 @@ from dovetail.model import (
 )
 from dovetail.plugins import load_policy, needs_priorities
 from dovetail.policies.follow_plan import FollowPlan
+from dovetail.records import dataclass
 from dovetail.running.folder import read_about
 from dovetail.running.ledger import Entry
 from dovetail.runtimes.registry import make_model

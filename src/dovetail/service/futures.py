@@ -16,10 +16,10 @@ import threading
 import weakref
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
 from typing import Any, TypeAlias, overload
 
 from dovetail.errors import DovetailError, InputError
+from dovetail.records import dataclass
 from dovetail.service.call import Untrusted, outcome_of, script_of
 from dovetail.service.client import Connection, connection
 from dovetail.service.requests import here

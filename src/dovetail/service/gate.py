@@ -12,7 +12,6 @@ import secrets
 import time
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from contextlib import suppress
-from dataclasses import dataclass
 from http.cookies import CookieError, SimpleCookie
 from ipaddress import ip_address
 from pathlib import Path
@@ -20,6 +19,7 @@ from typing import Any
 from urllib.parse import parse_qs
 
 from dovetail.errors import InputError
+from dovetail.records import dataclass
 from dovetail.service.daemon import Throttle
 from dovetail.service.errors import Forbidden
 from dovetail.service.people import Principal, at_socket

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import stat
-from dataclasses import dataclass
 from pathlib import Path
 
+from dovetail.records import dataclass
 from dovetail.service.errors import Forbidden, NotFound
 
 PIECE = 1 << 20

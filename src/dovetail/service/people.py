@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import pwd
-from dataclasses import dataclass
+
+from dovetail.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Literal
 
 from dovetail.errors import InputError
+from dovetail.records import dataclass
 
 _NUMBER = re.compile(r"([0-9]{1,15})(?:-([0-9]{1,15}))?")
 _ELEMENTS = re.compile(r"([0-9]{1,15})_\[?([0-9][0-9:,-]*)\]?")

@@ -13,7 +13,7 @@ import time
 import uuid
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, field, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -33,6 +33,7 @@ from dovetail.history.sqlite import SqliteHistory
 from dovetail.interfaces import AdoptsJobs, Backend, Executor, LastAttempts, LeavesJobs
 from dovetail.model import Cluster, Ended, Job, Seconds, State, TableTruth, Usage, Workload
 from dovetail.plugins import LoadedPolicy, load_policy, named_backend, needs_priorities, policy_for
+from dovetail.records import dataclass
 from dovetail.running.assembly import LiveOptions, driver_of, journal_at, neighbours_of, recording
 from dovetail.running.folder import RunSettings, as_run_folder, encoded_about, read_about
 from dovetail.running.ledger import Ledger, LedgerDamageError
@@ -66,7 +67,7 @@ PATIENCE = 5.0
 """Seconds for a service that was killed to be gone altogether."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class ServeOptions(LiveOptions):
     """How a service is to go.
 
@@ -77,7 +78,7 @@ class ServeOptions(LiveOptions):
     ``reopen`` at SIGHUP.
     """
 
-    folder: ServiceFolder
+    folder: ServiceFolder = field(default_factory=ServiceFolder)
     cluster: Cluster | None = None
     policy: str = "history"
     socket: Path | None = None

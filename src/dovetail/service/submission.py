@@ -6,7 +6,7 @@ import os
 import re
 import signal
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,7 @@ from dovetail.model import (
     request_for,
 )
 from dovetail.model.templates import DEVICE, escape, placeholders
+from dovetail.records import dataclass
 from dovetail.running.ledger import Number
 from dovetail.service.errors import Full
 from dovetail.service.forms import JobForm, SubmitForm

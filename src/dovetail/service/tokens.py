@@ -8,13 +8,14 @@ import os
 import re
 import secrets
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 
 from dovetail.engine.journal.checked import DAMAGED, checked
 from dovetail.errors import InputError
 from dovetail.files.sentences import shown
 from dovetail.files.writing import replace_file
+from dovetail.records import dataclass
 from dovetail.service.folder import read_form
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")

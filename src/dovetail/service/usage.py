@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from math import exp2, isfinite
 from pathlib import Path
 
@@ -18,6 +18,7 @@ from dovetail.engine.journal.checked import DAMAGED, checked
 from dovetail.errors import InputError
 from dovetail.files.writing import replace_file
 from dovetail.model import Seconds
+from dovetail.records import dataclass
 from dovetail.service.folder import read_form
 
 HALF_LIFE: Seconds = 7 * 86400.0

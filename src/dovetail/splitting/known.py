@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 
+from dovetail.records import dataclass
 from dovetail.splitting.finish_time import CLOSE, fluid_finish, whole_tasks
 from dovetail.splitting.rules import Rule, SplitState
 

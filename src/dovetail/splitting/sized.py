@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
+from dovetail.records import dataclass
 from dovetail.splitting.finish_time import CLOSE, Floats, fluid_finish
 
 

@@ -12,7 +12,7 @@ import re
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Literal
 
 from dovetail.errors import InputError
@@ -21,6 +21,7 @@ from dovetail.files.sentences import file_name, shown
 from dovetail.model import App, Choice, Command, Implementation, Job, TableTruth, Workload, request_for
 from dovetail.model.job import WHOLE_POOL
 from dovetail.model.templates import DEVICE
+from dovetail.records import dataclass
 from dovetail.workloads.grids import combinations, parse_each
 from dovetail.workloads.identity import identify
 from dovetail.workloads.shell_words import Piece, Quote, Unexpandable, Word, split

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from graphlib import CycleError, TopologicalSorter
 
 from dovetail.errors import InputError
 from dovetail.files.sentences import closest
 from dovetail.model import Dependency, Job, JobId
+from dovetail.records import dataclass
 
 
 @dataclass(slots=True)

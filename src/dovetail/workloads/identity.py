@@ -11,12 +11,13 @@ import math
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 from dovetail.errors import InputError
 from dovetail.files.sentences import shown
 from dovetail.model.templates import DEVICE, escape
+from dovetail.records import dataclass
 from dovetail.spec.values import MOST_INPUTS
 from dovetail.workloads.shell_words import INSIDE_A_SHELL, OF_THE_SHELL, Simple, simple_commands
 from dovetail.workloads.wrappers import ASSIGNMENT, unwrap

@@ -12,7 +12,7 @@ import math
 import os
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from itertools import islice
 
 from dovetail.errors import InputError
@@ -39,6 +39,7 @@ from dovetail.model import (
 from dovetail.model.batch_options import folded
 from dovetail.model.command_line import after_prologue
 from dovetail.model.templates import DEVICE, bind, placeholders, render
+from dovetail.records import dataclass
 from dovetail.workloads.dependencies import EntryJobs, resolved
 from dovetail.workloads.grids import combinations, parse_values
 from dovetail.workloads.identity import identify, with_file_sizes

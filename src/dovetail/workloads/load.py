@@ -24,9 +24,7 @@ from dovetail.files.sentences import closest, file_name, shown
 from dovetail.model import Cluster, Workload
 from dovetail.plugins import entries, named
 from dovetail.workloads.commands import STDIN, Cpus, load_commands
-from dovetail.workloads.edit import shuffled
 from dovetail.workloads.partitions import warn_of_unmapped
-from dovetail.workloads.slurm_accounting import is_sacct
 
 Reader = Callable[..., Workload]
 
@@ -82,6 +80,8 @@ def load_workload(
         workload = _from_file(os.fspath(spec), cluster, options, commands, lenient=lenient)
     if seed is None:
         return workload
+    from dovetail.workloads.edit import shuffled
+
     return shuffled(workload, np.random.Generator(np.random.PCG64(seed)))
 
 
@@ -95,7 +95,7 @@ def is_trace(spec: object) -> bool:
     return (
         bool(colon and prefix in known)
         or _suffix(text)[1:] in known
-        or (_suffix(text) in _LISTS and os.path.isfile(text) and is_sacct(text))
+        or (_suffix(text) in _LISTS and _is_accounting(text))
     )
 
 
@@ -139,7 +139,7 @@ def _from_file(
             where=file_name(spec),
         )
     # A pipe can be read once: accounting from one must be named sacct:PATH, and is refused otherwise.
-    if not commands["on"] and os.path.isfile(spec) and is_sacct(spec):
+    if not commands["on"] and _is_accounting(spec):
         _no_options("a trace", of_lists, spec)
         return _trace("sacct", spec, cluster, lenient, options)
     _no_options("a list of commands", options, spec)
@@ -162,6 +162,12 @@ def _trace(
     if name in _PARTITIONED:
         warn_of_unmapped(file_name(path), (job.queue for job in workload.jobs), cluster)
     return workload
+
+
+def _is_accounting(path: str) -> bool:
+    from dovetail.workloads.slurm_accounting import is_sacct  # a command alone needs no reader of traces
+
+    return os.path.isfile(path) and is_sacct(path)
 
 
 def _suffix(spec: str) -> str:

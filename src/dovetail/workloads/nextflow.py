@@ -24,7 +24,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from dovetail.errors import InputError
@@ -33,6 +32,7 @@ from dovetail.files.sentences import file_name
 from dovetail.files.tables import Malformed, number, parse_table, unix_seconds
 from dovetail.files.units import seconds_of
 from dovetail.model import CPU, DeviceClass, Run, Seconds, Usage
+from dovetail.records import dataclass
 
 REQUIRED = ("task_id", "status", "realtime", "peak_rss")
 READ_BYTES = "read_bytes"

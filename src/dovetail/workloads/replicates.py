@@ -21,7 +21,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -41,6 +41,7 @@ from dovetail.model import (
     Workload,
 )
 from dovetail.model.tables import JobTable
+from dovetail.records import dataclass
 from dovetail.spec.values import Bootstrap
 from dovetail.workloads.builder import unique_ids
 from dovetail.workloads.resources import asked_request, counts, uses_devices

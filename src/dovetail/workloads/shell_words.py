@@ -10,9 +10,10 @@ import glob
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal
 
+from dovetail.records import dataclass
 from dovetail.workloads.wrappers import ASSIGNMENT, word_set
 
 Quote = Literal["", "'", '"']

@@ -9,7 +9,7 @@ arrays.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +19,7 @@ from dovetail.errors import InputError
 from dovetail.files.reading import BYTE_ORDER_MARK, blocks
 from dovetail.files.sentences import file_name
 from dovetail.files.tables import LARGEST, Malformed, WrongCount
+from dovetail.records import dataclass
 from dovetail.workloads.builder import MOST_JOBS
 
 Floats = npt.NDArray[np.float64]

@@ -26,7 +26,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -37,6 +36,7 @@ from dovetail.extras import needing
 from dovetail.files.sentences import closest, shown
 from dovetail.files.specs import split_spec
 from dovetail.model import Cluster, Request, Workload
+from dovetail.records import dataclass
 from dovetail.spec.values import MOST_NODES
 from dovetail.workloads.builder import TraceBuilder, gpu_request
 from dovetail.workloads.swf import swf_request, swf_workload

@@ -7,9 +7,10 @@ knows a time; what changes comes as events.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from dovetail.model import Cancelled, Dependency, Event, Held, Job, JobId, Released, State, Submitted
+from dovetail.records import dataclass
 
 HELD = "held"
 """Why a job waits that its user holds back."""

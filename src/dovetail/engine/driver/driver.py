@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from operator import attrgetter
 from typing import Protocol
 
@@ -81,6 +81,7 @@ from dovetail.model import (
     Woken,
     Workload,
 )
+from dovetail.records import dataclass
 from dovetail.spec.values import Overrun
 
 INFINITE = float("inf")

@@ -8,10 +8,10 @@ A user's standing is the usage divided by the user's share: the lowest goes firs
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from math import exp2, log
 
 from dovetail.model import Cluster, JobId, Placed, Seconds
+from dovetail.records import dataclass
 
 
 def dominant_share(placed: Placed, cluster: Cluster) -> float:

@@ -8,7 +8,7 @@ higher one first. Each move is an event of the engine and stands in the journal.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from itertools import groupby, islice
 
 from dovetail.engine.driver.fair_shares import FairShares
@@ -27,6 +27,7 @@ from dovetail.model import (
     Seconds,
     Submitted,
 )
+from dovetail.records import dataclass
 
 BEHIND = "others go first"
 """Why a job waits that is behind others in priority or by its user's share."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
@@ -47,7 +47,7 @@ from dovetail.model import (
     spelt_out,
 )
 from dovetail.plugins import holding
-from dovetail.rates.remote_gpu import RemoteGpu
+from dovetail.records import dataclass
 
 VERSION = 1
 MOST_JOURNAL = 1 << 30
@@ -296,6 +296,8 @@ def replay(journal: Journal, policy: Policy) -> int:
 
     Raises `JournalError` at the first difference.
     """
+    from dovetail.rates.remote_gpu import RemoteGpu  # only who reads a journal again waits for it
+
     remembered = _JournalledAnswers()
     header, holds = journal.header.get("forecast"), journal.header.get("hold_moves", False)
     engine = Engine(

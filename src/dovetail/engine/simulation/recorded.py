@@ -8,7 +8,7 @@ says it, and the result has every job where it was.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from heapq import heappop, heappush
 
 from dovetail.engine.capacity.cores import CoreBook
@@ -28,6 +28,7 @@ from dovetail.model import (
     State,
     Workload,
 )
+from dovetail.records import dataclass
 from dovetail.spec.values import RECORDED
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal
 
 from dovetail.engine.capacity.free import Placement
 from dovetail.engine.state.progress import Expectations
 from dovetail.interfaces import Planner, Policy, RateModel, RuntimeModel
 from dovetail.model import Cluster, JobId, Seconds, TableTruth, Workload
+from dovetail.records import dataclass
 from dovetail.spec.values import Compilation, Overrun
 
 MADE = 200_000

@@ -7,7 +7,6 @@ this one will. So each segment of a service's journal can be replayed alone.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import inf
 
 from dovetail.engine.state.core import Engine
@@ -27,6 +26,7 @@ from dovetail.model import (
     State,
     Submitted,
 )
+from dovetail.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from types import MappingProxyType
 
 from dovetail.model import Begun, Foreseen, ForeseenStart, HandedOver, JobId, Seconds, Shape, Submit
+from dovetail.records import dataclass
 
 REMEMBERED = 64
 """Starts that are remembered."""

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 from operator import itemgetter
 
 from dovetail.engine.state.recent import InstantChanges
 from dovetail.interfaces import ExpectedWork, RateModel, SeesProgress
 from dovetail.model import Ended, JobId, Placed, Seconds, State
+from dovetail.records import dataclass
 
 INFINITE = float("inf")
 COMPLETED, TIMEOUT = State.COMPLETED, State.TIMEOUT  # an enum's members are looked up slowly

@@ -9,10 +9,11 @@ completed elsewhere yet, the first job that ends elsewhere decides: if it fails 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TypeAlias
 
 from dovetail.model import DeviceClass, Job, JobId, Seconds, State
+from dovetail.records import dataclass
 
 AT_ONCE: Seconds = 5.0
 """A job that fails later than so long after its start had a device that works."""

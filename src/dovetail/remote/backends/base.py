@@ -6,12 +6,12 @@ import os
 import resource
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dovetail.records import dataclass
 from dovetail.remote.standard import FUNCTIONS, OPERATORS
 
 _HEADROOM = 1 << 30
@@ -48,14 +48,6 @@ class View:
         if self.readonly:
             made.flags.writeable = False
         return made
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where an array is: a key that is the same for all arrays that share memory, and its view of that."""
-
-    key: Hashable
-    view: View
 
 
 class Backend(ABC):
@@ -124,8 +116,8 @@ class Backend(ABC):
         """A key of the memory that the array lies in, and its size in bytes."""
 
     @abstractmethod
-    def place(self, value: Any) -> Place:
-        """Where the array lies."""
+    def view(self, value: Any) -> View:
+        """How the array lies in the memory of its `owner`."""
 
     @abstractmethod
     def read(self, value: Any, low: int, high: int) -> NDArray[np.uint8]:

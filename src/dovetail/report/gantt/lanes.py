@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -18,6 +17,7 @@ from rich.cells import cell_len
 from dovetail.files.sentences import printable
 from dovetail.model import Cluster, Record, Result, Seconds, State, Unit
 from dovetail.model.hostlist import compress
+from dovetail.records import dataclass
 from dovetail.report.columns import Floats, Ints, columns_of
 from dovetail.report.run_summary import FAILED
 from dovetail.report.usage import held_units, share_in_use, unit_kinds
