@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from device_servers import Served, serving
+from device_servers import Served, serving, start_program
 from waiting import until
 
 import dovetail.remote
@@ -390,13 +390,10 @@ def test_several_devices_in_one_namespace(numpy_server: Served) -> None:
 
 
 def run(script: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-c", script],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        env={**os.environ, **environment},
-    )
+    process = start_program(script, **environment)
+    said = process.communicate(timeout=120)
+    assert process.returncode is not None
+    return subprocess.CompletedProcess([script], process.returncode, *said)
 
 
 def test_failures_that_nobody_asked_about_are_said_at_the_end(numpy_server: Served) -> None:
