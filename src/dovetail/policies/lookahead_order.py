@@ -19,7 +19,7 @@ whole line, that of everybody who waits.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import islice, takewhile
 from math import ceil, inf
 from typing import NamedTuple
@@ -28,15 +28,28 @@ from dovetail.files.arrays import Floats, Ints, np
 from dovetail.interfaces import View
 from dovetail.kernels.backfilling import (
     LAST_END,
+    LEAST,
     SLOWDOWN,
     WAIT,
     Jobs,
     expected,
     futures,
+    reliability,
     roll_outs,
     worth_keeping,
 )
-from dovetail.model import WHOLE_POOL, Cluster, Decision, Job, JobId, RecentSubmission, Request, Seconds, Wait
+from dovetail.model import (
+    WHOLE_POOL,
+    Cluster,
+    Decision,
+    Job,
+    JobId,
+    RecentEnd,
+    RecentSubmission,
+    Request,
+    Seconds,
+    Wait,
+)
 from dovetail.policies.easy import Easy
 from dovetail.policies.lookahead_units import Objective
 from dovetail.policies.parts.orders import ORDERS, Order
@@ -153,13 +166,14 @@ class _Line:
         self.free = capacity - int(self.running_width.sum())
         owners = [job.user for job in jobs] + [placed.job.user for placed in running]
         walls = np.concatenate((self.wall, spent + self.running_bound))
-        self.past = _Past.of(view)
+        self.past = _Past.of(tuple(view.recent.ran))
         users = self.past.users(owners)
         if objective == "makespan":  # the last end of all is certain by walltimes only
             lengths = self.harmonic = walls
         else:
-            lengths, self.harmonic = self.past.lengths(users, walls)
-            if objective == "slowdown":  # what Smith's rule needs where a job weighs one over its length
+            slowdown = objective == "slowdown"
+            lengths, self.harmonic = (self.past.believed if slowdown else self.past.lengths)(users, walls)
+            if slowdown:  # what Smith's rule needs where a job weighs one over its length
                 lengths = np.sqrt(lengths * self.harmonic)
         self.length = lengths[: len(jobs)]
         """What jobs are sorted by, in place of their walltimes."""
@@ -263,7 +277,7 @@ class _RoomForShortJobs:
         came = list(view.recent.came)
         width = widths(view.cluster, [one.request for one in came], self._devices)
         users = past.users([one.user for one in came])
-        long, _ = past.lengths(users, np.array([one.bound for one in came]))
+        long, _ = past.believed(users, np.array([one.bound for one in came]))
         return ExpectedArrivals.like(came, width, long, view.now)
 
     def is_kept_from(self, job: Job) -> bool:
@@ -305,14 +319,24 @@ class _Past(NamedTuple):
     owners: Ints
     walls: Floats
     seconds: Floats
+    reliability: float
+    """Of what is known of users (see `dovetail.kernels.backfilling.reliability`)."""
+    part: float
+    least: float
+    """Mean and harmonic mean of the parts of walltimes that all runs took."""
 
     @staticmethod
-    def of(view: View) -> _Past:
+    @lru_cache(maxsize=4)  # it changes when a job ends, and is asked for at every submission too
+    def of(ran: tuple[RecentEnd, ...]) -> _Past:
         """What is remembered."""
-        users, bounds, seconds = zip(*view.recent.ran, strict=True) if view.recent.ran else ((), (), ())
+        users, bounds, seconds = zip(*ran, strict=True) if ran else ((), (), ())
         number = {user: at for at, user in enumerate(dict.fromkeys(users))}
         owners = np.array([number[user] for user in users], np.int64)
-        return _Past(number, owners, np.array(bounds, np.float64), np.array(seconds, np.float64))
+        walls, lengths = np.array(bounds, np.float64), np.array(seconds, np.float64)
+        parts = np.minimum(1.0, np.maximum(lengths, LEAST) / np.maximum(walls, LEAST))
+        least = 1.0 / float((1.0 / parts).mean()) if ran else 1.0
+        reliable = reliability(owners, walls, lengths)
+        return _Past(number, owners, walls, lengths, reliable, float(parts.mean()) if ran else 1.0, least)
 
     def users(self, names: list[str | None]) -> Ints:
         """Users as numbers, -1 for all of whom nothing is remembered."""
@@ -320,12 +344,24 @@ class _Past(NamedTuple):
 
     def lengths(self, users: Ints, walls: Floats) -> tuple[Floats, Floats]:
         """How long jobs with these walltimes are expected to run, and the harmonic means."""
-        return expected(users, walls, *self[1:])
+        return expected(users, walls, *self[1:4])
+
+    def believed(self, users: Ints, walls: Floats) -> tuple[Floats, Floats]:
+        """The same, as near to what is expected of the average user as users' own runs tell little."""
+        if self.reliability == 1:
+            return self.lengths(users, walls)
+        whole = np.maximum(walls, LEAST)
+        mean, harmonic = whole * self.part, whole * self.least
+        if self.reliability > 0:
+            own, own_harmonic = self.lengths(users, walls)
+            mean *= (own / mean) ** self.reliability
+            harmonic *= (own_harmonic / harmonic) ** self.reliability
+        return mean, harmonic
 
     def futures(self, users: Ints, walls: Floats, spent: Floats, since: list[Seconds]) -> Floats:
         """How long they run in `FUTURES`, a row each; one row where all are alike."""
         numbers = (np.array(since) * 1000).astype(np.int64)  # what tells jobs apart after a restart too
-        found = futures(FUTURES, numbers, users, walls, spent, *self[1:])
+        found = futures(FUTURES, numbers, users, walls, spent, *self[1:4])
         return found[:1] if (found == found[0]).all() else found
 
 
