@@ -58,7 +58,7 @@ TRIED: dict[Objective, tuple[Order, ...]] = {
     "makespan": ("sqrtsaf", "fcfs", "sjf", "f1", "largest", "saf"),
     "response": ("sjf", "sqrtsaf", "saf"),
     "wait": ("sjf", "sqrtsaf", "saf"),
-    "slowdown": ("sqrtsaf", "sjf"),
+    "slowdown": ("sqrtsaf", "saf"),
 }
 """The orders that are rolled out, the one that stands first."""
 WINDOW = 256
@@ -166,7 +166,7 @@ class _Line:
         self.free = capacity - int(self.running_width.sum())
         owners = [job.user for job in jobs] + [placed.job.user for placed in running]
         walls = np.concatenate((self.wall, spent + self.running_bound))
-        self.past = _Past.of(tuple(view.recent.ran))
+        self.past = _Past.of(tuple(view.recent.ran), judged=objective == "slowdown")
         users = self.past.users(owners)
         if objective == "makespan":  # the last end of all is certain by walltimes only
             lengths = self.harmonic = walls
@@ -327,15 +327,15 @@ class _Past(NamedTuple):
 
     @staticmethod
     @lru_cache(maxsize=4)  # it changes when a job ends, and is asked for at every submission too
-    def of(ran: tuple[RecentEnd, ...]) -> _Past:
-        """What is remembered."""
+    def of(ran: tuple[RecentEnd, ...], judged: bool) -> _Past:
+        """What is remembered; unless it is ``judged``, users are believed."""
         users, bounds, seconds = zip(*ran, strict=True) if ran else ((), (), ())
         number = {user: at for at, user in enumerate(dict.fromkeys(users))}
         owners = np.array([number[user] for user in users], np.int64)
         walls, lengths = np.array(bounds, np.float64), np.array(seconds, np.float64)
         parts = np.minimum(1.0, np.maximum(lengths, LEAST) / np.maximum(walls, LEAST))
         least = 1.0 / float((1.0 / parts).mean()) if ran else 1.0
-        reliable = reliability(owners, walls, lengths)
+        reliable = reliability(owners, walls, lengths) if judged else 1.0
         return _Past(number, owners, walls, lengths, reliable, float(parts.mean()) if ran else 1.0, least)
 
     def users(self, names: list[str | None]) -> Ints:
