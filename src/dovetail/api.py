@@ -33,12 +33,13 @@ from dovetail.plugins import (
     policy_for,
 )
 from dovetail.report.wording import many
+from dovetail.running.assembly import warn
 from dovetail.running.folder import find_run
 from dovetail.running.halting import Halt
 from dovetail.running.leftovers import recover_left_behind
 from dovetail.running.leftovers import sentences as sentences_of_leftovers
 from dovetail.running.limits import limited
-from dovetail.running.session import RunOptions, Session, begin, take_up, warn
+from dovetail.running.session import RunOptions, Session, begin, take_up
 from dovetail.runtimes.registry import make_model
 from dovetail.runtimes.true_times import never_ran, true_or_expected, unknown_kinds
 from dovetail.runtimes.unnamed import named_as_known
@@ -538,7 +539,7 @@ def run(
     for sentence in sentences_of_leftovers(recover_left_behind()):
         tell(sentence)
     options = RunOptions(
-        history=default_history_path() if history is None else Path(history),
+        history=None if history is None else Path(history),
         executor=executor,
         model=model,
         seed=seed,
@@ -571,7 +572,8 @@ def resume(
     What still runs is adopted, what waited is queued again, what has ended meanwhile is recorded; the report
     is of all jobs of the run. Raises `InputError` where nothing is left to do.
     """
-    ran = take_up(find_run(run, maps=False), changed=changed, started=started, tell=tell)
+    options = RunOptions(changed=changed, started=started, tell=tell)
+    ran = take_up(find_run(run, maps=False), options)
     from dovetail.report.report import Report
 
     return Report(ran.result)

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from device_servers import Served, serving
+from device_servers import Served, serving, start_program
 from waiting import until
 
 import dovetail.remote
@@ -173,7 +173,8 @@ def test_memory_of_arrays_that_died_comes_back_without_another_call(
     xp.device.synchronize()
     until(lambda: numpy_server.status()[0]["bytes"] == 8_000_000)  # and of others nothing any more
     del x
-    until(lambda: numpy_server.status()[0]["bytes"] == 0)
+    # The device of a busy machine may not answer at once.
+    until(lambda: numpy_server.status()[0].get("bytes") == 0)
 
 
 def test_temporaries_do_not_pile_up(xp: Namespace) -> None:
@@ -390,13 +391,10 @@ def test_several_devices_in_one_namespace(numpy_server: Served) -> None:
 
 
 def run(script: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-c", script],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        env={**os.environ, **environment},
-    )
+    process = start_program(script, **environment)
+    said = process.communicate(timeout=120)
+    assert process.returncode is not None
+    return subprocess.CompletedProcess([script], process.returncode, *said)
 
 
 def test_failures_that_nobody_asked_about_are_said_at_the_end(numpy_server: Served) -> None:
@@ -453,7 +451,16 @@ xp = dovetail.remote.namespace({numpy_server.address()!r})
 x = xp.ones(3)
 xp.device.synchronize()
 os.kill({pid}, signal.SIGSTOP)
-threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+
+def waits_for_an_answer(frame):
+    return frame is not None and (frame.f_code.co_name == "receive_into" or waits_for_an_answer(frame.f_back))
+
+def interrupt():
+    while not waits_for_an_answer(sys._current_frames()[threading.main_thread().ident]):
+        time.sleep(0.01)
+    os.kill(os.getpid(), signal.SIGINT)
+
+threading.Thread(target=interrupt).start()
 try:
     float(xp.sum(x))
 except KeyboardInterrupt:
@@ -519,7 +526,8 @@ def test_what_a_program_forgets_is_given_back(numpy_server: Served) -> None:
         del space, kept
     # The thread that sends what lingers may hold the link at this moment, so once is not enough.
     until(lambda: gc.collect() >= 0 and threading.active_count() <= before)
-    until(lambda: numpy_server.status()[0]["bytes"] == 0)
+    # The device of a busy machine may not answer at once.
+    until(lambda: numpy_server.status()[0].get("bytes") == 0)
 
 
 def test_a_server_that_is_not_there_is_one_sentence(tmp_path: Path) -> None:

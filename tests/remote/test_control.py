@@ -6,14 +6,14 @@ import asyncio
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
-from device_servers import ENVIRONMENT, Served
+from device_servers import Served, start_program
+from ready_command import Program
 
 import dovetail.remote
 from dovetail.errors import DeviceError, InputError
@@ -42,13 +42,7 @@ print("ended", xp.device.address, float(x[0]) == k, flush=True)
 @contextmanager
 def job(board: Switchboard, uid: str, end: str, script: str = JOB, **environment: str) -> Iterator[Any]:
     """A process of a job, which computes until its device is at ``end``."""
-    process = subprocess.Popen(
-        [sys.executable, "-c", script, end],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**ENVIRONMENT, "DOVETAIL_UID": uid, **board.environment(uid), **environment},
-    )
+    process = start_program(script, end, **{"DOVETAIL_UID": uid, **board.environment(uid), **environment})
     try:
         yield process
     finally:
@@ -57,7 +51,7 @@ def job(board: Switchboard, uid: str, end: str, script: str = JOB, **environment
         process.communicate()
 
 
-async def line(process: subprocess.Popen[str]) -> str:
+async def line(process: subprocess.Popen[str] | Program) -> str:
     """The next line that a job prints."""
     assert process.stdout is not None
     return (await asyncio.to_thread(process.stdout.readline)).rstrip("\n")
@@ -241,12 +235,7 @@ def test_a_job_finds_the_scheduler_that_takes_the_run_up(tmp_path: Path, numpy_s
         async with Switchboard(address) as board:
             board.expect("u1", [first])
             environment = board.environment("u1")
-            process = subprocess.Popen(
-                [sys.executable, "-c", JOB, "local:numpy"],
-                stdout=subprocess.PIPE,
-                text=True,
-                env={**ENVIRONMENT, "DOVETAIL_UID": "u1", **environment},
-            )
+            process = start_program(JOB, "local:numpy", DOVETAIL_UID="u1", **environment)
             assert await line(process) == f"begun {first}"
         async with Switchboard(address) as board:
             board.expect("u1", [second])

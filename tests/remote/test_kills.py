@@ -11,7 +11,6 @@ import os
 import random
 import signal
 import subprocess
-import sys
 import threading
 import time
 from pathlib import Path
@@ -19,7 +18,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from device_servers import ENVIRONMENT, Served, serving, start_server
+from device_servers import Served, serving, start_program, start_server
+from ready_command import Program
 from waiting import until
 
 from dovetail.errors import DeviceError, DeviceLost
@@ -45,21 +45,15 @@ for k in range(10**9):
 """
 
 
-def program(served: Served) -> subprocess.Popen[str]:
+def program(served: Served) -> subprocess.Popen[str] | Program:
     """A program that computes until something ends it; it has begun."""
-    process = subprocess.Popen(
-        [sys.executable, "-c", PROGRAM, served.address()],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=ENVIRONMENT,
-    )
+    process = start_program(PROGRAM, served.address())
     assert process.stdout is not None
     assert process.stdout.readline() == "begun\n"
     return process
 
 
-def closed(process: subprocess.Popen[str]) -> str:
+def closed(process: subprocess.Popen[str] | Program) -> str:
     """What a program that has ended said on standard error."""
     _, said = process.communicate(timeout=200)
     return said

@@ -86,7 +86,7 @@ def test_steps() -> None:
     step = StepFunction.of(np.array([0.0, 2.0]), np.array([4.0, np.inf]), np.array([1.0, 2.0]))
     assert step.times.tolist() == [0, 2, 4]
     assert step.values.tolist() == [1, 3, 2]
-    assert step.integral(1, 5) == 1 + 6 + 2
+    assert 4 * step.mean(np.array([1.0, 5.0]))[0] == 1 + 6 + 2
     assert step.mean(np.array([-2.0, 0.0, 4.0, 6.0])).tolist() == [0, 2, 2]
     assert StepFunction.of(np.array([]), np.array([])).mean(np.array([0.0, 1.0])).tolist() == [0]
 
@@ -100,7 +100,7 @@ def test_series(make_record: Callable[..., Record], make_result: Callable[..., R
     ]
     columns = Columns.of(make_result(records))
     assert columns.cpus_in_use.values.tolist() == [2, 1, 0]
-    assert columns.devices_in_use.integral(0, 20) == 2
+    assert 20 * columns.devices_in_use.mean(np.array([0.0, 20.0]))[0] == 2
     waiting = columns.jobs_waiting
     assert dict(zip(waiting.times.tolist(), waiting.values.tolist(), strict=True)) == {
         0: 0,

@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -16,7 +17,7 @@ from typing import Any
 import array_api_compat.numpy as np_compat
 import numpy as np
 from dovetail_command import DOVETAIL
-from ready_command import ONE_THREAD, Started, can_serve
+from ready_command import ONE_THREAD, Program, Started, can_serve
 
 from dovetail.remote.address import parse_address
 from dovetail.remote.array import Array
@@ -67,6 +68,20 @@ def start_server(folder: Path, *devices: str, name: str = "devices", options: Se
         line = said.readline()
     assert line, f"the device server ended with status {process.wait()}"
     return Served(process, json.loads(line)["addresses"], socket)
+
+
+def start_program(text: str, *arguments: str, **environment: str) -> subprocess.Popen[str] | Program:
+    """``python -c TEXT ARGUMENTS`` in the environment of servers and this, its output in pipes."""
+    around = {**ENVIRONMENT, **environment}
+    if not full(1, 0) and can_serve(around):
+        return Program(text, arguments, around)
+    return subprocess.Popen(
+        [sys.executable, "-c", text, *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=around,
+    )
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""The command in a process that is forked from one which has loaded it: `make test` calls it often.
+"""The command, or a program, in a process forked from one which has loaded it: `make test` starts many.
 
 Whatever a call does, it does in a process of its own, which ends as any other; only loading is done once.
 `make test-all` starts every one anew, and so do, everywhere, the tests that start processes themselves.
@@ -82,7 +82,13 @@ class Started:
     """The command with its output in open files, and of `subprocess.Popen` what the tests need."""
 
     def __init__(
-        self, arguments: Sequence[str], cwd: Path, environment: Mapping[str, str], out: int, err: int
+        self,
+        arguments: Sequence[str],
+        cwd: Path,
+        environment: Mapping[str, str],
+        out: int,
+        err: int,
+        program: str | None = None,
     ) -> None:
         self.args = list(arguments)
         self.returncode: int | None = None
@@ -90,7 +96,7 @@ class Started:
         self._connection.connect(_door()[0])
         asked, nothing = os.memfd_create("asked"), os.open(os.devnull, os.O_RDONLY)
         try:
-            os.write(asked, json.dumps([self.args, str(cwd), dict(environment)]).encode())
+            os.write(asked, json.dumps([self.args, str(cwd), dict(environment), program]).encode())
             socket.send_fds(self._connection, [b"run"], [nothing, out, err, asked])
             self.pid = int(self._connection.recv(64))
         finally:
@@ -123,6 +129,28 @@ class Started:
     def kill(self) -> None:
         """SIGKILL."""
         self.send_signal(signal.SIGKILL)
+
+
+class Program(Started):
+    """``python -c TEXT ARGUMENTS``, its output in pipes, and of `subprocess.Popen` what the tests need."""
+
+    def __init__(self, text: str, arguments: Sequence[str], environment: Mapping[str, str]) -> None:
+        (out, out_end), (err, err_end) = os.pipe(), os.pipe()
+        self.stdout, self.stderr = open(out, encoding="utf-8"), open(err, encoding="utf-8")  # noqa: SIM115
+        try:
+            super().__init__(arguments, Path.cwd(), environment, out_end, err_end, text)
+        finally:
+            os.close(out_end)
+            os.close(err_end)
+
+    def communicate(self, timeout: float | None = None) -> tuple[str, str]:
+        """The rest of what it says, until it ends. Raises `subprocess.TimeoutExpired`."""
+        if self.stdout.closed:
+            return "", ""
+        with self.stdout, self.stderr:
+            said = self.stdout.read(), self.stderr.read()
+        self.wait(timeout)
+        return said
 
 
 def run(
@@ -200,11 +228,18 @@ def serve(number: int) -> None:
             _reap()
         if os.fork() == 0:
             listener.close()
-            _take(connection)
+            program = _take(connection)
             try:
-                main.run_cli()
+                if program is None:
+                    main.run_cli()
+                else:
+                    exec(compile(program, "<string>", "exec"), {"__name__": "__main__"})
+                    _leave(0)
             except SystemExit as left:
                 _leave(left.code)
+            except Exception:  # noqa: BLE001 - it is said as Python says it
+                sys.excepthook(*sys.exc_info())  # type: ignore[arg-type]
+                _leave(1)
         connection.close()
 
 
@@ -312,8 +347,11 @@ def _reap() -> None:
         pass
 
 
-def _take(connection: socket.socket) -> None:
-    """Return in a process that is as if it had just been started; what it ends with is told by its parent."""
+def _take(connection: socket.socket) -> str | None:
+    """Return in a process that is as if it had just been started; what it ends with is told by its parent.
+
+    The text of the program that it is to be, None where it is the command.
+    """
     _, fds, _, _ = socket.recv_fds(connection, 16, 4)
     pid = os.fork()
     if pid:
@@ -324,7 +362,7 @@ def _take(connection: socket.socket) -> None:
         connection.send(str(status).encode())
         os._exit(0)
     connection.close()
-    arguments, cwd, environment = json.loads(os.pread(fds[3], os.fstat(fds[3]).st_size, 0))
+    arguments, cwd, environment, program = json.loads(os.pread(fds[3], os.fstat(fds[3]).st_size, 0))
     for place in range(3):
         os.dup2(fds[place], place)
     for fd in fds:
@@ -336,3 +374,5 @@ def _take(connection: socket.socket) -> None:
     random.seed()
     sys.argv = ["-c", *arguments]
     sys.path.remove(str(HERE))
+    found: str | None = program
+    return found

@@ -70,7 +70,7 @@ def serve(
 
     serve_here(
         ServeOptions(
-            place,
+            folder=place,
             cluster=None if cluster is None else Cluster.parse(cluster),
             policy=policy,
             model=model,

@@ -75,16 +75,16 @@ def snapshot(
     sources: list[Source] = []
     placed: list[tuple[int, int, View]] = []
     for handle, value in values.items():
-        place = backend.place(value)
-        low, high = place.view.span()
-        key = place.key if high > low else (place.key, handle)  # no elements: a region of its own
+        view, (key, _) = backend.view(value), backend.owner(value)
+        low, high = view.span()
+        key = key if high > low else (key, handle)  # no elements: a region of its own
         number = numbers.setdefault(key, len(sources))
         if number == len(sources):
             sources.append(Source(value, low, high))
         else:
             known = sources[number]
             sources[number] = Source(known.value, min(low, known.low), max(high, known.high))
-        placed.append((handle, number, place.view))
+        placed.append((handle, number, view))
     arrays = tuple(
         (handle, number, View(v.dtype, v.shape, v.strides, v.offset - sources[number].low, v.readonly))
         for handle, number, v in placed

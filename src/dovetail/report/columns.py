@@ -90,10 +90,6 @@ class StepFunction:
         values[np.abs(values) < 1e-9] = 0.0
         return StepFunction(at, values)
 
-    def integral(self, start: Seconds, end: Seconds) -> float:
-        """The area under the steps between two times."""
-        return float(np.diff(self._area(np.array([start, end])))[0])
-
     def mean(self, edges: Floats) -> Floats:
         """Mean in each of the intervals between ``edges`` (n + 1,), shape (n,). Exact, not sampled."""
         width = np.diff(edges)

@@ -18,34 +18,17 @@ from dovetail.report.intervals import (
     unmoved,
     variants,
 )
-from dovetail.report.metric_names import HIGHER_IS_BETTER, metric_named
+from dovetail.report.metric_names import HIGHER_IS_BETTER, MAIN, metric_named
 from dovetail.report.metrics import TrimmedTrace, final_metrics, later_than
 from dovetail.report.options import ReportOptions
 from dovetail.report.outcome import UNKNOWN
 from dovetail.report.tables import Cell, Cells, Style, Table
 from dovetail.report.verdicts import Verdict, verdicts
 
-COMPARED = (
-    "makespan",
-    "mean_wait",
-    "mean_bounded_slowdown",
-    "utilisation",
-    "gpu_utilisation",
-    "anl",
-    "mit",
-    "decision_seconds_mean",
-)
+COMPARED = (*MAIN, "anl", "mit", "decision_seconds_mean")
 """Metrics of the comparison, the most important first."""
 
-COMPARED_TRACES = (
-    "makespan",
-    "mean_wait",
-    "mean_bounded_slowdown",
-    "utilisation",
-    "gpu_utilisation",
-    "p95_wait",
-    "decision_seconds_mean",
-)
+COMPARED_TRACES = (*MAIN, "p95_wait", "decision_seconds_mean")
 """The same for jobs that leave no choice where to run: Ravi's ANL and MIT say nothing about them."""
 
 COUNTED = (

@@ -20,7 +20,7 @@ from dovetail.report.drawing import Drawing
 from dovetail.report.gantt import figure
 from dovetail.report.gantt.page import PageCharts
 from dovetail.report.intervals import label, of_replicates, variants
-from dovetail.report.metric_names import METRICS
+from dovetail.report.metric_names import MAIN, METRICS
 from dovetail.report.metrics import TrimmedTrace, final_metrics
 from dovetail.report.options import ReportOptions
 from dovetail.report.outcome import breakdown_table, job_counts, job_table, metric_table, notes
@@ -31,7 +31,6 @@ MOST_JOBS = 2_000
 """Rows of the table of jobs; the JSON form has them all."""
 MANY_JOBS = 400
 """Jobs from which the schedules of a comparison are drawn only when they are asked for."""
-CARDS = ("makespan", "mean_wait", "mean_bounded_slowdown", "utilisation", "gpu_utilisation")
 FIELDS = ("app", "implementation", "user", "group", "queue", "size")
 HIGHER = "More is better for utilisation, less for all else."
 NO_SCRIPT = "<noscript><p class='note'>Schedules are drawn by a script, which is off.</p></noscript>"
@@ -96,7 +95,7 @@ def _cards(result: Result, cut: TrimmedTrace | None = None) -> str:
     found = final_metrics(result, cut)
     total, _, states = job_counts(found).partition(": ")
     cards = [("Jobs", total, states, "")]
-    for name in CARDS:
+    for name in MAIN:
         value = found.get(name)
         if value is None:
             continue

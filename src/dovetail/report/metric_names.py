@@ -102,6 +102,9 @@ METRICS = {
 }
 """Those that are shown, in their order."""
 
+MAIN = ("makespan", "mean_wait", "mean_bounded_slowdown", "utilisation", "gpu_utilisation")
+"""Those that say most of a schedule: in charts, and at the head of pages."""
+
 HIGHER_IS_BETTER = frozenset({"jobs_completed", *(name for name, one in METRICS.items() if one.more)})
 """Metrics of which more is better; of all others less is."""
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Sequence
+from typing import get_args
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -20,6 +21,7 @@ from dovetail.model import Result, Seconds
 from dovetail.records import dataclass
 from dovetail.report.columns import Bools, Columns, Floats, Ints, columns_of
 from dovetail.report.usage import busy_seconds
+from dovetail.spec.values import Breakdown
 
 SIZE_CLASSES = (1, 4, 16, 64, 256, 1024, 4096)
 """Upper ends of the size classes; the last class is open."""
@@ -155,7 +157,7 @@ def _size_order(name: str) -> tuple[str | int, ...]:
     return unit[:3], int(number.lstrip("<").split("-")[0].rstrip("+")), 0 if number.startswith("<") else 1
 
 
-FIELDS = ("user", "group", "queue", "app", "implementation", "size")
+FIELDS: tuple[str, ...] = get_args(Breakdown)
 """What results can be broken down by."""
 
 

@@ -25,14 +25,11 @@ from dovetail.report.intervals import (
     unmoved,
     variants,
 )
-from dovetail.report.metric_names import HIGHER_IS_BETTER
+from dovetail.report.metric_names import HIGHER_IS_BETTER, MAIN
 from dovetail.report.metrics import TrimmedTrace, final_metrics
 
 if TYPE_CHECKING:
     from dovetail.report.memory_use import MemoryUse
-
-COMPARED = ("makespan", "mean_wait", "mean_bounded_slowdown", "utilisation", "gpu_utilisation")
-"""Metrics of the comparison plot; those that no result has are left out."""
 
 OVER_LOAD = ("mean_wait", "mean_bounded_slowdown", "utilisation")
 """Metrics that are drawn against the load."""
@@ -233,7 +230,6 @@ def predictions(result: Result) -> Drawing:
 
 def comparison(
     results: Sequence[Result],
-    names: Sequence[str] = COMPARED,
     *,
     titled: bool = True,
     cut: TrimmedTrace | None = None,
@@ -244,9 +240,9 @@ def comparison(
     replicates = of_replicates(results)
     intervals = {
         name: [interval((m.get(name) for m in found[row]), replicates=replicates) for row in found]
-        for name in names
+        for name in MAIN
     }
-    shown = [name for name in names if any(intervals[name])]
+    shown = [name for name in MAIN if any(intervals[name])]  # those that some result has
     rows = list(groups)
     across = min(3, max(1, len(shown)))
     left = 20 + max((text_width(row, 8.5) for row in rows), default=0.0)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from dovetail.files.writing import write_text
 from dovetail.model import Record, Result, State
-from dovetail.workloads.swf_writer import legend, numbers_for, swf_header, swf_line
+from dovetail.report.run_summary import FAILED
+from dovetail.workloads.swf_writer import swf_text
 
-FAILED = (State.FAILED, State.TIMEOUT, State.NODE_FAIL, State.OUT_OF_MEMORY)
 STATUS = {State.COMPLETED: 1, State.CANCELLED: 5} | dict.fromkeys(FAILED, 0)
 
 
@@ -20,22 +21,16 @@ def to_swf(result: Result) -> str:
     completed, 5 for cancelled, 0 for the other ends. O(jobs).
     """
     records = result.records
-    numbers = numbers_for(r.job.id for r in records)
-    users = numbers_for(r.job.user for r in records)
-    groups = numbers_for(r.job.group for r in records)
-    queues = numbers_for(r.job.queue for r in records)
     notes = [f"a schedule by {result.policy}; processors are CPUs, or devices of jobs that hold no CPU"]
-    notes += legend("user", users) + legend("group", groups) + legend("queue", queues)
     capacity = result.cluster.total_cpus or result.cluster.total_devices
-    lines = swf_header(result.workload, len(records), capacity, notes)
+    rows: list[Mapping[int, float | None]] = []
     for record in records:
-        job = record.job
-        fields = {1: numbers[job.id], 2: job.submit_time, 9: job.walltime, 11: STATUS.get(record.state)}
+        started: dict[int, float | None] = {}
         if record.start is not None:
-            fields |= {3: record.start - job.submit_time, 4: record.run_time, 5: _processors(record)}
-        names = {12: users.get(job.user), 13: groups.get(job.group), 15: queues.get(job.queue)}
-        lines.append(swf_line({**fields, **names}))
-    return "\n".join(lines) + "\n"
+            wait = record.start - record.job.submit_time
+            started = {3: wait, 4: record.run_time, 5: _processors(record)}
+        rows.append({**started, 11: STATUS.get(record.state)})
+    return swf_text(result.workload, [record.job for record in records], rows, capacity, notes)
 
 
 def _processors(record: Record) -> int | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -10,18 +11,60 @@ from pathlib import Path
 from dovetail.engine.driver.driver import Driver, DriverOptions
 from dovetail.engine.journal.journal import JournalWriter
 from dovetail.engine.state.core import no_bound
+from dovetail.errors import DovetailWarning
 from dovetail.executors.claims import Claims
 from dovetail.history.buffered import BufferedHistory
-from dovetail.history.sqlite import SqliteHistory
-from dovetail.model import Implementation, Job, Request, Seconds, Workload
+from dovetail.history.sqlite import SqliteHistory, default_history_path
+from dovetail.model import Cluster, Implementation, Job, Request, Seconds, Workload
 from dovetail.plugins import LoadedPolicy, holding
 from dovetail.policies.follow_plan import FollowPlan
+from dovetail.records import dataclass
 from dovetail.running.folder import RunSettings, mark_unrecorded
 from dovetail.running.ledger import Ledger
 from dovetail.running.neighbours import Neighbours
 from dovetail.runtimes.registry import make_model
+from dovetail.spec.values import DEFAULT_MODEL, Overrun
 
 Tell = Callable[[str], None]
+
+
+def warn(sentence: str) -> None:
+    """Tell whoever called us from Python."""
+    warnings.warn(sentence, DovetailWarning, stacklevel=2)
+
+
+@dataclass(frozen=True, slots=True)
+class LiveOptions:
+    """What runs and services have in common; ``tell`` gets sentences that their user should read now."""
+
+    history: Path | None = None
+    executor: str = "local"
+    model: str = DEFAULT_MODEL
+    seed: int | None = None
+    overrun: Overrun = "kill"
+    default_walltime: Seconds | None = None
+    grace: Seconds = 5.0
+    tell: Tell = warn
+
+    def settings(
+        self, uid: str, created: Seconds, workload: str, policy: str, cwd: str, cluster: Cluster
+    ) -> RunSettings:
+        """What is written of them beside the jobs."""
+        return RunSettings(
+            uid=uid,
+            created=created,
+            workload=workload,
+            policy=policy,
+            executor=self.executor,
+            model=self.model,
+            history=str((self.history or default_history_path()).absolute()),
+            cwd=cwd,
+            grace=self.grace,
+            overrun=self.overrun,
+            default_walltime=self.default_walltime,
+            seed=self.seed,
+            cluster=cluster,
+        )
 
 
 @contextmanager

@@ -8,7 +8,6 @@ import signal
 import threading
 import time
 import uuid
-import warnings
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
@@ -20,7 +19,7 @@ from dovetail.engine.driver.driver import Driver
 from dovetail.engine.driver.live import LiveRun, best_predicted, check_executor
 from dovetail.engine.driver.prepare import check_depends, check_policy, prepare
 from dovetail.engine.state.core import Engine
-from dovetail.errors import DovetailError, DovetailWarning, InputError
+from dovetail.errors import DovetailError, InputError
 from dovetail.executors.recovery import link, unlink
 from dovetail.history.sqlite import SqliteHistory
 from dovetail.interfaces import AdoptsJobs, Backend, ChecksJobs, Executor, KeepsOutput
@@ -30,7 +29,6 @@ from dovetail.model import (
     JobId,
     Record,
     Result,
-    Seconds,
     State,
     Submitted,
     TableTruth,
@@ -38,7 +36,7 @@ from dovetail.model import (
 )
 from dovetail.plugins import LoadedPolicy, load_policy, named_backend
 from dovetail.records import dataclass
-from dovetail.running.assembly import driver_of, journal_at, neighbours_of, recording
+from dovetail.running.assembly import LiveOptions, driver_of, journal_at, neighbours_of, recording
 from dovetail.running.folder import (
     MAP,
     RunSettings,
@@ -54,31 +52,17 @@ from dovetail.running.folder import (
 from dovetail.running.halting import Halt, HaltWatch
 from dovetail.running.ledger import Ledger
 from dovetail.running.taking_up import by_submission, enter_adopted, enter_outside, record_of, sorted_out
-from dovetail.spec.values import Overrun
-
-
-def warn(sentence: str) -> None:
-    """Tell whoever called us from Python."""
-    warnings.warn(sentence, DovetailWarning, stacklevel=2)
 
 
 @dataclass(frozen=True, slots=True)
-class RunOptions:
-    """How a run is to go; see `dovetail.run`. ``tell`` gets sentences that its user should read now."""
+class RunOptions(LiveOptions):
+    """How a run is to go; see `dovetail.run`."""
 
-    history: Path
-    executor: str = "local"
-    model: str = "learned"
-    seed: int | None = None
-    overrun: Overrun = "kill"
-    default_walltime: Seconds | None = None
     run_dir: Path | None = None
     cwd: str = "."
-    grace: Seconds = 5.0
     halt: Halt | None = None
     changed: Callable[[Engine], None] | None = None
     started: Callable[[Session], None] | None = None
-    tell: Callable[[str], None] = warn
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,22 +137,8 @@ def begin(jobs: Workload, cluster: Cluster, loaded: LoadedPolicy, options: RunOp
     uid = uuid.uuid4().hex
     with ExitStack() as stack:
         folder = stack.enter_context(new_run_folder(options.run_dir, uid))
+        about = options.settings(uid, time.time(), jobs.name, loaded.label, options.cwd, cluster)
         store = stack.enter_context(SqliteHistory(options.history))
-        about = RunSettings(
-            uid=uid,
-            created=time.time(),
-            workload=jobs.name,
-            policy=loaded.label,
-            executor=options.executor,
-            model=options.model,
-            history=str(options.history.absolute()),
-            cwd=options.cwd,
-            grace=options.grace,
-            overrun=options.overrun,
-            default_walltime=options.default_walltime,
-            seed=options.seed,
-            cluster=cluster,
-        )
         write_about(folder, about)  # before the spawn log, by which others find the run
         try:
             executor = backend.open(as_run_folder(folder, about), cluster)
@@ -194,14 +164,8 @@ def begin(jobs: Workload, cluster: Cluster, loaded: LoadedPolicy, options: RunOp
     return ran
 
 
-def take_up(
-    folder: Path,
-    *,
-    changed: Callable[[Engine], None] | None = None,
-    started: Callable[[Session], None] | None = None,
-    tell: Callable[[str], None] = warn,
-) -> FinishedRun:
-    """Go on with a run whose Dovetail has ended before its jobs.
+def take_up(folder: Path, options: RunOptions) -> FinishedRun:
+    """Go on with a run whose Dovetail has ended before its jobs; of the options those count that tell of it.
 
     What still runs is adopted: it holds its place, its end is recorded, its walltime counts from its start.
     What ended meanwhile is recorded, what waited waits again. Raises `InputError` where nothing is left of
@@ -232,7 +196,7 @@ def take_up(
         known = [*waiting, *(one.submitted for one in outside)]
         jobs = sorted([*(w.job for w in known), *(found.job for found in adopted)], key=by_submission)
         workload = Workload(about.workload, jobs, TableTruth())
-        history = stack.enter_context(recording(store, folder, ledger, tell))
+        history = stack.enter_context(recording(store, folder, ledger, options.tell))
         journal = journal_at(new_journal(folder), about, loaded)
         driver = stack.enter_context(driver_of(about, loaded, workload, history, ledger, journal))
         enter_adopted(driver, adopted, ends)
@@ -240,7 +204,6 @@ def take_up(
         session = Session(folder, about, backend, executor, driver, ledger, workload)
         session.before = [record_of(entry, epoch) for entry in over]
         session.arrivals = waiting
-        options = RunOptions(Path(about.history), changed=changed, started=started, tell=tell)
         ran = _drive(session, options)
     _settle(executor, about.uid, folder)
     return ran

@@ -162,21 +162,15 @@ class Connection:
         if form is not None:
             body = json.dumps(form).encode()
             headers["Content-Type"] = "application/json"
-        fresh = self._open is None
-        try:
-            return self._once(method, path, body, headers)
-        except (http.client.RemoteDisconnected, BrokenPipeError, ConnectionResetError) as error:
-            self.close()
-            if fresh or method != "GET":  # what was sent may have been heard
-                raise self._gone(error) from error
-        except (OSError, http.client.HTTPException) as error:
-            self.close()
-            raise self._gone(error) from error
-        try:
-            return self._once(method, path, body, headers)
-        except (OSError, http.client.HTTPException) as error:
-            self.close()
-            raise self._gone(error) from error
+        again = self._open is not None and method == "GET"  # what else was sent may have been heard
+        while True:
+            try:
+                return self._once(method, path, body, headers)
+            except (OSError, http.client.HTTPException) as error:
+                self.close()
+                if not (again and isinstance(error, ConnectionResetError | BrokenPipeError)):
+                    raise self._gone(error) from error
+                again = False
 
     def _once(self, method: str, path: str, body: bytes | None, headers: Mapping[str, str]) -> Reply:
         connection = self._connection()

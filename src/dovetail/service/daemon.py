@@ -16,12 +16,11 @@ import socket
 import stat
 import sys
 from datetime import UTC, datetime
-from typing import Literal, TextIO
+from typing import TextIO
 
 from dovetail.files.sentences import printable
+from dovetail.spec.values import LogFormat, LogLevel
 
-Level = Literal["debug", "info", "warning", "error"]
-Format = Literal["text", "json"]
 PREFIX = {"DEBUG": "<7>", "INFO": "<6>", "WARNING": "<4>", "ERROR": "<3>", "CRITICAL": "<2>"}
 """As sd-daemon(3) has them."""
 
@@ -29,7 +28,7 @@ PREFIX = {"DEBUG": "<7>", "INFO": "<6>", "WARNING": "<4>", "ERROR": "<3>", "CRIT
 class LogFormatter(logging.Formatter):
     """One line for each record; a traceback follows in lines of its own, but in JSON."""
 
-    def __init__(self, form: Format, journal: bool) -> None:
+    def __init__(self, form: LogFormat, journal: bool) -> None:
         super().__init__()
         self._form, self._journal = form, journal
 
@@ -64,7 +63,7 @@ class Handler(logging.StreamHandler[TextIO]):
             os.close(fd)
 
 
-def log_to_stderr(level: Level, form: Format) -> Handler:
+def log_to_stderr(level: LogLevel, form: LogFormat) -> Handler:
     """Send what all of Dovetail logs, from this level on, to standard error."""
     handler = Handler()
     handler.setFormatter(LogFormatter(form, journal="JOURNAL_STREAM" in os.environ))

@@ -26,15 +26,16 @@ from dovetail.engine.journal.journal import JournalWriter
 from dovetail.engine.simulation.request import rare_collections
 from dovetail.engine.state.core import Engine
 from dovetail.errors import DovetailError, ExecutorError, InputError
+from dovetail.executors.processes import started_at
 from dovetail.executors.recovery import end_unlogged, recover
-from dovetail.executors.spawnlog import LOG_NAME, started_at, uid_of
+from dovetail.executors.spawnlog import LOG_NAME, uid_of
 from dovetail.files.writing import replace_file
-from dovetail.history.sqlite import SqliteHistory, default_history_path
+from dovetail.history.sqlite import SqliteHistory
 from dovetail.interfaces import AdoptsJobs, Backend, Executor, LastAttempts, LeavesJobs
 from dovetail.model import Cluster, Ended, Job, Seconds, State, TableTruth, Usage, Workload
 from dovetail.plugins import LoadedPolicy, load_policy, named_backend, needs_priorities, policy_for
 from dovetail.records import dataclass
-from dovetail.running.assembly import driver_of, journal_at, neighbours_of, recording
+from dovetail.running.assembly import LiveOptions, driver_of, journal_at, neighbours_of, recording
 from dovetail.running.folder import RunSettings, as_run_folder, encoded_about, read_about
 from dovetail.running.ledger import Ledger, LedgerDamageError
 from dovetail.running.taking_up import by_submission, enter_adopted, enter_outside, sorted_out
@@ -49,7 +50,6 @@ from dovetail.service.starting import Starting
 from dovetail.service.tokens import Tokens
 from dovetail.service.usage import FairUse
 from dovetail.service.usage import Usage as Used
-from dovetail.spec.values import DEFAULT_MODEL, Overrun
 
 _log = logging.getLogger(__name__)
 
@@ -69,8 +69,8 @@ PATIENCE = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class ServeOptions:
-    """How a service is to go. ``tell`` gets sentences that its user should read.
+class ServeOptions(LiveOptions):
+    """How a service is to go.
 
     ``listen`` is HOST:PORT; anything but loopback needs a ``certificate``, or ``insecure``. Whoever is in
     ``group`` may use the socket. ``keep`` is how long ended jobs stay in memory, ``user_limit`` how many
@@ -79,16 +79,9 @@ class ServeOptions:
     ``reopen`` at SIGHUP.
     """
 
-    folder: ServiceFolder
+    folder: ServiceFolder = field(default_factory=ServiceFolder)
     cluster: Cluster | None = None
     policy: str = "history"
-    model: str = DEFAULT_MODEL
-    history: Path | None = None
-    executor: str = "local"
-    overrun: Overrun = "kill"
-    default_walltime: Seconds | None = None
-    seed: int | None = None
-    grace: Seconds = 5.0
     socket: Path | None = None
     group: str | None = None
     listen: str | None = None
@@ -100,7 +93,6 @@ class ServeOptions:
     memory_auto: bool = False
     new: bool = False
     fair: FairUse | None = None
-    tell: Callable[[str], None] = print
     reopen: Callable[[], None] = lambda: None
     ready: Callable[[Address], None] = field(default=lambda address: None)
 
@@ -199,21 +191,9 @@ def _network(options: ServeOptions) -> Network | None:
 
 def _about(options: ServeOptions, cluster: Cluster, before: RunSettings | None) -> RunSettings:
     """What this service keeps to; its id stays from start to start."""
-    return RunSettings(
-        uid=uuid.uuid4().hex if before is None else before.uid,
-        created=time.time() if before is None else before.created,
-        workload="service",
-        policy=load_policy(options.policy).label,
-        executor=options.executor,
-        model=options.model,
-        history=str((options.history or default_history_path()).absolute()),
-        cwd=os.path.expanduser("~"),
-        grace=options.grace,
-        overrun=options.overrun,
-        default_walltime=options.default_walltime,
-        seed=options.seed,
-        cluster=cluster,
-    )
+    uid, created = (uuid.uuid4().hex, time.time()) if before is None else (before.uid, before.created)
+    policy = load_policy(options.policy).label
+    return options.settings(uid, created, "service", policy, os.path.expanduser("~"), cluster)
 
 
 def _cluster(options: ServeOptions, backend: Backend, before: RunSettings | None, ledger: Ledger) -> Cluster:

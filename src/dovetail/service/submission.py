@@ -97,23 +97,21 @@ def submission_of(
     return _Maker(form, who, cluster, first, scripts, known).made()
 
 
+@dataclass
 class _Maker:
-    def __init__(
-        self,
-        form: SubmitForm,
-        who: Submitter,
-        cluster: Cluster,
-        first: int,
-        scripts: str,
-        known: Mapping[str, Sequence[JobId]],
-    ) -> None:
-        self.form, self.who, self.known, self.scripts = form, who, known, scripts
-        self.cluster = cluster
+    form: SubmitForm
+    who: Submitter
+    cluster: Cluster
+    number: int
+    scripts: str
+    known: Mapping[str, Sequence[JobId]]
+
+    def __post_init__(self) -> None:
+        form = self.form
         self.folder = _folder(form.folder)
         self.environ = None if form.environment is None else env_of(form.environment, "", "environment")
-        self.gate = Validator(cluster)
-        self.partitions = {name for node in cluster.nodes for name in node.partitions}
-        self.number = first
+        self.gate = Validator(self.cluster)
+        self.partitions = {name for node in self.cluster.nodes for name in node.partitions}
         self.found = Submission()
         self.depends = self.bytes = 0  # pairs of jobs, and what arrays take on record
         self.batch: dict[str, list[JobId]] = {}

@@ -11,6 +11,16 @@ from dovetail.spec.jobs import JOB
 from dovetail.spec.option import DURATION, SIZE, Option
 from dovetail.spec.values import DEFAULT_MODEL, LEAST_LENT, MOST_RETRIES
 
+HISTORY = (
+    "history list, history show, history predict, history forget, history export, history import, "
+    "history vacuum, history import-slurm, history import-nextflow, history import-snakemake, model list, "
+    "model show, model error"
+)
+WITH_HISTORY = f"run, explain, map, serve, simulate, compare, {HISTORY}"
+WORKLOADS = "workload describe, workload convert, workload cut, workload scale, workload export"
+WITH_TRACES = f"simulate, compare, {WORKLOADS}, workload pack-nodes"
+"""Commands that have options in common."""
+
 _COMMANDS: Mapping[str, tuple[Option, ...]] = {
     "submit": (
         Option(
@@ -71,11 +81,7 @@ _COMMANDS: Mapping[str, tuple[Option, ...]] = {
     "run, explain, serve, simulate, compare, history predict, model show": (
         Option("model", "How run times are predicted.", "NAME", default=DEFAULT_MODEL, complete="models"),
     ),
-    (
-        "run, explain, map, serve, simulate, compare, history list, history show, history predict, "
-        "history forget, history export, history import, history vacuum, history import-slurm, "
-        "history import-nextflow, history import-snakemake, model list, model show, model error"
-    ): (Option("history", "History database.", "FILE", complete="files"),),
+    WITH_HISTORY: (Option("history", "History database.", "FILE", complete="files"),),
     "run, serve": (
         Option("grace", "Between TERM and KILL.", DURATION, default=5.0),
         Option("executor", "Where the jobs run.", "NAME[?option=value]", default="local"),
@@ -224,10 +230,7 @@ _COMMANDS: Mapping[str, tuple[Option, ...]] = {
     "simulate, compare, workload describe": (
         Option("partition", "Nodes of a trace's partition, e.g. cpu=n[0-3]; repeatable.", "NAME=NODES"),
     ),
-    (
-        "simulate, compare, workload describe, workload convert, workload cut, workload scale, "
-        "workload export, workload pack-nodes"
-    ): (Option("lenient", "Skip and count malformed lines of a trace."),),
+    WITH_TRACES: (Option("lenient", "Skip and count malformed lines of a trace."),),
     "compare": (
         Option(
             "policy",
@@ -253,10 +256,7 @@ _COMMANDS: Mapping[str, tuple[Option, ...]] = {
         Option("html", "Write one HTML page.", "FILE"),
         Option("summary", "Write differences, intervals and verdicts by metric, as JSON.", "FILE"),
     ),
-    (
-        "workload describe, workload convert, workload cut, workload scale, workload export, "
-        "workload pack-nodes"
-    ): (
+    f"{WORKLOADS}, workload pack-nodes": (
         Option(
             "file",
             "A trace, a job file, published:NAME or synthetic:KIND.",
@@ -265,7 +265,7 @@ _COMMANDS: Mapping[str, tuple[Option, ...]] = {
             required=True,
         ),
     ),
-    "workload describe, workload convert, workload cut, workload scale, workload export": (
+    WORKLOADS: (
         Option("cluster", "Cluster file, or e.g. 256x1cpu; jobs too large are rejected.", "FILE|SHORT"),
         Option("cpus_per_node", "CPUs of a node, for traces that count processors.", "N", least=1),
     ),
@@ -418,10 +418,7 @@ _COMMANDS: Mapping[str, tuple[Option, ...]] = {
     (
         "run, submit, queue, wait, cancel, explain, map, info, nodes, hold, release, requeue, "
         "whatif, dashboard, token list, simulate, compare, policies, workload describe, "
-        "workload pack-nodes, split, history list, history show, history predict, history forget, "
-        "history export, history import, history vacuum, history import-slurm, "
-        "history import-nextflow, history import-snakemake, model list, model show, model error, "
-        "memory, devices, device-server, runs, recover"
+        f"workload pack-nodes, split, {HISTORY}, memory, devices, device-server, runs, recover"
     ): (Option("as_json", "Print JSON alone on standard output.", flags="--json"),),
 }
 """Options by the commands that take them."""

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from dovetail.errors import InputError
 from dovetail.files.tables import LARGEST
-from dovetail.model import Cluster, Workload
+from dovetail.model import Cluster, Job, Workload
 from dovetail.workloads.resources import counts, uses_devices
 from dovetail.workloads.swf_arrays import readable_lines
 
@@ -52,6 +52,24 @@ def legend(what: str, numbers: dict[str | None, int]) -> list[str]:
     return [f"{what} {n} is {name}" for name, n in numbers.items() if str(n) != name]
 
 
+def swf_text(
+    name: str,
+    jobs: Sequence[Job],
+    rows: Iterable[Mapping[int, float | None]],
+    capacity: int | None,
+    notes: Iterable[str],
+) -> str:
+    """A log with a line for each job: the fields of its row, and those that every job has."""
+    of = ("id", "user", "group", "queue")
+    ids, users, groups, queues = (numbers_for(getattr(job, name) for job in jobs) for name in of)
+    told = legend("user", users) + legend("group", groups) + legend("queue", queues)
+    lines = swf_header(name, len(jobs), capacity, [*notes, *told])
+    for job, row in zip(jobs, rows, strict=True):
+        fields = {1: ids[job.id], 2: job.submit_time, 9: job.walltime, 12: users.get(job.user)}
+        lines.append(swf_line({**fields, 13: groups.get(job.group), 15: queues.get(job.queue), **row}))
+    return "\n".join(lines) + "\n"
+
+
 def workload_as_swf(workload: Workload, cluster: Cluster | None = None) -> str:
     """The jobs in order of submission, with their true times.
 
@@ -73,24 +91,16 @@ def workload_as_swf(workload: Workload, cluster: Cluster | None = None) -> str:
         if size != int(size) or size < 1:
             what = "GPUs, as other jobs of the workload use GPUs" if devices else "CPUs"
             raise InputError(f"job {job.id}: asks for {size:g} {what}, expected a whole number for SWF")
-    ids = [job.id for job in workload.jobs]
-    numbers = numbers_for(ids)
-    users = numbers_for(job.user for job in workload.jobs)
-    groups = numbers_for(job.group for job in workload.jobs)
-    queues = numbers_for(job.queue for job in workload.jobs)
     notes = ["one processor is one GPU"] if devices else []
-    notes += legend("user", users) + legend("group", groups) + legend("queue", queues)
     capacity = None if cluster is None else cluster.total_devices if devices else cluster.total_cpus
-    lines = swf_header(workload.name, len(ids), capacity, notes)
+    rows: list[Mapping[int, float | None]] = []
     for job, size in zip(workload.jobs, sizes, strict=True):
         choice = job.choices[0]
         run = workload.truth.seconds(job, choice.implementation, choice.request)
         if max(job.submit_time, run or 0, size or 0, job.walltime or 0) >= LARGEST:
             raise InputError(f"job {job.id}: found a number of 2^53 or more, expected what SWF can hold")
-        fields = {1: numbers[job.id], 2: job.submit_time, 4: run, 5: size, 8: size, 9: job.walltime}
-        names = {12: users.get(job.user), 13: groups.get(job.group), 15: queues.get(job.queue)}
-        lines.append(swf_line({**fields, **names}))
-    return "\n".join(lines) + "\n"
+        rows.append({4: run, 5: size, 8: size})
+    return swf_text(workload.name, workload.jobs, rows, capacity, notes)
 
 
 def _check_some(workload: Workload) -> None:

@@ -50,14 +50,6 @@ class View:
         return made
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where an array is: a key that is the same for all arrays that share memory, and its view of that."""
-
-    key: Hashable
-    view: View
-
-
 class Backend(ABC):
     """One device, through one library. Subclasses give what differs; arrays are the library's own.
 
@@ -124,8 +116,8 @@ class Backend(ABC):
         """A key of the memory that the array lies in, and its size in bytes."""
 
     @abstractmethod
-    def place(self, value: Any) -> Place:
-        """Where the array lies."""
+    def view(self, value: Any) -> View:
+        """How the array lies in the memory of its `owner`."""
 
     @abstractmethod
     def read(self, value: Any, low: int, high: int) -> NDArray[np.uint8]:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dovetail.errors import InputError
-from dovetail.remote.backends.base import Backend, Kernel, Place, View, default_dtypes, standard_functions
+from dovetail.remote.backends.base import Backend, Kernel, View, default_dtypes, standard_functions
 from dovetail.remote.backends.numpy import compat
 from dovetail.remote.encoding import LocalMemory
 from dovetail.remote.standard import DTYPES
@@ -68,10 +68,10 @@ class CupyBackend(Backend):
         memory = value.data.mem
         return memory.ptr or ("empty", id(value)), memory.size
 
-    def place(self, value: Any) -> Place:
+    def view(self, value: Any) -> View:
         """From the beginning of the piece."""
         offset = value.data.ptr - value.data.mem.ptr
-        return Place(self.owner(value)[0], View(value.dtype.name, value.shape, value.strides, offset))
+        return View(value.dtype.name, value.shape, value.strides, offset)
 
     def read(self, value: Any, low: int, high: int) -> NDArray[np.uint8]:
         """From the piece of memory."""

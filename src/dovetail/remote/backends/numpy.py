@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from dovetail.errors import InputError
 from dovetail.extras import DISTRIBUTION
-from dovetail.remote.backends.base import Backend, Place, View, default_dtypes, standard_functions
+from dovetail.remote.backends.base import Backend, View, default_dtypes, standard_functions
 from dovetail.remote.standard import DTYPES
 
 _NAMES = {np.dtype(name).char: name for name in DTYPES} | {"q": "int64", "Q": "uint64"}
@@ -122,11 +122,10 @@ class NumpyBackend(Backend):
             value = value.base
         return id(value if value.base is None else value.base), value.nbytes
 
-    def place(self, value: Any) -> Place:
+    def view(self, value: Any) -> View:
         """By its address: whatever shares the owner lies around it."""
-        key, _ = self.owner(value)
         address, readonly = value.__array_interface__["data"]
-        return Place(key, View(_NAMES[value.dtype.char], value.shape, value.strides, address, readonly))
+        return View(_NAMES[value.dtype.char], value.shape, value.strides, address, readonly)
 
     def read(self, value: Any, low: int, high: int) -> NDArray[np.uint8]:
         """Between two addresses, which the array spans or others with the same owner."""

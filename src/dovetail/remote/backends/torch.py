@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dovetail.errors import InputError
-from dovetail.remote.backends.base import Backend, Kernel, Place, View, default_dtypes, standard_functions
+from dovetail.remote.backends.base import Backend, Kernel, View, default_dtypes, standard_functions
 from dovetail.remote.backends.cupy import cuda_kernel
 from dovetail.remote.backends.numpy import compat
 from dovetail.remote.standard import CREATION, DTYPES, operators_by
@@ -94,12 +94,11 @@ class TorchBackend(Backend):
         address = storage.data_ptr()
         return address or ("empty", id(value)), storage.nbytes()
 
-    def place(self, value: Any) -> Place:
+    def view(self, value: Any) -> View:
         """In its storage."""
         item = value.element_size()
         strides = tuple(stride * item for stride in value.stride())
-        view = View(self._names[value.dtype], tuple(value.shape), strides, value.storage_offset() * item)
-        return Place(self.owner(value)[0], view)
+        return View(self._names[value.dtype], tuple(value.shape), strides, value.storage_offset() * item)
 
     def read(self, value: Any, low: int, high: int) -> NDArray[np.uint8]:
         """From its storage."""

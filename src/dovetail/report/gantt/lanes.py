@@ -19,6 +19,7 @@ from dovetail.model import Cluster, Record, Result, Seconds, State, Unit
 from dovetail.model.hostlist import compress
 from dovetail.records import dataclass
 from dovetail.report.columns import Floats, Ints, columns_of
+from dovetail.report.run_summary import FAILED
 from dovetail.report.usage import held_units, share_in_use, unit_kinds
 
 Span = tuple[Seconds, Seconds]
@@ -47,7 +48,7 @@ PALETTE = (
 OTHER = "#9498a0"
 """What has no colour of its own."""
 
-FAILED = (State.FAILED, State.TIMEOUT, State.NODE_FAIL, State.OUT_OF_MEMORY, State.CANCELLED)
+UNFINISHED = (*FAILED, State.CANCELLED)
 """Ends that a bar is marked for."""
 
 MOST_LANES, MOST_BARS = 64, 20_000
@@ -222,7 +223,7 @@ def lanes(result: Result, span: Span | None = None) -> Lanes:
             shares = tuple((low / whole, high / whole) for low, high in _take(free[u], wanted, start, end))
             record = columns.records[int(stretches.job[i])]
             row = lowest_free(rows[u], start, end)
-            found[u].append(Bar(record, start, end, shares, row, stretches.states[i] in FAILED))
+            found[u].append(Bar(record, start, end, shares, row, stretches.states[i] in UNFINISHED))
     used = share_in_use(columns, np.arange(len(units)), np.array([columns.first, columns.last]))[:, 0]
     first, last = span or (columns.first, columns.last)
     return Lanes(

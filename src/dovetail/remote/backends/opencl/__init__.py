@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dovetail.remote.backends.base import Backend, Kernel, Place, View, default_dtypes
+from dovetail.remote.backends.base import Backend, Kernel, View, default_dtypes
 from dovetail.remote.backends.numpy import NumpyBackend
 from dovetail.remote.backends.opencl import products, reductions
 from dovetail.remote.backends.opencl.elementwise import (
@@ -197,10 +197,10 @@ class OpenCLBackend(Backend):
         """The buffer."""
         return value.buffer.int_ptr, value.buffer.size
 
-    def place(self, value: ClArray) -> Place:
+    def view(self, value: ClArray) -> View:
         """From the beginning of the buffer."""
         strides = tuple(s * value.dtype.itemsize for s in strides_of(value.shape))
-        return Place(value.buffer.int_ptr, View(value.dtype.name, value.shape, strides, 0))
+        return View(value.dtype.name, value.shape, strides, 0)
 
     def read(self, value: ClArray, low: int, high: int) -> NDArray[np.uint8]:
         """From the buffer."""
