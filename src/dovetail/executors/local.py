@@ -30,19 +30,9 @@ from dovetail.executors.claims import Claims
 from dovetail.executors.discovery import discover
 from dovetail.executors.environment import cores_of, driver_names
 from dovetail.executors.link import Link
+from dovetail.executors.processes import boot_id, parent_of, started_at
 from dovetail.executors.recovery import end_lost, recover, why_lost
-from dovetail.executors.spawnlog import (
-    LOG_NAME,
-    SpawnLog,
-    append,
-    boot_id,
-    ended,
-    last_line,
-    parent_of,
-    read_log,
-    settle,
-    started_at,
-)
+from dovetail.executors.spawnlog import LOG_NAME, SpawnLog, append, ended, last_line, read_log, settle
 from dovetail.executors.supervised import SupervisedExecutor
 from dovetail.files.writing import private_folder
 from dovetail.interfaces import LastAttempts, RunFolder, RunningAttempt

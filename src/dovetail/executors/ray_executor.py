@@ -23,7 +23,7 @@ from dovetail.errors import ExecutorError, InputError
 from dovetail.executors import ray_task
 from dovetail.executors.environment import THREAD_COUNTS, child_environment, cores_of
 from dovetail.executors.notes import note, notes
-from dovetail.executors.ray_nodes import draining, import_ray, nodes_of
+from dovetail.executors.ray import draining, import_ray, nodes_of
 from dovetail.executors.reporting import Reporting
 from dovetail.executors.spawnlog import ended, uid_of
 from dovetail.executors.supervised import limit_of

@@ -19,17 +19,8 @@ from typing import Any
 
 from dovetail.executors import cgroups
 from dovetail.executors.environment import devices_of
-from dovetail.executors.spawnlog import (
-    LOG_NAME,
-    SpawnLog,
-    append,
-    boot_id,
-    ended,
-    is_alive,
-    read_log,
-    settle,
-    started_at,
-)
+from dovetail.executors.processes import TICKS, boot_id, is_alive, marked, started_at
+from dovetail.executors.spawnlog import LOG_NAME, SpawnLog, append, ended, read_log, settle
 from dovetail.files.writing import private_folder
 from dovetail.model import EMPTY, Cluster, DeviceClass, Ended, JobId, Placed, Run, State
 from dovetail.records import dataclass
@@ -127,7 +118,7 @@ class Recovery:
         for job in self.running:
             group = cgroups.group_of(log, job.uid)
             if group is not None and number == signal.SIGKILL:
-                cgroups.kill(group)
+                cgroups.kill_all(group)
             if (watched or not job.watched) and is_alive(job.pid, job.boot):
                 kill_group(job.pid, number)
         return self
@@ -336,7 +327,7 @@ def end_lost(
                 kill_group(pid, signal.SIGKILL)
         group = cgroups.group_of(log, uid)
         if group is not None:
-            cgroups.kill(group)
+            cgroups.kill_all(group)
         now, ran = time.monotonic() + epoch, start is not None or uid in strays
         end = {
             "t": "end",
@@ -389,20 +380,10 @@ def _processes_of(uids: Set[str], log: SpawnLog) -> dict[str, list[tuple[int, fl
             boot = started_at(pid)
             if boot is not None:
                 found.setdefault(uid, []).append((pid, boot))
-    for name in os.listdir("/proc"):
-        if not name.isdecimal():
-            continue
-        try:
-            environ = Path(f"/proc/{name}/environ").read_bytes()
-        except OSError:  # it has ended, or is another user's
-            continue
-        at = (b"\0" + environ).find(b"\0DOVETAIL_UID=")
-        if at < 0:
-            continue
-        uid = environ[at + len("DOVETAIL_UID=") :].split(b"\0", 1)[0].decode("utf-8", "surrogateescape")
-        boot = started_at(int(name))
-        if uid in uids and boot is not None:
-            found.setdefault(uid, []).append((int(name), boot))
+    for uid, pid in marked(uids):
+        boot = started_at(pid)
+        if boot is not None:
+            found.setdefault(uid, []).append((pid, boot))
     return found
 
 
@@ -419,7 +400,7 @@ def _is_locked(path: Path) -> bool:
 def _client_alive(log: SpawnLog) -> bool:
     boot = log.client.get("boot")
     start = started_at(log.client.get("pid", 0))
-    return boot is not None and start is not None and abs(start - boot) < 0.5 / os.sysconf("SC_CLK_TCK")
+    return boot is not None and start is not None and abs(start - boot) < 0.5 / TICKS
 
 
 def why_lost(*, was_started: bool, same_boot: bool) -> str:
