@@ -48,7 +48,6 @@ class RunningJob:
     uid: str
     pid: int
     boot: float
-    since: float
     cores: tuple[int, ...]
     argv: tuple[str, ...]
     watched: bool
@@ -282,24 +281,22 @@ def _look(folder: Path, beside: Mapping[str, JobId]) -> tuple[Recovery, bool]:
     for uid in unended:
         intent, start = log.intents[uid], log.starts.get(uid)
         looked_after = uid not in unwatched
+        process = next(iter(strays.get(uid, ())), None)
+        if start is not None and same_boot and (looked_after or is_alive(start["pid"], start["boot"])):
+            process = start["pid"], start["boot"]
         if looked_after and start is None:
             settling = True
-        elif start is not None and same_boot and (looked_after or is_alive(start["pid"], start["boot"])):
-            running = _running(log, uid, start["pid"], start["boot"], start["at"], looked_after)
-            recovery.running.append(running)
-        elif uid in strays:
-            pid, boot = strays[uid][0]
-            since = start["at"] if start is not None else log.header.get("time", 0.0)
-            recovery.running.append(_running(log, uid, pid, boot, since, looked_after))
+        elif process is not None:
+            setup = log.setups.get(intent["setup"], {})
+            cores, words = tuple(setup.get("cores", ())), tuple(intent["argv"])
+            recovery.running.append(RunningJob(intent["job"], uid, *process, cores, words, looked_after))
         else:
             recovery.lost.append(
                 LostJob(intent["job"], uid, why_lost(was_started=start is not None, same_boot=same_boot))
             )
     for uid, job in unheard.items():
         if uid in strays:
-            pid, boot = strays[uid][0]
-            since = log.header.get("time", 0.0)
-            recovery.running.append(RunningJob(job, uid, pid, boot, since, (), (), watched=False))
+            recovery.running.append(RunningJob(job, uid, *strays[uid][0], (), (), watched=False))
         else:
             recovery.lost.append(LostJob(job, uid, "the spawn log does not tell that it was started"))
     return recovery, settling
@@ -362,13 +359,6 @@ def kill_group(pid: int, number: signal.Signals) -> None:
             os.killpg(group, number)
     except ProcessLookupError:
         return
-
-
-def _running(log: SpawnLog, uid: str, pid: int, boot: float, since: float, watched: bool) -> RunningJob:
-    intent = log.intents[uid]
-    setup = log.setups.get(intent["setup"], {})
-    cores, arguments = tuple(setup.get("cores", ())), tuple(intent["argv"])
-    return RunningJob(intent["job"], uid, pid, boot, since, cores, arguments, watched)
 
 
 def _processes_of(uids: Set[str], log: SpawnLog) -> dict[str, list[tuple[int, float]]]:
