@@ -84,11 +84,6 @@ class Recovery:
         ended = {job.run.uid for job in self.ended}
         return ended | {job.uid for job in self.running} | {job.uid for job in self.lost}
 
-    @property
-    def supervised(self) -> bool:
-        """Whether the run's supervisor lives."""
-        return self._supervisor is not None and is_alive(*self._supervisor)
-
     def stop(self, grace: float = 5.0) -> Recovery:
         """End what still runs: TERM to its groups, KILL after the grace; returns the state after that.
 
@@ -99,28 +94,24 @@ class Recovery:
             return self
         if self._supervisor is not None and is_alive(*self._supervisor):
             os.kill(self._supervisor[0], signal.SIGTERM)
-        now = self._signal(signal.SIGTERM)
-        deadline = time.monotonic() + grace
-        while now.running and time.monotonic() < deadline:
-            time.sleep(0.02)
-            now = recover(self.run_dir, self._beside)
-        if now.running:
-            now._signal(signal.SIGKILL, watched=True)
-            deadline = time.monotonic() + 5.0
+        now = self
+        for number, seconds in ((signal.SIGTERM, grace), (signal.SIGKILL, 5.0)):
+            now._signal(number)
+            deadline = time.monotonic() + seconds
             while now.running and time.monotonic() < deadline:
                 time.sleep(0.02)
                 now = recover(self.run_dir, self._beside)
         return now
 
-    def _signal(self, number: signal.Signals, *, watched: bool = False) -> Recovery:
+    def _signal(self, number: signal.Signals) -> None:
+        """Where the supervisor has to end a job, only what has outlived its grace."""
         log = read_log(self.run_dir / LOG_NAME)
         for job in self.running:
             group = cgroups.group_of(log, job.uid)
             if group is not None and number == signal.SIGKILL:
                 cgroups.kill_all(group)
-            if (watched or not job.watched) and is_alive(job.pid, job.boot):
+            if (number == signal.SIGKILL or not job.watched) and is_alive(job.pid, job.boot):
                 kill_group(job.pid, number)
-        return self
 
     def settle(self) -> bool:
         """Note that all is recorded, so that later starts pass over this run; ``False`` while jobs run."""
